@@ -1,0 +1,47 @@
+"""What zoo raises when it is the input that is wrong.
+
+A `ZooError` names the place, the value and what was expected. The command line prints it without
+a traceback and exits with status 2; everything else that escapes is a bug of ours.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class ZooError(ValueError):
+    """A mistake in what the user gave: config, data, tokenizer, checkpoint, shapes or device."""
+
+
+class ConfigError(ZooError):
+    """A configuration that cannot be used."""
+
+
+class DataError(ZooError):
+    """Text, tokens or a tokenizer that cannot be used."""
+
+
+class CheckpointError(ZooError):
+    """A checkpoint that cannot be read, or does not belong to this model."""
+
+
+class DivergenceError(RuntimeError):
+    """Training produced a loss that is not finite; the last good checkpoint is kept."""
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return ``"; did you mean 'x'?"``, or the list of what exists when nothing is close.
+
+    Args:
+        word: what was written.
+        known: what could have been written.
+
+    Returns:
+        A clause to append to an error message.
+    """
+    names = sorted(set(known))
+    close = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
+    if close:
+        return f"; did you mean '{close[0]}'?"
+    return f"; known: {', '.join(names)}" if names else ""

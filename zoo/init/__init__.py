@@ -1,0 +1,18 @@
+"""Initialisations and the eta/sigma registry."""
+
+from zoo.init.initialise import initialise
+from zoo.init.registry import Entry, EtaOverride, Registry
+from zoo.init.schemes import GPT2, AmosInit, He, Init, NGPTInit, Small
+
+__all__ = [
+    "GPT2",
+    "AmosInit",
+    "Entry",
+    "EtaOverride",
+    "He",
+    "Init",
+    "NGPTInit",
+    "Registry",
+    "Small",
+    "initialise",
+]

@@ -1,0 +1,63 @@
+"""Fill a model: every parameter from its own generator, seeded by (seed, name)."""
+
+from __future__ import annotations
+
+import hashlib
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+from zoo.init.schemes import Init, virtual_std
+from zoo.spec import MATRICES, Declared, ParamSpec, Role, declared
+from zoo.sphere import project
+
+
+def generator(seed: int, name: str) -> torch.Generator:
+    """A CPU generator of its own for one parameter.
+
+    Adding a layer then moves no other weight, and any number of ranks starts equal.
+    """
+    digest = hashlib.blake2b(f"{seed}/{name}".encode(), digest_size=8).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest, "little") >> 1)
+
+
+def draw(init: Init, spec: ParamSpec, source: torch.Generator) -> Tensor:
+    """The whole initial tensor of one parameter, float32 on the CPU, not yet on a sphere."""
+    if spec.role in MATRICES:
+        std = virtual_std(init, spec) / spec.scale
+        return torch.empty(spec.shape, dtype=torch.float32, device="cpu").normal_(0, std, generator=source)
+    constant = {Role.NORM_SCALE: 1.0, Role.BIAS: 0.0}.get(spec.role, spec.start)
+    if constant is None:
+        raise ValueError(f"a {spec.role} needs a start")
+    return torch.full(spec.shape, constant, dtype=torch.float32, device="cpu")
+
+
+@torch.no_grad()
+def initialise(model: nn.Module, init: Init, seed: int) -> None:
+    """Fill every declared parameter in place and put the spheres in order.
+
+    Sharded parameters take their part of the whole tensor, so that one rank and many start equal.
+
+    Args:
+        model: materialised on any device (not meta), plain or sharded.
+        init: the scheme.
+        seed: any integer.
+
+    Raises:
+        ValueError: a parameter without a declaration.
+    """
+    parameters = list(declared(model))
+    for p in parameters:
+        fill(p, draw(init, p.spec, generator(seed, p.name)))
+    project([(p.parameter, p.spec.sphere_dim) for p in parameters if p.spec.sphere_dim is not None])
+
+
+def fill(p: Declared, whole: Tensor) -> None:
+    """Copy the whole tensor into a parameter, or its shard of it."""
+    parameter: Tensor = p.parameter.data
+    if isinstance(parameter, DTensor):
+        whole = whole.to(device=parameter.device, dtype=parameter.dtype)
+        parameter.copy_(distribute_tensor(whole, parameter.device_mesh, parameter.placements))
+    else:
+        parameter.copy_(whole)

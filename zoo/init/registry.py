@@ -1,0 +1,159 @@
+"""The eta/sigma registry: one entry per parameter, everything derived from its declaration."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import Field
+from torch import nn
+
+from zoo.errors import ConfigError
+from zoo.init.schemes import Init, virtual_eta, virtual_std
+from zoo.schema import Config
+from zoo.spec import MATRICES, ParamSpec, Role, declared
+
+Reduction = Literal["none", "one_axis", "dense"]
+
+
+class EtaOverride(Config):
+    """Another eta for some variables, addressed by what they are (Amos-*Scale; A.4, A.9)."""
+
+    role: Role = Field(description="the role of the variables")
+    axes: tuple[str, ...] = Field((), description="axes they must have, by name")
+    eta: float | None = Field(None, gt=0, description="the new eta")
+    factor: float | None = Field(None, gt=0, description="or: multiply the derived eta")
+
+    def matches(self, spec: ParamSpec) -> bool:
+        """Whether `spec` is one of the variables meant."""
+        return spec.role is self.role and set(self.axes) <= set(spec.axes)
+
+    def apply(self, eta: float) -> float:
+        """The overridden value of `eta`."""
+        return self.eta if self.eta is not None else eta * (self.factor or 1.0)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What the registry knows of one parameter.
+
+    Attributes:
+        name: full name in the model.
+        owner: the module that holds the parameter; a lookup, since sharding replaces tensors.
+        local: name on that module.
+        spec: the declaration.
+        eta: Amos' scale of what is trained.
+        sigma: standard deviation of what is trained at the start; None for constants.
+    """
+
+    name: str
+    owner: nn.Module
+    local: str
+    spec: ParamSpec
+    eta: float
+    sigma: float | None
+
+    @property
+    def parameter(self) -> nn.Parameter:
+        """The tensor as it is now."""
+        return self.owner._parameters[self.local]  # type: ignore[return-value]
+
+    @property
+    def decays(self) -> bool:
+        """Whether AdamW's weight decay acts on it: matrices only."""
+        return self.spec.role in MATRICES
+
+    @property
+    def sphere_dim(self) -> int | None:
+        """The dimension nGPT normalises along, or None."""
+        return self.spec.sphere_dim
+
+    def reduce(self, mode: Reduction) -> tuple[int, ...]:
+        """The dimensions that share an Amos slot (Amos, A.8).
+
+        Args:
+            mode: `none`; `one_axis`: kernels over their input, embeddings over their width,
+                everything else wholly; `dense`: linear kernels wholly as well.
+
+        Returns:
+            Dimensions in increasing order; () for none.
+        """
+        spec, everything = self.spec, tuple(range(len(self.spec.shape)))
+        if mode == "none":
+            return ()
+        if spec.role not in MATRICES or (mode == "dense" and spec.role is Role.LINEAR):
+            return everything
+        return spec.dims(spec.fan_in)
+
+    def slot_shape(self, mode: Reduction) -> tuple[int, ...]:
+        """The shape of Amos' v and b: the parameter's, with 1 where it is reduced."""
+        reduced = self.reduce(mode)
+        return tuple(1 if i in reduced else n for i, n in enumerate(self.spec.shape))
+
+
+class Registry(Sequence[Entry]):
+    """The entries of a model, in the order of its modules."""
+
+    def __init__(
+        self, model: nn.Module, init: Init | None = None, eta_overrides: Sequence[EtaOverride] = ()
+    ) -> None:
+        """Derive all entries.
+
+        Args:
+            model: a model of declared parameters.
+            init: the scheme `sigma` is taken from; without one sigma is None.
+            eta_overrides: other etas, by role and axes.
+
+        Raises:
+            ValueError: parameters without a declaration, or the other way round.
+            ConfigError: an override that matches nothing, or a variable matched twice.
+        """
+        parameters = list(declared(model))
+        hits = {i: 0 for i in range(len(eta_overrides))}
+        entries = []
+        for p in parameters:
+            matching = [i for i, o in enumerate(eta_overrides) if o.matches(p.spec)]
+            if len(matching) > 1:
+                raise ConfigError(f"eta_overrides {matching} all match {p.name}: expected at most one")
+            value = eta(p.spec)
+            for i in matching:
+                hits[i] += 1
+                value = eta_overrides[i].apply(value)
+            sigma = None if init is None else initial_std(init, p.spec)
+            entries.append(Entry(p.name, p.module, p.local, p.spec, value, sigma))
+        for i, count in hits.items():
+            if not count:
+                known = sorted({f"{p.spec.role} {list(p.spec.axes)}" for p in parameters})
+                raise ConfigError(
+                    f"eta_overrides[{i}] (role {eta_overrides[i].role}, axes {list(eta_overrides[i].axes)}) "
+                    f"matches no parameter; there are: {'; '.join(known)}"
+                )
+        self._entries = tuple(entries)
+        self._by_name = {e.name: e for e in entries}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __getitem__(self, key):  # type: ignore[no-untyped-def]
+        """An entry by position or by name."""
+        return self._by_name[key] if isinstance(key, str) else self._entries[key]
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self._entries)
+
+
+def eta(spec: ParamSpec) -> float:
+    """Amos' scale of the tensor that is trained: the layer's, less the factor in front of it."""
+    value = virtual_eta(spec)
+    return value if spec.sphere is not None else value / spec.scale
+
+
+def initial_std(init: Init, spec: ParamSpec) -> float | None:
+    """Standard deviation of a trained matrix at the start, or None for what starts constant."""
+    if spec.role not in MATRICES:
+        return None
+    if spec.sphere is not None:
+        return 1 / math.sqrt(spec.size(spec.sphere))
+    return virtual_std(init, spec) / spec.scale

@@ -1,0 +1,214 @@
+"""What every decoder language model shares: the read-out, the loss, the cache."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor
+from torch.nn import functional as F
+
+from zoo.errors import DataError
+from zoo.nn.attention import KVCache
+from zoo.nn.linear import Embedding, Linear, matrix
+from zoo.nn.loss import LossParts, linear_cross_entropy
+from zoo.nn.rope import rotation
+from zoo.nn.scaling import Scaling
+from zoo.schema import Config
+from zoo.spec import Module
+
+
+class DecoderConfig(Config):
+    """The sizes of a decoder-only transformer."""
+
+    vocab_size: int = Field(gt=0, description="number of tokens")
+    d_model: int = Field(gt=0, description="width of the stream")
+    n_layers: int = Field(gt=0, description="number of blocks")
+    n_heads: int = Field(gt=0, description="number of query heads; divides d_model")
+    n_kv_heads: int | None = Field(None, gt=0, description="key and value heads (grouped queries); null: n_heads")
+    d_mlp: int | None = Field(None, gt=0, description="inner width of the MLP; null: 4 d_model")
+    rope_base: float = Field(10000.0, gt=0, description="base of the rotary frequencies")
+    tied: bool = Field(False, description="use the input embedding as the read-out")
+
+    @model_validator(mode="after")
+    def _sizes_divide(self) -> Self:
+        if self.d_model % self.n_heads:
+            raise ValueError(f"d_model {self.d_model} is not divisible by n_heads {self.n_heads}")
+        if self.head_size % 2:
+            raise ValueError(f"d_model / n_heads = {self.head_size} is odd, but RoPE rotates pairs")
+        if self.n_heads % self.kv_heads:
+            raise ValueError(f"n_heads {self.n_heads} is not divisible by n_kv_heads {self.kv_heads}")
+        return self
+
+    @property
+    def head_size(self) -> int:
+        """Entries per head, h."""
+        return self.d_model // self.n_heads
+
+    @property
+    def kv_heads(self) -> int:
+        """Number of key and value heads."""
+        return self.n_kv_heads or self.n_heads
+
+    @property
+    def mlp_size(self) -> int:
+        """Inner width of the MLP."""
+        return self.d_mlp or 4 * self.d_model
+
+    @property
+    def residual_branches(self) -> int:
+        """2N: two branches in each of the N layers."""
+        return 2 * self.n_layers
+
+
+class ReadOut(Module):
+    """logits <- (E h) s, with E a matrix of its own or the input embedding, s optional."""
+
+    def __init__(
+        self, config: DecoderConfig, embedding: Embedding, s_z: Scaling | None = None, **stream: Any
+    ) -> None:
+        """Create the matrix, unless the embedding is tied.
+
+        Args:
+            config: sizes, and whether the embedding is tied.
+            embedding: the input embedding.
+            s_z: one factor per vocabulary item, or None.
+            **stream: `input_std` and `sphere` of the matrix.
+        """
+        super().__init__()
+        self.s_z = s_z
+        if config.tied:
+            # Past nn.Module's bookkeeping: the table belongs to the embedding alone.
+            self.__dict__["table"] = embedding
+        else:
+            spec = matrix(("vocab", config.vocab_size), ("embed", config.d_model), **stream)
+            self.matrix = Linear(spec)
+        self.tied = config.tied
+
+    def weight(self) -> Tensor:
+        """E, (vocab, d)."""
+        owner: Module = self.__dict__["table"] if self.tied else self.matrix
+        return owner.virtual("weight")
+
+    def scale(self) -> Tensor | None:
+        """s, (vocab,) or None."""
+        if self.s_z is None:
+            return None
+        s = self.s_z()
+        weight = self.weight()
+        return s.expand(len(weight)) if isinstance(s, Tensor) else weight.new_full((len(weight),), s)
+
+    def forward(self, h: Tensor) -> Tensor:
+        """(batch, time, d) -> logits (batch, time, vocab)."""
+        logits = F.linear(h, self.weight())
+        s = self.scale()
+        return logits if s is None else logits * s
+
+    def loss(self, h: Tensor, targets: Tensor, z_loss: float) -> LossParts:
+        """Cross entropy without ever holding all logits.
+
+        Args:
+            h: (batch, time, d).
+            targets: (batch, time) int64; -1 is ignored.
+            z_loss: coefficient of mean(log Z ^ 2).
+
+        Returns:
+            Total, cross entropy and z-loss, 0-dim each.
+        """
+        return linear_cross_entropy(
+            h.flatten(0, -2), self.weight(), targets.flatten(), scale=self.scale(), z_loss=z_loss
+        )
+
+
+class Decoder(Module):
+    """A decoder language model; a subclass adds the parts named here, and `hidden`."""
+
+    config: DecoderConfig
+    embedding: Embedding
+    blocks: torch.nn.ModuleList
+    read_out: ReadOut
+
+    def stream(self, tokens: Tensor, cache: KVCache | None = None) -> Tensor:
+        """Embed the tokens and pass them through all blocks.
+
+        Args:
+            tokens: (batch, time) integers.
+            cache: keys and values of the tokens before, or None.
+
+        Returns:
+            (batch, time, d).
+        """
+        check_tokens(tokens, cache)
+        position = cache.position if cache else 0
+        rope = rotation(
+            position, tokens.shape[1], self.config.head_size, self.config.rope_base, tokens.device
+        )
+        h: Tensor = self.embedding(tokens)
+        for i, block in enumerate(self.blocks):
+            h = block(h, rope, cache.layers[i] if cache else None, position)
+        if cache:
+            cache.position += tokens.shape[1]
+        return h
+
+    def hidden(self, tokens: Tensor, cache: KVCache | None = None) -> Tensor:
+        """(batch, time) int64 -> what the read-out is applied to, (batch, time, d)."""
+        raise NotImplementedError
+
+    def forward(self, tokens: Tensor, cache: KVCache | None = None) -> Tensor:
+        """Predict the next token at every position.
+
+        Args:
+            tokens: (batch, time) int64; with a cache, only those it does not hold yet.
+            cache: from `cache()`; extended in place.
+
+        Returns:
+            Logits (batch, time, vocab).
+
+        Raises:
+            DataError: tokens of another shape or dtype, or more than the cache holds.
+        """
+        logits: Tensor = self.read_out(self.hidden(tokens, cache))
+        return logits
+
+    def loss(self, tokens: Tensor, targets: Tensor, z_loss: float = 0.0) -> LossParts:
+        """Mean cross entropy of the targets, computed in chunks.
+
+        Args:
+            tokens: (batch, time) int64.
+            targets: (batch, time) int64, the tokens that follow; -1 is ignored.
+            z_loss: coefficient of mean(log Z ^ 2), 0 for none.
+
+        Returns:
+            Total, cross entropy and z-loss (with its coefficient), 0-dim each.
+        """
+        return self.read_out.loss(self.hidden(tokens), targets, z_loss)
+
+    def cache(
+        self,
+        batch: int,
+        length: int,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype = torch.float32,
+    ) -> KVCache:
+        """An empty cache for `batch` sequences of up to `length` tokens."""
+        c = self.config
+        return KVCache(c.n_layers, (batch, length, c.kv_heads, c.head_size), device, dtype)
+
+    def example(self, batch: int = 1, time: int = 16) -> tuple[Tensor, Tensor]:
+        """Tokens and targets for trying the model out: all different as far as possible."""
+        count = torch.arange(batch * (time + 1), device="cpu").reshape(batch, time + 1) % self.config.vocab_size
+        return count[:, :-1], count[:, 1:]
+
+
+def check_tokens(tokens: Tensor, cache: KVCache | None) -> None:
+    """Refuse what is not a (batch, time) tensor of token ids, or does not fit the cache."""
+    if tokens.dim() != 2 or tokens.dtype not in (torch.int64, torch.int32):
+        raise DataError(
+            f"tokens: expected (batch, time) integers, got shape {tuple(tokens.shape)} of {tokens.dtype}"
+        )
+    if cache is not None and cache.position + tokens.shape[1] > cache.capacity:
+        raise DataError(
+            f"tokens: {tokens.shape[1]} more do not fit the cache: "
+            f"{cache.position} of {cache.capacity} positions are used"
+        )

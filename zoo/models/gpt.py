@@ -1,0 +1,80 @@
+"""GPT: the pre-norm decoder that nGPT and WeSaR are compared with.
+
+h <- h + ATTN(RMSNorm(h));  h <- h + MLP(RMSNorm(h));  logits <- E_out RMSNorm(h)
+
+RoPE on queries and keys, no biases. With `mlp: swiglu` it is the baseline of the nGPT paper
+(section 2), with `mlp: gelu` the model of the WeSaR paper (section 5.1).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+from torch import Tensor, nn
+
+from zoo.models.base import Decoder, DecoderConfig, ReadOut
+from zoo.nn.attention import Attention, KVCache, LayerCache, NormThenRotary, Rope, Rotary
+from zoo.nn.linear import Embedding
+from zoo.nn.mlp import GELUMLP, SwiGLU
+from zoo.nn.norm import RMSNorm
+from zoo.nn.residual import PreNorm
+from zoo.schema import MODELS
+from zoo.spec import Module
+
+
+@MODELS.register
+class GPTConfig(DecoderConfig):
+    """Pre-norm decoder: RMSNorm, RoPE, SwiGLU or GELU, grouped queries, QK-norm."""
+
+    type: Literal["gpt"] = "gpt"
+    mlp: Literal["swiglu", "gelu"] = Field("swiglu", description="three matrices (nGPT) or two (WeSaR)")
+    qk_norm: bool = Field(False, description="RMSNorm of queries and keys per head, before RoPE")
+    norm_eps: float = Field(1e-5, gt=0, description="added to the mean square in RMSNorm")
+
+    def build(self) -> GPT:
+        """The model, uninitialised."""
+        return GPT(self)
+
+
+class Block(Module):
+    """Attention and MLP, each normalised before and added to the stream."""
+
+    def __init__(self, c: GPTConfig) -> None:
+        super().__init__()
+        self.attention = Attention(
+            c.d_model,
+            c.n_heads,
+            c.kv_heads,
+            qk=NormThenRotary(c.head_size, c.norm_eps) if c.qk_norm else Rotary(),
+            scale=c.head_size**-0.5,
+            residual_branches=c.residual_branches,
+            normalised=(c.qk_norm, False),
+        )
+        mlp = {"swiglu": SwiGLU, "gelu": GELUMLP}[c.mlp]
+        self.mlp = mlp(c.d_model, c.mlp_size, c.residual_branches)
+        self.attention_residual = PreNorm(c.d_model, c.norm_eps)
+        self.mlp_residual = PreNorm(c.d_model, c.norm_eps)
+
+    def forward(self, h: Tensor, rope: Rope, cache: LayerCache | None = None, position: int = 0) -> Tensor:
+        """(batch, time, d) -> the same."""
+        h = self.attention_residual(h, self.attention, rope, cache, position)
+        h = self.mlp_residual(h, self.mlp)
+        return h
+
+
+class GPT(Decoder):
+    """Tokens -> logits."""
+
+    def __init__(self, c: GPTConfig) -> None:
+        super().__init__()
+        self.config: GPTConfig = c
+        self.embedding = Embedding(("vocab", c.vocab_size), c.d_model, tied=c.tied)
+        self.blocks = nn.ModuleList(Block(c) for _ in range(c.n_layers))
+        self.norm = RMSNorm(("embed", c.d_model), c.norm_eps)
+        self.read_out = ReadOut(c, self.embedding)
+
+    def hidden(self, tokens: Tensor, cache: KVCache | None = None) -> Tensor:
+        """(batch, time) int64 -> the normalised stream, (batch, time, d)."""
+        h: Tensor = self.norm(self.stream(tokens, cache))
+        return h

@@ -1,0 +1,93 @@
+"""nGPT: the normalised transformer, representation learning on the hypersphere.
+
+    h_A <- Norm(ATTN(h));   h <- Norm(h + alpha_A (h_A - h))
+    h_M <- Norm(MLP(h));    h <- Norm(h + alpha_M (h_M - h))
+    logits <- (E_out h) s_z
+
+No normalisation layers. Every vector of length d_model in every matrix has unit norm: it is put
+back on the sphere after each optimizer step (`zoo.sphere`), not in the forward pass.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+from pydantic import Field
+from torch import Tensor, nn
+
+from zoo.models.base import Decoder, DecoderConfig, ReadOut
+from zoo.nn.attention import Attention, KVCache, LayerCache, Rope, RotaryThenScaledNorm
+from zoo.nn.linear import Embedding
+from zoo.nn.mlp import ScaledSwiGLU
+from zoo.nn.residual import Lerp, Riemannian, Slerp
+from zoo.nn.scaling import AlphaConfig, Scaling, ScalingConfig
+from zoo.schema import MODELS
+from zoo.spec import Module
+
+
+@MODELS.register
+class NGPTConfig(DecoderConfig):
+    """Normalised transformer on the hypersphere (nGPT), with every ablation of the paper."""
+
+    type: Literal["ngpt"] = "ngpt"
+    update: Literal["lerp", "slerp", "riemannian"] = Field(
+        "lerp", description="how the stream moves: equation 10, section 2.2.2, appendix A.3"
+    )
+    qk_norm: bool = Field(True, description="normalise queries and keys (Table 6 without)")
+    alpha: AlphaConfig = Field(AlphaConfig(), description="eigen learning rates alpha_A, alpha_M")
+    s_qk: ScalingConfig = Field(ScalingConfig(), description="scaling of queries and keys")
+    s_u: ScalingConfig = Field(ScalingConfig(), description="scaling of the MLP's u")
+    s_nu: ScalingConfig = Field(ScalingConfig(), description="scaling of the MLP's nu")
+    s_z: ScalingConfig = Field(ScalingConfig(), description="scaling of the logits")
+
+    def build(self) -> NGPT:
+        """The model, uninitialised."""
+        return NGPT(self)
+
+
+class Block(Module):
+    """Attention and MLP, each a step on the sphere."""
+
+    def __init__(self, c: NGPTConfig) -> None:
+        super().__init__()
+        self.attention = Attention(
+            c.d_model,
+            c.n_heads,
+            c.kv_heads,
+            qk=RotaryThenScaledNorm(c.kv_heads, c.head_size, c.d_model, c.s_qk, c.qk_norm),
+            scale=math.sqrt(c.head_size),
+            residual_branches=c.residual_branches,
+            input_std=c.d_model**-0.5,
+            sphere="embed",
+            normalised=(c.qk_norm, True),
+        )
+        self.mlp = ScaledSwiGLU(c.d_model, c.mlp_size, c.residual_branches, c.s_u, c.s_nu)
+        residual = {"lerp": Lerp, "slerp": Slerp, "riemannian": Riemannian}[c.update]
+        self.attention_residual = residual(c.d_model, c.alpha)
+        self.mlp_residual = residual(c.d_model, c.alpha)
+
+    def forward(self, h: Tensor, rope: Rope, cache: LayerCache | None = None, position: int = 0) -> Tensor:
+        """(batch, time, d), unit norm -> the same."""
+        h = self.attention_residual(h, self.attention, rope, cache, position)
+        h = self.mlp_residual(h, self.mlp)
+        return h
+
+
+class NGPT(Decoder):
+    """Tokens -> logits."""
+
+    def __init__(self, c: NGPTConfig) -> None:
+        super().__init__()
+        self.config: NGPTConfig = c
+        std = c.d_model**-0.5
+        self.embedding = Embedding(
+            ("vocab", c.vocab_size), c.d_model, output_std=std, tied=c.tied, sphere="embed"
+        )
+        self.blocks = nn.ModuleList(Block(c) for _ in range(c.n_layers))
+        s_z = Scaling((("vocab", c.vocab_size),), c.s_z, default_scale=std)
+        self.read_out = ReadOut(c, self.embedding, s_z, input_std=std, sphere="embed")
+
+    def hidden(self, tokens: Tensor, cache: KVCache | None = None) -> Tensor:
+        """(batch, time) int64 -> the stream, (batch, time, d), unit norm."""
+        return self.stream(tokens, cache)

@@ -1,0 +1,211 @@
+"""Multi-head attention, and what can be done to queries and keys before they meet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from einops import rearrange
+from torch import Tensor
+from torch.nn import functional as F
+
+from zoo.nn.linear import Linear, matrix
+from zoo.nn.norm import RMSNorm, unit
+from zoo.nn.rope import rotate
+from zoo.nn.scaling import Scaling, ScalingConfig
+from zoo.spec import Module
+
+Rope = tuple[Tensor, Tensor]
+
+
+@dataclass
+class LayerCache:
+    """Keys and values of the tokens seen so far, (batch, capacity, kv heads, h) each."""
+
+    keys: Tensor
+    values: Tensor
+
+    def extend(self, k: Tensor, v: Tensor, position: int) -> tuple[Tensor, Tensor]:
+        """Store (batch, time, kv heads, h) at `position`; return everything up to there."""
+        end = position + k.shape[1]
+        self.keys[:, position:end] = k
+        self.values[:, position:end] = v
+        return self.keys[:, :end], self.values[:, :end]
+
+
+class KVCache:
+    """The keys and values of every layer, for decoding token by token.
+
+    Attributes:
+        layers: one `LayerCache` per layer.
+        position: number of tokens stored; the model advances it.
+        capacity: number of tokens that fit.
+    """
+
+    def __init__(
+        self,
+        n_layers: int,
+        shape: tuple[int, int, int, int],
+        device: torch.device | str | None = None,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        """Allocate for `shape` = (batch, capacity, kv heads, head size)."""
+        self.layers = [
+            LayerCache(*(torch.zeros(shape, device=device, dtype=dtype) for _ in range(2)))
+            for _ in range(n_layers)
+        ]
+        self.position = 0
+        self.capacity = shape[1]
+
+
+class Rotary(Module):
+    """q, k <- RoPE(q), RoPE(k)."""
+
+    def forward(self, q: Tensor, k: Tensor, rope: Rope) -> tuple[Tensor, Tensor]:
+        """(batch, time, heads, h) each -> the same."""
+        return rotate(q, rope), rotate(k, rope)
+
+
+class NormThenRotary(Module):
+    """QK-norm: q, k <- RoPE(RMSNorm(q)), RoPE(RMSNorm(k)), one scale of h entries each."""
+
+    def __init__(self, head_size: int, eps: float) -> None:
+        super().__init__()
+        self.q_norm = RMSNorm(("head_size", head_size), eps)
+        self.k_norm = RMSNorm(("head_size", head_size), eps)
+
+    def forward(self, q: Tensor, k: Tensor, rope: Rope) -> tuple[Tensor, Tensor]:
+        """(batch, time, heads, h) each -> the same."""
+        return rotate(self.q_norm(q), rope), rotate(self.k_norm(k), rope)
+
+
+class RotaryThenScaledNorm(Module):
+    """nGPT: q, k <- Norm(RoPE(q)) s_qk, Norm(RoPE(k)) s_qk (equations 15 and 16).
+
+    s_qk has h entries per head and is shared by queries and keys; with grouped queries, by a
+    group. Without `normalise` (Table 6) the scaling remains.
+    """
+
+    def __init__(
+        self, n_kv_heads: int, head_size: int, d_model: int, s_qk: ScalingConfig, normalise: bool = True
+    ) -> None:
+        super().__init__()
+        self.normalise = normalise
+        self.s_qk = Scaling((("kv_heads", n_kv_heads), ("head_size", head_size)), s_qk, d_model**-0.5)
+
+    def forward(self, q: Tensor, k: Tensor, rope: Rope) -> tuple[Tensor, Tensor]:
+        """(batch, time, heads, h) each -> the same."""
+        s = self.s_qk()
+        q, k = rotate(q, rope), rotate(k, rope)
+        if self.normalise:
+            q, k = unit(q), unit(k)
+        group = q.shape[-2] // k.shape[-2]
+        if isinstance(s, Tensor):
+            s = s.to(q.dtype)
+        per_query = s.repeat_interleave(group, 0) if isinstance(s, Tensor) and s.dim() == 2 and group > 1 else s
+        return q * per_query, k * s
+
+
+class Attention(Module):
+    """W_o softmax(q k^T * scale) v, causal, with grouped queries if there are fewer kv heads.
+
+    The block around it decides what the stream is: `input_std` and `sphere` are declared through
+    to the matrices.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        n_heads: int,
+        n_kv_heads: int,
+        *,
+        qk: Module,
+        scale: float,
+        residual_branches: int,
+        input_std: float = 1.0,
+        sphere: str | None = None,
+        normalised: tuple[bool, bool] = (False, False),
+    ) -> None:
+        """Create the four matrices.
+
+        Args:
+            d_model: width of the stream.
+            n_heads: number of query heads, a divisor of `d_model`.
+            n_kv_heads: number of key and value heads, a divisor of `n_heads`.
+            qk: module (q, k, rope) -> (q, k) applied to (batch, time, heads, h).
+            scale: factor of the scores before the softmax.
+            residual_branches: 2N, for W_o.
+            input_std: standard deviation of the stream's entries.
+            sphere: "embed" to keep the matrices on nGPT's sphere.
+            normalised: whether q and k, and whether the output, are normalised next.
+        """
+        super().__init__()
+        self.head_size = d_model // n_heads
+        self.n_heads, self.n_kv_heads = n_heads, n_kv_heads
+        self.scale = scale
+        embed = ("embed", d_model)
+        kv = n_kv_heads * self.head_size
+        stream: dict[str, Any] = {"input_std": input_std, "sphere": sphere}
+        qk_normalised, o_normalised = normalised
+        self.q = Linear(matrix(("heads", d_model), embed, normalised=qk_normalised, **stream))
+        self.k = Linear(matrix(("kv_heads", kv), embed, normalised=qk_normalised, **stream))
+        self.v = Linear(matrix(("kv_heads", kv), embed, **stream))
+        self.qk = qk
+        self.o = Linear(
+            matrix(
+                embed,
+                ("heads", d_model),
+                residual_branches=residual_branches,
+                normalised=o_normalised,
+                **stream,
+            )
+        )
+
+    def forward(self, x: Tensor, rope: Rope, cache: LayerCache | None = None, position: int = 0) -> Tensor:
+        """Attend to the tokens of `x` and to those in the cache.
+
+        Args:
+            x: (batch, time, d).
+            rope: cosines and sines (time, h / 2) of these tokens' positions.
+            cache: keys and values so far; extended in place.
+            position: number of tokens in the cache.
+
+        Returns:
+            (batch, time, d).
+        """
+        q = rearrange(self.q(x), "b t (n h) -> b t n h", n=self.n_heads)
+        k = rearrange(self.k(x), "b t (n h) -> b t n h", n=self.n_kv_heads)
+        v = rearrange(self.v(x), "b t (n h) -> b t n h", n=self.n_kv_heads)
+        q, k = self.qk(q, k, rope)
+        if cache is not None:
+            k, v = cache.extend(k, v, position)
+            k, v = k.to(q.dtype), v.to(q.dtype)
+        y = causal_attention(q, k, v, self.scale)
+        return self.o(rearrange(y, "b t n h -> b t (n h)"))
+
+
+def causal_attention(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
+    """Causal softmax attention; the queries are the last of the keys' positions.
+
+    Args:
+        q: (batch, time, heads, h).
+        k: (batch, keys, kv heads, h), keys >= time.
+        v: like `k`.
+        scale: factor of the scores.
+
+    Returns:
+        (batch, time, heads, h).
+    """
+    time, keys = q.shape[1], k.shape[1]
+    mask = None
+    if 1 < time < keys:
+        mask = torch.ones(time, keys, dtype=torch.bool, device=q.device).tril(keys - time)
+    y = F.scaled_dot_product_attention(
+        *(t.transpose(1, 2) for t in (q, k, v)),
+        attn_mask=mask,
+        is_causal=time == keys and time > 1,
+        scale=scale,
+        enable_gqa=q.shape[2] != k.shape[2],
+    )
+    return y.transpose(1, 2)

@@ -1,0 +1,125 @@
+"""Linear maps, embeddings and read-outs: the declared matrices every model is made of."""
+
+from __future__ import annotations
+
+import math
+
+from torch import Tensor
+from torch.nn import functional as F
+
+from zoo.spec import Module, ParamSpec, Role
+
+
+def matrix(
+    out: tuple[str, int],
+    into: tuple[str, int],
+    *,
+    input_std: float = 1.0,
+    output_std: float | None = None,
+    residual_branches: int = 1,
+    sphere: str | None = None,
+    normalised: bool = False,
+) -> ParamSpec:
+    """Declare a linear kernel in torch's layout, (out, in).
+
+    Args:
+        out: name and size of the output axis.
+        into: name and size of the input axis, which is summed over.
+        input_std: standard deviation of the input.
+        output_std: standard deviation of the output; by default 1, and on a sphere whatever
+            unit-norm vectors give.
+        residual_branches: 2N if the matrix ends a residual branch.
+        sphere: the axis of unit norm, or None.
+        normalised: whether the output is normalised next.
+
+    Returns:
+        The declaration.
+    """
+    if output_std is None:
+        sizes = dict([out, into])
+        output_std = 1.0 if sphere is None else input_std * math.sqrt(into[1] / sizes[sphere])
+    return ParamSpec(
+        Role.LINEAR,
+        shape=(out[1], into[1]),
+        axes=(out[0], into[0]),
+        fan_in=(into[0],),
+        input_std=input_std,
+        output_std=output_std,
+        residual_branches=residual_branches,
+        sphere=sphere,
+        normalised=normalised,
+    )
+
+
+class Linear(Module):
+    """y = x W^T (+ b), with W declared by `matrix`."""
+
+    def __init__(self, spec: ParamSpec, bias: bool = False) -> None:
+        """Create the kernel and, if asked for, the bias.
+
+        Args:
+            spec: the kernel, shape (out, in).
+            bias: add one; it is declared after the kernel's output axis.
+        """
+        super().__init__()
+        self.param("weight", spec)
+        self.has_bias = bias
+        if bias:
+            self.param(
+                "bias",
+                ParamSpec(
+                    Role.BIAS,
+                    shape=spec.shape[:1],
+                    axes=spec.axes[:1],
+                    output_std=spec.output_std,
+                    residual_branches=spec.residual_branches,
+                ),
+            )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., in) -> (..., out)."""
+        return F.linear(x, self.virtual("weight"), self.virtual("bias") if self.has_bias else None)
+
+
+class Embedding(Module):
+    """One vector of size `width` for each of `rows` items.
+
+    Tied to a read-out, it is declared with the read-out's range (Amos, section 3: the scale of a
+    shared variable is that of its use as a kernel).
+    """
+
+    def __init__(
+        self,
+        rows: tuple[str, int],
+        width: int,
+        *,
+        output_std: float = 1.0,
+        tied: bool = False,
+        sphere: str | None = None,
+    ) -> None:
+        """Create the table.
+
+        Args:
+            rows: name and number of the items.
+            width: size of a vector; its axis is called "embed".
+            output_std: standard deviation of the vectors' entries, or of the logits when tied.
+            tied: whether `attend` is used as well.
+            sphere: "embed" to keep the vectors at unit norm.
+        """
+        super().__init__()
+        self.param(
+            "weight",
+            ParamSpec(
+                Role.EMBEDDING,
+                shape=(rows[1], width),
+                axes=(rows[0], "embed"),
+                fan_in=("embed",),
+                output_std=output_std,
+                tied=tied,
+                sphere=sphere,
+            ),
+        )
+
+    def forward(self, index: Tensor) -> Tensor:
+        """(...) int64 -> (..., width)."""
+        return self.virtual_rows("weight", index)

@@ -1,0 +1,76 @@
+"""Feed-forward blocks."""
+
+from __future__ import annotations
+
+import math
+
+from torch import Tensor
+from torch.nn import functional as F
+
+from zoo.nn.linear import Linear, matrix
+from zoo.nn.scaling import Scaling, ScalingConfig
+from zoo.spec import Module
+
+ACTIVATION_STD = math.sqrt(0.5)
+"""Standard deviation after an activation whose input has 1 (Amos, Table 1)."""
+
+
+class GELUMLP(Module):
+    """W_d GELU(W_u x), two matrices (the MLP of the WeSaR paper)."""
+
+    def __init__(self, d_model: int, d_mlp: int, residual_branches: int) -> None:
+        super().__init__()
+        embed, mlp = ("embed", d_model), ("mlp", d_mlp)
+        self.up = Linear(matrix(mlp, embed))
+        self.down = Linear(matrix(embed, mlp, input_std=ACTIVATION_STD, residual_branches=residual_branches))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(batch, time, d) -> the same."""
+        return self.down(F.gelu(self.up(x)))
+
+
+class SwiGLU(Module):
+    """W_d (u * SiLU(nu)), u = W_u x, nu = W_nu x (nGPT, equations 17 to 19)."""
+
+    def __init__(self, d_model: int, d_mlp: int, residual_branches: int) -> None:
+        super().__init__()
+        embed, mlp = ("embed", d_model), ("mlp", d_mlp)
+        self.u = Linear(matrix(mlp, embed))
+        self.nu = Linear(matrix(mlp, embed))
+        self.down = Linear(matrix(embed, mlp, input_std=ACTIVATION_STD, residual_branches=residual_branches))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(batch, time, d) -> the same."""
+        return self.down(self.u(x) * F.silu(self.nu(x)))
+
+
+class ScaledSwiGLU(Module):
+    """nGPT's SwiGLU on the sphere: u <- u s_u, nu <- nu s_nu sqrt(d) (equations 20 and 21)."""
+
+    def __init__(
+        self, d_model: int, d_mlp: int, residual_branches: int, s_u: ScalingConfig, s_nu: ScalingConfig
+    ) -> None:
+        super().__init__()
+        embed, mlp = ("embed", d_model), ("mlp", d_mlp)
+        std = d_model**-0.5
+        self.sqrt_d = math.sqrt(d_model)
+        self.u = Linear(matrix(mlp, embed, input_std=std, sphere="embed", normalised=True))
+        self.nu = Linear(matrix(mlp, embed, input_std=std, sphere="embed"))
+        self.s_u = Scaling((mlp,), s_u, default_scale=1.0)
+        self.s_nu = Scaling((mlp,), s_nu, default_scale=1.0)
+        self.down = Linear(
+            matrix(
+                embed,
+                mlp,
+                input_std=ACTIVATION_STD * std,
+                residual_branches=residual_branches,
+                sphere="embed",
+                normalised=True,
+            )
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(batch, time, d) -> the same."""
+        u = self.u(x) * self.s_u()
+        nu = self.nu(x) * (self.s_nu() * self.sqrt_d)
+        return self.down(u * F.silu(nu))

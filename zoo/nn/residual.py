@@ -1,0 +1,70 @@
+"""Residual connections: how a block's output is added to the stream.
+
+Each takes the stream and the branch, so that any branch (causal or not, attention or MLP) can be
+connected in any way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from zoo.nn.norm import RMSNorm, unit
+from zoo.nn.scaling import AlphaConfig, Scaling
+from zoo.spec import Module
+
+Branch = Callable[..., Tensor]
+
+
+class PreNorm(Module):
+    """h <- h + branch(RMSNorm(h))."""
+
+    def __init__(self, d_model: int, eps: float) -> None:
+        super().__init__()
+        self.norm = RMSNorm(("embed", d_model), eps)
+
+    def forward(self, h: Tensor, branch: Branch, *args: Any) -> Tensor:
+        """(batch, time, d) -> the same."""
+        return h + branch(self.norm(h), *args)
+
+
+class Lerp(Module):
+    """nGPT: h <- Norm(h + alpha (h_B - h)), h_B = Norm(branch(h)) (equations 10 and 11)."""
+
+    def __init__(self, d_model: int, alpha: AlphaConfig) -> None:
+        super().__init__()
+        self.alpha = Scaling((("embed", d_model),), alpha, default_scale=d_model**-0.5)
+
+    def forward(self, h: Tensor, branch: Branch, *args: Any) -> Tensor:
+        """(batch, time, d), unit norm -> the same."""
+        return unit(self.move(h, unit(branch(h, *args)), self.alpha()))
+
+    def move(self, h: Tensor, target: Tensor, alpha: Tensor | float) -> Tensor:
+        """From the point `h` towards `target`, both (batch, time, d) of unit norm; not normalised."""
+        return h + alpha * (target - h)
+
+
+class Riemannian(Lerp):
+    """nGPT, A.3: h <- Norm(h - alpha (h (h . h_B) - h_B)), the gradient in the tangent space."""
+
+    def move(self, h: Tensor, target: Tensor, alpha: Tensor | float) -> Tensor:
+        """A step of `alpha` along the part of `target` that is orthogonal to `h`."""
+        cosine = (h * target).sum(-1, keepdim=True)
+        return h - alpha * (h * cosine - target)
+
+
+class Slerp(Lerp):
+    """nGPT, 2.2.2: sin((1 - alpha) t) / sin(t) h + sin(alpha t) / sin(t) h_B, t the angle between.
+
+    With a vector alpha the formula holds entry by entry.
+    """
+
+    def move(self, h: Tensor, target: Tensor, alpha: Tensor | float) -> Tensor:
+        """Along the great circle; where the two (almost) coincide, along the chord instead."""
+        cosine = (h * target).sum(-1, keepdim=True).float().clamp(-1 + 1e-6, 1 - 1e-6)
+        angle = torch.acos(cosine)
+        along = torch.sin((1 - alpha) * angle) * h + torch.sin(alpha * angle) * target
+        return (along / torch.sin(angle)).to(h.dtype)

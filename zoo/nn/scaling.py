@@ -1,0 +1,71 @@
+"""nGPT's scaling vectors: a trainable tensor with an effective learning rate of its own."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+from torch import Tensor
+
+from zoo.schema import Config
+from zoo.spec import Module, ParamSpec, Role
+
+
+class ScalingConfig(Config):
+    """One scaling of nGPT (paper, section 2.5): what it starts at, and how fast it learns."""
+
+    kind: Literal["vector", "scalar", "fixed"] = Field(
+        "vector", description="one entry per dimension, one learned number per layer, or a constant (Table 5)"
+    )
+    init: float = Field(1.0, description="s_init: the effective value at the start")
+    scale: float | None = Field(
+        None,
+        gt=0,
+        description="s_scale: the value the trainable tensor starts at; null: 1/sqrt(d_model) (s_u, s_nu: 1)",
+    )
+
+
+class AlphaConfig(ScalingConfig):
+    """The eigen learning rates alpha of nGPT's residual connections."""
+
+    init: float = Field(0.05, description="of the order of 1 / number of layers")
+    signed: bool = Field(False, description="use alpha itself, not |alpha| (paper, A.2)")
+
+
+class Scaling(Module):
+    """A scaling tensor s: trained from s_scale on, used as s * (s_init / s_scale)."""
+
+    def __init__(
+        self, axes: tuple[tuple[str, int], ...], config: ScalingConfig, default_scale: float
+    ) -> None:
+        """Create the tensor, or nothing if it is fixed.
+
+        Args:
+            axes: name and size of each axis of the `vector` form.
+            config: form, start and scale.
+            default_scale: s_scale where the config leaves it open.
+        """
+        super().__init__()
+        self.fixed = config.init if config.kind == "fixed" else None
+        start = default_scale if config.scale is None else config.scale
+        self.factor = config.init / start
+        self.absolute = isinstance(config, AlphaConfig) and not config.signed
+        if config.kind == "scalar":
+            axes = (("one", 1),)
+        if self.fixed is None:
+            self.param(
+                "scale",
+                ParamSpec(
+                    Role.SCALING,
+                    shape=tuple(size for _, size in axes),
+                    axes=tuple(name for name, _ in axes),
+                    start=start,
+                ),
+            )
+
+    def forward(self) -> Tensor | float:
+        """The effective scaling: the declared shape, (1,) for a scalar, a number when fixed."""
+        if self.fixed is not None:
+            return abs(self.fixed) if self.absolute else self.fixed
+        scale = self.virtual("scale") * self.factor
+        return scale.abs() if self.absolute else scale

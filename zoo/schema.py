@@ -1,0 +1,61 @@
+"""Frozen, strict configuration classes, and the registries that YAML's ``type:`` selects from."""
+
+from __future__ import annotations
+
+from typing import Any, Generic, TypeVar
+
+from pydantic import BaseModel, ConfigDict
+
+from zoo.errors import ConfigError, did_you_mean
+
+
+class Config(BaseModel):
+    """A frozen pydantic model in which an unknown key is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+
+ConfigT = TypeVar("ConfigT", bound=type[Config])
+
+
+class Kind(Generic[ConfigT]):
+    """A registry of configuration classes of one kind: the choices of a ``type:`` key.
+
+    Registering is one decorator on the class; its field ``type: Literal["name"] = "name"`` gives
+    the name, its first docstring line the description that ``zoo list`` prints.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.choices: dict[str, Any] = {}
+
+    def register(self, cls: ConfigT) -> ConfigT:
+        """Add a class under the default of its ``type`` field; usable as a decorator."""
+        name = cls.model_fields["type"].default
+        if not isinstance(name, str) or name in self.choices:
+            raise ValueError(f"{self.name} '{name}' is registered twice or has no name")
+        self.choices[name] = cls
+        return cls
+
+    def __getitem__(self, name: str) -> Any:
+        """The class registered as `name`.
+
+        Raises:
+            ConfigError: there is none.
+        """
+        if name not in self.choices:
+            raise ConfigError(f"no {self.name} called '{name}'{did_you_mean(name, self.choices)}")
+        return self.choices[name]
+
+    def describe(self) -> dict[str, str]:
+        """Name and first docstring line of every choice."""
+        return {n: (c.__doc__ or "").strip().split("\n")[0] for n, c in sorted(self.choices.items())}
+
+
+MODELS: Kind[Any] = Kind("model")
+INITS: Kind[Any] = Kind("init")
+REPARAMS: Kind[Any] = Kind("reparam")
+OPTIMIZERS: Kind[Any] = Kind("optimizer")
+SCHEDULES: Kind[Any] = Kind("schedule")
+TOKENIZERS: Kind[Any] = Kind("tokenizer")
+CORPORA: Kind[Any] = Kind("corpus")
