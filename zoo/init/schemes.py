@@ -7,7 +7,7 @@ What is drawn is that divided by the factor a reparameterisation puts in front (
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Literal, Self
 
 from pydantic import Field
 
@@ -26,6 +26,13 @@ class Init(Config):
         """The factor on the vectors an embedding gives; 1 where there is none."""
         return 1.0
 
+    def folded(self, tied: bool) -> Self:
+        """The scheme of a model whose gates were merged: no embedding scaling is left to do.
+
+        A tied table keeps it, because its read-out must not be scaled.
+        """
+        return self
+
 
 class ScaledEmbeddings(Init):
     """Schemes of the WeSaR paper, which scale the embedding's output up to the stream."""
@@ -39,6 +46,10 @@ class ScaledEmbeddings(Init):
         if spec.role is Role.EMBEDDING and self.embedding_scaling and spec.sphere is None:
             return spec.output_std / self.matrix_std(spec)
         return 1.0
+
+    def folded(self, tied: bool) -> Self:
+        """Without embedding scaling, unless the table is tied."""
+        return self if tied else self.model_copy(update={"embedding_scaling": False})
 
 
 @INITS.register

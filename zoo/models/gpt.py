@@ -8,7 +8,7 @@ RoPE on queries and keys, no biases. With `mlp: swiglu` it is the baseline of th
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 from torch import Tensor, nn
@@ -27,6 +27,7 @@ from zoo.spec import Module
 class GPTConfig(DecoderConfig):
     """Pre-norm decoder: RMSNorm, RoPE, SwiGLU or GELU, grouped queries, QK-norm."""
 
+    default_init: ClassVar[str] = "gpt2"
     type: Literal["gpt"] = "gpt"
     mlp: Literal["swiglu", "gelu"] = Field("swiglu", description="three matrices (nGPT) or two (WeSaR)")
     qk_norm: bool = Field(False, description="RMSNorm of queries and keys per head, before RoPE")

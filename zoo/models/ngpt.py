@@ -11,7 +11,7 @@ back on the sphere after each optimizer step (`zoo.sphere`), not in the forward 
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 from torch import Tensor, nn
@@ -30,6 +30,7 @@ from zoo.spec import Module
 class NGPTConfig(DecoderConfig):
     """Normalised transformer on the hypersphere (nGPT), with every ablation of the paper."""
 
+    default_init: ClassVar[str] = "ngpt"
     type: Literal["ngpt"] = "ngpt"
     update: Literal["lerp", "slerp", "riemannian"] = Field(
         "lerp", description="how the stream moves: equation 10, section 2.2.2, appendix A.3"
@@ -49,7 +50,7 @@ class NGPTConfig(DecoderConfig):
 class Block(Module):
     """Attention and MLP, each a step on the sphere."""
 
-    def __init__(self, c: NGPTConfig) -> None:
+    def __init__(self, c: NGPTConfig, first: bool) -> None:
         super().__init__()
         self.attention = Attention(
             c.d_model,
@@ -64,7 +65,7 @@ class Block(Module):
         )
         self.mlp = ScaledSwiGLU(c.d_model, c.mlp_size, c.residual_branches, c.s_u, c.s_nu)
         residual = {"lerp": Lerp, "slerp": Slerp, "riemannian": Riemannian}[c.update]
-        self.attention_residual = residual(c.d_model, c.alpha)
+        self.attention_residual = residual(c.d_model, c.alpha, first)
         self.mlp_residual = residual(c.d_model, c.alpha)
 
     def forward(self, h: Tensor, rope: Rope, cache: LayerCache | None = None, position: int = 0) -> Tensor:
@@ -84,7 +85,7 @@ class NGPT(Decoder):
         self.embedding = Embedding(
             ("vocab", c.vocab_size), c.d_model, output_std=std, tied=c.tied, sphere="embed"
         )
-        self.blocks = nn.ModuleList(Block(c) for _ in range(c.n_layers))
+        self.blocks = nn.ModuleList(Block(c, first=i == 0) for i in range(c.n_layers))
         s_z = Scaling((("vocab", c.vocab_size),), c.s_z, default_scale=std)
         self.read_out = ReadOut(c, self.embedding, s_z, input_std=std, sphere="embed")
 

@@ -34,13 +34,24 @@ class PreNorm(Module):
 class Lerp(Module):
     """nGPT: h <- Norm(h + alpha (h_B - h)), h_B = Norm(branch(h)) (equations 10 and 11)."""
 
-    def __init__(self, d_model: int, alpha: AlphaConfig) -> None:
+    def __init__(self, d_model: int, alpha: AlphaConfig, first: bool = False) -> None:
+        """Declare alpha.
+
+        Args:
+            d_model: width of the stream.
+            alpha: form and start of the eigen learning rates.
+            first: the stream comes from an embedding, so h is normalised here as well. On the
+                sphere that is the identity, but the embedding then gets no radial gradient, as in
+                the authors' code; after a `Lerp` it would change nothing.
+        """
         super().__init__()
+        self.first = first
         self.alpha = Scaling((("embed", d_model),), alpha, default_scale=d_model**-0.5)
 
     def forward(self, h: Tensor, branch: Branch, *args: Any) -> Tensor:
         """(batch, time, d), unit norm -> the same."""
-        return unit(self.move(h, unit(branch(h, *args)), self.alpha()))
+        target = unit(branch(h, *args))
+        return unit(self.move(unit(h) if self.first else h, target, self.alpha()))
 
     def move(self, h: Tensor, target: Tensor, alpha: Tensor | float) -> Tensor:
         """From the point `h` towards `target`, both (batch, time, d) of unit norm; not normalised."""

@@ -1,0 +1,91 @@
+"""nGPT and its GPT baseline against numbers recorded from the authors' code (true RoPE, float32)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+from zoo.errors import CheckpointError
+from zoo.hub.ngpt_reference import load_ngpt_reference
+from zoo.models import GPT, NGPT
+from zoo.spec import declared
+from zoo.sphere import project
+
+GOLDEN = Path(__file__).parent / "golden" / "ngpt"
+CASES = [
+    ("ngpt_init", "ngpt_forward_ropehalf", NGPT),
+    ("ngpt_perturbed", "ngpt_perturbed_forward_ropehalf", NGPT),
+    ("gpt_init_raw", "gpt_forward_ropehalf", GPT),
+]
+
+
+@pytest.fixture
+def batches() -> dict[str, torch.Tensor]:
+    with np.load(GOLDEN / "batches.npz") as arrays:
+        return {name: torch.from_numpy(array) for name, array in arrays.items()}
+
+
+def load(name: str) -> nn.Module:
+    return load_ngpt_reference(GOLDEN / f"{name}.safetensors", n_heads=4)
+
+
+@pytest.mark.parametrize(("weights", "forward", "kind"), CASES)
+def test_forward(weights: str, forward: str, kind: type, batches: dict[str, torch.Tensor]) -> None:
+    model, expected = load(weights), load_file(GOLDEN / f"{forward}.safetensors")
+    assert isinstance(model, kind)
+    streams: list[torch.Tensor] = []
+    for module in (model.embedding, *model.blocks):
+        module.register_forward_hook(lambda _m, _i, out: streams.append(out))
+    logits = model(batches["fwd_idx"])
+    for i, stream in enumerate(streams):
+        torch.testing.assert_close(stream, expected[f"h{i}"], atol=1e-5, rtol=0)
+    torch.testing.assert_close(logits, expected["logits"], atol=1e-5, rtol=0)
+    loss = model.loss(batches["fwd_idx"], batches["fwd_targets"])
+    torch.testing.assert_close(loss.cross_entropy, expected["loss"], atol=1e-5, rtol=0)
+
+
+def test_gradients(batches: dict[str, torch.Tensor]) -> None:
+    """Every gradient, through the names of the authors' state dict, within 1e-4 relative."""
+    model = load("ngpt_init")
+    model.loss(batches["fwd_idx"], batches["fwd_targets"]).total.backward()
+    expected = load_ngpt_reference(GOLDEN / "ngpt_grads_ropehalf.safetensors", n_heads=4)
+    ours, theirs = dict(model.named_parameters()), dict(expected.named_parameters())
+    assert ours.keys() == theirs.keys()
+    for name, parameter in ours.items():
+        difference = (parameter.grad - theirs[name]).norm() / theirs[name].norm()
+        assert difference < 1e-4, f"{name}: {difference:.2e}"
+
+
+def test_twenty_steps(batches: dict[str, torch.Tensor]) -> None:
+    """The training run: Adam, the matrices back on the sphere after each step."""
+    model = load("ngpt_init_raw")
+    spheres = [(p.parameter, p.spec.sphere_dim) for p in declared(model) if p.spec.sphere_dim is not None]
+    project(spheres)
+    adam = torch.optim.Adam(model.parameters(), lr=3e-3, betas=(0.9, 0.95), eps=1e-8)
+    losses, norms = [], []
+    for x, y in zip(batches["train_x"], batches["train_y"], strict=True):
+        loss = model.loss(x, y).total
+        adam.zero_grad()
+        loss.backward()
+        norms.append(torch.nn.utils.get_total_norm([p.grad for p in model.parameters()]).item())
+        adam.step()
+        project(spheres)
+        losses.append(loss.item())
+    with np.load(GOLDEN / "ngpt_train_ropehalf.npz") as expected:
+        np.testing.assert_allclose(losses, expected["losses"], atol=1e-5, rtol=0)
+        np.testing.assert_allclose(norms, expected["grad_norms"], rtol=1e-4)
+
+
+def test_wrong_number_of_heads() -> None:
+    with pytest.raises(CheckpointError, match=r"width 64 is not divisible by n_heads=5"):
+        load_ngpt_reference(GOLDEN / "ngpt_init.safetensors", n_heads=5)
+
+
+def test_not_such_a_file() -> None:
+    with pytest.raises(CheckpointError, match="not a state dict of the nGPT authors' code"):
+        load_ngpt_reference(GOLDEN / "ngpt_forward_ropehalf.safetensors", n_heads=4)

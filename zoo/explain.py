@@ -1,0 +1,226 @@
+"""What a config amounts to before it is trained: one row per parameter, and totals."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+from torch.utils.flop_counter import FlopCounterMode
+
+from zoo.init import Registry
+from zoo.init.registry import Entry
+from zoo.recipe import Recipe, declare
+from zoo.spec import Module
+
+FLOAT32 = 4
+
+
+@dataclass(frozen=True)
+class Row:
+    """One parameter. `state_bytes` are float32 bytes of optimizer slots; None where a column does not apply."""
+
+    name: str
+    role: str
+    shape: tuple[int, ...]
+    axes: tuple[str, ...]
+    fan_in: int
+    sigma: float | None
+    eta: float
+    gate: float | None
+    slot: tuple[int, ...] | None
+    sphere: str | None
+    decays: bool
+    state_bytes: int
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Sums over the model.
+
+    Attributes:
+        parameters: number of entries, gates included.
+        gates: of these, gates.
+        optimizer: the optimizer the state is counted for.
+        optimizer_bytes: its slots in float32.
+        adamw_bytes: what AdamW's two moments take, for comparison.
+        context: tokens per sequence that the FLOPs are counted at.
+        forward_flops: floating point operations per token of the forward pass.
+        training_flops: the same of forward and backward pass.
+    """
+
+    parameters: int
+    gates: int
+    optimizer: str
+    optimizer_bytes: int
+    adamw_bytes: int
+    context: int
+    forward_flops: int
+    training_flops: int
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The registry as a table."""
+
+    model: str
+    rows: Sequence[Row]
+    totals: Totals
+
+    def to_json(self) -> str:
+        """Rows and totals as JSON."""
+        return json.dumps(asdict(self), indent=1)
+
+    def table(self) -> Group:
+        """Rows and totals for the terminal; blocks that repeat are shown once."""
+        table = Table(title=self.model, title_justify="left", header_style="bold", pad_edge=False)
+        for column in ("parameter", "role", "shape", "axes", "sigma", "eta", "gate", "slot", "sphere", "decay", "state"):
+            table.add_column(column, justify="right" if column in ("sigma", "eta", "gate", "state") else "left", no_wrap=column != "axes")
+        for row, count in _folded(self.rows):
+            table.add_row(
+                row.name if count == 1 else f"{row.name} (x {count})",
+                row.role,
+                _shape(row.shape),
+                " ".join(row.axes),
+                _number(row.sigma),
+                _number(row.eta),
+                _number(row.gate),
+                "" if row.slot is None else _shape(row.slot),
+                row.sphere or "",
+                "yes" if row.decays else "",
+                _bytes(row.state_bytes),
+            )
+        t = self.totals
+        share = f" ({t.optimizer_bytes / t.adamw_bytes:.1%} of AdamW's)" if t.adamw_bytes else ""
+        lines = [
+            f"parameters      {t.parameters:,} ({t.parameters / 1e6:,.1f} M)" + (f", of which {t.gates} gates" if t.gates else ""),
+            f"optimizer       {t.optimizer}: {_bytes(t.optimizer_bytes)}{share}",
+            f"FLOPs per token {t.forward_flops:.3e} forward, {t.training_flops:.3e} training, at context {t.context}",
+        ]
+        return Group(table, Text("\n".join(lines)))
+
+
+def explain(config: Any) -> Explanation:
+    """Describe a config without allocating its weights.
+
+    Args:
+        config: a `zoo.config.RunConfig` with a model.
+
+    Returns:
+        One row per parameter, and totals.
+
+    Raises:
+        ConfigError: no model in the config, or an override that matches nothing.
+    """
+    from zoo.factory import recipe_of
+
+    recipe = recipe_of(config)
+    model = declare(recipe)
+    registry = Registry(model, recipe.init, config.eta_overrides)
+    slots = config.optimizer.slots if config.optimizer is not None else {}
+    rows = [_row(entry, config.optimizer) for entry in registry]
+    del slots
+    context = config.data.context if config.data is not None else 1024
+    forward, training = flops_per_token(model, context)
+    parameters = sum(math.prod(row.shape) for row in rows)
+    totals = Totals(
+        parameters=parameters,
+        gates=sum(row.role == "gate" for row in rows),
+        optimizer=config.optimizer.type if config.optimizer is not None else "none",
+        optimizer_bytes=sum(row.state_bytes for row in rows),
+        adamw_bytes=2 * FLOAT32 * parameters,
+        context=context,
+        forward_flops=forward,
+        training_flops=training,
+    )
+    return Explanation(_title(recipe), rows, totals)
+
+
+def flops_per_token(model: torch.nn.Module, context: int) -> tuple[int, int]:
+    """Count floating point operations on meta tensors.
+
+    Args:
+        model: declared on meta.
+        context: length of the sequence.
+
+    Returns:
+        Per token: of the forward pass, and of forward and backward together. Matrix products and
+        attention are counted (attention in full, not its causal half), elementwise work is not.
+    """
+    tokens = torch.zeros(1, context, dtype=torch.int64, device="meta")
+    with FlopCounterMode(display=False) as forward:
+        logits = model(tokens)
+    with FlopCounterMode(display=False) as backward:
+        logits.backward(torch.empty_like(logits))
+    once = forward.get_total_flops()
+    return once // context, (once + backward.get_total_flops()) // context
+
+
+def _row(entry: Entry, optimizer: Any) -> Row:
+    spec = entry.spec
+    slots: Mapping[str, tuple[int, ...]] = optimizer.slots(entry) if optimizer is not None else {}
+    return Row(
+        name=entry.name,
+        role=str(spec.role),
+        shape=spec.shape,
+        axes=spec.axes,
+        fan_in=spec.fan_in_size,
+        sigma=entry.sigma,
+        eta=entry.eta,
+        gate=_gate(entry),
+        slot=min(slots.values(), key=math.prod) if slots else None,
+        sphere=spec.sphere,
+        decays=entry.decays,
+        state_bytes=FLOAT32 * sum(math.prod(shape) for shape in slots.values()),
+    )
+
+
+def _gate(entry: Entry) -> float | None:
+    owner = entry.owner
+    gated = isinstance(owner, Module) and entry.local in owner.reparameterised
+    return entry.spec.scale if gated else None
+
+
+def _title(recipe: Recipe) -> str:
+    parts = (recipe.model, recipe.init, recipe.reparam)
+    model, init, reparam = (getattr(part, "type", "") for part in parts)
+    return f"{model}, init {init}, reparam {reparam}"
+
+
+def _folded(rows: Sequence[Row]) -> list[tuple[Row, int]]:
+    """Rows that differ only in the number of the block, as one with a count."""
+    counts: dict[tuple[Any, ...], list[Any]] = {}
+    for row in rows:
+        name = ".".join("*" if part.isdigit() else part for part in row.name.split("."))
+        same = (name, row.shape, row.sigma, row.eta, row.gate)
+        if same in counts:
+            counts[same][1] += 1
+        else:
+            counts[same] = [row, 1]
+    return [
+        (row if n == 1 else Row(**{**asdict(row), "name": key[0], "shape": row.shape}), n)
+        for key, (row, n) in counts.items()
+    ]
+
+
+def _shape(shape: Sequence[int]) -> str:
+    return " x ".join(map(str, shape))
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"
+
+
+def _bytes(count: int) -> str:
+    size = float(count)
+    for suffix in ("B", "KiB", "MiB"):
+        if size < 1024:
+            return f"{size:.0f} {suffix}" if suffix == "B" else f"{size:.1f} {suffix}"
+        size /= 1024
+    return f"{size:.1f} GiB"

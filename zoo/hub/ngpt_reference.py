@@ -1,0 +1,139 @@
+"""State dicts with the names of the authors' nGPT code, and of their GPT baseline.
+
+Their feed-forward kernel stacks u over nu (``c_fc``, ``suv``), and one s_qk vector holds all
+heads. A file with scaling vectors is an nGPT, without them a GPT. What a state dict cannot tell,
+the number of heads, is given; s_init and s_scale are the paper's.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from zoo.errors import CheckpointError
+from zoo.hub.files import read_safetensors
+from zoo.init import GPT2, Init, NGPTInit
+from zoo.models import DecoderConfig, GPTConfig, NGPTConfig
+from zoo.recipe import Recipe, declare, materialise
+from zoo.reparam import NoReparam
+
+EMBEDDING, READ_OUT, S_Z = "transformer.wte.weight", "lm_head.weight", "sz"
+BASELINE_EPS = 1e-6
+"""Epsilon of the RMSNorm in the authors' baseline."""
+
+MODEL = {"embedding.weight": EMBEDDING, "read_out.matrix.weight": READ_OUT}
+BLOCK = {
+    "attention.q.weight": "query.weight",
+    "attention.k.weight": "key.weight",
+    "attention.v.weight": "value.weight",
+    "attention.o.weight": "att_c_proj.weight",
+    "mlp.down.weight": "mlp_c_proj.weight",
+}
+NGPT_BLOCK = {
+    "attention_residual.alpha.scale": "attn_alpha",
+    "mlp_residual.alpha.scale": "mlp_alpha",
+    "attention.qk.s_qk.scale": "sqk",
+}
+GPT_BLOCK = {
+    "attention_residual.norm.scale": "rmsnorm_att.weight",
+    "mlp_residual.norm.scale": "rmsnorm_mlp.weight",
+}
+STACKED = {"c_fc.weight": ("mlp.u.weight", "mlp.nu.weight"), "suv": ("mlp.s_u.scale", "mlp.s_nu.scale")}
+
+
+def load_ngpt_reference(path: Path, *, n_heads: int) -> nn.Module:
+    """Read a safetensors file with the authors' names.
+
+    Args:
+        path: the file.
+        n_heads: number of attention heads, which the file does not say.
+
+    Returns:
+        An `NGPT` if the file has scaling vectors, otherwise a `GPT`; float32, on the CPU.
+
+    Raises:
+        CheckpointError: not such a file, tensors missing or unexpected, or shapes that disagree.
+    """
+    tensors = {name.removeprefix("_orig_mod."): t for name, t in read_safetensors(path).items()}
+    config = _config(path, tensors, n_heads)
+    init: Init = NGPTInit() if isinstance(config, NGPTConfig) else GPT2()
+    model = declare(Recipe(model=config, init=init, reparam=NoReparam()))
+    state = _rename(path, tensors, config)
+    _check(path, state, model)
+    materialise(model, torch.device("cpu"))
+    model.load_state_dict(state)
+    return model
+
+
+def _config(path: Path, tensors: dict[str, Tensor], n_heads: int) -> DecoderConfig:
+    first = "transformer.h.0."
+    needed = [EMBEDDING, first + "key.weight", first + "c_fc.weight"]
+    missing = [name for name in needed if name not in tensors]
+    if missing:
+        raise CheckpointError(
+            f"{path}: not a state dict of the nGPT authors' code: no {', '.join(missing)}; "
+            f"it has {', '.join(sorted(tensors)[:3])}, ..."
+        )
+    vocab_size, d_model = tensors[EMBEDDING].shape
+    if d_model % n_heads:
+        raise CheckpointError(f"{path}: width {d_model} is not divisible by n_heads={n_heads}")
+    head_size = d_model // n_heads
+    layers = {int(name.split(".")[2]) for name in tensors if name.startswith("transformer.h.")}
+    is_ngpt = any(name in (S_Z, first + "attn_alpha", first + "sqk", first + "suv") for name in tensors)
+    sizes: dict[str, Any] = {
+        "vocab_size": vocab_size,
+        "d_model": d_model,
+        "n_layers": max(layers) + 1,
+        "n_heads": n_heads,
+        "n_kv_heads": max(1, tensors[first + "key.weight"].shape[0] // head_size),
+        "d_mlp": tensors[first + "c_fc.weight"].shape[0] // 2,
+        "tied": READ_OUT not in tensors,
+    }
+    try:
+        return NGPTConfig(**sizes) if is_ngpt else GPTConfig(**sizes, norm_eps=BASELINE_EPS)
+    except ValueError as error:
+        raise CheckpointError(f"{path}: with n_heads={n_heads} the sizes make no model: {error}") from error
+
+
+def _rename(path: Path, tensors: dict[str, Tensor], config: DecoderConfig) -> dict[str, Tensor]:
+    is_ngpt = isinstance(config, NGPTConfig)
+    single = dict(MODEL)
+    single |= {"read_out.s_z.scale": S_Z} if is_ngpt else {"norm.scale": "transformer.rmsnorm_f.weight"}
+    if config.tied:
+        del single["read_out.matrix.weight"]
+    if "rmsnorm_f.weight" in tensors:
+        single["norm.scale"] = "rmsnorm_f.weight"
+    stacked: dict[str, tuple[str, str]] = {}
+    for i in range(config.n_layers):
+        block = BLOCK | (NGPT_BLOCK if is_ngpt else GPT_BLOCK)
+        single |= {f"blocks.{i}.{ours}": f"transformer.h.{i}.{theirs}" for ours, theirs in block.items()}
+        halves = STACKED if is_ngpt else {"c_fc.weight": STACKED["c_fc.weight"]}
+        stacked |= {
+            f"transformer.h.{i}.{theirs}": (f"blocks.{i}.{u}", f"blocks.{i}.{nu}")
+            for theirs, (u, nu) in halves.items()
+        }
+    expected = {*single.values(), *stacked}
+    missing, unexpected = sorted(expected - set(tensors)), sorted(set(tensors) - expected)
+    if missing or unexpected:
+        raise CheckpointError(f"{path}: missing {missing or 'nothing'}, unexpected {unexpected or 'nothing'}")
+    state = {ours: tensors[theirs] for ours, theirs in single.items()}
+    for theirs, ours in stacked.items():
+        state |= dict(zip(ours, tensors[theirs].chunk(2), strict=True))
+    return state
+
+
+def _check(path: Path, state: dict[str, Tensor], model: nn.Module) -> None:
+    """Give s_qk its heads, make everything float32, and compare shapes with the declarations."""
+    problems = []
+    for name, parameter in model.named_parameters():
+        tensor = state[name].float()
+        if name.endswith("s_qk.scale") and tensor.numel() == parameter.numel():
+            tensor = tensor.reshape(parameter.shape)
+        if tensor.shape != parameter.shape:
+            problems.append(f"{name}: expected {tuple(parameter.shape)}, found {tuple(tensor.shape)}")
+        state[name] = tensor
+    if problems:
+        raise CheckpointError(f"{path}: {'; '.join(problems)}")
