@@ -1,0 +1,189 @@
+"""Files: find them, read them strictly, make a folder all at once or not at all."""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from filelock import FileLock
+
+from zoo.errors import DataError
+
+BOM = "\ufeff"
+
+
+def find_files(paths: Sequence[str], suffixes: Sequence[str]) -> list[Path]:
+    """Expand files, directories and glob patterns into files.
+
+    Args:
+        paths: as the user wrote them; ``~`` is expanded, relative ones start at the working directory.
+        suffixes: what a file inside a directory must end in; files and globs are taken as they are.
+
+    Returns:
+        Resolved paths, each once, in the order of `paths`, sorted by name within a directory or glob.
+
+    Raises:
+        DataError: a path, a pattern or a directory that yields no file.
+    """
+    found: dict[Path, None] = {}
+    for written in paths:
+        found.update(dict.fromkeys(file.resolve() for file in _expand(written, suffixes)))
+    return list(found)
+
+
+def _expand(written: str, suffixes: Sequence[str]) -> list[Path]:
+    path = Path(written).expanduser()
+    if path.is_file():
+        return [path]
+    if path.is_dir():
+        files = sorted(file for file in path.rglob("*") if file.suffix in suffixes and file.is_file())
+        if not files:
+            raise DataError(f"{written}: no file in this directory ends in {' or '.join(suffixes)}")
+        return files
+    if not glob.has_magic(written):
+        raise DataError(f"{written}: no such file or directory")
+    files = [Path(match) for match in sorted(glob.glob(str(path), recursive=True))]
+    files = [file for file in files if file.is_file()]
+    if not files:
+        raise DataError(f"{written}: no file matches this pattern")
+    return files
+
+
+def read_bytes(path: Path) -> bytes:
+    """Read a whole file.
+
+    Raises:
+        DataError: the file cannot be read; the message has its path and the system's reason.
+    """
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror}") from error
+
+
+def read_text(path: Path) -> str:
+    """Read a UTF-8 file without its byte order mark; line ends stay as they are.
+
+    Raises:
+        DataError: unreadable, empty, nothing but white space, or not UTF-8 (with the byte's offset).
+    """
+    data = read_bytes(path)
+    try:
+        text = data.decode("utf-8").removeprefix(BOM)
+    except UnicodeDecodeError as error:
+        raise _not_utf8(str(path), error.start, data[error.start]) from error
+    if not text.strip():
+        raise DataError(f"{path}: the file is empty; leave it out")
+    return text
+
+
+def read_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Stream the lines of a UTF-8 file that are not blank.
+
+    Yields:
+        Line number from 1, and the line without its end and without a byte order mark.
+
+    Raises:
+        DataError: unreadable, no line at all, or not UTF-8 (with line and byte offset in the file).
+    """
+    offset, filled = 0, False  # bytes before this line; whether a line had text
+    try:
+        with path.open("rb") as stream:
+            for number, raw in enumerate(stream, 1):
+                try:
+                    line = raw.decode("utf-8")
+                except UnicodeDecodeError as error:
+                    raise _not_utf8(f"{path}:{number}", offset + error.start, raw[error.start]) from error
+                offset += len(raw)
+                line = (line.removeprefix(BOM) if number == 1 else line).rstrip("\r\n")
+                if line.strip():
+                    filled = True
+                    yield number, line
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror}") from error
+    if not filled:
+        raise DataError(f"{path}: the file is empty; leave it out")
+
+
+def _not_utf8(place: str, offset: int, byte: int) -> DataError:
+    return DataError(
+        f"{place}: byte {offset} (0x{byte:02x}) is not UTF-8; convert the file to UTF-8 or leave it out"
+    )
+
+
+def sha256(data: bytes) -> str:
+    """Hexadecimal SHA-256 of some bytes."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def sha256_file(path: Path) -> str:
+    """Hexadecimal SHA-256 of a file's content, read in pieces.
+
+    Raises:
+        DataError: the file cannot be read.
+    """
+    try:
+        with path.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror}") from error
+
+
+def build_once(folder: Path, fill: Callable[[Path], None]) -> bool:
+    """Make `folder` complete, or not at all, however many processes ask for it at once.
+
+    One process fills a folder beside it under a file lock, flushes it to the disk and renames it;
+    the others wait for the lock and find the result. What a killed process left is swept away.
+
+    Args:
+        folder: the folder to make; if it exists it is complete and nothing happens.
+        fill: writes the content into the (empty) folder that it is given.
+
+    Returns:
+        Whether this call made the folder.
+
+    Raises:
+        DataError: it cannot be written, for instance because the disk is full.
+    """
+    partial = folder.with_name(folder.name + ".partial")
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder.with_name(folder.name + ".lock")):
+            if folder.is_dir():
+                return False
+            shutil.rmtree(partial, ignore_errors=True)
+            partial.mkdir()
+            try:
+                fill(partial)
+                for path in [*partial.rglob("*"), partial]:
+                    _flush(path)
+                partial.rename(folder)
+            except BaseException:
+                shutil.rmtree(partial, ignore_errors=True)
+                raise
+            _flush(folder.parent)
+    except OSError as error:
+        raise DataError(
+            f"{folder.parent}: the prepared data cannot be written: {error.strerror or error}"
+            f"{_free_space(folder.parent)}; make room, or set data.cache_dir to another place"
+        ) from error
+    return True
+
+
+def _flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _free_space(folder: Path) -> str:
+    try:
+        return f" ({shutil.disk_usage(folder).free:,} bytes free)"
+    except OSError:  # the folder itself could not be made
+        return ""

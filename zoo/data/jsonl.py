@@ -1,0 +1,52 @@
+"""Corpus `jsonl`: one JSON object per line, the text in one of its fields."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from pydantic import Field
+
+from zoo.data.corpus import Document, FileCorpus, Strings
+from zoo.data.files import read_lines
+from zoo.errors import DataError, did_you_mean
+from zoo.schema import CORPORA
+
+
+@CORPORA.register
+class JsonlCorpus(FileCorpus):
+    """JSON Lines files, directories and globs; every object is a document."""
+
+    type: Literal["jsonl"] = "jsonl"
+    suffixes: Strings = Field([".jsonl"], description="what the files taken from a directory end in")
+    field: str = Field("text", description="the key of the text in each object")
+
+    def documents(self) -> Iterator[Document]:
+        """Yield one document per line that is not blank."""
+        for source in self.sources():
+            for number, line in read_lines(source.path):
+                yield Document(f"{source.name}:{number}", self._text(line, f"{source.path}:{number}"))
+
+    def _text(self, line: str, place: str) -> str:
+        try:
+            value: Any = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise DataError(f"{place}: not JSON: {error.msg} at column {error.colno}") from error
+        if not isinstance(value, dict):
+            raise DataError(f"{place}: expected a JSON object, found {type(value).__name__}")
+        if self.field not in value:
+            raise DataError(f"{place}: no field '{self.field}'{did_you_mean(self.field, value)}")
+        text = value[self.field]
+        if not isinstance(text, str):
+            raise DataError(f"{place}: field '{self.field}' must be a string, found {type(text).__name__}")
+        if not text.strip():
+            raise DataError(f"{place}: field '{self.field}' is empty")
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise DataError(
+                f"{place}: field '{self.field}' has half a surrogate pair (\\u{ord(text[error.start]):04x}) "
+                f"at character {error.start}, which no UTF-8 text can hold"
+            ) from error
+        return text
