@@ -43,12 +43,14 @@ else:
 class DataConfig(Config):
     """Where the text comes from, and how it becomes sequences of tokens."""
 
-    corpus: AnyCorpus = Field(PythonDocsCorpus(), description="where the text comes from")
-    tokenizer: AnyTokenizer = Field(ByteConfig(), description="how text becomes tokens")
-    context: int = Field(256, gt=0, description="tokens the model sees in a sequence")
-    validation: float = Field(0.05, ge=0, lt=1, description="share of the documents held out for validation")
+    corpus: AnyCorpus = Field(default=PythonDocsCorpus(), description="where the text comes from")
+    tokenizer: AnyTokenizer = Field(default=ByteConfig(), description="how text becomes tokens")
+    context: int = Field(default=256, gt=0, description="tokens the model sees in a sequence")
+    validation: float = Field(
+        default=0.05, ge=0, lt=1, description="share of the documents held out for validation"
+    )
     cache_dir: Path | None = Field(
-        None, description="where prepared data is kept; null: $XDG_CACHE_HOME/zoo or ~/.cache/zoo"
+        default=None, description="where prepared data is kept; null: $XDG_CACHE_HOME/zoo or ~/.cache/zoo"
     )
 
     def cache_folder(self) -> Path:

@@ -89,5 +89,5 @@ class FileCorpus(CorpusConfig):
 
 
 def _printable(path: Path) -> str:
-    """The path with forward slashes; bytes that are not UTF-8, which file systems allow, as ``\\xff``."""
+    """The path with forward slashes; bytes that are not UTF-8, which file systems allow, are escaped."""
     return os.fsencode(path.as_posix()).decode("utf-8", errors="backslashreplace")

@@ -19,8 +19,8 @@ class JsonlCorpus(FileCorpus):
     """JSON Lines files, directories and globs; every object is a document."""
 
     type: Literal["jsonl"] = "jsonl"
-    suffixes: Strings = Field([".jsonl"], description="what the files taken from a directory end in")
-    field: str = Field("text", description="the key of the text in each object")
+    suffixes: Strings = Field(default=[".jsonl"], description="what the files taken from a directory end in")
+    field: str = Field(default="text", description="the key of the text in each object")
 
     def documents(self) -> Iterator[Document]:
         """Yield one document per line that is not blank."""

@@ -45,6 +45,8 @@ class SentencePieceTokenizer(Tokenizer):
     def __init__(self, model: bytes, place: str | Path) -> None:
         library = _library()
         try:
+            if not model:  # which the library takes for "no model yet"
+                raise ValueError("empty")
             self._processor = library.SentencePieceProcessor(model_proto=model)
         except (RuntimeError, ValueError) as error:
             raise DataError(f"{place}: not a sentencepiece model") from error
@@ -83,9 +85,11 @@ class SentencePieceConfig(TokenizerConfig):
     """
 
     type: Literal["sentencepiece"] = "sentencepiece"
-    model: Path | None = Field(None, description="a .model file to load")
-    vocab_size: int | None = Field(None, ge=257, description="train a model with so many pieces")
-    algorithm: Literal["bpe", "unigram"] = Field("bpe", description="how the pieces are chosen in training")
+    model: Path | None = Field(default=None, description="a .model file to load")
+    vocab_size: int | None = Field(default=None, ge=257, description="train a model with so many pieces")
+    algorithm: Literal["bpe", "unigram"] = Field(
+        default="bpe", description="how the pieces are chosen in training"
+    )
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:

@@ -28,9 +28,9 @@ class TextCorpus(FileCorpus):
     """
 
     type: Literal["text"] = "text"
-    suffixes: Strings = Field([".txt"], description="what the files taken from a directory end in")
+    suffixes: Strings = Field(default=[".txt"], description="what the files taken from a directory end in")
     document: Literal["auto", "file", "passage", "line"] = Field(
-        "auto", description="what a document is; auto: a file, or passages when there is one file"
+        default="auto", description="what a document is; auto: a file, or passages when there is one file"
     )
 
     def documents(self) -> Iterator[Document]:

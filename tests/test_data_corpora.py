@@ -1,0 +1,178 @@
+"""Corpora read what they say, and refuse what they cannot read by naming the place."""
+
+from __future__ import annotations
+
+import json
+import sys
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from zoo.data.corpus import Document
+from zoo.data.jsonl import JsonlCorpus
+from zoo.data.python_docs import PythonDocsCorpus
+from zoo.data.text import PASSAGE, TextCorpus, passages
+from zoo.errors import DataError
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Three texts in a tree, and a file of another kind."""
+    for name, text in {"b.txt": "B\n", "a.txt": "A\r\n", "sub/c.txt": "C", "notes.md": "D"}.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(text.encode())
+    return tmp_path
+
+
+def ids(corpus: TextCorpus | JsonlCorpus) -> list[str]:
+    """The ids of a corpus' documents."""
+    return [document.id for document in corpus.documents()]
+
+
+def test_text_takes_files_directories_and_globs_each_file_once(folder: Path) -> None:
+    everything = ["a.txt", "b.txt", "sub/c.txt"]
+    assert ids(TextCorpus(paths=[str(folder)])) == everything
+    assert ids(TextCorpus(paths=[f"{folder}/**/*.txt"])) == everything
+    assert ids(TextCorpus(paths=[f"{folder}/b.txt", str(folder)])) == ["b.txt", "a.txt", "sub/c.txt"]
+    assert ids(TextCorpus.model_validate({"paths": str(folder), "suffixes": ".md"})) == ["notes.md#1"]
+    assert ids(TextCorpus(paths=[str(folder)], suffixes=[".md", ".txt"])) == [
+        *everything[:2],
+        "notes.md",
+        "sub/c.txt",
+    ]
+
+
+def test_text_is_kept_as_it_is(folder: Path) -> None:
+    first = next(TextCorpus(paths=[str(folder)]).documents())
+    assert first == Document("a.txt", "A\r\n")
+
+
+def test_a_byte_order_mark_is_removed(tmp_path: Path) -> None:
+    (tmp_path / "x.txt").write_bytes(b"\xef\xbb\xbfone\ntwo\n")
+    (tmp_path / "x.jsonl").write_bytes(b'\xef\xbb\xbf{"text": "one"}\n')
+    for kind in ("passage", "file", "line"):
+        corpus = TextCorpus.model_validate({"paths": f"{tmp_path}/x.txt", "document": kind})
+        assert next(corpus.documents()).text.startswith("one")
+    assert next(JsonlCorpus(paths=[str(tmp_path)]).documents()).text == "one"
+
+
+def test_a_document_can_be_a_line(folder: Path) -> None:
+    (folder / "b.txt").write_text("one\n\n  \ntwo \n")
+    corpus = TextCorpus(paths=[f"{folder}/b.txt"], document="line")
+    assert list(corpus.documents()) == [Document("b.txt:1", "one"), Document("b.txt:4", "two ")]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["word " * 20 + "\n", "a line\n" * 3 + "\n", "no line end at all " * 400, "verse\n", "\r\n\r\nx\u2028y"],
+    ids=["long lines", "paragraphs", "one line", "verse", "odd line ends"],
+)
+def test_passages_joined_are_the_text(text: str) -> None:
+    book = text * 1500
+    cut = list(passages(book))
+    assert "".join(cut) == book
+    assert all(len(passage) >= PASSAGE for passage in cut[:-1])
+
+
+def test_passages_end_after_blank_lines(tmp_path: Path) -> None:
+    paragraph = "word " * 100 + "\n" + "word " * 100 + "\n\n"
+    cut = list(passages(paragraph * 50))
+    assert len(cut) == 10
+    assert all(passage == paragraph * 5 for passage in cut)
+
+
+def test_jsonl_reads_the_field(tmp_path: Path) -> None:
+    rows = [{"id": 1, "body": "ein\n"}, {"body": "zw\u00f6\U0001f642"}]
+    (tmp_path / "x.jsonl").write_text("\n\n".join(json.dumps(row) for row in rows) + "\n")
+    documents = list(JsonlCorpus(paths=[str(tmp_path)], field="body").documents())
+    assert documents == [Document("x.jsonl:1", "ein\n"), Document("x.jsonl:3", "zwö\U0001f642")]
+
+
+BAD_TEXT: list[tuple[bytes, str]] = [
+    (b"", r"x\.txt: the file is empty"),
+    (b" \n\t\n", r"x\.txt: the file is empty"),
+    (b"\xef\xbb\xbf", r"x\.txt: the file is empty"),
+]
+
+
+@pytest.mark.parametrize("kind", ["file", "passage", "line"])
+@pytest.mark.parametrize(
+    ("content", "message"), [*BAD_TEXT, (b"abc\nd\xe9f", r"x\.txt(:2)?: byte 5 \(0xe9\) is not UTF-8")]
+)
+def test_text_that_cannot_be_used(tmp_path: Path, kind: Any, content: bytes, message: str) -> None:
+    (tmp_path / "x.txt").write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        list(TextCorpus(paths=[str(tmp_path)], document=kind).documents())
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", r"x\.jsonl: the file is empty"),
+        (b'{"text": "a"}\n{"text": "b"\n', r"x\.jsonl:2: not JSON: .* at column 13"),
+        (b'{"text": "a"}\n\n"b"\n', r"x\.jsonl:3: expected a JSON object, found str"),
+        (b'{"txt": "a"}', r"x\.jsonl:1: no field 'text'; did you mean 'txt'\?"),
+        (b'{"text": 3}', r"x\.jsonl:1: field 'text' must be a string, found int"),
+        (b'{"text": null}', r"x\.jsonl:1: field 'text' must be a string, found NoneType"),
+        (b'{"text": " "}', r"x\.jsonl:1: field 'text' is empty"),
+        (
+            b'{"text": "a\\ud83d"}',
+            r"x\.jsonl:1: field 'text' has half a surrogate pair \(\\ud83d\) at character 1",
+        ),
+        (b'{"text": "a"}\n{"text": "\xff"}', r"x\.jsonl:2: byte 24 \(0xff\) is not UTF-8"),
+    ],
+)
+def test_jsonl_that_cannot_be_used(tmp_path: Path, content: bytes, message: str) -> None:
+    (tmp_path / "x.jsonl").write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        list(JsonlCorpus(paths=[str(tmp_path)]).documents())
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"paths": ["{}/none.txt"]}, r"none\.txt: no such file or directory"),
+        ({"paths": ["{}/*.text"]}, r"\*\.text: no file matches this pattern"),
+        ({"paths": ["{}"], "suffixes": [".rst"]}, r"no file in this directory ends in \.rst"),
+        ({"paths": ["{}/a.txt"], "suffixes": [".md"]}, r"has no directory: leave suffixes out"),
+    ],
+)
+def test_paths_that_lead_nowhere(folder: Path, fields: dict[str, list[str]], message: str) -> None:
+    fields = fields | {"paths": [path.format(folder) for path in fields["paths"]]}
+    with pytest.raises(DataError, match=message):
+        TextCorpus.model_validate(fields).sources()
+
+
+def test_no_paths_are_refused() -> None:
+    with pytest.raises(ValidationError, match="at least 1 item"):
+        TextCorpus(paths=[])
+
+
+def test_python_docs_are_prose_and_code_of_this_interpreter() -> None:
+    corpus = PythonDocsCorpus()
+    documents = {document.id: document.text for document in corpus.documents()}
+    assert sum(map(len, documents.values())) > 4_000_000
+    assert "assert" in documents["topics/assert"]
+    root = Path(sysconfig.get_path("stdlib"))
+    assert documents["library/json/decoder.py"] == (root / "json" / "decoder.py").read_text(encoding="utf-8")
+    assert not any("/test/" in name or "/tests/" in name or "site-packages" in name for name in documents)
+    names = [source.name for source in corpus.sources()]
+    assert names == sorted(names, key=lambda name: (name != "topics.py", names.index(name)))
+    assert list(documents) == [document.id for document in corpus.documents()]
+
+
+def test_a_stripped_python_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "json").mkdir()
+    (tmp_path / "json" / "decoder.py").write_text("pass\n")
+    monkeypatch.setattr(sysconfig, "get_path", lambda name: str(tmp_path))
+    with pytest.raises(DataError, match=r"only 5 bytes of library source in 1 files .* it was stripped"):
+        PythonDocsCorpus().sources()
+
+
+def test_a_python_without_topics_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pydoc_data.topics", None)
+    with pytest.raises(DataError, match=r"has no documentation topics \(module pydoc_data\.topics\)"):
+        PythonDocsCorpus().sources()
