@@ -80,8 +80,24 @@ class Explanation:
     def table(self) -> Group:
         """Rows and totals for the terminal; blocks that repeat are shown once."""
         table = Table(title=self.model, title_justify="left", header_style="bold", pad_edge=False)
-        for column in ("parameter", "role", "shape", "axes", "sigma", "eta", "gate", "slot", "sphere", "decay", "state"):
-            table.add_column(column, justify="right" if column in ("sigma", "eta", "gate", "state") else "left", no_wrap=column != "axes")
+        for column in (
+            "parameter",
+            "role",
+            "shape",
+            "axes",
+            "sigma",
+            "eta",
+            "gate",
+            "slot",
+            "sphere",
+            "decay",
+            "state",
+        ):
+            table.add_column(
+                column,
+                justify="right" if column in ("sigma", "eta", "gate", "state") else "left",
+                no_wrap=column != "axes",
+            )
         for row, count in _folded(self.rows):
             table.add_row(
                 row.name if count == 1 else f"{row.name} (x {count})",
@@ -99,7 +115,8 @@ class Explanation:
         t = self.totals
         share = f" ({t.optimizer_bytes / t.adamw_bytes:.1%} of AdamW's)" if t.adamw_bytes else ""
         lines = [
-            f"parameters      {t.parameters:,} ({t.parameters / 1e6:,.1f} M)" + (f", of which {t.gates} gates" if t.gates else ""),
+            f"parameters      {t.parameters:,} ({t.parameters / 1e6:,.1f} M)"
+            + (f", of which {t.gates} gates" if t.gates else ""),
             f"optimizer       {t.optimizer}: {_bytes(t.optimizer_bytes)}{share}",
             f"FLOPs per token {t.forward_flops:.3e} forward, {t.training_flops:.3e} training, at context {t.context}",
         ]
@@ -123,9 +140,7 @@ def explain(config: Any) -> Explanation:
     recipe = recipe_of(config)
     model = declare(recipe)
     registry = Registry(model, recipe.init, config.eta_overrides)
-    slots = config.optimizer.slots if config.optimizer is not None else {}
     rows = [_row(entry, config.optimizer) for entry in registry]
-    del slots
     context = config.data.context if config.data is not None else 1024
     forward, training = flops_per_token(model, context)
     parameters = sum(math.prod(row.shape) for row in rows)

@@ -25,6 +25,7 @@ class Role(StrEnum):
     LINEAR = "linear"
     CONV = "conv"
     EMBEDDING = "embedding"
+    POSITION = "position"
     NORM_SCALE = "norm_scale"
     BIAS = "bias"
     SCALING = "scaling"

@@ -26,7 +26,9 @@ class DecoderConfig(Config):
     d_model: int = Field(gt=0, description="width of the stream")
     n_layers: int = Field(gt=0, description="number of blocks")
     n_heads: int = Field(gt=0, description="number of query heads; divides d_model")
-    n_kv_heads: int | None = Field(None, gt=0, description="key and value heads (grouped queries); null: n_heads")
+    n_kv_heads: int | None = Field(
+        None, gt=0, description="key and value heads (grouped queries); null: n_heads"
+    )
     d_mlp: int | None = Field(None, gt=0, description="inner width of the MLP; null: 4 d_model")
     rope_base: float = Field(10000.0, gt=0, description="base of the rotary frequencies")
     tied: bool = Field(False, description="use the input embedding as the read-out")
@@ -197,7 +199,9 @@ class Decoder(Module):
 
     def example(self, batch: int = 1, time: int = 16) -> tuple[Tensor, Tensor]:
         """Tokens and targets for trying the model out: all different as far as possible."""
-        count = torch.arange(batch * (time + 1), device="cpu").reshape(batch, time + 1) % self.config.vocab_size
+        count = (
+            torch.arange(batch * (time + 1), device="cpu").reshape(batch, time + 1) % self.config.vocab_size
+        )
         return count[:, :-1], count[:, 1:]
 
 

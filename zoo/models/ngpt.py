@@ -10,6 +10,7 @@ back on the sphere after each optimizer step (`zoo.sphere`), not in the forward 
 
 from __future__ import annotations
 
+import logging
 import math
 from typing import ClassVar, Literal
 
@@ -24,6 +25,8 @@ from zoo.nn.residual import Lerp, Riemannian, Slerp
 from zoo.nn.scaling import AlphaConfig, Scaling, ScalingConfig
 from zoo.schema import MODELS
 from zoo.spec import Module
+
+log = logging.getLogger("zoo")
 
 
 @MODELS.register
@@ -44,6 +47,8 @@ class NGPTConfig(DecoderConfig):
 
     def build(self) -> NGPT:
         """The model, uninitialised."""
+        if self.s_u.kind == "scalar":
+            log.warning("ngpt: one scalar s_u changes nothing, the MLP's output is normalised")
         return NGPT(self)
 
 

@@ -103,7 +103,9 @@ class RotaryThenScaledNorm(Module):
         group = q.shape[-2] // k.shape[-2]
         if isinstance(s, Tensor):
             s = s.to(q.dtype)
-        per_query = s.repeat_interleave(group, 0) if isinstance(s, Tensor) and s.dim() == 2 and group > 1 else s
+        per_query = (
+            s.repeat_interleave(group, 0) if isinstance(s, Tensor) and s.dim() == 2 and group > 1 else s
+        )
         return q * per_query, k * s
 
 

@@ -6,7 +6,9 @@ import torch
 from torch import Tensor
 
 
-def rotation(start: int, length: int, head_size: int, base: float, device: torch.device) -> tuple[Tensor, Tensor]:
+def rotation(
+    start: int, length: int, head_size: int, base: float, device: torch.device
+) -> tuple[Tensor, Tensor]:
     """The angles of RoPE, as cosines and sines.
 
     Args:

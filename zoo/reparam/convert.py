@@ -65,7 +65,9 @@ def split(model: nn.Module, method: Reparam) -> Conversion:
     parameters = list(declared(model))
     gated = [p.name for p in parameters if p.local in p.module.reparameterised]
     if gated:
-        raise ZooError(f"split: the model has gates already ({gated[0]} and {len(gated) - 1} more); merge it first")
+        raise ZooError(
+            f"split: the model has gates already ({gated[0]} and {len(gated) - 1} more); merge it first"
+        )
     matrices = [p for p in parameters if p.spec.role in MATRICES and p.spec.sphere is None]
     scales = [p.parameter.double().square().mean().sqrt().item() for p in matrices]
     zeros = [p.name for p, scale in zip(matrices, scales, strict=True) if not scale]

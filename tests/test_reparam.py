@@ -1,0 +1,135 @@
+"""Gates: they change what is trained, not what is computed."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from zoo.errors import ZooError
+from zoo.init import He, Registry, Small
+from zoo.models import GPTConfig, NGPTConfig
+from zoo.recipe import Recipe, assemble
+from zoo.reparam import NoReparam, Reparam, ResidualScaling, WeSaR, merge, split
+from zoo.spec import Role
+
+SIZES = {"vocab_size": 64, "d_model": 32, "n_layers": 2, "n_heads": 4}
+METHODS: list[Reparam] = [NoReparam(), WeSaR(), WeSaR(sigma2=16e-5, train_gates=False), ResidualScaling()]
+
+
+def build(
+    reparam: Reparam, config: GPTConfig | NGPTConfig | None = None, init: He | Small | None = None
+) -> nn.Module:
+    return assemble(Recipe(model=config or GPTConfig(**SIZES), init=init or He(), reparam=reparam), 0)
+
+
+def train(model: nn.Module, steps: int, lr: float = 1e-3) -> None:
+    optimizer = torch.optim.Adam(model.parameters(), lr=lr, eps=1e-16)
+    tokens, targets = model.example(2, 12)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        model.loss(tokens, targets).total.backward()
+        optimizer.step()
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("method", METHODS)
+def test_same_function_at_the_start(method: Reparam, tied: bool) -> None:
+    """Whatever stands in front, the model starts as the backbone says."""
+    config = GPTConfig(**SIZES, tied=tied)
+    model, backbone = build(method, config), build(NoReparam(), config)
+    tokens, _ = model.example(2, 12)
+    torch.testing.assert_close(model(tokens), backbone(tokens), atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("method", METHODS)
+def test_merge_after_training(method: Reparam, tied: bool) -> None:
+    """A plain model with the same logits; only the lookup factor of a tied table remains."""
+    model = build(method, GPTConfig(**SIZES, tied=tied))
+    train(model, 3)
+    tokens, _ = model.example()
+    before = model(tokens)
+    report = merge(model)
+    assert report.max_difference == (model(tokens) - before).abs().max().item()
+    assert report.max_difference <= 1e-5 * report.max_logit
+    assert not [e for e in Registry(model) if e.spec.role is Role.GATE or e.spec.scale != 1.0]
+    gated = [m for m in model.modules() if getattr(m, "reparameterised", None)]
+    assert gated == ([model.embedding] if tied else [])
+
+
+def test_gates_train_only_when_told_to() -> None:
+    trained = {n for n, _ in build(WeSaR()).named_parameters()} - {
+        n for n, _ in build(WeSaR(train_gates=False)).named_parameters()
+    }
+    assert len(trained) == 7 * 2 + 2
+    model = build(WeSaR())
+    before = {e.name: e.parameter.item() for e in Registry(model) if e.spec.role is Role.GATE}
+    train(model, 1)
+    assert all(e.parameter.item() != before[e.name] for e in Registry(model) if e.name in before)
+
+
+def test_update_under_adam_does_not_depend_on_sigma() -> None:
+    """WeSaR, section 4.2: Adam's step of W. is the same for every sigma, so small sigma moves faster."""
+    steps = {}
+    for sigma2 in (1e-4, 4e-6):
+        model = build(WeSaR(sigma2=sigma2))
+        before = copy.deepcopy(model.state_dict())
+        train(model, 1)
+        steps[sigma2] = {n: p - before[n] for n, p in model.named_parameters() if p.dim() == 2}
+    for name, step in steps[1e-4].items():
+        if name != "embedding.weight":  # rows without a gradient have no sign
+            agree = (step - steps[4e-6][name]).abs() < 1e-5
+            assert agree.double().mean() > 0.99, name
+
+
+def test_split_is_the_inverse() -> None:
+    model = build(NoReparam(), init=He(embedding_scaling=False))
+    train(model, 3)
+    plain = copy.deepcopy(model.state_dict())
+    report = split(model, WeSaR())
+    assert report.tensors == 7 * 2 + 2
+    assert report.max_difference <= 1e-5 * report.max_logit
+    for entry in Registry(model):
+        if entry.spec.role is Role.LINEAR:
+            assert entry.parameter.square().mean().sqrt().item() == pytest.approx((4e-5) ** 0.5, rel=1e-5)
+    merge(model)
+    for name, tensor in model.state_dict().items():
+        torch.testing.assert_close(tensor, plain[name], rtol=1e-6, atol=0)
+
+
+def test_split_refuses() -> None:
+    with pytest.raises(ZooError, match="the model has gates already"):
+        split(build(WeSaR()), WeSaR())
+    with pytest.raises(ZooError, match="expected reparam 'wesar', got 'residual'"):
+        split(build(NoReparam()), ResidualScaling())
+    model = build(NoReparam(), init=He(embedding_scaling=False))
+    nn.init.zeros_(model.read_out.matrix.weight)
+    with pytest.raises(
+        ZooError, match="a matrix of zeros has no scale for a gate to take: read_out.matrix.weight"
+    ):
+        split(model, WeSaR())
+
+
+@pytest.mark.parametrize(("method", "count"), [(WeSaR(), 10), (ResidualScaling(), 4)])
+def test_gates_that_change_nothing_are_announced(
+    method: Reparam, count: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = build(method, NGPTConfig(**SIZES))
+    assert len(caplog.records) == 1
+    assert f"reparam '{method.type}': no gate on {count} matrices on the sphere" in caplog.records[0].message
+    gates = [e.name for e in Registry(model) if e.spec.role is Role.GATE]
+    assert all("attention.v" in n or "mlp.nu" in n or "embedding" in n or "read_out" in n for n in gates)
+
+
+def test_gates_survive_deepcopy_and_state_dict() -> None:
+    model = build(WeSaR())
+    train(model, 2)
+    clone = copy.deepcopy(model)
+    fresh = build(WeSaR())
+    fresh.load_state_dict(model.state_dict())
+    tokens, _ = model.example()
+    assert torch.equal(clone(tokens), model(tokens))
+    assert torch.equal(fresh(tokens), model(tokens))

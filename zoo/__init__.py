@@ -1,0 +1,70 @@
+"""zoo: is an architecture, an optimizer or an initialisation really better? Then train with it.
+
+Amos, nGPT and WeSaR, with the models they train and the methods they compare with. Names are
+loaded when they are first used, so that ``import zoo`` costs little more than ``import torch``.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from zoo.checkpoint import load_model, save_model
+    from zoo.config import load_config
+    from zoo.errors import ZooError
+    from zoo.explain import explain
+    from zoo.factory import build_model, build_optimizer, merge, split
+    from zoo.generate import generate
+    from zoo.init.registry import Registry
+    from zoo.optim.amos import Amos
+    from zoo.spec import Module, ParamSpec, Role
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "Amos": "zoo.optim.amos",
+    "Module": "zoo.spec",
+    "ParamSpec": "zoo.spec",
+    "Registry": "zoo.init.registry",
+    "Role": "zoo.spec",
+    "ZooError": "zoo.errors",
+    "build_model": "zoo.factory",
+    "build_optimizer": "zoo.factory",
+    "explain": "zoo.explain",
+    "generate": "zoo.generate",
+    "load_config": "zoo.config",
+    "load_model": "zoo.checkpoint",
+    "merge": "zoo.factory",
+    "save_model": "zoo.checkpoint",
+    "split": "zoo.factory",
+}
+
+__all__ = [
+    "Amos",
+    "Module",
+    "ParamSpec",
+    "Registry",
+    "Role",
+    "ZooError",
+    "__version__",
+    "build_model",
+    "build_optimizer",
+    "explain",
+    "generate",
+    "load_config",
+    "load_model",
+    "merge",
+    "save_model",
+    "split",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'zoo' has no attribute '{name}'")
+    return getattr(importlib.import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
