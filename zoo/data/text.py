@@ -11,6 +11,7 @@ from zoo.data.corpus import Document, FileCorpus, Strings
 from zoo.data.files import read_lines, read_text
 from zoo.schema import CORPORA
 
+MANY = 100  # files: from here on a share of the files is about that share of the text
 PASSAGE = 4096  # characters: long enough to learn from, short enough that one book has hundreds
 
 
@@ -24,13 +25,13 @@ class TextCorpus(FileCorpus):
     * ``passage``: whole paragraphs of a file, gathered until they have 4096 characters; joined they
       are the file again, character by character.
     * ``line``: each line that is not blank.
-    * ``auto``: ``file`` if there are several files, ``passage`` for a single one (a book).
+    * ``auto``: ``file`` if there are 100 files or more, ``passage`` for fewer (some books).
     """
 
     type: Literal["text"] = "text"
     suffixes: Strings = Field(default=[".txt"], description="what the files taken from a directory end in")
     document: Literal["auto", "file", "passage", "line"] = Field(
-        default="auto", description="what a document is; auto: a file, or passages when there is one file"
+        default="auto", description="what a document is; auto: passages, or files if there are 100 or more"
     )
 
     def documents(self) -> Iterator[Document]:
@@ -38,7 +39,7 @@ class TextCorpus(FileCorpus):
         sources = self.sources()
         kind = self.document
         if kind == "auto":
-            kind = "file" if len(sources) > 1 else "passage"
+            kind = "file" if len(sources) >= MANY else "passage"
         for source in sources:
             if kind == "file":
                 yield Document(source.name, read_text(source.path))
