@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import nn
 
 from zoo.errors import CheckpointError
@@ -89,3 +90,39 @@ def test_wrong_number_of_heads() -> None:
 def test_not_such_a_file() -> None:
     with pytest.raises(CheckpointError, match="not a state dict of the nGPT authors' code"):
         load_ngpt_reference(GOLDEN / "ngpt_forward_ropehalf.safetensors", n_heads=4)
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (lambda t: t.pop("transformer.h.1.key.weight"), r"missing \['transformer.h.1.key.weight'\], unexpected nothing"),
+        (lambda t: t.update(extra=torch.ones(2)), r"missing nothing, unexpected \['extra'\]"),
+        (
+            lambda t: t.update({"transformer.h.1.attn_alpha": torch.ones(63)}),
+            r"blocks.1.attention_residual.alpha.scale is float32 \[63\], expected float32 \[64\]",
+        ),
+    ],
+)
+def test_files_that_do_not_fit(edit: Callable[[dict[str, torch.Tensor]], None], message: str, tmp_path: Path) -> None:
+    tensors = load_file(GOLDEN / "ngpt_init.safetensors")
+    edit(tensors)
+    save_file(tensors, tmp_path / "model.safetensors")
+    with pytest.raises(CheckpointError, match=message):
+        load_ngpt_reference(tmp_path / "model.safetensors", n_heads=4)
+
+
+def test_truncated_file(tmp_path: Path) -> None:
+    whole = (GOLDEN / "ngpt_init.safetensors").read_bytes()
+    (tmp_path / "model.safetensors").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(CheckpointError, match="not a complete safetensors file"):
+        load_ngpt_reference(tmp_path / "model.safetensors", n_heads=4)
+
+
+def test_bfloat16_and_compiled_names(tmp_path: Path) -> None:
+    """Their training stores matrices in bfloat16 and compiles the model; zoo computes in float32."""
+    tensors = {f"_orig_mod.{n}": t.bfloat16() for n, t in load_file(GOLDEN / "ngpt_init.safetensors").items()}
+    save_file(tensors, tmp_path / "model.safetensors")
+    model = load_ngpt_reference(tmp_path / "model.safetensors", n_heads=4)
+    assert {p.dtype for p in model.parameters()} == {torch.float32}
+    expected = load("ngpt_init").embedding.weight.bfloat16().float()
+    assert torch.equal(model.embedding.weight, expected)

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor, nn
 
 from zoo.errors import CheckpointError
-from zoo.hub.files import read_safetensors
 from zoo.init import GPT2, Init, NGPTInit
 from zoo.models import DecoderConfig, GPTConfig, NGPTConfig
 from zoo.recipe import Recipe, declare, materialise
 from zoo.reparam import NoReparam
+from zoo.tensorfile import check_match, read_tensors
 
 EMBEDDING, READ_OUT, S_Z = "transformer.wte.weight", "lm_head.weight", "sz"
 BASELINE_EPS = 1e-6
@@ -57,12 +57,12 @@ def load_ngpt_reference(path: Path, *, n_heads: int) -> nn.Module:
     Raises:
         CheckpointError: not such a file, tensors missing or unexpected, or shapes that disagree.
     """
-    tensors = {name.removeprefix("_orig_mod."): t for name, t in read_safetensors(path).items()}
+    tensors = {name.removeprefix("_orig_mod."): t for name, t in read_tensors(path)[0].items()}
     config = _config(path, tensors, n_heads)
     init: Init = NGPTInit() if isinstance(config, NGPTConfig) else GPT2()
     model = declare(Recipe(model=config, init=init, reparam=NoReparam()))
-    state = _rename(path, tensors, config)
-    _check(path, state, model)
+    state = _float32_with_heads(_rename(path, tensors, config), n_heads)
+    check_match(path, state, model.state_dict())
     materialise(model, torch.device("cpu"))
     model.load_state_dict(state)
     return model
@@ -125,15 +125,9 @@ def _rename(path: Path, tensors: dict[str, Tensor], config: DecoderConfig) -> di
     return state
 
 
-def _check(path: Path, state: dict[str, Tensor], model: nn.Module) -> None:
-    """Give s_qk its heads, make everything float32, and compare shapes with the declarations."""
-    problems = []
-    for name, parameter in model.named_parameters():
-        tensor = state[name].float()
-        if name.endswith("s_qk.scale") and tensor.numel() == parameter.numel():
-            tensor = tensor.reshape(parameter.shape)
-        if tensor.shape != parameter.shape:
-            problems.append(f"{name}: expected {tuple(parameter.shape)}, found {tuple(tensor.shape)}")
-        state[name] = tensor
-    if problems:
-        raise CheckpointError(f"{path}: {'; '.join(problems)}")
+def _float32_with_heads(state: dict[str, Tensor], n_heads: int) -> dict[str, Tensor]:
+    """Everything in float32, and s_qk as (heads, h)."""
+    return {
+        name: tensor.float().unflatten(0, (n_heads, -1)) if name.endswith("s_qk.scale") else tensor.float()
+        for name, tensor in state.items()
+    }
