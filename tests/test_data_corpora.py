@@ -123,6 +123,10 @@ def test_text_that_cannot_be_used(tmp_path: Path, kind: Any, content: bytes, mes
         (b"", r"x\.jsonl: the file is empty"),
         (b'{"text": "a"}\n{"text": "b"\n', r"x\.jsonl:2: not JSON: .* at column 13"),
         (b'{"text": "a"}\n\n"b"\n', r"x\.jsonl:3: expected a JSON object, found str"),
+        pytest.param(
+            b'{"text": ' + b"9" * 5000 + b"}", r"x\.jsonl:1: JSON beyond Python's limits: ", id="digits"
+        ),
+        pytest.param(b"[" * 100_000, r"x\.jsonl:1: JSON beyond Python's limits: ", id="brackets"),
         (b'{"txt": "a"}', r"x\.jsonl:1: no field 'text'; did you mean 'txt'\?"),
         (b'{"text": 3}', r"x\.jsonl:1: field 'text' must be a string, found int"),
         (b'{"text": null}', r"x\.jsonl:1: field 'text' must be a string, found NoneType"),

@@ -33,6 +33,8 @@ class JsonlCorpus(FileCorpus):
             value: Any = json.loads(line)
         except json.JSONDecodeError as error:
             raise DataError(f"{place}: not JSON: {error.msg} at column {error.colno}") from error
+        except (ValueError, RecursionError) as error:  # numbers too long, brackets too deep for Python
+            raise DataError(f"{place}: JSON beyond Python's limits: {error}") from error
         if not isinstance(value, dict):
             raise DataError(f"{place}: expected a JSON object, found {type(value).__name__}")
         if self.field not in value:
