@@ -1,0 +1,126 @@
+"""One Amos step of some variables by the kernel of `amos_cpu.cpp`: one pass over memory.
+
+The kernel is compiled for this machine when it is first asked for, which takes seconds, and kept
+by torch's extension cache.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributed.tensor import DTensor
+
+from zoo.errors import ConfigError
+from zoo.optim.amos_step import Variable, advance
+from zoo.optim.amos_update import TINY, Step
+from zoo.optim.sharding import crosses_ranks
+
+LONGEST_ROW = 1 << 18
+"""Entries that one thread may work on alone; the slots of longer rows are advanced by all."""
+
+
+@functools.cache
+def kernels() -> Any:
+    """The compiled operators.
+
+    Raises:
+        ConfigError: there is no C++ compiler or no ninja, or they fail.
+    """
+    from torch.utils.cpp_extension import load
+
+    source = Path(__file__).with_name("amos_cpu.cpp")
+    try:
+        load(
+            "zoo_amos_" + torch.backends.cpu.get_cpu_capability().lower(),
+            [str(source)],
+            extra_cflags=["-O3", "-march=native", "-fopenmp-simd"],
+            is_python_module=False,
+        )
+    except (RuntimeError, OSError) as error:
+        raise ConfigError(
+            f"Amos(fused=True) compiles a kernel, which failed; it needs a C++ compiler and ninja: {error}"
+        ) from error
+    return torch.ops.zoo_amos
+
+
+def check_fused(parameter: Tensor, dims: tuple[int, ...], name: str) -> None:
+    """Check that the kernel can do this parameter, and compile it.
+
+    Raises:
+        ConfigError: another device than the CPU, a tensor with gaps, slots that are not shared over
+            trailing dimensions, or a compiler that fails.
+    """
+    if parameter.device.type != "cpu":
+        raise ConfigError(f"{name} is on {parameter.device}, but Amos(fused=True) runs on the CPU only")
+    if dims != tuple(range(parameter.dim() - len(dims), parameter.dim())):
+        raise ConfigError(
+            f"{name} {tuple(parameter.shape)} shares its slots over the dimensions {dims}, "
+            "but Amos(fused=True) needs the last ones"
+        )
+    if not (parameter.to_local() if isinstance(parameter, DTensor) else parameter).is_contiguous():
+        raise ConfigError(f"{name} {tuple(parameter.shape)} is not contiguous, which Amos(fused=True) needs")
+    kernels()
+
+
+def fused_step(variables: Sequence[Variable], step: Step) -> None:
+    """One step of some variables.
+
+    Args:
+        variables: checked by `check_fused`.
+        step: the numbers of this step.
+    """
+    for dtype in {v.theta.dtype for v in variables}:
+        alike = [v for v in variables if v.theta.dtype == dtype]
+        within = [v for v in alike if not _needs_all(v)]
+        across = [v for v in alike if _needs_all(v)]
+        _step_rows(within, step)
+        _apply_rows(across, step)
+
+
+def _needs_all(variable: Variable) -> bool:
+    """Whether the mean square of a row is beyond one thread: it spans ranks, or is very long."""
+    row = math.prod(variable.parameter.shape[d] for d in variable.dims)
+    return row > LONGEST_ROW or crosses_ranks(variable.parameter, variable.dims)
+
+
+def _step_rows(variables: Sequence[Variable], step: Step) -> None:
+    """Mean squares, slots and update, row by row."""
+    kernels().step_rows(
+        [v.theta for v in variables],
+        [v.g.contiguous() for v in variables],
+        [v.local("v") for v in variables],
+        [v.local("b") for v in variables],
+        [v.local("m") for v in variables] if step.momentum else [],
+        step.lr,
+        step.eta,
+        step.beta,
+        step.correction,
+        step.momentum or 0.0,
+        step.clip_value,
+        step.extra_l2,
+        step.c_coef,
+        step.d_coef,
+        TINY,
+    )
+
+
+def _apply_rows(variables: Sequence[Variable], step: Step) -> None:
+    """The update alone; mean squares and slots by torch."""
+    if not variables:
+        return
+    for_g, for_theta = zip(*advance(variables, step), strict=True)
+    kernels().apply_rows(
+        [v.theta for v in variables],
+        [v.g.contiguous() for v in variables],
+        for_g,
+        for_theta,
+        [v.local("m") for v in variables] if step.momentum else [],
+        step.momentum or 0.0,
+        step.clip_value,
+    )

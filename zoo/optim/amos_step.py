@@ -1,0 +1,66 @@
+"""One Amos step of some variables, wherever their rows are, in torch operations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from zoo.optim.amos_update import Step, apply, factors, sum_of_squares
+from zoo.optim.sharding import local, sum_over_ranks
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A parameter with a gradient, its state, and the dimensions that share a slot."""
+
+    parameter: Tensor
+    slots: dict[str, Tensor]
+    dims: tuple[int, ...]
+
+    def local(self, slot: str) -> Tensor:
+        """The rows of a slot that this rank has."""
+        return local(self.slots[slot])
+
+    @property
+    def theta(self) -> Tensor:
+        """The rows of the parameter that this rank has."""
+        return local(self.parameter.detach())
+
+    @property
+    def g(self) -> Tensor:
+        """The rows of the gradient that this rank has."""
+        assert self.parameter.grad is not None
+        return local(self.parameter.grad)
+
+
+def eager_step(variables: Sequence[Variable], step: Step) -> None:
+    """One step of some variables in torch operations."""
+    for variable, by in zip(variables, advance(variables, step), strict=True):
+        m = variable.local("m") if step.momentum else None
+        apply(variable.theta, variable.g, m, by, step)
+
+
+def advance(variables: Sequence[Variable], step: Step) -> list[tuple[Tensor, Tensor]]:
+    """Advance the slots of some variables, all at once: they are small and many."""
+    squares = [sum_of_squares(v.g, v.dims, step.clip_value) for v in variables]
+    sum_over_ranks(squares, [v.parameter for v in variables], [v.dims for v in variables])
+    for square, v in zip(squares, variables, strict=True):
+        square.div_(math.prod(v.parameter.shape[d] for d in v.dims))
+    slots = {name: [v.local(name) for v in variables] for name in ("v", "b")}
+    flat = {name: torch.cat([slot.reshape(-1) for slot in values]) for name, values in slots.items()}
+    by = factors(flat["v"], flat["b"], torch.cat([square.reshape(-1) for square in squares]), step)
+    sizes = [square.numel() for square in squares]
+    for name, values in slots.items():
+        torch._foreach_copy_(
+            values,
+            [new.view_as(old) for new, old in zip(torch.split(flat[name], sizes), values, strict=True)],
+        )
+    for_g, for_theta = (
+        [part.view_as(square) for part, square in zip(torch.split(all_, sizes), squares, strict=True)]
+        for all_ in by
+    )
+    return list(zip(for_g, for_theta, strict=True))

@@ -1,0 +1,121 @@
+"""Algorithm 1 of the Amos paper (arXiv 2210.11693) on plain tensors.
+
+The names are the paper's: xi is the learning rate, eta the model-oriented scale, g the gradient,
+v and b the slots. `amos_cpu.cpp` does the same in one pass over memory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+TINY = 2.0**-125
+"""The authors' guard of 1 / v: a slot that never saw a gradient gives an update of exactly 0."""
+
+CHUNK = 1 << 18
+"""Entries worked on at a time, so that intermediate results stay in the cache."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """The numbers of one step, the same for all tensors of a group.
+
+    Attributes:
+        lr: xi, the learning rate of this step.
+        eta: the scale of the variable.
+        beta: decay of the running average v.
+        correction: 1 - beta^t, t counted from 1.
+        momentum: mu, or None.
+        clip_value: chi, the largest absolute value of a gradient entry, or None.
+        extra_l2: lambda.
+        c_coef: p in the decay factor c.
+        d_coef: q in the decay factor d.
+    """
+
+    lr: float
+    eta: float
+    beta: float
+    correction: float
+    momentum: float | None
+    clip_value: float | None
+    extra_l2: float
+    c_coef: float
+    d_coef: float
+
+
+def slot_dtype(parameter: Tensor) -> torch.dtype:
+    """float64 for float64 parameters, otherwise float32: in bfloat16 the slot b would stall."""
+    return torch.promote_types(parameter.dtype, torch.float32)
+
+
+def clipped(g: Tensor, clip_value: float | None) -> Tensor:
+    """The gradient in the precision of the slots, every entry clipped to +-`clip_value`."""
+    g = g.to(slot_dtype(g))
+    return g if clip_value is None else g.clamp(-clip_value, clip_value)
+
+
+def chunks(tensor: Tensor, like: Tensor) -> Sequence[Tensor]:
+    """`tensor`, which can be expanded to `like`, in pieces of about `CHUNK` entries of `like`."""
+    if like.dim() == 0 or like.numel() <= CHUNK:
+        return (tensor,)
+    rows = max(1, CHUNK * like.shape[0] // like.numel())
+    return torch.split(tensor.expand(like.shape[0], *tensor.shape[1:]), rows)
+
+
+def sum_of_squares(g: Tensor, dims: tuple[int, ...], clip_value: float | None = None) -> Tensor:
+    """Sum of the squares of (clipped) `g` over `dims`, which are kept with size 1."""
+    parts = [clipped(piece, clip_value).square() for piece in chunks(g, g)]
+    if dims:  # torch takes an empty tuple for all dimensions
+        parts = [part.sum(dims, keepdim=True) for part in parts]
+    if len(parts) == 1:
+        return parts[0]
+    return torch.cat(parts).sum(0, keepdim=True) if 0 in dims else torch.cat(parts)
+
+
+def factors(v: Tensor, b: Tensor, mean_square: Tensor, step: Step) -> tuple[Tensor, Tensor]:
+    """Advance the slots by one step.
+
+    Args:
+        v: running average of the mean square of the gradient, updated in place.
+        b: the slot of the decay factors, of the shape of `v`, updated in place.
+        mean_square: M2(g)^2, of the shape of `v`.
+        step: the numbers of this step.
+
+    Returns:
+        What to multiply the gradient with and what to multiply theta with in `delta`, which is
+        added to theta; each of the shape of `v`.
+    """
+    xi, eta = step.lr, step.eta
+    v.lerp_(mean_square, 1 - step.beta)
+    v_hat = v.clamp(min=TINY) / step.correction
+    c = (1 + step.c_coef * math.sqrt(xi) * b).rsqrt()
+    d = (1 + step.d_coef * math.sqrt(xi * eta) * b).reciprocal()
+    gamma = c * xi**2 * (mean_square / v_hat)
+    b.addcmul_(gamma, 1 + b)  # after c and d: they are made of the old b
+    return -d * (xi * eta) / v_hat.sqrt(), -d * (gamma / 2 + step.extra_l2)
+
+
+def apply(theta: Tensor, g: Tensor, m: Tensor | None, by: tuple[Tensor, Tensor], step: Step) -> None:
+    """Add `delta` to `theta`, in place; with momentum its running average `m`, updated in place."""
+    every = [theta, g, *by, *([] if m is None else [m])]
+    for theta_, g_, for_g, for_theta, *m_ in zip(*(chunks(t, theta) for t in every), strict=True):
+        delta = torch.addcmul(for_theta * theta_, clipped(g_, step.clip_value), for_g)
+        if step.momentum is not None:
+            delta = m_[0].lerp_(delta, 1 - step.momentum)
+        theta_.add_(delta)
+
+
+def batches(sizes: Sequence[int], limit: int) -> Iterator[slice]:
+    """Slices of consecutive items whose sizes add up to at most `limit`, or a single item."""
+    start = total = 0
+    for i, size in enumerate(sizes):
+        if i > start and total + size > limit:
+            yield slice(start, i)
+            start, total = i, 0
+        total += size
+    if sizes:
+        yield slice(start, len(sizes))

@@ -1,0 +1,94 @@
+"""What every optimizer's and every schedule's configuration has in common."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+from torch import Tensor
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR
+
+from zoo.errors import ConfigError
+from zoo.schema import Config
+
+if TYPE_CHECKING:
+    from zoo.init.registry import Entry
+
+
+class OptimizerConfig(Config):
+    """An optimizer and its settings."""
+
+    lr: float = Field(gt=0, allow_inf_nan=False, description="learning rate before the schedule's factor")
+
+    def build(self, entries: Sequence[Entry]) -> Optimizer:
+        """The optimizer of the parameters of `entries`, in groups named after them.
+
+        Raises:
+            ConfigError: an option that is impossible for these parameters.
+        """
+        raise NotImplementedError
+
+
+class ScheduleConfig(Config):
+    """A factor on the learning rate that depends on the step alone."""
+
+    warmup: int = Field(0, ge=0, description="steps W of linear warm-up: step t, from 1, gets t/W")
+
+    def factor(self, step: int, total: int) -> float:
+        """The factor of the step after `step` steps were done.
+
+        The first step has `step` 0 and already moves: with warm-up its factor is 1/W, not 0.
+
+        Args:
+            step: steps already done.
+            total: steps of the whole run.
+        """
+        if step + 1 < self.warmup:
+            return (step + 1) / self.warmup
+        peak = max(self.warmup, 1)
+        return self.after_warmup(step + 1 - peak, peak, max(total + 1 - peak, 1))
+
+    def after_warmup(self, step: int, peak: int, length: int) -> float:
+        """The factor `step` steps after the peak.
+
+        Args:
+            step: 0 at the peak, the step whose factor is 1.
+            peak: the number of that step, from 1.
+            length: steps from the peak to the first step after the run.
+        """
+        raise NotImplementedError
+
+    def build(self, optimizer: Optimizer, total_steps: int) -> LambdaLR:
+        """The schedule as a torch scheduler; call its ``step`` after each of the optimizer's.
+
+        Args:
+            optimizer: the optimizer whose groups' rates it sets.
+            total_steps: steps of the whole run.
+
+        Raises:
+            ConfigError: a run that is not longer than its warm-up.
+        """
+        if total_steps < max(1, self.warmup):
+            raise ConfigError(f"schedule.warmup {self.warmup} is longer than the run of {total_steps} steps")
+        return LambdaLR(optimizer, lambda step: self.factor(step, total_steps))
+
+
+def grouped(entries: Iterable[Entry], options: Callable[[Entry], dict[str, Any]]) -> list[dict[str, Any]]:
+    """Parameter groups, one for each different set of options, with named parameters.
+
+    Args:
+        entries: the registry.
+        options: the options of the group that an entry belongs to.
+
+    Raises:
+        ConfigError: there are no parameters.
+    """
+    members: dict[tuple[tuple[str, Any], ...], list[tuple[str, Tensor]]] = defaultdict(list)
+    for entry in entries:
+        members[tuple(options(entry).items())].append((entry.name, entry.parameter))
+    if not members:
+        raise ConfigError("there are no parameters to optimize")
+    return [{"params": named, **dict(key)} for key, named in members.items()]

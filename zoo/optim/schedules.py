@@ -1,0 +1,71 @@
+"""Learning rate schedules: a warm-up, then a function of the steps since the peak."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+from pydantic import Field
+
+from zoo.optim.base import ScheduleConfig
+from zoo.schema import SCHEDULES
+
+
+@SCHEDULES.register
+class Constant(ScheduleConfig):
+    """Constant: Amos' own; training has no horizon."""
+
+    type: Literal["constant"] = "constant"
+
+    def after_warmup(self, step: int, peak: int, length: int) -> float:
+        """1, for ever."""
+        return 1.0
+
+
+@SCHEDULES.register
+class Linear(ScheduleConfig):
+    """Linear to `final`, which the step after the last one would have."""
+
+    type: Literal["linear"] = "linear"
+    final: float = Field(0.0, ge=0, le=1, description="factor at the end of the run")
+
+    def after_warmup(self, step: int, peak: int, length: int) -> float:
+        """1 at the peak, `final` from the end of the run on."""
+        return 1 - (1 - self.final) * min(step / length, 1.0)
+
+
+@SCHEDULES.register
+class Cosine(ScheduleConfig):
+    """Half a cosine to `final`, which the step after the last one would have."""
+
+    type: Literal["cosine"] = "cosine"
+    final: float = Field(0.0, ge=0, le=1, description="factor at the end of the run")
+
+    def after_warmup(self, step: int, peak: int, length: int) -> float:
+        """1 at the peak, `final` from the end of the run on."""
+        return self.final + (1 - self.final) * (1 + math.cos(math.pi * min(step / length, 1.0))) / 2
+
+
+@SCHEDULES.register
+class RSqrt(ScheduleConfig):
+    """One over the square root of the step, 1 at the end of the warm-up (T5's, AdamW-rsqrt)."""
+
+    type: Literal["rsqrt"] = "rsqrt"
+
+    def after_warmup(self, step: int, peak: int, length: int) -> float:
+        """sqrt(peak / t) for step t, counted from 1."""
+        return math.sqrt(peak / (peak + step))
+
+
+@SCHEDULES.register
+class WSD(ScheduleConfig):
+    """Warm-up, stable, decay: constant, and linear to `final` over the last part of the run."""
+
+    type: Literal["wsd"] = "wsd"
+    decay: float = Field(0.2, gt=0, le=1, description="share of the steps after the peak that decay")
+    final: float = Field(0.0, ge=0, le=1, description="factor at the end of the run")
+
+    def after_warmup(self, step: int, peak: int, length: int) -> float:
+        """1 until the decay begins, `final` from the end of the run on."""
+        left = max(length - step, 0) / (self.decay * length)
+        return self.final + (1 - self.final) * min(left, 1.0)

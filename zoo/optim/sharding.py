@@ -1,0 +1,89 @@
+"""What an optimizer has to know about `DTensor`: local parts, and sums that cross ranks.
+
+Under FSDP2 a rank holds some rows of each parameter, not equally many of each. Elementwise work
+is done on the local rows; a sum over a sharded dimension has to be completed over the ranks, and
+a mean divides by the global number of entries.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.distributed import ProcessGroup
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor.placement_types import Placement
+
+
+def local(tensor: Tensor) -> Tensor:
+    """The part of `tensor` on this rank; all of it for a plain tensor. Shares the memory."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def crosses_ranks(tensor: Tensor, dims: Sequence[int]) -> bool:
+    """Whether a reduction of `tensor` over `dims` needs rows of other ranks."""
+    return isinstance(tensor, DTensor) and any(
+        isinstance(p, Shard) and p.dim in dims for p in tensor.placements
+    )
+
+
+def reduced_placements(tensor: DTensor, dims: Sequence[int]) -> list[Placement]:
+    """Where a reduction of `tensor` over `dims` (with the dimensions kept, of size 1) lives.
+
+    Raises:
+        ValueError: a placement other than `Shard` and `Replicate`.
+    """
+    for placement in tensor.placements:
+        if not placement.is_shard() and not placement.is_replicate():
+            raise ValueError(f"cannot optimize a parameter placed as {tensor.placements}")
+    return [Replicate() if isinstance(p, Shard) and p.dim in dims else p for p in tensor.placements]
+
+
+def reduced_like(parameter: Tensor, dims: Sequence[int], dtype: torch.dtype) -> Tensor:
+    """Zeros of the shape of `parameter` with `dims` reduced to 1, placed as `parameter` is."""
+    shape = [1 if d in dims else size for d, size in enumerate(parameter.shape)]
+    if not isinstance(parameter, DTensor):
+        return torch.zeros(shape, dtype=dtype, device=parameter.device)
+    part = parameter.to_local()
+    part_shape = [1 if d in dims else size for d, size in enumerate(part.shape)]
+    return DTensor.from_local(
+        torch.zeros(part_shape, dtype=dtype, device=part.device),
+        parameter.device_mesh,
+        reduced_placements(parameter, dims),
+        run_check=False,
+        shape=torch.Size(shape),
+        stride=torch.empty(shape, device="meta").stride(),
+    )
+
+
+def placed_like(value: Tensor, like: Tensor) -> Tensor:
+    """The whole tensor `value`, which every rank has, sharded as `like` is; dtype and device too."""
+    value = value.to(dtype=like.dtype, device=like.device)
+    if not isinstance(like, DTensor):
+        return value.clone()
+    return distribute_tensor(value, like.device_mesh, like.placements, src_data_rank=None)
+
+
+def sum_over_ranks(
+    sums: Sequence[Tensor], parameters: Sequence[Tensor], dims: Sequence[tuple[int, ...]]
+) -> None:
+    """Complete local sums, in place: those over a sharded dimension are added up over its ranks.
+
+    Args:
+        sums: local sums, one for each parameter.
+        parameters: what was summed; sharded or not.
+        dims: the dimensions that were summed over, of each parameter.
+    """
+    crossing: dict[tuple[ProcessGroup, torch.dtype], list[Tensor]] = defaultdict(list)
+    for total, parameter, over in zip(sums, parameters, dims, strict=True):
+        if isinstance(parameter, DTensor):
+            for i, placement in enumerate(parameter.placements):
+                if isinstance(placement, Shard) and placement.dim in over:
+                    crossing[parameter.device_mesh.get_group(i), total.dtype].append(total)
+    for (group, _), parts in crossing.items():
+        flat = torch.cat([part.reshape(-1) for part in parts])
+        torch.distributed.all_reduce(flat, group=group)
+        for part, summed in zip(parts, torch.split(flat, [part.numel() for part in parts]), strict=True):
+            part.copy_(summed.view_as(part))
