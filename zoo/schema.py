@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Generic, TypeVar
+from functools import reduce
+from operator import or_
+from typing import Annotated, Any, Generic, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from zoo.errors import ConfigError, did_you_mean
 
@@ -50,6 +52,18 @@ class Kind(Generic[ConfigT]):
     def describe(self) -> dict[str, str]:
         """Name and first docstring line of every choice."""
         return {n: (c.__doc__ or "").strip().split("\n")[0] for n, c in sorted(self.choices.items())}
+
+
+def choice(kind: Kind[Any]) -> Any:
+    """The type of a field whose key ``type:`` selects a class registered in `kind` so far."""
+    return Annotated[reduce(or_, kind.choices.values()), Field(discriminator="type")]
+
+
+def classes_in(annotation: Any) -> list[type[Config]]:
+    """The configuration classes that the annotation of a field allows, however nested."""
+    if isinstance(annotation, type) and issubclass(annotation, Config):
+        return [annotation]
+    return [found for part in get_args(annotation) for found in classes_in(part)]
 
 
 MODELS: Kind[Any] = Kind("model")
