@@ -1,0 +1,170 @@
+"""Models in files: safetensors with the recipe in the header, so that a file rebuilds its model.
+
+A path is a run folder, a checkpoint folder or a .safetensors file; files of other libraries are
+read by the formats of `FORMATS`.
+"""
+
+from __future__ import annotations
+
+import json
+from importlib import import_module
+from inspect import signature
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from pydantic import ValidationError
+from torch import nn
+
+import zoo.models  # noqa: F401  (registers the architectures that a recipe names)
+from zoo.atomic import write_file
+from zoo.errors import CheckpointError, ZooError, did_you_mean
+from zoo.recipe import Recipe, declare, materialise
+from zoo.schema import INITS, MODELS, REPARAMS
+from zoo.sharded import gathered
+from zoo.tensorfile import check_match, read_tensors, write_tensors
+
+MODEL_FILE = "model.safetensors"
+CHECKPOINTS = "checkpoints"
+SUFFIX = ".safetensors"
+VERSION = "1"
+FORMATS = {"ngpt-reference": "zoo.hub.ngpt_reference:load_ngpt_reference"}
+"""Files of others: the name of the format, and the function (path, **options) that reads it."""
+
+Which = Literal["last", "best"]
+
+
+def save_model(model: nn.Module, path: str | Path) -> Path:
+    """Write a model to one file that `load_model` opens; all ranks must call it for a sharded model.
+
+    Args:
+        model: a zoo model, plain or sharded.
+        path: a .safetensors file, or a folder, which gets a ``model.safetensors``.
+
+    Returns:
+        The file.
+
+    Raises:
+        CheckpointError: the system refuses; a file that was there before is untouched.
+    """
+    file = _file_in(Path(path))
+    tensors, header = gathered(model.state_dict()), metadata(model)
+    write_file(file, lambda partial: write_tensors(partial, tensors, header))
+    return file
+
+
+def load_model(
+    path: str | Path,
+    format: str | None = None,
+    *,
+    which: Which = "last",
+    device: str | torch.device = "cpu",
+    **options: Any,
+) -> nn.Module:
+    """Rebuild a model from what was saved.
+
+    Args:
+        path: a run folder, a checkpoint folder, or a .safetensors file.
+        format: None for zoo's own files, otherwise one of `FORMATS`.
+        which: the checkpoint of a run folder.
+        device: where the parameters live.
+        **options: of the format, for instance ``n_heads=4``.
+
+    Returns:
+        The model, with its `recipe`.
+
+    Raises:
+        CheckpointError: missing, truncated, foreign, of another architecture, or not what the
+            format expects; the message names the file.
+        ZooError: an unknown format or option.
+    """
+    file = _file_in(find_checkpoint(Path(path), which))
+    if format is not None:
+        return _foreign(file, format, options).to(device)
+    if options:
+        raise ZooError(f"load_model: {', '.join(options)} has no effect without a format")
+    tensors, header = read_tensors(file)
+    model = declare(_recipe(file, header))
+    check_match(file, tensors, model.state_dict())
+    materialise(model, torch.device(device))
+    model.load_state_dict(tensors)
+    return model
+
+
+def load_weights(model: nn.Module, file: Path) -> None:
+    """Fill an existing model, not sharded, from a file.
+
+    Raises:
+        CheckpointError: missing, truncated, or of another architecture.
+    """
+    tensors, _ = read_tensors(file)
+    check_match(file, tensors, model.state_dict())
+    model.load_state_dict(tensors)
+
+
+def find_checkpoint(path: Path, which: Which = "last") -> Path:
+    """The checkpoint folder of a run folder; any other path as it is.
+
+    Raises:
+        CheckpointError: the path does not exist, or the run has no such checkpoint.
+    """
+    if not path.exists():
+        raise CheckpointError(
+            f"{path}: no such file or folder; expected a run, a checkpoint or a {SUFFIX} file"
+        )
+    if not (path / CHECKPOINTS).is_dir():
+        return path
+    pointer = pointer_file(path, which)
+    try:
+        return path / CHECKPOINTS / str(json.loads(pointer.read_text())["checkpoint"])
+    except FileNotFoundError as error:
+        raise CheckpointError(f"{path}: the run has no {which} checkpoint yet") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f'{pointer}: expected {{"checkpoint": "step-..."}}') from error
+
+
+def pointer_file(run: Path, which: Which) -> Path:
+    """The small file that names a run's last or best checkpoint."""
+    return run / CHECKPOINTS / f"{which}.json"
+
+
+def metadata(model: nn.Module) -> dict[str, str]:
+    """The header of a model's file: format, version, and the recipe as JSON."""
+    recipe: Recipe = model.recipe  # type: ignore[assignment]
+    return {"format": "zoo", "version": VERSION, "recipe": recipe.model_dump_json()}
+
+
+def _file_in(path: Path) -> Path:
+    return path if path.suffix == SUFFIX or path.is_file() else path / MODEL_FILE
+
+
+def _foreign(file: Path, format: str, options: dict[str, Any]) -> nn.Module:
+    if format not in FORMATS:
+        raise ZooError(f"no format called '{format}'{did_you_mean(format, FORMATS)}")
+    module, name = FORMATS[format].split(":")
+    read = getattr(import_module(module), name)
+    try:
+        signature(read).bind(file, **options)
+    except TypeError as error:
+        raise ZooError(f"format '{format}': {error}") from error
+    model: nn.Module = read(file, **options)
+    return model
+
+
+def _recipe(file: Path, header: dict[str, str]) -> Recipe:
+    if header.get("format") != "zoo" or "recipe" not in header:
+        raise CheckpointError(
+            f"{file}: a safetensors file, but zoo did not write it (no recipe in its header); "
+            f"expected one from save_model, or give a format: {', '.join(FORMATS)}"
+        )
+    if header.get("version") != VERSION:
+        raise CheckpointError(f"{file}: version {header.get('version')} of the format; expected {VERSION}")
+    kinds = {"model": MODELS, "init": INITS, "reparam": REPARAMS}
+    try:
+        given = json.loads(header["recipe"])
+        return Recipe(**{part: kind[given[part]["type"]](**given[part]) for part, kind in kinds.items()})
+    except (ValidationError, ValueError, KeyError, TypeError) as error:
+        reason = str(error).splitlines()[0]
+        raise CheckpointError(
+            f"{file}: the recipe in its header does not describe a model: {reason}"
+        ) from error

@@ -1,0 +1,100 @@
+"""Named tensors in a safetensors file: the only format zoo writes, and never a pickle."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Mapping
+from pathlib import Path
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from zoo.errors import CheckpointError
+
+SHOWN = 4
+"""Names in a message before it says how many more there are."""
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
+    """Write a file; not atomic, `zoo.atomic` is for that.
+
+    Args:
+        path: the file to make.
+        tensors: contiguous tensors on the CPU that share no memory.
+        metadata: strings kept in the header.
+
+    Raises:
+        OSError: the system refuses.
+    """
+    try:
+        save_file(dict(tensors), str(path), dict(metadata))
+    except SafetensorError as error:
+        raise OSError(errno.EIO, str(error)) from error
+
+
+def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Read a whole file onto the CPU.
+
+    Args:
+        path: a .safetensors file.
+
+    Returns:
+        The tensors by name, and the metadata (empty if there is none).
+
+    Raises:
+        CheckpointError: missing, truncated, or not a safetensors file.
+    """
+    if not path.is_file():
+        raise CheckpointError(f"{path}: no such file; expected a safetensors file")
+    try:
+        with safe_open(str(path), framework="pt") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(
+            f"{path}: not a complete safetensors file ({error}); expected one written by zoo or, with a "
+            f"format, by another library{_pickle_hint(path)}"
+        ) from error
+
+
+def _pickle_hint(path: Path) -> str:
+    """What to say of the two forms of torch.save, zip archives and bare pickles."""
+    with path.open("rb") as file:
+        start = file.read(2)
+    if start in (b"PK", b"\x80\x02"):
+        return "; it looks like torch.save's pickle, which can run code: convert it with safetensors.torch.save_file"
+    return ""
+
+
+def check_match(path: Path, found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
+    """Compare the tensors of a file with those they are to fill.
+
+    Args:
+        path: the file, for the message.
+        found: what it holds.
+        expected: what is to be filled.
+
+    Raises:
+        CheckpointError: names, shapes or dtypes differ; the message lists them all in short.
+    """
+    problems = []
+    if missing := [name for name in expected if name not in found]:
+        problems.append(f"lacks {_some(missing)}")
+    if surplus := [name for name in found if name not in expected]:
+        problems.append(f"has {_some(surplus)}, which the model has not")
+    both = [name for name in expected if name in found]
+    differing = [n for n in both if _kind(found[n]) != _kind(expected[n])]
+    if differing:
+        shown = [f"{n} is {_kind(found[n])}, expected {_kind(expected[n])}" for n in differing]
+        problems.append(_some(shown))
+    if problems:
+        raise CheckpointError(f"{path}: does not belong to this model: {'; '.join(problems)}")
+
+
+def _kind(tensor: Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
+
+
+def _some(items: list[str]) -> str:
+    more = f" and {len(items) - SHOWN} more" if len(items) > SHOWN else ""
+    return ", ".join(items[:SHOWN]) + more

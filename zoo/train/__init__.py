@@ -1,0 +1,1 @@
+"""Training: one loop, and what it measures, writes and survives."""

@@ -1,0 +1,118 @@
+"""From a configuration to what a training step needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.optim.lr_scheduler import LambdaLR
+
+from zoo.checkpoint import MODEL_FILE, load_weights
+from zoo.data import Corpus, batch, prepare, validation_batches
+from zoo.errors import ConfigError
+from zoo.factory import build_optimizer, recipe_of
+from zoo.init import Registry
+from zoo.recipe import assemble
+from zoo.train.checkpoints import load_progress
+from zoo.train.distributed import World
+from zoo.train.folder import Start
+from zoo.train.job import Job
+from zoo.train.step import Loss, Stepper
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A model with its optimizer and its data, at some step of a run.
+
+    Attributes:
+        corpus: tokens and tokenizer.
+        model: on its device, sharded if there are several ranks.
+        registry: what is known of its parameters.
+        loss: the model's loss, compiled or not.
+        optimizer: with the projection attached.
+        scheduler: torch's, asked for the rate of a step rather than advanced, so that there is
+            nothing to restore when a run resumes.
+        stepper: takes a step.
+    """
+
+    corpus: Corpus
+    model: nn.Module
+    registry: Registry
+    loss: Loss
+    optimizer: torch.optim.Optimizer
+    scheduler: LambdaLR
+    stepper: Stepper
+
+
+def build(job: Job, start: Start, world: World) -> Parts:
+    """Build everything and, when resuming, put it where it was.
+
+    The model is initialised (or loaded) whole and then sharded, so that any number of ranks starts
+    from the same weights.
+
+    Args:
+        job: what to train.
+        start: from `choose_start`.
+        world: the ranks.
+
+    Raises:
+        ZooError: data, sizes or checkpoint that cannot be used.
+    """
+    t = job.train
+    if t.batch_size % (world.size * t.accumulation):
+        raise ConfigError(
+            f"train.batch_size {t.batch_size} does not divide among {world.size} processes "
+            f"with train.accumulation {t.accumulation}"
+        )
+    corpus = prepare(job.data, job.model.vocab_size)
+    model = assemble(recipe_of(job.config), job.config.seed, world.device)
+    if start.checkpoint is not None:
+        load_weights(model, start.checkpoint / MODEL_FILE)
+    world.shard(model)
+    model.train()
+    optimizer = build_optimizer(model, job.optimizer, eta_overrides=job.config.eta_overrides)
+    torch.manual_seed(job.config.seed + world.rank)
+    if start.checkpoint is not None:
+        load_progress(start.checkpoint, optimizer, world)
+    eager = cast(Loss, model.loss)
+    loss = torch.compile(eager) if t.compile else eager
+    return Parts(
+        corpus,
+        model,
+        Registry(model, eta_overrides=job.config.eta_overrides),
+        loss,
+        optimizer,
+        job.schedule.build(optimizer, t.steps),
+        Stepper(model, loss, optimizer, world, t.accumulation, t.precision, t.clip_norm, t.z_loss),
+    )
+
+
+def training_batch(job: Job, corpus: Corpus, step: int, world: World) -> tuple[Tensor, Tensor]:
+    """This rank's share of the batch of step `step`, from 0: inputs and targets (sequences, time) int64."""
+    return batch(
+        corpus.train,
+        seed=job.config.seed,
+        step=step,
+        rank=world.rank,
+        world=world.size,
+        batch_size=job.train.batch_size,
+        context=job.data.context,
+    )
+
+
+def evaluation_batches(job: Job, corpus: Corpus, world: World) -> Iterator[tuple[Tensor, Tensor]] | None:
+    """This rank's share of the validation sequences, in parts as large as training's; None without text."""
+    if corpus.validation is None:
+        return None
+    t = job.train
+    return validation_batches(
+        corpus.validation,
+        batch_size=t.batch_size // t.accumulation,
+        context=job.data.context,
+        batches=t.eval_batches * t.accumulation,
+        rank=world.rank,
+        world=world.size,
+    )

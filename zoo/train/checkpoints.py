@@ -1,0 +1,161 @@
+"""Checkpoints of a run: the model, the optimizer's state by name, random states, the position.
+
+``checkpoints/step-00000040/`` holds model.safetensors (which `load_model` opens),
+optimizer.safetensors, random.safetensors and state.json; ``last.json`` and ``best.json`` name one.
+A folder appears complete or not at all, so a run killed at any moment can go on.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from zoo.atomic import remove, write_file, write_folder
+from zoo.checkpoint import CHECKPOINTS, MODEL_FILE, Which, metadata, pointer_file
+from zoo.errors import CheckpointError
+from zoo.optim.state import load_state_by_name, state_by_name
+from zoo.sharded import gathered
+from zoo.tensorfile import read_tensors, write_tensors
+from zoo.train.distributed import World
+from zoo.train.folder import STATE
+
+OPTIMIZER_FILE = "optimizer.safetensors"
+RANDOM_FILE = "random.safetensors"
+
+
+class Checkpoints:
+    """Writes a run's checkpoints and keeps the last few and the best.
+
+    Attributes:
+        best: the lowest validation loss of a checkpoint so far, in nats per token.
+    """
+
+    def __init__(self, run: Path, world: World, keep_last: int) -> None:
+        """Find the best loss of an earlier session; nothing is written yet.
+
+        Args:
+            run: the run folder.
+            world: the ranks; the main one writes.
+            keep_last: how many to keep besides the best.
+        """
+        self._run, self._world, self._keep_last = run, world, keep_last
+        pointer = self._read("best")
+        self.best = math.inf if pointer is None else float(pointer["cross_entropy"])
+
+    def save(
+        self, step: int, model: nn.Module, optimizer: torch.optim.Optimizer, best: float | None = None
+    ) -> None:
+        """Write the state after `step` steps; all ranks must call it.
+
+        Args:
+            step: steps done.
+            model: plain or sharded.
+            optimizer: its optimizer.
+            best: the validation loss, if it is the lowest so far.
+
+        Raises:
+            CheckpointError: the system refuses; earlier checkpoints are intact.
+        """
+        main = self._world.is_main
+        self.best = self.best if best is None else best
+        weights = gathered(model.state_dict(), main)
+        slots = gathered(flatten(state_by_name(optimizer)), main)
+        random = self._world.gather(random_state(self._world.device))
+        if main:
+            randoms = {
+                f"{rank}/{name}": t for rank, states in enumerate(random) for name, t in states.items()
+            }
+            header = metadata(model)
+
+            def fill(folder: Path) -> None:
+                write_tensors(folder / MODEL_FILE, weights, header)
+                write_tensors(folder / OPTIMIZER_FILE, slots, {})
+                write_tensors(folder / RANDOM_FILE, randoms, {})
+                state = {"step": step, "ranks": self._world.size}
+                (folder / STATE).write_text(json.dumps(state) + "\n", encoding="utf-8")
+
+            folder = self._run / CHECKPOINTS / f"step-{step:08d}"
+            write_folder(folder, fill)
+            if best is not None:
+                self._point("best", {"checkpoint": folder.name, "cross_entropy": best})
+            self._point("last", {"checkpoint": folder.name})
+            self._prune()
+        self._world.wait()
+
+    def _point(self, which: Which, content: dict[str, Any]) -> None:
+        text = json.dumps(content) + "\n"
+        write_file(pointer_file(self._run, which), lambda partial: partial.write_text(text, encoding="utf-8"))
+
+    def _read(self, which: Which) -> dict[str, Any] | None:
+        path = pointer_file(self._run, which)
+        if not path.exists():
+            return None
+        pointer: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return pointer
+
+    def _prune(self) -> None:
+        parent = self._run / CHECKPOINTS
+        best = self._read("best")
+        old = sorted(parent.glob("step-*"))[: -self._keep_last]
+        abandoned = parent.glob(".step-*")  # by a process that was killed while it wrote
+        remove(*abandoned, *(folder for folder in old if best is None or folder.name != best["checkpoint"]))
+
+
+def load_progress(checkpoint: Path, optimizer: torch.optim.Optimizer, world: World) -> None:
+    """Restore the optimizer's state and this rank's random state; the weights are `load_weights`'.
+
+    Args:
+        checkpoint: the checkpoint's folder.
+        optimizer: built for the model with its weights, plain or sharded; not yet stepped.
+        world: the ranks.
+
+    Raises:
+        CheckpointError: a file is missing, truncated, or belongs to another model or optimizer.
+    """
+    path = checkpoint / OPTIMIZER_FILE
+    slots, _ = read_tensors(path)
+    try:
+        load_state_by_name(optimizer, unflatten(slots))
+    except ValueError as error:
+        raise CheckpointError(f"{path}: {error}") from error
+    random, _ = read_tensors(checkpoint / RANDOM_FILE)
+    own = {
+        name: random[key] for name in random_state(world.device) if (key := f"{world.rank}/{name}") in random
+    }
+    set_random_state(own, world.device)
+
+
+def flatten(state: Mapping[str, Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """``{parameter: {slot: tensor}}`` as ``{"parameter/slot": tensor}``."""
+    return {f"{name}/{slot}": tensor for name, slots in state.items() for slot, tensor in slots.items()}
+
+
+def unflatten(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
+    """The inverse of `flatten`."""
+    state: dict[str, dict[str, Tensor]] = {}
+    for key, tensor in tensors.items():
+        name, slot = key.rsplit("/", 1)
+        state.setdefault(name, {})[slot] = tensor
+    return state
+
+
+def random_state(device: torch.device) -> dict[str, Tensor]:
+    """The states of torch's generators that this process uses: bytes, on the CPU."""
+    states = {"cpu": torch.get_rng_state()}
+    if device.type == "cuda":
+        states["cuda"] = torch.cuda.get_rng_state(device)
+    return states
+
+
+def set_random_state(states: Mapping[str, Tensor], device: torch.device) -> None:
+    """Undo what happened since `random_state`; generators without a state are left alone."""
+    if "cpu" in states:
+        torch.set_rng_state(states["cpu"])
+    if "cuda" in states:
+        torch.cuda.set_rng_state(states["cuda"], device)

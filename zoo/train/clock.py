@@ -1,0 +1,40 @@
+"""The time that training takes, without evaluations and checkpoints."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class Clock:
+    """Counts seconds and tokens of training steps.
+
+    Attributes:
+        seconds: of this session so far.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._lap_seconds = self._lap_tokens = 0.0
+
+    @contextmanager
+    def step(self, tokens: int) -> Iterator[None]:
+        """Measure what happens inside, a step over `tokens` tokens of all ranks."""
+        begin = time.perf_counter()
+        yield
+        passed = time.perf_counter() - begin
+        self.seconds += passed
+        self._lap_seconds += passed
+        self._lap_tokens += tokens
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Training tokens of all ranks per second since the last lap."""
+        return self._lap_tokens / self._lap_seconds if self._lap_seconds else 0.0
+
+    def lap(self) -> dict[str, float]:
+        """What was measured, for a log line; the speed starts anew."""
+        measured = {"seconds": self.seconds, "tokens_per_second": self.tokens_per_second}
+        self._lap_seconds = self._lap_tokens = 0.0
+        return measured

@@ -1,0 +1,58 @@
+"""The `train:` part of a configuration."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from zoo.schema import Config
+
+DEVICE = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
+
+
+class TrainConfig(Config):
+    """How long, on what and how exactly to train, and what to write down meanwhile."""
+
+    steps: int = Field(ge=1, description="optimizer steps")
+    batch_size: int = Field(
+        ge=1, description="sequences per optimizer step, all ranks and accumulation together"
+    )
+    accumulation: int = Field(1, ge=1, description="parts the batch is divided into, one after the other")
+    precision: Literal["fp32", "bf16"] = Field(
+        "fp32", description="bf16: autocast; the weights and the optimizer's state stay float32"
+    )
+    clip_norm: float | None = Field(1.0, gt=0, description="largest global norm of the gradient; null: any")
+    z_loss: float = Field(0.0, ge=0, description="coefficient of mean(log Z ^ 2), reported apart")
+    compile: bool = Field(False, description="compile the loss with torch.compile")
+    device: str = Field("auto", description="cpu, cuda, cuda:N, mps, or auto: the fastest there is")
+    eval_every: int = Field(100, ge=1, description="steps between evaluations on the validation text")
+    eval_batches: int = Field(
+        8, ge=1, description="validation batches of batch_size sequences, always the same"
+    )
+    log_every: int = Field(10, ge=1, description="steps between lines in metrics.jsonl")
+    monitor_every: int | None = Field(
+        100,
+        ge=1,
+        description="steps between measurements of every matrix: update, norm, M2 against eta; null: never",
+    )
+    checkpoint_every: int = Field(100, ge=1, description="steps between checkpoints")
+    keep_last: int = Field(2, ge=1, description="checkpoints kept, besides the best")
+    runs_dir: Path = Field(Path("runs"), description="where run folders are made")
+
+    @field_validator("device")
+    @classmethod
+    def _known_device(cls, value: str) -> str:
+        if not DEVICE.fullmatch(value):
+            raise ValueError(f"'{value}' is not a device; expected auto, cpu, mps, cuda or cuda:N")
+        return value
+
+    @model_validator(mode="after")
+    def _batch_divides(self) -> Self:
+        if self.batch_size % self.accumulation:
+            raise ValueError(
+                f"batch_size {self.batch_size} is not divisible by accumulation {self.accumulation}"
+            )
+        return self

@@ -1,0 +1,106 @@
+"""One process or many: torchrun's environment, sharding with FSDP2, and what ranks tell each other."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
+
+from zoo.train.device import find_device
+
+
+@dataclass(frozen=True)
+class World:
+    """The processes that train one model.
+
+    Attributes:
+        rank: number of this process.
+        size: number of processes.
+        device: where this process computes.
+        mesh: the ranks in a row; None when there is only one.
+    """
+
+    rank: int
+    size: int
+    device: torch.device
+    mesh: DeviceMesh | None = None
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this process writes files and talks to the user."""
+        return self.rank == 0
+
+    @property
+    def exact(self) -> torch.dtype:
+        """The dtype for sums of measurements: float64, which Apple's GPUs do not have."""
+        return torch.float32 if self.device.type == "mps" else torch.float64
+
+    def sum(self, values: Tensor) -> Tensor:
+        """The sum over ranks, the same on all of them; `values` is overwritten."""
+        if self.mesh is not None:
+            dist.all_reduce(values)
+        return values
+
+    def gather(self, value: Any) -> list[Any]:
+        """The picklable values of all ranks, in order, on all of them."""
+        if self.mesh is None:
+            return [value]
+        values: list[Any] = [None] * self.size
+        dist.all_gather_object(values, value)
+        return values
+
+    def wait(self) -> None:
+        """Return when all ranks have come here."""
+        if self.mesh is not None:
+            dist.barrier()
+
+    def shard(self, model: nn.Module) -> None:
+        """Give every rank its part of an initialised model, block by block.
+
+        Args:
+            model: whole, on this rank's device; afterwards its parameters are DTensors.
+        """
+        if self.mesh is None:
+            return
+        for block in model.blocks:  # type: ignore[union-attr]
+            fully_shard(block, mesh=self.mesh)
+        fully_shard(model, mesh=self.mesh)
+        register_fsdp_forward_method(model, "loss")
+
+    def synchronise(self, model: nn.Module, now: bool) -> None:
+        """Whether the next backward pass adds the gradients of all ranks, or leaves that to a later one."""
+        if isinstance(model, FSDPModule):
+            model.set_requires_gradient_sync(now)
+
+
+@contextmanager
+def world(device: str) -> Iterator[World]:
+    """Join the processes that torchrun started, or be alone.
+
+    Args:
+        device: name of the device, as in the configuration.
+
+    Raises:
+        ZooError: there is no such device.
+    """
+    size = int(os.environ.get("WORLD_SIZE", "1"))
+    if size == 1:
+        yield World(0, 1, find_device(device))
+        return
+    local_rank, local_ranks = int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"])
+    own = find_device(device, local_rank, local_ranks)
+    if own.type == "cuda":
+        torch.cuda.set_device(own)
+    dist.init_process_group("nccl" if own.type == "cuda" else "gloo")
+    try:
+        yield World(dist.get_rank(), size, own, init_device_mesh(own.type, (size,)))
+    finally:
+        dist.destroy_process_group()

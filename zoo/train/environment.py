@@ -1,0 +1,81 @@
+"""environment.json: what a run was trained with, one entry per session."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from zoo.atomic import write_file
+from zoo.train.distributed import World
+
+FILE = "environment.json"
+PACKAGES = ("zoo", "torch", "numpy", "pydantic", "safetensors", "sentencepiece", "einops")
+
+
+def describe(world: World, step: int) -> dict[str, Any]:
+    """Versions, machine, threads, source and command; nothing from the environment's variables.
+
+    Args:
+        world: the processes that train.
+        step: the step at which this session starts.
+    """
+    return {
+        "from_step": step,
+        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
+        "python": platform.python_version(),
+        "packages": {name: found for name in PACKAGES if (found := _version(name))},
+        "git_commit": _git_commit(),
+        "system": platform.platform(),
+        "processor": _processor(),
+        "processors": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "ranks": world.size,
+        "device": _device(world.device),
+    }
+
+
+def record(run: Path, world: World, step: int) -> None:
+    """Add this session to the run's environment.json."""
+    path = run / FILE
+    sessions = json.loads(path.read_text()) if path.exists() else []
+    text = json.dumps([*sessions, describe(world, step)], indent=2) + "\n"
+    write_file(path, lambda partial: partial.write_text(text, encoding="utf-8"))
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _git_commit() -> str | None:
+    """The commit of zoo's source, if it is a checkout."""
+    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def _processor() -> str:
+    """The model of the processor; where Linux knows it, by its full name."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    names = [line.split(":", 1)[1].strip() for line in lines if line.split(":")[0].strip() == "model name"]
+    return names[0] if names else platform.processor()
+
+
+def _device(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else str(device)

@@ -1,0 +1,94 @@
+"""metrics.jsonl: one JSON object per line, appended while training, cut back when a run resumes.
+
+Every line has `kind` (size, train, validation, monitor) and `step`, the number of optimizer steps
+done. What a second run would not reproduce is under `timing`; all else is equal bit for bit.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TextIO
+
+from zoo.atomic import explained, write_file
+from zoo.errors import ZooError
+from zoo.train.folder import Start
+
+FILE = "metrics.jsonl"
+
+
+class MetricsLog:
+    """The metrics.jsonl of a run that is being trained; on ranks that do not write, nothing."""
+
+    def __init__(self, run: Path | None, start: Start) -> None:
+        """Prepare.
+
+        Args:
+            run: the run folder, or None to write nothing.
+            start: where this session begins; lines after its checkpoint are dropped.
+        """
+        self._run, self._start = run, start
+        self._file: TextIO | None = None
+
+    def __enter__(self) -> Self:
+        if self._run is not None:
+            path = self._run / FILE
+            kept = self._kept() if path.exists() and self._start.checkpoint else ""
+            write_file(path, lambda partial: partial.write_text(kept, encoding="utf-8"))
+            self._file = path.open("a", encoding="utf-8")
+        return self
+
+    def _kept(self) -> str:
+        assert self._run is not None
+        records = [r for r in read_metrics(self._run) if r["step"] <= self._start.step]
+        return "".join(json.dumps(record) + "\n" for record in records)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def write(self, kind: str, step: int, **values: Any) -> None:
+        """Append a line; it is with the system when this returns.
+
+        Raises:
+            CheckpointError: the system refuses, for instance because the disk is full.
+        """
+        if self._file is not None:
+            with explained(Path(self._file.name)):
+                self._file.write(json.dumps({"kind": kind, "step": step, **values}) + "\n")
+                self._file.flush()
+
+    def flush(self) -> None:
+        """Bring all lines to the disk, before a checkpoint relies on them."""
+        if self._file is not None:
+            os.fsync(self._file.fileno())
+
+
+def read_metrics(run: Path) -> list[dict[str, Any]]:
+    """All lines of a run; a last line that was being written when the run was killed is left out.
+
+    Args:
+        run: the run folder.
+
+    Raises:
+        ZooError: no such file, or a line that zoo did not write.
+    """
+    path = run / FILE
+    if not path.is_file():
+        raise ZooError(f"{path}: no such file; expected a run folder made by `zoo train`")
+    lines = path.read_text(encoding="utf-8").split("\n")
+    records = []
+    for number, line in enumerate(lines[:-1], 1):
+        try:
+            record = json.loads(line)
+            record["kind"], record["step"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise ZooError(
+                f'{path}:{number}: expected {{"kind": ..., "step": ...}}, got {line[:60]!r}'
+            ) from error
+        records.append(record)
+    return records

@@ -1,0 +1,55 @@
+"""How fast and how far each matrix moves, measured at an interval."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+from zoo.init import Entry
+from zoo.sharded import whole
+from zoo.spec import MATRICES
+
+
+class Monitor:
+    """Measures one step: made before it, read after it.
+
+    It holds a copy of every matrix in between, which is why it is not used at every step.
+    """
+
+    def __init__(self, entries: Iterable[Entry]) -> None:
+        """Remember the matrices among `entries`, plain or sharded."""
+        matrices = [entry for entry in entries if entry.spec.role in MATRICES]
+        self._before = [(entry, entry.parameter.detach().clone()) for entry in matrices]
+
+    def measure(self) -> dict[str, dict[str, float | None]]:
+        """What the step did; all ranks must ask.
+
+        Returns:
+            For every matrix: `update_ratio` = ||dW|| / ||W|| with W before the step (None for a
+            matrix of zeros), `norm` = ||W|| after it, `m2` = sqrt(mean(W^2)), `eta` from the registry and `m2_over_eta`, which Amos
+            drives to about 1 (Amos, section 3).
+        """
+        norms = []
+        for entry, before in self._before:
+            after = entry.parameter.detach()
+            norms += [_norm(after - before), _norm(before), _norm(after)]
+        numbers = torch.stack(norms).reshape(-1, 3).tolist() if norms else []
+        return {entry.name: self._row(entry, *numbers[i]) for i, (entry, _) in enumerate(self._before)}
+
+    @staticmethod
+    def _row(entry: Entry, moved: float, before: float, after: float) -> dict[str, float | None]:
+        m2 = after / entry.spec.numel**0.5
+        ratio = moved / before if before else None
+        return {
+            "update_ratio": ratio,
+            "norm": after,
+            "m2": m2,
+            "eta": entry.eta,
+            "m2_over_eta": m2 / entry.eta,
+        }
+
+
+def _norm(tensor: Tensor) -> Tensor:
+    return whole(torch.linalg.vector_norm(tensor))

@@ -1,0 +1,79 @@
+"""`zoo train`: from a configuration to a trained checkpoint."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from zoo.config import RunConfig
+from zoo.train.distributed import world
+from zoo.train.folder import choose_start
+from zoo.train.job import Job
+from zoo.train.metrics import read_metrics
+from zoo.train.session import run_session
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """How a run ended.
+
+    Attributes:
+        folder: the run folder, which `load_model` opens.
+        step: optimizer steps done.
+        steps: steps wanted.
+        validation: the last validation loss in nats per token; None without validation text.
+        best: the lowest one.
+    """
+
+    folder: Path
+    step: int
+    steps: int
+    validation: float | None
+    best: float | None
+
+    @property
+    def finished(self) -> bool:
+        """Whether all steps are done; otherwise the run was interrupted, and saved."""
+        return self.step >= self.steps
+
+
+def train(config: RunConfig, resume: bool = False, console: Console | None = None) -> RunResult:
+    """Train a model as configured, alone or as one of torchrun's processes.
+
+    The run folder ``<runs_dir>/<name>`` gets the resolved configuration, environment.json,
+    metrics.jsonl, the tokenizer and checkpoints. Ctrl-C or SIGTERM ends the run after the step,
+    saved. A run that has finished with the same configuration is left as it is.
+
+    Args:
+        config: with `model`, `optimizer`, `data` and `train`.
+        resume: go on from the last checkpoint, bit for bit as if the run had never stopped.
+        console: where to show progress; None: silent.
+
+    Returns:
+        How it ended.
+
+    Raises:
+        ConfigError: parts of the configuration are missing, the run folder is taken, or the
+            configuration is not the one a resumed run was started with.
+        ZooError: data, sizes, device or checkpoint that cannot be used.
+        DivergenceError: a loss or gradient that is not finite; the last checkpoint is kept.
+    """
+    job = Job.of(config)
+    with world(job.train.device) as ranks:
+        start = choose_start(job, resume)
+        ranks.wait()
+        own_console = console if ranks.is_main else None
+        if start.step < job.train.steps:
+            return _result(job, run_session(job, start, ranks, own_console))
+        if own_console:
+            own_console.print(f"{job.folder} has all its {start.step} steps already: nothing to do.")
+        return _result(job, start.step)
+
+
+def _result(job: Job, step: int) -> RunResult:
+    losses = [r["cross_entropy"] for r in read_metrics(job.folder) if r["kind"] == "validation"]
+    return RunResult(
+        job.folder, step, job.train.steps, *((losses[-1], min(losses)) if losses else (None, None))
+    )

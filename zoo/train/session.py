@@ -1,0 +1,179 @@
+"""One session of a run: from where it starts until it is finished, interrupted or diverged."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+from rich.console import Console
+from torch import Tensor
+
+from zoo.atomic import write_folder
+from zoo.errors import DivergenceError
+from zoo.train.build import Parts, build, evaluation_batches, training_batch
+from zoo.train.checkpoints import Checkpoints
+from zoo.train.clock import Clock
+from zoo.train.distributed import World
+from zoo.train.environment import record
+from zoo.train.evaluate import evaluate
+from zoo.train.folder import Start, last_checkpoint, write_config
+from zoo.train.interrupt import Interrupt
+from zoo.train.job import Job
+from zoo.train.metrics import MetricsLog
+from zoo.train.monitor import Monitor
+from zoo.train.progress import TrainingBar
+from zoo.train.step import StepResult, global_norm
+
+TOKENIZER = "tokenizer"
+
+
+def run_session(job: Job, start: Start, world: World, console: Console | None) -> int:
+    """Train from `start` to the end, or until interrupted.
+
+    Args:
+        job: what to train.
+        start: from `choose_start`.
+        world: the ranks.
+        console: where to show progress, or None.
+
+    Returns:
+        The number of steps done; the last one is in a checkpoint.
+
+    Raises:
+        ZooError: data, sizes, checkpoint or disk that cannot be used.
+        DivergenceError: a loss or gradient that is not finite.
+    """
+    parts = build(job, start, world)
+    checkpoints = Checkpoints(job.folder, world, job.train.keep_last)
+    if world.is_main:
+        write_config(job)
+        record(job.folder, world, start.step)
+        write_folder(job.folder / TOKENIZER, parts.corpus.tokenizer.save)
+    with (
+        MetricsLog(job.folder if world.is_main else None, start) as log,
+        Interrupt(launched=world.size > 1) as interrupt,
+        TrainingBar(console, job.config.name, start.step, job.train.steps) as bar,
+    ):
+        session = _Session(job, parts, world, log, bar, checkpoints, start.step)
+        try:
+            done = session.loop(interrupt)
+        except DivergenceError as error:
+            raise DivergenceError(_advice(job.folder, session.done, str(error))) from error
+    if console and done < job.train.steps:
+        console.print(
+            f"Stopped and saved at step {done} of {job.train.steps}. "
+            f"Go on with: zoo train {job.folder} --resume"
+        )
+    return done
+
+
+def _advice(folder: Path, step: int, reason: str) -> str:
+    """What a diverged run should tell."""
+    last = last_checkpoint(folder).checkpoint
+    kept = f"the last good checkpoint is {last}" if last else "there is no checkpoint yet"
+    return (
+        f"step {step}: {reason}; training stopped, {kept}. The same configuration would get here again: "
+        "train under another name (name=...) with a lower optimizer.lr, a longer warm-up or a smaller train.clip_norm"
+    )
+
+
+class _Session:
+    """The loop, and what happens at intervals."""
+
+    def __init__(
+        self,
+        job: Job,
+        parts: Parts,
+        world: World,
+        log: MetricsLog,
+        bar: TrainingBar,
+        checkpoints: Checkpoints,
+        done: int,
+    ) -> None:
+        self.job, self.parts, self.world = job, parts, world
+        self.log, self.bar, self.checkpoints = log, bar, checkpoints
+        self.settings = job.train
+        self.done = done
+        self.clock = Clock()
+
+    def loop(self, interrupt: Interrupt) -> int:
+        """Take step after step; returns how many are done."""
+        if self.done == 0:
+            self._evaluate()
+        stopped = False
+        while self.done < self.settings.steps and not stopped:
+            stopped = self._step(interrupt.asked)
+            best = self._evaluate() if self._due(self.settings.eval_every) else None
+            last = stopped or self.done == self.settings.steps
+            if last or best is not None or self.done % self.settings.checkpoint_every == 0:
+                self._save(best)
+        return self.done
+
+    def _due(self, every: int) -> bool:
+        """Whether it is time for what happens so often, and at the end."""
+        return self.done % every == 0 or self.done == self.settings.steps
+
+    def _step(self, stop: bool) -> bool:
+        """Take one step and log it; returns whether any rank was asked to stop."""
+        parts, every = self.parts, self.settings.monitor_every
+        batch = training_batch(self.job, parts.corpus, self.done, self.world)
+        schedule = zip(parts.scheduler.base_lrs, parts.scheduler.lr_lambdas, strict=True)
+        for group, (lr, factor) in zip(parts.optimizer.param_groups, schedule, strict=True):
+            group["lr"] = lr * factor(self.done)
+        self.done += 1
+        monitor = Monitor(parts.registry) if every and self._due(every) else None
+        with self.clock.step(self.job.tokens_per_step):
+            result = parts.stepper(batch, stop)
+        if self.done == 1:
+            self.log.write("size", 1, **sizes(parts))
+        if monitor is not None:
+            self.log.write("monitor", self.done, matrices=monitor.measure())
+        self.bar.step(self.done, result.cross_entropy, self.clock.tokens_per_second)
+        if self._due(self.settings.log_every):
+            self._log(result)
+        return result.stop
+
+    def _log(self, result: StepResult) -> None:
+        self.log.write(
+            "train",
+            self.done,
+            tokens=self.done * self.job.tokens_per_step,
+            loss=result.loss,
+            cross_entropy=result.cross_entropy,
+            z_loss=result.z_loss,
+            grad_norm=result.grad_norm,
+            lr=self.parts.optimizer.param_groups[0]["lr"],
+            timing=self.clock.lap(),
+        )
+
+    def _evaluate(self) -> float | None:
+        """Log the validation loss; returns it if it is the lowest of all checkpoints."""
+        parts = self.parts
+        batches = evaluation_batches(self.job, parts.corpus, self.world)
+        if batches is None:
+            return None
+        loss = evaluate(parts.model, parts.loss, batches, self.world, self.settings.precision)
+        self._require_finite("validation loss", loss)
+        self.log.write("validation", self.done, cross_entropy=loss)
+        self.bar.validation(loss)
+        return loss if loss < self.checkpoints.best else None
+
+    def _save(self, best: float | None) -> None:
+        """Write a checkpoint, unless the weights have gone astray in the last step."""
+        parameters = self.parts.model.parameters()
+        self._require_finite("norm of the weights", global_norm(parameters).item())
+        self.log.flush()
+        self.checkpoints.save(self.done, self.parts.model, self.parts.optimizer, best)
+
+    def _require_finite(self, what: str, value: float) -> None:
+        if not math.isfinite(value):
+            raise DivergenceError(f"the {what} is {value}")
+
+
+def sizes(parts: Parts) -> dict[str, int]:
+    """Number of parameters, and the bytes of the optimizer's state as they are after a step."""
+    slots = [slot for state in parts.optimizer.state.values() for slot in state.values()]
+    return {
+        "parameters": sum(entry.spec.numel for entry in parts.registry),
+        "optimizer_bytes": sum(s.numel() * s.element_size() for s in slots if isinstance(s, Tensor)),
+    }

@@ -1,0 +1,111 @@
+"""One optimizer step: parts of a batch, the gradient of the whole, clipping."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from zoo.errors import DivergenceError
+from zoo.nn.loss import IGNORED, LossParts
+from zoo.sharded import whole
+from zoo.train.distributed import World
+from zoo.train.precision import Precision, autocast
+
+Loss = Callable[[Tensor, Tensor, float], LossParts]
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """What a step measured, over the whole batch of all ranks.
+
+    Attributes:
+        loss: what was minimised, `cross_entropy + z_loss`.
+        cross_entropy: nats per token.
+        z_loss: coefficient * mean(logsumexp^2).
+        grad_norm: global norm of the gradient before clipping.
+        stop: whether any rank was asked to stop.
+    """
+
+    loss: float
+    cross_entropy: float
+    z_loss: float
+    grad_norm: float
+    stop: bool
+
+
+@dataclass(frozen=True)
+class Stepper:
+    """Everything an optimizer step needs that does not change.
+
+    Attributes:
+        model: in training mode.
+        loss: the model's loss, compiled or not: (tokens, targets, z_loss) -> parts.
+        optimizer: with whatever follows a step attached.
+        world: the ranks.
+        accumulation: parts of the batch.
+        precision: of the forward pass.
+        clip_norm: largest global norm of the gradient, or None.
+        z_loss: coefficient.
+    """
+
+    model: nn.Module
+    loss: Loss
+    optimizer: torch.optim.Optimizer
+    world: World
+    accumulation: int
+    precision: Precision
+    clip_norm: float | None
+    z_loss: float
+
+    def __call__(self, batch: tuple[Tensor, Tensor], stop: bool) -> StepResult:
+        """Take a step, unless loss or gradient are not finite: then the weights stay as they are.
+
+        Args:
+            batch: this rank's inputs and targets, (sequences, time) int64 on the CPU.
+            stop: whether this rank was asked to stop.
+
+        Returns:
+            The measurements, the same on all ranks.
+
+        Raises:
+            DivergenceError: a loss or gradient norm that is not finite.
+        """
+        sums = self._backward(batch, stop)
+        norm = global_norm(p.grad for p in self.model.parameters())
+        cross_entropy, z_loss, stops, grad_norm = torch.cat((sums, norm.to(sums.dtype).reshape(1))).tolist()
+        result = StepResult(cross_entropy + z_loss, cross_entropy, z_loss, grad_norm, stops > 0)
+        if not (math.isfinite(result.loss) and math.isfinite(grad_norm)):
+            raise DivergenceError(f"the loss is {result.loss:.4g}, the norm of its gradient {grad_norm:.4g}")
+        if self.clip_norm is not None:
+            torch.nn.utils.clip_grads_with_norm_(self.model.parameters(), self.clip_norm, norm)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return result
+
+    def _backward(self, batch: tuple[Tensor, Tensor], stop: bool) -> Tensor:
+        """Leave the gradient of the mean over all targets of all ranks; return what was summed.
+
+        A part's loss is a mean over its own targets, so each part weighs as much as its targets;
+        the ranks' gradients are then averaged by FSDP, hence the factor `world.size`.
+        """
+        device = self.world.device
+        parts = list(zip(*(t.to(device).chunk(self.accumulation) for t in batch), strict=True))
+        counts = torch.stack([(targets != IGNORED).sum() for _, targets in parts]).to(self.world.exact)
+        shares = counts / self.world.sum(counts.sum())
+        sums = torch.tensor([0.0, 0.0, float(stop)], dtype=self.world.exact, device=device)
+        for i, (tokens, targets) in enumerate(parts):
+            self.world.synchronise(self.model, i == len(parts) - 1)
+            with autocast(self.precision, device):
+                loss = self.loss(tokens, targets, self.z_loss)
+            torch.autograd.backward(loss.total * (shares[i] * self.world.size))
+            sums[:2] += torch.stack((loss.cross_entropy, loss.z_loss)) * shares[i]
+        return self.world.sum(sums)
+
+
+def global_norm(tensors: Iterable[Tensor | None]) -> Tensor:
+    """The norm of all tensors as one vector, 0-dim and whole, the same on all ranks; None counts as 0."""
+    return whole(torch.nn.utils.get_total_norm([t.detach() for t in tensors if t is not None]))
