@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import zoo.data.files
+import zoo.atomic
 from zoo.data import Corpus, DataConfig, prepare
 from zoo.data.byte import ByteTokenizer
 from zoo.data.manifest import Manifest
@@ -252,7 +252,7 @@ def leftovers(corpus_cache: Path) -> list[str]:
 def test_what_a_killed_run_left_is_swept_away(texts: Path) -> None:
     data = config(texts)
     folder = prepare(data).folder
-    broken = folder.rename(folder.with_name(folder.name + ".partial"))
+    broken = folder.rename(folder.with_name(f".{folder.name}.partial"))
     (broken / "train.bin").write_bytes(b"half")
     (broken / "junk").write_bytes(b"")
     assert documents(prepare(data).train)
@@ -265,9 +265,7 @@ def test_a_disk_without_room_leaves_nothing_behind(texts: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))  # the nearest thing to a full disk
     try:
-        with pytest.raises(
-            DataError, match=r"cannot be written: File too large \([\d,]+ bytes free\); make room"
-        ):
+        with pytest.raises(DataError, match=r"cannot be written: File too large; .* data\.cache_dir must be"):
             prepare(data)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
@@ -281,14 +279,14 @@ def test_a_disk_that_fills_up_at_the_end_leaves_nothing_behind(
     def full(path: Path) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(zoo.data.files, "_flush", full)
+    monkeypatch.setattr(zoo.atomic, "flush", full)
     with pytest.raises(DataError, match=r"cannot be written: No space left on device"):
         prepare(config(texts))
     assert leftovers(config(texts).cache_folder()) == []
 
 
 def test_a_cache_that_cannot_be_made_is_named(texts: Path) -> None:
-    with pytest.raises(DataError, match=r"00\.txt/cache/tokens: the prepared data cannot be written"):
+    with pytest.raises(DataError, match=r"00\.txt/cache/tokens'; data\.cache_dir must be a place"):
         prepare(config(texts, cache_dir=texts / "00.txt" / "cache"))
 
 

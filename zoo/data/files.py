@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import glob
 import hashlib
-import os
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from filelock import FileLock
 
-from zoo.errors import DataError
+from zoo.atomic import write_folder
+from zoo.errors import CheckpointError, DataError
 
 BOM = "\ufeff"
 
@@ -133,15 +132,15 @@ def sha256_file(path: Path) -> str:
         raise DataError(f"{path}: {error.strerror}") from error
 
 
-def build_once(folder: Path, fill: Callable[[Path], None]) -> bool:
+def build_once(folder: Path, fill: Callable[[Path], object]) -> bool:
     """Make `folder` complete, or not at all, however many processes ask for it at once.
 
-    One process fills a folder beside it under a file lock, flushes it to the disk and renames it;
-    the others wait for the lock and find the result. What a killed process left is swept away.
+    One process makes it under a file lock; the others wait for the lock and find the result. What a
+    killed process left unfinished is swept away.
 
     Args:
         folder: the folder to make; if it exists it is complete and nothing happens.
-        fill: writes the content into the (empty) folder that it is given.
+        fill: writes the content into the empty folder that it is given.
 
     Returns:
         Whether this call made the folder.
@@ -149,41 +148,14 @@ def build_once(folder: Path, fill: Callable[[Path], None]) -> bool:
     Raises:
         DataError: it cannot be written, for instance because the disk is full.
     """
-    partial = folder.with_name(folder.name + ".partial")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(folder.with_name(folder.name + ".lock")):
             if folder.is_dir():
                 return False
-            shutil.rmtree(partial, ignore_errors=True)
-            partial.mkdir()
-            try:
-                fill(partial)
-                for path in [*partial.rglob("*"), partial]:
-                    _flush(path)
-                partial.rename(folder)
-            except BaseException:
-                shutil.rmtree(partial, ignore_errors=True)
-                raise
-            _flush(folder.parent)
-    except OSError as error:
+            write_folder(folder, fill)
+    except (OSError, CheckpointError) as error:
         raise DataError(
-            f"{folder.parent}: the prepared data cannot be written: {error.strerror or error}"
-            f"{_free_space(folder.parent)}; make room, or set data.cache_dir to another place"
+            f"{error}; data.cache_dir must be a place that can be written and has room"
         ) from error
     return True
-
-
-def _flush(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _free_space(folder: Path) -> str:
-    try:
-        return f" ({shutil.disk_usage(folder).free:,} bytes free)"
-    except OSError:  # the folder itself could not be made
-        return ""
