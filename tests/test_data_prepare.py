@@ -38,7 +38,7 @@ def config(texts: Path, **fields: Any) -> DataConfig:
     """Settings for a folder of texts, with the cache beside it."""
     settings: dict[str, Any] = {
         "corpus": {"type": "text", "paths": [str(texts)]},
-        "tokenizer": "byte",
+        "tokenizer": {"type": "byte"},
         "context": 16,
         "validation": 0.2,
         "cache_dir": texts.parent / "cache",

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-from functools import reduce
-from operator import or_
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from zoo.data.byte import ByteConfig
 from zoo.data.corpus import CorpusConfig
@@ -17,27 +15,17 @@ from zoo.data.python_docs import PythonDocsCorpus
 from zoo.data.sentencepiece import SentencePieceConfig
 from zoo.data.text import TextCorpus
 from zoo.data.tokenizer import TokenizerConfig
-from zoo.schema import CORPORA, TOKENIZERS, Config, Kind
+from zoo.schema import CORPORA, TOKENIZERS, Config, choice
 
 __all__ = ["ByteConfig", "DataConfig", "JsonlCorpus", "PythonDocsCorpus", "SentencePieceConfig", "TextCorpus"]
-
-
-def _short_form(value: Any) -> Any:
-    return {"type": value} if isinstance(value, str) else value
-
-
-def _choice(kind: Kind[Any]) -> Any:
-    """The type of a field whose ``type:`` key selects a class registered in `kind`."""
-    registered = reduce(or_, kind.choices.values())
-    return Annotated[registered, Field(discriminator="type"), BeforeValidator(_short_form)]
 
 
 if TYPE_CHECKING:
     AnyCorpus = CorpusConfig
     AnyTokenizer = TokenizerConfig
 else:
-    AnyCorpus = _choice(CORPORA)
-    AnyTokenizer = _choice(TOKENIZERS)
+    AnyCorpus = choice(CORPORA)
+    AnyTokenizer = choice(TOKENIZERS)
 
 
 class DataConfig(Config):

@@ -45,8 +45,8 @@ def _expand(written: str, suffixes: Sequence[str]) -> list[Path]:
         return files
     if not glob.has_magic(written):
         raise DataError(f"{written}: no such file or directory")
-    files = [Path(match) for match in sorted(glob.glob(str(path), recursive=True))]
-    files = [file for file in files if file.is_file()]
+    matches = Path(path.anchor).glob(str(path.relative_to(path.anchor)))
+    files = sorted(match for match in matches if match.is_file())
     if not files:
         raise DataError(f"{written}: no file matches this pattern")
     return files
