@@ -1,0 +1,187 @@
+"""The command line: arguments in, words out. What the commands do is done elsewhere.
+
+Nothing heavy is imported before a command needs it, so that ``zoo --help`` is quick.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from zoo.errors import DivergenceError, ZooError
+
+USER_ERROR = 2
+DIVERGED = 1
+INTERRUPTED = 130
+
+HELP = """
+Is an optimizer, an architecture or an initialisation really better? Train with it and see.
+
+zoo trains language models with Amos (an optimizer), nGPT (a transformer on the sphere) and WeSaR
+(a reparameterisation), and with what they claim to beat: same data, same budget, one config each.
+
+A first session, a few minutes on a laptop, without any download:
+
+\b
+    zoo list configs                                   what there is to train
+    zoo explain quickstart-ngpt                        every parameter and what zoo knows of it
+    zoo train quickstart-ngpt train.steps=100          trains; writes runs/quickstart-ngpt
+    zoo generate runs/quickstart-ngpt --prompt "def "  samples from it
+
+CONFIG is the name of a shipped config or a YAML file; any value of it can be changed after it, as in
+`optimizer.lr=1e-3`.
+"""
+
+app = typer.Typer(
+    help=HELP,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Source = Annotated[
+    str, typer.Argument(metavar="CONFIG", help="A YAML file, a run folder, or the name of a shipped config.")
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[KEY=VALUE]...", help="Values to change, e.g. optimizer.lr=1e-3 train.steps=100."),
+]
+
+
+@app.command()
+def train(
+    config: Source,
+    overrides: Overrides = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the run's last checkpoint.")] = False,
+) -> None:
+    """Train a model; Ctrl-C saves, --resume goes on as if nothing had happened."""
+    from rich.console import Console
+
+    from zoo.config import load_config
+    from zoo.train.run import train as run
+
+    result = run(load_config(config, overrides or ()), resume=resume, console=Console())
+    if not result.finished:
+        raise typer.Exit(INTERRUPTED)
+
+
+@app.command()
+def generate(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
+    prompt: Annotated[str, typer.Option(help="The text to continue.")],
+    max_new_tokens: Annotated[int, typer.Option(help="Tokens to add.")] = 200,
+    temperature: Annotated[float, typer.Option(help="0: always the likeliest token.")] = 0.8,
+    top_k: Annotated[int | None, typer.Option(help="Sample among the k likeliest tokens.")] = None,
+    top_p: Annotated[
+        float | None, typer.Option(help="Sample among the likeliest tokens of this total probability.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the sampling.")] = 0,
+) -> None:
+    """Continue a prompt with a trained model; the text is also left in RUN/sample.txt."""
+    from zoo.complete import complete
+
+    typer.echo(complete(run, prompt, max_new_tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed))
+
+
+@app.command()
+def explain(
+    config: Source,
+    overrides: Overrides = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Show every parameter: role, shape, sigma, eta, gate, slots; and the totals. Allocates nothing."""
+    from rich.console import Console
+
+    from zoo.config import load_config
+    from zoo.explain import explain as describe
+
+    explanation = describe(load_config(config, overrides or ()))
+    if as_json:
+        typer.echo(explanation.to_json())
+    else:
+        # A table cut off at 80 columns helps nobody who pipes it into a file.
+        console = Console()
+        Console(width=None if console.is_terminal else 200).print(explanation.table())
+
+
+@app.command("list")
+def list_(
+    kind: Annotated[str | None, typer.Argument(help="configs, models, inits, reparams, optimizers, ...")] = None,
+) -> None:
+    """List what a config can name, with a line on each."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from zoo.catalogue import catalogue
+
+    for title, choices in catalogue(kind).items():
+        table = Table(title=title, title_justify="left", title_style="bold", box=None, show_header=False)
+        table.add_column(no_wrap=True, style="cyan")
+        for name, description in choices.items():
+            table.add_row(name, description)
+        Console().print(table)
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON schema of config files, for editors."""
+    import json
+
+    from zoo.config import json_schema
+
+    typer.echo(json.dumps(json_schema(), indent=2))
+
+
+@app.command()
+def compare(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The HTML page; its picture goes beside it.")] = Path(
+        "compare.html"
+    ),
+) -> None:
+    """Put several runs on one page: curves, results, samples."""
+    from zoo.report.compare import compare as write
+
+    typer.echo(f"wrote {write(runs, out)}")
+
+
+@app.command("import")
+def import_(
+    file: Annotated[Path, typer.Argument(help="A .safetensors file of another library.")],
+    out: Annotated[Path, typer.Argument(help="The .safetensors file or folder to write.")],
+    format: Annotated[str, typer.Option(help="Whose file it is, e.g. ngpt-reference.")],
+    n_heads: Annotated[int | None, typer.Option(help="Attention heads, where the file does not say.")] = None,
+) -> None:
+    """Turn a checkpoint of another library into one of zoo."""
+    from zoo.checkpoint import load_model, save_model
+
+    options = {} if n_heads is None else {"n_heads": n_heads}
+    typer.echo(f"wrote {save_model(load_model(file, format=format, **options), out)}")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and exit.
+
+    The status is 2 for a mistake of the user, 1 for a run that diverged, 130 for one that was
+    interrupted.
+
+    Args:
+        arguments: instead of those the process was started with.
+    """
+    try:
+        app(args=arguments, prog_name="zoo")
+    except ZooError as error:
+        _fail(error, USER_ERROR)
+    except DivergenceError as error:
+        _fail(error, DIVERGED)
+
+
+def _fail(error: Exception, status: int) -> None:
+    typer.secho(f"error: {error}", fg=typer.colors.RED, err=True)
+    sys.exit(status)
