@@ -94,14 +94,20 @@ def markdown(summary: dict[str, Any]) -> str:
             bold = "**" if summary["best"][variant] == lr else ""
             cells.append(f"{bold}{loss:.4f}{bold}")
         lines.append(f"| {lr:g} | " + " | ".join(cells) + " |")
-    lines += ["", "| variant | learning rate | validation loss, three seeds | mean ± sd |", "|---|---|---|---|"]
+    lines += [
+        "",
+        "| variant | learning rate | validation loss, three seeds | mean ± sd |",
+        "|---|---|---|---|",
+    ]
     for variant in VARIANTS:
         values = summary["seeds"][variant]
         shown = ", ".join(f"{v:.4f}" for v in values)
         lines.append(f"| {variant} | {summary['best'][variant]:g} | {shown} | {spread(values)} |")
     lines += ["", "| comparison | difference by seed | mean ± sd |", "|---|---|---|"]
     for method, baseline in PAIRS:
-        differences = [a - b for a, b in zip(summary["seeds"][method], summary["seeds"][baseline], strict=True)]
+        differences = [
+            a - b for a, b in zip(summary["seeds"][method], summary["seeds"][baseline], strict=True)
+        ]
         shown = ", ".join(f"{d:+.4f}" for d in differences)
         lines.append(f"| {method} - {baseline} | {shown} | {spread(differences)} |")
     return "\n".join(lines) + "\n"
@@ -127,10 +133,14 @@ def plot(runs: Path, summary: dict[str, Any], path: Path) -> None:
 
 def main() -> None:
     """Train what is missing, then write the page, its figure and its numbers."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--runs", type=Path, default=Path("runs/learning"))
     parser.add_argument("--out", type=Path, default=Path("docs/results"))
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs at a time, one thread each")
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count() or 1, help="runs at a time, one thread each"
+    )
     args = parser.parse_args()
     with ThreadPoolExecutor(args.jobs) as pool:
         list(pool.map(lambda job: train(args.runs, *job, 0), [(v, lr) for lr in RATES for v in VARIANTS]))

@@ -22,7 +22,8 @@ OPTIMIZER_FIELDS: dict[str, list[dict[str, Any]]] = {
 
 
 def _optimizers() -> list[tuple[str, dict[str, Any]]]:
-    return [(name, fields) for name in sorted(OPTIMIZERS.choices) for fields in OPTIMIZER_FIELDS.get(name, [{}])]
+    names = sorted(OPTIMIZERS.choices)
+    return [(name, fields) for name in names for fields in OPTIMIZER_FIELDS.get(name, [{}])]
 
 
 GRID = list(itertools.product(sorted(MODELS.choices), sorted(INITS.choices), sorted(REPARAMS.choices)))
@@ -54,6 +55,10 @@ def test_two_steps(model_name: str, init: str, reparam: str) -> None:
             if entry.sphere_dim is not None:
                 norm = entry.parameter.norm(dim=entry.sphere_dim)
                 torch.testing.assert_close(norm, torch.ones_like(norm), atol=1e-6, rtol=0)
+        promised = OPTIMIZERS[optimizer_name](lr=0.01, **fields)
+        for name, state in state_by_name(optimizer).items():
+            kept = {slot: tuple(tensor.shape) for slot, tensor in state.items() if slot != "step"}
+            assert kept == promised.slots(registry[name])
         _state_round_trip(model, optimizer, optimizer_name, fields)
         report = merge(model)
         assert report.max_difference <= 1e-5 * max(1.0, report.max_logit)

@@ -207,9 +207,9 @@ def test_scaling_starts_at_init_whatever_its_scale(scale: float) -> None:
     torch.testing.assert_close(model(tokens), reference(tokens))
 
 
-# The declared ranges are rounded numbers of Amos' Table 1. Three stand apart:
-#  * down: SwiGLU of unit normals has standard deviation 0.596, the table's sqrt(1/2) is for plain activations;
-#    on nGPT the same, times 1/sqrt(d).
+# The declared ranges are rounded numbers of Amos' Table 1. Two stand apart:
+#  * down: SwiGLU of unit normals has standard deviation 0.596, the table's sqrt(1/2) is for plain
+#    activations; on nGPT the same, times 1/sqrt(d).
 #  * o: attention averages values, the more the later the token; the declared std is that of one value.
 LOOSER = {"down": 0.35, "o": 1.0}
 

@@ -95,7 +95,10 @@ def test_not_such_a_file() -> None:
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
-        (lambda t: t.pop("transformer.h.1.key.weight"), r"missing \['transformer.h.1.key.weight'\], unexpected nothing"),
+        (
+            lambda t: t.pop("transformer.h.1.key.weight"),
+            r"missing \['transformer.h.1.key.weight'\], unexpected nothing",
+        ),
         (lambda t: t.update(extra=torch.ones(2)), r"missing nothing, unexpected \['extra'\]"),
         (
             lambda t: t.update({"transformer.h.1.attn_alpha": torch.ones(63)}),
@@ -103,7 +106,9 @@ def test_not_such_a_file() -> None:
         ),
     ],
 )
-def test_files_that_do_not_fit(edit: Callable[[dict[str, torch.Tensor]], None], message: str, tmp_path: Path) -> None:
+def test_files_that_do_not_fit(
+    edit: Callable[[dict[str, torch.Tensor]], None], message: str, tmp_path: Path
+) -> None:
     tensors = load_file(GOLDEN / "ngpt_init.safetensors")
     edit(tensors)
     save_file(tensors, tmp_path / "model.safetensors")

@@ -108,7 +108,7 @@ def test_split_refuses() -> None:
     model = build(NoReparam(), init=He(embedding_scaling=False))
     nn.init.zeros_(model.read_out.matrix.weight)
     with pytest.raises(
-        ZooError, match="a matrix of zeros has no scale for a gate to take: read_out.matrix.weight"
+        ZooError, match=r"a matrix of zeros has no scale for a gate to take: read_out\.matrix\.weight"
     ):
         split(model, WeSaR())
 

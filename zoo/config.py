@@ -16,7 +16,7 @@ from pydantic import Field, ValidationError
 
 import zoo.init
 import zoo.models
-import zoo.optim
+import zoo.optim.base
 import zoo.reparam
 from zoo.compose import extend, find_config, merge, overlay, read_config
 from zoo.data.config import DataConfig
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     AnyModel = Config
     AnyInit = zoo.init.Init
     AnyReparam = zoo.reparam.Reparam
-    AnyOptimizer = Config
+    AnyOptimizer = zoo.optim.base.OptimizerConfig
     AnySchedule = Config
 else:
     AnyModel, AnyInit, AnyReparam = choice(MODELS), choice(INITS), choice(REPARAMS)

@@ -24,7 +24,7 @@ FLOAT32 = 4
 
 @dataclass(frozen=True)
 class Row:
-    """One parameter. `state_bytes` are float32 bytes of optimizer slots; None where a column does not apply."""
+    """One parameter; None where a column does not apply. `state_bytes` are bytes of float32 slots."""
 
     name: str
     role: str
@@ -118,7 +118,8 @@ class Explanation:
             f"parameters      {t.parameters:,} ({t.parameters / 1e6:,.1f} M)"
             + (f", of which {t.gates} gates" if t.gates else ""),
             f"optimizer       {t.optimizer}: {_bytes(t.optimizer_bytes)}{share}",
-            f"FLOPs per token {t.forward_flops:.3e} forward, {t.training_flops:.3e} training, at context {t.context}",
+            f"FLOPs per token {t.forward_flops:.3e} forward, {t.training_flops:.3e} training, "
+            f"at context {t.context}",
         ]
         return Group(table, Text("\n".join(lines)))
 

@@ -13,10 +13,11 @@ from torch import nn
 from zoo.config import load_config
 from zoo.errors import ConfigError
 from zoo.init import EtaOverride, Registry
+from zoo.optim.base import OptimizerConfig
 from zoo.optim.projection import attach_projection
 from zoo.recipe import Recipe, assemble
 from zoo.reparam import Conversion, NoReparam, Reparam, convert
-from zoo.schema import INITS, MODELS, REPARAMS, Config
+from zoo.schema import INITS, MODELS
 
 
 def build_model(
@@ -71,7 +72,7 @@ def recipe_of(config: Any) -> Recipe:
 
 def build_optimizer(
     model: nn.Module,
-    optimizer: str | dict[str, Any] | Config,
+    optimizer: str | dict[str, Any] | OptimizerConfig,
     *,
     eta_overrides: Sequence[EtaOverride] = (),
     **fields: Any,
@@ -90,15 +91,17 @@ def build_optimizer(
     Raises:
         ConfigError: an unknown optimizer or field, or an override that matches nothing.
     """
-    if isinstance(optimizer, Config):
+    if isinstance(optimizer, OptimizerConfig):
         config = optimizer
         if fields:
             raise ConfigError(f"optimizer: given as a config, and fields {sorted(fields)} besides")
     else:
-        given = {"type": optimizer} if isinstance(optimizer, str) else dict(optimizer)
-        config = load_config({"optimizer": {**given, **fields}}).optimizer
+        given = {"type": optimizer} if isinstance(optimizer, str) else optimizer
+        wanted = load_config({"optimizer": {**given, **fields}}).optimizer
+        assert wanted is not None
+        config = wanted
     registry = Registry(model, eta_overrides=eta_overrides)
-    built: torch.optim.Optimizer = config.build(registry)  # type: ignore[attr-defined]
+    built = config.build(registry)
     attach_projection(built, registry)
     return built
 
@@ -134,8 +137,8 @@ def split(model: nn.Module, reparam: str | dict[str, Any] | Reparam = "wesar") -
         ZooError: another method, gates already there, or a matrix of zeros.
     """
     if not isinstance(reparam, Reparam):
-        given = {"type": reparam} if isinstance(reparam, str) else reparam
-        reparam = REPARAMS[given["type"]](**given)
+        reparam = load_config({"reparam": reparam}).reparam
     result = convert.split(model, reparam)
-    model.recipe = model.recipe.model_copy(update={"reparam": reparam})  # type: ignore[assignment, operator, union-attr]
+    recipe: Recipe = model.recipe  # type: ignore[assignment]
+    model.recipe = recipe.model_copy(update={"reparam": reparam})  # type: ignore[assignment]
     return result

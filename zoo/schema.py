@@ -33,7 +33,8 @@ class Kind(Generic[ConfigT]):
 
     def register(self, cls: ConfigT) -> ConfigT:
         """Add a class under the default of its ``type`` field; usable as a decorator."""
-        name = cls.model_fields["type"].default
+        fields: dict[str, Any] = cls.__pydantic_fields__
+        name = fields["type"].default
         if not isinstance(name, str) or name in self.choices:
             raise ValueError(f"{self.name} '{name}' is registered twice or has no name")
         self.choices[name] = cls

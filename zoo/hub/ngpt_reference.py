@@ -128,6 +128,6 @@ def _rename(path: Path, tensors: dict[str, Tensor], config: DecoderConfig) -> di
 def _float32_with_heads(state: dict[str, Tensor], n_heads: int) -> dict[str, Tensor]:
     """Everything in float32, and s_qk as (heads, h)."""
     return {
-        name: tensor.float().unflatten(0, (n_heads, -1)) if name.endswith("s_qk.scale") else tensor.float()
+        name: tensor.float().reshape(n_heads, -1) if name.endswith("s_qk.scale") else tensor.float()
         for name, tensor in state.items()
     }

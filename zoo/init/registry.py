@@ -111,7 +111,7 @@ class Registry(Sequence[Entry]):
             ConfigError: an override that matches nothing, or a variable matched twice.
         """
         parameters = list(declared(model))
-        hits = {i: 0 for i in range(len(eta_overrides))}
+        hits = dict.fromkeys(range(len(eta_overrides)), 0)
         entries = []
         for p in parameters:
             matching = [i for i, o in enumerate(eta_overrides) if o.matches(p.spec)]

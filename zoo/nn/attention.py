@@ -184,7 +184,8 @@ class Attention(Module):
             k, v = cache.extend(k, v, position)
             k, v = k.to(q.dtype), v.to(q.dtype)
         y = causal_attention(q, k, v, self.scale)
-        return self.o(rearrange(y, "b t n h -> b t (n h)"))
+        out: Tensor = self.o(rearrange(y, "b t n h -> b t (n h)"))
+        return out
 
 
 def causal_attention(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
@@ -204,7 +205,9 @@ def causal_attention(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
     if 1 < time < keys:
         mask = torch.ones(time, keys, dtype=torch.bool, device=q.device).tril(keys - time)
     y = F.scaled_dot_product_attention(
-        *(t.transpose(1, 2) for t in (q, k, v)),
+        q.transpose(1, 2),
+        k.transpose(1, 2),
+        v.transpose(1, 2),
         attn_mask=mask,
         is_causal=time == keys and time > 1,
         scale=scale,

@@ -26,7 +26,8 @@ class GELUMLP(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(batch, time, d) -> the same."""
-        return self.down(F.gelu(self.up(x)))
+        y: Tensor = self.down(F.gelu(self.up(x)))
+        return y
 
 
 class SwiGLU(Module):
@@ -41,7 +42,8 @@ class SwiGLU(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(batch, time, d) -> the same."""
-        return self.down(self.u(x) * F.silu(self.nu(x)))
+        y: Tensor = self.down(self.u(x) * F.silu(self.nu(x)))
+        return y
 
 
 class ScaledSwiGLU(Module):
@@ -73,4 +75,5 @@ class ScaledSwiGLU(Module):
         """(batch, time, d) -> the same."""
         u = self.u(x) * self.s_u()
         nu = self.nu(x) * (self.s_nu() * self.sqrt_d)
-        return self.down(u * F.silu(nu))
+        y: Tensor = self.down(u * F.silu(nu))
+        return y

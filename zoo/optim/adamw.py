@@ -29,3 +29,7 @@ class AdamWConfig(OptimizerConfig):
         """The optimizer; its groups are the matrices and the vectors."""
         groups = grouped(entries, lambda entry: {"weight_decay": self.weight_decay if entry.decays else 0.0})
         return AdamW(groups, lr=self.lr, betas=self.betas, eps=self.eps, fused=self.fused)
+
+    def slots(self, entry: Entry) -> dict[str, tuple[int, ...]]:
+        """The two moments."""
+        return {"exp_avg": entry.spec.shape, "exp_avg_sq": entry.spec.shape}

@@ -310,3 +310,8 @@ class AmosConfig(OptimizerConfig):
     def build(self, entries: Sequence[Entry]) -> Amos:
         """The optimizer; its groups are the variables of equal eta and equal shared dimensions."""
         return Amos.from_entries(entries, **self.model_dump(exclude={"type"}))
+
+    def slots(self, entry: Entry) -> dict[str, tuple[int, ...]]:
+        """v and b, shared, and with momentum m."""
+        shared = entry.slot_shape(self.reduction)
+        return {"v": shared, "b": shared, **({"m": entry.spec.shape} if self.momentum else {})}

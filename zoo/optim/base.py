@@ -31,6 +31,10 @@ class OptimizerConfig(Config):
         """
         raise NotImplementedError
 
+    def slots(self, entry: Entry) -> dict[str, tuple[int, ...]]:
+        """Name and shape of every tensor of state that is kept for a parameter, step counts aside."""
+        raise NotImplementedError
+
 
 class ScheduleConfig(Config):
     """A factor on the learning rate that depends on the step alone."""

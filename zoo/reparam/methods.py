@@ -100,6 +100,6 @@ class ResidualScaling(Reparam):
 def _without_effect(method: Reparam, idle: list[Declared]) -> str:
     axes = sorted({" x ".join(p.spec.axes) for p in idle})
     return (
-        f"reparam '{getattr(method, 'type', '')}': no gate on {len(idle)} matrices on the sphere whose output is "
-        f"normalised ({', '.join(axes)}): it would change nothing"
+        f"reparam '{getattr(method, 'type', '')}': no gate on {len(idle)} matrices on the sphere "
+        f"whose output is normalised ({', '.join(axes)}): it would change nothing"
     )
