@@ -58,7 +58,7 @@ def curve(runs: Path, variant: str, lr: float, seed: int) -> list[tuple[int, flo
     """(tokens, validation cross entropy) of one run."""
     folder = runs / run_name(variant, lr, seed)
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    tokens = {line["step"]: line["tokens"] for line in lines if line["kind"] == "train"}
+    tokens = {0: 0} | {line["step"]: line["tokens"] for line in lines if line["kind"] == "train"}
     return [(tokens[x["step"]], x["cross_entropy"]) for x in lines if x["kind"] == "validation"]
 
 
