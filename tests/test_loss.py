@@ -140,6 +140,9 @@ def test_autocast_leaves_float64_alone() -> None:
     torch.testing.assert_close(ours, reference(hidden, weight, None, targets, 0.0).total)
 
 
+@pytest.mark.filterwarnings(
+    "ignore:.*Function.*should not be instantiated:DeprecationWarning"
+)  # by torch.compile
 @pytest.mark.parametrize("precision", (torch.float32, torch.bfloat16))
 def test_compiles_without_a_graph_break(precision: torch.dtype) -> None:
     hidden, weight, scale, targets = example(dtype=torch.float32)

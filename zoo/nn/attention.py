@@ -10,6 +10,7 @@ from einops import rearrange
 from torch import Tensor
 from torch.nn import functional as F
 
+from zoo.nn.blockwise import LONGEST, blockwise_attention
 from zoo.nn.linear import Linear, matrix
 from zoo.nn.norm import RMSNorm, unit
 from zoo.nn.rope import rotate
@@ -191,6 +192,8 @@ class Attention(Module):
 def causal_attention(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
     """Causal softmax attention; the queries are the last of the keys' positions.
 
+    Training on short contexts on a CPU takes the blockwise form, everything else torch's kernels.
+
     Args:
         q: (batch, time, heads, h).
         k: (batch, keys, kv heads, h), keys >= time.
@@ -201,6 +204,11 @@ def causal_attention(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
         (batch, time, heads, h).
     """
     time, keys = q.shape[1], k.shape[1]
+    if q.device.type == "cpu" and torch.is_grad_enabled() and 1 < time == keys <= LONGEST:
+        group = q.shape[2] // k.shape[2]
+        if group > 1:
+            k, v = k.repeat_interleave(group, 2), v.repeat_interleave(group, 2)
+        return blockwise_attention(q, k, v, scale)
     mask = None
     if 1 < time < keys:
         mask = torch.ones(time, keys, dtype=torch.bool, device=q.device).tril(keys - time)

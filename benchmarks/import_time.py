@@ -1,0 +1,50 @@
+"""What `import zoo` costs on top of `import torch`, each in a fresh interpreter.
+
+python -m benchmarks.import_time
+"""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+import time
+
+from benchmarks.harness import ROOT, Contender, Ratio, interleave, parser, serve, write
+
+STATEMENTS = {"torch": "import torch", "zoo": "import zoo"}
+
+
+def main() -> None:
+    """Measure both imports in turns."""
+    options = parser(__doc__ or "")
+    options.add_argument("--worker", choices=STATEMENTS)
+    given = options.parse_args()
+    if given.worker:
+
+        def once() -> float:
+            start = time.perf_counter()
+            subprocess.run([sys.executable, "-c", STATEMENTS[given.worker]], check=True, cwd=ROOT)
+            return time.perf_counter() - start
+
+        serve({"statement": STATEMENTS[given.worker]}, once)
+        return
+    contenders = [
+        Contender.start(name, ["benchmarks.import_time", "--worker", name], given.keep_memory)
+        for name in STATEMENTS
+    ]
+    interleave(contenders, given.rounds, repetitions=3)
+    for contender in contenders:
+        contender.stop()
+    rows = [
+        {"statement": c.about["statement"], "seconds": f"{statistics.median(c.rounds):.3f}"}
+        for c in contenders
+    ]
+    torch, zoo = contenders
+    command = " ".join(["python -m benchmarks.import_time", *sys.argv[1:]])
+    ratios = [Ratio.of("import", zoo, torch)]
+    write(given.name or "import-time", "Import time", command, contenders, rows, ratios)
+
+
+if __name__ == "__main__":
+    main()

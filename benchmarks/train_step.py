@@ -1,0 +1,113 @@
+"""A training step (zero_grad, forward, loss, backward, AdamW) of zoo and its peers.
+
+    python -m benchmarks.train_step --workload small --precision bf16 --mode eager compiled
+
+Each contender runs in every mode; a side is represented by its faster mode.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from argparse import Namespace
+
+import torch
+
+from benchmarks.contenders import CONTENDERS, PEERS, WORKLOADS
+from benchmarks.harness import Contender, Ratio, fastest, interleave, parser, peak_memory, serve, write
+
+MODES = ("eager", "compiled")
+PRECISIONS = ("f32", "bf16")
+
+
+def worker(options: Namespace) -> None:
+    """Train one contender on four fixed batches, step by step, as asked."""
+    (name,), (mode,) = options.contenders, options.mode
+    work, device = WORKLOADS[options.workload], options.device
+    torch.manual_seed(0)
+    trainee = CONTENDERS[name](work, device)
+    loss_of = torch.compile(trainee.loss) if mode == "compiled" else trainee.loss
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randint(work.vocab, (4, work.batch, work.context + 1), generator=generator).to(device)
+    losses: list[float] = []
+
+    def step() -> float:
+        batch = rows[len(losses) % len(rows)]
+        start = time.perf_counter()
+        trainee.optimizer.zero_grad()
+        with torch.autocast(device, torch.bfloat16, enabled=options.precision == "bf16"):
+            loss = loss_of(batch[:, :-1], batch[:, 1:])
+        loss.backward()  # type: ignore[no-untyped-call]
+        trainee.optimizer.step()
+        losses.append(loss.item())
+        if device != "cpu":
+            torch.cuda.synchronize()
+        return time.perf_counter() - start
+
+    about = {
+        "parameters": sum(p.numel() for p in trainee.model.parameters()),
+        "first_step_s": round(step(), 2),
+        "loss": [round(step() and losses[-1], 3) for _ in range(4)][-1],
+        "peak_rss_mib": peak_memory(),
+    }
+    serve(about, step)
+
+
+def compare(options: Namespace) -> None:
+    """Start the contenders, measure them in turns and write the result."""
+    shared = ["benchmarks.train_step", "--worker", "--workload", options.workload]
+    shared += ["--precision", options.precision, "--device", options.device]
+    contenders = {
+        (name, mode): Contender.start(
+            f"{name} {mode}", [*shared, "--contenders", name, "--mode", mode], options.keep_memory
+        )
+        for mode in options.mode
+        for name in options.contenders
+    }
+    interleave(list(contenders.values()), options.rounds, options.steps)
+    for contender in contenders.values():
+        contender.stop()
+
+    def side(*names: str) -> Contender | None:
+        present = [c for (name, _), c in contenders.items() if name in names]
+        return fastest(present) if present else None
+
+    claims = {
+        "zoo-gpt / best peer": (side("zoo-gpt"), side(*PEERS)),
+        "nGPT / GPT": (side("zoo-ngpt"), side("zoo-gpt")),
+        "WeSaR / without": (side("zoo-wesar"), side("zoo-small")),
+    }
+    ratios = [Ratio.of(what, a, b) for what, (a, b) in claims.items() if a and b]
+    work = WORKLOADS[options.workload]
+    rows = [
+        {
+            "contender": c.name,
+            "tokens/s": round(work.batch * work.context / statistics.median(c.rounds)),
+            "ms/step": round(1000 * statistics.median(c.rounds), 1),
+            "time vs first": str(Ratio.of("", c, next(iter(contenders.values())))),
+            **c.about,
+        }
+        for c in contenders.values()
+    ]
+    command = "python -m benchmarks.train_step " + " ".join(sys.argv[1:])
+    name = options.name or f"train-{options.workload}-{options.precision}-{options.device}"
+    title = f"Training step, {options.workload} ({options.precision}, {options.device})"
+    write(name, title, command, list(contenders.values()), rows, ratios, options.device)
+
+
+def main() -> None:
+    """Read the options; a worker measures itself, the parent compares."""
+    options = parser(__doc__ or "")
+    options.add_argument("--workload", choices=WORKLOADS, default="small")
+    options.add_argument("--precision", choices=PRECISIONS, default="f32")
+    options.add_argument("--mode", choices=MODES, nargs="+", default=list(MODES))
+    options.add_argument("--contenders", choices=CONTENDERS, nargs="+", default=list(CONTENDERS))
+    options.add_argument("--steps", type=int, default=3, help="per turn, besides one to warm up")
+    options.add_argument("--worker", action="store_true", help="used by the parent process")
+    given = options.parse_args()
+    worker(given) if given.worker else compare(given)
+
+
+if __name__ == "__main__":
+    main()
