@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -21,19 +21,18 @@ INTERRUPTED = 130
 HELP = """
 Is an optimizer, an architecture or an initialisation really better? Train with it and see.
 
-zoo trains language models with Amos (an optimizer), nGPT (a transformer on the sphere) and WeSaR
+zoo trains language models with Amos (an optimizer), nGPT (a transformer on the sphere) and WeSaR \
 (a reparameterisation), and with what they claim to beat: same data, same budget, one config each.
 
-A first session, a few minutes on a laptop, without any download:
+A first session, minutes on a laptop, nothing to download:
 
-\b
-    zoo list configs                                   what there is to train
-    zoo explain quickstart-ngpt                        every parameter and what zoo knows of it
-    zoo train quickstart-ngpt train.steps=100          trains; writes runs/quickstart-ngpt
-    zoo generate runs/quickstart-ngpt --prompt "def "  samples from it
+  zoo list configs                    what there is to train
+  zoo explain quickstart-ngpt         every parameter, what zoo knows of it
+  zoo train quickstart-ngpt           trains; writes runs/quickstart-ngpt
+  zoo generate runs/quickstart-ngpt --prompt "def "
 
-CONFIG is the name of a shipped config or a YAML file; any value of it can be changed after it, as in
-`optimizer.lr=1e-3`.
+CONFIG is the name of a shipped config or a YAML file; any of its values can be changed behind it: \
+zoo train quickstart-ngpt train.steps=100 optimizer.lr=5e-3
 """
 
 app = typer.Typer(
@@ -50,7 +49,7 @@ Source = Annotated[
 ]
 Overrides = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[KEY=VALUE]...", help="Values to change, e.g. optimizer.lr=1e-3 train.steps=100."),
+    typer.Argument(metavar="[KEY=VALUE]...", help="Values to change, e.g. optimizer.lr=1e-3."),
 ]
 
 
@@ -86,7 +85,9 @@ def generate(
     """Continue a prompt with a trained model; the text is also left in RUN/sample.txt."""
     from zoo.complete import complete
 
-    typer.echo(complete(run, prompt, max_new_tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed))
+    typer.echo(
+        complete(run, prompt, max_new_tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
+    )
 
 
 @app.command()
@@ -112,7 +113,7 @@ def explain(
 
 @app.command("list")
 def list_(
-    kind: Annotated[str | None, typer.Argument(help="configs, models, inits, reparams, optimizers, ...")] = None,
+    kind: Annotated[str | None, typer.Argument(help="configs, models, inits, optimizers, ...")] = None,
 ) -> None:
     """List what a config can name, with a line on each."""
     from rich.console import Console
@@ -141,9 +142,9 @@ def schema() -> None:
 @app.command()
 def compare(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The HTML page; its picture goes beside it.")] = Path(
-        "compare.html"
-    ),
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="The HTML page; its picture goes beside it.")
+    ] = Path("compare.html"),
 ) -> None:
     """Put several runs on one page: curves, results, samples."""
     from zoo.report.compare import compare as write
@@ -161,7 +162,7 @@ def import_(
     """Turn a checkpoint of another library into one of zoo."""
     from zoo.checkpoint import load_model, save_model
 
-    options = {} if n_heads is None else {"n_heads": n_heads}
+    options: dict[str, Any] = {} if n_heads is None else {"n_heads": n_heads}
     typer.echo(f"wrote {save_model(load_model(file, format=format, **options), out)}")
 
 

@@ -23,7 +23,7 @@ def shipped() -> dict[str, Path]:
     package = Path(__file__).parent
     # In a wheel they are part of the package, in a checkout they lie beside it.
     folder = next(f for f in (package / "configs", package.parent / "configs") if f.is_dir())
-    return {file.stem: file for file in sorted(folder.glob("*.yaml"))}
+    return {file.stem: file for file in sorted(folder.glob("*.yaml"), key=lambda file: file.stem)}
 
 
 def find_config(source: str | Path, folder: Path = Path()) -> Path:

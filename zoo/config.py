@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     AnyInit = zoo.init.Init
     AnyReparam = zoo.reparam.Reparam
     AnyOptimizer = zoo.optim.base.OptimizerConfig
-    AnySchedule = Config
+    AnySchedule = zoo.optim.base.ScheduleConfig
 else:
     AnyModel, AnyInit, AnyReparam = choice(MODELS), choice(INITS), choice(REPARAMS)
     AnyOptimizer, AnySchedule = choice(OPTIMIZERS), choice(SCHEDULES)
@@ -173,8 +173,8 @@ def _optional(schema: Any) -> Any:
     kept = {k: _optional(v) for k, v in schema.items() if not (k == "required" and isinstance(v, list))}
     if "discriminator" not in kept:
         return kept
-    names = sorted(kept.pop("discriminator")["mapping"])
-    return {**kept, "anyOf": [{"enum": names}, *kept.pop("oneOf")]}
+    names, choices = sorted(kept.pop("discriminator")["mapping"]), kept.pop("oneOf")
+    return {**kept, "anyOf": [{"enum": names}, *choices]}
 
 
 def _by_line(problem: str) -> tuple[str, int, str]:

@@ -1,0 +1,51 @@
+# Everything starts from a clone and a Python 3.11 or newer: each target sets up what it needs, once.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+DEMO := runs/demo
+DEMO_RUNS := quickstart-gpt quickstart-ngpt quickstart-wesar-amos
+PROMPT := def 
+
+.PHONY: help demo test check format clean
+
+help:
+	@echo "make demo    train GPT, nGPT and WeSaR + Amos on real text, compare and sample them (minutes)"
+	@echo "make test    run the tests"
+	@echo "make check   lint, types, tests"
+	@echo "make format  format the code"
+	@echo "make clean   delete runs of the demo, caches and the environment"
+
+# torch comes first and pinned, so that no other requirement can bring another build of it.
+$(VENV)/ready: constraints.txt pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch==2.13.0
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+demo: $(VENV)/ready
+	@for run in $(DEMO_RUNS); do \
+		rm -rf $(DEMO)/$$run && \
+		$(BIN)/zoo train $$run train.runs_dir=$(DEMO) || exit; \
+	done
+	@for run in $(DEMO_RUNS); do \
+		printf '\n--- %s\n' $$run && \
+		$(BIN)/zoo generate $(DEMO)/$$run --prompt '$(PROMPT)' --max-new-tokens 100 || exit; \
+	done
+	@$(BIN)/zoo compare $(DEMO_RUNS:%=$(DEMO)/%) --out $(DEMO)/compare.html
+
+test: $(VENV)/ready
+	$(BIN)/python -m pytest
+
+check: $(VENV)/ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest
+
+format: $(VENV)/ready
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(DEMO) $(VENV) .mypy_cache .pytest_cache .ruff_cache

@@ -1,0 +1,181 @@
+"""Bad configs as data: what is given, and what the message says of it."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from zoo.config import load_config
+from zoo.errors import ConfigError
+
+MODEL = "model: {type: gpt, vocab_size: 16, d_model: 8, n_layers: 1, n_heads: 2}\n"
+
+FILES = [
+    ("modle: gpt", r"f.yaml:1: modle: unknown key; did you mean 'model'\?"),
+    ("\n\nseed: 1\nlr: 3", r"f.yaml:4: lr: unknown key; did you mean 'optimizer.lr'\?"),
+    ("model:\n  type: gpt\n  d_modle: 8", r"f.yaml:3: model.d_modle: unknown key; did you mean 'd_model'\?"),
+    ("model:\n  type: gtp", r"f.yaml:2: model.type: value 'gtp': no such type; did you mean 'gpt'\?"),
+    ("init: hee", r"f.yaml:1: init.type: value 'hee': no such type; did you mean 'he'\?"),
+    ("schedule: {warmup: 3}", r"f.yaml:1: schedule: no `type`; expected one of constant, cosine"),
+    ("optimizer: 3", r"f.yaml:1: optimizer: value 3: expected a `type` \(adamw, amos\) and its fields"),
+    ("train: 3", r"f.yaml:1: train: value 3: expected a mapping"),
+    ("train: fast", r"f.yaml:1: train: value 'fast': expected a mapping"),
+    ("train: {batch_size: 2}", r"f.yaml:1: train.steps: missing; expected: optimizer steps"),
+    ("seed: yes", r"f.yaml:1: seed: value 'yes': expected an integer"),
+    ("seed: 1.0", r"f.yaml:1: seed: value 1.0: expected an integer"),
+    ("seed: true", r"f.yaml:1: seed: value true: expected an integer"),
+    ("seed: '1'", r"f.yaml:1: seed: value '1': expected an integer"),
+    ("seed: -1", r"f.yaml:1: seed: value -1: expected greater than or equal to 0"),
+    ("optimizer: {type: amos, lr: .inf}", r"f.yaml:1: optimizer.lr: value '.inf': expected a number"),
+    ("optimizer: {type: amos, lr: '1'}", r"f.yaml:1: optimizer.lr: value '1': expected a number"),
+    (
+        "optimizer: {type: adamw, lr: 1, betas: [0.9, '0.9']}",
+        r"f.yaml:1: optimizer.betas.1: value '0.9': expected a number",
+    ),
+    ("reparam: {type: wesar, sigma2: 0}", r"f.yaml:1: reparam.sigma2: value 0: expected greater than 0"),
+    ("name: a/b", r"f.yaml:1: name: value 'a/b': String should match"),
+    ("name: 3", r"f.yaml:1: name: value 3: expected a string"),
+    ("eta_overrides: {role: bias}", r"f.yaml:1: eta_overrides: value {\"role\": \"bias\"}: expected a list"),
+    (
+        "eta_overrides:\n  - role: bias\n    eta: 1\n  - role: embeding\n    eta: 1",
+        r"f.yaml:4: eta_overrides.1.role: value 'embeding': expected .*did you mean 'embedding'\?",
+    ),
+    ("data:\n  corpus: txt", r"f.yaml:2: data.corpus.type: value 'txt': no such type; did you mean 'text'\?"),
+    ("data:\n  corpus:\n    type: text", r"f.yaml:2: data.corpus.paths: missing"),
+    (MODEL.replace("d_model: 8", "d_model: 9"), r"f.yaml:1: model: d_model 9 is not divisible by n_heads 2"),
+    (
+        MODEL.replace("n_layers: 1", "n_layers: 0"),
+        r"f.yaml:1: model.n_layers: value 0: expected greater than 0",
+    ),
+    (
+        MODEL.replace("type: gpt", "type: ngpt, alpha: {knd: scalar}"),
+        r"f.yaml:1: model.alpha.knd: unknown key; did you mean 'kind'\?",
+    ),
+    (
+        "train:\n  {steps: 1, batch_size: 3, accumulation: 2}",
+        r"f.yaml:1: train: batch_size 3 is not divisible by accumulation 2",
+    ),
+    (
+        "train: {steps: 1, batch_size: 1, device: gpu}",
+        r"f.yaml:1: train.device: value 'gpu': .*expected auto, cpu",
+    ),
+    ("seed: 1\nseed: 2", r"f.yaml:2: seed: written twice, first at .*f.yaml:1"),
+    ("- 1", r"f.yaml:1: expected a mapping \(key: value\), got a list"),
+    ("just words", r"f.yaml:1: expected a mapping \(key: value\), got 'just words'"),
+    ("a: [1", r"f.yaml:1: not YAML: .*expected ',' or '\]'"),
+    ("a:\n\tb: 1", r"f.yaml:2: not YAML: "),
+    ("seed: \x07", r"f.yaml: not YAML: "),
+    (
+        "model: &m {type: gpt}\ninit: *m",
+        r"f.yaml:1: init: anchors and aliases are not supported; use `extends`",
+    ),
+    (
+        "seed: !!python/name:os.system 1",
+        r"f.yaml:1: seed: tag 'tag:yaml.org,2002:python/name:os.system' is not",
+    ),
+    ("? [a]\n: 1", r"f.yaml:1: expected a plain key, got a list"),
+    ("extends: f.yaml", r"f.yaml: extends itself: f.yaml -> f.yaml"),
+    ("extends: nothing-like-it", r"f.yaml:1: extends: no config called 'nothing-like-it'"),
+    ("extends: gpt-tinny", r"f.yaml:1: extends: no config called 'gpt-tinny'; did you mean 'gpt-tiny'\?"),
+    ("extends: g.yaml", r"f.yaml:1: extends: .*g.yaml: no such file; did you mean '.*f.yaml'\?"),
+    ("extends: {a: 1}", r"f.yaml:1: extends: .*expected a name or a path"),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), FILES)
+def test_bad_files(tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "f.yaml"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigError, match=message):
+        load_config(file)
+
+
+OVERRIDES = [
+    (
+        "model.d_modle=3",
+        r"^override 'model.d_modle=3': model.d_modle: unknown key; did you mean 'd_model'\?$",
+    ),
+    ("optimzer.lr=3", r"^override 'optimzer.lr=3': optimzer: unknown key; did you mean 'optimizer'\?$"),
+    ("lr=3", r"^override 'lr=3': lr: unknown key; did you mean 'optimizer.lr'\?$"),
+    ("steps=3", r"^override 'steps=3': steps: unknown key; did you mean 'train.steps'\?$"),
+    ("model.d_model.x=3", r"override 'model.d_model.x=3': model.d_model: .*expected an integer"),
+    (
+        "model.n_layers=many",
+        r"^override 'model.n_layers=many': model.n_layers: value 'many': expected an integer$",
+    ),
+    (
+        "model.type=ngtp",
+        r"override 'model.type=ngtp': model.type: value 'ngtp': no such type; did you mean 'ngpt'",
+    ),
+    ("model.type=ngpt", r"override 'model.type=ngpt': model.vocab_size: missing"),
+    ("optimizer.lr=1", r"override 'optimizer.lr=1': optimizer: no `type`; expected one of adamw, amos"),
+    ("eta_overrides.0.eta=1", r"override 'eta_overrides.0.eta=1': eta_overrides: .*expected a list"),
+    ("seed", r"^override 'seed': expected key=value, for instance optimizer.lr=1e-3$"),
+    ("seed=", r"^override 'seed=': expected key=value"),
+    ("=3", r"^override '=3': expected key=value"),
+    ("model..d_model=3", r"^override 'model..d_model=3': expected key=value"),
+    ("seed=[1", r"^override 'seed=\[1': not a YAML value"),
+]
+
+
+@pytest.mark.parametrize(("override", "message"), OVERRIDES)
+def test_bad_overrides(override: str, message: str) -> None:
+    source = {"model": {"type": "gpt", "vocab_size": 16, "d_model": 8, "n_layers": 1, "n_heads": 2}}
+    with pytest.raises(ConfigError, match=re.compile(message, re.MULTILINE)):
+        load_config(source, [override])
+
+
+SOURCES: list[tuple[Any, str]] = [
+    ("ngpt-tinny", r"no config called 'ngpt-tinny'; did you mean 'ngpt-tiny'\?"),
+    ("xyz", r"no config called 'xyz'; known: gpt-0.5b, "),
+    ("no/such/file.yaml", r"no/such/file.yaml: no such file"),
+    ({"modle": 1}, r"^modle: unknown key; did you mean 'model'\?$"),
+]
+
+
+@pytest.mark.parametrize(("source", "message"), SOURCES)
+def test_bad_sources(source: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_config(source)
+
+
+def test_bytes_that_are_no_text(tmp_path: Path) -> None:
+    file = tmp_path / "f.yaml"
+    file.write_bytes(b"name: \xff")
+    with pytest.raises(ConfigError, match=r"f\.yaml: not UTF-8 at byte 6"):
+        load_config(file)
+
+
+def test_all_problems_come_at_once_in_the_order_of_the_lines(tmp_path: Path) -> None:
+    (tmp_path / "base.yaml").write_text("sed: 1\n", encoding="utf-8")
+    file = tmp_path / "f.yaml"
+    file.write_text(
+        "extends: base.yaml\n"
+        "model:\n"
+        "  type: gpt\n"
+        "  d_modle: 64\n"
+        "  n_layers: '1'\n"
+        "  mlp: swilgu\n"
+        "train: {steps: 1, batch_size: 3, accumulation: 2}\n"
+        "data: {context: 1.5}\n",
+        encoding="utf-8",
+    )
+    with pytest.raises(ConfigError) as raised:
+        load_config(file, ["lr=1", "oops"])
+    places = [
+        line.split(str(tmp_path) + "/")[-1].split(": ", 2)[:2] for line in str(raised.value).splitlines()
+    ]
+    assert places == [
+        ["override 'oops'", "expected key=value, for instance optimizer.lr=1e-3"],
+        ["override 'lr=1'", "lr"],
+        ["base.yaml:1", "sed"],
+        ["f.yaml:2", "model.d_model"],
+        ["f.yaml:2", "model.n_heads"],
+        ["f.yaml:2", "model.vocab_size"],
+        ["f.yaml:4", "model.d_modle"],
+        ["f.yaml:5", "model.n_layers"],
+        ["f.yaml:6", "model.mlp"],
+        ["f.yaml:7", "train"],
+        ["f.yaml:8", "data.context"],
+    ]

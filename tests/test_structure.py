@@ -1,0 +1,149 @@
+"""The architecture, held by reading the source: layers, one place for parameters, no name logic."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import zoo
+
+PACKAGE = Path(zoo.__file__).parent
+SOURCES = sorted(PACKAGE.rglob("*.py"))
+LAYERS = (
+    {"errors"},
+    {"schema", "spec", "sphere", "sharded", "atomic", "tensorfile", "yamlfile"},
+    {"nn", "data", "train.config", "problems", "compose"},
+    {"models", "init"},
+    {"reparam", "optim"},
+    {"recipe"},
+    {"config"},
+    {"factory", "checkpoint"},
+    {"train", "generate", "hub", "explain"},
+    {"report"},
+    {"complete", "catalogue"},
+    {"cli"},
+    {"__main__"},
+)
+"""From the ground up; a part imports only from layers below its own."""
+
+LEVEL = {part: level for level, parts in enumerate(LAYERS) for part in parts}
+MAY_KNOW_NAMES = ("hub", "checkpoint")
+
+
+def module_of(file: Path) -> str:
+    """zoo/nn/linear.py -> nn.linear; "" for the package itself."""
+    return ".".join(file.relative_to(PACKAGE).with_suffix("").parts).removesuffix("__init__").rstrip(".")
+
+
+def part_of(module: str) -> str:
+    """The part a module belongs to; the configuration of training lies below the rest of it."""
+    return module if module in LEVEL else module.split(".")[0]
+
+
+def is_type_checking(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+
+
+def walk_running(tree: ast.AST) -> Iterator[ast.AST]:
+    """All nodes but those that only type checkers see."""
+    for child in ast.iter_child_nodes(tree):
+        if not is_type_checking(child):
+            yield child
+            yield from walk_running(child)
+
+
+def imports(tree: ast.AST) -> Iterator[str]:
+    """Modules of zoo that are imported, anywhere in the file: nn.linear."""
+    for node in walk_running(tree):
+        if isinstance(node, ast.ImportFrom) and node.module == "zoo":
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("zoo."):
+            yield (node.module or "").removeprefix("zoo.")
+        elif isinstance(node, ast.Import):
+            yield from (a.name.removeprefix("zoo.") for a in node.names if a.name.startswith("zoo."))
+
+
+def parse(file: Path) -> ast.Module:
+    return ast.parse(file.read_text(encoding="utf-8"))
+
+
+def called_name(node: ast.AST) -> str:
+    """The last word of what is called: `nn.Parameter(...)` -> Parameter."""
+    if not isinstance(node, ast.Call):
+        return ""
+    if isinstance(node.func, ast.Attribute):
+        return node.func.attr
+    return node.func.id if isinstance(node.func, ast.Name) else ""
+
+
+def test_every_part_has_a_layer() -> None:
+    parts = {part_of(module_of(file)) for file in SOURCES} - {""}
+    assert parts == set(LEVEL)
+
+
+@pytest.mark.parametrize("file", SOURCES, ids=lambda file: module_of(file) or "zoo")
+def test_imports_point_downwards(file: Path) -> None:
+    own = part_of(module_of(file))
+    for module in imports(parse(file)):
+        other = part_of(module)
+        assert other == own or LEVEL[other] < LEVEL[own], f"{file}: {own} imports {module}"
+
+
+def test_parameters_are_created_in_one_place() -> None:
+    creators = [
+        module_of(file)
+        for file in SOURCES
+        for node in ast.walk(parse(file))
+        if called_name(node) in ("Parameter", "register_parameter")
+    ]
+    assert set(creators) == {"spec"}
+
+
+@pytest.mark.parametrize("part", ["init", "optim", "train", "reparam", "models", "nn"])
+def test_no_logic_on_parameter_names(part: str) -> None:
+    for file in sorted((PACKAGE / part).rglob("*.py")):
+        for node in walk_running(parse(file)):
+            assert called_name(node) not in ("endswith", "startswith", "fnmatch"), f"{file}:{node.lineno}"
+            if isinstance(node, ast.Compare) and any(isinstance(op, ast.In | ast.NotIn) for op in node.ops):
+                in_a_name = [c for c in node.comparators if isinstance(c, ast.Name) and c.id == "name"]
+                assert not in_a_name, f"{file}:{node.lineno}: looks for text in a name"
+
+
+def test_only_the_hub_and_checkpoints_match_names() -> None:
+    """The rule above, for everything else that walks over parameters."""
+    for file in SOURCES:
+        if part_of(module_of(file)) in MAY_KNOW_NAMES:
+            continue
+        tree = parse(file)
+        walks = any(called_name(n) in ("named_parameters", "state_dict") for n in ast.walk(tree))
+        matches = [n for n in ast.walk(tree) if called_name(n) in ("endswith", "startswith")]
+        assert not (walks and matches), f"{file}: walks over parameters and matches text"
+
+
+def classes_of(part: str) -> set[str]:
+    """The names of the classes that a part defines."""
+    trees = map(parse, (PACKAGE / part).rglob("*.py"))
+    return {node.name for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+
+
+@pytest.mark.parametrize("part", ["init", "optim", "train"])
+def test_no_question_of_which_model_it_is(part: str) -> None:
+    """Techniques read declarations; what kind of model or layer they come from is none of their business."""
+    architectures = {c for c in classes_of("models") | classes_of("nn") if not c.endswith("Config")}
+    assert {"GPT", "NGPT", "Block", "Linear"} <= architectures
+    for file in sorted((PACKAGE / part).rglob("*.py")):
+        for node in ast.walk(parse(file)):
+            if called_name(node) == "isinstance" and isinstance(node, ast.Call):
+                asked = {n.id for n in ast.walk(node.args[1]) if isinstance(n, ast.Name)}
+                assert not asked & architectures, f"{file}:{node.lineno}: {ast.unparse(node)}"
+
+
+@pytest.mark.parametrize("module", ["zoo", "zoo.cli"])
+def test_importing_is_cheap(module: str) -> None:
+    heavy = "pydantic typer rich matplotlib torch" if module == "zoo" else "pydantic matplotlib torch"
+    code = f"import sys, {module}; print(*(m for m in {heavy.split()} if m in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
