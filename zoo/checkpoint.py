@@ -26,6 +26,7 @@ from zoo.tensorfile import check_match, read_tensors, write_tensors
 
 MODEL_FILE = "model.safetensors"
 CHECKPOINTS = "checkpoints"
+RUN_CONFIG = "config.yaml"
 SUFFIX = ".safetensors"
 VERSION = "1"
 FORMATS = {"ngpt-reference": "zoo.hub.ngpt_reference:load_ngpt_reference"}
@@ -35,10 +36,10 @@ Which = Literal["last", "best"]
 
 
 def save_model(model: nn.Module, path: str | Path) -> Path:
-    """Write a model to one file that `load_model` opens; all ranks must call it for a sharded model.
+    """Write a model to one file that `load_model` opens.
 
     Args:
-        model: a zoo model, plain or sharded.
+        model: a zoo model; if it is sharded all ranks must call this, and the first one writes.
         path: a .safetensors file, or a folder, which gets a ``model.safetensors``.
 
     Returns:
@@ -48,8 +49,10 @@ def save_model(model: nn.Module, path: str | Path) -> Path:
         CheckpointError: the system refuses; a file that was there before is untouched.
     """
     file = _file_in(Path(path))
-    tensors, header = gathered(model.state_dict()), metadata(model)
-    write_file(file, lambda partial: write_tensors(partial, tensors, header))
+    writes = not dist.is_initialized() or dist.get_rank() == 0
+    tensors, header = gathered(model.state_dict(), writes), metadata(model)
+    if writes:
+        write_file(file, lambda partial: write_tensors(partial, tensors, header))
     return file
 
 
@@ -112,7 +115,7 @@ def find_checkpoint(path: Path, which: Which = "last") -> Path:
         raise CheckpointError(
             f"{path}: no such file or folder; expected a run, a checkpoint or a {SUFFIX} file"
         )
-    if not (path / CHECKPOINTS).is_dir():
+    if not (path / RUN_CONFIG).is_file():
         return path
     pointer = pointer_file(path, which)
     try:

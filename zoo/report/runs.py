@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from zoo.errors import ZooError
-from zoo.train.folder import CONFIG
+from zoo.checkpoint import RUN_CONFIG
 from zoo.train.metrics import read_metrics
 
 SAMPLE = "sample.txt"
@@ -59,7 +59,7 @@ def read_run(folder: Path) -> Run:
         ZooError: not a run folder.
     """
     records = read_metrics(folder)
-    path = folder / CONFIG
+    path = folder / RUN_CONFIG
     if not path.is_file():
         raise ZooError(f"{path}: no such file; expected a run folder made by `zoo train`")
     config = yaml.safe_load(path.read_text(encoding="utf-8"))

@@ -80,6 +80,11 @@ class World:
         if isinstance(model, FSDPModule):
             model.set_requires_gradient_sync(now)
 
+    def reshard(self, model: nn.Module) -> None:
+        """After a forward pass without a backward one, which would have done it: free the whole tensors."""
+        if isinstance(model, FSDPModule):
+            model.reshard()
+
 
 @contextmanager
 def world(device: str) -> Iterator[World]:

@@ -38,6 +38,7 @@ def evaluate(
             mean = loss(tokens, targets, 0.0).cross_entropy
         count = (targets != IGNORED).sum()
         sums += torch.stack((mean * count, count))
+    world.reshard(model)
     model.train()
     total, count = world.sum(sums).tolist()
     return float(total / count)

@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from zoo.atomic import write_file
-from zoo.checkpoint import find_checkpoint, pointer_file
+from zoo.checkpoint import RUN_CONFIG, find_checkpoint, pointer_file
 from zoo.config import dump_config, load_config, plain
 from zoo.errors import ConfigError
 from zoo.train.job import Job
 
-CONFIG = "config.yaml"
 STATE = "state.json"
 MAY_CHANGE = frozenset(
     f"train.{key}"
@@ -63,10 +62,10 @@ def choose_start(job: Job, resume: bool) -> Start:
         if resume:
             raise ConfigError(f"{folder}: there is no run to resume; leave out --resume to start it")
         return Start()
-    path = folder / CONFIG
+    path = folder / RUN_CONFIG
     if not path.is_file():
         raise ConfigError(
-            f"{folder}: exists and is not a run (no {CONFIG}); choose another name, e.g. name=..."
+            f"{folder}: exists and is not a run (no {RUN_CONFIG}); choose another name, e.g. name=..."
         )
     start = last_checkpoint(folder)
     changed = list(differences(plain(load_config(path)), plain(job.config)))
@@ -87,7 +86,7 @@ def choose_start(job: Job, resume: bool) -> Start:
 def write_config(job: Job) -> None:
     """Write the resolved configuration, which alone starts the same run again."""
     text = dump_config(job.config)
-    write_file(job.folder / CONFIG, lambda partial: partial.write_text(text, encoding="utf-8"))
+    write_file(job.folder / RUN_CONFIG, lambda partial: partial.write_text(text, encoding="utf-8"))
 
 
 def differences(

@@ -47,7 +47,7 @@ class Job:
             config,
             cast(DecoderConfig, config.model),
             cast(OptimizerConfig, config.optimizer),
-            cast(ScheduleConfig, config.schedule),
+            config.schedule,
             cast(DataConfig, config.data),
             cast(TrainConfig, config.train),
         )

@@ -102,7 +102,7 @@ class _Session:
             self._evaluate()
         stopped = False
         while self.done < self.settings.steps and not stopped:
-            stopped = self._step(interrupt.asked)
+            stopped = self._step(interrupt)
             best = self._evaluate() if self._due(self.settings.eval_every) else None
             last = stopped or self.done == self.settings.steps
             if last or best is not None or self.done % self.settings.checkpoint_every == 0:
@@ -113,7 +113,7 @@ class _Session:
         """Whether it is time for what happens so often, and at the end."""
         return self.done % every == 0 or self.done == self.settings.steps
 
-    def _step(self, stop: bool) -> bool:
+    def _step(self, interrupt: Interrupt) -> bool:
         """Take one step and log it; returns whether any rank was asked to stop."""
         parts, every = self.parts, self.settings.monitor_every
         batch = training_batch(self.job, parts.corpus, self.done, self.world)
@@ -123,7 +123,7 @@ class _Session:
         self.done += 1
         monitor = Monitor(parts.registry) if every and self._due(every) else None
         with self.clock.step(self.job.tokens_per_step):
-            result = parts.stepper(batch, stop)
+            result = parts.stepper(batch, lambda: interrupt.asked)
         if self.done == 1:
             self.log.write("size", 1, **sizes(parts))
         if monitor is not None:

@@ -61,12 +61,12 @@ class Stepper:
     clip_norm: float | None
     z_loss: float
 
-    def __call__(self, batch: tuple[Tensor, Tensor], stop: bool) -> StepResult:
+    def __call__(self, batch: tuple[Tensor, Tensor], stop: Callable[[], bool]) -> StepResult:
         """Take a step, unless loss or gradient are not finite: then the weights stay as they are.
 
         Args:
             batch: this rank's inputs and targets, (sequences, time) int64 on the CPU.
-            stop: whether this rank was asked to stop.
+            stop: whether this rank was asked to stop, asked after the backward pass.
 
         Returns:
             The measurements, the same on all ranks.
@@ -86,7 +86,7 @@ class Stepper:
         self.optimizer.zero_grad()
         return result
 
-    def _backward(self, batch: tuple[Tensor, Tensor], stop: bool) -> Tensor:
+    def _backward(self, batch: tuple[Tensor, Tensor], stop: Callable[[], bool]) -> Tensor:
         """Leave the gradient of the mean over all targets of all ranks; return what was summed.
 
         A part's loss is a mean over its own targets, so each part weighs as much as its targets;
@@ -96,13 +96,14 @@ class Stepper:
         parts = list(zip(*(t.to(device).chunk(self.accumulation) for t in batch), strict=True))
         counts = torch.stack([(targets != IGNORED).sum() for _, targets in parts]).to(self.world.exact)
         shares = counts / self.world.sum(counts.sum())
-        sums = torch.tensor([0.0, 0.0, float(stop)], dtype=self.world.exact, device=device)
+        sums = torch.zeros(3, dtype=self.world.exact, device=device)
         for i, (tokens, targets) in enumerate(parts):
             self.world.synchronise(self.model, i == len(parts) - 1)
             with autocast(self.precision, device):
                 loss = self.loss(tokens, targets, self.z_loss)
             torch.autograd.backward(loss.total * (shares[i] * self.world.size))
             sums[:2] += torch.stack((loss.cross_entropy, loss.z_loss)) * shares[i]
+        sums[2] = float(stop())
         return self.world.sum(sums)
 
 

@@ -1,0 +1,268 @@
+"""Models in files: what is saved comes back, and what is no checkpoint is refused in one sentence."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from tiny_runs import ROOT, environment, tiny
+from torch import Tensor, nn
+
+import zoo.tensorfile
+from zoo import build_model, build_optimizer, load_model, save_model
+from zoo.checkpoint import metadata
+from zoo.errors import CheckpointError, ZooError
+from zoo.optim.state import state_by_name
+from zoo.train.checkpoints import flatten, load_progress, unflatten
+from zoo.train.distributed import World
+from zoo.train.run import train
+
+SIZES = {"vocab_size": 40, "d_model": 16, "n_layers": 2, "n_heads": 2}
+RECIPES: list[dict[str, Any]] = [
+    {"source": "gpt"},
+    {"source": "gpt", "tied": True, "qk_norm": True, "mlp": "gelu", "n_kv_heads": 1},
+    {"source": "gpt", "init": "small", "reparam": {"type": "wesar", "sigma2": 1e-3}},
+    {"source": "gpt", "init": "he", "reparam": {"type": "wesar", "train_gates": False}},
+    {"source": "ngpt", "alpha": {"signed": True}, "s_z": {"kind": "fixed", "init": 2.0}},
+]
+ALONE = World(0, 1, torch.device("cpu"))
+
+
+def model(**changes: Any) -> nn.Module:
+    return build_model(**{"source": "gpt", **SIZES, "seed": 1, **changes})
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=str)
+@pytest.mark.parametrize("place", ["model.safetensors", "folder"])
+def test_what_is_saved_comes_back(tmp_path: Path, recipe: dict[str, Any], place: str) -> None:
+    original = model(**recipe)
+    file = save_model(original, tmp_path / place)
+    loaded = load_model(tmp_path / place)
+    tokens, _ = original.example()  # type: ignore[operator]
+    assert file.suffix == ".safetensors"
+    assert torch.equal(loaded(tokens), original(tokens))
+    assert loaded.recipe == original.recipe
+    assert list(loaded.state_dict()) == list(original.state_dict())
+
+
+def test_all_ways_into_a_run(tmp_path: Path) -> None:
+    run = train(tiny(tmp_path, steps=20)).folder
+    step = run / "checkpoints/step-00000020"
+    tensors = [load_model(p).state_dict() for p in (run, str(run), step, step / "model.safetensors")]
+    for other in tensors[1:]:
+        assert all(torch.equal(other[name], tensor) for name, tensor in tensors[0].items())
+    load_model(run, which="best")
+
+
+def test_optimizer_state_goes_by_name(tmp_path: Path) -> None:
+    state = {"a/b": torch.zeros(2)}
+    assert flatten({"x.weight": {"m": state["a/b"]}}) == {"x.weight/m": state["a/b"]}
+    original = {"x.weight": {"m": torch.ones(2), "v": torch.ones(1)}, "y": {"m": torch.ones(3)}}
+    assert unflatten(flatten(original)) == original
+
+
+GOOD = "good.safetensors"
+
+
+def change(path: Path, edit: Callable[[dict[str, Tensor], dict[str, str]], None]) -> None:
+    """Rewrite a file with other tensors or another header."""
+    tensors, header = load_file(path), metadata(model())
+    edit(tensors, header)
+    save_file(tensors, path, header)
+
+
+def truncated(path: Path) -> None:
+    os.truncate(path, path.stat().st_size - 100)
+
+
+def only_a_header(path: Path) -> None:
+    os.truncate(path, 4)
+
+
+def pickled(path: Path) -> None:
+    torch.save({"weight": torch.zeros(3)}, path)
+
+
+def text(path: Path) -> None:
+    path.write_text("not a checkpoint, but long enough to have a header of eight bytes")
+
+
+def foreign(path: Path) -> None:
+    save_file({"transformer.wte.weight": torch.zeros(3, 2)}, path, {"format": "pt"})
+
+
+def another_architecture(path: Path) -> None:
+    save_file(model(source="ngpt").state_dict(), path, metadata(model()))
+
+
+def another_width(path: Path) -> None:
+    save_file(model(d_model=32).state_dict(), path, metadata(model()))
+
+
+def lacking(path: Path) -> None:
+    change(path, lambda tensors, _: tensors.__delitem__("norm.scale"))
+
+
+def half(path: Path) -> None:
+    change(path, lambda tensors, _: tensors.update({"norm.scale": tensors["norm.scale"].half()}))
+
+
+def newer(path: Path) -> None:
+    change(path, lambda _, header: header.update(version="2"))
+
+
+def broken_recipe(path: Path) -> None:
+    change(path, lambda _, header: header.update(recipe='{"model": {"type": "gpt"}}'))
+
+
+def unknown_model(path: Path) -> None:
+    recipe = '{"model": {"type": "gtp"}, "init": {"type": "he"}, "reparam": {"type": "none"}}'
+    change(path, lambda _, header: header.update(recipe=recipe))
+
+
+DAMAGED = [
+    (truncated, "not a complete safetensors file"),
+    (only_a_header, "not a complete safetensors file"),
+    (pickled, "it looks like torch.save's pickle"),
+    (text, "not a complete safetensors file"),
+    (
+        foreign,
+        "zoo did not write it (no recipe in its header); expected one from save_model, or give",
+    ),
+    (another_architecture, "does not belong to this model: lacks"),
+    (another_width, "embedding.weight is float32 [40, 32], expected float32 [40, 16]"),
+    (lacking, "lacks norm.scale"),
+    (half, "norm.scale is float16 [16], expected float32 [16]"),
+    (newer, "version 2 of the format; expected 1"),
+    (broken_recipe, "the recipe in its header does not describe a model"),
+    (unknown_model, "no model called 'gtp'; did you mean 'gpt'?"),
+    (Path.unlink, "no such file or folder; expected a run, a checkpoint or a .safetensors file"),
+]
+
+
+@pytest.mark.parametrize(("damage", "message"), DAMAGED, ids=[d.__name__ for d, _ in DAMAGED])
+def test_damaged_files(tmp_path: Path, damage: Callable[[Path], None], message: str) -> None:
+    path = save_model(model(), tmp_path / GOOD)
+    damage(path)
+    with pytest.raises(CheckpointError) as caught:
+        load_model(path)
+    assert str(caught.value).startswith(f"{path}: ")
+    assert message in str(caught.value)
+
+
+WRONG_ARGUMENTS = [
+    ({"format": "ngpt"}, "no format called 'ngpt'; known: ngpt-reference"),
+    ({"n_heads": 2}, "n_heads has no effect without a format"),
+    ({"format": "ngpt-reference"}, "missing a required argument: 'n_heads'"),
+    ({"format": "ngpt-reference", "heads": 2}, "format 'ngpt-reference'"),
+    ({"format": "ngpt-reference", "n_heads": 2}, "not a state dict of the nGPT authors' code"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), WRONG_ARGUMENTS, ids=str)
+def test_wrong_arguments(tmp_path: Path, arguments: dict[str, Any], message: str) -> None:
+    path = save_model(model(), tmp_path / GOOD)
+    with pytest.raises(ZooError) as caught:
+        load_model(path, **arguments)
+    assert message in str(caught.value)
+
+
+def test_a_run_without_checkpoint(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("name: x")
+    with pytest.raises(CheckpointError, match="has no last checkpoint yet"):
+        load_model(tmp_path)
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints/last.json").write_text("[]")
+    with pytest.raises(CheckpointError, match=r"last.json: expected \{\"checkpoint\""):
+        load_model(tmp_path)
+
+
+OPTIMIZERS: list[tuple[str, dict[str, Any], str]] = [
+    ("adamw", {}, "unexpected: blocks.0.attention.k.weight/exp_avg"),
+    ("amos", {"reduction": "none", "momentum": 0.9}, "has shape (40, 16), expected (40, 1)"),
+    ("amos", {}, "missing: blocks.0.attention.k.weight/m"),
+]
+
+
+@pytest.mark.parametrize(("name", "fields", "message"), OPTIMIZERS, ids=str)
+def test_state_of_another_optimizer(tmp_path: Path, name: str, fields: dict[str, Any], message: str) -> None:
+    slots = flatten(state_by_name(build_optimizer(model(), name, lr=0.1, **fields)))
+    save_file(
+        {key: tensor.contiguous().clone() for key, tensor in slots.items()},
+        tmp_path / "optimizer.safetensors",
+    )
+    own = build_optimizer(model(), "amos", lr=0.1, momentum=0.9)
+    with pytest.raises(CheckpointError) as caught:
+        load_progress(tmp_path, own, ALONE)
+    assert str(tmp_path / "optimizer.safetensors") in str(caught.value)
+    assert message in str(caught.value)
+
+
+def test_a_resume_from_a_truncated_checkpoint(tmp_path: Path) -> None:
+    run = train(tiny(tmp_path, steps=10)).folder
+    for name in ("model", "optimizer", "random"):
+        path = run / f"checkpoints/step-00000010/{name}.safetensors"
+        content = path.read_bytes()
+        path.write_bytes(content[:-20])
+        with pytest.raises(CheckpointError, match=f"{name}.safetensors: not a complete"):
+            train(tiny(tmp_path, steps=20), resume=True)
+        path.write_bytes(content)
+
+
+FULL = """
+import json, resource, sys
+from tiny_runs import tiny
+from zoo.errors import ZooError
+from zoo.train.run import train
+resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+try:
+    train(tiny(__import__("pathlib").Path(sys.argv[1]), steps=20), resume=True)
+except ZooError as error:
+    print(error)
+"""
+
+
+def test_a_file_the_system_refuses_to_write(tmp_path: Path) -> None:
+    """The system itself says no, in a process that may not write files as large as the checkpoint."""
+    run = train(tiny(tmp_path, steps=10)).folder
+    before = {p: p.read_bytes() for p in (run / "checkpoints").rglob("*") if p.is_file()}
+    env = {**environment(), "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}"}
+    done = subprocess.run(
+        [sys.executable, "-c", FULL, str(tmp_path)], env=env, capture_output=True, text=True, check=True
+    )
+    assert "step-00000020: cannot be written: " in done.stdout
+    assert "what was saved before is intact" in done.stdout
+    assert {p: p.read_bytes() for p in (run / "checkpoints").rglob("*") if p.is_file()} == before
+
+
+def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = save_model(model(), tmp_path / GOOD)
+    before = path.read_bytes()
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(zoo.tensorfile, "save_file", full)
+    with pytest.raises(CheckpointError, match="cannot be written: No space left on device; what was"):
+        save_model(model(seed=2), path)
+    assert path.read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == [GOOD]
+
+
+def test_the_header_is_plain(tmp_path: Path) -> None:
+    """Any program can read the recipe."""
+    header = metadata(model(reparam="wesar"))
+    recipe = json.loads(header["recipe"])
+    assert header["format"] == "zoo"
+    assert recipe["model"]["type"] == "gpt"
+    assert recipe["model"]["d_model"] == 16
+    assert recipe["reparam"]["type"] == "wesar"

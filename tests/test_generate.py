@@ -1,0 +1,143 @@
+"""Generation: the cache changes nothing, and every setting does what it says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from zoo import build_model
+from zoo.errors import ZooError
+from zoo.generate import generate, sample
+
+SIZES = {"vocab_size": 30, "d_model": 16, "n_layers": 2, "n_heads": 4}
+MODELS: list[dict[str, Any]] = [
+    {"source": "gpt"},
+    {"source": "gpt", "n_kv_heads": 2, "qk_norm": True, "tied": True, "init": "he", "reparam": "wesar"},
+    {"source": "ngpt"},
+    {"source": "ngpt", "n_kv_heads": 1, "update": "slerp"},
+]
+LOGITS = torch.tensor([[2.0, 1.0, 0.0, -1.0, -2.0]])
+
+
+def model(**changes: Any) -> nn.Module:
+    return build_model(**{"source": "gpt", **SIZES, "seed": 1, **changes})
+
+
+def prompt(batch: int = 3, time: int = 5) -> Tensor:
+    return torch.randint(0, 30, (batch, time), generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("fields", MODELS, ids=str)
+def test_cached_logits_are_those_of_the_whole(fields: dict[str, Any]) -> None:
+    net, tokens = model(**fields), prompt(time=12)
+    whole = net(tokens)
+    cache = net.cache(3, 12)  # type: ignore[operator]
+    pieces = [net(part, cache) for part in tokens.split([5, 1, 1, 3, 2], dim=1)]
+    torch.testing.assert_close(torch.cat(pieces, 1), whole, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("fields", MODELS, ids=str)
+def test_greedy_tokens_are_those_without_a_cache(fields: dict[str, Any]) -> None:
+    net, tokens = model(**fields), prompt()
+    found = generate(net, tokens, 20, temperature=0)
+    for _ in range(20):
+        tokens = torch.cat((tokens, net(tokens)[:, -1:].argmax(-1)), 1)
+    assert torch.equal(found, tokens)
+
+
+def test_a_row_does_not_depend_on_its_neighbours() -> None:
+    net, tokens = model(), prompt()
+    together = generate(net, tokens, 10, temperature=0)
+    alone = torch.cat([generate(net, row[None], 10, temperature=0) for row in tokens])
+    assert torch.equal(together, alone)
+
+
+def test_the_seed_decides() -> None:
+    net, tokens = model(), prompt()
+    a, b, c = (generate(net, tokens, 20, seed=seed) for seed in (1, 1, 2))
+    assert torch.equal(a, b)
+    assert not torch.equal(a, c)
+    assert torch.equal(a[:, :5], tokens)
+
+
+def test_stops_at_the_end_token() -> None:
+    net, tokens = model(), prompt(1)
+    greedy = generate(net, tokens, 20, temperature=0)[0, 5:].tolist()
+    eos = greedy[3]
+    stopped = generate(net, tokens, 20, temperature=0, eos_id=eos)[0, 5:].tolist()
+    assert stopped == greedy[: greedy.index(eos) + 1]
+
+
+def test_rows_that_have_ended_are_filled_up() -> None:
+    net, tokens = model(), prompt()
+    free = generate(net, tokens, 20, temperature=0)[:, 5:]
+    eos = int(free[0, 2])
+    found = generate(net, tokens, 20, temperature=0, eos_id=eos)[:, 5:]
+    for row, unstopped in zip(found.tolist(), free.tolist(), strict=True):
+        end = unstopped.index(eos) + 1 if eos in unstopped else 20
+        assert row[:end] == unstopped[:end][: len(row)]
+        assert set(row[end:]) <= {eos}
+
+
+def test_the_mode_is_left_as_it_was() -> None:
+    net = model()
+    for training in (True, False):
+        net.train(training)
+        generate(net, prompt(), 2)
+        assert net.training is training
+
+
+def drawn(**settings: Any) -> Tensor:
+    """The frequencies of 20000 samples."""
+    generator = torch.Generator().manual_seed(0)
+    arguments = {"temperature": 1.0, "top_k": None, "top_p": None, **settings}
+    tokens = sample(LOGITS.expand(20_000, -1), **arguments, generator=generator)
+    return torch.bincount(tokens.flatten(), minlength=5) / 20_000
+
+
+DISTRIBUTIONS: list[tuple[dict[str, Any], Tensor]] = [
+    ({}, LOGITS[0]),
+    ({"temperature": 0.5}, 2 * LOGITS[0]),
+    ({"temperature": 2.0}, LOGITS[0] / 2),
+    ({"top_k": 2}, torch.tensor([2.0, 1.0, -torch.inf, -torch.inf, -torch.inf])),
+    ({"top_k": 99}, LOGITS[0]),
+    ({"top_p": 0.5}, torch.tensor([2.0, -torch.inf, -torch.inf, -torch.inf, -torch.inf])),
+    ({"top_p": 0.7}, torch.tensor([2.0, 1.0, -torch.inf, -torch.inf, -torch.inf])),
+    ({"top_p": 1.0}, LOGITS[0]),
+    ({"top_k": 3, "top_p": 0.9}, torch.tensor([2.0, 1.0, -torch.inf, -torch.inf, -torch.inf])),
+]
+
+
+@pytest.mark.parametrize(("settings", "logits"), DISTRIBUTIONS, ids=str)
+def test_samples_follow_the_distribution(settings: dict[str, Any], logits: Tensor) -> None:
+    """softmax(2, 1, 0, -1, -2) = .64 .23 .09 .03 .01."""
+    torch.testing.assert_close(drawn(**settings), logits.softmax(-1), atol=0.012, rtol=0)
+
+
+BAD: list[tuple[dict[str, Any], str]] = [
+    (
+        {"prompt": torch.zeros(1, 0, dtype=torch.int64)},
+        "prompt: expected (batch, time) with at least one",
+    ),
+    (
+        {"prompt": torch.zeros(3, dtype=torch.int64)},
+        "with at least one token, got (3,)",
+    ),
+    ({"max_new_tokens": 0}, "max_new_tokens is 0; expected at least 1"),
+    ({"temperature": -1.0}, "temperature is -1.0; expected 0 or more"),
+    ({"top_k": 0}, "top_k is 0; expected at least 1"),
+    ({"top_p": 0.0}, "top_p is 0.0; expected more than 0 and at most 1"),
+    ({"top_p": 1.5}, "top_p is 1.5; expected more than 0 and at most 1"),
+    ({"temperature": 0.0, "top_k": 3}, "top_k has no effect at temperature 0"),
+    ({"temperature": 0.0, "top_p": 0.5}, "top_p has no effect at temperature 0"),
+]
+
+
+@pytest.mark.parametrize(("settings", "message"), BAD, ids=str)
+def test_bad_settings(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ZooError) as caught:
+        generate(model(), **{"prompt": prompt(), "max_new_tokens": 3, **settings})
+    assert message in str(caught.value)

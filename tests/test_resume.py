@@ -1,0 +1,36 @@
+"""Killed at any moment, a run goes on bit for bit as if nothing had happened."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny_runs import assert_same, kill, tiny_fields
+
+from zoo.config import load_config
+from zoo.schema import MODELS, OPTIMIZERS
+from zoo.train.run import train
+
+OPTIONS: dict[str, list[dict[str, Any]]] = {"amos": [{"momentum": 0.9}, {}], "adamw": [{"weight_decay": 0.1}]}
+COMBINATIONS = [
+    (model, {"type": optimizer, "lr": 0.01, **options})
+    for model, optimizer in itertools.product(sorted(MODELS.choices), sorted(OPTIMIZERS.choices))
+    for options in OPTIONS[optimizer]
+]
+
+
+@pytest.mark.parametrize(("model", "optimizer"), COMBINATIONS, ids=str)
+def test_forty_steps_are_twenty_kill_twenty(tmp_path: Path, model: str, optimizer: dict[str, Any]) -> None:
+    reparam = "wesar" if model == "gpt" else "none"
+    fields = tiny_fields(tmp_path, z_loss=1e-4, accumulation=2)
+    fields["model"]["type"] = model
+    fields |= {"optimizer": optimizer, "reparam": {"type": reparam}}
+    whole = train(load_config({**fields, "name": "whole"}))
+    kill({**fields, "name": "killed"}, "session", "training_batch", call=27)
+    assert (tmp_path / "runs/killed/checkpoints/step-00000020").is_dir()
+    resumed = train(load_config({**fields, "name": "killed"}), resume=True)
+    assert resumed.finished
+    assert (resumed.validation, resumed.best) == (whole.validation, whole.best)
+    assert_same(whole.folder, resumed.folder)

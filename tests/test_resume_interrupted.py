@@ -1,0 +1,159 @@
+"""Ctrl-C, SIGTERM, kill -9 at awkward moments, and what a run folder refuses."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from tiny_runs import ROOT, SIZES, assert_same, environment, kill, of_kind, tiny, tiny_fields
+
+import zoo.train.session
+from zoo.checkpoint import load_model
+from zoo.config import load_config
+from zoo.errors import ConfigError
+from zoo.train.metrics import read_metrics
+from zoo.train.run import train
+
+CONSTANT = "schedule.type=constant"
+
+
+@pytest.mark.parametrize("call", [1, 4, 6])
+def test_killed_while_writing_a_checkpoint(tmp_path: Path, call: int) -> None:
+    """A checkpoint is three files of tensors: whichever is being written, the one before counts."""
+    fields = tiny_fields(tmp_path, eval_every=40)
+    whole = train(load_config({**fields, "name": "whole"}))
+    kill({**fields, "name": "killed"}, "checkpoints", "write_tensors", call)
+    assert_same(whole.folder, train(load_config({**fields, "name": "killed"}), resume=True).folder)
+    hidden = list((tmp_path / "runs/killed/checkpoints").glob(".*"))
+    assert not hidden
+
+
+def test_a_half_written_line_of_metrics_is_dropped(tmp_path: Path) -> None:
+    whole = train(tiny(tmp_path, "name=whole", CONSTANT))
+    short = train(tiny(tmp_path, CONSTANT, steps=20))
+    with (short.folder / "metrics.jsonl").open("a") as file:
+        file.write('{"kind": "train", "step": 21, "tok')
+    assert_same(whole.folder, train(tiny(tmp_path, CONSTANT), resume=True).folder)
+
+
+def test_killed_before_the_first_checkpoint_it_starts_again(tmp_path: Path) -> None:
+    fields = tiny_fields(tmp_path, eval_every=40)
+    whole = train(load_config({**fields, "name": "whole"}))
+    kill({**fields, "name": "killed"}, "session", "training_batch", call=7)
+    assert_same(whole.folder, train(load_config({**fields, "name": "killed"}), resume=True).folder)
+
+
+def signals(monkeypatch: pytest.MonkeyPatch, *numbers: signal.Signals) -> None:
+    """Have this process receive signals in the middle of step 7."""
+    original = zoo.train.session.training_batch
+
+    def batch(job, corpus, step, world):  # type: ignore[no-untyped-def]
+        if step == 6:
+            for number in numbers:
+                signal.raise_signal(number)
+        return original(job, corpus, step, world)
+
+    monkeypatch.setattr(zoo.train.session, "training_batch", batch)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_finishes_the_step_and_saves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    whole = train(tiny(tmp_path, "name=whole", steps=20))
+    before = signal.getsignal(number)
+    output = StringIO()
+    with monkeypatch.context() as patch:
+        signals(patch, number)
+        stopped = train(tiny(tmp_path, steps=20), console=Console(file=output, width=200))
+    assert (stopped.step, stopped.finished) == (7, False)
+    assert "Stopped and saved at step 7 of 20. Go on with: zoo train " in output.getvalue()
+    assert f"{stopped.folder} --resume" in output.getvalue()
+    assert signal.getsignal(number) is before
+    assert_same(whole.folder, train(tiny(tmp_path, steps=20), resume=True).folder)
+
+
+def test_a_second_ctrl_c_aborts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    signals(monkeypatch, signal.SIGINT, signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        train(tiny(tmp_path))
+    assert not (tmp_path / "runs/tiny/checkpoints/last.json").exists()
+
+
+def test_ctrl_c_on_the_command_line(tmp_path: Path) -> None:
+    """Whenever it comes: the run that stops there and goes on is the run that never stopped."""
+    config = tmp_path / "tiny.yaml"
+    config.write_text(json.dumps(tiny_fields(tmp_path, steps=100_000)), encoding="utf-8")
+    command = [sys.executable, "-m", "zoo", "train", str(config), CONSTANT]
+    with subprocess.Popen(command, cwd=ROOT, env=environment(), stdout=subprocess.PIPE, text=True) as process:
+        metrics = tmp_path / "runs/tiny/metrics.jsonl"
+        while not (metrics.exists() and of_kind(metrics.parent, "train")):
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        output, _ = process.communicate()
+    assert process.returncode == 130
+    assert "--resume" in output
+    step = json.loads((tmp_path / "runs/tiny/checkpoints/last.json").read_text())["checkpoint"].split("-")[1]
+    steps = int(step) + 10 - int(step) % 10
+    resumed = train(tiny(tmp_path, CONSTANT, steps=steps), resume=True)
+    assert_same(train(tiny(tmp_path, "name=whole", CONSTANT, steps=steps)).folder, resumed.folder)
+
+
+def test_a_finished_run_is_left_alone(tmp_path: Path) -> None:
+    first = train(tiny(tmp_path, steps=10))
+    metrics = (first.folder / "metrics.jsonl").read_bytes()
+    for resume in (False, True):
+        output = StringIO()
+        assert (
+            train(tiny(tmp_path, steps=10), resume=resume, console=Console(file=output, width=200)) == first
+        )
+        assert "has all its 10 steps already: nothing to do" in output.getvalue()
+    assert (first.folder / "metrics.jsonl").read_bytes() == metrics
+
+
+NGPT = ["model.type=ngpt", *(f"model.{key}={value}" for key, value in SIZES.items())]
+REFUSED = [
+    ([], False, "a run is there already, at step 10; add --resume to go on with it"),
+    (["optimizer.lr=0.02"], False, "a run is there already, at step 10"),
+    (["optimizer.lr=0.02"], True, "optimizer.lr was 0.01, is 0.02"),
+    (NGPT, True, "model.type was 'gpt', is 'ngpt'"),
+    (["train.batch_size=8", "seed=1"], True, "seed was 0, is 1; train.batch_size was 4, is 8"),
+    (["name=other"], True, "other: there is no run to resume; leave out --resume to start it"),
+    (["name=foreign"], False, "foreign: exists and is not a run (no config.yaml)"),
+]
+
+
+@pytest.mark.parametrize(("overrides", "resume", "message"), REFUSED, ids=str)
+def test_refused(finished: Path, overrides: list[str], resume: bool, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        train(tiny(finished, *overrides), resume=resume)
+    assert message in str(caught.value)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run of ten steps, and one that is not a run."""
+    folder = tmp_path_factory.mktemp("finished")
+    train(tiny(folder, steps=10))
+    (folder / "runs/foreign").mkdir()
+    (folder / "runs/foreign/notes.txt").write_text("mine")
+    return folder
+
+
+def test_what_may_change(tmp_path: Path) -> None:
+    train(tiny(tmp_path, steps=10))
+    changes = {"steps": 12, "log_every": 5, "eval_every": 4, "checkpoint_every": 3, "keep_last": 1}
+    assert train(tiny(tmp_path, **changes), resume=True).step == 12
+    assert load_config(tmp_path / "runs/tiny").train.keep_last == 1  # type: ignore[union-attr]
+    assert {r["step"] for r in read_metrics(tmp_path / "runs/tiny")} >= {10, 12}
+    load_model(tmp_path / "runs/tiny")
+    sessions = json.loads((tmp_path / "runs/tiny/environment.json").read_text())
+    assert [session["from_step"] for session in sessions] == [0, 10]

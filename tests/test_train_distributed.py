@@ -1,0 +1,90 @@
+"""torchrun with two processes computes what one does, and saves one plain checkpoint."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tiny_runs import ROOT, environment, of_kind, tiny_fields
+
+from zoo import load_model
+from zoo.checkpoint import find_checkpoint
+from zoo.config import load_config
+from zoo.tensorfile import read_tensors
+from zoo.train.run import train
+
+CASES: list[dict[str, Any]] = [
+    {
+        # Odd sizes: 5 rows of mlp do not divide between two ranks, nor does a gate.
+        "model": {"type": "gpt", "vocab_size": 257, "d_model": 12, "n_layers": 2, "n_heads": 2, "d_mlp": 5},
+        "optimizer": {"type": "amos", "lr": 0.01, "momentum": 0.9},
+        "reparam": {"type": "wesar"},
+        "init": {"type": "he"},
+    },
+    {
+        "model": {"type": "ngpt", "vocab_size": 257, "d_model": 12, "n_layers": 2, "n_heads": 2, "d_mlp": 5},
+        "optimizer": {"type": "adamw", "lr": 0.01, "weight_decay": 0.1},
+    },
+]
+
+SESSIONS: dict[str, list[tuple[int, list[str]]]] = {"gpt": [(3, []), (6, ["--resume"])], "ngpt": [(6, [])]}
+"""One is trained in two sessions, which loads whole tensors into shards."""
+
+LOSSES = [("train", ("loss", "cross_entropy", "z_loss", "grad_norm")), ("validation", ("cross_entropy",))]
+
+
+def fields(folder: Path, case: dict[str, Any]) -> dict[str, Any]:
+    """Six steps with everything on that ranks have to agree about: accumulation, clipping, z-loss."""
+    settings = tiny_fields(folder, steps=6, batch_size=8, accumulation=2, clip_norm=0.2, z_loss=1e-3)
+    settings["train"] |= {"eval_every": 3, "checkpoint_every": 3, "monitor_every": 3}
+    return {**settings, **case, "schedule": "constant"}
+
+
+def torchrun(settings: dict[str, Any], *options: str) -> subprocess.CompletedProcess[str]:
+    """`zoo train` in two processes."""
+    path = Path(settings["train"]["runs_dir"]).parent / f"{settings['name']}.yaml"
+    path.write_text(json.dumps(settings), encoding="utf-8")
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
+    env = {**environment(), "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    command = [*launcher, "-m", "zoo", "train", str(path), *options]
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=300, check=False)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["model"]["type"])
+def test_two_ranks_are_one(tmp_path: Path, case: dict[str, Any]) -> None:
+    settings = fields(tmp_path, case)
+    one = train(load_config({**settings, "name": "one"})).folder
+    for steps, options in SESSIONS[case["model"]["type"]]:
+        done = torchrun({**settings, "name": "two", "train": {**settings["train"], "steps": steps}}, *options)
+        assert done.returncode == 0, done.stderr
+    two = one.parent / "two"
+    for kind, keys in LOSSES:
+        left, right = of_kind(one, kind), of_kind(two, kind)
+        assert [line["step"] for line in left] == [line["step"] for line in right]
+        for a, b in zip(left, right, strict=True):
+            assert [b[key] for key in keys] == pytest.approx([a[key] for key in keys], abs=1e-6, rel=1e-6)
+    for a, b in zip(of_kind(one, "monitor"), of_kind(two, "monitor"), strict=True):
+        for name, row in a["matrices"].items():
+            assert b["matrices"][name] == pytest.approx(row, rel=1e-4)
+    assert of_kind(one, "size") == of_kind(two, "size")
+    loaded = load_model(two)
+    for name, tensor in load_model(one).state_dict().items():
+        torch.testing.assert_close(loaded.state_dict()[name], tensor, atol=1e-6, rtol=1e-6)
+    slots = [read_tensors(find_checkpoint(run) / "optimizer.safetensors")[0] for run in (one, two)]
+    assert slots[0].keys() == slots[1].keys()
+    for name, slot in slots[0].items():
+        torch.testing.assert_close(slots[1][name], slot, atol=1e-5, rtol=1e-5)
+    assert {p.name for p in two.iterdir()} == {p.name for p in one.iterdir()}
+
+
+def test_a_batch_that_does_not_divide_among_the_ranks(tmp_path: Path) -> None:
+    settings = tiny_fields(tmp_path, batch_size=3)
+    done = torchrun(settings)
+    assert done.returncode != 0
+    assert "train.batch_size 3 does not divide among 2 processes" in done.stderr
+    assert not (tmp_path / "runs").exists()

@@ -1,0 +1,132 @@
+"""Runs so small that a test can train them: a few thousand parameters, a page of text."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from zoo.checkpoint import find_checkpoint
+from zoo.config import RunConfig, load_config
+from zoo.tensorfile import read_tensors
+from zoo.train.metrics import read_metrics
+
+ROOT = Path(__file__).parent.parent
+TEXT = "".join(
+    f"Line {i}: {i} times {i % 7} is {i * (i % 7)}, and the quick brown fox jumps over the lazy dog.\n\n"
+    for i in range(400)
+)
+SIZES = {"vocab_size": 256, "d_model": 16, "n_layers": 2, "n_heads": 2, "d_mlp": 32}
+
+
+def tiny_fields(folder: Path, **train: Any) -> dict[str, Any]:
+    """A configuration as plain data: GPT with AdamW, 40 steps, the run in `folder`/runs."""
+    text = folder / "text.txt"
+    if not text.exists():
+        text.write_text(TEXT, encoding="utf-8")
+    return {
+        "name": "tiny",
+        "model": {"type": "gpt", **SIZES},
+        "optimizer": {"type": "adamw", "lr": 1e-2},
+        "schedule": {"type": "cosine", "warmup": 5},
+        "data": {
+            "corpus": {"type": "text", "paths": [str(text)]},
+            "context": 16,
+            "validation": 0.2,
+            "cache_dir": str(folder / "cache"),
+        },
+        "train": {
+            "steps": 40,
+            "batch_size": 4,
+            "device": "cpu",
+            "eval_every": 10,
+            "eval_batches": 2,
+            "log_every": 1,
+            "monitor_every": 10,
+            "checkpoint_every": 20,
+            "runs_dir": str(folder / "runs"),
+            **train,
+        },
+    }
+
+
+def tiny(folder: Path, *overrides: str, **train: Any) -> RunConfig:
+    """`tiny_fields` as a configuration, with overrides as on the command line."""
+    return load_config(tiny_fields(folder, **train), overrides)
+
+
+def reproducible(run: Path) -> list[dict[str, Any]]:
+    """The lines of metrics.jsonl without the time they took."""
+    return [{k: v for k, v in record.items() if k != "timing"} for record in read_metrics(run)]
+
+
+def of_kind(run: Path, kind: str) -> list[dict[str, Any]]:
+    """The reproducible lines of one kind."""
+    return [record for record in reproducible(run) if record["kind"] == kind]
+
+
+VICTIM = """
+import json, sys, time
+import zoo.train.{module} as module
+from zoo.config import load_config
+from zoo.train.run import train
+
+original, calls = module.{function}, 0
+
+def wait_for_death(*args):
+    global calls
+    calls += 1
+    if calls == {call}:
+        print("now", flush=True)
+        time.sleep(600)
+    return original(*args)
+
+module.{function} = wait_for_death
+train(load_config(json.load(sys.stdin)))
+"""
+
+
+def environment() -> dict[str, str]:
+    """For a process that computes as this one does."""
+    return {**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())}
+
+
+def kill(fields: dict[str, Any], module: str, function: str, call: int) -> None:
+    """Train in another process and kill -9 it when it calls `function` for the `call`-th time."""
+    victim = subprocess.Popen(
+        [sys.executable, "-c", VICTIM.format(module=module, function=function, call=call)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env=environment(),
+    )
+    assert victim.stdin is not None
+    assert victim.stdout is not None
+    with victim:
+        victim.stdin.write(json.dumps(fields))
+        victim.stdin.close()
+        assert victim.stdout.readline() == "now\n"
+        victim.kill()
+    assert victim.returncode == -9
+
+
+def saved(run: Path) -> dict[str, Tensor]:
+    """Every tensor of the last checkpoint."""
+    folder = find_checkpoint(run)
+    parts = ("model", "optimizer", "random")
+    return {f"{p}:{k}": t for p in parts for k, t in read_tensors(folder / f"{p}.safetensors")[0].items()}
+
+
+def assert_same(run: Path, other: Path) -> None:
+    assert reproducible(run) == reproducible(other)
+    left, right = saved(run), saved(other)
+    assert left.keys() == right.keys()
+    for name, tensor in left.items():
+        assert torch.equal(tensor, right[name]), name
