@@ -116,7 +116,8 @@ class _LinearCrossEntropy(torch.autograd.Function):
         # Dividing by the count only here keeps half precision away from its smallest numbers.
         reciprocal, *grads = ctx.saved_tensors
         factor = grad * reciprocal
-        hidden, weight = ((g * factor).to(t) if g is not None else None for g, t in zip(grads, ctx.dtypes))
+        pairs = zip(grads, ctx.dtypes, strict=True)
+        hidden, weight = ((g * factor).to(dtype) if g is not None else None for g, dtype in pairs)
         return hidden, weight, None, None, None, None
 
 
@@ -138,7 +139,8 @@ def _sums(
     weight_grad: Tensor | None = None
     with torch.autocast(hidden.device.type, enabled=False):
         matrix = weight.to(dtype)
-        for h, t in zip(torch.split(hidden.to(dtype), rows), torch.split(targets, rows)):
+        chunks = zip(torch.split(hidden.to(dtype), rows), torch.split(targets, rows), strict=True)
+        for h, t in chunks:
             counted = (t != IGNORED).to(exact)
             index = torch.where(t == IGNORED, 0, t).unsqueeze(-1)
             logits = F.linear(h, matrix).to(exact)
@@ -201,7 +203,8 @@ def _check(hidden: Tensor, weight: Tensor, targets: Tensor, scale: Tensor | None
         )
     if scale is not None and scale.shape not in (weight.shape[:1], (1,)):
         raise ZooError(
-            f"linear_cross_entropy: expected scale of shape ({weight.shape[0]},) or (1,), got {tuple(scale.shape)}"
+            f"linear_cross_entropy: expected scale of shape ({weight.shape[0]},) or (1,), "
+            f"got {tuple(scale.shape)}"
         )
     if chunk is not None and chunk < 1:
         raise ZooError(f"linear_cross_entropy: chunk is {chunk}, expected at least 1")
