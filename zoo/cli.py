@@ -94,6 +94,7 @@ def generate(
 def explain(
     config: Source,
     overrides: Overrides = None,
+    fold: Annotated[bool, typer.Option("--fold", help="Show blocks that repeat once.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
     """Show every parameter: role, shape, sigma, eta, gate, slots; and the totals. Allocates nothing."""
@@ -108,7 +109,7 @@ def explain(
     else:
         # A table cut off at 80 columns helps nobody who pipes it into a file.
         console = Console()
-        Console(width=None if console.is_terminal else 200).print(explanation.table())
+        Console(width=None if console.is_terminal else 200).print(explanation.table(fold))
 
 
 @app.command("list")

@@ -77,8 +77,12 @@ class Explanation:
         """Rows and totals as JSON."""
         return json.dumps(asdict(self), indent=1)
 
-    def table(self) -> Group:
-        """Rows and totals for the terminal; blocks that repeat are shown once."""
+    def table(self, fold: bool = False) -> Group:
+        """Rows and totals for the terminal.
+
+        Args:
+            fold: show blocks that repeat once, with their number.
+        """
         table = Table(title=self.model, title_justify="left", header_style="bold", pad_edge=False)
         for column in (
             "parameter",
@@ -98,7 +102,7 @@ class Explanation:
                 justify="right" if column in ("sigma", "eta", "gate", "state") else "left",
                 no_wrap=column != "axes",
             )
-        for row, count in _folded(self.rows):
+        for row, count in _folded(self.rows) if fold else [(row, 1) for row in self.rows]:
             table.add_row(
                 row.name if count == 1 else f"{row.name} (x {count})",
                 row.role,
