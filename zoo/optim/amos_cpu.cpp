@@ -65,18 +65,11 @@ void update(scalar_t* theta, const scalar_t* g, acc_t* m, int64_t n, acc_t grad_
   }
 }
 
-// Mean of squares of one row of g. Meanwhile the memory fetches theta and m, which the update needs next, and
-// the next row of g: rows are too short for the processor to foresee the change from one tensor to another.
 template <typename scalar_t, typename acc_t>
-acc_t mean_square(const scalar_t* g, const scalar_t* theta, const acc_t* m, int64_t n, acc_t clip) {
+acc_t mean_square(const scalar_t* g, int64_t n, acc_t clip) {
   acc_t sums[LANES] = {};  // independent sums keep the vector units busy and the rounding error small
   int64_t j = 0;
   for (; j + LANES <= n; j += LANES) {
-    for (int64_t k = 0; k < LANES; k += 16) {
-      __builtin_prefetch(theta + j + k, 1);
-      __builtin_prefetch(g + n + j + k, 0);
-      if (m != nullptr) __builtin_prefetch(m + j + k, 1);
-    }
 #pragma omp simd
     for (int64_t k = 0; k < LANES; ++k) {
       const acc_t x = clipped<acc_t>(g[j + k], clip);
@@ -116,7 +109,7 @@ void step_rows(at::TensorList thetas, at::TensorList grads, at::TensorList vs, a
       acc_t* b = bs[i].data_ptr<acc_t>();
       for (int64_t row = first; row < last; ++row) {
         const int64_t at = row * columns;
-        const acc_t square = mean_square<scalar_t, acc_t>(g + at, theta + at, m ? m + at : nullptr, columns, clip);
+        const acc_t square = mean_square<scalar_t, acc_t>(g + at, columns, clip);
         v[row] = acc_t(beta) * v[row] + acc_t(1 - beta) * square;
         const acc_t v_hat = std::max(v[row], acc_t(tiny)) / acc_t(correction);
         const acc_t c = 1 / std::sqrt(1 + c_factor * b[row]);
