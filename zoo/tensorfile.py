@@ -62,7 +62,7 @@ def _pickle_hint(path: Path) -> str:
     with path.open("rb") as file:
         start = file.read(2)
     if start in (b"PK", b"\x80\x02"):
-        return "; it looks like torch.save's pickle, which can run code: convert it with safetensors.torch.save_file"
+        return "; it looks like torch.save's pickle, which may run code: convert it with safetensors.torch"
     return ""
 
 

@@ -14,43 +14,7 @@ from zoo.errors import ZooError
 from zoo.report.curves import colour, draw
 from zoo.report.runs import Run, read_run
 
-PAGE = Template("""<!doctype html>
-<html lang="en">
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>$title</title>
-<style>
-  :root { color-scheme: light; --ink: #1d2433; --soft: #5d6678; --line: #e3e7ee; --paper: #fff; --wash: #f6f7fa }
-  body { margin: 0 auto; max-width: 62rem; padding: 2.5rem 1.5rem 4rem; color: var(--ink); background: var(--paper);
-         font: 16px/1.55 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", sans-serif }
-  h1 { font-size: 1.7rem; margin: 0 0 .2rem; letter-spacing: -.01em }
-  h2 { font-size: 1.1rem; margin: 2.5rem 0 .6rem }
-  p { color: var(--soft); margin: 0 0 1.5rem; max-width: 44rem }
-  img { width: 100%; border: 1px solid var(--line); border-radius: 10px }
-  .scroll { overflow-x: auto }
-  table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; font-size: .94rem }
-  th, td { padding: .5rem .8rem; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap }
-  th { color: var(--soft); font-weight: 500; font-size: .84rem }
-  th:first-child, td:first-child { text-align: left; padding-left: 0 }
-  td.lowest { font-weight: 650 }
-  .dot { display: inline-block; width: .7rem; height: .7rem; border-radius: 50%; margin-right: .55rem }
-  pre { background: var(--wash); border-radius: 10px; padding: 1rem 1.2rem; overflow-x: auto; white-space: pre-wrap;
-        font: .84rem/1.5 ui-monospace, "SF Mono", Menlo, Consolas, monospace; border-left: 4px solid var(--colour) }
-  h3 { font-size: .95rem; margin: 1.2rem 0 .4rem }
-</style>
-<h1>$title</h1>
-<p>Loss is the mean cross entropy in nats per token over the held-out text; z-loss is no part of it.
-Speed is that of the training steps alone.</p>
-<img alt="Validation and training loss of $names against training tokens" src="data:image/png;base64,$picture">
-<h2>Results</h2>
-<div class="scroll"><table>
-<tr><th>run</th><th>model</th><th>optimizer</th><th>steps</th><th>last loss</th><th>best loss</th>
-<th>tokens/s</th><th>parameters</th><th>optimizer state</th></tr>
-$rows
-</table></div>
-$samples
-</html>
-""")
+PAGE = Template(Path(__file__).with_name("page.html").read_text(encoding="utf-8"))
 
 
 def compare(runs: Sequence[Path], out: Path) -> Path:

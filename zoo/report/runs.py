@@ -9,8 +9,8 @@ from typing import Any
 
 import yaml
 
-from zoo.errors import ZooError
 from zoo.checkpoint import RUN_CONFIG
+from zoo.errors import ZooError
 from zoo.train.metrics import read_metrics
 
 SAMPLE = "sample.txt"

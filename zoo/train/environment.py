@@ -13,11 +13,12 @@ from typing import Any
 
 import torch
 
+import zoo
 from zoo.atomic import write_file
 from zoo.train.distributed import World
 
 FILE = "environment.json"
-PACKAGES = ("zoo", "torch", "numpy", "pydantic", "safetensors", "sentencepiece", "einops")
+PACKAGES = ("torch", "numpy", "pydantic", "safetensors", "sentencepiece", "einops")
 
 
 def describe(world: World, step: int) -> dict[str, Any]:
@@ -31,7 +32,7 @@ def describe(world: World, step: int) -> dict[str, Any]:
         "from_step": step,
         "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
         "python": platform.python_version(),
-        "packages": {name: found for name in PACKAGES if (found := _version(name))},
+        "packages": {"zoo": zoo.__version__} | {p: found for p in PACKAGES if (found := _version(p))},
         "git_commit": _git_commit(),
         "system": platform.platform(),
         "processor": _processor(),

@@ -78,7 +78,8 @@ def choose_start(job: Job, resume: bool) -> Start:
     if refused:
         raise ConfigError(
             f"{folder}: cannot resume with another configuration: {'; '.join(refused)}. "
-            f"Undo the change, or give another name (name=...); these may change: {', '.join(sorted(MAY_CHANGE))}"
+            "Undo the change, or give another name (name=...); what may change: "
+            f"{', '.join(sorted(MAY_CHANGE))}"
         )
     return start
 

@@ -28,8 +28,8 @@ class Monitor:
 
         Returns:
             For every matrix: `update_ratio` = ||dW|| / ||W|| with W before the step (None for a
-            matrix of zeros), `norm` = ||W|| after it, `m2` = sqrt(mean(W^2)), `eta` from the registry and `m2_over_eta`, which Amos
-            drives to about 1 (Amos, section 3).
+            matrix of zeros), `norm` = ||W|| after it, `m2` = sqrt(mean(W^2)), `eta` from the
+            registry and `m2_over_eta`, which Amos drives to about 1 (Amos, section 3).
         """
         norms = []
         for entry, before in self._before:

@@ -73,7 +73,8 @@ def _advice(folder: Path, step: int, reason: str) -> str:
     kept = f"the last good checkpoint is {last}" if last else "there is no checkpoint yet"
     return (
         f"step {step}: {reason}; training stopped, {kept}. The same configuration would get here again: "
-        "train under another name (name=...) with a lower optimizer.lr, a longer warm-up or a smaller train.clip_norm"
+        "train under another name (name=...) with a lower optimizer.lr, a longer schedule.warmup or a "
+        "smaller train.clip_norm"
     )
 
 
