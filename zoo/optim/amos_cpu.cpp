@@ -95,7 +95,6 @@ void step_rows(at::TensorList thetas, at::TensorList grads, at::TensorList vs, a
     rows.push_back(vs[i].numel());
     steps.push_back(std::max<int64_t>(1, BLOCK * rows.back() / std::max<int64_t>(1, thetas[i].numel())));
   }
-  if (thetas.empty()) return;
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, thetas[0].scalar_type(), "amos_step_rows", [&] {
     using acc_t = at::opmath_type<scalar_t>;
     const acc_t clip = limit_of(clip_value);
@@ -128,7 +127,6 @@ void apply_rows(at::TensorList thetas, at::TensorList grads, at::TensorList grad
                 at::TensorList weight_factors, at::TensorList ms, double momentum, std::optional<double> clip_value) {
   std::vector<int64_t> lengths;
   for (const at::Tensor& theta : thetas) lengths.push_back(theta.numel());
-  if (thetas.empty()) return;
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, thetas[0].scalar_type(), "amos_apply_rows", [&] {
     using acc_t = at::opmath_type<scalar_t>;
     const acc_t clip = limit_of(clip_value);

@@ -21,6 +21,7 @@ from zoo.optim.amos_step import Variable, advance
 from zoo.optim.amos_update import TINY, Step
 from zoo.optim.sharding import crosses_ranks
 
+SOURCE = Path(__file__).with_name("amos_cpu.cpp")
 LONGEST_ROW = 1 << 18
 """Entries that one thread may work on alone; the slots of longer rows are advanced by all."""
 
@@ -34,11 +35,10 @@ def kernels() -> Any:
     """
     from torch.utils.cpp_extension import load
 
-    source = Path(__file__).with_name("amos_cpu.cpp")
     try:
         load(
             "zoo_amos_" + torch.backends.cpu.get_cpu_capability().lower(),
-            [str(source)],
+            [str(SOURCE)],
             extra_cflags=["-O3", "-march=native", "-fopenmp-simd"],
             is_python_module=False,
         )
@@ -77,10 +77,10 @@ def fused_step(variables: Sequence[Variable], step: Step) -> None:
     """
     for dtype in {v.theta.dtype for v in variables}:
         alike = [v for v in variables if v.theta.dtype == dtype]
-        within = [v for v in alike if not _needs_all(v)]
-        across = [v for v in alike if _needs_all(v)]
-        _step_rows(within, step)
-        _apply_rows(across, step)
+        if within := [v for v in alike if not _needs_all(v)]:
+            _step_rows(within, step)
+        if across := [v for v in alike if _needs_all(v)]:
+            _apply_rows(across, step)
 
 
 def _needs_all(variable: Variable) -> bool:
@@ -112,8 +112,6 @@ def _step_rows(variables: Sequence[Variable], step: Step) -> None:
 
 def _apply_rows(variables: Sequence[Variable], step: Step) -> None:
     """The update alone; mean squares and slots by torch."""
-    if not variables:
-        return
     for_g, for_theta = zip(*advance(variables, step), strict=True)
     kernels().apply_rows(
         [v.theta for v in variables],
