@@ -18,7 +18,7 @@ from tiny_runs import ROOT, environment, tiny
 from torch import Tensor, nn
 
 import zoo.tensorfile
-from zoo import build_model, build_optimizer, load_model, save_model
+from zoo import Registry, build_model, build_optimizer, load_model, save_model, split
 from zoo.checkpoint import metadata
 from zoo.errors import CheckpointError, ZooError
 from zoo.optim.state import state_by_name
@@ -52,6 +52,22 @@ def test_what_is_saved_comes_back(tmp_path: Path, recipe: dict[str, Any], place:
     assert torch.equal(loaded(tokens), original(tokens))
     assert loaded.recipe == original.recipe
     assert list(loaded.state_dict()) == list(original.state_dict())
+
+
+@pytest.mark.parametrize("train_gates", [True, False])
+def test_a_split_model_keeps_its_gates(tmp_path: Path, train_gates: bool) -> None:
+    """They start where the matrices were, which the recipe does not tell."""
+    original = model(init="gpt2")
+    split(original, {"type": "wesar", "train_gates": train_gates})
+    save_model(original, tmp_path)
+    loaded = load_model(tmp_path)
+    tokens, _ = original.example()  # type: ignore[operator]
+    assert torch.equal(loaded(tokens), original(tokens))
+    assert [(e.name, e.eta, e.spec) for e in Registry(loaded)] == [
+        (e.name, e.eta, e.spec) for e in Registry(original)
+    ]
+    save_model(merge_of(loaded), tmp_path)
+    torch.testing.assert_close(load_model(tmp_path)(tokens), original(tokens), atol=1e-6, rtol=0)
 
 
 def test_all_ways_into_a_run(tmp_path: Path) -> None:

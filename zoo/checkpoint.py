@@ -21,8 +21,10 @@ import zoo.models  # noqa: F401  (registers the architectures that a recipe name
 from zoo.atomic import write_file
 from zoo.errors import CheckpointError, ZooError, did_you_mean
 from zoo.recipe import Recipe, declare, materialise
+from zoo.reparam.gate import Gate, attach
 from zoo.schema import INITS, MODELS, REPARAMS
 from zoo.sharded import gathered
+from zoo.spec import declared
 from zoo.tensorfile import check_match, read_tensors, write_tensors
 
 MODEL_FILE = "model.safetensors"
@@ -30,6 +32,7 @@ CHECKPOINTS = "checkpoints"
 RUN_CONFIG = "config.yaml"
 SUFFIX = ".safetensors"
 VERSION = "1"
+GATES = "gates"
 FORMATS = {"ngpt-reference": "zoo.hub.ngpt_reference:load_ngpt_reference"}
 """Files of others: the name of the format, and the function (path, **options) that reads it."""
 
@@ -88,7 +91,7 @@ def load_model(
     if options:
         raise ZooError(f"load_model: {', '.join(options)} has no effect without a format")
     tensors, header = read_tensors(file)
-    model = declare(_recipe(file, header))
+    model = _declared_in(file, header)
     check_match(file, tensors, model.state_dict())
     materialise(model, torch.device(device))
     model.load_state_dict(tensors)
@@ -133,9 +136,32 @@ def pointer_file(run: Path, which: Which) -> Path:
 
 
 def metadata(model: nn.Module) -> dict[str, str]:
-    """The header of a model's file: format, version, and the recipe as JSON."""
+    """The header of a model's file: format, version, and the recipe as JSON.
+
+    The gates of a model that was split start where its matrices were, which no recipe tells; they
+    are added.
+    """
     recipe: Recipe = model.recipe  # type: ignore[assignment]
-    return {"format": "zoo", "version": VERSION, "recipe": recipe.model_dump_json()}
+    header = {"format": "zoo", "version": VERSION, "recipe": recipe.model_dump_json()}
+    usual = _gate_starts(declare(recipe))
+    starts = {name: start for name, start in _gate_starts(model).items() if start != usual.get(name)}
+    return header | ({GATES: json.dumps(starts)} if starts else {})
+
+
+def _gate_starts(model: nn.Module) -> dict[str, float]:
+    """The factor each gate starts with, or stays at if it is fixed, by the name of what is behind it."""
+    gates = {p.name: p.module.reparameterised.get(p.local) for p in declared(model)}
+    return {name: gate.start for name, gate in gates.items() if isinstance(gate, Gate)}
+
+
+def _restart_gates(model: nn.Module, starts: dict[str, float]) -> None:
+    """Put gates with other starts in the place of those of a model declared on meta."""
+    with torch.device("meta"):
+        for p in list(declared(model)):
+            gate = p.module.reparameterised.get(p.local)
+            if p.name in starts and isinstance(gate, Gate):
+                trained = gate.parameter is not None
+                attach(p.module, p.local, starts[p.name], trained=trained, lookup=gate.lookup)
 
 
 def _file_in(path: Path) -> Path:
@@ -155,7 +181,8 @@ def _foreign(file: Path, format: str, options: dict[str, Any]) -> nn.Module:
     return model
 
 
-def _recipe(file: Path, header: dict[str, str]) -> Recipe:
+def _declared_in(file: Path, header: dict[str, str]) -> nn.Module:
+    """The model that a header describes, on the meta device."""
     if header.get("format") != "zoo" or "recipe" not in header:
         raise CheckpointError(
             f"{file}: a safetensors file, but zoo did not write it (no recipe in its header); "
@@ -166,9 +193,12 @@ def _recipe(file: Path, header: dict[str, str]) -> Recipe:
     kinds = {"model": MODELS, "init": INITS, "reparam": REPARAMS}
     try:
         given = json.loads(header["recipe"])
-        return Recipe(**{part: kind[given[part]["type"]](**given[part]) for part, kind in kinds.items()})
+        recipe = Recipe(**{part: kind[given[part]["type"]](**given[part]) for part, kind in kinds.items()})
+        model = declare(recipe)
+        _restart_gates(model, json.loads(header.get(GATES, "{}")))
     except (ValidationError, ValueError, KeyError, TypeError) as error:
         reason = str(error).splitlines()[0]
         raise CheckpointError(
             f"{file}: the recipe in its header does not describe a model: {reason}"
         ) from error
+    return model
