@@ -150,6 +150,7 @@ BAD = [
         "ngpt-tiny.yaml:3: model: d_model 33 is not divisible by n_heads 4",
     ),
     (["explain", "ngpt-tiny", "model.d_modle=3"], "model.d_modle: unknown key; did you mean 'd_model'?"),
+    (["explain", "ngpt-tiny", "--fold", "--json"], "--fold has no effect with --json"),
     (["train", "nothing.yaml"], "error: nothing.yaml: no such file"),
     (["train", "gpt-tiny", "--resume"], "there is no run to resume"),
     (["train", "gpt-tiny", "train.device=gpu"], "train.device: value 'gpu'"),

@@ -103,6 +103,8 @@ def explain(
     from zoo.config import load_config
     from zoo.explain import explain as describe
 
+    if as_json and fold:
+        raise ZooError("explain: --fold has no effect with --json, which has a row per parameter")
     explanation = describe(load_config(config, overrides or ()))
     if as_json:
         typer.echo(explanation.to_json())
