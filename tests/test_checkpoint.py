@@ -18,7 +18,7 @@ from tiny_runs import ROOT, environment, tiny
 from torch import Tensor, nn
 
 import zoo.tensorfile
-from zoo import Registry, build_model, build_optimizer, load_model, save_model, split
+from zoo import Registry, build_model, build_optimizer, load_model, merge, save_model, split
 from zoo.checkpoint import metadata
 from zoo.errors import CheckpointError, ZooError
 from zoo.optim.state import state_by_name
@@ -63,10 +63,10 @@ def test_a_split_model_keeps_its_gates(tmp_path: Path, train_gates: bool) -> Non
     loaded = load_model(tmp_path)
     tokens, _ = original.example()  # type: ignore[operator]
     assert torch.equal(loaded(tokens), original(tokens))
-    assert [(e.name, e.eta, e.spec) for e in Registry(loaded)] == [
-        (e.name, e.eta, e.spec) for e in Registry(original)
-    ]
-    save_model(merge_of(loaded), tmp_path)
+    facts = [[(entry.name, entry.eta, entry.spec) for entry in Registry(m)] for m in (original, loaded)]
+    assert facts[0] == facts[1]
+    merge(loaded)
+    save_model(loaded, tmp_path)
     torch.testing.assert_close(load_model(tmp_path)(tokens), original(tokens), atol=1e-6, rtol=0)
 
 
