@@ -1,0 +1,136 @@
+"""Two gloo ranks with unevenly sharded parameters do what a single process does."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import os
+import socket
+from typing import Any
+
+import torch
+import torch.multiprocessing as mp
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor, Shard, distribute_tensor
+
+from zoo import build_model, build_optimizer
+from zoo.optim import load_state_by_name, state_by_name
+from zoo.sharded import gathered, whole
+from zoo.sphere import project
+from zoo.train.distributed import World, world
+from zoo.train.step import global_norm
+
+RANKS = 2
+TOLERANCE = {"rtol": 1e-6, "atol": 1e-6}
+SIZES = {"vocab_size": 13, "d_model": 12, "n_layers": 1, "n_heads": 2, "d_mlp": 7}
+MODELS: dict[str, dict[str, Any]] = {"ngpt": {}, "gpt": {"init": "he", "reparam": "wesar"}}
+OPTIMIZERS: dict[str, dict[str, Any]] = {
+    "adamw": {"type": "adamw", "lr": 0.01, "weight_decay": 0.1},
+    **{
+        f"amos-{mode}-{momentum}-{'fused' if fused else 'eager'}": {
+            "type": "amos",
+            "lr": 0.02,
+            "reduction": mode,
+            "momentum": momentum,
+            "clip_value": 0.5,
+            "fused": fused,
+        }
+        for mode, momentum, fused in itertools.product(
+            ("none", "one_axis", "dense"), (None, 0.9), (False, True)
+        )
+    },
+}
+
+
+def train(model: nn.Module, optimizer: torch.optim.Optimizer, steps: int, clip: float = 0.5) -> list[Tensor]:
+    """A few clipped steps on made-up tokens; returns the norms of the gradients."""
+    norms = []
+    for step in range(steps):
+        tokens = torch.randint(13, (2, 9), generator=torch.Generator().manual_seed(step))
+        model.loss(tokens[:, :-1], tokens[:, 1:]).total.backward()  # type: ignore[operator]
+        norms.append(global_norm(p.grad for p in model.parameters()))
+        torch.nn.utils.clip_grads_with_norm_(model.parameters(), clip, norms[-1])
+        optimizer.step()
+        optimizer.zero_grad()
+    return norms
+
+
+def compare(ours: World, model_name: str, optimizer_name: str) -> None:
+    """Raise unless sharded and whole training agree, in weights, slots and norms."""
+    single = build_model(model_name, **SIZES, **MODELS[model_name], seed=0)
+    sharded = copy.deepcopy(single)
+    ours.shard(sharded)
+    shards = {p.to_local().shape for p in sharded.parameters() if isinstance(p, DTensor)}
+    assert any(shape[0] in (6, 7) for shape in shards), f"even shards: {shards}"
+    optimizers = [build_optimizer(m, OPTIMIZERS[optimizer_name]) for m in (single, sharded)]
+    norms = [train(m, o, 4) for m, o in zip((single, sharded), optimizers, strict=True)]
+    torch.testing.assert_close(norms[1], norms[0], **TOLERANCE)
+    agree(sharded, optimizers[1], single, optimizers[0])
+
+    saved = {n: gathered(slots) for n, slots in state_by_name(optimizers[1]).items()}
+    again, resumed = copy.deepcopy(single), build_model(model_name, **SIZES, **MODELS[model_name], seed=1)
+    resumed.load_state_dict(again.state_dict())
+    ours.shard(resumed)
+    restored = [build_optimizer(m, OPTIMIZERS[optimizer_name]) for m in (again, resumed)]
+    for optimizer in restored:
+        load_state_by_name(optimizer, saved)
+    for m, o in zip((again, resumed), restored, strict=True):
+        train(m, o, 2)
+    agree(resumed, restored[1], again, restored[0])
+
+
+def agree(
+    sharded: nn.Module,
+    sharded_optimizer: torch.optim.Optimizer,
+    single: nn.Module,
+    optimizer: torch.optim.Optimizer,
+) -> None:
+    for (name, a), b in zip(sharded.named_parameters(), single.parameters(), strict=True):
+        torch.testing.assert_close(
+            whole(a.detach()), b.detach(), **TOLERANCE, msg=lambda m, n=name: f"{n}: {m}"
+        )
+    states = state_by_name(sharded_optimizer), state_by_name(optimizer)
+    for name, slots in states[1].items():
+        for slot, value in slots.items():
+            found = whole(states[0][name][slot])
+            torch.testing.assert_close(
+                found, value, **TOLERANCE, msg=lambda m, n=f"{name}/{slot}": f"{n}: {m}"
+            )
+
+
+def project_both_axes(ours: World) -> None:
+    """The norm over a sharded axis is that of all ranks."""
+    assert ours.mesh is not None
+    weight = torch.randn(7, 5, generator=torch.Generator().manual_seed(0))
+    for dim, sharded_dim in itertools.product((0, 1), (0, 1)):
+        part = distribute_tensor(weight.clone(), ours.mesh, [Shard(sharded_dim)])
+        project([(part, dim)])
+        expected = weight / weight.norm(dim=dim, keepdim=True)
+        torch.testing.assert_close(part.full_tensor(), expected, **TOLERANCE)
+
+
+def worker(rank: int, port: int) -> None:
+    """One rank, all cases."""
+    os.environ |= {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(RANKS),
+        "LOCAL_WORLD_SIZE": str(RANKS),
+        "MASTER_ADDR": "localhost",
+        "MASTER_PORT": str(port),
+    }
+    torch.set_num_threads(1)
+    with world("cpu") as ours:
+        project_both_axes(ours)
+        for model_name, optimizer_name in itertools.product(MODELS, OPTIMIZERS):
+            try:
+                compare(ours, model_name, optimizer_name)
+            except Exception as error:
+                raise AssertionError(f"{model_name} with {optimizer_name}") from error
+
+
+def test_two_ranks_equal_one() -> None:
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    mp.spawn(worker, args=(port,), nprocs=RANKS)
