@@ -5,12 +5,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 DEMO := runs/demo
 DEMO_RUNS := quickstart-gpt quickstart-ngpt quickstart-wesar-amos
+DEMO_CHANGES ?=
 PROMPT := def 
 
 .PHONY: help demo test check format clean
 
 help:
 	@echo "make demo    train GPT, nGPT and WeSaR + Amos on real text, compare and sample them (minutes)"
+	@echo "             shorter: make demo DEMO_CHANGES='train.steps=100'"
 	@echo "make test    run the tests"
 	@echo "make check   lint, types, tests"
 	@echo "make format  format the code"
@@ -26,7 +28,7 @@ $(VENV)/ready: constraints.txt pyproject.toml
 demo: $(VENV)/ready
 	@for run in $(DEMO_RUNS); do \
 		rm -rf $(DEMO)/$$run && \
-		$(BIN)/zoo train $$run train.runs_dir=$(DEMO) || exit; \
+		$(BIN)/zoo train $$run train.runs_dir=$(DEMO) $(DEMO_CHANGES) || exit; \
 	done
 	@for run in $(DEMO_RUNS); do \
 		printf '\n--- %s\n' $$run && \
