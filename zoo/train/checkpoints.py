@@ -110,6 +110,8 @@ class Checkpoints:
 def load_progress(checkpoint: Path, optimizer: torch.optim.Optimizer, world: World) -> None:
     """Restore the optimizer's state and this rank's random state; the weights are `load_weights`'.
 
+    A run may go on with another number of ranks; those that are new keep the state of their seed.
+
     Args:
         checkpoint: the checkpoint's folder.
         optimizer: built for the model with its weights, plain or sharded; not yet stepped.
