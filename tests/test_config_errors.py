@@ -36,6 +36,11 @@ FILES = [
     ("reparam: {type: wesar, sigma2: 0}", r"f.yaml:1: reparam.sigma2: value 0: expected greater than 0"),
     ("name: a/b", r"f.yaml:1: name: value 'a/b': String should match"),
     ("name: 3", r"f.yaml:1: name: value 3: expected a string"),
+    (
+        "optimizer: {type: adamw, lr: 1}\neta_overrides: [{role: bias, eta: 1}]",
+        r"eta_overrides have no effect: this optimizer does not use eta",
+    ),
+    ("eta_overrides: [{role: bias}]", r"f.yaml:1: eta_overrides.0: expected either `eta` or `factor`"),
     ("eta_overrides: {role: bias}", r"f.yaml:1: eta_overrides: value {\"role\": \"bias\"}: expected a list"),
     (
         "eta_overrides:\n  - role: bias\n    eta: 1\n  - role: embeding\n    eta: 1",

@@ -21,7 +21,7 @@ LAYERS = (
     {"recipe"},
     {"config"},
     {"factory", "checkpoint"},
-    {"train", "generate", "hub", "explain"},
+    {"train", "sampling", "hub", "explanation"},
     {"report"},
     {"complete", "catalogue"},
     {"cli"},

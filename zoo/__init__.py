@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from zoo.checkpoint import load_model, save_model
     from zoo.config import load_config
     from zoo.errors import ZooError
-    from zoo.explain import explain
+    from zoo.explanation import explain
     from zoo.factory import build_model, build_optimizer, merge, split
-    from zoo.generate import generate
     from zoo.init.registry import Registry
     from zoo.optim.amos import Amos
+    from zoo.sampling import generate
     from zoo.spec import Module, ParamSpec, Role
 
 __version__ = "0.1.0"
@@ -31,8 +31,8 @@ _HOME = {
     "ZooError": "zoo.errors",
     "build_model": "zoo.factory",
     "build_optimizer": "zoo.factory",
-    "explain": "zoo.explain",
-    "generate": "zoo.generate",
+    "explain": "zoo.explanation",
+    "generate": "zoo.sampling",
     "load_config": "zoo.config",
     "load_model": "zoo.checkpoint",
     "merge": "zoo.factory",

@@ -101,7 +101,7 @@ def explain(
     from rich.console import Console
 
     from zoo.config import load_config
-    from zoo.explain import explain as describe
+    from zoo.explanation import explain as describe
 
     if as_json and fold:
         raise ZooError("explain: --fold has no effect with --json, which has a row per parameter")

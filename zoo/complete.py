@@ -11,7 +11,7 @@ from zoo.atomic import write_file
 from zoo.checkpoint import load_model
 from zoo.data import load_tokenizer
 from zoo.errors import DataError
-from zoo.generate import generate
+from zoo.sampling import generate
 from zoo.report.runs import SAMPLE
 
 
@@ -22,7 +22,7 @@ def complete(run: Path, prompt: str, max_new_tokens: int, **sampling: Any) -> st
         run: the run folder.
         prompt: at least one character.
         max_new_tokens: tokens to add at most; a document may end earlier.
-        **sampling: `temperature`, `top_k`, `top_p`, `seed` of `zoo.generate.generate`.
+        **sampling: `temperature`, `top_k`, `top_p`, `seed` of `zoo.sampling.generate`.
 
     Returns:
         The prompt and its continuation.

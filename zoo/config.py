@@ -10,9 +10,9 @@ import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 
 import zoo.init
 import zoo.models
@@ -57,6 +57,12 @@ class RunConfig(Config):
     eta_overrides: tuple[EtaOverride, ...] = Field(
         (), description="other eta for variables of a role (Amos-*Scale)"
     )
+
+    @model_validator(mode="after")
+    def _eta_is_used(self) -> Self:
+        if self.eta_overrides and self.optimizer is not None and not self.optimizer.uses_eta:
+            raise ValueError("eta_overrides have no effect: this optimizer does not use eta")
+        return self
 
 
 def load_config(source: str | Path | dict[str, Any], overrides: Sequence[str] = ()) -> RunConfig:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import nn
 
 from zoo.errors import ConfigError
@@ -25,6 +25,12 @@ class EtaOverride(Config):
     axes: tuple[str, ...] = Field((), description="axes they must have, by name")
     eta: float | None = Field(None, gt=0, description="the new eta")
     factor: float | None = Field(None, gt=0, description="or: multiply the derived eta")
+
+    @model_validator(mode="after")
+    def _one_change(self) -> Self:
+        if (self.eta is None) == (self.factor is None):
+            raise ValueError("expected either `eta` or `factor`")
+        return self
 
     def matches(self, spec: ParamSpec) -> bool:
         """Whether `spec` is one of the variables meant."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, overload
 
 import torch
 from pydantic import Field
@@ -292,6 +292,8 @@ def _check_group(group: dict[str, Any], name: str) -> None:
 @OPTIMIZERS.register
 class AmosConfig(OptimizerConfig):
     """Amos: a decay per variable from the scale it should have; next to no memory; no horizon."""
+
+    uses_eta: ClassVar[bool] = True
 
     type: Literal["amos"] = "amos"
     beta: float = Field(0.999, ge=0, lt=1, description="decay of the running mean square of the gradient")

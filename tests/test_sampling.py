@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from zoo import build_model
 from zoo.errors import ZooError
-from zoo.generate import generate, sample
+from zoo.sampling import generate, sample
 
 SIZES = {"vocab_size": 30, "d_model": 16, "n_layers": 2, "n_heads": 4}
 MODELS: list[dict[str, Any]] = [
