@@ -64,7 +64,7 @@ def reference(
     """Algorithm 1, one scalar at a time."""
     xs = theta.flatten().tolist()
     index = [tuple(0 if d in reduce else i for d, i in enumerate(at)) for at in np.ndindex(*theta.shape)]
-    v, b, m = (dict.fromkeys(index, 0.0) for _ in range(3))
+    v, b = (dict.fromkeys(index, 0.0) for _ in range(2))
     m = [0.0] * len(xs)
     for t, (grad, xi) in enumerate(zip(grads, lrs, strict=True), start=1):
         clip = o["clip_value"] or math.inf
@@ -260,7 +260,7 @@ def test_a_step_with_a_closure_returns_its_loss() -> None:
     def closure() -> float:
         optimizer.zero_grad()
         loss = theta.square().sum()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         return loss.item()
 
     assert optimizer.step(closure) == 3.0

@@ -15,7 +15,7 @@ from zoo.errors import CheckpointError, ConfigError
 from zoo.optim import AdamWConfig, Amos, AmosConfig, load_state_by_name, state_by_name
 from zoo.schema import OPTIMIZERS, SCHEDULES
 
-SIZES = {"vocab_size": 11, "d_model": 8, "n_layers": 1, "n_heads": 2, "d_mlp": 6}
+SIZES: dict[str, Any] = {"vocab_size": 11, "d_model": 8, "n_layers": 1, "n_heads": 2, "d_mlp": 6}
 
 
 def step(model: nn.Module, optimizer: torch.optim.Optimizer, seed: int = 0) -> None:

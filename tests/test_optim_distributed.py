@@ -9,9 +9,9 @@ import socket
 from typing import Any
 
 import torch
-import torch.multiprocessing as mp
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
+from torch.multiprocessing.spawn import spawn
 
 from zoo import build_model, build_optimizer
 from zoo.optim import load_state_by_name, state_by_name
@@ -21,8 +21,8 @@ from zoo.train.distributed import World, world
 from zoo.train.step import global_norm
 
 RANKS = 2
-TOLERANCE = {"rtol": 1e-6, "atol": 1e-6}
-SIZES = {"vocab_size": 13, "d_model": 12, "n_layers": 1, "n_heads": 2, "d_mlp": 7}
+TOLERANCE: dict[str, Any] = {"rtol": 1e-6, "atol": 1e-6}
+SIZES: dict[str, Any] = {"vocab_size": 13, "d_model": 12, "n_layers": 1, "n_heads": 2, "d_mlp": 7}
 MODELS: dict[str, dict[str, Any]] = {"ngpt": {}, "gpt": {"init": "he", "reparam": "wesar"}}
 OPTIMIZERS: dict[str, dict[str, Any]] = {
     "adamw": {"type": "adamw", "lr": 0.01, "weight_decay": 0.1},
@@ -86,16 +86,12 @@ def agree(
     optimizer: torch.optim.Optimizer,
 ) -> None:
     for (name, a), b in zip(sharded.named_parameters(), single.parameters(), strict=True):
-        torch.testing.assert_close(
-            whole(a.detach()), b.detach(), **TOLERANCE, msg=lambda m, n=name: f"{n}: {m}"
-        )
+        torch.testing.assert_close(whole(a.detach()), b.detach(), **TOLERANCE, msg=name)
     states = state_by_name(sharded_optimizer), state_by_name(optimizer)
     for name, slots in states[1].items():
         for slot, value in slots.items():
             found = whole(states[0][name][slot])
-            torch.testing.assert_close(
-                found, value, **TOLERANCE, msg=lambda m, n=f"{name}/{slot}": f"{n}: {m}"
-            )
+            torch.testing.assert_close(found, value, **TOLERANCE, msg=f"{name}/{slot}")
 
 
 def project_both_axes(ours: World) -> None:
@@ -133,4 +129,4 @@ def test_two_ranks_equal_one() -> None:
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
-    mp.spawn(worker, args=(port,), nprocs=RANKS)
+    spawn(worker, args=(port,), nprocs=RANKS)  # type: ignore[no-untyped-call]
