@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_runs import of_kind, reproducible, tiny
+from tiny_runs import TEXT, of_kind, reproducible, tiny
 from torch import Tensor, nn
 
 import zoo.train.step
 from zoo import build_model, build_optimizer, load_model
 from zoo.checkpoint import find_checkpoint
 from zoo.config import RunConfig, load_config
-from zoo.errors import ConfigError, DivergenceError, ZooError
+from zoo.errors import CheckpointError, ConfigError, DivergenceError, ZooError
 from zoo.init import Registry
 from zoo.nn.loss import LossParts
 from zoo.tensorfile import read_tensors
@@ -176,13 +176,13 @@ def test_the_best_checkpoint_is_the_one_it_says(run: Path) -> None:
 def test_keeps_the_last_and_the_best(tmp_path: Path) -> None:
     model, _ = model_and_batch()
     optimizer = build_optimizer(model, "amos", lr=0.01)
-    checkpoints = Checkpoints(tmp_path, ALONE, keep_last=2)
+    checkpoints = Checkpoints(tmp_path, ALONE, keep_last=2, tokens="")
     for step, best in [(5, 3.0), (10, 2.5), (15, None), (20, None), (25, None)]:
         checkpoints.save(step, model, optimizer, best)
     kept = {p.name for p in (tmp_path / "checkpoints").glob("step-*")}
     assert kept == {"step-00000010", "step-00000020", "step-00000025"}
     assert find_checkpoint(tmp_path / "checkpoints/step-00000010").name == "step-00000010"
-    assert Checkpoints(tmp_path, ALONE, keep_last=2).best == 2.5
+    assert Checkpoints(tmp_path, ALONE, keep_last=2, tokens="").best == 2.5
 
 
 def test_the_same_seed_gives_the_same_run(tmp_path: Path) -> None:
@@ -290,3 +290,11 @@ def test_a_gpu_that_is_not_there_names_what_is(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     with pytest.raises(ZooError, match="device 'cuda:0': there is none here; this machine has: cpu"):
         find_device("cuda")
+
+
+def test_resume_refuses_other_text(tmp_path: Path) -> None:
+    """The batches to come would not be those of the run."""
+    train(tiny(tmp_path, steps=6))
+    (tmp_path / "text.txt").write_text(TEXT + "One line more.\n", encoding="utf-8")
+    with pytest.raises(CheckpointError, match="the run was trained on other tokens"):
+        train(tiny(tmp_path, steps=8), resume=True)

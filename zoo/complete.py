@@ -11,8 +11,8 @@ from zoo.atomic import write_file
 from zoo.checkpoint import load_model
 from zoo.data import load_tokenizer
 from zoo.errors import DataError
-from zoo.sampling import generate
 from zoo.report.runs import SAMPLE
+from zoo.sampling import generate
 
 
 def complete(run: Path, prompt: str, max_new_tokens: int, **sampling: Any) -> str:

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 from torch.utils.flop_counter import FlopCounterMode
 
+from zoo.factory import recipe_of
 from zoo.init import Registry
 from zoo.init.registry import Entry
 from zoo.recipe import Recipe, declare
@@ -140,8 +141,6 @@ def explain(config: Any) -> Explanation:
     Raises:
         ConfigError: no model in the config, or an override that matches nothing.
     """
-    from zoo.factory import recipe_of
-
     recipe = recipe_of(config)
     model = declare(recipe)
     registry = Registry(model, recipe.init, config.eta_overrides)

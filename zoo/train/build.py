@@ -16,7 +16,7 @@ from zoo.errors import ConfigError
 from zoo.factory import build_optimizer, recipe_of
 from zoo.init import Registry
 from zoo.recipe import assemble
-from zoo.train.checkpoints import load_progress
+from zoo.train.checkpoints import check_same_tokens, load_progress
 from zoo.train.distributed import World
 from zoo.train.folder import Start
 from zoo.train.job import Job
@@ -70,6 +70,7 @@ def build(job: Job, start: Start, world: World) -> Parts:
     corpus = prepare(job.data, job.model.vocab_size)
     model = assemble(recipe_of(job.config), job.config.seed, world.device)
     if start.checkpoint is not None:
+        check_same_tokens(start.checkpoint, corpus.folder.name)
         load_weights(model, start.checkpoint / MODEL_FILE)
     world.shard(model)
     model.train()

@@ -36,15 +36,16 @@ class Checkpoints:
         best: the lowest validation loss of a checkpoint so far, in nats per token.
     """
 
-    def __init__(self, run: Path, world: World, keep_last: int) -> None:
+    def __init__(self, run: Path, world: World, keep_last: int, tokens: str) -> None:
         """Find the best loss of an earlier session; nothing is written yet.
 
         Args:
             run: the run folder.
             world: the ranks; the main one writes.
             keep_last: how many to keep besides the best.
+            tokens: the digest of the tokens that the run is trained on.
         """
-        self._run, self._world, self._keep_last = run, world, keep_last
+        self._run, self._world, self._keep_last, self._tokens = run, world, keep_last, tokens
         pointer = self._read("best")
         self.best = math.inf if pointer is None else float(pointer["cross_entropy"])
 
@@ -77,7 +78,7 @@ class Checkpoints:
                 write_tensors(folder / MODEL_FILE, weights, header)
                 write_tensors(folder / OPTIMIZER_FILE, slots, {})
                 write_tensors(folder / RANDOM_FILE, randoms, {})
-                state = {"step": step, "ranks": self._world.size}
+                state = {"step": step, "ranks": self._world.size, "tokens": self._tokens}
                 (folder / STATE).write_text(json.dumps(state) + "\n", encoding="utf-8")
 
             folder = self._run / CHECKPOINTS / f"step-{step:08d}"
@@ -105,6 +106,24 @@ class Checkpoints:
         old = sorted(parent.glob("step-*"))[: -self._keep_last]
         abandoned = parent.glob(".step-*")  # by a process that was killed while it wrote
         remove(*abandoned, *(folder for folder in old if best is None or folder.name != best["checkpoint"]))
+
+
+def check_same_tokens(checkpoint: Path, tokens: str) -> None:
+    """Refuse to go on with other text: the batches to come would not be those of the run.
+
+    Args:
+        checkpoint: the checkpoint's folder.
+        tokens: the digest of the tokens there are now.
+
+    Raises:
+        CheckpointError: the text or the tokenizer has changed since.
+    """
+    before = json.loads((checkpoint / STATE).read_text(encoding="utf-8"))["tokens"]
+    if before != tokens:
+        raise CheckpointError(
+            f"{checkpoint}: the run was trained on other tokens ({before}, now {tokens}): the text or its "
+            "tokenizer has changed. Restore it, or start a run of another name (name=...)"
+        )
 
 
 def load_progress(checkpoint: Path, optimizer: torch.optim.Optimizer, world: World) -> None:

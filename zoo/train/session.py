@@ -44,7 +44,7 @@ def run_session(job: Job, start: Start, world: World, console: Console | None) -
         DivergenceError: a loss or gradient that is not finite.
     """
     parts = build(job, start, world)
-    checkpoints = Checkpoints(job.folder, world, job.train.keep_last)
+    checkpoints = Checkpoints(job.folder, world, job.train.keep_last, parts.corpus.folder.name)
     if world.is_main:
         write_config(job)
         record(job.folder, world, start.step)
