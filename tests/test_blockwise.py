@@ -69,8 +69,8 @@ def test_compiles_without_a_graph_break() -> None:
     torch.testing.assert_close(results(compiled, *inputs), results(blockwise_attention, *inputs))
 
 
-def test_training_takes_it_with_grouped_queries(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One key head for three query heads: the same as torch's kernel, which evaluation takes."""
+def test_short_sequences_take_it_with_grouped_queries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One key head for three query heads: the same as torch's kernel."""
     q, k, v, grad = example(20)
     k, v = k[:, :, :1], v[:, :, :1]
     calls: list[int] = []

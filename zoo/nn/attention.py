@@ -85,7 +85,8 @@ class RotaryThenScaledNorm(Module):
     """nGPT: q, k <- Norm(RoPE(q)) s_qk, Norm(RoPE(k)) s_qk (equations 15 and 16).
 
     s_qk has h entries per head and is shared by queries and keys; with grouped queries, by a
-    group. Without `normalise` (Table 6) the scaling remains.
+    group. Only q . k counts, so the queries take s_qk^2 and the keys stay as they are. Without
+    `normalise` (Table 6) the scaling remains.
     """
 
     def __init__(
@@ -98,16 +99,13 @@ class RotaryThenScaledNorm(Module):
     def forward(self, q: Tensor, k: Tensor, rope: Rope) -> tuple[Tensor, Tensor]:
         """(batch, time, heads, h) each -> the same."""
         s = self.s_qk()
+        group = q.shape[-2] // k.shape[-2]
+        if isinstance(s, Tensor) and s.dim() == 2 and group > 1:
+            s = s.repeat_interleave(group, 0)
         q, k = rotate(q, rope), rotate(k, rope)
         if self.normalise:
-            q, k = unit(q), unit(k)
-        group = q.shape[-2] // k.shape[-2]
-        if isinstance(s, Tensor):
-            s = s.to(q.dtype)
-        per_query = (
-            s.repeat_interleave(group, 0) if isinstance(s, Tensor) and s.dim() == 2 and group > 1 else s
-        )
-        return q * per_query, k * s
+            return unit(q, s * s), unit(k)
+        return (q * (s * s)).to(q.dtype), k
 
 
 class Attention(Module):
@@ -192,7 +190,8 @@ class Attention(Module):
 def causal_attention(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
     """Causal softmax attention; the queries are the last of the keys' positions.
 
-    Training on short contexts on a CPU takes the blockwise form, everything else torch's kernels.
+    Whole short sequences on a CPU take the blockwise form (in evaluation too, so that it gives the
+    numbers of training), everything else torch's kernels.
 
     Args:
         q: (batch, time, heads, h).
@@ -204,7 +203,7 @@ def causal_attention(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
         (batch, time, heads, h).
     """
     time, keys = q.shape[1], k.shape[1]
-    if q.device.type == "cpu" and torch.is_grad_enabled() and 1 < time == keys <= LONGEST:
+    if q.device.type == "cpu" and 1 < time == keys <= LONGEST:
         group = q.shape[2] // k.shape[2]
         if group > 1:
             k, v = k.repeat_interleave(group, 2), v.repeat_interleave(group, 2)

@@ -1,4 +1,4 @@
-"""Causal attention in blocks of queries, for training on a CPU.
+"""Causal attention in blocks of queries, for short sequences on a CPU.
 
 torch's fused CPU kernel reaches a third of the speed of its matrix products. Here every block of
 queries meets only the keys up to its end (so little is computed in vain), in batched matrix

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from torch import Tensor
-from torch.nn import functional as F
 
+from zoo.nn.matmul import linear
 from zoo.spec import Module, ParamSpec, Role
 
 
@@ -78,7 +78,8 @@ class Linear(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., in) -> (..., out)."""
-        return F.linear(x, self.virtual("weight"), self.virtual("bias") if self.has_bias else None)
+        y = linear(x, self.virtual("weight"))
+        return y + self.virtual("bias") if self.has_bias else y
 
 
 class Embedding(Module):

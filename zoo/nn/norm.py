@@ -8,17 +8,19 @@ from torch import Tensor
 from zoo.spec import Module, ParamSpec, Role
 
 
-def unit(x: Tensor) -> Tensor:
+def unit(x: Tensor, scale: Tensor | float | None = None) -> Tensor:
     """Norm(x) = x / ||x||_2 along the last axis (nGPT, section 2), computed in float32.
 
     Args:
         x: (..., n) floating point.
+        scale: what to multiply the result by before it is rounded, or None.
 
     Returns:
         (..., n) in the dtype of `x`; a zero vector stays zero.
     """
     y = x if x.dtype == torch.float64 else x.float()
-    return (y * torch.rsqrt(y.square().sum(-1, keepdim=True).clamp_min(1e-24))).to(x.dtype)
+    y = y * torch.rsqrt(y.square().sum(-1, keepdim=True).clamp_min(1e-24))
+    return (y if scale is None else y * scale).to(x.dtype)
 
 
 class RMSNorm(Module):

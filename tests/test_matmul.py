@@ -1,0 +1,66 @@
+"""The linear map of float32 on a CPU is the linear map."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from zoo.nn import matmul
+from zoo.nn.matmul import ROWS, linear
+
+
+def example(*shape: int, out: int = 9) -> tuple[Tensor, Tensor]:
+    """x of `shape` and W (out, shape[-1]), float32, with gradients."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(*shape, generator=generator)
+    return x.requires_grad_(), torch.randn(out, shape[-1], generator=generator).requires_grad_()
+
+
+@pytest.mark.parametrize("shape", ((ROWS, 5), (2, ROWS, 5), (1, 5), (0, 5), (3, 5, ROWS)))
+def test_equals_torch(shape: tuple[int, ...]) -> None:
+    x, weight = example(*shape)
+    ours, theirs = linear(x, weight), F.linear(x, weight)
+    grad = torch.randn(ours.shape, generator=torch.Generator().manual_seed(1))
+    torch.testing.assert_close(ours, theirs)
+    torch.testing.assert_close(
+        torch.autograd.grad(ours, (x, weight), grad), torch.autograd.grad(theirs, (x, weight), grad)
+    )
+
+
+def test_a_transposed_input() -> None:
+    x, weight = example(5, 2 * ROWS, out=7)
+    torch.testing.assert_close(linear(x.mT, weight[:, :5]), F.linear(x.mT, weight[:, :5]))
+
+
+@pytest.mark.parametrize("frozen", (0, 1))
+def test_a_frozen_side_gets_no_gradient(frozen: int) -> None:
+    inputs = example(ROWS, 5)
+    inputs[frozen].requires_grad_(False)
+    linear(*inputs).sum().backward()
+    assert inputs[frozen].grad is None and inputs[1 - frozen].grad is not None
+
+
+def test_what_goes_to_onednn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Float32 with many rows does; float64, single tokens and autocast are torch's business."""
+    calls: list[int] = []
+    monkeypatch.setattr(matmul, "_onednn", lambda x, w: (calls.append(1), F.linear(x, w))[1])
+    x, weight = (t.detach() for t in example(ROWS, 5))
+    linear(x[1:], weight)
+    linear(x.double(), weight.double())
+    with torch.autocast("cpu", torch.bfloat16):
+        assert linear(x, weight).dtype == torch.bfloat16
+    assert not calls
+    linear(x, weight)
+    assert calls == [1]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch.compile warns of itself
+def test_compiles_without_a_graph_break() -> None:
+    x, weight = example(ROWS, 5)
+
+    def grads(function: object) -> tuple[Tensor, ...]:
+        return torch.autograd.grad(function(x, weight).square().sum(), (x, weight))  # type: ignore[operator]
+
+    torch.testing.assert_close(grads(torch.compile(linear, fullgraph=True)), grads(linear))

@@ -1,0 +1,78 @@
+"""x W^T on whatever multiplies matrices fastest.
+
+In float32 on a CPU torch asks MKL, which on processors of other makers leaves a tenth and more of
+their speed unused; oneDNN, which comes with torch as well and already serves bfloat16, does not.
+Both compute in float32.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
+
+ONEDNN: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+
+ROWS = 64
+"""Below so many rows there is little to gain, and nothing is trained."""
+
+
+def linear(x: Tensor, weight: Tensor) -> Tensor:
+    """x W^T, like `torch.nn.functional.linear`.
+
+    Args:
+        x: (..., in).
+        weight: (out, in).
+
+    Returns:
+        (..., out).
+    """
+    if not _suits_onednn(x, weight):
+        return F.linear(x, weight)
+    rows = x.reshape(-1, x.shape[-1])
+    y: Tensor = _Linear.apply(rows, weight)  # type: ignore[no-untyped-call]
+    return y.view(*x.shape[:-1], len(weight))
+
+
+def _suits_onednn(x: Tensor, weight: Tensor) -> bool:
+    """Float32 on a CPU, many rows, and no autocast that would want another dtype."""
+    return (
+        ONEDNN
+        and x.device.type == "cpu"
+        and x.dtype == weight.dtype == torch.float32
+        and x.numel() >= ROWS * x.shape[-1]
+        and not torch.is_autocast_enabled("cpu")
+    )
+
+
+class _Linear(torch.autograd.Function):
+    """(n, in), (out, in) -> (n, out)."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        y: Tensor = _onednn(x, weight)
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        x, weight = ctx.saved_tensors
+        needs_x, needs_weight = ctx.needs_input_grad
+        # The sum over the rows is where MKL is no slower, and it needs no transposed copies.
+        return _onednn(grad, weight.mT) if needs_x else None, grad.mT @ x if needs_weight else None
+
+
+@torch.library.custom_op("zoo::onednn_linear", mutates_args=())
+def _onednn(x: Tensor, weight: Tensor) -> Tensor:
+    """(n, in), (out, in) -> (n, out); opaque, because inductor takes oneDNN's weights for constants."""
+    y: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, None, "none", [], "")
+    return y
+
+
+@_onednn.register_fake
+def _(x: Tensor, weight: Tensor) -> Tensor:
+    return x.new_empty(x.shape[0], weight.shape[0])
