@@ -17,7 +17,7 @@ TINY = 2.0**-125
 """The authors' guard of 1 / v: a slot that never saw a gradient gives an update of exactly 0."""
 
 CHUNK = 1 << 18
-"""Entries worked on at a time, so that intermediate results stay in the cache."""
+"""Entries a CPU works on at a time, so that intermediate results stay in the cache."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,11 @@ def clipped(g: Tensor, clip_value: float | None) -> Tensor:
 
 
 def chunks(tensor: Tensor, like: Tensor) -> Sequence[Tensor]:
-    """`tensor`, which can be expanded to `like`, in pieces of about `CHUNK` entries of `like`."""
-    if like.dim() == 0 or like.numel() <= CHUNK:
+    """`tensor`, which can be expanded to `like`, in pieces of about `CHUNK` entries of `like`.
+
+    On a GPU, where every operation costs a launch, in one piece.
+    """
+    if like.device.type != "cpu" or like.dim() == 0 or like.numel() <= CHUNK:
         return (tensor,)
     rows = max(1, CHUNK * like.shape[0] // like.numel())
     return torch.split(tensor.expand(like.shape[0], *tensor.shape[1:]), rows)
