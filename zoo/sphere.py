@@ -19,9 +19,6 @@ def project(matrices: Iterable[tuple[Tensor, int]]) -> None:
     """
     for matrix, dim in matrices:
         weight = matrix.detach()
-        norm = torch.linalg.vector_norm(weight, dim=dim, keepdim=True, dtype=_accurate(weight.dtype))
-        weight.div_(norm.clamp_min(1e-12))
-
-
-def _accurate(dtype: torch.dtype) -> torch.dtype:
-    return torch.promote_types(dtype, torch.float32)
+        exact = weight.to(torch.promote_types(weight.dtype, torch.float32))
+        norm = exact.square().sum(dim, keepdim=True).sqrt()  # far faster on a CPU than vector_norm
+        weight.mul_(norm.clamp_min(1e-12).reciprocal())
