@@ -14,7 +14,9 @@ from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from torch.multiprocessing.spawn import spawn
 
 from zoo import build_model, build_optimizer
+from zoo.init import initialise
 from zoo.optim import load_state_by_name, state_by_name
+from zoo.recipe import declare
 from zoo.sharded import gathered, whole
 from zoo.sphere import project
 from zoo.train.distributed import World, world
@@ -105,6 +107,18 @@ def project_both_axes(ours: World) -> None:
         torch.testing.assert_close(part.full_tensor(), expected, **TOLERANCE)
 
 
+def initialise_shards(ours: World) -> None:
+    """Filled after sharding, from meta, a model starts from the weights of a single process."""
+    for name, recipe in MODELS.items():
+        single = build_model(name, **SIZES, **recipe, seed=3)
+        late = declare(single.recipe)  # type: ignore[arg-type]
+        ours.shard(late)
+        late.to_empty(device="cpu")
+        initialise(late, single.recipe.init, seed=3)  # type: ignore[union-attr]
+        for (local, a), b in zip(late.named_parameters(), single.parameters(), strict=True):
+            torch.testing.assert_close(whole(a.detach()), b.detach(), **TOLERANCE, msg=local)
+
+
 def worker(rank: int, port: int) -> None:
     """One rank, all cases."""
     os.environ |= {
@@ -118,6 +132,7 @@ def worker(rank: int, port: int) -> None:
     torch.set_num_threads(1)
     with world("cpu") as ours:
         project_both_axes(ours)
+        initialise_shards(ours)
         for model_name, optimizer_name in itertools.product(MODELS, OPTIMIZERS):
             try:
                 compare(ours, model_name, optimizer_name)
