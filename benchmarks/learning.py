@@ -69,6 +69,11 @@ def final(runs: Path, variant: str, lr: float, seed: int) -> float:
     return curve(runs, variant, lr, seed)[-1][1]
 
 
+def best_rate(runs: Path, variant: str) -> float:
+    """The learning rate with the lowest final loss of seed 0."""
+    return min(RATES, key=lambda lr: final(runs, variant, lr, 0))
+
+
 def spread(values: list[float]) -> str:
     """Mean and sample standard deviation."""
     return f"{mean(values):.4f} ± {stdev(values):.4f}"
@@ -76,11 +81,12 @@ def spread(values: list[float]) -> str:
 
 def summarise(runs: Path, best: dict[str, float]) -> dict[str, Any]:
     """Everything that the page shows, from the run folders."""
+    first = json.loads((runs / run_name("gpt", best["gpt"], 0) / "environment.json").read_text())[0]
     return {
         "rates": {v: {f"{lr:g}": final(runs, v, lr, 0) for lr in RATES} for v in VARIANTS},
         "best": {v: best[v] for v in VARIANTS},
         "seeds": {v: [final(runs, v, best[v], seed) for seed in SEEDS] for v in VARIANTS},
-        "environment": json.loads((runs / run_name("gpt", best["gpt"], 0) / "environment.json").read_text()),
+        "environment": {key: value for key, value in first.items() if key != "command"},
     }
 
 
@@ -121,7 +127,7 @@ def plot(runs: Path, summary: dict[str, Any], path: Path) -> None:
             losses = summary["rates"][variant]
             row[0].plot(RATES, [losses[f"{lr:g}"] for lr in RATES], "o-", color=colour, label=variant)
             for seed in SEEDS:
-                tokens, values = zip(*curve(runs, variant, summary["best"][variant], seed), strict=True)
+                tokens, values = zip(*curve(runs, variant, summary["best"][variant], seed)[1:], strict=True)
                 row[1].plot(tokens, values, color=colour, label=variant if seed == 0 else None)
         row[0].set(xscale="log", xlabel="learning rate", ylabel="final validation loss (nats per byte)")
         row[1].set(xlabel="tokens", ylabel="validation loss", title="three seeds at the best rate")
@@ -143,8 +149,8 @@ def main() -> None:
     )
     args = parser.parse_args()
     with ThreadPoolExecutor(args.jobs) as pool:
-        list(pool.map(lambda job: train(args.runs, *job, 0), [(v, lr) for lr in RATES for v in VARIANTS]))
-        best = {v: min(RATES, key=lambda lr, v=v: final(args.runs, v, lr, 0)) for v in VARIANTS}
+        list(pool.map(lambda job: train(args.runs, *job), [(v, lr, 0) for lr in RATES for v in VARIANTS]))
+        best = {v: best_rate(args.runs, v) for v in VARIANTS}
         list(pool.map(lambda job: train(args.runs, *job), [(v, best[v], s) for s in SEEDS for v in VARIANTS]))
     summary = summarise(args.runs, best)
     args.out.mkdir(parents=True, exist_ok=True)
