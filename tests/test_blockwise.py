@@ -26,8 +26,8 @@ def example(time: int, dtype: torch.dtype = torch.float64) -> list[Tensor]:
 
 def fused(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
     """torch's kernel, on the same layout."""
-    heads_first = (t.transpose(1, 2) for t in (q, k, v))
-    return F.scaled_dot_product_attention(*heads_first, is_causal=True, scale=scale).transpose(1, 2)
+    q, k, v = (t.transpose(1, 2) for t in (q, k, v))
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale).transpose(1, 2)
 
 
 def results(attend: Attend, q: Tensor, k: Tensor, v: Tensor, grad: Tensor) -> list[Tensor]:
@@ -47,19 +47,20 @@ def test_equals_torch(time: int) -> None:
 def test_gradcheck(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blockwise, "BLOCK", 3)
     inputs = [t[:, :, :1, :4].detach().requires_grad_() for t in example(7)[:3]]
-    assert torch.autograd.gradcheck(lambda *qkv: blockwise_attention(*qkv, 0.7), inputs)
+    assert torch.autograd.gradcheck(lambda q, k, v: blockwise_attention(q, k, v, 0.7), inputs)
 
 
-def test_bfloat16_is_as_exact_as_torch() -> None:
+@pytest.mark.parametrize("autocast", (False, True))
+def test_bfloat16_is_as_exact_as_torch(autocast: bool) -> None:
     """Errors against float64 at most twice those of the fused kernel, which computes in float32."""
     inputs = example(300, torch.bfloat16)
     doubles = [t.detach().double().requires_grad_(t.requires_grad) for t in inputs]
     exact = results(fused, *doubles)
-    for ours, theirs, truth in zip(
-        results(blockwise_attention, *inputs), results(fused, *inputs), exact, strict=True
-    ):
-        assert ours.dtype == torch.bfloat16
-        assert (ours - truth).norm() < 2 * (theirs - truth).norm()
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        ours, theirs = results(blockwise_attention, *inputs), results(fused, *inputs)
+    for mine, its, truth in zip(ours, theirs, exact, strict=True):
+        assert mine.dtype == torch.bfloat16
+        assert (mine - truth).norm() < 2 * (its - truth).norm()
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch.compile warns of itself
@@ -74,9 +75,12 @@ def test_short_sequences_take_it_with_grouped_queries(monkeypatch: pytest.Monkey
     q, k, v, grad = example(20)
     k, v = k[:, :, :1], v[:, :, :1]
     calls: list[int] = []
-    monkeypatch.setattr(
-        attention, "blockwise_attention", lambda *a: (calls.append(1), blockwise_attention(*a))[1]
-    )
+
+    def counted(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
+        calls.append(1)
+        return blockwise_attention(q, k, v, scale)
+
+    monkeypatch.setattr(attention, "blockwise_attention", counted)
     ours = results(attention.causal_attention, q, k, v, grad)
     monkeypatch.setattr(attention, "LONGEST", 0)
     torch.testing.assert_close(ours, results(attention.causal_attention, q, k, v, grad))

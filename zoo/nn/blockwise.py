@@ -34,7 +34,8 @@ def blockwise_attention(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor
     """
     batch, time, heads, _ = q.shape
     folded = [t.transpose(1, 2).reshape(batch * heads, time, -1) for t in (q, k, v)]
-    y: Tensor = _Blockwise.apply(*folded, scale)  # type: ignore[no-untyped-call]
+    with torch.autocast(q.device.type, enabled=False):  # it would round the scores
+        y: Tensor = _Blockwise.apply(*folded, scale)  # type: ignore[no-untyped-call]
     return y.view(batch, heads, time, -1).transpose(1, 2)
 
 
@@ -46,7 +47,7 @@ class _Blockwise(torch.autograd.Function):
         exact = torch.promote_types(q.dtype, torch.float32)
         queries, keys = q.to(exact) * scale, k.to(exact)
         time = q.shape[1]
-        future = torch.full((time, time), -torch.inf, dtype=exact, device=q.device).triu(1)
+        future = _future(queries, time)
         outputs, probabilities = [], []
         for start, end in _blocks(time):
             scores = queries[:, start:end] @ keys[:, :end].mT + future[start:end, :end]
@@ -75,6 +76,20 @@ class _Blockwise(torch.autograd.Function):
             k_grad[:, :end] += s_grad.mT @ q[:, start:end]
             v_grad[:, :end] += p.mT @ g
         return torch.cat(q_grad, 1), k_grad.to(k.dtype), v_grad.to(v.dtype), None
+
+
+@torch.library.custom_op("zoo::future", mutates_args=())
+def _future(like: Tensor, time: int) -> Tensor:
+    """(time, time): -inf where the key comes after the query, else 0.
+
+    Opaque to inductor, which would otherwise compare positions again for every single score.
+    """
+    return torch.full((time, time), -torch.inf, dtype=like.dtype, device=like.device).triu(1)
+
+
+@_future.register_fake
+def _(like: Tensor, time: int) -> Tensor:
+    return like.new_empty(time, time)
 
 
 def _blocks(time: int) -> list[tuple[int, int]]:

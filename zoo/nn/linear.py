@@ -76,9 +76,21 @@ class Linear(Module):
                 ),
             )
 
-    def forward(self, x: Tensor) -> Tensor:
-        """(..., in) -> (..., out)."""
-        y = linear(x, self.virtual("weight"))
+    def forward(self, x: Tensor, scale: Tensor | float | None = None) -> Tensor:
+        """Apply the map, times a scale if there is one.
+
+        Args:
+            x: (..., in).
+            scale: factor of x W^T, (out,) or (1,) or a number. It multiplies W, which has fewer
+                entries than the products of a batch, and whose gradient holds that of the scale.
+
+        Returns:
+            (..., out).
+        """
+        weight = self.virtual("weight")
+        if scale is not None:
+            weight = weight * (scale.unsqueeze(-1) if isinstance(scale, Tensor) else scale)
+        y = linear(x, weight)
         return y + self.virtual("bias") if self.has_bias else y
 
 

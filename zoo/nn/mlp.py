@@ -73,7 +73,7 @@ class ScaledSwiGLU(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(batch, time, d) -> the same."""
-        u = self.u(x) * self.s_u()
-        nu = self.nu(x) * (self.s_nu() * self.sqrt_d)
+        u = self.u(x, self.s_u())
+        nu = self.nu(x, self.s_nu() * self.sqrt_d)
         y: Tensor = self.down(u * F.silu(nu))
         return y

@@ -6,10 +6,13 @@ import torch
 from torch import Tensor
 
 
+@torch.library.custom_op("zoo::rotation", mutates_args=())
 def rotation(
     start: int, length: int, head_size: int, base: float, device: torch.device
 ) -> tuple[Tensor, Tensor]:
     """The angles of RoPE, as cosines and sines.
+
+    Opaque to inductor, which would otherwise take cosines again for every entry of every layer.
 
     Args:
         start: position of the first token.
@@ -25,6 +28,12 @@ def rotation(
     position = torch.arange(start, start + length, device=device, dtype=torch.float32)
     angle = torch.outer(position, frequency)
     return angle.cos(), angle.sin()
+
+
+@rotation.register_fake
+def _(start: int, length: int, head_size: int, base: float, device: torch.device) -> tuple[Tensor, Tensor]:
+    cos, sin = (torch.empty(length, head_size // 2, device=device) for _ in range(2))
+    return cos, sin
 
 
 def rotate(x: Tensor, rope: tuple[Tensor, Tensor]) -> Tensor:
