@@ -17,9 +17,9 @@ import torch.distributed as dist
 from pydantic import ValidationError
 from torch import nn
 
-import zoo.models  # noqa: F401  (registers the architectures that a recipe names)
 from zoo.atomic import write_file
 from zoo.errors import CheckpointError, ZooError, did_you_mean
+from zoo.models import Model
 from zoo.recipe import Recipe, declare, materialise
 from zoo.reparam.gate import Gate, attach
 from zoo.schema import INITS, MODELS, REPARAMS
@@ -39,7 +39,7 @@ FORMATS = {"ngpt-reference": "zoo.hub.ngpt_reference:load_ngpt_reference"}
 Which = Literal["last", "best"]
 
 
-def save_model(model: nn.Module, path: str | Path) -> Path:
+def save_model(model: Model, path: str | Path) -> Path:
     """Write a model to one file that `load_model` opens.
 
     Args:
@@ -67,7 +67,7 @@ def load_model(
     which: Which = "last",
     device: str | torch.device = "cpu",
     **options: Any,
-) -> nn.Module:
+) -> Model:
     """Rebuild a model from what was saved.
 
     Args:
@@ -135,13 +135,13 @@ def pointer_file(run: Path, which: Which) -> Path:
     return run / CHECKPOINTS / f"{which}.json"
 
 
-def metadata(model: nn.Module) -> dict[str, str]:
+def metadata(model: Model) -> dict[str, str]:
     """The header of a model's file: format, version, and the recipe as JSON.
 
     The gates of a model that was split start where its matrices were, which no recipe tells; they
     are added.
     """
-    recipe: Recipe = model.recipe  # type: ignore[assignment]
+    recipe: Recipe = model.recipe
     header = {"format": "zoo", "version": VERSION, "recipe": recipe.model_dump_json()}
     usual = _gate_starts(declare(recipe))
     starts = {name: start for name, start in _gate_starts(model).items() if start != usual.get(name)}
@@ -168,7 +168,7 @@ def _file_in(path: Path) -> Path:
     return path if path.suffix == SUFFIX or path.is_file() else path / MODEL_FILE
 
 
-def _foreign(file: Path, format: str, options: dict[str, Any]) -> nn.Module:
+def _foreign(file: Path, format: str, options: dict[str, Any]) -> Model:
     if format not in FORMATS:
         raise ZooError(f"no format called '{format}'{did_you_mean(format, FORMATS)}")
     module, name = FORMATS[format].split(":")
@@ -177,11 +177,11 @@ def _foreign(file: Path, format: str, options: dict[str, Any]) -> nn.Module:
         signature(read).bind(file, **options)
     except TypeError as error:
         raise ZooError(f"format '{format}': {error}") from error
-    model: nn.Module = read(file, **options)
+    model: Model = read(file, **options)
     return model
 
 
-def _declared_in(file: Path, header: dict[str, str]) -> nn.Module:
+def _declared_in(file: Path, header: dict[str, str]) -> Model:
     """The model that a header describes, on the meta device."""
     if header.get("format") != "zoo" or "recipe" not in header:
         raise CheckpointError(

@@ -13,6 +13,7 @@ from torch import nn
 from zoo.config import load_config
 from zoo.errors import ConfigError
 from zoo.init import EtaOverride, Registry
+from zoo.models import Model
 from zoo.optim.base import OptimizerConfig
 from zoo.optim.projection import attach_projection
 from zoo.recipe import Recipe, assemble
@@ -28,7 +29,7 @@ def build_model(
     seed: int | None = None,
     device: str | torch.device = "cpu",
     **fields: Any,
-) -> nn.Module:
+) -> Model:
     """Build and initialise a model.
 
     Args:
@@ -106,7 +107,7 @@ def build_optimizer(
     return built
 
 
-def merge(model: nn.Module) -> Conversion:
+def merge(model: Model) -> Conversion:
     """Fold all gates into the weights, in place: a plain model that computes the same.
 
     Args:
@@ -116,14 +117,14 @@ def merge(model: nn.Module) -> Conversion:
         How many tensors were folded and the largest difference of a logit.
     """
     result = convert.merge(model)
-    recipe: Recipe = model.recipe  # type: ignore[assignment]
-    model.recipe = recipe.model_copy(  # type: ignore[assignment]
-        update={"reparam": NoReparam(), "init": recipe.init.folded(tied=recipe.model.tied)}  # type: ignore[attr-defined]
+    recipe = model.recipe
+    model.recipe = recipe.model_copy(
+        update={"reparam": NoReparam(), "init": recipe.init.folded(tied=recipe.model.tied)}
     )
     return result
 
 
-def split(model: nn.Module, reparam: str | dict[str, Any] | Reparam = "wesar") -> Conversion:
+def split(model: Model, reparam: str | dict[str, Any] | Reparam = "wesar") -> Conversion:
     """Turn a plain model into WeSaR, in place: gates take each matrix's own scale.
 
     Args:
@@ -139,6 +140,5 @@ def split(model: nn.Module, reparam: str | dict[str, Any] | Reparam = "wesar") -
     if not isinstance(reparam, Reparam):
         reparam = load_config({"reparam": reparam}).reparam
     result = convert.split(model, reparam)
-    recipe: Recipe = model.recipe  # type: ignore[assignment]
-    model.recipe = recipe.model_copy(update={"reparam": reparam})  # type: ignore[assignment]
+    model.recipe = model.recipe.model_copy(update={"reparam": reparam})
     return result

@@ -8,6 +8,7 @@ from torch import nn
 
 from zoo.errors import ZooError
 from zoo.init import Init, initialise
+from zoo.models import Model, ModelConfig
 from zoo.reparam import Reparam
 from zoo.schema import Config
 
@@ -15,12 +16,12 @@ from zoo.schema import Config
 class Recipe(Config):
     """What a model was made from; stored with every checkpoint."""
 
-    model: SerializeAsAny[Config]
+    model: SerializeAsAny[ModelConfig]
     init: SerializeAsAny[Init]
     reparam: SerializeAsAny[Reparam]
 
 
-def assemble(recipe: Recipe, seed: int, device: str | torch.device = "cpu") -> nn.Module:
+def assemble(recipe: Recipe, seed: int, device: str | torch.device = "cpu") -> Model:
     """Declare a model without memory, put its gates in front, then allocate and fill it.
 
     Args:
@@ -42,12 +43,12 @@ def assemble(recipe: Recipe, seed: int, device: str | torch.device = "cpu") -> n
     return model
 
 
-def declare(recipe: Recipe) -> nn.Module:
+def declare(recipe: Recipe) -> Model:
     """The model of a recipe on the meta device: all declarations, no memory."""
     with torch.device("meta"):
-        model: nn.Module = recipe.model.build()  # type: ignore[attr-defined]
+        model = recipe.model.build()
         recipe.reparam.apply(model, recipe.init)
-    model.recipe = recipe  # type: ignore[assignment]
+    model.recipe = recipe
     return model
 
 

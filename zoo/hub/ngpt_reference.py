@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from zoo.errors import CheckpointError
 from zoo.init import GPT2, Init, NGPTInit
-from zoo.models import DecoderConfig, GPTConfig, NGPTConfig
+from zoo.models import DecoderConfig, GPTConfig, Model, NGPTConfig
 from zoo.recipe import Recipe, declare, materialise
 from zoo.reparam import NoReparam
 from zoo.tensorfile import check_match, read_tensors
@@ -44,7 +44,7 @@ GPT_BLOCK = {
 STACKED = {"c_fc.weight": ("mlp.u.weight", "mlp.nu.weight"), "suv": ("mlp.s_u.scale", "mlp.s_nu.scale")}
 
 
-def load_ngpt_reference(path: Path, *, n_heads: int) -> nn.Module:
+def load_ngpt_reference(path: Path, *, n_heads: int) -> Model:
     """Read a safetensors file with the authors' names.
 
     Args:

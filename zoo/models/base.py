@@ -1,8 +1,8 @@
-"""What every decoder language model shares: the read-out, the loss, the cache."""
+"""What every model offers, and what every decoder shares: the read-out, the loss, the cache."""
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from pydantic import Field, model_validator
@@ -19,7 +19,49 @@ from zoo.schema import Config
 from zoo.spec import Module
 
 
-class DecoderConfig(Config):
+class Model(Module):
+    """What every architecture offers besides ``model(tokens) -> logits``.
+
+    Attributes:
+        recipe: the `zoo.recipe.Recipe` it was made from, put here by `zoo.recipe.declare`. Not typed:
+            recipes lie in a layer above.
+    """
+
+    recipe: Any
+
+    def example(self, batch: int = 1, time: int = 16) -> tuple[Tensor, Tensor]:
+        """Tokens and targets for trying the model out, int64 (batch, time) each, on the CPU."""
+        raise NotImplementedError
+
+    def loss(self, tokens: Tensor, targets: Tensor, z_loss: float = 0.0) -> LossParts:
+        """Mean cross entropy of the targets.
+
+        Args:
+            tokens: (batch, time) int64.
+            targets: (batch, time) int64; -1 is ignored.
+            z_loss: coefficient of mean(log Z ^ 2), 0 for none.
+
+        Returns:
+            Total, cross entropy and z-loss (with its coefficient), 0-dim each.
+        """
+        raise NotImplementedError
+
+
+class ModelConfig(Config):
+    """The fields of an architecture.
+
+    Attributes:
+        default_init: name of the initialisation it was published with.
+    """
+
+    default_init: ClassVar[str]
+
+    def build(self) -> Model:
+        """The model, uninitialised, on the current default device."""
+        raise NotImplementedError
+
+
+class DecoderConfig(ModelConfig):
     """The sizes of a decoder-only transformer."""
 
     vocab_size: int = Field(gt=0, description="number of tokens")
@@ -123,7 +165,7 @@ class ReadOut(Module):
         )
 
 
-class Decoder(Module):
+class Decoder(Model):
     """A decoder language model; a subclass adds the parts named here, and `hidden`."""
 
     config: DecoderConfig
@@ -174,16 +216,7 @@ class Decoder(Module):
         return logits
 
     def loss(self, tokens: Tensor, targets: Tensor, z_loss: float = 0.0) -> LossParts:
-        """Mean cross entropy of the targets, computed in chunks.
-
-        Args:
-            tokens: (batch, time) int64.
-            targets: (batch, time) int64, the tokens that follow; -1 is ignored.
-            z_loss: coefficient of mean(log Z ^ 2), 0 for none.
-
-        Returns:
-            Total, cross entropy and z-loss (with its coefficient), 0-dim each.
-        """
+        """The loss that `Model` describes, computed in chunks; the targets are the tokens that follow."""
         return self.read_out.loss(self.hidden(tokens), targets, z_loss)
 
     def cache(

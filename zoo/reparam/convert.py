@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from zoo.errors import ZooError
+from zoo.models import Model
 from zoo.reparam.gate import attach, detach
 from zoo.reparam.methods import Reparam, WeSaR
 from zoo.spec import MATRICES, declared
@@ -29,11 +30,11 @@ class Conversion:
 
 
 @torch.no_grad()
-def merge(model: nn.Module) -> Conversion:
+def merge(model: Model) -> Conversion:
     """Fold every gate into the tensor behind it, in place: a plain model, no inference cost.
 
     Args:
-        model: a model with `example()`, as every zoo model has.
+        model: with gates or without.
 
     Returns:
         The number of tensors folded and the largest difference of a logit.
@@ -47,7 +48,7 @@ def merge(model: nn.Module) -> Conversion:
 
 
 @torch.no_grad()
-def split(model: nn.Module, method: Reparam) -> Conversion:
+def split(model: Model, method: Reparam) -> Conversion:
     """Turn a plain model into WeSaR, in place: each gate takes its matrix's own scale.
 
     Args:
@@ -85,8 +86,8 @@ def split(model: nn.Module, method: Reparam) -> Conversion:
     return _compare(len(matrices), before, _logits(model))
 
 
-def _logits(model: nn.Module) -> Tensor:
-    tokens, _ = model.example()  # type: ignore[operator]
+def _logits(model: Model) -> Tensor:
+    tokens, _ = model.example()
     training = model.training
     model.eval()
     logits: Tensor = model(tokens.to(next(model.parameters()).device))

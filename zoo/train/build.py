@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim.lr_scheduler import LambdaLR
 
 from zoo.checkpoint import MODEL_FILE, load_weights
@@ -15,6 +14,7 @@ from zoo.data import Corpus, batch, prepare, validation_batches
 from zoo.errors import ConfigError
 from zoo.factory import build_optimizer, recipe_of
 from zoo.init import Registry
+from zoo.models import Model
 from zoo.recipe import assemble
 from zoo.train.checkpoints import check_same_tokens, load_progress
 from zoo.train.distributed import World
@@ -39,7 +39,7 @@ class Parts:
     """
 
     corpus: Corpus
-    model: nn.Module
+    model: Model
     registry: Registry
     loss: Loss
     optimizer: torch.optim.Optimizer
@@ -78,8 +78,7 @@ def build(job: Job, start: Start, world: World) -> Parts:
     torch.manual_seed(job.config.seed + world.rank)
     if start.checkpoint is not None:
         load_progress(start.checkpoint, optimizer, world)
-    eager = cast(Loss, model.loss)
-    loss = torch.compile(eager) if t.compile else eager
+    loss: Loss = torch.compile(model.loss) if t.compile else model.loss
     return Parts(
         corpus,
         model,

@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from zoo.atomic import remove, write_file, write_folder
 from zoo.checkpoint import CHECKPOINTS, MODEL_FILE, Which, metadata, pointer_file
 from zoo.errors import CheckpointError
+from zoo.models import Model
 from zoo.optim.state import load_state_by_name, state_by_name
 from zoo.sharded import gathered
 from zoo.tensorfile import read_tensors, write_tensors
@@ -50,7 +51,7 @@ class Checkpoints:
         self.best = math.inf if pointer is None else float(pointer["cross_entropy"])
 
     def save(
-        self, step: int, model: nn.Module, optimizer: torch.optim.Optimizer, best: float | None = None
+        self, step: int, model: Model, optimizer: torch.optim.Optimizer, best: float | None = None
     ) -> None:
         """Write the state after `step` steps; all ranks must call it.
 
