@@ -15,12 +15,13 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from tiny_runs import ROOT, environment, tiny
-from torch import Tensor, nn
+from torch import Tensor
 
 import zoo.tensorfile
 from zoo import Registry, build_model, build_optimizer, load_model, merge, save_model, split
 from zoo.checkpoint import metadata
 from zoo.errors import CheckpointError, ZooError
+from zoo.models import Model
 from zoo.optim.state import state_by_name
 from zoo.train.checkpoints import flatten, load_progress, unflatten
 from zoo.train.distributed import World
@@ -37,7 +38,7 @@ RECIPES: list[dict[str, Any]] = [
 ALONE = World(0, 1, torch.device("cpu"))
 
 
-def model(**changes: Any) -> nn.Module:
+def model(**changes: Any) -> Model:
     return build_model(**{"source": "gpt", **SIZES, "seed": 1, **changes})
 
 
@@ -47,7 +48,7 @@ def test_what_is_saved_comes_back(tmp_path: Path, recipe: dict[str, Any], place:
     original = model(**recipe)
     file = save_model(original, tmp_path / place)
     loaded = load_model(tmp_path / place)
-    tokens, _ = original.example()  # type: ignore[operator]
+    tokens, _ = original.example()
     assert file.suffix == ".safetensors"
     assert torch.equal(loaded(tokens), original(tokens))
     assert loaded.recipe == original.recipe
@@ -61,7 +62,7 @@ def test_a_split_model_keeps_its_gates(tmp_path: Path, train_gates: bool) -> Non
     split(original, {"type": "wesar", "train_gates": train_gates})
     save_model(original, tmp_path)
     loaded = load_model(tmp_path)
-    tokens, _ = original.example()  # type: ignore[operator]
+    tokens, _ = original.example()
     assert torch.equal(loaded(tokens), original(tokens))
     facts = [[(entry.name, entry.eta, entry.spec) for entry in Registry(m)] for m in (original, loaded)]
     assert facts[0] == facts[1]

@@ -11,10 +11,11 @@ import torch
 
 from zoo import build_model, build_optimizer, merge
 from zoo.init import Registry
+from zoo.models import Model
 from zoo.optim.state import load_state_by_name, state_by_name
 from zoo.schema import INITS, MODELS, OPTIMIZERS, REPARAMS
 
-SIZES = {"vocab_size": 40, "d_model": 16, "n_layers": 2, "n_heads": 2}
+SIZES: dict[str, Any] = {"vocab_size": 40, "d_model": 16, "n_layers": 2, "n_heads": 2}
 OPTIMIZER_FIELDS: dict[str, list[dict[str, Any]]] = {
     "amos": [{"momentum": 0.9}, {"reduction": "none"}, {"reduction": "dense"}],
     "adamw": [{"weight_decay": 0.1}],
@@ -46,7 +47,7 @@ def test_two_steps(model_name: str, init: str, reparam: str) -> None:
         for _ in range(2):
             optimizer.zero_grad()
             loss = model.loss(tokens, targets, z_loss=1e-4).total
-            loss.backward()
+            torch.autograd.backward(loss)
             optimizer.step()
             assert math.isfinite(loss.item())
         for entry in registry:
@@ -65,7 +66,7 @@ def test_two_steps(model_name: str, init: str, reparam: str) -> None:
 
 
 def _state_round_trip(
-    model: torch.nn.Module, optimizer: torch.optim.Optimizer, name: str, fields: dict[str, Any]
+    model: Model, optimizer: torch.optim.Optimizer, name: str, fields: dict[str, Any]
 ) -> None:
     """A second optimizer that is given the state takes the same third step."""
     twin = build_model(model.recipe.model_dump(), device="cpu")
@@ -75,7 +76,7 @@ def _state_round_trip(
     tokens, targets = model.example(2, 8)
     for m, o in ((model, optimizer), (twin, other)):
         o.zero_grad()
-        m.loss(tokens, targets).total.backward()
+        torch.autograd.backward(m.loss(tokens, targets).total)
         o.step()
     for (parameter, a), b in zip(model.named_parameters(), twin.parameters(), strict=True):
         assert torch.equal(a, b), parameter

@@ -32,6 +32,7 @@ def test_measured_std_is_sigma(kind: type, init: str, reparam: NoReparam | WeSaR
             assert abs(tensor.mean().item()) < 0.02 * entry.sigma
         else:
             expected = {Role.NORM_SCALE: 1.0, Role.BIAS: 0.0}.get(entry.spec.role, entry.spec.start)
+            assert expected is not None, entry.name
             assert torch.equal(tensor, torch.full_like(tensor, expected)), entry.name
 
 

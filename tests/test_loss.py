@@ -74,7 +74,7 @@ def test_a_frozen_side_gets_no_gradient(frozen: int) -> None:
     (hidden, weight)[frozen].requires_grad_(False)
     trained = (weight, hidden)[frozen]
     expected = torch.autograd.grad(reference(hidden, weight, None, targets, 0.1).total, trained)
-    linear_cross_entropy(hidden, weight, targets, z_loss=0.1, chunk=4).total.backward()
+    torch.autograd.backward(linear_cross_entropy(hidden, weight, targets, z_loss=0.1, chunk=4).total)
     torch.testing.assert_close(trained.grad, expected[0])
     assert (hidden, weight)[frozen].grad is None
 
@@ -102,7 +102,7 @@ def test_parts_are_told_apart() -> None:
 def test_nothing_counted_is_zero() -> None:
     hidden, weight, _, targets = example()
     parts = linear_cross_entropy(hidden, weight, torch.full_like(targets, -1), z_loss=0.1, chunk=4)
-    parts.total.backward()
+    torch.autograd.backward(parts.total)
     assert all(part == 0 for part in parts)
     assert hidden.grad is not None and not hidden.grad.any()
     assert weight.grad is not None and not weight.grad.any()
@@ -158,11 +158,11 @@ def test_compiles_without_a_graph_break(precision: torch.dtype) -> None:
     )
 
 
-class Largest(TorchDispatchMode):
+class Largest(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Watches what is computed: the largest tensor made, the operations, the matmuls' dtypes."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.entries = 0
         self.operations: set[str] = set()
         self.matmul_dtypes: set[torch.dtype] = set()
@@ -186,9 +186,9 @@ def test_never_holds_all_logits(z_loss: float) -> None:
     weight = torch.randn(vocab, width, generator=generator, requires_grad=True)
     targets = torch.randint(vocab, (tokens,), generator=generator)
     with Largest() as usual:
-        F.cross_entropy(hidden @ weight.T, targets).backward()
+        torch.autograd.backward(F.cross_entropy(hidden @ weight.T, targets))
     with Largest() as ours:
-        linear_cross_entropy(hidden, weight, targets, z_loss=z_loss).total.backward()
+        torch.autograd.backward(linear_cross_entropy(hidden, weight, targets, z_loss=z_loss).total)
     assert usual.entries == tokens * vocab
     assert ours.entries == weight.numel() == tokens * vocab / 2
 

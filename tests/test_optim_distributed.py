@@ -15,6 +15,7 @@ from torch.multiprocessing.spawn import spawn
 
 from zoo import build_model, build_optimizer
 from zoo.init import initialise
+from zoo.models import Model
 from zoo.optim import load_state_by_name, state_by_name
 from zoo.recipe import declare
 from zoo.sharded import gathered, whole
@@ -44,12 +45,12 @@ OPTIMIZERS: dict[str, dict[str, Any]] = {
 }
 
 
-def train(model: nn.Module, optimizer: torch.optim.Optimizer, steps: int, clip: float = 0.5) -> list[Tensor]:
+def train(model: Model, optimizer: torch.optim.Optimizer, steps: int, clip: float = 0.5) -> list[Tensor]:
     """A few clipped steps on made-up tokens; returns the norms of the gradients."""
     norms = []
     for step in range(steps):
         tokens = torch.randint(13, (2, 9), generator=torch.Generator().manual_seed(step))
-        model.loss(tokens[:, :-1], tokens[:, 1:]).total.backward()  # type: ignore[operator]
+        torch.autograd.backward(model.loss(tokens[:, :-1], tokens[:, 1:]).total)
         norms.append(global_norm(p.grad for p in model.parameters()))
         torch.nn.utils.clip_grads_with_norm_(model.parameters(), clip, norms[-1])
         optimizer.step()
@@ -111,10 +112,10 @@ def initialise_shards(ours: World) -> None:
     """Filled after sharding, from meta, a model starts from the weights of a single process."""
     for name, recipe in MODELS.items():
         single = build_model(name, **SIZES, **recipe, seed=3)
-        late = declare(single.recipe)  # type: ignore[arg-type]
+        late = declare(single.recipe)
         ours.shard(late)
         late.to_empty(device="cpu")
-        initialise(late, single.recipe.init, seed=3)  # type: ignore[union-attr]
+        initialise(late, single.recipe.init, seed=3)
         for (local, a), b in zip(late.named_parameters(), single.parameters(), strict=True):
             torch.testing.assert_close(whole(a.detach()), b.detach(), **TOLERANCE, msg=local)
 

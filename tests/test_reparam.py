@@ -10,7 +10,7 @@ from torch import nn
 
 from zoo.errors import ZooError
 from zoo.init import He, Registry, Small
-from zoo.models import GPTConfig, NGPTConfig
+from zoo.models import Decoder, GPTConfig, Model, NGPTConfig
 from zoo.recipe import Recipe, assemble
 from zoo.reparam import NoReparam, Reparam, ResidualScaling, WeSaR, merge, split
 from zoo.spec import Role
@@ -21,16 +21,18 @@ METHODS: list[Reparam] = [NoReparam(), WeSaR(), WeSaR(sigma2=16e-5, train_gates=
 
 def build(
     reparam: Reparam, config: GPTConfig | NGPTConfig | None = None, init: He | Small | None = None
-) -> nn.Module:
-    return assemble(Recipe(model=config or GPTConfig(**SIZES), init=init or He(), reparam=reparam), 0)
+) -> Decoder:
+    model = assemble(Recipe(model=config or GPTConfig(**SIZES), init=init or He(), reparam=reparam), 0)
+    assert isinstance(model, Decoder)
+    return model
 
 
-def train(model: nn.Module, steps: int, lr: float = 1e-3) -> None:
+def train(model: Model, steps: int, lr: float = 1e-3) -> None:
     optimizer = torch.optim.Adam(model.parameters(), lr=lr, eps=1e-16)
     tokens, targets = model.example(2, 12)
     for _ in range(steps):
         optimizer.zero_grad()
-        model.loss(tokens, targets).total.backward()
+        torch.autograd.backward(model.loss(tokens, targets).total)
         optimizer.step()
 
 
@@ -106,7 +108,7 @@ def test_split_refuses() -> None:
     with pytest.raises(ZooError, match="expected reparam 'wesar', got 'residual'"):
         split(build(NoReparam()), ResidualScaling())
     model = build(NoReparam(), init=He(embedding_scaling=False))
-    nn.init.zeros_(model.read_out.matrix.weight)
+    nn.init.zeros_(model.get_parameter("read_out.matrix.weight"))
     with pytest.raises(
         ZooError, match=r"a matrix of zeros has no scale for a gate to take: read_out\.matrix\.weight"
     ):
@@ -115,7 +117,7 @@ def test_split_refuses() -> None:
 
 @pytest.mark.parametrize(("method", "count"), [(WeSaR(), 10), (ResidualScaling(), 4)])
 def test_gates_that_change_nothing_are_announced(
-    method: Reparam, count: int, caplog: pytest.LogCaptureFixture
+    method: WeSaR | ResidualScaling, count: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     model = build(method, NGPTConfig(**SIZES))
     assert len(caplog.records) == 1

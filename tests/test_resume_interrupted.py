@@ -18,6 +18,7 @@ import zoo.train.session
 from zoo.checkpoint import load_model
 from zoo.config import load_config
 from zoo.errors import ConfigError
+from zoo.train.build import training_batch
 from zoo.train.metrics import read_metrics
 from zoo.train.run import train
 
@@ -52,13 +53,12 @@ def test_killed_before_the_first_checkpoint_it_starts_again(tmp_path: Path) -> N
 
 def signals(monkeypatch: pytest.MonkeyPatch, *numbers: signal.Signals) -> None:
     """Have this process receive signals in the middle of step 7."""
-    original = zoo.train.session.training_batch
 
     def batch(job, corpus, step, world):  # type: ignore[no-untyped-def]
         if step == 6:
             for number in numbers:
                 signal.raise_signal(number)
-        return original(job, corpus, step, world)
+        return training_batch(job, corpus, step, world)
 
     monkeypatch.setattr(zoo.train.session, "training_batch", batch)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from torch import nn
 from zoo.errors import ConfigError
 from zoo.init import He, Init, Registry, Small
 from zoo.init.registry import EtaOverride
-from zoo.models import GPTConfig, NGPTConfig
+from zoo.models import GPT, GPTConfig, Model, ModelConfig, NGPTConfig
 from zoo.nn.linear import Embedding, Linear, matrix
 from zoo.nn.mlp import ACTIVATION_STD
 from zoo.nn.norm import RMSNorm
@@ -20,7 +21,7 @@ from zoo.reparam import NoReparam, Reparam, ResidualScaling, WeSaR
 from zoo.spec import Module, ParamSpec, Role
 
 
-def meta(config: object, init: Init | None = None, reparam: Reparam | None = None) -> nn.Module:
+def meta(config: ModelConfig, init: Init | None = None, reparam: Reparam | None = None) -> Model:
     return declare(Recipe(model=config, init=init or He(), reparam=reparam or NoReparam()))
 
 
@@ -95,10 +96,10 @@ def test_wesar_table_1_gates(d: int, n: int, heads: int, column: int) -> None:
     init, sigma = (He(), Small())[column], math.sqrt(4e-5)
     config = GPTConfig(vocab_size=32000, d_model=d, n_layers=n, n_heads=heads, mlp="gelu")
     registry = Registry(meta(config, init, WeSaR()), init)
-    matrices = [e for e in registry if e.sigma is not None]
+    matrices = [e.sigma for e in registry if e.sigma is not None]
     gates = [e for e in registry if e.spec.role is Role.GATE]
     assert len(matrices) == len(gates) == 6 * n + 2
-    assert {round(e.sigma, 12) for e in matrices} == {round(sigma, 12)}
+    assert {round(s, 12) for s in matrices} == {round(sigma, 12)}
     for name, columns in WESAR_TABLE_1.items():
         gate = registry[f"blocks.0.{name}_gate"].spec.start
         assert gate * sigma == pytest.approx(columns[column](d, n), rel=1e-12)
@@ -212,6 +213,7 @@ def test_eta_overrides_by_role() -> None:
 def test_completeness_names_the_parameters() -> None:
     model = meta(GPTConfig(vocab_size=320, d_model=64, n_layers=1, n_heads=4))
     model.register_parameter("stray", nn.Parameter(torch.empty(3, device="meta")))
+    assert isinstance(model, GPT)
     del model.norm.scale
     with pytest.raises(
         ValueError, match=r"no declaration for: stray; no parameter for the declaration of: norm.scale"
@@ -229,7 +231,7 @@ def test_completeness_names_the_parameters() -> None:
         ({"role": Role.GATE}, r"a gate needs a start"),
     ],
 )
-def test_bad_declarations(fields: dict[str, object], message: str) -> None:
-    good: dict[str, object] = {"role": Role.LINEAR, "shape": (2, 3), "axes": ("a", "b")}
+def test_bad_declarations(fields: dict[str, Any], message: str) -> None:
+    good: dict[str, Any] = {"role": Role.LINEAR, "shape": (2, 3), "axes": ("a", "b")}
     with pytest.raises(ValueError, match=message):
         ParamSpec(**{**good, **fields})

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from tiny_runs import TEXT, of_kind, reproducible, tiny
-from torch import Tensor, nn
+from torch import Tensor
 
 import zoo.train.step
 from zoo import build_model, build_optimizer, load_model
@@ -18,6 +18,7 @@ from zoo.checkpoint import find_checkpoint
 from zoo.config import RunConfig, load_config
 from zoo.errors import CheckpointError, ConfigError, DivergenceError, ZooError
 from zoo.init import Registry
+from zoo.models import Model
 from zoo.nn.loss import LossParts
 from zoo.tensorfile import read_tensors
 from zoo.train.checkpoints import Checkpoints
@@ -31,7 +32,7 @@ from zoo.train.step import Stepper
 ALONE = World(0, 1, torch.device("cpu"))
 
 
-def model_and_batch() -> tuple[nn.Module, tuple[Tensor, Tensor]]:
+def model_and_batch() -> tuple[Model, tuple[Tensor, Tensor]]:
     """A GPT and 8 sequences, of which the first four have only few targets that count."""
     model = build_model("gpt", vocab_size=50, d_model=16, n_layers=2, n_heads=2, seed=3)
     rows = torch.randint(0, 50, (8, 13), generator=torch.Generator().manual_seed(0))
@@ -40,11 +41,12 @@ def model_and_batch() -> tuple[nn.Module, tuple[Tensor, Tensor]]:
     return model, (tokens, targets)
 
 
-def stepper(model: nn.Module, **changes: Any) -> Stepper:
+def stepper(model: Model, **changes: Any) -> Stepper:
     """A step of plain SGD, whose update is the gradient."""
-    settings = {"accumulation": 1, "precision": "fp32", "clip_norm": None, "z_loss": 0.0, **changes}
+    settings: dict[str, Any] = {"accumulation": 1, "precision": "fp32", "clip_norm": None, "z_loss": 0.0}
+    settings |= changes
     sgd = torch.optim.SGD(model.parameters(), lr=1.0)
-    return Stepper(model, model.loss, sgd, ALONE, **settings)  # type: ignore[arg-type]
+    return Stepper(model, model.loss, sgd, ALONE, **settings)
 
 
 def no() -> bool:
@@ -88,11 +90,11 @@ def test_clipping_is_by_the_global_norm() -> None:
 def test_bf16_keeps_weights_gradients_and_slots_in_float32() -> None:
     model, batch = model_and_batch()
     seen = []
-    model.blocks[0].mlp.register_forward_hook(lambda *a: seen.append(a[2].dtype))  # type: ignore[index, union-attr]
+    model.get_submodule("blocks.0.mlp").register_forward_hook(lambda *a: seen.append(a[2].dtype))
     optimizer = build_optimizer(model, "amos", lr=0.01, momentum=0.9)
     gradients: list[Tensor | None] = []
     optimizer.register_step_pre_hook(lambda *_: gradients.extend(p.grad for p in model.parameters()))
-    Stepper(model, model.loss, optimizer, ALONE, 1, "bf16", 1.0, 0.0)(batch, no)  # type: ignore[arg-type]
+    Stepper(model, model.loss, optimizer, ALONE, 1, "bf16", 1.0, 0.0)(batch, no)
     slots = {s.dtype for state in optimizer.state.values() for s in state.values() if isinstance(s, Tensor)}
     assert seen == [torch.bfloat16]
     found = {t.dtype for t in (*model.parameters(), *gradients) if t is not None}
@@ -102,8 +104,8 @@ def test_bf16_keeps_weights_gradients_and_slots_in_float32() -> None:
 def test_evaluation_weighs_by_targets_and_has_no_z_loss() -> None:
     model, (tokens, targets) = model_and_batch()
     parts = [(tokens[:5], targets[:5]), (tokens[5:], targets[5:])]
-    expected = model.loss(tokens, targets).cross_entropy.item()  # type: ignore[operator]
-    assert evaluate(model, model.loss, parts, ALONE, "fp32") == pytest.approx(expected, rel=1e-6)  # type: ignore[arg-type]
+    expected = model.loss(tokens, targets).cross_entropy.item()
+    assert evaluate(model, model.loss, parts, ALONE, "fp32") == pytest.approx(expected, rel=1e-6)
     assert model.training
 
 
@@ -122,7 +124,7 @@ def test_monitor_measures_what_it_says() -> None:
     assert row["norm"] == pytest.approx(after.norm().item())
     assert row["m2"] == pytest.approx(after.square().mean().sqrt().item())
     assert row["eta"] == entry.eta
-    assert row["m2_over_eta"] == pytest.approx(row["m2"] / entry.eta)  # type: ignore[operator]
+    assert row["m2_over_eta"] == pytest.approx(row["m2"] / entry.eta)
 
 
 @pytest.fixture(scope="module")
@@ -246,7 +248,7 @@ def test_a_gradient_that_is_not_finite_moves_nothing() -> None:
     right = model.loss
 
     def steep(*args: Any) -> LossParts:
-        parts: LossParts = right(*args)  # type: ignore[operator]
+        parts = right(*args)
         return LossParts(parts.total * math.inf, parts.cross_entropy, parts.z_loss)
 
     with pytest.raises(DivergenceError, match=r"norm of its gradient (nan|inf)"):

@@ -19,7 +19,7 @@ def test_compiled_is_eager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
     def compile(*args: object) -> object:  # noqa: A001
         compiled_for.append(args)
-        return partial(original, backend="aot_eager")(*args)  # type: ignore[call-overload]
+        return partial(original, backend="aot_eager")(*args)
 
     original = torch.compile
     settings = {"steps": 3, "accumulation": 2, "z_loss": 1e-3}
