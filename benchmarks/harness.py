@@ -154,7 +154,9 @@ def machine(device: str = "cpu") -> dict[str, Any]:
         "cpu": _proc("cpuinfo", "model name") or platform.machine(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
-        "bf16": [flag for flag in ("avx512_bf16", "amx_bf16") if flag in _proc("cpuinfo", "flags").split()],
+        "bf16": next(
+            (f for f in ("amx_bf16", "avx512_bf16") if f in _proc("cpuinfo", "flags").split()), "none"
+        ),
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
         "python": platform.python_version(),
         "torch": torch.__version__,

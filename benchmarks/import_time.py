@@ -43,7 +43,7 @@ def main() -> None:
     torch, zoo = contenders
     command = " ".join(["python -m benchmarks.import_time", *sys.argv[1:]])
     ratios = [Ratio.of("import", zoo, torch)]
-    write(given.name or "import-time", "Import time", command, contenders, rows, ratios)
+    write(given.name or "import", "Import time", command, contenders, rows, ratios)
 
 
 if __name__ == "__main__":

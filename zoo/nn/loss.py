@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.nn import functional as F
 
 from zoo.errors import ZooError
+from zoo.nn.matmul import product
 
 IGNORED = -1
 """The target of a token that does not count."""
@@ -143,7 +143,7 @@ def _sums(
         for h, t in chunks:
             counted = (t != IGNORED).to(exact)
             index = torch.where(t == IGNORED, 0, t).unsqueeze(-1)
-            logits = F.linear(h, matrix).to(exact)
+            logits = product(h, matrix).to(exact)
             lse = logits.logsumexp(-1)
             cross_entropy = cross_entropy + ((lse - logits.gather(-1, index).squeeze(-1)) * counted).sum()
             squared_lse = squared_lse + (lse.square() * counted).sum()

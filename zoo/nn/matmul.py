@@ -31,10 +31,16 @@ def linear(x: Tensor, weight: Tensor) -> Tensor:
         (..., out).
     """
     if not _suits_onednn(x, weight):
-        return F.linear(x, weight)
+        return F.linear(x, weight)  # differentiates itself
     rows = x.reshape(-1, x.shape[-1])
     y: Tensor = _Linear.apply(rows, weight)  # type: ignore[no-untyped-call]
     return y.view(*x.shape[:-1], len(weight))
+
+
+def product(x: Tensor, weight: Tensor) -> Tensor:
+    """x W^T without a gradient, for functions that write their own: (n, in), (out, in) -> (n, out)."""
+    y: Tensor = _onednn(x, weight) if _suits_onednn(x, weight) else F.linear(x, weight)
+    return y
 
 
 def _suits_onednn(x: Tensor, weight: Tensor) -> bool:
