@@ -1,12 +1,15 @@
 """A training step (zero_grad, forward, loss, backward, AdamW) of zoo and its peers.
 
-    python -m benchmarks.train_step --workload small --precision bf16 --mode eager compiled
+    python -m benchmarks.train_step --workload small --precision bf16
+    python -m benchmarks.train_step --workload large --contenders litgpt zoo-gpt:compiled
 
-Each contender runs in every mode; a side is represented by its faster mode.
+A contender runs eager and compiled, unless it is named with its mode; a side is represented by its
+faster mode.
 """
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import sys
 import time
@@ -23,7 +26,7 @@ PRECISIONS = ("f32", "bf16")
 
 def worker(options: Namespace) -> None:
     """Train one contender on four fixed batches, step by step, as asked."""
-    (name,), (mode,) = options.contenders, options.mode
+    ((name, mode),) = options.contenders
     work, device = WORKLOADS[options.workload], options.device
     torch.manual_seed(0)
     trainee = CONTENDERS[name](work, device)
@@ -60,10 +63,9 @@ def compare(options: Namespace) -> None:
     shared += ["--precision", options.precision, "--device", options.device]
     contenders = {
         (name, mode): Contender.start(
-            f"{name} {mode}", [*shared, "--contenders", name, "--mode", mode], options.keep_memory
+            f"{name} {mode}", [*shared, "--contenders", f"{name}:{mode}"], options.keep_memory
         )
-        for mode in options.mode
-        for name in options.contenders
+        for name, mode in options.contenders
     }
     interleave(list(contenders.values()), options.rounds, options.steps)
     for contender in contenders.values():
@@ -96,16 +98,27 @@ def compare(options: Namespace) -> None:
     write(name, title, command, list(contenders.values()), rows, ratios, options.device)
 
 
+def variants(text: str) -> list[tuple[str, str]]:
+    """Contender and mode of "name:mode", or of "name" in every mode."""
+    name, _, mode = text.partition(":")
+    if name not in CONTENDERS or mode not in ("", *MODES):
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: expected {', '.join(CONTENDERS)}, and :eager or :compiled"
+        )
+    return [(name, m) for m in MODES if mode in ("", m)]
+
+
 def main() -> None:
     """Read the options; a worker measures itself, the parent compares."""
     options = parser(__doc__ or "")
     options.add_argument("--workload", choices=WORKLOADS, default="small")
     options.add_argument("--precision", choices=PRECISIONS, default="f32")
-    options.add_argument("--mode", choices=MODES, nargs="+", default=list(MODES))
-    options.add_argument("--contenders", choices=CONTENDERS, nargs="+", default=list(CONTENDERS))
+    everything = [variants(name) for name in CONTENDERS]
+    options.add_argument("--contenders", type=variants, nargs="+", default=everything, metavar="NAME[:MODE]")
     options.add_argument("--steps", type=int, default=3, help="per turn, besides one to warm up")
     options.add_argument("--worker", action="store_true", help="used by the parent process")
     given = options.parse_args()
+    given.contenders = [variant for several in given.contenders for variant in several]
     worker(given) if given.worker else compare(given)
 
 
