@@ -18,8 +18,15 @@
 
 namespace {
 
-constexpr int64_t BLOCK = 1 << 15;  // entries one thread takes at a time
 constexpr int64_t LANES = 64;
+
+// Entries one thread takes at a time: long runs keep the memory's prefetchers busy, and there have
+// to be enough of them to share out.
+int64_t block_of(at::TensorList tensors) {
+  int64_t entries = 0;
+  for (const at::Tensor& tensor : tensors) entries += tensor.numel();
+  return std::clamp<int64_t>(entries / (8 * at::get_num_threads()), 1 << 15, 1 << 20);
+}
 
 // Runs work(tensor, first, last) over [0, lengths[tensor]) in steps, spread over torch's threads.
 // Blocks are handed out as threads become free, so a busy neighbour on one core does not stall the step.
@@ -91,9 +98,10 @@ void step_rows(at::TensorList thetas, at::TensorList grads, at::TensorList vs, a
                double lr, double eta, double beta, double correction, double momentum, std::optional<double> clip_value,
                double extra_l2, double c_coef, double d_coef, double tiny) {
   std::vector<int64_t> rows, steps;
+  const int64_t block = block_of(thetas);
   for (size_t i = 0; i < thetas.size(); ++i) {
     rows.push_back(vs[i].numel());
-    steps.push_back(std::max<int64_t>(1, BLOCK * rows.back() / std::max<int64_t>(1, thetas[i].numel())));
+    steps.push_back(std::max<int64_t>(1, block * rows.back() / std::max<int64_t>(1, thetas[i].numel())));
   }
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, thetas[0].scalar_type(), "amos_step_rows", [&] {
     using acc_t = at::opmath_type<scalar_t>;
@@ -130,7 +138,7 @@ void apply_rows(at::TensorList thetas, at::TensorList grads, at::TensorList grad
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, thetas[0].scalar_type(), "amos_apply_rows", [&] {
     using acc_t = at::opmath_type<scalar_t>;
     const acc_t clip = limit_of(clip_value);
-    over_blocks(lengths, std::vector<int64_t>(lengths.size(), BLOCK), [&](size_t i, int64_t first, int64_t last) {
+    over_blocks(lengths, std::vector<int64_t>(lengths.size(), block_of(thetas)), [&](size_t i, int64_t first, int64_t last) {
       const int64_t columns = lengths[i] / grad_factors[i].numel();
       scalar_t* theta = thetas[i].data_ptr<scalar_t>();
       const scalar_t* g = grads[i].const_data_ptr<scalar_t>();

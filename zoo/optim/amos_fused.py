@@ -39,7 +39,8 @@ def kernels() -> Any:
         load(
             "zoo_amos_" + torch.backends.cpu.get_cpu_capability().lower(),
             [str(SOURCE)],
-            extra_cflags=["-O3", "-march=native", "-fopenmp-simd"],
+            extra_cflags=["-O3", "-march=native", "-fopenmp"],
+            extra_ldflags=["-fopenmp"],
             is_python_module=False,
         )
     except (RuntimeError, OSError) as error:
