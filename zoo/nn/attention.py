@@ -127,6 +127,7 @@ class Attention(Module):
         input_std: float = 1.0,
         sphere: str | None = None,
         normalised: tuple[bool, bool] = (False, False),
+        bias: bool = False,
     ) -> None:
         """Create the four matrices.
 
@@ -140,6 +141,7 @@ class Attention(Module):
             input_std: standard deviation of the stream's entries.
             sphere: "embed" to keep the matrices on nGPT's sphere.
             normalised: whether q and k, and whether the output, are normalised next.
+            bias: add one to each of the four maps.
         """
         super().__init__()
         self.head_size = d_model // n_heads
@@ -149,9 +151,9 @@ class Attention(Module):
         kv = n_kv_heads * self.head_size
         stream: dict[str, Any] = {"input_std": input_std, "sphere": sphere}
         qk_normalised, o_normalised = normalised
-        self.q = Linear(matrix(("heads", d_model), embed, normalised=qk_normalised, **stream))
-        self.k = Linear(matrix(("kv_heads", kv), embed, normalised=qk_normalised, **stream))
-        self.v = Linear(matrix(("kv_heads", kv), embed, **stream))
+        self.q = Linear(matrix(("heads", d_model), embed, normalised=qk_normalised, **stream), bias)
+        self.k = Linear(matrix(("kv_heads", kv), embed, normalised=qk_normalised, **stream), bias)
+        self.v = Linear(matrix(("kv_heads", kv), embed, **stream), bias)
         self.qk = qk
         self.o = Linear(
             matrix(
@@ -160,7 +162,8 @@ class Attention(Module):
                 residual_branches=residual_branches,
                 normalised=o_normalised,
                 **stream,
-            )
+            ),
+            bias,
         )
 
     def forward(self, x: Tensor, rope: Rope, cache: LayerCache | None = None, position: int = 0) -> Tensor:
@@ -175,14 +178,22 @@ class Attention(Module):
         Returns:
             (batch, time, d).
         """
-        q = rearrange(self.q(x), "b t (n h) -> b t n h", n=self.n_heads)
-        k = rearrange(self.k(x), "b t (n h) -> b t n h", n=self.n_kv_heads)
-        v = rearrange(self.v(x), "b t (n h) -> b t n h", n=self.n_kv_heads)
+        q, k, v = self.project(x)
         q, k = self.qk(q, k, rope)
         if cache is not None:
             k, v = cache.extend(k, v, position)
             k, v = k.to(q.dtype), v.to(q.dtype)
-        y = causal_attention(q, k, v, self.scale)
+        return self.join(causal_attention(q, k, v, self.scale))
+
+    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """(batch, time, d) -> queries, keys and values, (batch, time, their heads, h)."""
+        q = rearrange(self.q(x), "b t (n h) -> b t n h", n=self.n_heads)
+        k = rearrange(self.k(x), "b t (n h) -> b t n h", n=self.n_kv_heads)
+        v = rearrange(self.v(x), "b t (n h) -> b t n h", n=self.n_kv_heads)
+        return q, k, v
+
+    def join(self, y: Tensor) -> Tensor:
+        """What the heads found, (batch, time, heads, h) -> (batch, time, d)."""
         out: Tensor = self.o(rearrange(y, "b t n h -> b t (n h)"))
         return out
 

@@ -91,7 +91,7 @@ class Linear(Module):
         if scale is not None:
             weight = weight * (scale.unsqueeze(-1) if isinstance(scale, Tensor) else scale)
         y = linear(x, weight)
-        return y + self.virtual("bias") if self.has_bias else y
+        return y + self.virtual("bias").to(y.dtype) if self.has_bias else y  # autocast rounds y alone
 
 
 class Embedding(Module):
@@ -109,6 +109,7 @@ class Embedding(Module):
         output_std: float = 1.0,
         tied: bool = False,
         sphere: str | None = None,
+        normalised: bool = False,
     ) -> None:
         """Create the table.
 
@@ -118,6 +119,7 @@ class Embedding(Module):
             output_std: standard deviation of the vectors' entries, or of the logits when tied.
             tied: whether `attend` is used as well.
             sphere: "embed" to keep the vectors at unit norm.
+            normalised: whether the vectors that are looked up are normalised next.
         """
         super().__init__()
         self.param(
@@ -130,6 +132,7 @@ class Embedding(Module):
                 output_std=output_std,
                 tied=tied,
                 sphere=sphere,
+                normalised=normalised,
             ),
         )
 

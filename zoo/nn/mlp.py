@@ -16,13 +16,15 @@ ACTIVATION_STD = math.sqrt(0.5)
 
 
 class GELUMLP(Module):
-    """W_d GELU(W_u x), two matrices (the MLP of the WeSaR paper)."""
+    """W_d GELU(W_u x), two matrices (the MLP of the WeSaR paper; with biases, BERT's)."""
 
-    def __init__(self, d_model: int, d_mlp: int, residual_branches: int) -> None:
+    def __init__(self, d_model: int, d_mlp: int, residual_branches: int, bias: bool = False) -> None:
         super().__init__()
         embed, mlp = ("embed", d_model), ("mlp", d_mlp)
-        self.up = Linear(matrix(mlp, embed))
-        self.down = Linear(matrix(embed, mlp, input_std=ACTIVATION_STD, residual_branches=residual_branches))
+        self.up = Linear(matrix(mlp, embed), bias)
+        self.down = Linear(
+            matrix(embed, mlp, input_std=ACTIVATION_STD, residual_branches=residual_branches), bias
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         """(batch, time, d) -> the same."""
