@@ -2,11 +2,12 @@
 
 from zoo.init.initialise import initialise
 from zoo.init.registry import Entry, EtaOverride, Registry
-from zoo.init.schemes import GPT2, AmosInit, He, Init, NGPTInit, Small
+from zoo.init.schemes import GPT2, AmosInit, BERTInit, He, Init, NGPTInit, Small
 
 __all__ = [
     "GPT2",
     "AmosInit",
+    "BERTInit",
     "Entry",
     "EtaOverride",
     "He",

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from zoo.init.schemes import Init, virtual_std
-from zoo.spec import MATRICES, Declared, ParamSpec, Role, declared
+from zoo.init.schemes import DRAWN, Init, virtual_std
+from zoo.spec import Declared, ParamSpec, Role, declared
 from zoo.sphere import project
 
 
@@ -24,7 +24,7 @@ def generator(seed: int, name: str) -> torch.Generator:
 
 def draw(init: Init, spec: ParamSpec, source: torch.Generator) -> Tensor:
     """The whole initial tensor of one parameter, float32 on the CPU, not yet on a sphere."""
-    if spec.role in MATRICES:
+    if spec.role in DRAWN:
         std = virtual_std(init, spec) / spec.scale
         return torch.empty(spec.shape, dtype=torch.float32, device="cpu").normal_(0, std, generator=source)
     constant = {Role.NORM_SCALE: 1.0, Role.BIAS: 0.0}.get(spec.role, spec.start)

@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from torch import nn
 
 from zoo.errors import ConfigError
-from zoo.init.schemes import Init, virtual_eta, virtual_std
+from zoo.init.schemes import DRAWN, Init, virtual_eta, virtual_std
 from zoo.schema import Config
 from zoo.spec import MATRICES, ParamSpec, Role, declared
 
@@ -157,8 +157,8 @@ def eta(spec: ParamSpec) -> float:
 
 
 def initial_std(init: Init, spec: ParamSpec) -> float | None:
-    """Standard deviation of a trained matrix at the start, or None for what starts constant."""
-    if spec.role not in MATRICES:
+    """Standard deviation of what is trained at the start, or None for what starts constant."""
+    if spec.role not in DRAWN:
         return None
     if spec.sphere is not None:
         return 1 / math.sqrt(spec.size(spec.sphere))

@@ -12,7 +12,10 @@ from typing import Literal, Self
 from pydantic import Field
 
 from zoo.schema import INITS, Config
-from zoo.spec import ParamSpec, Role
+from zoo.spec import MATRICES, ParamSpec, Role
+
+DRAWN = MATRICES | {Role.POSITION}
+"""What starts from random numbers; everything else starts constant."""
 
 
 class Init(Config):
@@ -21,6 +24,10 @@ class Init(Config):
     def matrix_std(self, spec: ParamSpec) -> float:
         """The standard deviation of a linear, convolution or embedding matrix as drawn."""
         raise NotImplementedError
+
+    def position_std(self, spec: ParamSpec) -> float:
+        """The same of a table of relative positions: what it gives is added, so it starts in its range."""
+        return spec.output_std
 
     def lookup_scale(self, spec: ParamSpec) -> float:
         """The factor on the vectors an embedding gives; 1 where there is none."""
@@ -42,8 +49,9 @@ class ScaledEmbeddings(Init):
     )
 
     def lookup_scale(self, spec: ParamSpec) -> float:
-        """1/sigma_e for an embedding (WeSaR, Table 1); on a sphere its vectors have their norm already."""
-        if spec.role is Role.EMBEDDING and self.embedding_scaling and spec.sphere is None:
+        """1/sigma_e for an embedding (WeSaR, Table 1), unless its vectors have their norm or get it next."""
+        scalable = spec.sphere is None and not spec.normalised
+        if spec.role is Role.EMBEDDING and self.embedding_scaling and scalable:
             return spec.output_std / self.matrix_std(spec)
         return 1.0
 
@@ -75,12 +83,32 @@ class Small(ScaledEmbeddings):
         return math.sqrt(2 / (5 * width(spec) * spec.residual_branches))
 
 
+class Normal(Init):
+    """One standard deviation for everything that is drawn."""
+
+    std: float = Field(0.02, gt=0, description="standard deviation")
+
+    def matrix_std(self, spec: ParamSpec) -> float:
+        """The common standard deviation."""
+        return self.std
+
+    def position_std(self, spec: ParamSpec) -> float:
+        """The common standard deviation."""
+        return self.std
+
+
 @INITS.register
-class GPT2(Init):
+class BERTInit(Normal):
+    """0.02 for everything that is drawn (BERT)."""
+
+    type: Literal["bert"] = "bert"
+
+
+@INITS.register
+class GPT2(Normal):
     """0.02 for every matrix, over sqrt(2N) where a residual branch ends (GPT-2)."""
 
     type: Literal["gpt2"] = "gpt2"
-    std: float = Field(0.02, gt=0, description="standard deviation")
 
     def matrix_std(self, spec: ParamSpec) -> float:
         """The common standard deviation, smaller where a residual branch ends."""
@@ -138,4 +166,6 @@ def virtual_std(init: Init, spec: ParamSpec) -> float:
     An embedding that is no read-out includes its lookup factor: scaling what it gives and scaling
     the table are the same thing.
     """
+    if spec.role is Role.POSITION:
+        return init.position_std(spec)
     return init.matrix_std(spec) * (1.0 if spec.tied else init.lookup_scale(spec))
