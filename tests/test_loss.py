@@ -59,6 +59,19 @@ def test_equals_the_textbook(chunk: int | None, z_loss: float, scaled: bool) -> 
     )
 
 
+@pytest.mark.parametrize("chunk", CHUNKS)
+def test_with_a_bias(chunk: int | None) -> None:
+    hidden, weight, bias, targets = example()
+    ours = linear_cross_entropy(hidden, weight, targets, bias=bias, z_loss=0.3, chunk=chunk).total
+    logits = hidden @ weight.T + bias
+    z = 0.3 * logits.logsumexp(-1)[targets != -1].square().mean()
+    theirs = F.cross_entropy(logits, targets, ignore_index=-1) + z
+    torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
+    inputs = (hidden, weight, bias)
+    expected = torch.autograd.grad(3 * theirs, inputs)
+    torch.testing.assert_close(torch.autograd.grad(3 * ours, inputs), expected, rtol=1e-11, atol=1e-12)
+
+
 def test_gradcheck() -> None:
     hidden, weight, scale, targets = example(tokens=5, vocab=4, width=3)
     targets[:] = torch.tensor([-1, 2, 0, 3, 3])

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from zoo.nn.norm import RMSNorm, unit
 from zoo.nn.scaling import AlphaConfig, Scaling
@@ -29,6 +29,26 @@ class PreNorm(Module):
     def forward(self, h: Tensor, branch: Branch, *args: Any) -> Tensor:
         """(batch, time, d) -> the same."""
         return h + branch(self.norm(h), *args)
+
+
+class PostNorm(Module):
+    """h <- norm(h + dropout(branch(h))), the original transformer's (Vaswani et al. 2017)."""
+
+    def __init__(self, norm: Module, dropout: float = 0.0) -> None:
+        """Keep the parts.
+
+        Args:
+            norm: applied to the sum, (..., d) -> (..., d).
+            dropout: probability of dropping an entry of the branch's output.
+        """
+        super().__init__()
+        self.norm = norm
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, h: Tensor, branch: Branch, *args: Any) -> Tensor:
+        """(batch, time, d) -> the same."""
+        out: Tensor = self.norm(h + self.dropout(branch(h, *args)))
+        return out
 
 
 class Lerp(Module):
