@@ -8,6 +8,7 @@ from jsonschema import Draft202012Validator
 
 from zoo.compose import shipped
 from zoo.config import RunConfig, dump_config, json_schema, load_config
+from zoo.data import TextData
 from zoo.yamlfile import read_yaml
 
 FOLDER = next(iter(shipped().values())).parent
@@ -71,7 +72,7 @@ def test_the_papers_numbers(name: str) -> None:
 def test_wesar_trains_on_30_billion_tokens(name: str) -> None:
     config = load_config(name)
     assert config.train is not None
-    assert config.data is not None
+    assert isinstance(config.data, TextData)
     assert config.train.steps * config.train.batch_size * config.data.context == pytest.approx(30e9, rel=1e-4)
 
 

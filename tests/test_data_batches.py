@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from zoo.data import batch, validation_batches, windows_per_epoch
-from zoo.data.batches import ROUNDS, permute
+from zoo.data import Order
+from zoo.data.batches import ROUNDS, permute, windows_per_epoch
+from zoo.data.objective import Causal
 from zoo.data.tokens import TokenFile
 from zoo.errors import DataError
 
 CONTEXT = 8
+
+
+def batch(
+    tokens: TokenFile, *, seed: int, step: int, batch_size: int, context: int, rank: int = 0, world: int = 1
+) -> tuple[torch.Tensor, ...]:
+    return Causal().training(tokens, Order(seed, step, batch_size, rank, world), context, 0)
+
+
+def validation_batches(
+    tokens: TokenFile, *, batch_size: int, context: int, batches: int = 1000, rank: int = 0, world: int = 1
+) -> Iterator[tuple[torch.Tensor, ...]]:
+    return Causal().validation(tokens, Order(0, 0, batch_size, rank, world), context, 0, batches)
 
 
 def counting(tmp_path: Path, length: int) -> TokenFile:
@@ -42,7 +56,7 @@ def test_the_permutation_mixes() -> None:
 @pytest.mark.parametrize("epoch", [0, 3])
 def test_an_epoch_has_every_token_once(tmp_path: Path, length: int, epoch: int) -> None:
     tokens = counting(tmp_path, length)
-    count = windows_per_epoch(tokens, CONTEXT)
+    count = windows_per_epoch(tokens, CONTEXT, CONTEXT + 1)
     assert count == length // CONTEXT
     seen = []
     for step in range(epoch * count, (epoch + 1) * count):
@@ -140,8 +154,8 @@ def test_the_ranks_share_the_validation_evenly(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("length", "fields", "message"),
     [
-        (8, {}, r"tokens\.bin: 8 tokens, but one sequence needs context \+ 1 = 9"),
-        (90, {"batch_size": 5, "world": 2}, r"a batch of 5 sequences does not divide among 2 processes"),
+        (8, {}, r"tokens\.bin: 8 tokens, but one example is made from 9"),
+        (90, {"batch_size": 5, "world": 2}, r"a batch of 5 examples does not divide among 2 processes"),
     ],
 )
 def test_sizes_that_do_not_fit(tmp_path: Path, length: int, fields: dict[str, int], message: str) -> None:
@@ -153,5 +167,5 @@ def test_sizes_that_do_not_fit(tmp_path: Path, length: int, fields: dict[str, in
 
 
 def test_fewer_validation_sequences_than_ranks_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"1 sequences of 8 tokens for 2 processes"):
+    with pytest.raises(DataError, match=r"1 windows of 9 tokens for 2 processes"):
         next(validation_batches(counting(tmp_path, 16), batch_size=2, context=CONTEXT, world=2))

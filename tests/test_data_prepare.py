@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import zoo.atomic
-from zoo.data import Corpus, DataConfig, prepare
+from zoo.data import Corpus, TextData, prepare
 from zoo.data.byte import ByteTokenizer
 from zoo.data.manifest import Manifest
 from zoo.data.split import Split
@@ -34,7 +34,7 @@ def texts(tmp_path: Path) -> Path:
     return folder
 
 
-def config(texts: Path, **fields: Any) -> DataConfig:
+def config(texts: Path, **fields: Any) -> TextData:
     """Settings for a folder of texts, with the cache beside it."""
     settings: dict[str, Any] = {
         "corpus": {"type": "text", "paths": [str(texts)]},
@@ -43,7 +43,7 @@ def config(texts: Path, **fields: Any) -> DataConfig:
         "validation": 0.2,
         "cache_dir": texts.parent / "cache",
     }
-    return DataConfig.model_validate(settings | fields)
+    return TextData.model_validate(settings | fields)
 
 
 @pytest.fixture
@@ -178,13 +178,13 @@ def test_one_book_is_divided(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def pieces(texts: Path) -> DataConfig:
+def pieces(texts: Path) -> TextData:
     """Settings that train a sentencepiece tokenizer."""
     return config(texts, tokenizer={"type": "sentencepiece", "vocab_size": 280})
 
 
 def test_a_trained_tokenizer_is_kept_and_gives_the_texts_back(
-    pieces: DataConfig, monkeypatch: pytest.MonkeyPatch
+    pieces: TextData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = prepare(pieces)
     monkeypatch.setattr(type(pieces.tokenizer), "build", None)
@@ -200,7 +200,7 @@ def test_a_trained_tokenizer_is_kept_and_gives_the_texts_back(
 
 
 def test_the_tokenizer_never_sees_the_validation_text(
-    pieces: DataConfig, monkeypatch: pytest.MonkeyPatch
+    pieces: TextData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[str] = []
     build = type(pieces.tokenizer).build
@@ -223,7 +223,7 @@ def test_a_vocabulary_beyond_16_bits_takes_32(texts: Path, monkeypatch: pytest.M
     assert corpus.train.windows(np.array([len(corpus.train) - 1]), 1).item() == 69_999
 
 
-def _prepare_and_count(data: DataConfig) -> tuple[int, str]:
+def _prepare_and_count(data: TextData) -> tuple[int, str]:
     count, encode = 0, ByteTokenizer.encode
 
     def spy(self: ByteTokenizer, text: str) -> list[int]:
@@ -334,8 +334,8 @@ def test_a_damaged_cache_is_named(texts: Path, damage: Any, message: str) -> Non
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"context": 100_000}, r"training text has [\d,]+ tokens in \d+ documents, .*context \+ 1 = 100,001"),
-        ({"context": 900}, r"validation text has [\d,]+ tokens in \d+ documents, .*context \+ 1 = 901"),
+        ({"context": 100_000}, r"training text has [\d,]+ tokens in \d+ documents, .*is made from 100,001"),
+        ({"context": 900}, r"validation text has [\d,]+ tokens in \d+ documents, .*is made from 901"),
     ],
 )
 def test_too_little_text_is_refused(texts: Path, fields: dict[str, Any], message: str) -> None:

@@ -28,7 +28,7 @@ def test_forty_steps_are_twenty_kill_twenty(tmp_path: Path, model: str, optimize
     fields["model"]["type"] = model
     fields |= {"optimizer": optimizer, "reparam": {"type": reparam}}
     whole = train(load_config({**fields, "name": "whole"}))
-    kill({**fields, "name": "killed"}, "session", "training_batch", call=27)
+    kill({**fields, "name": "killed"}, "step", "global_norm", call=27)
     assert (tmp_path / "runs/killed/checkpoints/step-00000020").is_dir()
     resumed = train(load_config({**fields, "name": "killed"}), resume=True)
     assert resumed.finished

@@ -14,11 +14,11 @@ import pytest
 from rich.console import Console
 from tiny_runs import ROOT, SIZES, assert_same, environment, kill, of_kind, tiny, tiny_fields
 
-import zoo.train.session
 from zoo.checkpoint import load_model
 from zoo.config import load_config
+from zoo.data import Batch, Order
+from zoo.data.text_dataset import TextDataset
 from zoo.errors import ConfigError
-from zoo.train.build import training_batch
 from zoo.train.metrics import read_metrics
 from zoo.train.run import train
 
@@ -47,20 +47,22 @@ def test_a_half_written_line_of_metrics_is_dropped(tmp_path: Path) -> None:
 def test_killed_before_the_first_checkpoint_it_starts_again(tmp_path: Path) -> None:
     fields = tiny_fields(tmp_path, eval_every=40)
     whole = train(load_config({**fields, "name": "whole"}))
-    kill({**fields, "name": "killed"}, "session", "training_batch", call=7)
+    kill({**fields, "name": "killed"}, "step", "global_norm", call=7)
     assert_same(whole.folder, train(load_config({**fields, "name": "killed"}), resume=True).folder)
 
 
 def signals(monkeypatch: pytest.MonkeyPatch, *numbers: signal.Signals) -> None:
     """Have this process receive signals in the middle of step 7."""
 
-    def batch(job, corpus, step, world):  # type: ignore[no-untyped-def]
-        if step == 6:
+    right = TextDataset.training
+
+    def batch(self: TextDataset, order: Order) -> Batch:
+        if order.step == 6:
             for number in numbers:
                 signal.raise_signal(number)
-        return training_batch(job, corpus, step, world)
+        return right(self, order)
 
-    monkeypatch.setattr(zoo.train.session, "training_batch", batch)
+    monkeypatch.setattr(TextDataset, "training", batch)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

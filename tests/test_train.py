@@ -178,13 +178,13 @@ def test_the_best_checkpoint_is_the_one_it_says(run: Path) -> None:
 def test_keeps_the_last_and_the_best(tmp_path: Path) -> None:
     model, _ = model_and_batch()
     optimizer = build_optimizer(model, "amos", lr=0.01)
-    checkpoints = Checkpoints(tmp_path, ALONE, keep_last=2, tokens="")
+    checkpoints = Checkpoints(tmp_path, ALONE, keep_last=2, data="")
     for step, best in [(5, 3.0), (10, 2.5), (15, None), (20, None), (25, None)]:
         checkpoints.save(step, model, optimizer, best)
     kept = {p.name for p in (tmp_path / "checkpoints").glob("step-*")}
     assert kept == {"step-00000010", "step-00000020", "step-00000025"}
     assert find_checkpoint(tmp_path / "checkpoints/step-00000010").name == "step-00000010"
-    assert Checkpoints(tmp_path, ALONE, keep_last=2, tokens="").best == 2.5
+    assert Checkpoints(tmp_path, ALONE, keep_last=2, data="").best == 2.5
 
 
 def test_the_same_seed_gives_the_same_run(tmp_path: Path) -> None:
@@ -247,8 +247,8 @@ def test_a_gradient_that_is_not_finite_moves_nothing() -> None:
     before = [p.detach().clone() for p in model.parameters()]
     right = model.loss
 
-    def steep(*args: Any) -> LossParts:
-        parts = right(*args)
+    def steep(*args: Any, **options: Any) -> LossParts:
+        parts = right(*args, **options)
         return LossParts(parts.total * math.inf, parts.cross_entropy, parts.z_loss)
 
     with pytest.raises(DivergenceError, match=r"norm of its gradient (nan|inf)"):
@@ -268,7 +268,7 @@ BAD = [
     ("train.clip_norm=0", ConfigError, "greater than 0"),
     ("train.step=7", ConfigError, "did you mean 'steps'?"),
     ("model.vocab_size=100", ZooError, "the tokenizer 'byte' has 256 tokens, but model.vocab_size is 100"),
-    ("data.context=100000", ZooError, "one sequence needs data.context + 1"),
+    ("data.context=100000", ZooError, "one example of 100,000 is made from 100,001"),
     ("schedule.warmup=50", ConfigError, "schedule.warmup 50 is longer than the run of 40 steps"),
 ]
 
@@ -298,5 +298,5 @@ def test_resume_refuses_other_text(tmp_path: Path) -> None:
     """The batches to come would not be those of the run."""
     train(tiny(tmp_path, steps=6))
     (tmp_path / "text.txt").write_text(TEXT + "One line more.\n", encoding="utf-8")
-    with pytest.raises(CheckpointError, match="the run was trained on other tokens"):
+    with pytest.raises(CheckpointError, match="the run was trained on other data"):
         train(tiny(tmp_path, steps=8), resume=True)

@@ -14,16 +14,27 @@ from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import Field, ValidationError, model_validator
 
+import zoo.data.config
 import zoo.init
 import zoo.models
 import zoo.optim.base
 import zoo.reparam
 from zoo.compose import extend, find_config, merge, overlay, read_config
-from zoo.data.config import DataConfig
 from zoo.errors import ConfigError
 from zoo.init import EtaOverride
 from zoo.problems import describe, is_written
-from zoo.schema import INITS, MODELS, OPTIMIZERS, REPARAMS, SCHEDULES, Config, choice, classes_in
+from zoo.schema import (
+    DATASETS,
+    INITS,
+    MODELS,
+    OPTIMIZERS,
+    REPARAMS,
+    SCHEDULES,
+    Config,
+    choice,
+    classes_in,
+    is_choice,
+)
 from zoo.train.config import TrainConfig
 from zoo.yamlfile import Located, dump_yaml
 
@@ -33,9 +44,11 @@ if TYPE_CHECKING:
     AnyReparam = zoo.reparam.Reparam
     AnyOptimizer = zoo.optim.base.OptimizerConfig
     AnySchedule = zoo.optim.base.ScheduleConfig
+    AnyData = zoo.data.DataConfig
 else:
     AnyModel, AnyInit, AnyReparam = choice(MODELS), choice(INITS), choice(REPARAMS)
     AnyOptimizer, AnySchedule = choice(OPTIMIZERS), choice(SCHEDULES)
+    AnyData = choice(DATASETS)
 
 
 class RunConfig(Config):
@@ -52,7 +65,7 @@ class RunConfig(Config):
     reparam: AnyReparam = Field(zoo.reparam.NoReparam(), description="reparameterisation")
     optimizer: AnyOptimizer | None = Field(None, description="optimizer")
     schedule: AnySchedule = Field(SCHEDULES["constant"](), description="learning rate over time")
-    data: DataConfig | None = Field(None, description="text and tokens")
+    data: AnyData | None = Field(None, description="what it is trained on")
     train: TrainConfig | None = Field(None, description="training")
     eta_overrides: tuple[EtaOverride, ...] = Field(
         (), description="other eta for variables of a role (Amos-*Scale)"
@@ -134,11 +147,23 @@ def long_form(given: Located, owner: type[Config]) -> Located:
     fields = dict(given.value)
     for key in fields.keys() & owner.model_fields.keys():
         classes = classes_in(owner.model_fields[key].annotation)
-        if len(classes) > 1 and isinstance(fields[key].value, str):
-            fields[key] = Located({"type": fields[key]}, fields[key].place)
-        elif len(classes) == 1:
-            fields[key] = long_form(fields[key], classes[0])
+        value, typed = fields[key], is_choice(classes)
+        if typed and isinstance(value.value, str):
+            value = Located({"type": value}, value.place)
+        if typed and isinstance(value.value, dict):
+            value, classes = _typed(value, classes)
+        fields[key] = long_form(value, classes[0]) if len(classes) == 1 else value
     return Located(fields, given.place)
+
+
+def _typed(given: Located, classes: list[type[Config]]) -> tuple[Located, list[type[Config]]]:
+    """A component with its `type`, if there is one to assume, and the classes it may then be of."""
+    names = {c.model_fields["type"].default: c for c in classes}
+    assumed = [Located(n, given.place) for n, c in names.items() if c.assumed]
+    fields = ({"type": assumed[0]} if assumed else {}) | given.value
+    name = fields["type"].value if "type" in fields else None
+    chosen = names.get(name) if isinstance(name, str) else None
+    return Located(fields, given.place), [chosen] if chosen else classes
 
 
 def plain(value: Any) -> Any:

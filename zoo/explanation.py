@@ -17,6 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from zoo.factory import recipe_of
 from zoo.init import Registry
 from zoo.init.registry import Entry
+from zoo.models import Model
 from zoo.recipe import Recipe, declare
 from zoo.spec import Module
 
@@ -52,7 +53,7 @@ class Totals:
         optimizer_bytes: its slots in float32.
         adamw_bytes: what AdamW's two moments take, for comparison.
         context: tokens per sequence that the FLOPs are counted at.
-        forward_flops: floating point operations per token of the forward pass.
+        forward_flops: floating point operations per target of the forward pass.
         training_flops: the same of forward and backward pass.
     """
 
@@ -145,8 +146,8 @@ def explain(config: Any) -> Explanation:
     model = declare(recipe)
     registry = Registry(model, recipe.init, config.eta_overrides)
     rows = [_row(entry, config.optimizer) for entry in registry]
-    context = config.data.context if config.data is not None else 1024
-    forward, training = flops_per_token(model, context)
+    context = getattr(config.data, "context", 1024)
+    forward, training = flops_per_target(model, context)
     parameters = sum(math.prod(row.shape) for row in rows)
     totals = Totals(
         parameters=parameters,
@@ -161,7 +162,7 @@ def explain(config: Any) -> Explanation:
     return Explanation(_title(recipe), rows, totals)
 
 
-def flops_per_token(model: torch.nn.Module, context: int) -> tuple[int, int]:
+def flops_per_target(model: Model, context: int) -> tuple[int, int]:
     """Count floating point operations on meta tensors.
 
     Args:
@@ -169,16 +170,17 @@ def flops_per_token(model: torch.nn.Module, context: int) -> tuple[int, int]:
         context: length of the sequence.
 
     Returns:
-        Per token: of the forward pass, and of forward and backward together. Matrix products and
-        attention are counted (attention in full, not its causal half), elementwise work is not.
+        Per target (token, image): of the forward pass, and of forward and backward together. Matrix
+        products and attention are counted (attention in full, not its causal half), elementwise work
+        is not.
     """
-    tokens = torch.zeros(1, context, dtype=torch.int64, device="meta")
+    *inputs, targets = (t.to("meta") for t in model.example(1, context))
     with FlopCounterMode(display=False) as forward:
-        logits = model(tokens)
+        logits = model(*inputs)
     with FlopCounterMode(display=False) as backward:
         logits.backward(torch.empty_like(logits))
-    once = forward.get_total_flops()
-    return once // context, (once + backward.get_total_flops()) // context
+    once, units = forward.get_total_flops(), targets.numel()
+    return once // units, (once + backward.get_total_flops()) // units
 
 
 def _row(entry: Entry, optimizer: Any) -> Row:

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic_core import ErrorDetails
 
 from zoo.errors import did_you_mean
-from zoo.schema import Config, classes_in
+from zoo.schema import Config, classes_in, is_choice
 from zoo.yamlfile import Located, Path, dotted
 
 NOT_A_MAPPING = {"model_type", "model_attributes_type", "dict_type"}
@@ -61,9 +61,10 @@ def resolve(root: type[Config], loc: Path) -> tuple[Path, list[type[Config]]]:
         if the location ends at a union, none for anything that is not a component.
     """
     path: Path = ()
-    classes = [root]
+    classes, tag_follows = [root], False
     for key in loc:
-        tagged = [c for c in classes if len(classes) > 1 and c.model_fields["type"].default == key]
+        tagged = [c for c in classes if tag_follows and c.model_fields["type"].default == key]
+        tag_follows = False
         if tagged:
             classes = tagged
         elif isinstance(key, int):
@@ -72,6 +73,7 @@ def resolve(root: type[Config], loc: Path) -> tuple[Path, list[type[Config]]]:
             path += (key,)
             field = classes[0].model_fields.get(key)
             classes = classes if field is None else classes_in(field.annotation)
+            tag_follows = is_choice(classes)
     return path, classes
 
 

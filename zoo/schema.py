@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import reduce
 from operator import or_
-from typing import Annotated, Any, Generic, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, Generic, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -13,6 +13,9 @@ from zoo.errors import ConfigError, did_you_mean
 
 class Config(BaseModel):
     """A frozen pydantic model in which an unknown key is an error."""
+
+    assumed: ClassVar[bool] = False
+    """Whether it is the choice where no ``type:`` is written."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
@@ -67,6 +70,11 @@ def classes_in(annotation: Any) -> list[type[Config]]:
     return [found for part in get_args(annotation) for found in classes_in(part)]
 
 
+def is_choice(classes: list[type[Config]]) -> bool:
+    """Whether a key ``type:`` selects among the classes of a field, or would if there were more."""
+    return bool(classes) and all("type" in c.model_fields for c in classes)
+
+
 MODELS: Kind[Any] = Kind("model")
 INITS: Kind[Any] = Kind("init")
 REPARAMS: Kind[Any] = Kind("reparam")
@@ -74,3 +82,5 @@ OPTIMIZERS: Kind[Any] = Kind("optimizer")
 SCHEDULES: Kind[Any] = Kind("schedule")
 TOKENIZERS: Kind[Any] = Kind("tokenizer")
 CORPORA: Kind[Any] = Kind("corpus")
+OBJECTIVES: Kind[Any] = Kind("objective")
+DATASETS: Kind[Any] = Kind("data")

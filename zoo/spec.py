@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Protocol
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -137,6 +137,7 @@ class Module(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.specs: dict[str, ParamSpec] = {}
+        self.statistics: dict[str, float | Literal["unit"]] = {}
         self.reparameterised: dict[str, Reparameterisation] = {}
 
     def param(self, name: str, spec: ParamSpec) -> None:
@@ -153,6 +154,19 @@ class Module(nn.Module):
         """Remove the parameter `name` and its declaration."""
         delattr(self, name)
         del self.specs[name]
+
+    def statistic(self, name: str, shape: tuple[int, ...], start: float | Literal["unit"]) -> None:
+        """Create the buffer `name`, float32 and uninitialised: state that is measured, not trained.
+
+        It is saved with the weights.
+
+        Args:
+            name: local name, one attribute of this module.
+            shape: its shape, () for a number.
+            start: the constant it is filled with, or "unit" for a random vector of unit norm.
+        """
+        self.register_buffer(name, torch.empty(shape, dtype=torch.float32))
+        self.statistics[name] = start
 
     def virtual(self, name: str) -> Tensor:
         """The tensor the layer uses for `name`: the parameter, or what it stands for."""

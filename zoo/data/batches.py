@@ -14,108 +14,87 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from zoo.data.dataset import Order
 from zoo.data.tokens import TokenFile
 from zoo.errors import DataError
 
 ROUNDS = 6  # of the Feistel network; four are enough in theory, small networks like some more
 
 
-def windows_per_epoch(tokens: TokenFile, context: int) -> int:
-    """How many sequences an epoch has: every one once, fewer than `context` tokens left out.
+def windows_per_epoch(tokens: TokenFile, stride: int, length: int) -> int:
+    """How many windows an epoch has: every token once, fewer than `stride` of them left out.
 
     Raises:
         DataError: there is not even one.
     """
-    if len(tokens) <= context:
-        raise DataError(
-            f"{tokens.path}: {len(tokens):,} tokens, but one sequence needs context + 1 = {context + 1:,}"
-        )
-    return len(tokens) // context
+    if len(tokens) < length:
+        raise DataError(f"{tokens.path}: {len(tokens):,} tokens, but one example is made from {length:,}")
+    return len(tokens) // stride
 
 
-def batch(
-    tokens: TokenFile, *, seed: int, step: int, rank: int = 0, world: int = 1, batch_size: int, context: int
-) -> tuple[Tensor, Tensor]:
-    """The sequences of one optimizer step that belong to one rank.
-
-    The batches of the ranks, joined in their order, are the batch of a single rank.
+def training_windows(tokens: TokenFile, order: Order, stride: int, length: int) -> Tensor:
+    """The windows that an optimizer step of one rank is made from.
 
     Args:
         tokens: what to read.
-        seed: of the order of the sequences.
-        step: of the optimizer, from 0.
-        rank: this process, from 0.
-        world: number of processes; divides `batch_size`.
-        batch_size: sequences of all ranks together.
-        context: tokens per sequence.
+        order: which batch.
+        stride: tokens from one window to the next.
+        length: tokens in a window.
 
     Returns:
-        Inputs and targets, int64 (batch_size / world, context) on the CPU; targets are the inputs'
-        successors.
+        int64 (examples of the rank, length) on the CPU.
 
     Raises:
-        DataError: too few tokens, or a batch that does not divide among the ranks.
+        DataError: too few tokens.
     """
-    count = windows_per_epoch(tokens, context)
-    if batch_size % world:
-        raise DataError(f"a batch of {batch_size} sequences does not divide among {world} processes")
-    share = batch_size // world
-    first = step * batch_size + rank * share
-    numbers = np.arange(first, first + share, dtype=np.int64)
+    count = windows_per_epoch(tokens, stride, length)
+    numbers = np.arange(order.first, order.first + order.share, dtype=np.int64)
     starts = np.empty_like(numbers)
-    for epoch in range(first // count, (first + share - 1) // count + 1):
+    for epoch in range(int(numbers[0]) // count, int(numbers[-1]) // count + 1):
         inside = numbers // count == epoch
-        offset, keys = _epoch(seed, epoch, len(tokens))
-        starts[inside] = offset + context * permute(numbers[inside] % count, count, keys)
-    return _pair(tokens, starts, context)
+        offset, keys = _epoch(order.seed, epoch, len(tokens))
+        starts[inside] = offset + stride * permute(numbers[inside] % count, count, keys)
+    return torch.from_numpy(tokens.windows(starts, length))
 
 
-def validation_batches(
-    tokens: TokenFile,
-    *,
-    batch_size: int,
-    context: int,
-    batches: int | None = None,
-    rank: int = 0,
-    world: int = 1,
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield the sequences to evaluate on: the same ones at every call, in every run.
+def validation_windows(
+    tokens: TokenFile, order: Order, stride: int, length: int, batches: int | None = None
+) -> Iterator[tuple[int, Tensor]]:
+    """Yield the windows to evaluate on: the same ones at every call, in every run.
 
     With a limit they are spread evenly over the text. The last batch may be smaller; every rank gets
-    equally many sequences of each, so weigh a batch by its number of targets.
+    equally many windows of each, so weigh a batch by its number of targets.
 
     Args:
         tokens: what to read.
-        batch_size: sequences of all ranks together.
-        context: tokens per sequence.
+        order: the ranks and the size of a batch; seed and step are of no account.
+        stride: tokens from one window to the next.
+        length: tokens in a window.
         batches: at most so many; None: the whole text.
-        rank: this process, from 0.
-        world: number of processes; divides `batch_size`.
 
     Yields:
-        Inputs and targets, int64 (at most batch_size / world, context) on the CPU.
+        The number of this rank's first window, and the windows, int64 (examples of the rank, length).
 
     Raises:
-        DataError: fewer sequences than ranks, or a batch that does not divide among the ranks.
+        DataError: too few tokens, or fewer windows than ranks.
     """
-    windows_per_epoch(tokens, context)
-    if batch_size % world:
-        raise DataError(f"a batch of {batch_size} sequences does not divide among {world} processes")
-    count = (len(tokens) - 1) // context
-    wanted = count if batches is None else min(count, batches * batch_size)
-    wanted -= wanted % world
+    windows_per_epoch(tokens, stride, length)
+    count = (len(tokens) - length) // stride + 1
+    wanted = count if batches is None else min(count, batches * order.batch_size)
+    wanted -= wanted % order.world
     if not wanted:
-        raise DataError(f"{tokens.path}: {count} sequences of {context} tokens for {world} processes")
-    starts = context * (np.arange(wanted, dtype=np.int64) * count // wanted)
-    for first in range(0, wanted, batch_size):
-        of_all = starts[first : first + batch_size]
-        share = len(of_all) // world
-        yield _pair(tokens, of_all[rank * share : (rank + 1) * share], context)
+        raise DataError(f"{tokens.path}: {count} windows of {length} tokens for {order.world} processes")
+    starts = stride * (np.arange(wanted, dtype=np.int64) * count // wanted)
+    for first in range(0, wanted, order.batch_size):
+        of_all = starts[first : first + order.batch_size]
+        share = len(of_all) // order.world
+        own = of_all[order.rank * share : (order.rank + 1) * share]
+        yield first + order.rank * share, torch.from_numpy(tokens.windows(own, length))
 
 
-def _pair(tokens: TokenFile, starts: NDArray[np.int64], context: int) -> tuple[Tensor, Tensor]:
-    rows = torch.from_numpy(tokens.windows(starts, context + 1))
-    return rows[:, :-1].contiguous(), rows[:, 1:].contiguous()
+def successors(windows: Tensor) -> tuple[Tensor, Tensor]:
+    """(n, context + 1) tokens -> the first `context` and those that follow them, (n, context) each."""
+    return windows[:, :-1].contiguous(), windows[:, 1:].contiguous()
 
 
 def _epoch(seed: int, epoch: int, length: int) -> tuple[int, NDArray[np.uint64]]:

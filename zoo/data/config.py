@@ -1,38 +1,57 @@
-"""The `data:` part of a configuration."""
+"""Text as a data set: a corpus, a tokenizer, an objective."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
 from zoo.data.byte import ByteConfig
 from zoo.data.corpus import CorpusConfig
+from zoo.data.dataset import DataConfig, Reader
 from zoo.data.jsonl import JsonlCorpus
+from zoo.data.objective import Causal, Objective
 from zoo.data.python_docs import PythonDocsCorpus
 from zoo.data.sentencepiece import SentencePieceConfig
 from zoo.data.text import TextCorpus
 from zoo.data.tokenizer import TokenizerConfig
-from zoo.schema import CORPORA, TOKENIZERS, Config, choice
+from zoo.schema import CORPORA, DATASETS, OBJECTIVES, TOKENIZERS, choice
 
-__all__ = ["ByteConfig", "DataConfig", "JsonlCorpus", "PythonDocsCorpus", "SentencePieceConfig", "TextCorpus"]
+__all__ = [
+    "ByteConfig",
+    "Causal",
+    "JsonlCorpus",
+    "PythonDocsCorpus",
+    "SentencePieceConfig",
+    "TextCorpus",
+    "TextData",
+]
 
 
 if TYPE_CHECKING:
+    from zoo.data.text_dataset import TextDataset
+
     AnyCorpus = CorpusConfig
     AnyTokenizer = TokenizerConfig
+    AnyObjective = Objective
 else:
     AnyCorpus = choice(CORPORA)
     AnyTokenizer = choice(TOKENIZERS)
+    AnyObjective = choice(OBJECTIVES)
 
 
-class DataConfig(Config):
-    """Where the text comes from, and how it becomes sequences of tokens."""
+@DATASETS.register
+class TextData(DataConfig):
+    """Text: where it comes from, how it becomes sequences of tokens, and what is asked of them."""
 
+    assumed: ClassVar[bool] = True
+
+    type: Literal["text"] = "text"
     corpus: AnyCorpus = Field(default=PythonDocsCorpus(), description="where the text comes from")
     tokenizer: AnyTokenizer = Field(default=ByteConfig(), description="how text becomes tokens")
+    objective: AnyObjective = Field(default=Causal(), description="what is to be predicted")
     context: int = Field(default=256, gt=0, description="tokens the model sees in a sequence")
     validation: float = Field(
         default=0.05, ge=0, lt=1, description="share of the documents held out for validation"
@@ -40,6 +59,24 @@ class DataConfig(Config):
     cache_dir: Path | None = Field(
         default=None, description="where prepared data is kept; null: $XDG_CACHE_HOME/zoo or ~/.cache/zoo"
     )
+
+    @property
+    def objective_name(self) -> str:
+        """The type of the objective."""
+        name: str = type(self.objective).model_fields["type"].default
+        return name
+
+    def prepare(self, model: Reader) -> TextDataset:
+        """Tokenise the text, or find it tokenised.
+
+        Raises:
+            DataError: text, tokenizer or sizes that cannot be used, or another objective than the
+                model's.
+        """
+        from zoo.data.text_dataset import TextDataset
+
+        self.check_reader(model)
+        return TextDataset(self, getattr(model, "vocab_size", None))
 
     def cache_folder(self) -> Path:
         """The folder in which prepared data is kept."""

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from zoo.data.config import DataConfig
+from zoo.data.config import TextData
 from zoo.data.corpus import CorpusConfig, Source
 from zoo.data.files import build_once, sha256, sha256_file
 from zoo.data.manifest import VERSION, Manifest, SideEntry, SourceEntry, TokenizerEntry
@@ -37,7 +37,7 @@ class Corpus:
     folder: Path
 
 
-def prepare(data: DataConfig, vocab_size: int | None = None) -> Corpus:
+def prepare(data: TextData, vocab_size: int | None = None) -> Corpus:
     """Tokenise a corpus, or find it tokenised.
 
     The folder's name is a hash of the sources' contents, of the settings and of the tokenizer: what
@@ -62,10 +62,13 @@ def prepare(data: DataConfig, vocab_size: int | None = None) -> Corpus:
     rules = [VERSION, data.corpus.model_dump(mode="json"), data.validation]
     text_key = [*rules, [entry.model_dump() for entry in entries]]
     tokenizer = _tokenizer(data, text_key)
-    if vocab_size is not None and tokenizer.vocab_size > vocab_size:
+    extra = data.objective.extra_tokens
+    needed = tokenizer.vocab_size + extra
+    if vocab_size is not None and needed > vocab_size:
+        more = f", and the objective '{data.objective_name}' needs {extra} more" if extra else ""
         raise DataError(
-            f"the tokenizer '{tokenizer.type}' has {tokenizer.vocab_size} tokens, but model.vocab_size "
-            f"is {vocab_size}: set it to {tokenizer.vocab_size} or more, or use a smaller tokenizer"
+            f"the tokenizer '{tokenizer.type}' has {tokenizer.vocab_size} tokens{more}, but "
+            f"model.vocab_size is {vocab_size}: set it to {needed} or more, or use a smaller tokenizer"
         )
 
     def fill(folder: Path) -> None:
@@ -76,9 +79,9 @@ def prepare(data: DataConfig, vocab_size: int | None = None) -> Corpus:
     folder = data.cache_folder() / "tokens" / _digest([*text_key, tokenizer.hash])
     build_once(folder, fill)
     manifest = Manifest.read(folder)
-    train = _open(folder, manifest, manifest.train, data.context, "training")
+    train = _open(folder, manifest, manifest.train, data, "training")
     held_out = manifest.validation
-    validation = None if held_out is None else _open(folder, manifest, held_out, data.context, "validation")
+    validation = None if held_out is None else _open(folder, manifest, held_out, data, "validation")
     return Corpus(tokenizer, train, validation, manifest, folder)
 
 
@@ -91,7 +94,7 @@ def _digest(key: object) -> str:
     return sha256(json.dumps(key, sort_keys=True).encode())[:32]
 
 
-def _tokenizer(data: DataConfig, text_key: list[object]) -> Tokenizer:
+def _tokenizer(data: TextData, text_key: list[object]) -> Tokenizer:
     """The tokenizer; one that learns from the training documents is kept beside the tokens."""
     config: TokenizerConfig = data.tokenizer
 
@@ -110,7 +113,7 @@ def _split(corpus: CorpusConfig, share: float) -> Split:
     return Split.of((document.id for document in corpus.documents()), share)
 
 
-def _tokenise(data: DataConfig, entries: list[SourceEntry], tokenizer: Tokenizer, folder: Path) -> None:
+def _tokenise(data: TextData, entries: list[SourceEntry], tokenizer: Tokenizer, folder: Path) -> None:
     """Write train.bin, validation.bin (if something is held out) and manifest.json."""
     split = _split(data.corpus, data.validation)
     dtype = dtype_for(tokenizer.vocab_size)
@@ -145,12 +148,13 @@ def _tokenise(data: DataConfig, entries: list[SourceEntry], tokenizer: Tokenizer
     ).write(folder)
 
 
-def _open(folder: Path, manifest: Manifest, side: SideEntry, context: int, what: str) -> TokenFile:
+def _open(folder: Path, manifest: Manifest, side: SideEntry, data: TextData, what: str) -> TokenFile:
     tokens = TokenFile(folder / side.file, manifest.dtype, side.tokens)
-    if len(tokens) <= context:
+    needed = data.objective.reads(data.context)
+    if len(tokens) < needed:
         raise DataError(
             f"the {what} text has {len(tokens):,} tokens in {side.documents:,} documents, but one "
-            f"sequence needs data.context + 1 = {context + 1:,}: add text, "
+            f"example of {data.context:,} is made from {needed:,}: add text, "
             f"{'raise data.validation, ' if what == 'validation' else ''}or lower data.context"
         )
     return tokens

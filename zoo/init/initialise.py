@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from zoo.init.schemes import DRAWN, Init, virtual_std
-from zoo.spec import Declared, ParamSpec, Role, declared
+from zoo.spec import Declared, Module, ParamSpec, Role, declared
 from zoo.sphere import project
 
 
@@ -35,7 +36,7 @@ def draw(init: Init, spec: ParamSpec, source: torch.Generator) -> Tensor:
 
 @torch.no_grad()
 def initialise(model: nn.Module, init: Init, seed: int) -> None:
-    """Fill every declared parameter in place and put the spheres in order.
+    """Fill every declared parameter and statistic in place and put the spheres in order.
 
     Sharded parameters take their part of the whole tensor, so that one rank and many start equal.
 
@@ -50,7 +51,19 @@ def initialise(model: nn.Module, init: Init, seed: int) -> None:
     parameters = list(declared(model))
     for p in parameters:
         fill(p, draw(init, p.spec, generator(seed, p.name)))
+    for path, module in model.named_modules():
+        for local, start in module.statistics.items() if isinstance(module, Module) else ():
+            reset(module.get_buffer(local), start, generator(seed, f"{path}.{local}" if path else local))
     project([(p.parameter, p.spec.sphere_dim) for p in parameters if p.spec.sphere_dim is not None])
+
+
+def reset(statistic: Tensor, start: float | Literal["unit"], source: torch.Generator) -> None:
+    """Put a statistic where it starts, in place."""
+    if start == "unit":
+        vector = torch.empty(statistic.shape, dtype=torch.float32, device="cpu").normal_(generator=source)
+        statistic.copy_(vector / vector.norm())
+    else:
+        statistic.fill_(start)
 
 
 def fill(p: Declared, whole: Tensor) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
 import torch
 from pydantic import Field, model_validator
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.errors import DataError
@@ -29,16 +30,25 @@ class Model(Module):
 
     recipe: Any
 
-    def example(self, batch: int = 1, time: int = 16) -> tuple[Tensor, Tensor]:
-        """Tokens and targets for trying the model out, int64 (batch, time) each, on the CPU."""
+    @property
+    def shards(self) -> Sequence[nn.Module]:
+        """What is gathered at a time when the model is sharded; the rest is one more piece."""
+        return ()
+
+    def example(self, batch: int = 1, time: int = 16) -> tuple[Tensor, ...]:
+        """Inputs and then targets for trying the model out, on the CPU.
+
+        Args:
+            batch: examples, the first dimension of all.
+            time: their length, where they have one.
+        """
         raise NotImplementedError
 
-    def loss(self, tokens: Tensor, targets: Tensor, z_loss: float = 0.0) -> LossParts:
+    def loss(self, *batch: Tensor, z_loss: float = 0.0) -> LossParts:
         """Mean cross entropy of the targets.
 
         Args:
-            tokens: (batch, time) int64.
-            targets: (batch, time) int64; -1 is ignored.
+            *batch: the inputs, as `forward` takes them, and the targets, int64; of these -1 is ignored.
             z_loss: coefficient of mean(log Z ^ 2), 0 for none.
 
         Returns:
@@ -52,9 +62,11 @@ class ModelConfig(Config):
 
     Attributes:
         default_init: name of the initialisation it was published with.
+        objectives: what it can be trained by, see `zoo.data.dataset.DataConfig`.
     """
 
     default_init: ClassVar[str]
+    objectives: ClassVar[frozenset[str]]
 
     def build(self) -> Model:
         """The model, uninitialised, on the current default device."""
@@ -63,6 +75,8 @@ class ModelConfig(Config):
 
 class DecoderConfig(ModelConfig):
     """The sizes of a decoder-only transformer."""
+
+    objectives: ClassVar[frozenset[str]] = frozenset({"causal"})
 
     vocab_size: int = Field(gt=0, description="number of tokens")
     d_model: int = Field(gt=0, description="width of the stream")
@@ -170,8 +184,13 @@ class Decoder(Model):
 
     config: DecoderConfig
     embedding: Embedding
-    blocks: torch.nn.ModuleList
+    blocks: nn.ModuleList
     read_out: ReadOut
+
+    @property
+    def shards(self) -> Sequence[nn.Module]:
+        """The blocks."""
+        return list(self.blocks)
 
     def stream(self, tokens: Tensor, cache: KVCache | None = None) -> Tensor:
         """Embed the tokens and pass them through all blocks.
@@ -215,8 +234,9 @@ class Decoder(Model):
         logits: Tensor = self.read_out(self.hidden(tokens, cache))
         return logits
 
-    def loss(self, tokens: Tensor, targets: Tensor, z_loss: float = 0.0) -> LossParts:
+    def loss(self, *batch: Tensor, z_loss: float = 0.0) -> LossParts:
         """The loss that `Model` describes, computed in chunks; the targets are the tokens that follow."""
+        tokens, targets = batch
         return self.read_out.loss(self.hidden(tokens), targets, z_loss)
 
     def cache(

@@ -87,10 +87,11 @@ def split(model: Model, method: Reparam) -> Conversion:
 
 
 def _logits(model: Model) -> Tensor:
-    tokens, _ = model.example()
+    *inputs, _ = model.example()
+    device = next(model.parameters()).device
     training = model.training
     model.eval()
-    logits: Tensor = model(tokens.to(next(model.parameters()).device))
+    logits: Tensor = model(*(t.to(device) for t in inputs))
     model.train(training)
     return logits
 

@@ -64,8 +64,7 @@ def read_run(folder: Path) -> Run:
         raise ZooError(f"{path}: no such file; expected a run folder made by `zoo train`")
     config = yaml.safe_load(path.read_text(encoding="utf-8"))
     kinds = {kind: [r for r in records if r["kind"] == kind] for kind in ("train", "validation", "size")}
-    per_step = config["train"]["batch_size"] * config["data"]["context"]
-    train, validation = (_curve(kinds[kind], per_step) for kind in ("train", "validation"))
+    train, validation = (_curve(kinds[kind]) for kind in ("train", "validation"))
     size = kinds["size"][0] if kinds["size"] else {}
     sample = folder / SAMPLE
     return Run(
@@ -90,8 +89,8 @@ def _model(config: dict[str, Any]) -> str:
     return " · ".join(part["type"] for part in parts if part and part["type"] != "none")
 
 
-def _curve(records: list[dict[str, Any]], tokens_per_step: int) -> Curve:
-    return [r["step"] * tokens_per_step for r in records], [r["cross_entropy"] for r in records]
+def _curve(records: list[dict[str, Any]]) -> Curve:
+    return [r["tokens"] for r in records], [r["cross_entropy"] for r in records]
 
 
 def _median(values: list[float]) -> float | None:

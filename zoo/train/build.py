@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 from torch.optim.lr_scheduler import LambdaLR
 
 from zoo.checkpoint import MODEL_FILE, load_weights
-from zoo.data import Corpus, batch, prepare, validation_batches
+from zoo.data import Dataset
 from zoo.errors import ConfigError
 from zoo.factory import build_optimizer, recipe_of
 from zoo.init import Registry
 from zoo.models import Model
 from zoo.recipe import assemble
-from zoo.train.checkpoints import check_same_tokens, load_progress
+from zoo.train.checkpoints import check_same_data, load_progress
 from zoo.train.distributed import World
 from zoo.train.folder import Start
 from zoo.train.job import Job
@@ -28,7 +26,7 @@ class Parts:
     """A model with its optimizer and its data, at some step of a run.
 
     Attributes:
-        corpus: tokens and tokenizer.
+        dataset: what it is trained and evaluated on.
         model: on its device, sharded if there are several ranks.
         registry: what is known of its parameters.
         loss: the model's loss, compiled or not.
@@ -38,7 +36,7 @@ class Parts:
         stepper: takes a step.
     """
 
-    corpus: Corpus
+    dataset: Dataset
     model: Model
     registry: Registry
     loss: Loss
@@ -67,10 +65,10 @@ def build(job: Job, start: Start, world: World) -> Parts:
             f"train.batch_size {t.batch_size} does not divide among {world.size} processes "
             f"with train.accumulation {t.accumulation}"
         )
-    corpus = prepare(job.data, job.model.vocab_size)
+    dataset = job.data.prepare(job.model)
     model = assemble(recipe_of(job.config), job.config.seed, world.device)
     if start.checkpoint is not None:
-        check_same_tokens(start.checkpoint, corpus.folder.name)
+        check_same_data(start.checkpoint, dataset.fingerprint)
         load_weights(model, start.checkpoint / MODEL_FILE)
     world.shard(model)
     model.train()
@@ -80,39 +78,11 @@ def build(job: Job, start: Start, world: World) -> Parts:
         load_progress(start.checkpoint, optimizer, world)
     loss: Loss = torch.compile(model.loss) if t.compile else model.loss
     return Parts(
-        corpus,
+        dataset,
         model,
         Registry(model, eta_overrides=job.config.eta_overrides),
         loss,
         optimizer,
         job.schedule.build(optimizer, t.steps),
         Stepper(model, loss, optimizer, world, t.accumulation, t.precision, t.clip_norm, t.z_loss),
-    )
-
-
-def training_batch(job: Job, corpus: Corpus, step: int, world: World) -> tuple[Tensor, Tensor]:
-    """This rank's share of the batch of step `step`, from 0: inputs and targets (sequences, time) int64."""
-    return batch(
-        corpus.train,
-        seed=job.config.seed,
-        step=step,
-        rank=world.rank,
-        world=world.size,
-        batch_size=job.train.batch_size,
-        context=job.data.context,
-    )
-
-
-def evaluation_batches(job: Job, corpus: Corpus, world: World) -> Iterator[tuple[Tensor, Tensor]] | None:
-    """This rank's share of the validation sequences, in parts as large as training's; None without text."""
-    if corpus.validation is None:
-        return None
-    t = job.train
-    return validation_batches(
-        corpus.validation,
-        batch_size=t.batch_size // t.accumulation,
-        context=job.data.context,
-        batches=t.eval_batches * t.accumulation,
-        rank=world.rank,
-        world=world.size,
     )

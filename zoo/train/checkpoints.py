@@ -37,16 +37,16 @@ class Checkpoints:
         best: the lowest validation loss of a checkpoint so far, in nats per token.
     """
 
-    def __init__(self, run: Path, world: World, keep_last: int, tokens: str) -> None:
+    def __init__(self, run: Path, world: World, keep_last: int, data: str) -> None:
         """Find the best loss of an earlier session; nothing is written yet.
 
         Args:
             run: the run folder.
             world: the ranks; the main one writes.
             keep_last: how many to keep besides the best.
-            tokens: the digest of the tokens that the run is trained on.
+            data: the fingerprint of what the run is trained on.
         """
-        self._run, self._world, self._keep_last, self._tokens = run, world, keep_last, tokens
+        self._run, self._world, self._keep_last, self._data = run, world, keep_last, data
         pointer = self._read("best")
         self.best = math.inf if pointer is None else float(pointer["cross_entropy"])
 
@@ -79,7 +79,7 @@ class Checkpoints:
                 write_tensors(folder / MODEL_FILE, weights, header)
                 write_tensors(folder / OPTIMIZER_FILE, slots, {})
                 write_tensors(folder / RANDOM_FILE, randoms, {})
-                state = {"step": step, "ranks": self._world.size, "tokens": self._tokens}
+                state = {"step": step, "ranks": self._world.size, "data": self._data}
                 (folder / STATE).write_text(json.dumps(state) + "\n", encoding="utf-8")
 
             folder = self._run / CHECKPOINTS / f"step-{step:08d}"
@@ -109,21 +109,21 @@ class Checkpoints:
         remove(*abandoned, *(folder for folder in old if best is None or folder.name != best["checkpoint"]))
 
 
-def check_same_tokens(checkpoint: Path, tokens: str) -> None:
-    """Refuse to go on with other text: the batches to come would not be those of the run.
+def check_same_data(checkpoint: Path, data: str) -> None:
+    """Refuse to go on with other data: the batches to come would not be those of the run.
 
     Args:
         checkpoint: the checkpoint's folder.
-        tokens: the digest of the tokens there are now.
+        data: the fingerprint of what there is now.
 
     Raises:
-        CheckpointError: the text or the tokenizer has changed since.
+        CheckpointError: it has changed since.
     """
-    before = json.loads((checkpoint / STATE).read_text(encoding="utf-8"))["tokens"]
-    if before != tokens:
+    before = json.loads((checkpoint / STATE).read_text(encoding="utf-8"))["data"]
+    if before != data:
         raise CheckpointError(
-            f"{checkpoint}: the run was trained on other tokens ({before}, now {tokens}): the text or its "
-            "tokenizer has changed. Restore it, or start a run of another name (name=...)"
+            f"{checkpoint}: the run was trained on other data ({before}, now {data}): the files or the "
+            "tokenizer have changed. Restore them, or start a run of another name (name=...)"
         )
 
 

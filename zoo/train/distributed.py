@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
 
+from zoo.models import Model
 from zoo.train.device import find_device
 
 
@@ -62,7 +63,7 @@ class World:
         if self.mesh is not None:
             dist.barrier()
 
-    def shard(self, model: nn.Module) -> None:
+    def shard(self, model: Model) -> None:
         """Give every rank its part of an initialised model, block by block.
 
         Args:
@@ -70,7 +71,7 @@ class World:
         """
         if self.mesh is None:
             return
-        for block in model.blocks:  # type: ignore[union-attr]
+        for block in model.shards:
             fully_shard(block, mesh=self.mesh)
         fully_shard(model, mesh=self.mesh)
         register_fsdp_forward_method(model, "loss")

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
+from zoo.data import Batch
 from zoo.nn.loss import IGNORED
 from zoo.train.distributed import World
 from zoo.train.precision import Precision, autocast
@@ -17,25 +18,25 @@ from zoo.train.step import Loss
 def evaluate(
     model: nn.Module,
     loss: Loss,
-    batches: Iterable[tuple[Tensor, Tensor]],
+    batches: Iterable[Batch],
     world: World,
     precision: Precision,
 ) -> float:
-    """The mean cross entropy in nats per token, over all ranks; z-loss is no part of it.
+    """The mean cross entropy in nats per target, over all ranks; z-loss is no part of it.
 
     Args:
         model: put into evaluation mode meanwhile.
         loss: its loss.
-        batches: this rank's inputs and targets, (sequences, time) int64; equally many on all ranks.
+        batches: this rank's inputs and targets; equally many on all ranks.
         world: the ranks.
         precision: of the forward pass.
     """
     sums = torch.zeros(2, dtype=world.exact, device=world.device)
     model.eval()
     for batch in batches:
-        tokens, targets = (t.to(world.device) for t in batch)
+        *inputs, targets = (t.to(world.device) for t in batch)
         with autocast(precision, world.device):
-            mean = loss(tokens, targets, 0.0).cross_entropy
+            mean = loss(*inputs, targets).cross_entropy
         count = (targets != IGNORED).sum()
         sums += torch.stack((mean * count, count))
     world.reshard(model)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self, cast
 
 from zoo.data import DataConfig
 from zoo.errors import ConfigError
-from zoo.models import DecoderConfig
+from zoo.models import ModelConfig
 from zoo.optim.base import OptimizerConfig, ScheduleConfig
 from zoo.train.config import TrainConfig
 
@@ -28,7 +28,7 @@ class Job:
     """
 
     config: RunConfig
-    model: DecoderConfig
+    model: ModelConfig
     optimizer: OptimizerConfig
     schedule: ScheduleConfig
     data: DataConfig
@@ -45,7 +45,7 @@ class Job:
             raise ConfigError(f"to train, the configuration needs {', '.join(missing)} as well")
         return cls(
             config,
-            cast(DecoderConfig, config.model),
+            cast(ModelConfig, config.model),
             cast(OptimizerConfig, config.optimizer),
             config.schedule,
             cast(DataConfig, config.data),
@@ -56,8 +56,3 @@ class Job:
     def folder(self) -> Path:
         """The run folder."""
         return self.train.runs_dir / self.config.name
-
-    @property
-    def tokens_per_step(self) -> int:
-        """Training tokens of all ranks in one step."""
-        return self.train.batch_size * self.data.context

@@ -9,8 +9,9 @@ from rich.console import Console
 from torch import Tensor
 
 from zoo.atomic import write_folder
+from zoo.data import Order
 from zoo.errors import DivergenceError
-from zoo.train.build import Parts, build, evaluation_batches, training_batch
+from zoo.train.build import Parts, build
 from zoo.train.checkpoints import Checkpoints
 from zoo.train.clock import Clock
 from zoo.train.distributed import World
@@ -44,11 +45,12 @@ def run_session(job: Job, start: Start, world: World, console: Console | None) -
         DivergenceError: a loss or gradient that is not finite.
     """
     parts = build(job, start, world)
-    checkpoints = Checkpoints(job.folder, world, job.train.keep_last, parts.corpus.folder.name)
+    checkpoints = Checkpoints(job.folder, world, job.train.keep_last, parts.dataset.fingerprint)
     if world.is_main:
         write_config(job)
         record(job.folder, world, start.step)
-        write_folder(job.folder / TOKENIZER, parts.corpus.tokenizer.save)
+        if parts.dataset.tokenizer is not None:
+            write_folder(job.folder / TOKENIZER, parts.dataset.tokenizer.save)
     with (
         MetricsLog(job.folder if world.is_main else None, start) as log,
         Interrupt(launched=world.size > 1) as interrupt,
@@ -95,6 +97,7 @@ class _Session:
         self.log, self.bar, self.checkpoints = log, bar, checkpoints
         self.settings = job.train
         self.done = done
+        self.per_step = self.settings.batch_size * parts.dataset.units
         self.clock = Clock()
 
     def loop(self, interrupt: Interrupt) -> int:
@@ -114,16 +117,20 @@ class _Session:
         """Whether it is time for what happens so often, and at the end."""
         return self.done % every == 0 or self.done == self.settings.steps
 
+    def _order(self, batch_size: int) -> Order:
+        """This rank's part of the batch after the steps that are done."""
+        return Order(self.job.config.seed, self.done, batch_size, self.world.rank, self.world.size)
+
     def _step(self, interrupt: Interrupt) -> bool:
         """Take one step and log it; returns whether any rank was asked to stop."""
         parts, every = self.parts, self.settings.monitor_every
-        batch = training_batch(self.job, parts.corpus, self.done, self.world)
+        batch = parts.dataset.training(self._order(self.settings.batch_size))
         schedule = zip(parts.scheduler.base_lrs, parts.scheduler.lr_lambdas, strict=True)
         for group, (lr, factor) in zip(parts.optimizer.param_groups, schedule, strict=True):
             group["lr"] = lr * factor(self.done)
         self.done += 1
         monitor = Monitor(parts.registry) if every and self._due(every) else None
-        with self.clock.step(self.job.tokens_per_step):
+        with self.clock.step(self.per_step):
             result = parts.stepper(batch, lambda: interrupt.asked)
         if self.done == 1:
             self.log.write("size", 1, **sizes(parts))
@@ -138,7 +145,7 @@ class _Session:
         self.log.write(
             "train",
             self.done,
-            tokens=self.done * self.job.tokens_per_step,
+            tokens=self.done * self.per_step,
             loss=result.loss,
             cross_entropy=result.cross_entropy,
             z_loss=result.z_loss,
@@ -150,12 +157,14 @@ class _Session:
     def _evaluate(self) -> float | None:
         """Log the validation loss; returns it if it is the lowest of all checkpoints."""
         parts = self.parts
-        batches = evaluation_batches(self.job, parts.corpus, self.world)
+        parallel = self.settings.batch_size // self.settings.accumulation
+        count = self.settings.eval_batches * self.settings.accumulation
+        batches = parts.dataset.validation(self._order(parallel), count)
         if batches is None:
             return None
         loss = evaluate(parts.model, parts.loss, batches, self.world, self.settings.precision)
         self._require_finite("validation loss", loss)
-        self.log.write("validation", self.done, cross_entropy=loss)
+        self.log.write("validation", self.done, tokens=self.done * self.per_step, cross_entropy=loss)
         self.bar.validation(loss)
         return loss if loss < self.checkpoints.best else None
 

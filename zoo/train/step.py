@@ -9,13 +9,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from zoo.data import Batch
 from zoo.errors import DivergenceError
 from zoo.nn.loss import IGNORED, LossParts
 from zoo.sharded import whole
 from zoo.train.distributed import World
 from zoo.train.precision import Precision, autocast
 
-Loss = Callable[[Tensor, Tensor, float], LossParts]
+Loss = Callable[..., LossParts]
+"""(*inputs, targets, z_loss=0.0) -> parts: the loss of a `zoo.models.Model`."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,7 @@ class StepResult:
 
     Attributes:
         loss: what was minimised, `cross_entropy + z_loss`.
-        cross_entropy: nats per token.
+        cross_entropy: nats per target.
         z_loss: coefficient * mean(logsumexp^2).
         grad_norm: global norm of the gradient before clipping.
         stop: whether any rank was asked to stop.
@@ -43,7 +45,7 @@ class Stepper:
 
     Attributes:
         model: in training mode.
-        loss: the model's loss, compiled or not: (tokens, targets, z_loss) -> parts.
+        loss: the model's loss, compiled or not.
         optimizer: with whatever follows a step attached.
         world: the ranks.
         accumulation: parts of the batch.
@@ -61,11 +63,11 @@ class Stepper:
     clip_norm: float | None
     z_loss: float
 
-    def __call__(self, batch: tuple[Tensor, Tensor], stop: Callable[[], bool]) -> StepResult:
+    def __call__(self, batch: Batch, stop: Callable[[], bool]) -> StepResult:
         """Take a step, unless loss or gradient are not finite: then the weights stay as they are.
 
         Args:
-            batch: this rank's inputs and targets, (sequences, time) int64 on the CPU.
+            batch: this rank's inputs and targets, on the CPU.
             stop: whether this rank was asked to stop, asked after the backward pass.
 
         Returns:
@@ -86,7 +88,7 @@ class Stepper:
         self.optimizer.zero_grad()
         return result
 
-    def _backward(self, batch: tuple[Tensor, Tensor], stop: Callable[[], bool]) -> Tensor:
+    def _backward(self, batch: Batch, stop: Callable[[], bool]) -> Tensor:
         """Leave the gradient of the mean over all targets of all ranks; return what was summed.
 
         A part's loss is a mean over its own targets, so each part weighs as much as its targets;
@@ -94,13 +96,13 @@ class Stepper:
         """
         device = self.world.device
         parts = list(zip(*(t.to(device).chunk(self.accumulation) for t in batch), strict=True))
-        counts = torch.stack([(targets != IGNORED).sum() for _, targets in parts]).to(self.world.exact)
+        counts = torch.stack([(targets != IGNORED).sum() for *_, targets in parts]).to(self.world.exact)
         shares = counts / self.world.sum(counts.sum())
         sums = torch.zeros(3, dtype=self.world.exact, device=device)
-        for i, (tokens, targets) in enumerate(parts):
+        for i, part in enumerate(parts):
             self.world.synchronise(self.model, i == len(parts) - 1)
             with autocast(self.precision, device):
-                loss = self.loss(tokens, targets, self.z_loss)
+                loss = self.loss(*part, z_loss=self.z_loss)
             torch.autograd.backward(loss.total * (shares[i] * self.world.size))
             sums[:2] += torch.stack((loss.cross_entropy, loss.z_loss)) * shares[i]
         sums[2] = float(stop())

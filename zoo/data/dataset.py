@@ -1,0 +1,128 @@
+"""What a data set is to training: batches as a pure function of an order."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+from torch import Tensor
+
+from zoo.data.tokenizer import Tokenizer
+from zoo.errors import DataError
+from zoo.schema import Config
+
+Batch = tuple[Tensor, ...]
+"""The inputs of a model and then the targets; the first dimension of each counts the examples."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """Which batch is wanted; the batches of the ranks, joined in their order, are that of a single one.
+
+    Attributes:
+        seed: of the order of the examples and of everything random in them.
+        step: of the optimizer, from 0.
+        batch_size: examples of all ranks together.
+        rank: this process, from 0.
+        world: number of processes; divides `batch_size`.
+
+    Raises:
+        DataError: a batch that does not divide among the ranks.
+    """
+
+    seed: int
+    step: int
+    batch_size: int
+    rank: int = 0
+    world: int = 1
+
+    def __post_init__(self) -> None:
+        if self.batch_size % self.world:
+            raise DataError(
+                f"a batch of {self.batch_size} examples does not divide among {self.world} processes"
+            )
+
+    @property
+    def share(self) -> int:
+        """Examples of this rank."""
+        return self.batch_size // self.world
+
+    @property
+    def first(self) -> int:
+        """Number of this rank's first example, counted from the start of training."""
+        return self.step * self.batch_size + self.rank * self.share
+
+
+class Reader(Protocol):
+    """What data has to know of the model that is trained on it."""
+
+    objectives: ClassVar[frozenset[str]]
+
+
+class Dataset(ABC):
+    """Training and validation examples.
+
+    Attributes:
+        fingerprint: changes whenever an example does.
+        tokenizer: what made the tokens; None where there are none.
+        unit: what is counted, in the plural: tokens, images.
+        units: how many of them an example is.
+    """
+
+    fingerprint: str
+    tokenizer: Tokenizer | None
+    unit: str
+    units: int
+
+    @abstractmethod
+    def training(self, order: Order) -> Batch:
+        """This rank's part of a training batch, on the CPU."""
+
+    @abstractmethod
+    def validation(self, order: Order, batches: int) -> Iterator[Batch] | None:
+        """The examples to evaluate on: the same ones at every call, in every run.
+
+        The last batch may be smaller. Every rank gets equally many examples of each, so weigh a batch
+        by its number of targets.
+
+        Args:
+            order: its step is of no account.
+            batches: at most so many.
+
+        Returns:
+            This rank's parts; None where nothing is held out.
+        """
+
+
+class DataConfig(Config):
+    """Where examples come from: the `data:` part of a configuration."""
+
+    @property
+    def objective_name(self) -> str:
+        """What the examples ask of a model: one of its `objectives`."""
+        raise NotImplementedError
+
+    def prepare(self, model: Reader) -> Dataset:
+        """Make the examples ready.
+
+        Args:
+            model: the configuration of the model that will read them.
+
+        Raises:
+            DataError: data that cannot be used, or not by this model.
+        """
+        raise NotImplementedError
+
+    def check_reader(self, model: Reader) -> None:
+        """Refuse a model that is not trained on such examples.
+
+        Raises:
+            DataError: it is not.
+        """
+        if self.objective_name not in model.objectives:
+            raise DataError(
+                f"data: the objective is '{self.objective_name}', but model '{getattr(model, 'type', '')}' "
+                f"is trained by {' or '.join(sorted(model.objectives))}"
+            )

@@ -1,0 +1,65 @@
+"""Objectives: what is asked of a model that reads text, as examples cut from a stream of tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from zoo.data.batches import successors, training_windows, validation_windows
+from zoo.data.dataset import Batch, Order
+from zoo.data.tokens import TokenFile
+from zoo.schema import OBJECTIVES, Config
+
+
+class Objective(Config):
+    """How a window of tokens becomes inputs and targets."""
+
+    @property
+    def extra_tokens(self) -> int:
+        """Ids that it needs behind those of the tokenizer: masks, sentinels."""
+        return 0
+
+    def reads(self, context: int) -> int:
+        """Tokens that one example is made from."""
+        return context + 1
+
+    def training(self, tokens: TokenFile, order: Order, context: int, vocabulary: int) -> Batch:
+        """This rank's part of a training batch.
+
+        Args:
+            tokens: to read from.
+            order: which batch.
+            context: tokens that the model sees in an example.
+            vocabulary: size of the tokenizer's vocabulary, the first id that is free.
+
+        Returns:
+            The model's inputs and the targets, on the CPU.
+
+        Raises:
+            DataError: too few tokens.
+        """
+        raise NotImplementedError
+
+    def validation(
+        self, tokens: TokenFile, order: Order, context: int, vocabulary: int, batches: int
+    ) -> Iterator[Batch]:
+        """This rank's parts of at most `batches` batches to evaluate on, the same at every call."""
+        raise NotImplementedError
+
+
+@OBJECTIVES.register
+class Causal(Objective):
+    """Predict every token from those before it."""
+
+    type: Literal["causal"] = "causal"
+
+    def training(self, tokens: TokenFile, order: Order, context: int, vocabulary: int) -> Batch:
+        """Inputs and the tokens that follow them, (examples, context) int64."""
+        return successors(training_windows(tokens, order, context, context + 1))
+
+    def validation(
+        self, tokens: TokenFile, order: Order, context: int, vocabulary: int, batches: int
+    ) -> Iterator[Batch]:
+        """Windows spread evenly over the text."""
+        rows = validation_windows(tokens, order, context, context + 1, batches)
+        return (successors(windows) for _, windows in rows)
