@@ -86,7 +86,7 @@ class RotaryThenScaledNorm(Module):
 
     s_qk has h entries per head and is shared by queries and keys; with grouped queries, by a
     group. Only q . k counts, so the queries take s_qk^2 and the keys stay as they are. Without
-    `normalise` (Table 6) the scaling remains.
+    `normalise` (Table 6) the scaling remains; without positions (cross-attention) the rotation goes.
     """
 
     def __init__(
@@ -96,13 +96,14 @@ class RotaryThenScaledNorm(Module):
         self.normalise = normalise
         self.s_qk = Scaling((("kv_heads", n_kv_heads), ("head_size", head_size)), s_qk, d_model**-0.5)
 
-    def forward(self, q: Tensor, k: Tensor, rope: Rope) -> tuple[Tensor, Tensor]:
+    def forward(self, q: Tensor, k: Tensor, rope: Rope | None) -> tuple[Tensor, Tensor]:
         """(batch, time, heads, h) each -> the same."""
         s = self.s_qk()
         group = q.shape[-2] // k.shape[-2]
         if isinstance(s, Tensor) and s.dim() == 2 and group > 1:
             s = s.repeat_interleave(group, 0)
-        q, k = rotate(q, rope), rotate(k, rope)
+        if rope is not None:
+            q, k = rotate(q, rope), rotate(k, rope)
         if self.normalise:
             return unit(q, s * s), unit(k)
         return (q * (s * s)).to(q.dtype), k
@@ -124,6 +125,8 @@ class Attention(Module):
         qk: Module,
         scale: float,
         residual_branches: int,
+        head_size: int | None = None,
+        query_std: float | None = None,
         input_std: float = 1.0,
         sphere: str | None = None,
         normalised: tuple[bool, bool] = (False, False),
@@ -133,32 +136,35 @@ class Attention(Module):
 
         Args:
             d_model: width of the stream.
-            n_heads: number of query heads, a divisor of `d_model`.
+            n_heads: number of query heads; without `head_size` a divisor of `d_model`.
             n_kv_heads: number of key and value heads, a divisor of `n_heads`.
             qk: module (q, k, rope) -> (q, k) applied to (batch, time, heads, h).
             scale: factor of the scores before the softmax.
             residual_branches: 2N, for W_o.
+            head_size: entries per head, h; None: d_model / n_heads.
+            query_std: standard deviation the queries should have, 1 / sqrt(h) where no `scale` takes its
+                place; None: that of every other linear map.
             input_std: standard deviation of the stream's entries.
             sphere: "embed" to keep the matrices on nGPT's sphere.
             normalised: whether q and k, and whether the output, are normalised next.
             bias: add one to each of the four maps.
         """
         super().__init__()
-        self.head_size = d_model // n_heads
+        self.head_size = head_size or d_model // n_heads
         self.n_heads, self.n_kv_heads = n_heads, n_kv_heads
         self.scale = scale
-        embed = ("embed", d_model)
-        kv = n_kv_heads * self.head_size
+        embed, heads = ("embed", d_model), ("heads", n_heads * self.head_size)
+        kv = ("kv_heads", n_kv_heads * self.head_size)
         stream: dict[str, Any] = {"input_std": input_std, "sphere": sphere}
         qk_normalised, o_normalised = normalised
-        self.q = Linear(matrix(("heads", d_model), embed, normalised=qk_normalised, **stream), bias)
-        self.k = Linear(matrix(("kv_heads", kv), embed, normalised=qk_normalised, **stream), bias)
-        self.v = Linear(matrix(("kv_heads", kv), embed, **stream), bias)
+        self.q = Linear(matrix(heads, embed, output_std=query_std, normalised=qk_normalised, **stream), bias)
+        self.k = Linear(matrix(kv, embed, normalised=qk_normalised, **stream), bias)
+        self.v = Linear(matrix(kv, embed, **stream), bias)
         self.qk = qk
         self.o = Linear(
             matrix(
                 embed,
-                ("heads", d_model),
+                heads,
                 residual_branches=residual_branches,
                 normalised=o_normalised,
                 **stream,
@@ -187,10 +193,16 @@ class Attention(Module):
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """(batch, time, d) -> queries, keys and values, (batch, time, their heads, h)."""
-        q = rearrange(self.q(x), "b t (n h) -> b t n h", n=self.n_heads)
-        k = rearrange(self.k(x), "b t (n h) -> b t n h", n=self.n_kv_heads)
-        v = rearrange(self.v(x), "b t (n h) -> b t n h", n=self.n_kv_heads)
-        return q, k, v
+        return self.queries(x), *self.keys_values(x)
+
+    def queries(self, x: Tensor) -> Tensor:
+        """(batch, time, d) -> (batch, time, heads, h)."""
+        return rearrange(self.q(x), "b t (n h) -> b t n h", n=self.n_heads)
+
+    def keys_values(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """(batch, time, d) -> (batch, time, kv heads, h) each."""
+        k, v = (rearrange(m(x), "b t (n h) -> b t n h", n=self.n_kv_heads) for m in (self.k, self.v))
+        return k, v
 
     def join(self, y: Tensor) -> Tensor:
         """What the heads found, (batch, time, heads, h) -> (batch, time, d)."""
