@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
@@ -33,6 +35,31 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[s
         raise OSError(errno.EIO, str(error)) from error
 
 
+@contextmanager
+def opened(path: Path) -> Iterator[Any]:
+    """A file mapped into memory, of which only what is asked for is read.
+
+    Args:
+        path: a .safetensors file.
+
+    Yields:
+        The handle of `safetensors.safe_open`.
+
+    Raises:
+        CheckpointError: missing, truncated, or not a safetensors file.
+    """
+    if not path.is_file():
+        raise CheckpointError(f"{path}: no such file; expected a safetensors file")
+    try:
+        with safe_open(str(path), framework="pt") as file:
+            yield file
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(
+            f"{path}: not a complete safetensors file ({error}); expected one written by zoo or, with a "
+            f"format, by another library{_pickle_hint(path)}"
+        ) from error
+
+
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Read a whole file onto the CPU.
 
@@ -45,16 +72,8 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     Raises:
         CheckpointError: missing, truncated, or not a safetensors file.
     """
-    if not path.is_file():
-        raise CheckpointError(f"{path}: no such file; expected a safetensors file")
-    try:
-        with safe_open(str(path), framework="pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
-    except (SafetensorError, OSError) as error:
-        raise CheckpointError(
-            f"{path}: not a complete safetensors file ({error}); expected one written by zoo or, with a "
-            f"format, by another library{_pickle_hint(path)}"
-        ) from error
+    with opened(path) as file:
+        return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
 
 
 def _pickle_hint(path: Path) -> str:
@@ -79,14 +98,14 @@ def check_match(path: Path, found: Mapping[str, Tensor], expected: Mapping[str, 
     """
     problems = []
     if missing := [name for name in expected if name not in found]:
-        problems.append(f"lacks {_some(missing)}")
+        problems.append(f"lacks {some(missing)}")
     if surplus := [name for name in found if name not in expected]:
-        problems.append(f"has {_some(surplus)}, which the model has not")
+        problems.append(f"has {some(surplus)}, which the model has not")
     both = [name for name in expected if name in found]
     differing = [n for n in both if _kind(found[n]) != _kind(expected[n])]
     if differing:
         shown = [f"{n} is {_kind(found[n])}, expected {_kind(expected[n])}" for n in differing]
-        problems.append(_some(shown))
+        problems.append(some(shown))
     if problems:
         raise CheckpointError(f"{path}: does not belong to this model: {'; '.join(problems)}")
 
@@ -95,6 +114,7 @@ def _kind(tensor: Tensor) -> str:
     return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
 
 
-def _some(items: list[str]) -> str:
+def some(items: list[str]) -> str:
+    """The first few of many names, and how many more there are."""
     more = f" and {len(items) - SHOWN} more" if len(items) > SHOWN else ""
     return ", ".join(items[:SHOWN]) + more

@@ -1,0 +1,57 @@
+"""The families that are known, and which of them a config belongs to."""
+
+from __future__ import annotations
+
+from zoo.errors import CheckpointError, did_you_mean
+from zoo.hub.family import Family, Json
+from zoo.hub.llama import LLAMA
+from zoo.models import ModelConfig
+
+FAMILIES: tuple[Family, ...] = (LLAMA,)
+"""For a model that several can write, the first of them is taken."""
+
+
+def family_of(config: Json, place: str) -> Family:
+    """The family of a config.json.
+
+    Args:
+        config: its content.
+        place: the file, for messages.
+
+    Raises:
+        CheckpointError: it names no architecture, or none that is known.
+    """
+    architectures, model_type = config.get("architectures"), config.get("model_type")
+    known = [f.architecture for f in FAMILIES]
+    if architectures:
+        named = architectures[0] if isinstance(architectures, list) else architectures
+        found = [f for f in FAMILIES if f.architecture == named]
+        if not found:
+            raise CheckpointError(
+                f"{place}: architectures: no family '{named}'{did_you_mean(str(named), known)}"
+            )
+        return found[0]
+    found = [f for f in FAMILIES if f.model_type == model_type]
+    if not found:
+        raise CheckpointError(f"{place}: model_type: {model_type!r}; expected one of {', '.join(known)}")
+    return found[0]
+
+
+def family_for(config: ModelConfig) -> tuple[Family, Json]:
+    """The first family that can express a model, and its config.json.
+
+    Raises:
+        CheckpointError: none can; the message says why for each that comes near.
+    """
+    problems = []
+    for family in FAMILIES:
+        if type(config) is family.model:
+            try:
+                return family, family.to_hf(config)
+            except CheckpointError as error:
+                problems.append(str(error))
+    name = type(config).model_fields["type"].default
+    reasons = (
+        "\n".join(problems) or f"expected one of {', '.join(sorted({f.model.__name__ for f in FAMILIES}))}"
+    )
+    raise CheckpointError(f"no family on the hub can express this model of type '{name}':\n{reasons}")
