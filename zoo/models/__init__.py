@@ -1,7 +1,19 @@
 """The architectures, one file each, in the words of their papers."""
 
 from zoo.models.base import Decoder, DecoderConfig, Model, ModelConfig
+from zoo.models.bert import BERT, BERTConfig
 from zoo.models.gpt import GPT, GPTConfig
 from zoo.models.ngpt import NGPT, NGPTConfig
 
-__all__ = ["GPT", "NGPT", "Decoder", "DecoderConfig", "GPTConfig", "Model", "ModelConfig", "NGPTConfig"]
+__all__ = [
+    "BERT",
+    "GPT",
+    "NGPT",
+    "BERTConfig",
+    "Decoder",
+    "DecoderConfig",
+    "GPTConfig",
+    "Model",
+    "ModelConfig",
+    "NGPTConfig",
+]

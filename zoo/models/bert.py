@@ -1,0 +1,299 @@
+"""BERT: the bidirectional encoder, with absolute, rotary or relative positions.
+
+    h <- LayerNorm(E_token + E_segment [+ E_position])
+    h <- LayerNorm(h + ATTN(h));  h <- LayerNorm(h + MLP(h))
+    logits <- E_token LayerNorm(GELU(W h + b)) + b_out
+
+Post-norm, biases everywhere, exact GELU, the token table tied to the read-out (Devlin et al. 2019).
+Rotary positions make it the Amos paper's RoPE, relative ones (Shaw et al. 2018) its RPE.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, ClassVar, Literal, Self
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from zoo.errors import DataError
+from zoo.models.base import Model, ModelConfig, check_tokens
+from zoo.nn.attention import Rope, Rotary
+from zoo.nn.bidirectional import AsTheyAre, BidirectionalAttention
+from zoo.nn.layernorm import LayerNorm
+from zoo.nn.linear import Embedding, Linear, matrix
+from zoo.nn.loss import IGNORED, LossParts, linear_cross_entropy
+from zoo.nn.mlp import GELUMLP
+from zoo.nn.relative import RelativeAttention
+from zoo.nn.residual import PostNorm
+from zoo.nn.rope import rotation
+from zoo.schema import MODELS, Config
+from zoo.spec import Module, ParamSpec, Role
+
+
+class AbsolutePositions(Config):
+    """A learned vector for each position, added to the token's (BERT)."""
+
+    assumed: ClassVar[bool] = True
+    type: Literal["absolute"] = "absolute"
+    length: int = Field(512, gt=0, description="positions there are vectors for")
+
+
+class RotaryPositions(Config):
+    """RoPE on queries and keys (Su et al. 2021)."""
+
+    type: Literal["rope"] = "rope"
+    base: float = Field(10000.0, gt=0, description="base of the rotary frequencies")
+
+
+class RelativePositions(Config):
+    """A learned vector for each distance, added to keys and values in every layer (Shaw et al. 2018)."""
+
+    type: Literal["relative"] = "relative"
+    distance: int = Field(16, gt=0, description="from here on all distances are the same")
+
+
+Positions = Annotated[AbsolutePositions | RotaryPositions | RelativePositions, Field(discriminator="type")]
+
+
+@MODELS.register
+class BERTConfig(ModelConfig):
+    """Post-norm encoder with a masked language model's head; absolute, rotary or relative positions."""
+
+    default_init: ClassVar[str] = "bert"
+    objectives: ClassVar[frozenset[str]] = frozenset({"mlm"})
+    tied: ClassVar[bool] = True
+
+    type: Literal["bert"] = "bert"
+    vocab_size: int = Field(gt=0, description="number of tokens, the mask among them")
+    d_model: int = Field(gt=0, description="width of the stream")
+    n_layers: int = Field(gt=0, description="number of blocks")
+    n_heads: int = Field(gt=0, description="number of heads; divides d_model")
+    d_mlp: int | None = Field(None, gt=0, description="inner width of the MLP; null: 4 d_model")
+    position: Positions = Field(AbsolutePositions(), description="how positions are told")
+    n_segments: int = Field(2, gt=0, description="number of segments (token types)")
+    dropout: float = Field(0.0, ge=0, lt=1, description="of embeddings and of what a branch gives")
+    attention_dropout: float = Field(0.0, ge=0, lt=1, description="of attention probabilities")
+    norm_eps: float = Field(1e-12, gt=0, description="added to the variance in LayerNorm")
+
+    @model_validator(mode="after")
+    def _sizes_divide(self) -> Self:
+        if self.d_model % self.n_heads:
+            raise ValueError(f"d_model {self.d_model} is not divisible by n_heads {self.n_heads}")
+        if self.head_size % 2 and isinstance(self.position, RotaryPositions):
+            raise ValueError(f"d_model / n_heads = {self.head_size} is odd, but RoPE rotates pairs")
+        return self
+
+    @property
+    def head_size(self) -> int:
+        """Entries per head, h."""
+        return self.d_model // self.n_heads
+
+    @property
+    def mlp_size(self) -> int:
+        """Inner width of the MLP."""
+        return self.d_mlp or 4 * self.d_model
+
+    @property
+    def residual_branches(self) -> int:
+        """2N: two branches in each of the N layers."""
+        return 2 * self.n_layers
+
+    def build(self) -> BERT:
+        """The model, uninitialised."""
+        return BERT(self)
+
+
+class BERT(Model):
+    """Tokens, some of them masked -> logits of what they were."""
+
+    def __init__(self, c: BERTConfig) -> None:
+        super().__init__()
+        self.config: BERTConfig = c
+        self.embedding = Embeddings(c)
+        self.blocks = nn.ModuleList(Block(c) for _ in range(c.n_layers))
+        self.head = MLMHead(c, self.embedding.token)
+
+    @property
+    def shards(self) -> Sequence[nn.Module]:
+        """The blocks."""
+        return list(self.blocks)
+
+    def hidden(self, tokens: Tensor, segments: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
+        """Embed the tokens and pass them through all blocks.
+
+        Args:
+            tokens: (batch, time) int64.
+            segments: (batch, time) int64, the segment of each token; None: all 0.
+            mask: (batch, time) bool, False where there is padding; None: nowhere.
+
+        Returns:
+            (batch, time, d).
+
+        Raises:
+            DataError: tokens, segments or mask of another shape or dtype, or more tokens than positions.
+        """
+        _check_inputs(self.config, tokens, segments, mask)
+        rope = self.rope(tokens)
+        h: Tensor = self.embedding(tokens, segments)
+        for block in self.blocks:
+            h = block(h, rope, mask)
+        return h
+
+    def rope(self, tokens: Tensor) -> Rope | None:
+        """The rotations of the positions (time, h / 2), where positions are told by them."""
+        c = self.config
+        if not isinstance(c.position, RotaryPositions):
+            return None
+        cos, sin = rotation(0, tokens.shape[1], c.head_size, c.position.base, tokens.device)
+        return cos, sin
+
+    def forward(self, tokens: Tensor, segments: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
+        """Logits (batch, time, vocab) of every position; arguments as those of `hidden`."""
+        logits: Tensor = self.head(self.hidden(tokens, segments, mask))
+        return logits
+
+    def loss(self, *batch: Tensor, z_loss: float = 0.0) -> LossParts:
+        """The loss that `Model` describes; the head is applied to the positions that count, no others."""
+        *inputs, targets = batch
+        counted = targets != IGNORED
+        return self.head.loss(self.hidden(*inputs)[counted], targets[counted], z_loss)
+
+    def example(self, batch: int = 1, time: int = 16) -> tuple[Tensor, Tensor]:
+        """Tokens, every fourth of them masked by the last one, and targets; no longer than it can read."""
+        c = self.config
+        if isinstance(c.position, AbsolutePositions):
+            time = min(time, c.position.length)
+        tokens = torch.arange(batch * time, device="cpu").reshape(batch, time) % c.vocab_size
+        masked = torch.arange(time, device="cpu") % 4 == 0
+        return tokens.masked_fill(masked, c.vocab_size - 1), tokens.masked_fill(~masked, IGNORED)
+
+
+class Embeddings(Module):
+    """LayerNorm(E_token + E_segment [+ E_position]).
+
+    A sum that is normalised constrains no scale; the token table has that of a read-out, and the
+    others match it (Amos, A.4.1).
+    """
+
+    def __init__(self, c: BERTConfig) -> None:
+        super().__init__()
+        std = c.d_model**-0.5
+        self.token = Embedding(("vocab", c.vocab_size), c.d_model, tied=True, normalised=True)
+        self.segment = Embedding(("segments", c.n_segments), c.d_model, output_std=std, normalised=True)
+        self.position: Embedding | None = None
+        if isinstance(c.position, AbsolutePositions):
+            rows = ("positions", c.position.length)
+            self.position = Embedding(rows, c.d_model, output_std=std, normalised=True)
+        self.norm = LayerNorm(("embed", c.d_model), c.norm_eps)
+        self.dropout = nn.Dropout(c.dropout)
+
+    def forward(self, tokens: Tensor, segments: Tensor | None) -> Tensor:
+        """(batch, time) int64 each, or no segments -> (batch, time, d)."""
+        total = self.token(tokens) + self.segment(torch.zeros_like(tokens) if segments is None else segments)
+        if self.position is not None:
+            total = total + self.position(torch.arange(tokens.shape[1], device=tokens.device))
+        h: Tensor = self.dropout(self.norm(total))
+        return h
+
+
+class Block(Module):
+    """Attention and MLP, each added to the stream, which is then normalised."""
+
+    def __init__(self, c: BERTConfig) -> None:
+        super().__init__()
+        self.attention = attention(c)
+        self.mlp = GELUMLP(c.d_model, c.mlp_size, c.residual_branches, bias=True)
+        self.attention_residual = PostNorm(LayerNorm(("embed", c.d_model), c.norm_eps), c.dropout)
+        self.mlp_residual = PostNorm(LayerNorm(("embed", c.d_model), c.norm_eps), c.dropout)
+
+    def forward(self, h: Tensor, rope: Rope | None, mask: Tensor | None) -> Tensor:
+        """(batch, time, d) -> the same."""
+        h = self.attention_residual(h, self.attention, rope, mask)
+        h = self.mlp_residual(h, self.mlp)
+        return h
+
+
+def attention(c: BERTConfig) -> BidirectionalAttention:
+    """Attention that sees positions as the config says, or not at all where the embedding tells them."""
+    if isinstance(c.position, RelativePositions):
+        return RelativeAttention(
+            c.d_model,
+            c.n_heads,
+            c.position.distance,
+            residual_branches=c.residual_branches,
+            dropout=c.attention_dropout,
+        )
+    return BidirectionalAttention(
+        c.d_model,
+        c.n_heads,
+        qk=Rotary() if isinstance(c.position, RotaryPositions) else AsTheyAre(),
+        residual_branches=c.residual_branches,
+        dropout=c.attention_dropout,
+    )
+
+
+class MLMHead(Module):
+    """logits <- E_token LayerNorm(GELU(W h + b)) + b_out."""
+
+    def __init__(self, c: BERTConfig, table: Embedding) -> None:
+        """Create the transform and the output bias.
+
+        Args:
+            c: sizes.
+            table: the token embedding, which is the read-out as well.
+        """
+        super().__init__()
+        # Past nn.Module's bookkeeping: the table belongs to the embedding alone.
+        self.__dict__["table"] = table
+        transformed = ("transformed", c.d_model)
+        self.transform = Linear(matrix(transformed, ("embed", c.d_model)), bias=True)
+        self.norm = LayerNorm(transformed, c.norm_eps)
+        self.param("bias", ParamSpec(Role.BIAS, shape=(c.vocab_size,), axes=("vocab",)))
+
+    def transformed(self, h: Tensor) -> Tensor:
+        """What the table is multiplied by, (..., d) -> the same."""
+        y: Tensor = self.norm(F.gelu(self.transform(h)))
+        return y
+
+    def weight(self) -> Tensor:
+        """E_token, (vocab, d)."""
+        table: Embedding = self.__dict__["table"]
+        return table.virtual("weight")
+
+    def forward(self, h: Tensor) -> Tensor:
+        """(..., d) -> logits (..., vocab)."""
+        return F.linear(self.transformed(h), self.weight()) + self.virtual("bias")
+
+    def loss(self, h: Tensor, targets: Tensor, z_loss: float) -> LossParts:
+        """Cross entropy without ever holding all logits.
+
+        Args:
+            h: (n, d).
+            targets: (n,) int64.
+            z_loss: coefficient of mean(log Z ^ 2).
+
+        Returns:
+            Total, cross entropy and z-loss, 0-dim each.
+        """
+        return linear_cross_entropy(
+            self.transformed(h), self.weight(), targets, bias=self.virtual("bias"), z_loss=z_loss
+        )
+
+
+def _check_inputs(c: BERTConfig, tokens: Tensor, segments: Tensor | None, mask: Tensor | None) -> None:
+    """Refuse what does not fit the tokens, or the positions."""
+    check_tokens(tokens, None)
+    if isinstance(c.position, AbsolutePositions) and tokens.shape[1] > c.position.length:
+        raise DataError(f"tokens: {tokens.shape[1]} of them, but there are {c.position.length} positions")
+    if segments is not None and (segments.shape != tokens.shape or segments.dtype != torch.int64):
+        raise DataError(
+            f"segments: expected {tuple(tokens.shape)} of torch.int64, "
+            f"got {tuple(segments.shape)} of {segments.dtype}"
+        )
+    if mask is not None and (mask.shape != tokens.shape or mask.dtype != torch.bool):
+        raise DataError(
+            f"mask: expected {tuple(tokens.shape)} of torch.bool, got {tuple(mask.shape)} of {mask.dtype}"
+        )
