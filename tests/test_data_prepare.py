@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
 import zoo.atomic
 from zoo.data import Corpus, TextData, prepare
@@ -365,3 +366,20 @@ def test_the_cache_has_a_place_of_its_own(texts: Path, monkeypatch: pytest.Monke
     assert config(texts, cache_dir=None).cache_folder() == texts / "zoo"
     monkeypatch.delenv("XDG_CACHE_HOME")
     assert config(texts, cache_dir=None).cache_folder() == Path.home() / ".cache" / "zoo"
+
+
+def test_a_corpus_of_its_own_to_validate_on(texts: Path, tmp_path: Path) -> None:
+    other = tmp_path / "valid.txt"
+    other.write_text("quite another text, of which nothing is trained on\n")
+    corpus = prepare(config(texts, validation=0, validation_corpus={"type": "text", "paths": [str(other)]}))
+    everything = prepare(config(texts, validation=0))
+    assert documents(corpus.train) == documents(everything.train)
+    assert documents(corpus.validation) == [other.read_bytes()]
+    other.write_text("yet another text, just as long as the one before it.\n")
+    again = prepare(config(texts, validation=0, validation_corpus={"type": "text", "paths": [str(other)]}))
+    assert again.folder != corpus.folder
+
+
+def test_two_ways_to_validate_are_one_too_many(texts: Path) -> None:
+    with pytest.raises(ValidationError, match="leave one out"):
+        config(texts, validation=0.1, validation_corpus={"type": "text", "paths": [str(texts)]})

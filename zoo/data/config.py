@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from zoo.data.byte import ByteConfig
 from zoo.data.corpus import CorpusConfig
@@ -53,12 +53,33 @@ class TextData(DataConfig):
     tokenizer: AnyTokenizer = Field(default=ByteConfig(), description="how text becomes tokens")
     objective: AnyObjective = Field(default=Causal(), description="what is to be predicted")
     context: int = Field(default=256, gt=0, description="tokens the model sees in a sequence")
-    validation: float = Field(
-        default=0.05, ge=0, lt=1, description="share of the documents held out for validation"
+    validation: float | None = Field(
+        default=None,
+        ge=0,
+        lt=1,
+        description="share of the documents held out for validation; null: 0.05, or none beside a corpus",
+    )
+    validation_corpus: AnyCorpus | None = Field(
+        default=None, description="text of its own to validate on, instead of a share of the corpus"
     )
     cache_dir: Path | None = Field(
         default=None, description="where prepared data is kept; null: $XDG_CACHE_HOME/zoo or ~/.cache/zoo"
     )
+
+    @model_validator(mode="after")
+    def _one_validation(self) -> Self:
+        if self.validation_corpus is not None and self.validation:
+            raise ValueError(
+                "there is a validation_corpus, and validation holds documents out: leave one out"
+            )
+        return self
+
+    @property
+    def held_out(self) -> float:
+        """Share of the corpus' documents that is not trained on."""
+        if self.validation is not None:
+            return self.validation
+        return 0.05 if self.validation_corpus is None else 0.0
 
     @property
     def objective_name(self) -> str:

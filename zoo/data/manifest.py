@@ -13,7 +13,7 @@ from zoo.errors import DataError
 from zoo.schema import Config
 
 MANIFEST = "manifest.json"
-VERSION = 1  # raise it when the same sources and settings would give other tokens
+VERSION = 2  # raise it when the same sources and settings would give other tokens
 
 
 class SourceEntry(Config):
@@ -47,7 +47,7 @@ class Manifest(Config):
 
     Attributes:
         version: of the layout and the rules.
-        corpus: the corpus' configuration.
+        corpora: the configurations of the corpus and, if it has one of its own, of the validation text.
         sources: the files, in order.
         tokenizer: what made the tokens.
         validation_share: the part of the documents held out.
@@ -56,7 +56,7 @@ class Manifest(Config):
     """
 
     version: int
-    corpus: dict[str, Any]
+    corpora: list[dict[str, Any]]
     sources: list[SourceEntry]
     tokenizer: TokenizerEntry
     validation_share: float

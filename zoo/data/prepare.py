@@ -53,13 +53,13 @@ def prepare(data: TextData, vocab_size: int | None = None) -> Corpus:
     Raises:
         DataError: text, tokenizer or sizes that cannot be used, or a disk that cannot be written.
     """
-    sources = data.corpus.sources()
+    sources = [source for corpus in _corpora(data) for source in corpus.sources()]
     stamps = _stamps(sources)
     entries = [
         SourceEntry(name=source.name, bytes=size, sha256=sha256_file(source.path))
         for source, (size, _) in zip(sources, stamps, strict=True)
     ]
-    rules = [VERSION, data.corpus.model_dump(mode="json"), data.validation]
+    rules = [VERSION, [corpus.model_dump(mode="json") for corpus in _corpora(data)], data.held_out]
     text_key = [*rules, [entry.model_dump() for entry in entries]]
     tokenizer = _tokenizer(data, text_key)
     extra = data.objective.extra_tokens
@@ -85,6 +85,11 @@ def prepare(data: TextData, vocab_size: int | None = None) -> Corpus:
     return Corpus(tokenizer, train, validation, manifest, folder)
 
 
+def _corpora(data: TextData) -> list[CorpusConfig]:
+    """The corpus to train on, and the one to validate on if there is one."""
+    return [data.corpus, *([] if data.validation_corpus is None else [data.validation_corpus])]
+
+
 def _stamps(sources: list[Source]) -> list[tuple[int, int]]:
     states = [source.path.stat() for source in sources]
     return [(state.st_size, state.st_mtime_ns) for state in states]
@@ -99,7 +104,7 @@ def _tokenizer(data: TextData, text_key: list[object]) -> Tokenizer:
     config: TokenizerConfig = data.tokenizer
 
     def texts() -> Iterator[str]:
-        split = _split(data.corpus, data.validation)
+        split = _split(data.corpus, data.held_out)
         return (d.text for d in data.corpus.documents() if not split.holds_out(d.id))
 
     if not config.learns:
@@ -115,9 +120,11 @@ def _split(corpus: CorpusConfig, share: float) -> Split:
 
 def _tokenise(data: TextData, entries: list[SourceEntry], tokenizer: Tokenizer, folder: Path) -> None:
     """Write train.bin, validation.bin (if something is held out) and manifest.json."""
-    split = _split(data.corpus, data.validation)
+    split = _split(data.corpus, data.held_out)
     dtype = dtype_for(tokenizer.vocab_size)
-    names = {False: "train.bin"} | ({True: "validation.bin"} if split.threshold else {})
+    names = {False: "train.bin"} | (
+        {True: "validation.bin"} if split.threshold or data.validation_corpus else {}
+    )
     with ExitStack() as stack:
         writers = {
             held_out: stack.enter_context(TokenWriter(folder / name, dtype, tokenizer.eos_id))
@@ -125,6 +132,8 @@ def _tokenise(data: TextData, entries: list[SourceEntry], tokenizer: Tokenizer, 
         }
         for document in data.corpus.documents():
             writers[split.holds_out(document.id)].add(document.text, tokenizer.encode(document.text))
+        for document in data.validation_corpus.documents() if data.validation_corpus else ():
+            writers[True].add(document.text, tokenizer.encode(document.text))
     sides = {
         held_out: SideEntry(
             file=names[held_out], documents=w.documents, tokens=w.tokens, utf8_bytes=w.utf8_bytes
@@ -133,7 +142,7 @@ def _tokenise(data: TextData, entries: list[SourceEntry], tokenizer: Tokenizer, 
     }
     Manifest(
         version=VERSION,
-        corpus=data.corpus.model_dump(mode="json"),
+        corpora=[corpus.model_dump(mode="json") for corpus in _corpora(data)],
         sources=entries,
         tokenizer=TokenizerEntry(
             type=tokenizer.type,
@@ -141,7 +150,7 @@ def _tokenise(data: TextData, entries: list[SourceEntry], tokenizer: Tokenizer, 
             vocab_size=tokenizer.vocab_size,
             eos_id=tokenizer.eos_id,
         ),
-        validation_share=data.validation,
+        validation_share=data.held_out,
         dtype=dtype,
         train=sides[False],
         validation=sides.get(True),
