@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.nn.linear import Linear, matrix
@@ -32,8 +32,8 @@ class GELUMLP(Module):
         return y
 
 
-class SwiGLU(Module):
-    """W_d (u * SiLU(nu)), u = W_u x, nu = W_nu x (nGPT, equations 17 to 19)."""
+class Gated(Module):
+    """The three matrices of W_d (u * f(nu)), u = W_u x, nu = W_nu x (Shazeer 2020)."""
 
     def __init__(self, d_model: int, d_mlp: int, residual_branches: int) -> None:
         super().__init__()
@@ -42,9 +42,26 @@ class SwiGLU(Module):
         self.nu = Linear(matrix(mlp, embed))
         self.down = Linear(matrix(embed, mlp, input_std=ACTIVATION_STD, residual_branches=residual_branches))
 
+
+class SwiGLU(Gated):
+    """f is SiLU (nGPT, equations 17 to 19)."""
+
     def forward(self, x: Tensor) -> Tensor:
         """(batch, time, d) -> the same."""
         y: Tensor = self.down(self.u(x) * F.silu(self.nu(x)))
+        return y
+
+
+class GatedGELU(Gated):
+    """f is GELU in its form with tanh, and the product may be dropped out (T5 v1.1)."""
+
+    def __init__(self, d_model: int, d_mlp: int, residual_branches: int, dropout: float = 0.0) -> None:
+        super().__init__(d_model, d_mlp, residual_branches)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(batch, time, d) -> the same."""
+        y: Tensor = self.down(self.dropout(self.u(x) * F.gelu(self.nu(x), approximate="tanh")))
         return y
 
 

@@ -20,15 +20,16 @@ Branch = Callable[..., Tensor]
 
 
 class PreNorm(Module):
-    """h <- h + branch(RMSNorm(h))."""
+    """h <- h + dropout(branch(RMSNorm(h)))."""
 
-    def __init__(self, d_model: int, eps: float) -> None:
+    def __init__(self, d_model: int, eps: float, dropout: float = 0.0) -> None:
         super().__init__()
         self.norm = RMSNorm(("embed", d_model), eps)
+        self.dropout = nn.Dropout(dropout)
 
     def forward(self, h: Tensor, branch: Branch, *args: Any) -> Tensor:
         """(batch, time, d) -> the same."""
-        return h + branch(self.norm(h), *args)
+        return h + self.dropout(branch(self.norm(h), *args))
 
 
 class PostNorm(Module):

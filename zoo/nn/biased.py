@@ -1,0 +1,75 @@
+"""Attention whose scores get something added: positions, or what must not be seen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+from torch.nn import functional as F
+
+from zoo.nn.attention import Attention, LayerCache, Rope
+
+
+class BiasedAttention(Attention):
+    """W_o dropout(softmax(scale q k^T + bias)) v; what may be seen is up to the bias."""
+
+    def __init__(self, *args: Any, dropout: float = 0.0, **parts: Any) -> None:
+        """Create the four matrices.
+
+        Args:
+            *args: as for `Attention`.
+            dropout: probability of dropping a probability of the softmax.
+            **parts: as for `Attention`.
+        """
+        super().__init__(*args, **parts)
+        self.dropout = dropout
+
+    def forward(  # type: ignore[override]
+        self,
+        x: Tensor,
+        rope: Rope | None,
+        bias: Tensor | None,
+        cache: LayerCache | None = None,
+        position: int = 0,
+    ) -> Tensor:
+        """Attend to the tokens of `x` and to those in the cache.
+
+        Args:
+            x: (batch, time, d).
+            rope: cosines and sines (time, h / 2) of these tokens' positions, if `qk` rotates.
+            bias: (1 or batch, 1 or heads, time, keys), a number to add or, bool, False for what must not
+                be seen; None: everything is seen.
+            cache: keys and values so far; extended in place.
+            position: number of tokens in the cache.
+
+        Returns:
+            (batch, time, d).
+        """
+        q, k, v = self.project(x)
+        q, k = self.qk(q, k, rope)
+        if cache is not None:
+            k, v = cache.extend(k, v, position)
+        return self.join(self.attend(q, k, v, bias))
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
+        """Softmax attention.
+
+        Args:
+            q: (batch, time, heads, h).
+            k: (batch, keys, kv heads, h).
+            v: like `k`.
+            bias: see `forward`.
+
+        Returns:
+            (batch, time, heads, h).
+        """
+        y = F.scaled_dot_product_attention(
+            q.transpose(1, 2),
+            k.transpose(1, 2).to(q.dtype),
+            v.transpose(1, 2).to(q.dtype),
+            attn_mask=bias if bias is None or not bias.is_floating_point() else bias.to(q.dtype),
+            dropout_p=self.dropout if self.training else 0.0,
+            scale=self.scale,
+            enable_gqa=q.shape[2] != k.shape[2],
+        )
+        return y.transpose(1, 2)

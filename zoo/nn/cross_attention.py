@@ -1,0 +1,51 @@
+"""Attention of a decoder to what an encoder made of the source."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from zoo.nn.biased import BiasedAttention
+
+
+@dataclass
+class SourceCache:
+    """Keys and values of the source in one layer, (batch, source, kv heads, h) each.
+
+    They are the same for every token that is decoded: the first one fills this.
+    """
+
+    keys_values: tuple[Tensor, Tensor] | None = None
+
+
+class CrossAttention(BiasedAttention):
+    """W_o softmax(scale q k^T) v: queries from the decoder's stream, keys and values from the source.
+
+    There are no positions: nothing relates those of the target to those of the source.
+    """
+
+    def forward(  # type: ignore[override]
+        self, x: Tensor, source: Tensor, seen: Tensor | None, cache: SourceCache | None = None
+    ) -> Tensor:
+        """Attend to the source.
+
+        Args:
+            x: (batch, time, d), the decoder's stream.
+            source: (batch, source, d), what the encoder gave.
+            seen: (batch, 1, 1, source) bool, False for padding; None: all of it is seen.
+            cache: keys and values of this source; filled if empty.
+
+        Returns:
+            (batch, time, d).
+        """
+        q = self.queries(x)
+        if cache is None or cache.keys_values is None:
+            keys_values = self.keys_values(source)
+            if cache is not None:
+                cache.keys_values = keys_values
+        else:
+            keys_values = cache.keys_values
+        k, v = keys_values
+        q, k = self.qk(q, k, None)
+        return self.join(self.attend(q, k, v, seen))
