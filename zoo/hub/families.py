@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from zoo.errors import CheckpointError, did_you_mean
+from zoo.hub.bert import BERT
 from zoo.hub.family import Family, Json
 from zoo.hub.llama import LLAMA
 from zoo.models import ModelConfig
 
-FAMILIES: tuple[Family, ...] = (LLAMA,)
+FAMILIES: tuple[Family, ...] = (LLAMA, BERT)
 """For a model that several can write, the first of them is taken."""
 
 

@@ -1,0 +1,120 @@
+"""BERT against transformers' BertForMaskedLM, through the rules that the import uses, both ways."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import BertConfig, BertForMaskedLM
+
+from zoo.errors import CheckpointError
+from zoo.hub.bert import BERT
+from zoo.hub.folder import load_folder
+from zoo.hub.rules import expand
+from zoo.init import BERTInit
+from zoo.models import BERTConfig
+from zoo.recipe import Recipe, assemble
+from zoo.reparam import NoReparam
+
+SIZES = {"vocab_size": 83, "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4}
+REST = {"intermediate_size": 80, "max_position_embeddings": 24, "type_vocab_size": 3}
+
+
+def theirs(seed: int = 0) -> BertForMaskedLM:
+    """A random model none of whose tensors is at its usual start."""
+    model = BertForMaskedLM(BertConfig(**SIZES, **REST, attn_implementation="eager")).eval()
+    generator = torch.Generator().manual_seed(seed)
+    for p in model.parameters():
+        p.data.normal_(0, 0.3, generator=generator)
+    return model
+
+
+def inputs() -> tuple[Tensor, Tensor, Tensor]:
+    """Tokens, segments and mask; the second sequence is padded."""
+    generator = torch.Generator().manual_seed(1)
+    tokens = torch.randint(SIZES["vocab_size"], (3, 17), generator=generator)
+    segments = torch.randint(3, (3, 17), generator=generator)
+    mask = torch.ones(3, 17, dtype=torch.bool)
+    mask[1, 11:] = False
+    return tokens, segments, mask
+
+
+def compare(ours: torch.nn.Module, hf: BertForMaskedLM) -> None:
+    tokens, segments, mask = inputs()
+    for s, m in ((None, None), (segments, None), (segments, mask)):
+        expected = hf(tokens, token_type_ids=s, attention_mask=None if m is None else m.long()).logits
+        found = ours(tokens, s, m)
+        real = torch.ones_like(mask) if m is None else m
+        torch.testing.assert_close(found[real], expected[real], atol=1e-5, rtol=1e-5)
+
+
+@torch.no_grad()
+def test_imported_logits(tmp_path: Path) -> None:
+    hf = theirs()
+    hf.save_pretrained(tmp_path)
+    model, report = load_folder(tmp_path)
+    assert not report.missing
+    assert not report.unexpected
+    compare(model.eval(), hf)
+
+
+@torch.no_grad()
+def test_exported_logits() -> None:
+    """Our weights, under their names, in their model."""
+    config = BERTConfig(vocab_size=83, d_model=32, n_layers=3, n_heads=4, d_mlp=80, n_segments=3)
+    model = assemble(Recipe(model=config, init=BERTInit(std=0.3), reparam=NoReparam()), 0)
+    state = model.state_dict()
+    written = {r.theirs: r.transform.to_hf([state[n] for n in r.ours]) for r in expand(BERT.rules, state)}
+    hf = BertForMaskedLM(BertConfig(**BERT.to_hf(config), attn_implementation="eager")).eval()
+    missing, unexpected = hf.load_state_dict(written, strict=False)
+    assert set(missing) == set(BERT.copies)
+    assert unexpected == []
+    compare(model.eval(), hf)
+
+
+@torch.no_grad()
+def test_loss_is_theirs() -> None:
+    """The mean over the masked positions alone, with its gradient's scale: the same number."""
+    hf = theirs()
+    config = BERT.to_zoo(hf.config.to_dict(), "test")
+    model = assemble(Recipe(model=config, init=BERTInit(), reparam=NoReparam()), 0).eval()
+    state = hf.state_dict()
+    ours = model.state_dict()
+    for r in expand(BERT.rules, ours):
+        ours[r.ours[0]].copy_(state[r.theirs])
+    tokens, _, _ = inputs()
+    targets = tokens.masked_fill(
+        torch.rand(tokens.shape, generator=torch.Generator().manual_seed(2)) > 0.3, -1
+    )
+    expected = hf(tokens, labels=targets.masked_fill(targets == -1, -100)).loss
+    torch.testing.assert_close(model.loss(tokens, targets).total, expected, atol=1e-5, rtol=1e-5)
+
+
+def test_config_round_trip() -> None:
+    config = BERTConfig(vocab_size=83, d_model=32, n_layers=3, n_heads=4, dropout=0.2)
+    there_and_back = BERT.to_zoo(BERT.to_hf(config), "test")
+    assert there_and_back == config.model_copy(update={"d_mlp": 128})
+    assert BertConfig(**BERT.to_hf(config)).hidden_dropout_prob == 0.2
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"hidden_act": "relu"}, r"hidden_act: 'relu'; expected 'gelu'"),
+        ({"is_decoder": True}, r"is_decoder: True; expected False"),
+        ({"position_embedding_type": "relative_key"}, r"position_embedding_type: 'relative_key'"),
+        ({"layer_norm_epsilon": 1e-5}, r"layer_norm_epsilon: .*did you mean 'layer_norm_eps'"),
+    ],
+)
+def test_what_it_cannot_be_is_refused(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(CheckpointError, match=message):
+        BERT.to_zoo({**BertConfig().to_dict(), **change}, "config.json")
+
+
+def test_rotary_positions_cannot_be_written() -> None:
+    config = BERTConfig(vocab_size=83, d_model=32, n_layers=3, n_heads=4, position={"type": "rope"})
+    with pytest.raises(CheckpointError, match=r"model.position: .*expected absolute positions"):
+        BERT.to_hf(config)

@@ -1,0 +1,90 @@
+"""BERT, as a masked language model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zoo.hub.family import Family
+from zoo.hub.fields import Codec, Field, Fixed, RefusedError
+from zoo.hub.rules import Rule, rule
+from zoo.models import BERTConfig
+
+
+class Positions(Codec):
+    """The number of learned positions; theirs knows no other way to tell them."""
+
+    def to_zoo(self, value: Any) -> Any:
+        """512 -> absolute positions of that length."""
+        return {"type": "absolute", "length": value}
+
+    def to_hf(self, value: Any) -> Any:
+        """Absolute positions -> their number."""
+        if value["type"] != "absolute":
+            raise RefusedError("absolute positions")
+        return value["length"]
+
+
+def _biased(ours: str, theirs: str) -> tuple[Rule, Rule]:
+    """A linear map with its bias."""
+    return rule(f"{ours}.weight", f"{theirs}.weight"), rule(f"{ours}.bias", f"{theirs}.bias")
+
+
+def _norm(ours: str, theirs: str) -> tuple[Rule, Rule]:
+    """A LayerNorm."""
+    return rule(f"{ours}.scale", f"{theirs}.weight"), rule(f"{ours}.bias", f"{theirs}.bias")
+
+
+LAYER = "bert.encoder.layer.{i}"
+
+RULES = (
+    rule("embedding.token.weight", "bert.embeddings.word_embeddings.weight"),
+    rule("embedding.segment.weight", "bert.embeddings.token_type_embeddings.weight"),
+    rule("embedding.position.weight", "bert.embeddings.position_embeddings.weight"),
+    *_norm("embedding.norm", "bert.embeddings.LayerNorm"),
+    *_biased("blocks.{i}.attention.q", f"{LAYER}.attention.self.query"),
+    *_biased("blocks.{i}.attention.k", f"{LAYER}.attention.self.key"),
+    *_biased("blocks.{i}.attention.v", f"{LAYER}.attention.self.value"),
+    *_biased("blocks.{i}.attention.o", f"{LAYER}.attention.output.dense"),
+    *_norm("blocks.{i}.attention_residual.norm", f"{LAYER}.attention.output.LayerNorm"),
+    *_biased("blocks.{i}.mlp.up", f"{LAYER}.intermediate.dense"),
+    *_biased("blocks.{i}.mlp.down", f"{LAYER}.output.dense"),
+    *_norm("blocks.{i}.mlp_residual.norm", f"{LAYER}.output.LayerNorm"),
+    *_biased("head.transform", "cls.predictions.transform.dense"),
+    *_norm("head.norm", "cls.predictions.transform.LayerNorm"),
+    rule("head.bias", "cls.predictions.bias"),
+)
+
+BERT = Family(
+    architecture="BertForMaskedLM",
+    model_type="bert",
+    model=BERTConfig,
+    fields=(
+        Field("vocab_size", "vocab_size", default=30522),
+        Field("hidden_size", "d_model", default=768),
+        Field("num_hidden_layers", "n_layers", default=12),
+        Field("num_attention_heads", "n_heads", default=12),
+        Field("intermediate_size", "d_mlp", default=3072, resolved="mlp_size"),
+        Field("max_position_embeddings", "position", default=512, codec=Positions()),
+        Field("type_vocab_size", "n_segments", default=2),
+        Field("hidden_dropout_prob", "dropout", default=0.1),
+        Field("attention_probs_dropout_prob", "attention_dropout", default=0.1),
+        Field("layer_norm_eps", "norm_eps", default=1e-12),
+    ),
+    fixed=(
+        Fixed("hidden_act", ("gelu",)),
+        Fixed("position_embedding_type", ("absolute",)),
+        Fixed("is_decoder", (False,)),
+        Fixed("add_cross_attention", (False,)),
+        Fixed("is_encoder_decoder", (False,)),
+        Fixed("tie_word_embeddings", (True,)),
+    ),
+    harmless=frozenset({"classifier_dropout"}),
+    rules=RULES,
+    prefix="bert.",
+    buffers=("*.embeddings.position_ids",),
+    copies={
+        "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
+        "cls.predictions.decoder.bias": "cls.predictions.bias",
+    },
+    endings={".LayerNorm.gamma": ".LayerNorm.weight", ".LayerNorm.beta": ".LayerNorm.bias"},
+)
