@@ -11,10 +11,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.errors import DataError
-from zoo.nn.attention import KVCache
+from zoo.nn.attention import KVCache, Rope
 from zoo.nn.linear import Embedding, Linear, matrix
 from zoo.nn.loss import LossParts, linear_cross_entropy
-from zoo.nn.rope import rotation
 from zoo.nn.scaling import Scaling
 from zoo.schema import Config
 from zoo.spec import Module
@@ -81,20 +80,18 @@ class DecoderConfig(ModelConfig):
     vocab_size: int = Field(gt=0, description="number of tokens")
     d_model: int = Field(gt=0, description="width of the stream")
     n_layers: int = Field(gt=0, description="number of blocks")
-    n_heads: int = Field(gt=0, description="number of query heads; divides d_model")
+    n_heads: int = Field(gt=0, description="number of query heads; divides d_model, unless d_head is given")
     n_kv_heads: int | None = Field(
         None, gt=0, description="key and value heads (grouped queries); null: n_heads"
     )
+    d_head: int | None = Field(None, gt=0, description="entries per head; null: d_model / n_heads")
     d_mlp: int | None = Field(None, gt=0, description="inner width of the MLP; null: 4 d_model")
-    rope_base: float = Field(10000.0, gt=0, description="base of the rotary frequencies")
     tied: bool = Field(False, description="use the input embedding as the read-out")
 
     @model_validator(mode="after")
     def _sizes_divide(self) -> Self:
-        if self.d_model % self.n_heads:
+        if self.d_head is None and self.d_model % self.n_heads:
             raise ValueError(f"d_model {self.d_model} is not divisible by n_heads {self.n_heads}")
-        if self.head_size % 2:
-            raise ValueError(f"d_model / n_heads = {self.head_size} is odd, but RoPE rotates pairs")
         if self.n_heads % self.kv_heads:
             raise ValueError(f"n_heads {self.n_heads} is not divisible by n_kv_heads {self.kv_heads}")
         return self
@@ -102,7 +99,7 @@ class DecoderConfig(ModelConfig):
     @property
     def head_size(self) -> int:
         """Entries per head, h."""
-        return self.d_model // self.n_heads
+        return self.d_head or self.d_model // self.n_heads
 
     @property
     def kv_heads(self) -> int:
@@ -204,14 +201,21 @@ class Decoder(Model):
         """
         check_tokens(tokens, cache)
         position = cache.position if cache else 0
-        rope = rotation(
-            position, tokens.shape[1], self.config.head_size, self.config.rope_base, tokens.device
-        )
-        h: Tensor = self.embedding(tokens)
+        rope = self.rope(position, tokens.shape[1], tokens.device)
+        h = self.embed(tokens, position)
         for i, block in enumerate(self.blocks):
             h = block(h, rope, cache.layers[i] if cache else None, position)
         if cache:
             cache.position += tokens.shape[1]
+        return h
+
+    def rope(self, position: int, time: int, device: torch.device) -> Rope | None:
+        """The rotations of the positions from `position` on, in a model that tells positions by them."""
+        return None
+
+    def embed(self, tokens: Tensor, position: int) -> Tensor:
+        """What the first block is given, (batch, time, d), for the tokens from `position` on."""
+        h: Tensor = self.embedding(tokens)
         return h
 
     def hidden(self, tokens: Tensor, cache: KVCache | None = None) -> Tensor:

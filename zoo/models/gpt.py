@@ -3,7 +3,8 @@
 h <- h + ATTN(RMSNorm(h));  h <- h + MLP(RMSNorm(h));  logits <- E_out RMSNorm(h)
 
 RoPE on queries and keys, no biases. With `mlp: swiglu` it is the baseline of the nGPT paper
-(section 2), with `mlp: gelu` the model of the WeSaR paper (section 5.1).
+(section 2) and, with what may be added to queries and keys, Llama, Mistral and Qwen; with
+`mlp: gelu` it is the model of the WeSaR paper (section 5.1).
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from typing import ClassVar, Literal
 from pydantic import Field
 from torch import Tensor, nn
 
-from zoo.models.base import Decoder, DecoderConfig, ReadOut
+from zoo.models.base import ReadOut
+from zoo.models.rotary import RotaryDecoder, RotaryDecoderConfig
 from zoo.nn.attention import Attention, KVCache, LayerCache, NormThenRotary, Rope, Rotary
 from zoo.nn.linear import Embedding
 from zoo.nn.mlp import GELUMLP, SwiGLU
@@ -24,12 +26,13 @@ from zoo.spec import Module
 
 
 @MODELS.register
-class GPTConfig(DecoderConfig):
+class GPTConfig(RotaryDecoderConfig):
     """Pre-norm decoder: RMSNorm, RoPE, SwiGLU or GELU, grouped queries, QK-norm."""
 
     default_init: ClassVar[str] = "gpt2"
     type: Literal["gpt"] = "gpt"
     mlp: Literal["swiglu", "gelu"] = Field("swiglu", description="three matrices (nGPT) or two (WeSaR)")
+    qkv_bias: bool = Field(False, description="biases of queries, keys and values (Qwen 2)")
     qk_norm: bool = Field(False, description="RMSNorm of queries and keys per head, before RoPE")
     norm_eps: float = Field(1e-5, gt=0, description="added to the mean square in RMSNorm")
 
@@ -50,7 +53,9 @@ class Block(Module):
             qk=NormThenRotary(c.head_size, c.norm_eps) if c.qk_norm else Rotary(),
             scale=c.head_size**-0.5,
             residual_branches=c.residual_branches,
+            head_size=c.head_size,
             normalised=(c.qk_norm, False),
+            qkv_bias=c.qkv_bias,
         )
         mlp = {"swiglu": SwiGLU, "gelu": GELUMLP}[c.mlp]
         self.mlp = mlp(c.d_model, c.mlp_size, c.residual_branches)
@@ -64,7 +69,7 @@ class Block(Module):
         return h
 
 
-class GPT(Decoder):
+class GPT(RotaryDecoder):
     """Tokens -> logits."""
 
     def __init__(self, c: GPTConfig) -> None:

@@ -17,7 +17,8 @@ from typing import ClassVar, Literal
 from pydantic import Field
 from torch import Tensor, nn
 
-from zoo.models.base import Decoder, DecoderConfig, ReadOut
+from zoo.models.base import ReadOut
+from zoo.models.rotary import RotaryDecoder, RotaryDecoderConfig
 from zoo.nn.attention import Attention, KVCache, LayerCache, Rope, RotaryThenScaledNorm
 from zoo.nn.linear import Embedding
 from zoo.nn.mlp import ScaledSwiGLU
@@ -30,7 +31,7 @@ log = logging.getLogger("zoo")
 
 
 @MODELS.register
-class NGPTConfig(DecoderConfig):
+class NGPTConfig(RotaryDecoderConfig):
     """Normalised transformer on the hypersphere (nGPT), with every ablation of the paper."""
 
     default_init: ClassVar[str] = "ngpt"
@@ -64,6 +65,7 @@ class Block(Module):
             qk=RotaryThenScaledNorm(c.kv_heads, c.head_size, c.d_model, c.s_qk, c.qk_norm),
             scale=math.sqrt(c.head_size),
             residual_branches=c.residual_branches,
+            head_size=c.head_size,
             input_std=c.d_model**-0.5,
             sphere="embed",
             normalised=(c.qk_norm, True),
@@ -80,7 +82,7 @@ class Block(Module):
         return h
 
 
-class NGPT(Decoder):
+class NGPT(RotaryDecoder):
     """Tokens -> logits."""
 
     def __init__(self, c: NGPTConfig) -> None:

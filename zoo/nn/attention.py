@@ -131,6 +131,7 @@ class Attention(Module):
         sphere: str | None = None,
         normalised: tuple[bool, bool] = (False, False),
         bias: bool = False,
+        qkv_bias: bool = False,
     ) -> None:
         """Create the four matrices.
 
@@ -148,6 +149,7 @@ class Attention(Module):
             sphere: "embed" to keep the matrices on nGPT's sphere.
             normalised: whether q and k, and whether the output, are normalised next.
             bias: add one to each of the four maps.
+            qkv_bias: add one to queries, keys and values, though not to the output.
         """
         super().__init__()
         self.head_size = head_size or d_model // n_heads
@@ -157,9 +159,10 @@ class Attention(Module):
         kv = ("kv_heads", n_kv_heads * self.head_size)
         stream: dict[str, Any] = {"input_std": input_std, "sphere": sphere}
         qk_normalised, o_normalised = normalised
-        self.q = Linear(matrix(heads, embed, output_std=query_std, normalised=qk_normalised, **stream), bias)
-        self.k = Linear(matrix(kv, embed, normalised=qk_normalised, **stream), bias)
-        self.v = Linear(matrix(kv, embed, **stream), bias)
+        query = matrix(heads, embed, output_std=query_std, normalised=qk_normalised, **stream)
+        self.q = Linear(query, bias or qkv_bias)
+        self.k = Linear(matrix(kv, embed, normalised=qk_normalised, **stream), bias or qkv_bias)
+        self.v = Linear(matrix(kv, embed, **stream), bias or qkv_bias)
         self.qk = qk
         self.o = Linear(
             matrix(

@@ -2,17 +2,64 @@
 
 from __future__ import annotations
 
+import math
+from typing import Annotated, Literal, Self
+
 import torch
+from pydantic import Field, model_validator
 from torch import Tensor
 
+from zoo.schema import Config
 
-@torch.library.custom_op("zoo::rotation", mutates_args=())
+
+class LinearScaling(Config):
+    """All positions closer together: frequencies / factor (Chen et al. 2023, arXiv:2306.15595)."""
+
+    type: Literal["linear"] = "linear"
+    factor: float = Field(gt=0, description="divides every frequency")
+
+    def __call__(self, frequency: Tensor) -> Tensor:
+        """(h / 2,) -> (h / 2,)."""
+        return frequency / self.factor
+
+
+class Llama3Scaling(Config):
+    """Slow rotations slower, fast ones as they are, a straight line between (Llama 3.1).
+
+    What counts is how often a pair turns within the context the model was first trained with.
+    """
+
+    type: Literal["llama3"] = "llama3"
+    factor: float = Field(gt=0, description="divides the frequencies of slow rotations")
+    low_turns: float = Field(1.0, gt=0, description="turns up to which a rotation is slow")
+    high_turns: float = Field(4.0, gt=0, description="turns from which a rotation is fast")
+    context: int = Field(8192, gt=0, description="tokens of the context in which turns are counted")
+
+    @model_validator(mode="after")
+    def _low_below_high(self) -> Self:
+        if self.low_turns >= self.high_turns:
+            raise ValueError(f"low_turns {self.low_turns} is not below high_turns {self.high_turns}")
+        return self
+
+    def __call__(self, frequency: Tensor) -> Tensor:
+        """(h / 2,) -> (h / 2,)."""
+        turns = self.context * frequency / (2 * math.pi)
+        fast = ((turns - self.low_turns) / (self.high_turns - self.low_turns)).clamp(0, 1)
+        return (1 - fast) * frequency / self.factor + fast * frequency
+
+
+RopeScaling = Annotated[LinearScaling | Llama3Scaling, Field(discriminator="type")]
+
+
 def rotation(
-    start: int, length: int, head_size: int, base: float, device: torch.device
+    start: int,
+    length: int,
+    head_size: int,
+    base: float,
+    device: torch.device,
+    scaling: LinearScaling | Llama3Scaling | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The angles of RoPE, as cosines and sines.
-
-    Opaque to inductor, which would otherwise take cosines again for every entry of every layer.
 
     Args:
         start: position of the first token.
@@ -20,19 +67,30 @@ def rotation(
         head_size: entries per head, even.
         base: 10000 in the papers.
         device: where the result lives.
+        scaling: what is done to the frequencies for contexts longer than those of the training.
 
     Returns:
         Two float32 tensors (length, head_size / 2).
     """
     frequency = base ** (-torch.arange(0, head_size, 2, device=device, dtype=torch.float32) / head_size)
-    position = torch.arange(start, start + length, device=device, dtype=torch.float32)
+    cos, sin = _angles(start, length, frequency if scaling is None else scaling(frequency))
+    return cos, sin
+
+
+@torch.library.custom_op("zoo::angles", mutates_args=())
+def _angles(start: int, length: int, frequency: Tensor) -> tuple[Tensor, Tensor]:
+    """Cosines and sines (length, h / 2) of the frequencies (h / 2,) at the positions from `start`.
+
+    Opaque to inductor, which would otherwise take cosines again for every entry of every layer.
+    """
+    position = torch.arange(start, start + length, device=frequency.device, dtype=torch.float32)
     angle = torch.outer(position, frequency)
     return angle.cos(), angle.sin()
 
 
-@rotation.register_fake
-def _(start: int, length: int, head_size: int, base: float, device: torch.device) -> tuple[Tensor, Tensor]:
-    cos, sin = (torch.empty(length, head_size // 2, device=device) for _ in range(2))
+@_angles.register_fake
+def _(start: int, length: int, frequency: Tensor) -> tuple[Tensor, Tensor]:
+    cos, sin = (frequency.new_empty(length, len(frequency)) for _ in range(2))
     return cos, sin
 
 

@@ -1,0 +1,39 @@
+"""Decoders that tell positions by rotating queries and keys."""
+
+from __future__ import annotations
+
+from typing import Self
+
+import torch
+from pydantic import Field, model_validator
+
+from zoo.models.base import Decoder, DecoderConfig
+from zoo.nn.attention import Rope
+from zoo.nn.rope import RopeScaling, rotation
+
+
+class RotaryDecoderConfig(DecoderConfig):
+    """The sizes of a decoder with RoPE."""
+
+    rope_base: float = Field(10000.0, gt=0, description="base of the rotary frequencies")
+    rope_scaling: RopeScaling | None = Field(
+        None, description="what is done to the frequencies for contexts longer than those of the training"
+    )
+
+    @model_validator(mode="after")
+    def _heads_are_even(self) -> Self:
+        if self.head_size % 2:
+            what = "d_head" if self.d_head else "d_model / n_heads"
+            raise ValueError(f"{what} = {self.head_size} is odd, but RoPE rotates pairs")
+        return self
+
+
+class RotaryDecoder(Decoder):
+    """A decoder whose blocks are given the rotations of the positions."""
+
+    config: RotaryDecoderConfig
+
+    def rope(self, position: int, time: int, device: torch.device) -> Rope | None:
+        """Cosines and sines (time, h / 2) of the positions from `position` on."""
+        c = self.config
+        return rotation(position, time, c.head_size, c.rope_base, device, c.rope_scaling)
