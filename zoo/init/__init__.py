@@ -3,6 +3,7 @@
 from zoo.init.initialise import initialise
 from zoo.init.registry import Entry, EtaOverride, Registry
 from zoo.init.schemes import GPT2, AmosInit, BERTInit, He, Init, NGPTInit, Small
+from zoo.init.t5 import T5Init
 
 __all__ = [
     "GPT2",
@@ -15,5 +16,6 @@ __all__ = [
     "NGPTInit",
     "Registry",
     "Small",
+    "T5Init",
     "initialise",
 ]

@@ -26,14 +26,14 @@ class CrossAttention(BiasedAttention):
     """
 
     def forward(  # type: ignore[override]
-        self, x: Tensor, source: Tensor, seen: Tensor | None, cache: SourceCache | None = None
+        self, x: Tensor, source: Tensor, mask: Tensor | None, cache: SourceCache | None = None
     ) -> Tensor:
         """Attend to the source.
 
         Args:
             x: (batch, time, d), the decoder's stream.
             source: (batch, source, d), what the encoder gave.
-            seen: (batch, 1, 1, source) bool, False for padding; None: all of it is seen.
+            mask: (batch, 1, 1, source) bool, False for padding; None: all of it is seen.
             cache: keys and values of this source; filled if empty.
 
         Returns:
@@ -48,4 +48,4 @@ class CrossAttention(BiasedAttention):
             keys_values = cache.keys_values
         k, v = keys_values
         q, k = self.qk(q, k, None)
-        return self.join(self.attend(q, k, v, seen))
+        return self.join(self.attend(q, k, v, mask))

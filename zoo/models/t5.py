@@ -1,0 +1,169 @@
+"""T5 v1.1: the encoder-decoder that learns to fill in spans (Raffel et al. 2020; Shazeer 2020).
+
+Encoder:  h <- h + ATTN(RMSNorm(h));                    h <- h + MLP(RMSNorm(h));  memory <- RMSNorm(h)
+Decoder:  h <- h + ATTN(RMSNorm(h));  h <- h + CROSS(RMSNorm(h), memory);  h <- h + MLP(RMSNorm(h))
+          logits <- E_out RMSNorm(h)
+
+No biases, and no 1/sqrt(h) in the scores: the queries are that much smaller instead. Positions are a
+bias of the scores of self-attention, one table for each stack. Gated GELU. Source and target share
+the input embedding; the read-out has a matrix of its own.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal, Self
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+
+from zoo.models.base import ReadOut, check_tokens
+from zoo.models.encoder_decoder import DecoderCache, EncoderDecoder, EncoderDecoderConfig, check_source
+from zoo.nn.attention import LayerCache
+from zoo.nn.biased import BiasedAttention
+from zoo.nn.bidirectional import AsTheyAre
+from zoo.nn.cross_attention import CrossAttention, SourceCache
+from zoo.nn.linear import Embedding
+from zoo.nn.mlp import GatedGELU
+from zoo.nn.norm import RMSNorm
+from zoo.nn.relative_bias import RelativeBias
+from zoo.nn.residual import PreNorm
+from zoo.schema import MODELS
+from zoo.spec import Module
+
+
+@MODELS.register
+class T5Config(EncoderDecoderConfig):
+    """Encoder-decoder with relative position biases, gated GELU and RMSNorm (T5 v1.1)."""
+
+    default_init: ClassVar[str] = "t5"
+    type: Literal["t5"] = "t5"
+    buckets: int = Field(32, gt=0, multiple_of=4, description="buckets of distances")
+    max_distance: int = Field(128, gt=0, description="from here on all distances are the same")
+    dropout: float = Field(0.0, ge=0, lt=1, description="of streams, branches, MLP and probabilities")
+    norm_eps: float = Field(1e-6, gt=0, description="added to the mean square in RMSNorm")
+
+    @model_validator(mode="after")
+    def _buckets_widen(self) -> Self:
+        if self.max_distance <= self.buckets // 2:
+            raise ValueError(
+                f"max_distance {self.max_distance} leaves nothing to the wide buckets: "
+                f"buckets / 2 = {self.buckets // 2} are single distances"
+            )
+        return self
+
+    def build(self) -> T5:
+        """The model, uninitialised."""
+        return T5(self)
+
+
+class EncoderBlock(Module):
+    """Attention and MLP, each normalised before and added to the stream."""
+
+    def __init__(self, c: T5Config) -> None:
+        super().__init__()
+        self.attention = BiasedAttention(**_attention(c, c.encoder_branches))
+        self.mlp = GatedGELU(c.d_model, c.mlp_size, c.encoder_branches, c.dropout)
+        self.attention_residual = PreNorm(c.d_model, c.norm_eps, c.dropout)
+        self.mlp_residual = PreNorm(c.d_model, c.norm_eps, c.dropout)
+
+    def forward(self, h: Tensor, bias: Tensor) -> Tensor:
+        """(batch, source, d) -> the same."""
+        h = self.attention_residual(h, self.attention, None, bias)
+        h = self.mlp_residual(h, self.mlp)
+        return h
+
+
+class DecoderBlock(Module):
+    """Attention to the target so far, attention to the source, MLP."""
+
+    def __init__(self, c: T5Config) -> None:
+        super().__init__()
+        self.attention = BiasedAttention(**_attention(c, c.decoder_branches))
+        self.cross = CrossAttention(**_attention(c, c.decoder_branches))
+        self.mlp = GatedGELU(c.d_model, c.mlp_size, c.decoder_branches, c.dropout)
+        self.attention_residual = PreNorm(c.d_model, c.norm_eps, c.dropout)
+        self.cross_residual = PreNorm(c.d_model, c.norm_eps, c.dropout)
+        self.mlp_residual = PreNorm(c.d_model, c.norm_eps, c.dropout)
+
+    def forward(
+        self,
+        h: Tensor,
+        bias: Tensor,
+        memory: Tensor,
+        mask: Tensor | None,
+        cache: LayerCache | None = None,
+        position: int = 0,
+        source_cache: SourceCache | None = None,
+    ) -> Tensor:
+        """(batch, time, d) -> the same."""
+        h = self.attention_residual(h, self.attention, None, bias, cache, position)
+        h = self.cross_residual(h, self.cross, memory, mask, source_cache)
+        h = self.mlp_residual(h, self.mlp)
+        return h
+
+
+class T5(EncoderDecoder):
+    """Source and prefix -> logits."""
+
+    def __init__(self, c: T5Config) -> None:
+        super().__init__()
+        self.config: T5Config = c
+        embed = ("embed", c.d_model)
+        self.embedding = Embedding(("vocab", c.vocab_size), c.d_model)
+        self.encoder_bias = RelativeBias(c.n_heads, c.buckets, c.max_distance, both_directions=True)
+        self.encoder_blocks = nn.ModuleList(EncoderBlock(c) for _ in range(c.n_layers))
+        self.encoder_norm = RMSNorm(embed, c.norm_eps)
+        self.decoder_bias = RelativeBias(c.n_heads, c.buckets, c.max_distance, both_directions=False)
+        self.decoder_blocks = nn.ModuleList(DecoderBlock(c) for _ in range(c.decoder_layers))
+        self.decoder_norm = RMSNorm(embed, c.norm_eps)
+        self.read_out = ReadOut(c, self.embedding)
+        self.dropout = nn.Dropout(c.dropout)
+
+    def encode(self, source: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Read a source: (batch, source) int64 -> (batch, source, d)."""
+        check_source(source, mask)
+        length = source.shape[1]
+        bias = self.encoder_bias(0, length, length, source.device).unsqueeze(0)
+        if mask is not None:
+            bias = bias.masked_fill(~mask[:, None, None], -torch.inf)
+        h: Tensor = self.dropout(self.embedding(source))
+        for block in self.encoder_blocks:
+            h = block(h, bias)
+        h = self.dropout(self.encoder_norm(h))
+        return h
+
+    def decode(
+        self, prefix: Tensor, memory: Tensor, mask: Tensor | None = None, cache: DecoderCache | None = None
+    ) -> Tensor:
+        """Go on with a target: (batch, time) int64 -> (batch, time, d)."""
+        check_tokens(prefix, cache)
+        position = cache.position if cache else 0
+        time = prefix.shape[1]
+        bias = self.decoder_bias(position, time, position + time, prefix.device)
+        future = torch.ones(bias.shape[1:], dtype=torch.bool, device=prefix.device).triu(position + 1)
+        bias = bias.masked_fill(future, -torch.inf).unsqueeze(0)
+        mask = None if mask is None else mask[:, None, None]
+        h: Tensor = self.dropout(self.embedding(prefix))
+        for i, block in enumerate(self.decoder_blocks):
+            layer = (cache.layers[i], position, cache.sources[i]) if cache else ()
+            h = block(h, bias, memory, mask, *layer)
+        if cache:
+            cache.position += time
+        h = self.dropout(self.decoder_norm(h))
+        return h
+
+
+def _attention(c: T5Config, residual_branches: int) -> dict[str, Any]:
+    """What all attentions have in common."""
+    return {
+        "d_model": c.d_model,
+        "n_heads": c.n_heads,
+        "n_kv_heads": c.n_heads,
+        "qk": AsTheyAre(),
+        "scale": 1.0,
+        "query_std": c.head_size**-0.5,
+        "head_size": c.head_size,
+        "residual_branches": residual_branches,
+        "dropout": c.dropout,
+    }
