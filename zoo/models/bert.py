@@ -11,7 +11,7 @@ Rotary positions make it the Amos paper's RoPE, relative ones (Shaw et al. 2018)
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import torch
 from pydantic import Field, model_validator
@@ -20,8 +20,8 @@ from torch.nn import functional as F
 
 from zoo.errors import DataError
 from zoo.models.base import Model, ModelConfig, check_tokens
-from zoo.nn.attention import Rope, Rotary
-from zoo.nn.bidirectional import AsTheyAre, BidirectionalAttention
+from zoo.nn.attention import AsTheyAre, Rope, Rotary
+from zoo.nn.biased import BiasedAttention
 from zoo.nn.layernorm import LayerNorm
 from zoo.nn.linear import Embedding, Linear, matrix
 from zoo.nn.loss import IGNORED, LossParts, linear_cross_entropy
@@ -137,9 +137,10 @@ class BERT(Model):
         """
         _check_inputs(self.config, tokens, segments, mask)
         rope = self.rope(tokens)
+        seen = None if mask is None else mask[:, None, None]  # for all heads and queries alike
         h: Tensor = self.embedding(tokens, segments)
         for block in self.blocks:
-            h = block(h, rope, mask)
+            h = block(h, rope, seen)
         return h
 
     def rope(self, tokens: Tensor) -> Rope | None:
@@ -209,30 +210,27 @@ class Block(Module):
         self.attention_residual = PostNorm(LayerNorm(("embed", c.d_model), c.norm_eps), c.dropout)
         self.mlp_residual = PostNorm(LayerNorm(("embed", c.d_model), c.norm_eps), c.dropout)
 
-    def forward(self, h: Tensor, rope: Rope | None, mask: Tensor | None) -> Tensor:
-        """(batch, time, d) -> the same."""
-        h = self.attention_residual(h, self.attention, rope, mask)
+    def forward(self, h: Tensor, rope: Rope | None, seen: Tensor | None) -> Tensor:
+        """(batch, time, d) -> the same; `seen` (batch, 1, 1, time) bool hides padding, if there is any."""
+        h = self.attention_residual(h, self.attention, rope, seen)
         h = self.mlp_residual(h, self.mlp)
         return h
 
 
-def attention(c: BERTConfig) -> BidirectionalAttention:
+def attention(c: BERTConfig) -> BiasedAttention:
     """Attention that sees positions as the config says, or not at all where the embedding tells them."""
+    rotates = isinstance(c.position, RotaryPositions)
+    sizes = (c.d_model, c.n_heads, c.n_heads)
+    parts: dict[str, Any] = {
+        "qk": Rotary() if rotates else AsTheyAre(),
+        "scale": c.head_size**-0.5,
+        "residual_branches": c.residual_branches,
+        "bias": True,
+        "dropout": c.attention_dropout,
+    }
     if isinstance(c.position, RelativePositions):
-        return RelativeAttention(
-            c.d_model,
-            c.n_heads,
-            c.position.distance,
-            residual_branches=c.residual_branches,
-            dropout=c.attention_dropout,
-        )
-    return BidirectionalAttention(
-        c.d_model,
-        c.n_heads,
-        qk=Rotary() if isinstance(c.position, RotaryPositions) else AsTheyAre(),
-        residual_branches=c.residual_branches,
-        dropout=c.attention_dropout,
-    )
+        return RelativeAttention(*sizes, distance=c.position.distance, **parts)
+    return BiasedAttention(*sizes, **parts)
 
 
 class MLMHead(Module):

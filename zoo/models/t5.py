@@ -19,9 +19,8 @@ from torch import Tensor, nn
 
 from zoo.models.base import ReadOut, check_tokens
 from zoo.models.encoder_decoder import DecoderCache, EncoderDecoder, EncoderDecoderConfig, check_source
-from zoo.nn.attention import LayerCache
+from zoo.nn.attention import AsTheyAre, LayerCache
 from zoo.nn.biased import BiasedAttention
-from zoo.nn.bidirectional import AsTheyAre
 from zoo.nn.cross_attention import CrossAttention, SourceCache
 from zoo.nn.linear import Embedding
 from zoo.nn.mlp import GatedGELU

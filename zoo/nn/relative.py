@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.nn.bidirectional import AsTheyAre, BidirectionalAttention
+from zoo.nn.biased import BiasedAttention
 from zoo.spec import Module, ParamSpec, Role
 
 RELATIVE_STD = 0.5
 """Range of a relative position embedding: close to the stream's 1 without dominating it (Amos, A.4.1)."""
 
 
-class RelativeAttention(BidirectionalAttention):
+class RelativeAttention(BiasedAttention):
     """Attention that adds a learned vector of the distance to every key and every value.
 
         e_ij = q_i (k_j + a^K_ij) / sqrt(h);  y_i = sum_j softmax_j(e_ij) (v_j + a^V_ij)
@@ -22,38 +24,44 @@ class RelativeAttention(BidirectionalAttention):
     all heads share (section 3.4).
     """
 
-    def __init__(
-        self, d_model: int, n_heads: int, distance: int, *, residual_branches: int, dropout: float = 0.0
-    ) -> None:
+    def __init__(self, *args: Any, distance: int, **parts: Any) -> None:
         """Create the maps and the tables.
 
         Args:
-            d_model: width of the stream.
-            n_heads: number of heads, a divisor of `d_model`.
+            *args: as for `Attention`.
             distance: r, from which on all distances are the same.
-            residual_branches: 2N, for W_o.
-            dropout: probability of dropping an attention probability.
+            **parts: as for `BiasedAttention`; as many key as query heads.
         """
-        super().__init__(
-            d_model, n_heads, qk=AsTheyAre(), residual_branches=residual_branches, dropout=dropout
-        )
+        super().__init__(*args, **parts)
         self.keys = DistanceTable(distance, self.head_size)
         self.values = DistanceTable(distance, self.head_size)
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-        """Softmax attention with distances: (batch, heads, time, h) each -> the same.
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
+        """Softmax attention with distances.
 
         A query meets the 2 r + 1 vectors of a table once, not those of every pair of positions; the
         probabilities of the pairs of one distance are added up before they meet the table.
+
+        Args:
+            q: (batch, time, heads, h).
+            k: the same shape.
+            v: the same shape.
+            bias: (batch, 1, 1, time) bool, False for what must not be seen; None: everything is seen.
+
+        Returns:
+            (batch, time, heads, h).
         """
+        q, k, v = (t.transpose(1, 2) for t in (q, k, v))
         distance = self.keys.distances(q.shape[-2], q.device).expand(*q.shape[:-1], -1)
         scores = (q @ k.mT + (q @ self.keys.table().mT).gather(-1, distance)) * self.scale
-        if mask is not None:
-            scores = scores.masked_fill(~mask, -torch.inf)
+        if bias is not None:
+            scores = scores.masked_fill(~bias, -torch.inf)
         exact = torch.promote_types(scores.dtype, torch.float32)
-        p = F.dropout(torch.softmax(scores, -1, dtype=exact), self.dropout, self.training)
+        p = torch.softmax(scores, -1, dtype=exact)
+        p = F.dropout(p, self.dropout, self.training)
         of_distance = p.new_zeros(*p.shape[:-1], self.values.rows).scatter_add(-1, distance, p)
-        return p.to(v.dtype) @ v + of_distance.to(v.dtype) @ self.values.table().to(v.dtype)
+        y = p.to(v.dtype) @ v + of_distance.to(v.dtype) @ self.values.table().to(v.dtype)
+        return y.transpose(1, 2)
 
 
 class DistanceTable(Module):
