@@ -98,6 +98,8 @@ SCHEDULED = [
     ({"type": "linear", "warmup": 2}, [0.5, 1, 2 / 3, 1 / 3]),
     ({"type": "linear", "warmup": 4}, [0.25, 0.5, 0.75, 1]),
     ({"type": "linear", "final": 0.2}, [1, 0.8, 0.6, 0.4]),
+    ({"type": "linear-restart", "after": 2}, [1, 0.5, 0.5, 0.25]),
+    ({"type": "linear-restart", "after": 3, "warmup": 2}, [0.5, 1, 0.5, 1 / 3]),
     ({"type": "cosine"}, [1, (1 + math.sqrt(0.5)) / 2, 0.5, (1 - math.sqrt(0.5)) / 2]),
     ({"type": "cosine", "final": 0.5, "warmup": 3}, [1 / 3, 2 / 3, 1, 0.75]),
     ({"type": "rsqrt", "warmup": 2}, [0.5, 1, math.sqrt(2 / 3), math.sqrt(0.5)]),
@@ -123,10 +125,29 @@ def test_schedules(fields: dict[str, Any], expected: list[float]) -> None:
 
 @pytest.mark.parametrize("name", sorted(SCHEDULES.choices))
 def test_schedules_are_defined_beyond_the_run_and_refuse_one_that_ends_in_warm_up(name: str) -> None:
-    schedule = SCHEDULES[name](warmup=3)
+    required = {"linear-restart": {"after": 5}}
+    schedule = SCHEDULES[name](warmup=3, **required.get(name, {}))
     assert all(0 <= schedule.factor(done, 10) <= 1 for done in range(100))
-    with pytest.raises(ConfigError, match="warmup 3 is longer than the run of 2 steps"):
+    with pytest.raises(ConfigError, match=r"schedule\.(warmup 3|after 5).* 2 steps"):
         schedule.build(torch.optim.SGD([nn.Parameter(torch.zeros(1))]), total_steps=2)
+
+
+def test_adamw_cont_is_linear_to_200k_and_then_linear_to_300k() -> None:
+    """Amos, Figure 1a: as if the finished run had been one of 300k steps, from 200k on."""
+    continued = SCHEDULES["linear-restart"](warmup=10_000, after=200_000)
+    linear = SCHEDULES["linear"](warmup=10_000)
+    for done in (0, 5_000, 9_999, 100_000, 199_999):
+        assert continued.factor(done, 300_000) == linear.factor(done, 200_000)
+    for done in (200_000, 250_000, 299_999):
+        assert continued.factor(done, 300_000) == linear.factor(done, 300_000)
+    assert continued.factor(200_000, 300_000) / continued.factor(199_999, 300_000) > 50_000
+
+
+def test_adamw_rsqrt_is_adamw_up_to_the_end_of_the_warm_up() -> None:
+    """Amos, Figure 1a: the same value at step 10k, in proportion to t^-1/2 beyond."""
+    rsqrt, linear = SCHEDULES["rsqrt"](warmup=10_000), SCHEDULES["linear"](warmup=10_000)
+    assert all(rsqrt.factor(done, 300_000) == linear.factor(done, 300_000) for done in (0, 17, 9_999))
+    assert [rsqrt.factor(done - 1, 300_000) for done in (40_000, 90_000)] == pytest.approx([1 / 2, 1 / 3])
 
 
 def test_spheres_hold_after_every_step_of_any_optimizer() -> None:
@@ -144,6 +165,10 @@ def test_spheres_hold_after_every_step_of_any_optimizer() -> None:
 OPTIONS = {
     "adamw": {"type": "adamw", "lr": 0.01},
     "adamw-unfused": {"type": "adamw", "lr": 0.01, "fused": False},
+    "adam": {"type": "adam", "lr": 0.01},
+    "adafactor": {"type": "adafactor", "lr": 0.01},
+    "muon": {"type": "muon", "lr": 0.01},
+    "muon-amos": {"type": "muon", "lr": 0.01, "rest": {"type": "amos", "lr": 0.02, "momentum": 0.9}},
     "amos": {"type": "amos", "lr": 0.01},
     "amos-momentum": {"type": "amos", "lr": 0.01, "momentum": 0.9, "reduction": "none"},
 }
@@ -161,6 +186,25 @@ def test_state_by_name_goes_to_another_optimizer(options: dict[str, Any], steps:
     other = copy.deepcopy(model)
     loaded = build_optimizer(other, options)
     load_state_by_name(loaded, copy.deepcopy(state))
+    for m, o in ((model, optimizer), (other, loaded)):
+        step(m, o, 7)
+    for a, b in zip(model.parameters(), other.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+def test_torchs_state_dict_goes_to_another_optimizer(options: dict[str, Any]) -> None:
+    model = build_model("ngpt", **SIZES)
+    optimizer = build_optimizer(model, options)
+    step(model, optimizer)
+    other = copy.deepcopy(model)
+    loaded = build_optimizer(other, options)
+    step(other, loaded, 3)
+    other.load_state_dict(model.state_dict())
+    for group in optimizer.param_groups:
+        group["lr"] /= 2
+    loaded.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    assert [g["lr"] for g in loaded.param_groups] == [g["lr"] for g in optimizer.param_groups]
     for m, o in ((model, optimizer), (other, loaded)):
         step(m, o, 7)
     for a, b in zip(model.parameters(), other.parameters(), strict=True):

@@ -1,20 +1,31 @@
 """Optimizers, learning rate schedules, the projection after the step, and state by name."""
 
+from zoo.optim.adafactor import Adafactor, AdafactorConfig
+from zoo.optim.adam import AdamConfig
 from zoo.optim.adamw import AdamWConfig
 from zoo.optim.amos import Amos, AmosConfig
 from zoo.optim.base import OptimizerConfig, ScheduleConfig
+from zoo.optim.combined import Combined
+from zoo.optim.muon import Muon, MuonConfig
 from zoo.optim.projection import attach_projection
-from zoo.optim.schedules import WSD, Constant, Cosine, Linear, RSqrt
+from zoo.optim.schedules import WSD, Constant, Cosine, Linear, LinearRestart, RSqrt
 from zoo.optim.state import load_state_by_name, state_by_name
 
 __all__ = [
     "WSD",
+    "Adafactor",
+    "AdafactorConfig",
+    "AdamConfig",
     "AdamWConfig",
     "Amos",
     "AmosConfig",
+    "Combined",
     "Constant",
     "Cosine",
     "Linear",
+    "LinearRestart",
+    "Muon",
+    "MuonConfig",
     "OptimizerConfig",
     "RSqrt",
     "ScheduleConfig",

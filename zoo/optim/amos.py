@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import torch
 from pydantic import Field
@@ -16,9 +16,10 @@ from torch.optim.optimizer import ParamsT
 from zoo.errors import CheckpointError, ConfigError, did_you_mean
 from zoo.optim.amos_fused import check_fused, fused_step
 from zoo.optim.amos_step import Variable, eager_step
-from zoo.optim.amos_update import Step, batches, slot_dtype
+from zoo.optim.amos_update import Step
 from zoo.optim.base import OptimizerConfig, grouped
 from zoo.optim.sharding import reduced_like
+from zoo.optim.slots import batches, initial_slots, slot_dtype
 from zoo.schema import OPTIMIZERS
 
 if TYPE_CHECKING:
@@ -255,6 +256,9 @@ class Amos(Optimizer):
                     )
 
 
+initial_slots.register(Amos, Amos.slots)
+
+
 def _dims(parameter: Tensor, reduce: tuple[int, ...]) -> tuple[int, ...]:
     """The dimensions that share a slot, counted from the front."""
     return tuple(sorted(d % parameter.dim() for d in reduce))
@@ -293,8 +297,6 @@ def _check_group(group: dict[str, Any], name: str) -> None:
 class AmosConfig(OptimizerConfig):
     """Amos: a decay per variable from the scale it should have; next to no memory; no horizon."""
 
-    uses_eta: ClassVar[bool] = True
-
     type: Literal["amos"] = "amos"
     beta: float = Field(0.999, ge=0, lt=1, description="decay of the running mean square of the gradient")
     momentum: float | None = Field(None, gt=0, lt=1, description="decay of the averaged update; null = off")
@@ -308,6 +310,11 @@ class AmosConfig(OptimizerConfig):
     fused: bool = Field(
         False, description="one pass over memory, by a kernel compiled at first use; CPU only"
     )
+
+    @property
+    def uses_eta(self) -> bool:
+        """That is what it is about."""
+        return True
 
     def build(self, entries: Sequence[Entry]) -> Amos:
         """The optimizer; its groups are the variables of equal eta and equal shared dimensions."""

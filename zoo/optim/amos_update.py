@@ -7,11 +7,13 @@ v and b the slots. `amos_cpu.cpp` does the same in one pass over memory.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+from zoo.optim.slots import slot_dtype
 
 TINY = 2.0**-125
 """The authors' guard of 1 / v: a slot that never saw a gradient gives an update of exactly 0."""
@@ -45,11 +47,6 @@ class Step:
     extra_l2: float
     c_coef: float
     d_coef: float
-
-
-def slot_dtype(parameter: Tensor) -> torch.dtype:
-    """float64 for float64 parameters, otherwise float32: in bfloat16 the slot b would stall."""
-    return torch.promote_types(parameter.dtype, torch.float32)
 
 
 def clipped(g: Tensor, clip_value: float | None) -> Tensor:
@@ -110,15 +107,3 @@ def apply(theta: Tensor, g: Tensor, m: Tensor | None, by: tuple[Tensor, Tensor],
         if step.momentum is not None:
             delta = m_[0].lerp_(delta, 1 - step.momentum)
         theta_.add_(delta)
-
-
-def batches(sizes: Sequence[int], limit: int) -> Iterator[slice]:
-    """Slices of consecutive items whose sizes add up to at most `limit`, or a single item."""
-    start = total = 0
-    for i, size in enumerate(sizes):
-        if i > start and total + size > limit:
-            yield slice(start, i)
-            start, total = i, 0
-        total += size
-    if sizes:
-        yield slice(start, len(sizes))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 from torch import Tensor
@@ -21,9 +21,12 @@ if TYPE_CHECKING:
 class OptimizerConfig(Config):
     """An optimizer and its settings."""
 
-    uses_eta: ClassVar[bool] = False
-
     lr: float = Field(gt=0, allow_inf_nan=False, description="learning rate before the schedule's factor")
+
+    @property
+    def uses_eta(self) -> bool:
+        """Whether it reads the variables' eta."""
+        return False
 
     def build(self, entries: Sequence[Entry]) -> Optimizer:
         """The optimizer of the parameters of `entries`, in groups named after them.

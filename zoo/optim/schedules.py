@@ -6,7 +6,10 @@ import math
 from typing import Literal
 
 from pydantic import Field
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR
 
+from zoo.errors import ConfigError
 from zoo.optim.base import ScheduleConfig
 from zoo.schema import SCHEDULES
 
@@ -32,6 +35,39 @@ class Linear(ScheduleConfig):
     def after_warmup(self, step: int, peak: int, length: int) -> float:
         """1 at the peak, `final` from the end of the run on."""
         return 1 - (1 - self.final) * min(step / length, 1.0)
+
+
+@SCHEDULES.register
+class LinearRestart(ScheduleConfig):
+    """Linear to 0 at step `after`, then as if it were linear to 0 over the whole, longer run.
+
+    What the Amos paper calls AdamW-Cont. (section 5.1): a finished run goes on, and its learning
+    rate jumps to what it would have been.
+    """
+
+    type: Literal["linear-restart"] = "linear-restart"
+    after: int = Field(gt=0, description="steps of the finished run")
+
+    def factor(self, step: int, total: int) -> float:
+        """Linear's of a run of `after` steps, and from there on of a run of `total` steps."""
+        return super().factor(step, self.after if step < self.after else total)
+
+    def after_warmup(self, step: int, peak: int, length: int) -> float:
+        """1 at the peak, 0 from the end of the run on."""
+        return 1 - min(step / length, 1.0)
+
+    def build(self, optimizer: Optimizer, total_steps: int) -> LambdaLR:
+        """As any schedule.
+
+        Raises:
+            ConfigError: a run that does not go on after the first, or ends in its warm-up.
+        """
+        if not self.warmup <= self.after < total_steps:
+            raise ConfigError(
+                f"schedule.after {self.after}: expected at least schedule.warmup {self.warmup} "
+                f"and less than the run's {total_steps} steps"
+            )
+        return super().build(optimizer, total_steps)
 
 
 @SCHEDULES.register

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import torch
 from torch import Tensor
-from torch.optim import AdamW, Optimizer
+from torch.optim import Optimizer
 
 from zoo.errors import CheckpointError
-from zoo.optim.amos import Amos
 from zoo.optim.sharding import placed_like
+from zoo.optim.slots import initial_slots
 
 
 def state_by_name(optimizer: Optimizer) -> dict[str, dict[str, Tensor]]:
@@ -24,7 +23,9 @@ def state_by_name(optimizer: Optimizer) -> dict[str, dict[str, Tensor]]:
         The live tensors, sharded where the parameters are. A parameter that has not been updated
         yet has the slots it would start from, so that the names do not depend on the step.
     """
-    return {name: dict(optimizer.state[p]) or _slots(optimizer, p, g) for name, p, g in _named(optimizer)}
+    return {
+        name: dict(optimizer.state[p]) or initial_slots(optimizer, p, g) for name, p, g in _named(optimizer)
+    }
 
 
 def load_state_by_name(optimizer: Optimizer, state: Mapping[str, Mapping[str, Tensor]]) -> None:
@@ -38,7 +39,7 @@ def load_state_by_name(optimizer: Optimizer, state: Mapping[str, Mapping[str, Te
         CheckpointError: names that are missing or unexpected, all of them, or other shapes. The
             optimizer is then as it was.
     """
-    expected = {name: (p, _slots(optimizer, p, group)) for name, p, group in _named(optimizer)}
+    expected = {name: (p, initial_slots(optimizer, p, group)) for name, p, group in _named(optimizer)}
     want = {f"{name}/{slot}" for name, (_, slots) in expected.items() for slot in slots}
     have = {f"{name}/{slot}" for name, slots in state.items() for slot in slots}
     problems = [
@@ -65,14 +66,3 @@ def _named(optimizer: Optimizer) -> Iterator[tuple[str, Tensor, dict[str, Any]]]
     for group in optimizer.param_groups:
         for name, parameter in zip(group["param_names"], group["params"], strict=True):
             yield name, parameter, group
-
-
-def _slots(optimizer: Optimizer, parameter: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
-    """The state of a parameter before its first step."""
-    if isinstance(optimizer, Amos):
-        return optimizer.slots(parameter, group)
-    if isinstance(optimizer, AdamW):
-        averages = ("exp_avg", "exp_avg_sq")
-        step = torch.zeros((), dtype=torch.float32, device=parameter.device if group["fused"] else None)
-        return {"step": step, **{slot: torch.zeros_like(parameter) for slot in averages}}
-    raise TypeError(f"the slots of {type(optimizer).__name__} are not known by name")

@@ -1,0 +1,209 @@
+"""Adafactor: second moments from the means over rows and columns, and next to no memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch.optim import Optimizer
+from torch.optim.optimizer import ParamsT
+
+from zoo.optim.base import OptimizerConfig, grouped
+from zoo.optim.sharding import local, reduced_like, sum_over_ranks
+from zoo.optim.slots import batches, initial_slots, slot_dtype
+from zoo.schema import OPTIMIZERS
+
+if TYPE_CHECKING:
+    from zoo.init.registry import Entry
+
+ENTRIES_AT_A_TIME = 1 << 24
+"""Entries whose updates are held at a time: they are complete before the first can be applied."""
+
+
+class Adafactor(Optimizer):
+    r"""Adafactor without momentum (Shazeer and Stern, arXiv 1804.04235, Algorithms 4 and 5).
+
+    In step t = 1, 2, ... with learning rate lr, gradient G and RMS(X) the root mean square of X::
+
+        rho    <- lr, or min(lr, 1 / sqrt(t)) with relative_step
+        alpha  <- max(eps_scale, RMS(theta)) rho, or rho without scale_parameter
+        beta   <- 1 - t^-decay
+        R      <- beta R + (1 - beta) mean of G^2 + eps over the last dimension
+        C      <- beta C + (1 - beta) mean of G^2 + eps over the last but one
+        V      <- R C / mean(R)
+        U      <- G / sqrt(V)
+        theta  <- theta - alpha U / max(1, RMS(U) / clip_threshold)
+
+    A vector has no R and C, but V itself. torch's own always takes the minimum with 1 / sqrt(t),
+    always scales, and puts a floor under mean(R) where the paper adds eps to G^2: with its default
+    small gradients get too small a step, with the paper's eps a row without gradient becomes NaN.
+
+    Slots are float32 (float64 for float64). Parameters may be sharded (DTensor): all means are
+    over all ranks.
+    """
+
+    def __init__(
+        self,
+        params: ParamsT,
+        lr: float,
+        decay: float = 0.8,
+        clip_threshold: float = 1.0,
+        eps: float = 1e-30,
+        eps_scale: float = 1e-3,
+        *,
+        relative_step: bool = False,
+        scale_parameter: bool = True,
+    ) -> None:
+        """All arguments but `params` are defaults that a group may override.
+
+        Args:
+            params: parameters, or groups of them.
+            lr: learning rate; ``group["lr"]`` may change at every step.
+            decay: exponent of the second moment's decay, 1 - t^-decay.
+            clip_threshold: largest root mean square of an update before it is scaled.
+            eps: added to the squares of the gradient.
+            eps_scale: smallest root mean square that a parameter is taken to have.
+            relative_step: take at most 1 / sqrt(t) for the learning rate.
+            scale_parameter: multiply the learning rate by the parameter's root mean square.
+        """
+        defaults = {
+            "lr": lr,
+            "decay": decay,
+            "clip_threshold": clip_threshold,
+            "eps": eps,
+            "eps_scale": eps_scale,
+            "relative_step": relative_step,
+            "scale_parameter": scale_parameter,
+        }
+        super().__init__(params, defaults)
+
+    def slots(self, parameter: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
+        """The state of a parameter before its first step: zeros, placed as the parameter is."""
+        moments = {
+            slot: reduced_like(parameter, dims, slot_dtype(parameter))
+            for slot, dims in reductions(parameter.dim()).items()
+        }
+        return {"step": torch.zeros((), dtype=torch.float32), **moments}
+
+    @overload
+    def step(self, closure: None = None) -> None: ...
+
+    @overload
+    def step(self, closure: Callable[[], float]) -> float: ...
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:
+        """Take one step.
+
+        Args:
+            closure: evaluates the model again and returns the loss.
+
+        Returns:
+            The loss, if there is a closure.
+        """
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            due = [p for p in group["params"] if p.grad is not None]
+            for part in batches([local(p).numel() for p in due], ENTRIES_AT_A_TIME):
+                self._advance(due[part], group)
+                self._apply(due[part], group)
+        return loss
+
+    def _advance(self, due: Sequence[Tensor], group: dict[str, Any]) -> None:
+        """Bring the second moments up to date."""
+        moments = []
+        for parameter in due:
+            state = self.state[parameter]
+            if not state:
+                state.update(self.slots(parameter, group))
+            state["step"] += 1
+            squares = _gradient(parameter).square().add_(group["eps"])
+            for slot, dims in reductions(parameter.dim()).items():
+                total = squares.sum(dims, keepdim=True) if dims else squares
+                moments.append((parameter, slot, dims, total))
+        sum_over_ranks([m[3] for m in moments], [m[0] for m in moments], [m[2] for m in moments])
+        for parameter, slot, dims, total in moments:
+            state = self.state[parameter]
+            mean = total.div_(math.prod(parameter.shape[d] for d in dims))
+            local(state[slot]).lerp_(mean, state["step"].item() ** -group["decay"])
+
+    def _apply(self, due: Sequence[Tensor], group: dict[str, Any]) -> None:
+        """Move the parameters, each by at most its share of its own size."""
+        updates = self._updates(due)
+        squares = [u.square().sum() for u in updates]
+        sizes = [local(p).to(slot_dtype(p)).square().sum() for p in due]
+        everything = [tuple(range(p.dim())) for p in due]
+        sum_over_ranks([*squares, *sizes], [*due, *due], [*everything, *everything])
+        for parameter, update, square, size in zip(due, updates, squares, sizes, strict=True):
+            alpha = float(group["lr"])
+            if group["relative_step"]:
+                alpha = min(alpha, self.state[parameter]["step"].item() ** -0.5)
+            clip = ((square / parameter.numel()).sqrt() / group["clip_threshold"]).clamp_min(1)
+            scale = (size / parameter.numel()).sqrt().clamp_min(group["eps_scale"])
+            by = alpha * scale / clip if group["scale_parameter"] else alpha / clip
+            local(parameter).sub_(update.mul_(by))
+
+    def _updates(self, due: Sequence[Tensor]) -> list[Tensor]:
+        """G / sqrt(V) of each parameter, this rank's rows."""
+        matrices = [p for p in due if p.dim() > 1]
+        # The mean of R is that of C, which needs the sums over another dimension only.
+        means = [local(self.state[p]["col_var"]).sum(-1, keepdim=True) for p in matrices]
+        sum_over_ranks(means, matrices, [(p.dim() - 1,) for p in matrices])
+        mean_of = {p: mean / p.shape[-1] for p, mean in zip(matrices, means, strict=True)}
+        updates = []
+        for parameter in due:
+            slots = {name: local(slot) for name, slot in self.state[parameter].items()}
+            if parameter in mean_of:
+                rows = (slots["row_var"] / mean_of[parameter]).rsqrt()
+                updates.append(_gradient(parameter) * rows * slots["col_var"].rsqrt())
+            else:
+                updates.append(_gradient(parameter) * slots["variance"].rsqrt())
+        return updates
+
+
+initial_slots.register(Adafactor, Adafactor.slots)
+
+
+def reductions(dims: int) -> dict[str, tuple[int, ...]]:
+    """Name of each slot of a parameter of `dims` dimensions, and the dimensions it is a mean over."""
+    if dims > 1:
+        return {"row_var": (dims - 1,), "col_var": (dims - 2,)}
+    return {"variance": ()}
+
+
+def _gradient(parameter: Tensor) -> Tensor:
+    """This rank's rows of the gradient, in the precision of the slots."""
+    assert parameter.grad is not None
+    return local(parameter.grad).to(slot_dtype(parameter))
+
+
+@OPTIMIZERS.register
+class AdafactorConfig(OptimizerConfig):
+    """Adafactor: second moments factored over the last two dimensions, clipped relative updates."""
+
+    type: Literal["adafactor"] = "adafactor"
+    decay: float = Field(0.8, gt=0, description="the second moment decays with 1 - t^-decay")
+    clip_threshold: float = Field(1.0, gt=0, description="largest root mean square of an update")
+    eps: float = Field(1e-30, gt=0, description="added to the squares of the gradient")
+    eps_scale: float = Field(1e-3, gt=0, description="smallest size that a parameter is taken to have")
+    relative_step: bool = Field(False, description="take at most 1 / sqrt(t) for the learning rate")
+    scale_parameter: bool = Field(True, description="learning rate times the parameter's root mean square")
+
+    def build(self, entries: Sequence[Entry]) -> Adafactor:
+        """The optimizer; all parameters are one group."""
+        return Adafactor(grouped(entries, lambda entry: {}), **self.model_dump(exclude={"type"}))
+
+    def slots(self, entry: Entry) -> dict[str, tuple[int, ...]]:
+        """Means over rows and columns; of a vector every entry."""
+        shape = entry.spec.shape
+        return {
+            slot: tuple(1 if d in dims else n for d, n in enumerate(shape))
+            for slot, dims in reductions(len(shape)).items()
+        }

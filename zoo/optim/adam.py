@@ -1,0 +1,57 @@
+"""Adam: torch's, with the classic L2 decay on matrices only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch.optim import Adam
+
+from zoo.optim.base import OptimizerConfig, grouped
+from zoo.optim.slots import initial_slots
+from zoo.schema import OPTIMIZERS
+
+if TYPE_CHECKING:
+    from zoo.init.registry import Entry
+
+Decay = Annotated[float, Field(ge=0, lt=1)]
+
+
+class TwoMoments(OptimizerConfig):
+    """What Adam and AdamW have in common."""
+
+    torchs: ClassVar[type[Adam]]
+
+    betas: tuple[Decay, Decay] = Field((0.9, 0.999), description="decays of the running averages, in [0, 1)")
+    eps: float = Field(1e-8, gt=0, description="added to the root of the second moment")
+    weight_decay: float = Field(0.0, ge=0, description="of matrices")
+    fused: bool = Field(True, description="one pass over memory")
+
+    def build(self, entries: Sequence[Entry]) -> Adam:
+        """torch's optimizer; its groups are the matrices and the vectors."""
+        groups = grouped(entries, lambda entry: {"weight_decay": self.weight_decay if entry.decays else 0.0})
+        return self.torchs(groups, lr=self.lr, betas=self.betas, eps=self.eps, fused=self.fused)
+
+    def slots(self, entry: Entry) -> dict[str, tuple[int, ...]]:
+        """The two moments."""
+        return {"exp_avg": entry.spec.shape, "exp_avg_sq": entry.spec.shape}
+
+
+@OPTIMIZERS.register
+class AdamConfig(TwoMoments):
+    """Adam: torch's fused implementation; weight decay is added to the gradient of matrices."""
+
+    torchs: ClassVar = Adam
+
+    type: Literal["adam"] = "adam"
+    weight_decay: float = Field(0.0, ge=0, description="L2 decay of matrices, added to the gradient")
+
+
+@initial_slots.register
+def _moments(optimizer: Adam, parameter: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
+    """Of Adam, and of AdamW, which is one of its kind."""
+    step = torch.zeros((), dtype=torch.float32, device=parameter.device if group["fused"] else None)
+    return {"step": step, **{slot: torch.zeros_like(parameter) for slot in ("exp_avg", "exp_avg_sq")}}

@@ -1,0 +1,236 @@
+"""Muon: orthogonal updates for hidden matrices, another optimizer for everything else."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, overload
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor
+from torch.optim import Optimizer
+from torch.optim.optimizer import ParamsT
+
+from zoo.errors import ConfigError
+from zoo.optim.adamw import AdamWConfig
+from zoo.optim.amos import AmosConfig
+from zoo.optim.base import OptimizerConfig, grouped
+from zoo.optim.combined import Combined
+from zoo.optim.sharding import local, placed_like, reduced_like
+from zoo.optim.slots import initial_slots, slot_dtype
+from zoo.schema import OPTIMIZERS
+from zoo.sharded import whole
+from zoo.spec import ParamSpec, Role
+
+if TYPE_CHECKING:
+    from zoo.init.registry import Entry
+
+READ_OUT = frozenset({"vocab", "classes"})
+"""Axes of a model's outputs: a kernel that has one is a read-out, not a hidden matrix."""
+
+QUINTIC = (3.4445, -4.7750, 2.0315)
+"""Coefficients of x, x^3 and x^5, by Keller Jordan: steepest at 0, and never far from 1 at the end."""
+
+LEAST_NORM = 1e-7
+
+Adjustment = Literal["match_rms_adamw", "original"]
+
+
+class Muon(Optimizer):
+    r"""Muon for hidden matrices (K. Jordan, 2024; Moonshot, arXiv 2502.16982).
+
+    With gradient g of an (A, B) matrix and learning rate lr::
+
+        m      <- momentum m + (1 - momentum) g
+        u      <- momentum m + (1 - momentum) g  with nesterov, otherwise m
+        O      <- Newton-Schulz(u): u with all singular values near 1
+        theta  <- (1 - lr weight_decay) theta - lr r O
+        r       = 0.2 sqrt(max(A, B)) with "match_rms_adamw", sqrt(max(1, A / B)) with "original"
+
+    The same as torch's, but for more than two dimensions (a convolution's kernel is the matrix of
+    its rows) and for sharded parameters: every rank orthogonalises the whole matrix, in bfloat16,
+    and keeps its rows.
+    """
+
+    def __init__(
+        self,
+        params: ParamsT,
+        lr: float,
+        momentum: float = 0.95,
+        weight_decay: float = 0.0,
+        ns_steps: int = 5,
+        *,
+        nesterov: bool = True,
+        adjust: Adjustment = "match_rms_adamw",
+    ) -> None:
+        """All arguments but `params` are defaults that a group may override.
+
+        Args:
+            params: tensors of at least two dimensions, or groups of them.
+            lr: learning rate; ``group["lr"]`` may change at every step.
+            momentum: decay of the running average of the gradient.
+            weight_decay: decoupled weight decay, times lr.
+            ns_steps: steps of the Newton-Schulz iteration.
+            nesterov: look one step ahead.
+            adjust: how the learning rate depends on the shape. With "match_rms_adamw" an update is
+                as large as AdamW's, whose learning rates then fit.
+
+        Raises:
+            ConfigError: a vector.
+        """
+        defaults = {
+            "lr": lr,
+            "momentum": momentum,
+            "weight_decay": weight_decay,
+            "ns_steps": ns_steps,
+            "nesterov": nesterov,
+            "adjust": adjust,
+        }
+        super().__init__(params, defaults)
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.dim() < 2:
+                    raise ConfigError(f"Muon: shape {tuple(parameter.shape)}, expected a matrix")
+
+    def slots(self, parameter: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
+        """The state of a parameter before its first step: zeros, placed as the parameter is."""
+        return {"momentum_buffer": reduced_like(parameter, (), slot_dtype(parameter))}
+
+    @overload
+    def step(self, closure: None = None) -> None: ...
+
+    @overload
+    def step(self, closure: Callable[[], float]) -> float: ...
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:
+        """Take one step.
+
+        Args:
+            closure: evaluates the model again and returns the loss.
+
+        Returns:
+            The loss, if there is a closure.
+        """
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    self._move(parameter, group)
+        return loss
+
+    def _move(self, parameter: Tensor, group: dict[str, Any]) -> None:
+        state = self.state[parameter]
+        if not state:
+            state.update(self.slots(parameter, group))
+        m = state["momentum_buffer"]
+        assert parameter.grad is not None
+        g = parameter.grad.to(m.dtype)
+        m.lerp_(g, 1 - group["momentum"])
+        u = whole(g.lerp(m, group["momentum"]) if group["nesterov"] else m)
+        matrix = u.flatten(1)
+        update = placed_like(orthogonal(matrix, group["ns_steps"]).view_as(u), parameter)
+        lr = float(group["lr"])
+        theta = local(parameter)
+        theta.mul_(1 - lr * group["weight_decay"])
+        theta.add_(local(update), alpha=-lr * adjustment(matrix.shape, group["adjust"]))
+
+
+initial_slots.register(Muon, Muon.slots)
+
+
+def orthogonal(matrix: Tensor, steps: int) -> Tensor:
+    """Newton-Schulz: about U V^T of `matrix` = U S V^T, with singular values between .5 and 1.5.
+
+    Args:
+        matrix: (A, B), any floating point dtype.
+        steps: of the iteration.
+
+    Returns:
+        (A, B) bfloat16.
+    """
+    a, b, c = QUINTIC
+    tall = matrix.shape[0] > matrix.shape[1]
+    x = matrix.bfloat16()
+    x = x.T if tall else x
+    x = x / x.norm().clamp(min=LEAST_NORM)
+    for _ in range(steps):
+        gram = x @ x.T
+        x = torch.addmm(x, torch.addmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+    return x.T if tall else x
+
+
+def adjustment(shape: Sequence[int], adjust: Adjustment) -> float:
+    """The factor on the learning rate of a matrix of `shape` (A, B)."""
+    rows, columns = shape
+    if adjust == "original":
+        return math.sqrt(max(1, rows / columns))
+    return 0.2 * math.sqrt(max(rows, columns))
+
+
+def is_hidden(spec: ParamSpec) -> bool:
+    """Whether a parameter is a hidden matrix: a kernel that is neither embedding nor read-out."""
+    return spec.role in (Role.LINEAR, Role.CONV) and not READ_OUT & set(spec.axes)
+
+
+Rest = Annotated[AdamWConfig | AmosConfig, Field(discriminator="type")]
+
+
+@OPTIMIZERS.register
+class MuonConfig(OptimizerConfig):
+    """Muon: orthogonal updates of hidden matrices; AdamW or Amos for all other parameters."""
+
+    type: Literal["muon"] = "muon"
+    momentum: float = Field(0.95, ge=0, lt=1, description="decay of the running average of the gradient")
+    nesterov: bool = Field(True, description="look one step ahead")
+    weight_decay: float = Field(0.0, ge=0, description="decoupled weight decay of matrices, times lr")
+    ns_steps: int = Field(5, ge=1, description="steps of the Newton-Schulz iteration")
+    adjust: Adjustment = Field(
+        "match_rms_adamw",
+        description="factor on lr of an (A, B) matrix: 0.2 sqrt(max(A, B)), or sqrt(max(1, A/B))",
+    )
+    rest: Rest | None = Field(
+        None, description="for all other parameters; null: AdamW with this lr and weight_decay"
+    )
+
+    @model_validator(mode="after")
+    def _rest_has_a_rate(self) -> Self:
+        if self.rest is None and self.adjust == "original":
+            raise ValueError(
+                "with adjust: original the learning rate does not fit AdamW; expected "
+                "`rest: {type: adamw, lr: ...}`"
+            )
+        return self
+
+    @property
+    def others(self) -> AdamWConfig | AmosConfig:
+        """The optimizer of everything but hidden matrices."""
+        return self.rest or AdamWConfig(lr=self.lr, weight_decay=self.weight_decay)
+
+    @property
+    def uses_eta(self) -> bool:
+        """Whether the rest does."""
+        return self.others.uses_eta
+
+    def build(self, entries: Sequence[Entry]) -> Combined:
+        """Muon and the other optimizer, if something is left for it, as one.
+
+        Raises:
+            ConfigError: a model without hidden matrices.
+        """
+        hidden = [entry for entry in entries if is_hidden(entry.spec)]
+        if not hidden:
+            raise ConfigError("optimizer: muon is for hidden matrices, and the model has none")
+        options = self.model_dump(exclude={"type", "rest"})
+        parts: list[Optimizer] = [Muon(grouped(hidden, lambda entry: {}), **options)]
+        if rest := [entry for entry in entries if not is_hidden(entry.spec)]:
+            parts.append(self.others.build(rest))
+        return Combined(parts)
+
+    def slots(self, entry: Entry) -> dict[str, tuple[int, ...]]:
+        """One running average of a hidden matrix; otherwise those of the other optimizer."""
+        return {"momentum_buffer": entry.spec.shape} if is_hidden(entry.spec) else self.others.slots(entry)
