@@ -12,7 +12,7 @@ from zoo.errors import ZooError
 from zoo.init import He, Registry, Small
 from zoo.models import Decoder, GPTConfig, Model, NGPTConfig
 from zoo.recipe import Recipe, assemble
-from zoo.reparam import NoReparam, Reparam, ResidualScaling, WeSaR, merge, split
+from zoo.reparam import NoReparam, Reparam, ResidualScaling, SigmaReparam, WeSaR, merge, split
 from zoo.spec import Role
 
 SIZES = {"vocab_size": 64, "d_model": 32, "n_layers": 2, "n_heads": 4}
@@ -91,7 +91,7 @@ def test_split_is_the_inverse() -> None:
     model = build(NoReparam(), init=He(embedding_scaling=False))
     train(model, 3)
     plain = copy.deepcopy(model.state_dict())
-    report = split(model, WeSaR())
+    report = split(model, WeSaR(), He())
     assert report.tensors == 7 * 2 + 2
     assert report.max_difference <= 1e-5 * report.max_logit
     for entry in Registry(model):
@@ -103,16 +103,15 @@ def test_split_is_the_inverse() -> None:
 
 
 def test_split_refuses() -> None:
-    with pytest.raises(ZooError, match="the model has gates already"):
-        split(build(WeSaR()), WeSaR())
-    with pytest.raises(ZooError, match="expected reparam 'wesar', got 'residual'"):
-        split(build(NoReparam()), ResidualScaling())
-    model = build(NoReparam(), init=He(embedding_scaling=False))
-    nn.init.zeros_(model.get_parameter("read_out.matrix.weight"))
-    with pytest.raises(
-        ZooError, match=r"a matrix of zeros has no scale for a gate to take: read_out\.matrix\.weight"
-    ):
-        split(model, WeSaR())
+    with pytest.raises(ZooError, match="the model is reparameterised already"):
+        split(build(WeSaR()), WeSaR(), He())
+    plain = build(NoReparam(), init=He(embedding_scaling=False))
+    for method in (NoReparam(), SigmaReparam()):
+        with pytest.raises(ZooError, match=f"reparam '{method.type}' cannot take over a model's weights"):
+            split(plain, method, He())
+    nn.init.zeros_(plain.get_parameter("read_out.matrix.weight"))
+    with pytest.raises(ZooError, match=r"a tensor of zeros has no scale: read_out\.matrix\.weight"):
+        split(plain, WeSaR(), He())
 
 
 @pytest.mark.parametrize(("method", "count"), [(WeSaR(), 10), (ResidualScaling(), 4)])
@@ -121,7 +120,7 @@ def test_gates_that_change_nothing_are_announced(
 ) -> None:
     model = build(method, NGPTConfig(**SIZES))
     assert len(caplog.records) == 1
-    assert f"reparam '{method.type}': no gate on {count} matrices on the sphere" in caplog.records[0].message
+    assert f"reparam '{method.type}': nothing on {count} matrices on the sphere" in caplog.records[0].message
     gates = [e.name for e in Registry(model) if e.spec.role is Role.GATE]
     assert all("attention.v" in n or "mlp.nu" in n or "embedding" in n or "read_out" in n for n in gates)
 

@@ -21,7 +21,6 @@ from zoo.atomic import write_file
 from zoo.errors import CheckpointError, ZooError, did_you_mean
 from zoo.models import Model
 from zoo.recipe import Recipe, declare, materialise
-from zoo.reparam.gate import Gate, attach
 from zoo.schema import INITS, MODELS, REPARAMS
 from zoo.sharded import gathered
 from zoo.spec import declared
@@ -32,7 +31,7 @@ CHECKPOINTS = "checkpoints"
 RUN_CONFIG = "config.yaml"
 SUFFIX = ".safetensors"
 VERSION = "1"
-GATES = "gates"
+SCALES = "gates"
 FORMATS = {"ngpt-reference": "zoo.hub.ngpt_reference:load_ngpt_reference"}
 """Files of others: the name of the format, and the function (path, **options) that reads it."""
 
@@ -138,30 +137,26 @@ def pointer_file(run: Path, which: Which) -> Path:
 def metadata(model: Model) -> dict[str, str]:
     """The header of a model's file: format, version, and the recipe as JSON.
 
-    The gates of a model that was split start where its matrices were, which no recipe tells; they
-    are added.
+    A model that was split took its scales from its matrices, which no recipe tells; they are added.
     """
     recipe: Recipe = model.recipe
     header = {"format": "zoo", "version": VERSION, "recipe": recipe.model_dump_json()}
-    usual = _gate_starts(declare(recipe))
-    starts = {name: start for name, start in _gate_starts(model).items() if start != usual.get(name)}
-    return header | ({GATES: json.dumps(starts)} if starts else {})
+    usual = _scales(declare(recipe))
+    scales = {name: scale for name, scale in _scales(model).items() if scale != usual.get(name)}
+    return header | ({SCALES: json.dumps(scales)} if scales else {})
 
 
-def _gate_starts(model: nn.Module) -> dict[str, float]:
-    """The factor each gate starts with, or stays at if it is fixed, by the name of what is behind it."""
-    gates = {p.name: p.module.reparameterised.get(p.local) for p in declared(model)}
-    return {name: gate.start for name, gate in gates.items() if isinstance(gate, Gate)}
+def _scales(model: nn.Module) -> dict[str, float]:
+    """By what factor each reparameterised tensor is smaller than the virtual one."""
+    return {p.name: p.spec.scale for p in declared(model) if p.local in p.module.reparameterised}
 
 
-def _restart_gates(model: nn.Module, starts: dict[str, float]) -> None:
-    """Put gates with other starts in the place of those of a model declared on meta."""
+def _rescale(model: nn.Module, scales: dict[str, float]) -> None:
+    """Give a model declared on meta the scales of one that was split."""
     with torch.device("meta"):
         for p in list(declared(model)):
-            gate = p.module.reparameterised.get(p.local)
-            if p.name in starts and isinstance(gate, Gate):
-                trained = gate.parameter is not None
-                attach(p.module, p.local, starts[p.name], trained=trained, lookup=gate.lookup)
+            if p.name in scales:
+                p.module.reparameterised[p.local].rescale(p.module, p.local, scales[p.name])
 
 
 def _file_in(path: Path) -> Path:
@@ -195,7 +190,7 @@ def _declared_in(file: Path, header: dict[str, str]) -> Model:
         given = json.loads(header["recipe"])
         recipe = Recipe(**{part: kind[given[part]["type"]](**given[part]) for part, kind in kinds.items()})
         model = declare(recipe)
-        _restart_gates(model, json.loads(header.get(GATES, "{}")))
+        _rescale(model, json.loads(header.get(SCALES, "{}")))
     except (ValidationError, ValueError, KeyError, TypeError) as error:
         reason = str(error).splitlines()[0]
         raise CheckpointError(

@@ -18,6 +18,7 @@ from zoo.optim.base import OptimizerConfig
 from zoo.optim.projection import attach_projection
 from zoo.recipe import Recipe, assemble
 from zoo.reparam import Conversion, NoReparam, Reparam, convert
+from zoo.reparam.step import attach_measurements
 from zoo.schema import INITS, MODELS
 
 
@@ -78,7 +79,10 @@ def build_optimizer(
     eta_overrides: Sequence[EtaOverride] = (),
     **fields: Any,
 ) -> torch.optim.Optimizer:
-    """Build an optimizer for a zoo model, with the projection onto its spheres attached.
+    """Build an optimizer for a zoo model, with all that follows its steps attached.
+
+    That is the projection onto spheres (`zoo.optim.projection`) and what reparameterisations measure
+    (`zoo.reparam.step`).
 
     Args:
         model: a model of declared parameters, plain or sharded.
@@ -104,11 +108,12 @@ def build_optimizer(
     registry = Registry(model, eta_overrides=eta_overrides)
     built = config.build(registry)
     attach_projection(built, registry)
+    attach_measurements(built, model)
     return built
 
 
 def merge(model: Model) -> Conversion:
-    """Fold all gates into the weights, in place: a plain model that computes the same.
+    """Fold the reparameterisation into the weights, in place: a plain model that computes the same.
 
     Args:
         model: a zoo model.
@@ -124,21 +129,22 @@ def merge(model: Model) -> Conversion:
     return result
 
 
-def split(model: Model, reparam: str | dict[str, Any] | Reparam = "wesar") -> Conversion:
-    """Turn a plain model into WeSaR, in place: gates take each matrix's own scale.
+def split(model: Model, reparam: str | dict[str, Any] | Reparam = "wesar", *, seed: int = 0) -> Conversion:
+    """Turn a plain model into a reparameterised one that computes the same, in place.
 
     Args:
-        model: a zoo model without gates.
-        reparam: `wesar`, or its fields as a dict.
+        model: a zoo model that is not reparameterised.
+        reparam: `wesar`, `weight_norm`, `lora` or `residual`, or their fields as a dict.
+        seed: seed of what is drawn (LoRA's A).
 
     Returns:
-        How many matrices were split and the largest difference of a logit.
+        How many tensors were split and the largest difference of a logit.
 
     Raises:
-        ZooError: another method, gates already there, or a matrix of zeros.
+        ZooError: another method, a model that is reparameterised already, or a matrix of zeros.
     """
     if not isinstance(reparam, Reparam):
         reparam = load_config({"reparam": reparam}).reparam
-    result = convert.split(model, reparam)
+    result = convert.split(model, reparam, model.recipe.init, seed)
     model.recipe = model.recipe.model_copy(update={"reparam": reparam})
     return result

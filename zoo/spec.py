@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Literal, Protocol
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -52,12 +52,13 @@ class ParamSpec:
             of two branches each, otherwise 1.
         tied: an embedding that also serves as the read-out; `input_std` and `output_std` are then
             the read-out's.
-        start: the constant a scaling vector or a gate starts from.
+        start: the constant that a scaling vector, a gate or a matrix that is not drawn starts from.
         sphere: the axis along which nGPT keeps every vector at unit norm.
         normalised: what the layer gives is normalised next, so that the parameter's overall scale
             has no effect.
         scale: the factor a reparameterisation multiplies the parameter by at the start; what is
             trained is smaller by it. Set by `zoo.reparam`, not by layers.
+        frozen: not trained. Set by `zoo.reparam` (`Module.freeze`), not by layers.
 
     Raises:
         ValueError: axes that do not match the shape, repeat, or do not exist.
@@ -75,6 +76,7 @@ class ParamSpec:
     sphere: str | None = None
     normalised: bool = False
     scale: float = 1.0
+    frozen: bool = False
 
     def __post_init__(self) -> None:
         if len(self.axes) != len(self.shape):
@@ -100,6 +102,16 @@ class ParamSpec:
         """The number of terms in the sum that the parameter takes part in (1 without one)."""
         return math.prod(self.size(axis) for axis in self.fan_in)
 
+    @property
+    def rows(self) -> int:
+        """The number of rows of a matrix, each of `fan_in_size` entries."""
+        return self.numel // self.fan_in_size
+
+    @property
+    def row_axis(self) -> str:
+        """The name of the axis that counts the rows."""
+        return "_".join(axis for axis in self.axes if axis not in self.fan_in)
+
     def scaled_by(self, scale: float) -> ParamSpec:
         """The declaration of what is trained when a factor stands in front of it."""
         return replace(self, scale=scale)
@@ -115,16 +127,39 @@ class ParamSpec:
         return None if self.sphere is None else self.axes.index(self.sphere)
 
 
-class Reparameterisation(Protocol):
-    """How a module turns what is trained into the tensor that it uses."""
+class Reparameterisation:
+    """How a module turns what is trained into the tensor that it uses.
+
+    It holds names and numbers, no tensors: those live on the module and may be replaced there.
+
+    Attributes:
+        lookup: a fixed factor on the vectors looked up in a table that is also a read-out.
+    """
+
+    lookup: float = 1.0
+
+    @property
+    def own(self) -> tuple[str, ...]:
+        """Local names of the parameters and statistics that it has added to the module."""
+        raise NotImplementedError
 
     def __call__(self, module: Module, weight: Tensor) -> Tensor:
         """The virtual tensor, of the shape of `weight`."""
-        ...
+        raise NotImplementedError
 
     def rows(self, module: Module, weight: Tensor, index: Tensor) -> Tensor:
         """The rows `index` of the virtual tensor: (*index.shape, row size)."""
-        ...
+        raise NotImplementedError
+
+    def settle(self, module: Module, name: str) -> None:
+        """Once everything is drawn: fill what starts from the value of the parameter `name`."""
+
+    def after_step(self, module: Module, name: str) -> None:
+        """Once per optimizer step, after it: measure the new value of the parameter `name`."""
+
+    def rescale(self, module: Module, name: str, scale: float) -> None:
+        """Declare another `ParamSpec.scale` of the parameter `name`: that of a model that was split."""
+        module.specs[name] = module.specs[name].scaled_by(scale)
 
 
 class Module(nn.Module):
@@ -150,10 +185,16 @@ class Module(nn.Module):
         self.register_parameter(name, nn.Parameter(torch.empty(spec.shape, dtype=torch.float32)))
         self.specs[name] = spec
 
-    def drop_param(self, name: str) -> None:
-        """Remove the parameter `name` and its declaration."""
+    def drop(self, name: str) -> None:
+        """Remove the parameter or statistic `name` and its declaration."""
         delattr(self, name)
-        del self.specs[name]
+        self.specs.pop(name, None)
+        self.statistics.pop(name, None)
+
+    def freeze(self, name: str, frozen: bool = True) -> None:
+        """Declare that the parameter `name` is not trained, or is again."""
+        self.specs[name] = replace(self.specs[name], frozen=frozen)
+        self.get_parameter(name).requires_grad_(not frozen)
 
     def statistic(self, name: str, shape: tuple[int, ...], start: float | Literal["unit"]) -> None:
         """Create the buffer `name`, float32 and uninitialised: state that is measured, not trained.

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from zoo.init.schemes import DRAWN, Init, virtual_std
-from zoo.spec import Declared, Module, ParamSpec, Role, declared
+from zoo.spec import Module, ParamSpec, Role, declared
 from zoo.sphere import project
 
 
@@ -25,7 +25,7 @@ def generator(seed: int, name: str) -> torch.Generator:
 
 def draw(init: Init, spec: ParamSpec, source: torch.Generator) -> Tensor:
     """The whole initial tensor of one parameter, float32 on the CPU, not yet on a sphere."""
-    if spec.role in DRAWN:
+    if spec.role in DRAWN and spec.start is None:
         std = virtual_std(init, spec) / spec.scale
         return torch.empty(spec.shape, dtype=torch.float32, device="cpu").normal_(0, std, generator=source)
     constant = {Role.NORM_SCALE: 1.0, Role.BIAS: 0.0}.get(spec.role, spec.start)
@@ -50,11 +50,14 @@ def initialise(model: nn.Module, init: Init, seed: int) -> None:
     """
     parameters = list(declared(model))
     for p in parameters:
-        fill(p, draw(init, p.spec, generator(seed, p.name)))
+        fill(p.parameter.data, draw(init, p.spec, generator(seed, p.name)))
     for path, module in model.named_modules():
         for local, start in module.statistics.items() if isinstance(module, Module) else ():
             reset(module.get_buffer(local), start, generator(seed, f"{path}.{local}" if path else local))
     project([(p.parameter, p.spec.sphere_dim) for p in parameters if p.spec.sphere_dim is not None])
+    for p in parameters:
+        if (reparameterisation := p.module.reparameterised.get(p.local)) is not None:
+            reparameterisation.settle(p.module, p.local)
 
 
 def reset(statistic: Tensor, start: float | Literal["unit"], source: torch.Generator) -> None:
@@ -66,9 +69,8 @@ def reset(statistic: Tensor, start: float | Literal["unit"], source: torch.Gener
         statistic.fill_(start)
 
 
-def fill(p: Declared, whole: Tensor) -> None:
-    """Copy the whole tensor into a parameter, or its shard of it."""
-    parameter: Tensor = p.parameter.data
+def fill(parameter: Tensor, whole: Tensor) -> None:
+    """Copy the whole tensor into a parameter's data, or its shard of it."""
     if isinstance(parameter, DTensor):
         whole = whole.to(device=parameter.device, dtype=parameter.dtype)
         parameter.copy_(distribute_tensor(whole, parameter.device_mesh, parameter.placements))

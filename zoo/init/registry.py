@@ -100,7 +100,11 @@ class Entry:
 
 
 class Registry(Sequence[Entry]):
-    """The entries of a model, in the order of its modules."""
+    """The entries of what a model trains, in the order of its modules.
+
+    Attributes:
+        frozen: the parameters that are not trained.
+    """
 
     def __init__(
         self, model: nn.Module, init: Init | None = None, eta_overrides: Sequence[EtaOverride] = ()
@@ -116,7 +120,7 @@ class Registry(Sequence[Entry]):
             ValueError: parameters without a declaration, or the other way round.
             ConfigError: an override that matches nothing, or a variable matched twice.
         """
-        parameters = list(declared(model))
+        parameters = [p for p in declared(model) if not p.spec.frozen]
         hits = dict.fromkeys(range(len(eta_overrides)), 0)
         entries = []
         for p in parameters:
@@ -136,6 +140,7 @@ class Registry(Sequence[Entry]):
                     f"eta_overrides[{i}] (role {eta_overrides[i].role}, axes {list(eta_overrides[i].axes)}) "
                     f"matches no parameter; there are: {'; '.join(known)}"
                 )
+        self.frozen = tuple(p for p in declared(model) if p.spec.frozen)
         self._entries = tuple(entries)
         self._by_name = {e.name: e for e in entries}
 
@@ -158,7 +163,7 @@ def eta(spec: ParamSpec) -> float:
 
 def initial_std(init: Init, spec: ParamSpec) -> float | None:
     """Standard deviation of what is trained at the start, or None for what starts constant."""
-    if spec.role not in DRAWN:
+    if spec.role not in DRAWN or spec.start is not None:
         return None
     if spec.sphere is not None:
         return 1 / math.sqrt(spec.size(spec.sphere))

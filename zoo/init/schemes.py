@@ -151,7 +151,7 @@ def virtual_eta(spec: ParamSpec) -> float:
     """
     if spec.sphere is not None:
         return 1 / math.sqrt(spec.size(spec.sphere))
-    if spec.start is not None:
+    if spec.start is not None and spec.role not in DRAWN:
         return spec.start
     if spec.role in (Role.LINEAR, Role.CONV) or spec.tied:
         return spec.output_std / (spec.input_std * math.sqrt(spec.fan_in_size))

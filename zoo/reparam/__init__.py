@@ -1,7 +1,23 @@
 """Reparameterisations: one declared tensor becomes several."""
 
+from zoo.reparam.base import Reparam
 from zoo.reparam.convert import Conversion, merge, split
 from zoo.reparam.gate import Gate
-from zoo.reparam.methods import NoReparam, Reparam, ResidualScaling, WeSaR
+from zoo.reparam.lora import LoRA
+from zoo.reparam.methods import NoReparam, ResidualScaling, WeSaR
+from zoo.reparam.spectral import SigmaReparam
+from zoo.reparam.weight_norm import WeightNormalization
 
-__all__ = ["Conversion", "Gate", "NoReparam", "Reparam", "ResidualScaling", "WeSaR", "merge", "split"]
+__all__ = [
+    "Conversion",
+    "Gate",
+    "LoRA",
+    "NoReparam",
+    "Reparam",
+    "ResidualScaling",
+    "SigmaReparam",
+    "WeSaR",
+    "WeightNormalization",
+    "merge",
+    "split",
+]

@@ -1,4 +1,4 @@
-"""Fold gates into a plain model, and the other way round, with the difference this makes."""
+"""Fold a reparameterisation into a plain model, and the other way round, with the difference this makes."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ import torch
 from torch import Tensor
 
 from zoo.errors import ZooError
+from zoo.init.initialise import draw, fill, generator
+from zoo.init.schemes import Init
 from zoo.models import Model
-from zoo.reparam.gate import attach, detach
-from zoo.reparam.methods import Reparam, WeSaR
-from zoo.spec import MATRICES, declared
+from zoo.reparam.base import Reparam
+from zoo.reparam.gate import attach_gate, detach
+from zoo.spec import ParamSpec, declared
 
 
 @dataclass(frozen=True)
@@ -31,59 +33,87 @@ class Conversion:
 
 @torch.no_grad()
 def merge(model: Model) -> Conversion:
-    """Fold every gate into the tensor behind it, in place: a plain model, no inference cost.
+    """Put the virtual tensors in the place of what they were made from: a plain model, no inference cost.
+
+    What a method had frozen is trained again. The lookup factor of a table that is also a read-out stays.
 
     Args:
-        model: with gates or without.
+        model: reparameterised or not; changed in place.
 
     Returns:
         The number of tensors folded and the largest difference of a logit.
     """
     before = _logits(model)
-    gated = [p for p in declared(model) if p.local in p.module.reparameterised]
-    for p in gated:
+    parameters = list(declared(model))
+    folded = [p for p in parameters if p.local in p.module.reparameterised]
+    for p in folded:
         p.parameter.copy_(p.module.virtual(p.local))
-        detach(p.module, p.local)
-    return _compare(len(gated), before, _logits(model))
+        lookup = detach(p.module, p.local).lookup
+        if lookup != 1.0:
+            attach_gate(p.module, p.local, 1.0, trained=False, lookup=lookup)
+    for p in [p for p in declared(model) if p.spec.frozen]:
+        p.module.freeze(p.local, False)
+    return _compare(len(folded), before, _logits(model))
+
+
+class Measured(Init):
+    """The scheme that a tensor follows which is there already."""
+
+    std: float
+
+    def matrix_std(self, spec: ParamSpec) -> float:
+        """Its root mean square."""
+        return self.std
 
 
 @torch.no_grad()
-def split(model: Model, method: Reparam) -> Conversion:
-    """Turn a plain model into WeSaR, in place: each gate takes its matrix's own scale.
+def split(model: Model, method: Reparam, init: Init, seed: int = 0) -> Conversion:
+    """Turn a plain model into a reparameterised one that computes the same, in place.
+
+    Every tensor is its own backbone: WeSaR's gate takes its scale, Weight Normalization's lengths
+    those of its rows, LoRA leaves it as it is.
 
     Args:
-        model: without gates.
-        method: a `WeSaR`, for its sigma and whether the gates are trained.
+        model: not reparameterised.
+        method: what to put in front of its tensors.
+        init: the scheme that LoRA's A is drawn from.
+        seed: its seed.
 
     Returns:
-        The number of matrices split and the largest difference of a logit.
+        The number of tensors the method acts on and the largest difference of a logit.
 
     Raises:
-        ZooError: another method, gates already there, or a matrix of zeros.
+        ZooError: a method that would change the model, a model that has one already, or a matrix of zeros.
     """
-    if not isinstance(method, WeSaR):
-        raise ZooError(f"split: expected reparam 'wesar', got '{getattr(method, 'type', method)}'")
+    kind = getattr(method, "type", "")
     parameters = list(declared(model))
-    gated = [p.name for p in parameters if p.local in p.module.reparameterised]
-    if gated:
+    names, _ = method.choose(parameters)
+    if not method.keeps_the_model or not names:
+        raise ZooError(f"split: reparam '{kind}' cannot take over a model's weights; expected another")
+    there = [p.name for p in parameters if p.local in p.module.reparameterised]
+    if there:
         raise ZooError(
-            f"split: the model has gates already ({gated[0]} and {len(gated) - 1} more); merge it first"
+            f"split: the model is reparameterised already ({there[0]} and {len(there) - 1} more); "
+            "merge it first"
         )
-    matrices = [p for p in parameters if p.spec.role in MATRICES and p.spec.sphere is None]
-    scales = [p.parameter.double().square().mean().sqrt().item() for p in matrices]
-    zeros = [p.name for p, scale in zip(matrices, scales, strict=True) if not scale]
+    chosen = [p for p in parameters if p.name in names]
+    scales = [p.parameter.double().square().mean().sqrt().item() for p in chosen]
+    zeros = [p.name for p, scale in zip(chosen, scales, strict=True) if not scale]
     if zeros:
-        raise ZooError(f"split: a matrix of zeros has no scale for a gate to take: {', '.join(zeros)}")
+        raise ZooError(f"split: a tensor of zeros has no scale: {', '.join(zeros)}")
     before = _logits(model)
-    for p, scale in zip(matrices, scales, strict=True):
-        start = scale / method.common_std(p.spec)
-        p.parameter.div_(start)
-        attach(p.module, p.local, start, trained=method.trained)
-        if method.trained:
-            gate = p.module._parameters[f"{p.local}_gate"]
-            assert gate is not None
-            gate.data = torch.full((1,), start, dtype=p.parameter.dtype, device=p.parameter.device)
-    return _compare(len(matrices), before, _logits(model))
+    for p in parameters if method.freezes else ():
+        p.module.freeze(p.local)
+    for p, scale in zip(chosen, scales, strict=True):
+        with p.parameter.device:
+            method.attach(p, Measured(std=scale))
+        p.parameter.div_(p.module.specs[p.local].scale)
+    old = {p.name for p in parameters}
+    for new in [p for p in declared(model) if p.name not in old]:
+        fill(new.parameter.data, draw(init, new.spec, generator(seed, new.name)))
+    for p in chosen:
+        p.module.reparameterised[p.local].settle(p.module, p.local)
+    return _compare(len(chosen), before, _logits(model))
 
 
 def _logits(model: Model) -> Tensor:

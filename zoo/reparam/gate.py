@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.spec import Module, ParamSpec, Role
+from zoo.spec import Module, ParamSpec, Reparameterisation, Role
 
 
 @dataclass(frozen=True)
-class Gate:
+class Gate(Reparameterisation):
     """virtual = gate * W.
 
     Attributes:
@@ -26,6 +26,11 @@ class Gate:
     start: float
     parameter: str | None = None
     lookup: float = 1.0
+
+    @property
+    def own(self) -> tuple[str, ...]:
+        """The trained gate."""
+        return () if self.parameter is None else (self.parameter,)
 
     def factor(self, module: Module) -> Tensor | float:
         """The gate, (1,) or a number."""
@@ -40,8 +45,13 @@ class Gate:
         """The rows `index` of the virtual table, times the lookup factor."""
         return F.embedding(index, weight) * (self.factor(module) * self.lookup)
 
+    def rescale(self, module: Module, name: str, scale: float) -> None:
+        """A gate is its scale."""
+        detach(module, name)
+        attach_gate(module, name, scale, trained=self.parameter is not None, lookup=self.lookup)
 
-def attach(module: Module, name: str, gate_start: float, *, trained: bool, lookup: float = 1.0) -> None:
+
+def attach_gate(module: Module, name: str, gate_start: float, *, trained: bool, lookup: float = 1.0) -> None:
     """Put a gate in front of the parameter `name` and declare what is trained from now on.
 
     Args:
@@ -58,12 +68,10 @@ def attach(module: Module, name: str, gate_start: float, *, trained: bool, looku
         module.param(gate_name, ParamSpec(Role.GATE, shape=(1,), axes=("gate",), start=gate_start))
 
 
-def detach(module: Module, name: str) -> None:
-    """Remove the gate of `name` with its declaration, leaving the parameter as it is."""
-    gate = module.reparameterised.pop(name)
-    assert isinstance(gate, Gate)
+def detach(module: Module, name: str) -> Reparameterisation:
+    """Remove what is in front of `name`, with its declarations, leaving the parameter as it is."""
+    reparameterisation = module.reparameterised.pop(name)
+    for local in reparameterisation.own:
+        module.drop(local)
     module.specs[name] = module.specs[name].scaled_by(1.0)
-    if gate.parameter is not None:
-        module.drop_param(gate.parameter)
-    if gate.lookup != 1.0:
-        attach(module, name, 1.0, trained=False, lookup=gate.lookup)
+    return reparameterisation

@@ -1,0 +1,116 @@
+"""LoRA (Hu et al., arXiv 2106.09685): the weights stay as they are, a low-rank change is trained."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from pydantic import Field
+from torch import Tensor
+from torch.nn import functional as F
+
+from zoo.errors import ConfigError
+from zoo.init.schemes import Init, virtual_eta
+from zoo.reparam.base import Reparam, kept_lookup
+from zoo.schema import REPARAMS
+from zoo.spec import MATRICES, Declared, Module, ParamSpec, Reparameterisation, Role
+
+
+@dataclass(frozen=True)
+class LowRank(Reparameterisation):
+    """virtual = W + factor B A; on a sphere, put back there, so that the virtual tensor is on it.
+
+    Attributes:
+        down: local name of A, (rank, in).
+        up: local name of B, (out, rank).
+        factor: alpha / rank.
+        sphere_dim: the dimension whose vectors have unit norm, or None.
+        lookup: a fixed factor on the vectors looked up in a table that is also a read-out.
+    """
+
+    down: str
+    up: str
+    factor: float
+    sphere_dim: int | None = None
+    lookup: float = 1.0
+
+    @property
+    def own(self) -> tuple[str, ...]:
+        """A and B."""
+        return self.down, self.up
+
+    def __call__(self, module: Module, weight: Tensor) -> Tensor:
+        """The virtual tensor, of the shape of `weight`."""
+        change = getattr(module, self.up) @ getattr(module, self.down)
+        virtual = weight + change.view_as(weight) * self.factor
+        return virtual if self.sphere_dim is None else F.normalize(virtual, dim=self.sphere_dim)
+
+    def rows(self, module: Module, weight: Tensor, index: Tensor) -> Tensor:
+        """The rows `index` of the virtual table, times the lookup factor."""
+        change = F.embedding(index, getattr(module, self.up)) @ getattr(module, self.down)
+        virtual = F.embedding(index, weight) + change * self.factor
+        return (virtual if self.sphere_dim is None else F.normalize(virtual, dim=-1)) * self.lookup
+
+
+@REPARAMS.register
+class LoRA(Reparam):
+    """Frozen weights and, on some of them, a trained change of low rank (LoRA)."""
+
+    type: Literal["lora"] = "lora"
+    freezes: ClassVar[bool] = True
+    rank: int = Field(8, gt=0, description="rank r of the change")
+    alpha: float = Field(8.0, gt=0, description="the change is alpha / r B A")
+    roles: tuple[Role, ...] = Field((Role.LINEAR, Role.CONV), description="roles of the matrices to change")
+    axes: tuple[str, ...] = Field((), description="axes these must have, by name")
+
+    def acts_on(self, spec: ParamSpec) -> bool:
+        """The matrices that were asked for."""
+        return spec.role in MATRICES and spec.role in self.roles and set(self.axes) <= set(spec.axes)
+
+    def idle_on(self, spec: ParamSpec) -> bool:
+        """Nowhere: the frozen matrices on a sphere can move on it."""
+        return False
+
+    def choose(self, parameters: list[Declared]) -> tuple[set[str], list[Declared]]:
+        """The names of the matrices to change.
+
+        Raises:
+            ConfigError: there are none.
+        """
+        chosen, idle = super().choose(parameters)
+        if not chosen:
+            known = sorted(
+                {f"{p.spec.role} {list(p.spec.axes)}" for p in parameters if p.spec.role in MATRICES}
+            )
+            raise ConfigError(
+                f"reparam: lora with roles {[str(r) for r in self.roles]}, axes {list(self.axes)} "
+                f"matches no matrix; there are: {'; '.join(known)}"
+            )
+        return chosen, idle
+
+    def attach(self, p: Declared, init: Init) -> None:
+        """A starts as the backbone draws a matrix of its shape, B at zero: the model starts as it was.
+
+        The eta of B is such that alpha / r B A has the eta of the matrix.
+        """
+        module, name, spec = p.module, p.local, p.spec
+        n, r = spec.fan_in_size, self.rank
+        down, up = f"{name}_down", f"{name}_up"
+        columns = "_".join(spec.fan_in)
+        range_up = virtual_eta(spec) * math.sqrt(n) * r / self.alpha
+        module.param(down, ParamSpec(Role.LINEAR, (r, n), ("rank", columns), fan_in=(columns,)))
+        module.param(
+            up,
+            ParamSpec(
+                Role.LINEAR,
+                (spec.rows, r),
+                (spec.row_axis, "rank"),
+                fan_in=("rank",),
+                output_std=range_up,
+                start=0.0,
+            ),
+        )
+        module.reparameterised[name] = LowRank(
+            down, up, self.alpha / r, spec.sphere_dim, kept_lookup(p, init)
+        )
