@@ -4,6 +4,7 @@ from zoo.models.base import Decoder, DecoderConfig, Model, ModelConfig
 from zoo.models.bert import BERT, BERTConfig
 from zoo.models.gpt import GPT, GPTConfig
 from zoo.models.ngpt import NGPT, NGPTConfig
+from zoo.models.resnet import ResNet, ResNetConfig
 
 __all__ = [
     "BERT",
@@ -16,4 +17,6 @@ __all__ = [
     "Model",
     "ModelConfig",
     "NGPTConfig",
+    "ResNet",
+    "ResNetConfig",
 ]

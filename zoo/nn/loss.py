@@ -25,17 +25,19 @@ SMALL = 2**22
 
 
 class LossParts(NamedTuple):
-    """A loss and what it consists of: three 0-dim tensors, means over the counted targets.
+    """A loss and what it consists of: 0-dim tensors, means over the counted targets.
 
     Attributes:
         total: what is differentiated, `cross_entropy + z_loss`.
         cross_entropy: in nats per token; carries no gradient.
         z_loss: coefficient * mean(logsumexp(logits)^2); carries no gradient.
+        accuracy: share of the targets with the largest logit; None where it is not of interest.
     """
 
     total: Tensor
     cross_entropy: Tensor
     z_loss: Tensor
+    accuracy: Tensor | None = None
 
 
 class _Sums(NamedTuple):

@@ -1,0 +1,247 @@
+"""ResNet (He, Zhang, Ren and Sun 2015), in the form Amos trains it on ImageNet (A.9).
+
+h <- ReLU(branch(h) + shortcut(h));  logits <- W mean(h) + b
+
+A branch is two or three convolutions, each normalised over the batch, with a ReLU between them. The
+shortcut is the identity, or a projection where the size changes. Where it does, the 3 x 3
+convolution takes the stride ("v1.5"), as everywhere today, and not the 1 x 1 before it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import ClassVar, Literal, Self
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from zoo.errors import DataError
+from zoo.models.base import Model, ModelConfig
+from zoo.nn.batchnorm import BatchNorm
+from zoo.nn.classification import classify
+from zoo.nn.conv import Convolution, filters
+from zoo.nn.linear import Linear, matrix
+from zoo.nn.loss import LossParts
+from zoo.nn.mlp import ACTIVATION_STD
+from zoo.schema import MODELS
+from zoo.spec import Module
+
+
+class ConvNorm(Module):
+    """A convolution and the normalisation of what it gives."""
+
+    def __init__(
+        self,
+        out: int,
+        into: int,
+        size: int,
+        stride: int = 1,
+        *,
+        input_std: float = 1.0,
+        residual_branches: int = 1,
+    ) -> None:
+        super().__init__()
+        self.conv = Convolution(filters(out, into, size, input_std), stride)
+        self.norm = BatchNorm(out, residual_branches)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(n, into, h, w) -> (n, out, ceil(h / stride), ceil(w / stride))."""
+        y: Tensor = self.norm(self.conv(x))
+        return y
+
+
+class Block(Module):
+    """h <- ReLU(branch(h) + shortcut(h))."""
+
+    expansion: ClassVar[int]
+    """Channels that a block gives, in units of its width."""
+
+    def __init__(self, into: int, width: int, stride: int, input_std: float) -> None:
+        """Create the shortcut.
+
+        Args:
+            into: channels that the block reads.
+            width: channels inside its branch.
+            stride: of the branch's 3 x 3 convolution and of the projection.
+            input_std: standard deviation of what a projection reads.
+        """
+        super().__init__()
+        out = width * self.expansion
+        identity = stride == 1 and into == out
+        self.projection = None if identity else ConvNorm(out, into, 1, stride, input_std=input_std)
+
+    def branch(self, h: Tensor) -> Tensor:
+        """What is added to the shortcut."""
+        raise NotImplementedError
+
+    def forward(self, h: Tensor) -> Tensor:
+        """(n, into, h, w) -> (n, width * expansion, ceil(h / stride), ceil(w / stride))."""
+        return F.relu(self.branch(h) + (h if self.projection is None else self.projection(h)))
+
+
+class Basic(Block):
+    """Two 3 x 3 convolutions.
+
+    The first of a block is declared to read a standard deviation of 1, also after the max-pool, where
+    a projection is not: so says Amos, Table 7. Both are normalised next.
+    """
+
+    expansion = 1
+
+    def __init__(self, into: int, width: int, stride: int, input_std: float, residual_branches: int) -> None:
+        super().__init__(into, width, stride, input_std)
+        self.first = ConvNorm(width, into, 3, stride)
+        self.second = ConvNorm(width, width, 3, input_std=ACTIVATION_STD, residual_branches=residual_branches)
+
+    def branch(self, h: Tensor) -> Tensor:
+        """What is added to the shortcut."""
+        y: Tensor = self.second(F.relu(self.first(h)))
+        return y
+
+
+class Bottleneck(Block):
+    """A 1 x 1 convolution to fewer channels, a 3 x 3 one among them, a 1 x 1 one to four times as many."""
+
+    expansion = 4
+
+    def __init__(self, into: int, width: int, stride: int, input_std: float, residual_branches: int) -> None:
+        super().__init__(into, width, stride, input_std)
+        self.first = ConvNorm(width, into, 1)
+        self.second = ConvNorm(width, width, 3, stride, input_std=ACTIVATION_STD)
+        self.third = ConvNorm(
+            width * self.expansion,
+            width,
+            1,
+            input_std=ACTIVATION_STD,
+            residual_branches=residual_branches,
+        )
+
+    def branch(self, h: Tensor) -> Tensor:
+        """What is added to the shortcut."""
+        y: Tensor = self.third(F.relu(self.second(F.relu(self.first(h)))))
+        return y
+
+
+DEPTHS: dict[int, tuple[type[Basic | Bottleneck], tuple[int, ...]]] = {
+    18: (Basic, (2, 2, 2, 2)),
+    34: (Basic, (3, 4, 6, 3)),
+    50: (Bottleneck, (3, 4, 6, 3)),
+    101: (Bottleneck, (3, 4, 23, 3)),
+    152: (Bottleneck, (3, 8, 36, 3)),
+}
+"""The kind of block, and the number of blocks in each stage (He et al., Table 1)."""
+
+
+@MODELS.register
+class ResNetConfig(ModelConfig):
+    """Residual network for images: basic or bottleneck blocks, batch normalisation."""
+
+    default_init: ClassVar[str] = "he"
+    objectives: ClassVar[frozenset[str]] = frozenset({"classification"})
+
+    tied: ClassVar[bool] = False
+
+    type: Literal["resnet"] = "resnet"
+    depth: Literal[18, 34, 50, 101, 152] = Field(description="layers, which say what the blocks are")
+    classes: int = Field(gt=1, description="number of classes")
+    channels: int = Field(3, gt=0, description="channels of an image")
+    width: int = Field(64, gt=0, description="channels of the stem; every stage but the first doubles them")
+    stem_size: int = Field(7, gt=0, description="size of the first filters, odd; 3 for small images")
+    stem_stride: int = Field(2, gt=0, description="their stride; 1 for small images")
+    pool_size: int = Field(3, gt=0, description="size of the max-pool's patches, odd; 1: no pooling")
+    pool_stride: int = Field(2, gt=0, description="the max-pool's stride; 1 for small images")
+    label_smoothing: float = Field(
+        0.0, ge=0, lt=1, description="share of a label that is spread over all classes, in training"
+    )
+
+    @model_validator(mode="after")
+    def _sizes_fit(self) -> Self:
+        for part, size, stride in (
+            ("stem", self.stem_size, self.stem_stride),
+            ("pool", self.pool_size, self.pool_stride),
+        ):
+            if size % 2 == 0:
+                raise ValueError(f"{part}_size {size} is even; expected an odd number, which has a middle")
+            if stride > size:
+                raise ValueError(
+                    f"{part}_stride {stride} is larger than {part}_size {size} and would leave out pixels"
+                )
+        return self
+
+    @property
+    def pooled_std(self) -> float:
+        """Standard deviation of what the first block reads.
+
+        The maximum of n normal numbers has about 1 / sqrt(2 ln n) (Amos, Table 6); without a
+        max-pool it is a ReLU that comes before.
+        """
+        patch = self.pool_size**2
+        return ACTIVATION_STD if patch == 1 else 1 / math.sqrt(2 * math.log(patch))
+
+    def build(self) -> ResNet:
+        """The model, uninitialised, on the current default device."""
+        return ResNet(self)
+
+
+class ResNet(Model):
+    """Images -> logits."""
+
+    def __init__(self, c: ResNetConfig) -> None:
+        super().__init__()
+        self.config = c
+        kind, stages = DEPTHS[c.depth]
+        self.stem = ConvNorm(c.width, c.channels, c.stem_size, c.stem_stride)
+        self.blocks = nn.ModuleList()
+        into, input_std = c.width, c.pooled_std
+        for stage, count in enumerate(stages):
+            width = c.width * 2**stage
+            for i in range(count):
+                stride = 2 if stage > 0 and i == 0 else 1
+                self.blocks.append(kind(into, width, stride, input_std, sum(stages)))
+                into, input_std = width * kind.expansion, 1.0
+        self.classifier = Linear(matrix(("classes", c.classes), ("channels", into)), bias=True)
+
+    @property
+    def shards(self) -> Sequence[nn.Module]:
+        """The blocks."""
+        return list(self.blocks)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Classify images.
+
+        Args:
+            images: (n, channels, height, width) floating point, normalised.
+
+        Returns:
+            Logits (n, classes).
+
+        Raises:
+            DataError: images of another shape or dtype.
+        """
+        c = self.config
+        if images.dim() != 4 or images.shape[1] != c.channels or not images.is_floating_point():
+            raise DataError(
+                f"expected images (n, {c.channels}, height, width) of a floating point dtype, "
+                f"got {images.dtype} {tuple(images.shape)}"
+            )
+        h = F.relu(self.stem(images))
+        h = F.max_pool2d(h, c.pool_size, c.pool_stride, padding=c.pool_size // 2)
+        for block in self.blocks:
+            h = block(h)
+        logits: Tensor = self.classifier(h.mean((2, 3)))
+        return logits
+
+    def loss(self, *batch: Tensor, z_loss: float = 0.0) -> LossParts:
+        """The loss that `Model` describes, with smoothed labels in training; also the accuracy."""
+        images, labels = batch
+        smoothing = self.config.label_smoothing if self.training else 0.0
+        return classify(self(images), labels, z_loss=z_loss, label_smoothing=smoothing)
+
+    def example(self, batch: int = 1, time: int = 16) -> tuple[Tensor, Tensor]:
+        """Noise, (batch, channels, time, time), and labels."""
+        shape = (batch, self.config.channels, time, time)
+        noise = torch.randn(shape, generator=torch.Generator().manual_seed(0), device="cpu")
+        return noise, torch.arange(batch, device="cpu") % self.config.classes

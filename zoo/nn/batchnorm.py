@@ -1,0 +1,40 @@
+"""Batch normalisation (Ioffe and Szegedy 2015), which Amos treats like layer normalisation (A.9.1)."""
+
+from __future__ import annotations
+
+from torch import Tensor
+from torch.nn import functional as F
+
+from zoo.spec import Module, ParamSpec, Role
+
+MOMENTUM = 0.1
+"""Weight of a batch in the running statistics."""
+
+EPS = 1e-5
+
+
+class BatchNorm(Module):
+    """(x - mean) / sqrt(variance + eps) * scale + bias, channel by channel.
+
+    In training, mean and variance are those of the batch that this process sees at a time: a part
+    of the batch where it is divided (`train.accumulation`, several ranks). In evaluation they are
+    the running averages of what training has seen.
+    """
+
+    def __init__(self, channels: int, residual_branches: int = 1) -> None:
+        """Declare scale and bias, and the running statistics of a normal distribution.
+
+        Args:
+            channels: of the image.
+            residual_branches: number of residual branches of the model if this one ends one of them.
+        """
+        super().__init__()
+        for name, role in (("scale", Role.NORM_SCALE), ("bias", Role.BIAS)):
+            self.param(name, ParamSpec(role, (channels,), ("channels",), residual_branches=residual_branches))
+        self.statistic("mean", (channels,), 0.0)
+        self.statistic("variance", (channels,), 1.0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(n, channels, h, w) -> the same; in training there must be more than one pixel in all."""
+        scale, bias = self.virtual("scale"), self.virtual("bias")
+        return F.batch_norm(x, self.mean, self.variance, scale, bias, self.training, MOMENTUM, EPS)
