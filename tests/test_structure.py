@@ -15,7 +15,8 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 LAYERS = (
     {"errors"},
     {"schema", "spec", "sphere", "sharded", "atomic", "tensorfile", "yamlfile"},
-    {"nn", "data", "train.config", "problems", "compose"},
+    {"nn"},
+    {"data", "train.config", "problems", "compose"},
     {"models", "init"},
     {"reparam", "optim"},
     {"recipe"},

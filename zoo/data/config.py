@@ -12,6 +12,7 @@ from zoo.data.byte import ByteConfig
 from zoo.data.corpus import CorpusConfig
 from zoo.data.dataset import DataConfig, Reader
 from zoo.data.jsonl import JsonlCorpus
+from zoo.data.mlm import MaskedLM
 from zoo.data.objective import Causal, Objective
 from zoo.data.python_docs import PythonDocsCorpus
 from zoo.data.sentencepiece import SentencePieceConfig
@@ -23,6 +24,7 @@ __all__ = [
     "ByteConfig",
     "Causal",
     "JsonlCorpus",
+    "MaskedLM",
     "PythonDocsCorpus",
     "SentencePieceConfig",
     "TextCorpus",
