@@ -6,7 +6,7 @@ from typing import Any
 
 from zoo.hub.family import Family
 from zoo.hub.fields import Codec, Field, Fixed, RefusedError
-from zoo.hub.rules import Rule, rule
+from zoo.hub.rules import Rule, layer_norm, rule
 from zoo.models import BERTConfig
 
 
@@ -29,28 +29,23 @@ def _biased(ours: str, theirs: str) -> tuple[Rule, Rule]:
     return rule(f"{ours}.weight", f"{theirs}.weight"), rule(f"{ours}.bias", f"{theirs}.bias")
 
 
-def _norm(ours: str, theirs: str) -> tuple[Rule, Rule]:
-    """A LayerNorm."""
-    return rule(f"{ours}.scale", f"{theirs}.weight"), rule(f"{ours}.bias", f"{theirs}.bias")
-
-
 LAYER = "bert.encoder.layer.{i}"
 
 RULES = (
     rule("embedding.token.weight", "bert.embeddings.word_embeddings.weight"),
     rule("embedding.segment.weight", "bert.embeddings.token_type_embeddings.weight"),
     rule("embedding.position.weight", "bert.embeddings.position_embeddings.weight"),
-    *_norm("embedding.norm", "bert.embeddings.LayerNorm"),
+    *layer_norm("embedding.norm", "bert.embeddings.LayerNorm"),
     *_biased("blocks.{i}.attention.q", f"{LAYER}.attention.self.query"),
     *_biased("blocks.{i}.attention.k", f"{LAYER}.attention.self.key"),
     *_biased("blocks.{i}.attention.v", f"{LAYER}.attention.self.value"),
     *_biased("blocks.{i}.attention.o", f"{LAYER}.attention.output.dense"),
-    *_norm("blocks.{i}.attention_residual.norm", f"{LAYER}.attention.output.LayerNorm"),
+    *layer_norm("blocks.{i}.attention_residual.norm", f"{LAYER}.attention.output.LayerNorm"),
     *_biased("blocks.{i}.mlp.up", f"{LAYER}.intermediate.dense"),
     *_biased("blocks.{i}.mlp.down", f"{LAYER}.output.dense"),
-    *_norm("blocks.{i}.mlp_residual.norm", f"{LAYER}.output.LayerNorm"),
+    *layer_norm("blocks.{i}.mlp_residual.norm", f"{LAYER}.output.LayerNorm"),
     *_biased("head.transform", "cls.predictions.transform.dense"),
-    *_norm("head.norm", "cls.predictions.transform.LayerNorm"),
+    *layer_norm("head.norm", "cls.predictions.transform.LayerNorm"),
     rule("head.bias", "cls.predictions.bias"),
 )
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 from zoo.errors import CheckpointError, did_you_mean
 from zoo.hub.bert import BERT
 from zoo.hub.family import Family, Json
+from zoo.hub.gpt2 import GPT2
 from zoo.hub.llama import LLAMA
+from zoo.hub.mistral import MISTRAL
+from zoo.hub.qwen import QWEN2, QWEN3
 from zoo.models import ModelConfig
 
-FAMILIES: tuple[Family, ...] = (LLAMA, BERT)
+FAMILIES: tuple[Family, ...] = (LLAMA, MISTRAL, QWEN2, QWEN3, GPT2, BERT)
 """For a model that several can write, the first of them is taken."""
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from zoo.errors import CheckpointError, did_you_mean
-from zoo.hub.fields import HARMLESS, REQUIRED, Field, Fixed, RefusedError, one_of, same
+from zoo.hub.fields import HARMLESS, REQUIRED, Field, Fixed, RefusedError, one_of
 from zoo.hub.rules import Rule
 from zoo.models import ModelConfig
 
@@ -79,8 +79,8 @@ class Family:
         config = self.read(config)
         problems = self._unknown(config)
         for fixed in self.fixed:
-            value = config.get(fixed.theirs, fixed.default)
-            if not any(same(value, accepted) for accepted in fixed.accepted):
+            if not fixed.accepts(config):
+                value = config.get(fixed.theirs, fixed.default)
                 problems.append(_problem(fixed.theirs, value, one_of(fixed.accepted)))
         ours: Json = dict(self.constants)
         for f in self.fields:
@@ -114,7 +114,7 @@ class Family:
             )
             raise CheckpointError(f"{self.architecture}: {problems[0]}")
         theirs: Json = {"architectures": [self.architecture], "model_type": self.model_type}
-        theirs |= {fixed.theirs: fixed.accepted[0] for fixed in self.fixed}
+        theirs |= {fixed.theirs: fixed.accepted[0] for fixed in self.fixed if not fixed.each}
         values = config.model_dump(mode="json")
         for name, constant in self.constants.items():
             if values[name] != constant:

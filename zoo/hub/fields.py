@@ -101,15 +101,19 @@ class Fixed:
         theirs: its name in config.json.
         accepted: what it may be; the first is written.
         default: what their library assumes where config.json does not have it; by default the first.
+        each: the field is a list, one entry for each layer; nothing is written.
     """
 
     theirs: str
     accepted: tuple[Any, ...]
     default: Any = REQUIRED
+    each: bool = False
 
-    def __post_init__(self) -> None:
-        if self.default is REQUIRED:
-            object.__setattr__(self, "default", self.accepted[0])
+    def accepts(self, config: Mapping[str, Any]) -> bool:
+        """Whether a config.json has it at the right setting, or not at all."""
+        value = config.get(self.theirs, self.accepted[0] if self.default is REQUIRED else self.default)
+        values = value if self.each and isinstance(value, list) else [value]
+        return all(any(same(found, accepted) for accepted in self.accepted) for found in values)
 
 
 def one_of(values: Iterable[Any]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from zoo.hub.family import Family
 from zoo.hub.fields import Field, Fixed
-from zoo.hub.rope import read_rope, write_rope
+from zoo.hub.rope import Scaling, read_rope, write_rope
 from zoo.hub.rules import rule
 from zoo.models import GPTConfig
 
@@ -14,6 +14,11 @@ RULES = (
     rule("blocks.{i}.attention.q.weight", "model.layers.{i}.self_attn.q_proj.weight"),
     rule("blocks.{i}.attention.k.weight", "model.layers.{i}.self_attn.k_proj.weight"),
     rule("blocks.{i}.attention.v.weight", "model.layers.{i}.self_attn.v_proj.weight"),
+    *(rule(f"blocks.{{i}}.attention.{x}.bias", f"model.layers.{{i}}.self_attn.{x}_proj.bias") for x in "qkv"),
+    *(
+        rule(f"blocks.{{i}}.attention.qk.{x}_norm.scale", f"model.layers.{{i}}.self_attn.{x}_norm.weight")
+        for x in "qk"
+    ),
     rule("blocks.{i}.attention.o.weight", "model.layers.{i}.self_attn.o_proj.weight"),
     rule("blocks.{i}.mlp_residual.norm.scale", "model.layers.{i}.post_attention_layernorm.weight"),
     rule("blocks.{i}.mlp.u.weight", "model.layers.{i}.mlp.up_proj.weight"),
@@ -23,34 +28,40 @@ RULES = (
     rule("read_out.matrix.weight", "lm_head.weight"),
 )
 
+FIELDS = (
+    Field("vocab_size", "vocab_size"),
+    Field("hidden_size", "d_model"),
+    Field("num_hidden_layers", "n_layers"),
+    Field("num_attention_heads", "n_heads"),
+    Field("intermediate_size", "d_mlp", resolved="mlp_size"),
+    Field("rms_norm_eps", "norm_eps", default=1e-6),
+    Field("rope_theta", "rope_base", default=10000.0),
+    Field("rope_scaling", "rope_scaling", default=None, codec=Scaling()),
+    Field("tie_word_embeddings", "tied", default=False),
+)
+"""What Llama, Mistral and Qwen agree on."""
+
 LLAMA = Family(
     architecture="LlamaForCausalLM",
     model_type="llama",
     model=GPTConfig,
     fields=(
-        Field("vocab_size", "vocab_size"),
-        Field("hidden_size", "d_model"),
-        Field("num_hidden_layers", "n_layers"),
-        Field("num_attention_heads", "n_heads"),
+        *FIELDS,
         Field("num_key_value_heads", "n_kv_heads", default=None, resolved="kv_heads"),
-        Field("intermediate_size", "d_mlp", resolved="mlp_size"),
-        Field("rope_theta", "rope_base", default=10000.0),
-        Field("rms_norm_eps", "norm_eps", default=1e-6),
-        Field("tie_word_embeddings", "tied", default=False),
+        Field("head_dim", "d_head", default=None, resolved="head_size"),
     ),
     fixed=(
         Fixed("hidden_act", ("silu", "swish")),
         Fixed("attention_bias", (False,)),
         Fixed("mlp_bias", (False,)),
         Fixed("pretraining_tp", (1,)),
-        Fixed("rope_scaling", (None,)),
     ),
-    constants={"mlp": "swiglu", "qk_norm": False},
+    constants={"mlp": "swiglu", "qkv_bias": False, "qk_norm": False},
     harmless=frozenset({"max_position_embeddings", "attention_dropout"}),
     rules=RULES,
     prefix="model.",
     buffers=("*.rotary_emb.inv_freq",),
+    copies={"lm_head.weight": "model.embed_tokens.weight"},
     read=read_rope,
     write=write_rope,
-    copies={"lm_head.weight": "model.embed_tokens.weight"},
 )

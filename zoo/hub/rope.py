@@ -4,6 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+from zoo.hub.fields import Codec, RefusedError
+
+KINDS = {
+    "linear": {"factor": "factor"},
+    "llama3": {
+        "factor": "factor",
+        "low_freq_factor": "low_turns",
+        "high_freq_factor": "high_turns",
+        "original_max_position_embeddings": "context",
+    },
+}
+"""Kinds of scaling: their fields and ours."""
+
 Json = dict[str, Any]
 
 
@@ -31,3 +44,26 @@ def write_rope(config: Json) -> Json:
     """Both spellings, so that older and newer readers find theirs."""
     scaling = config["rope_scaling"] or {"rope_type": "default"}
     return config | {"rope_parameters": {"rope_theta": config["rope_theta"], **scaling}}
+
+
+class Scaling(Codec):
+    """``rope_scaling``: their ``{"rope_type": "llama3", ...}`` and our ``{"type": "llama3", ...}``."""
+
+    def to_zoo(self, value: Any) -> Any:
+        """A kind that is known, with its own fields and no others."""
+        if value is None:
+            return None
+        kind = value.get("rope_type") if isinstance(value, dict) else None
+        if kind not in KINDS:
+            raise RefusedError(f"null or a rope_type among {', '.join(KINDS)}")
+        given = {key: v for key, v in value.items() if key != "rope_type"}
+        if given.keys() != KINDS[kind].keys():
+            raise RefusedError(f"for '{kind}' just {', '.join(KINDS[kind])}")
+        return {"type": kind} | {KINDS[kind][key]: v for key, v in given.items()}
+
+    def to_hf(self, value: Any) -> Any:
+        """The inverse."""
+        if value is None:
+            return None
+        kind = value["type"]
+        return {"rope_type": kind} | {theirs: value[ours] for theirs, ours in KINDS[kind].items()}

@@ -103,6 +103,11 @@ def rule(ours: str | tuple[str, ...], theirs: str, transform: Transform | None =
     return Rule((ours,) if isinstance(ours, str) else ours, theirs, transform or Same())
 
 
+def layer_norm(ours: str, theirs: str) -> tuple[Rule, Rule]:
+    """The rules of a LayerNorm: scale and bias."""
+    return rule(f"{ours}.scale", f"{theirs}.weight"), rule(f"{ours}.bias", f"{theirs}.bias")
+
+
 def expand(rules: Sequence[Rule], names: Collection[str]) -> list[Rule]:
     """The rules about a model: written out for every layer, without those about parts it has not.
 

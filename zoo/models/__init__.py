@@ -2,21 +2,30 @@
 
 from zoo.models.base import Decoder, DecoderConfig, Model, ModelConfig
 from zoo.models.bert import BERT, BERTConfig
+from zoo.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
 from zoo.models.gpt import GPT, GPTConfig
+from zoo.models.gpt2 import GPT2, GPT2Config
 from zoo.models.ngpt import NGPT, NGPTConfig
 from zoo.models.resnet import ResNet, ResNetConfig
+from zoo.models.t5 import T5, T5Config
 
 __all__ = [
     "BERT",
     "GPT",
+    "GPT2",
     "NGPT",
+    "T5",
     "BERTConfig",
     "Decoder",
     "DecoderConfig",
+    "EncoderDecoder",
+    "EncoderDecoderConfig",
+    "GPT2Config",
     "GPTConfig",
     "Model",
     "ModelConfig",
     "NGPTConfig",
     "ResNet",
     "ResNetConfig",
+    "T5Config",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -16,10 +17,27 @@ ACTIVATION_STD = math.sqrt(0.5)
 
 
 class GELUMLP(Module):
-    """W_d GELU(W_u x), two matrices (the MLP of the WeSaR paper; with biases, BERT's)."""
+    """W_d GELU(W_u x), two matrices (the MLP of the WeSaR paper; with biases, BERT's and GPT-2's)."""
 
-    def __init__(self, d_model: int, d_mlp: int, residual_branches: int, bias: bool = False) -> None:
+    def __init__(
+        self,
+        d_model: int,
+        d_mlp: int,
+        residual_branches: int,
+        bias: bool = False,
+        approximate: Literal["none", "tanh"] = "none",
+    ) -> None:
+        """Create the two matrices.
+
+        Args:
+            d_model: width of the stream.
+            d_mlp: inner width.
+            residual_branches: 2N, for W_d.
+            bias: add one to each.
+            approximate: "tanh" for GPT-2's form of GELU.
+        """
         super().__init__()
+        self.approximate = approximate
         embed, mlp = ("embed", d_model), ("mlp", d_mlp)
         self.up = Linear(matrix(mlp, embed), bias)
         self.down = Linear(
@@ -28,7 +46,7 @@ class GELUMLP(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(batch, time, d) -> the same."""
-        y: Tensor = self.down(F.gelu(self.up(x)))
+        y: Tensor = self.down(F.gelu(self.up(x), approximate=self.approximate))
         return y
 
 

@@ -20,11 +20,25 @@ Branch = Callable[..., Tensor]
 
 
 class PreNorm(Module):
-    """h <- h + dropout(branch(RMSNorm(h)))."""
+    """h <- h + dropout(branch(norm(h)))."""
 
-    def __init__(self, d_model: int, eps: float, dropout: float = 0.0) -> None:
+    def __init__(
+        self,
+        d_model: int,
+        eps: float,
+        dropout: float = 0.0,
+        norm: Callable[[tuple[str, int], float], Module] = RMSNorm,
+    ) -> None:
+        """Create the norm.
+
+        Args:
+            d_model: width of the stream.
+            eps: of the norm.
+            dropout: probability of dropping an entry of the branch's output.
+            norm: makes the norm from its axis and eps.
+        """
         super().__init__()
-        self.norm = RMSNorm(("embed", d_model), eps)
+        self.norm = norm(("embed", d_model), eps)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, h: Tensor, branch: Branch, *args: Any) -> Tensor:

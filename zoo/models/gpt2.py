@@ -1,0 +1,104 @@
+"""GPT-2: the decoder with learned positions (Radford et al. 2019).
+
+h <- E_token + E_position;  h <- h + ATTN(LayerNorm(h));  h <- h + MLP(LayerNorm(h))
+logits <- E_token LayerNorm(h)
+
+Biases everywhere, GELU in its form with tanh, the token table tied to the read-out.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from zoo.errors import DataError
+from zoo.models.base import Decoder, DecoderConfig, ReadOut
+from zoo.nn.attention import AsTheyAre, Attention, KVCache, LayerCache, Rope
+from zoo.nn.layernorm import LayerNorm
+from zoo.nn.linear import Embedding
+from zoo.nn.mlp import GELUMLP
+from zoo.nn.residual import PreNorm
+from zoo.schema import MODELS
+from zoo.spec import Module
+
+
+@MODELS.register
+class GPT2Config(DecoderConfig):
+    """Pre-norm decoder with learned positions, LayerNorm, GELU and biases (GPT-2)."""
+
+    default_init: ClassVar[str] = "gpt2"
+    type: Literal["gpt2"] = "gpt2"
+    context: int = Field(1024, gt=0, description="positions there are vectors for")
+    tied: bool = Field(True, description="use the input embedding as the read-out")
+    norm_eps: float = Field(1e-5, gt=0, description="added to the variance in LayerNorm")
+
+    def build(self) -> GPT2:
+        """The model, uninitialised."""
+        return GPT2(self)
+
+
+class Block(Module):
+    """Attention and MLP, each normalised before and added to the stream."""
+
+    def __init__(self, c: GPT2Config) -> None:
+        super().__init__()
+        self.attention = Attention(
+            c.d_model,
+            c.n_heads,
+            c.kv_heads,
+            qk=AsTheyAre(),
+            scale=c.head_size**-0.5,
+            residual_branches=c.residual_branches,
+            head_size=c.head_size,
+            bias=True,
+        )
+        self.mlp = GELUMLP(c.d_model, c.mlp_size, c.residual_branches, bias=True, approximate="tanh")
+        self.attention_residual = PreNorm(c.d_model, c.norm_eps, norm=LayerNorm)
+        self.mlp_residual = PreNorm(c.d_model, c.norm_eps, norm=LayerNorm)
+
+    def forward(
+        self, h: Tensor, rope: Rope | None, cache: LayerCache | None = None, position: int = 0
+    ) -> Tensor:
+        """(batch, time, d) -> the same."""
+        h = self.attention_residual(h, self.attention, rope, cache, position)
+        h = self.mlp_residual(h, self.mlp)
+        return h
+
+
+class GPT2(Decoder):
+    """Tokens -> logits."""
+
+    def __init__(self, c: GPT2Config) -> None:
+        super().__init__()
+        self.config: GPT2Config = c
+        # A tied table has the range of a read-out, and the positions added to it match.
+        std = c.d_model**-0.5 if c.tied else 1.0
+        self.embedding = Embedding(("vocab", c.vocab_size), c.d_model, tied=c.tied)
+        self.position = Embedding(("positions", c.context), c.d_model, output_std=std)
+        self.blocks = nn.ModuleList(Block(c) for _ in range(c.n_layers))
+        self.norm = LayerNorm(("embed", c.d_model), c.norm_eps)
+        self.read_out = ReadOut(c, self.embedding)
+
+    def embed(self, tokens: Tensor, position: int) -> Tensor:
+        """E_token + E_position, (batch, time, d).
+
+        Raises:
+            DataError: more tokens than positions.
+        """
+        end, context = position + tokens.shape[1], self.config.context
+        if end > context:
+            raise DataError(f"tokens: {end} of them, but there are {context} positions")
+        h: Tensor = self.embedding(tokens) + self.position(torch.arange(position, end, device=tokens.device))
+        return h
+
+    def hidden(self, tokens: Tensor, cache: KVCache | None = None) -> Tensor:
+        """(batch, time) int64 -> the normalised stream, (batch, time, d)."""
+        h: Tensor = self.norm(self.stream(tokens, cache))
+        return h
+
+    def example(self, batch: int = 1, time: int = 16) -> tuple[Tensor, Tensor]:
+        """As `Decoder`'s; no longer than there are positions."""
+        return super().example(batch, min(time, self.config.context))
