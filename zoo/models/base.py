@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Protocol, Self
 
 import torch
 from pydantic import Field, model_validator
@@ -117,11 +117,27 @@ class DecoderConfig(ModelConfig):
         return 2 * self.n_layers
 
 
+class Vocabulary(Protocol):
+    """What a read-out has to know of a model's sizes."""
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of tokens."""
+
+    @property
+    def d_model(self) -> int:
+        """Width of the stream."""
+
+    @property
+    def tied(self) -> bool:
+        """Whether the input embedding is the read-out."""
+
+
 class ReadOut(Module):
     """logits <- (E h) s, with E a matrix of its own or the input embedding, s optional."""
 
     def __init__(
-        self, config: DecoderConfig, embedding: Embedding, s_z: Scaling | None = None, **stream: Any
+        self, config: Vocabulary, embedding: Embedding, s_z: Scaling | None = None, **stream: Any
     ) -> None:
         """Create the matrix, unless the embedding is tied.
 

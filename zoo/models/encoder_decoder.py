@@ -152,7 +152,7 @@ class EncoderDecoder(Model):
         """Sources of `time` tokens and targets of a quarter, about what span corruption makes of a text."""
         target = -(-time // 4)
         count = torch.arange(batch * (time + target + 1), device="cpu") % self.config.vocab_size
-        source, whole = count.reshape(batch, -1).split((time, target + 1), 1)
+        source, whole = torch.split(count.reshape(batch, -1), [time, target + 1], 1)
         return source, whole[:, :-1], whole[:, 1:]
 
 

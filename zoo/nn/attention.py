@@ -208,7 +208,8 @@ class Attention(Module):
 
     def queries(self, x: Tensor) -> Tensor:
         """(batch, time, d) -> (batch, time, heads, h)."""
-        return rearrange(self.q(x), "b t (n h) -> b t n h", n=self.n_heads)
+        q: Tensor = rearrange(self.q(x), "b t (n h) -> b t n h", n=self.n_heads)
+        return q
 
     def keys_values(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """(batch, time, d) -> (batch, time, kv heads, h) each."""
