@@ -23,9 +23,17 @@ SIZES = {"vocab_size": 83, "hidden_size": 32, "num_hidden_layers": 3, "num_atten
 REST = {"intermediate_size": 80, "max_position_embeddings": 24, "type_vocab_size": 3}
 
 
+def hugging_face(fields: dict[str, Any]) -> BertForMaskedLM:
+    """Their model, without dropout."""
+    config: Any = BertConfig  # its signature has no types for what it takes
+    model: BertForMaskedLM = BertForMaskedLM(config(**fields, attn_implementation="eager"))
+    model.train(False)
+    return model
+
+
 def theirs(seed: int = 0) -> BertForMaskedLM:
     """A random model none of whose tensors is at its usual start."""
-    model = BertForMaskedLM(BertConfig(**SIZES, **REST, attn_implementation="eager")).eval()
+    model = hugging_face({**SIZES, **REST})
     generator = torch.Generator().manual_seed(seed)
     for p in model.parameters():
         p.data.normal_(0, 0.3, generator=generator)
@@ -68,7 +76,7 @@ def test_exported_logits() -> None:
     model = assemble(Recipe(model=config, init=BERTInit(std=0.3), reparam=NoReparam()), 0)
     state = model.state_dict()
     written = {r.theirs: r.transform.to_hf([state[n] for n in r.ours]) for r in expand(BERT.rules, state)}
-    hf = BertForMaskedLM(BertConfig(**BERT.to_hf(config), attn_implementation="eager")).eval()
+    hf = hugging_face(BERT.to_hf(config))
     missing, unexpected = hf.load_state_dict(written, strict=False)
     assert set(missing) == set(BERT.copies)
     assert unexpected == []
