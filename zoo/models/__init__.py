@@ -6,6 +6,7 @@ from zoo.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
 from zoo.models.gpt import GPT, GPTConfig
 from zoo.models.gpt2 import GPT2, GPT2Config
 from zoo.models.ngpt import NGPT, NGPTConfig
+from zoo.models.post_gpt import PostGPT, PostGPTConfig
 from zoo.models.resnet import ResNet, ResNetConfig
 from zoo.models.t5 import T5, T5Config
 
@@ -25,6 +26,8 @@ __all__ = [
     "Model",
     "ModelConfig",
     "NGPTConfig",
+    "PostGPT",
+    "PostGPTConfig",
     "ResNet",
     "ResNetConfig",
     "T5Config",

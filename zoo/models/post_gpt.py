@@ -1,0 +1,77 @@
+"""GPT with post-norm: what WeSaR's paper compares sigma-Reparam on, besides pre-norm (section 5.3).
+
+h <- RMSNorm(h + ATTN(h));  h <- RMSNorm(h + MLP(h));  logits <- E_out h
+
+Otherwise the WeSaR paper's decoder: RoPE on queries and keys, GELU, no biases. The last block has
+normalised the stream, so no norm stands in front of the read-out.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from pydantic import Field
+from torch import Tensor, nn
+
+from zoo.models.base import ReadOut
+from zoo.models.rotary import RotaryDecoder, RotaryDecoderConfig
+from zoo.nn.attention import Attention, KVCache, LayerCache, Rope, Rotary
+from zoo.nn.linear import Embedding
+from zoo.nn.mlp import GELUMLP
+from zoo.nn.norm import RMSNorm
+from zoo.nn.residual import PostNorm
+from zoo.schema import MODELS
+from zoo.spec import Module
+
+
+@MODELS.register
+class PostGPTConfig(RotaryDecoderConfig):
+    """Post-norm decoder: RMSNorm after every residual connection, RoPE, GELU."""
+
+    default_init: ClassVar[str] = "gpt2"
+    type: Literal["gpt-post"] = "gpt-post"
+    norm_eps: float = Field(1e-5, gt=0, description="added to the mean square in RMSNorm")
+
+    def build(self) -> PostGPT:
+        """The model, uninitialised."""
+        return PostGPT(self)
+
+
+class Block(Module):
+    """Attention and MLP, each added to the stream, which is then normalised."""
+
+    def __init__(self, c: PostGPTConfig) -> None:
+        super().__init__()
+        self.attention = Attention(
+            c.d_model,
+            c.n_heads,
+            c.kv_heads,
+            qk=Rotary(),
+            scale=c.head_size**-0.5,
+            residual_branches=c.residual_branches,
+            head_size=c.head_size,
+        )
+        self.mlp = GELUMLP(c.d_model, c.mlp_size, c.residual_branches)
+        self.attention_residual = PostNorm(RMSNorm(("embed", c.d_model), c.norm_eps))
+        self.mlp_residual = PostNorm(RMSNorm(("embed", c.d_model), c.norm_eps))
+
+    def forward(self, h: Tensor, rope: Rope, cache: LayerCache | None = None, position: int = 0) -> Tensor:
+        """(batch, time, d) -> the same."""
+        h = self.attention_residual(h, self.attention, rope, cache, position)
+        h = self.mlp_residual(h, self.mlp)
+        return h
+
+
+class PostGPT(RotaryDecoder):
+    """Tokens -> logits."""
+
+    def __init__(self, c: PostGPTConfig) -> None:
+        super().__init__()
+        self.config: PostGPTConfig = c
+        self.embedding = Embedding(("vocab", c.vocab_size), c.d_model, tied=c.tied)
+        self.blocks = nn.ModuleList(Block(c) for _ in range(c.n_layers))
+        self.read_out = ReadOut(c, self.embedding)
+
+    def hidden(self, tokens: Tensor, cache: KVCache | None = None) -> Tensor:
+        """(batch, time) int64 -> the stream, normalised, (batch, time, d)."""
+        return self.stream(tokens, cache)
