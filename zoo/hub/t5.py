@@ -1,0 +1,89 @@
+"""T5 v1.1."""
+
+from __future__ import annotations
+
+from zoo.hub.family import Family, Json
+from zoo.hub.fields import Field, Fixed
+from zoo.hub.rules import Rule, rule
+from zoo.models import T5Config
+
+
+def _attention(ours: str, theirs: str) -> tuple[Rule, ...]:
+    """The four matrices of an attention."""
+    return tuple(rule(f"{ours}.{name}.weight", f"{theirs}.{name}.weight") for name in "qkvo")
+
+
+def _mlp(ours: str, theirs: str) -> tuple[Rule, ...]:
+    """A gated MLP: theirs calls the gate wi_0."""
+    pairs = (("nu", "wi_0"), ("u", "wi_1"), ("down", "wo"))
+    return tuple(rule(f"{ours}.{a}.weight", f"{theirs}.DenseReluDense.{b}.weight") for a, b in pairs)
+
+
+def _read(config: Json) -> Json:
+    """Whether the last stream is scaled went without saying: a tied read-out's is."""
+    tied = config.get("tie_word_embeddings") is not False
+    return {"scale_decoder_outputs": tied, **config}
+
+
+def _write(config: Json) -> Json:
+    """An untied read-out, and the token that T5's targets start with."""
+    return {**config, "tie_word_embeddings": False, "decoder_start_token_id": 0}
+
+
+ENCODER, DECODER = "encoder.block.{i}.layer", "decoder.block.{i}.layer"
+BIAS = "block.0.layer.0.SelfAttention.relative_attention_bias.weight"
+
+RULES = (
+    rule("embedding.weight", "shared.weight"),
+    rule("encoder_bias.weight", f"encoder.{BIAS}"),
+    rule("encoder_blocks.{i}.attention_residual.norm.scale", f"{ENCODER}.0.layer_norm.weight"),
+    *_attention("encoder_blocks.{i}.attention", f"{ENCODER}.0.SelfAttention"),
+    rule("encoder_blocks.{i}.mlp_residual.norm.scale", f"{ENCODER}.1.layer_norm.weight"),
+    *_mlp("encoder_blocks.{i}.mlp", f"{ENCODER}.1"),
+    rule("encoder_norm.scale", "encoder.final_layer_norm.weight"),
+    rule("decoder_bias.weight", f"decoder.{BIAS}"),
+    rule("decoder_blocks.{i}.attention_residual.norm.scale", f"{DECODER}.0.layer_norm.weight"),
+    *_attention("decoder_blocks.{i}.attention", f"{DECODER}.0.SelfAttention"),
+    rule("decoder_blocks.{i}.cross_residual.norm.scale", f"{DECODER}.1.layer_norm.weight"),
+    *_attention("decoder_blocks.{i}.cross", f"{DECODER}.1.EncDecAttention"),
+    rule("decoder_blocks.{i}.mlp_residual.norm.scale", f"{DECODER}.2.layer_norm.weight"),
+    *_mlp("decoder_blocks.{i}.mlp", f"{DECODER}.2"),
+    rule("decoder_norm.scale", "decoder.final_layer_norm.weight"),
+    rule("read_out.matrix.weight", "lm_head.weight"),
+)
+
+T5 = Family(
+    architecture="T5ForConditionalGeneration",
+    model_type="t5",
+    model=T5Config,
+    fields=(
+        Field("vocab_size", "vocab_size", default=32128),
+        Field("d_model", "d_model", default=512),
+        Field("num_layers", "n_layers", default=6),
+        Field("num_decoder_layers", "n_decoder_layers", default=None, resolved="decoder_layers"),
+        Field("num_heads", "n_heads", default=8),
+        Field("d_kv", "d_head", default=64, resolved="head_size"),
+        Field("d_ff", "d_mlp", default=2048, resolved="mlp_size"),
+        Field("relative_attention_num_buckets", "buckets", default=32),
+        Field("relative_attention_max_distance", "max_distance", default=128),
+        Field("dropout_rate", "dropout", default=0.1),
+        Field("layer_norm_epsilon", "norm_eps", default=1e-6),
+    ),
+    fixed=(
+        Fixed("feed_forward_proj", ("gated-gelu",), default="relu"),
+        Fixed("dense_act_fn", ("gelu_new",)),
+        Fixed("is_gated_act", (True,)),
+        Fixed("scale_decoder_outputs", (False,)),
+        Fixed("is_encoder_decoder", (True,)),
+        Fixed("is_decoder", (False,)),
+    ),
+    harmless=frozenset({"tie_word_embeddings", "classifier_dropout", "initializer_factor"}),
+    rules=RULES,
+    buffers=("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",),
+    copies={
+        "encoder.embed_tokens.weight": "shared.weight",
+        "decoder.embed_tokens.weight": "shared.weight",
+    },
+    read=_read,
+    write=_write,
+)
