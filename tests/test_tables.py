@@ -13,51 +13,13 @@ from zoo.errors import ConfigError
 from zoo.init import He, Init, Registry, Small
 from zoo.init.registry import EtaOverride
 from zoo.models import GPT, GPTConfig, Model, ModelConfig, NGPTConfig
-from zoo.nn.linear import Embedding, Linear, matrix
-from zoo.nn.mlp import ACTIVATION_STD
-from zoo.nn.norm import RMSNorm
 from zoo.recipe import Recipe, declare
 from zoo.reparam import NoReparam, Reparam, ResidualScaling, WeSaR
-from zoo.spec import Module, ParamSpec, Role
+from zoo.spec import ParamSpec, Role
 
 
 def meta(config: ModelConfig, init: Init | None = None, reparam: Reparam | None = None) -> Model:
     return declare(Recipe(model=config, init=init or He(), reparam=reparam or NoReparam()))
-
-
-class BertLayer(Module):
-    """The variables of Amos' Table 2, made of the parts every encoder is made of."""
-
-    def __init__(self, d: int, m: int, vocab: int, buckets: int, head_size: int) -> None:
-        super().__init__()
-        embed = ("embed", d)
-        self.token = Embedding(("vocab", vocab), d, tied=True)
-        self.query = Linear(matrix(("heads", d), embed), bias=True)
-        self.intermediate = Linear(matrix(("mlp", m), embed), bias=True)
-        self.output = Linear(matrix(embed, ("mlp", m), input_std=ACTIVATION_STD), bias=True)
-        self.norm = RMSNorm(embed, 1e-12)
-        self.param(
-            "relative",
-            ParamSpec(Role.POSITION, (buckets, head_size), ("distance", "head_size"), output_std=0.5),
-        )
-
-
-@pytest.mark.parametrize(("d", "m"), [(768, 3072), (1024, 4096)])
-def test_amos_table_2(d: int, m: int) -> None:
-    with torch.device("meta"):
-        eta = {e.name: e.eta for e in Registry(BertLayer(d, m, 30522, 33, 64))}
-    table = {
-        "token.weight": math.sqrt(1 / d),
-        "query.weight": math.sqrt(1 / d),
-        "query.bias": 0.5,
-        "intermediate.weight": math.sqrt(1 / d),
-        "intermediate.bias": 0.5,
-        "output.weight": math.sqrt(2 / m),
-        "output.bias": 0.5,
-        "norm.scale": 1.0,
-        "relative": 0.5,
-    }
-    assert eta == pytest.approx(table, rel=1e-12)
 
 
 WESAR_TABLE_1 = {  # name in a block: He and Small as functions of d and N
