@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from zoo.data import Order
-from zoo.data.batches import ROUNDS, permute, windows_per_epoch
+from zoo.data.batches import windows_per_epoch
 from zoo.data.objective import Causal
+from zoo.data.shuffle import ROUNDS, permute
 from zoo.data.tokens import TokenFile
 from zoo.errors import DataError
 
