@@ -153,7 +153,7 @@ DAMAGED = [
     (text, "not a complete safetensors file"),
     (
         foreign,
-        "zoo did not write it (no recipe in its header); expected one from save_model, or give",
+        "zoo did not write it (no recipe in its header); expected one from save_model, a hub folder",
     ),
     (another_architecture, "does not belong to this model: lacks"),
     (another_width, "embedding.weight is float32 [40, 32], expected float32 [40, 16]"),
@@ -180,7 +180,7 @@ WRONG_ARGUMENTS = [
     ({"format": "ngpt"}, "no format called 'ngpt'; known: ngpt-reference"),
     ({"n_heads": 2}, "n_heads has no effect without a format"),
     ({"format": "ngpt-reference"}, "missing a required argument: 'n_heads'"),
-    ({"format": "ngpt-reference", "heads": 2}, "format 'ngpt-reference'"),
+    ({"format": "ngpt-reference", "heads": 2}, "load_ngpt_reference: missing a required argument"),
     ({"format": "ngpt-reference", "n_heads": 2}, "not a state dict of the nGPT authors' code"),
 ]
 

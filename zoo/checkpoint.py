@@ -1,12 +1,13 @@
 """Models in files: safetensors with the recipe in the header, so that a file rebuilds its model.
 
-A path is a run folder, a checkpoint folder or a .safetensors file; files of other libraries are
-read by the formats of `FORMATS`.
+A path is a run folder, a checkpoint folder or a .safetensors file, or a folder in the layout of the
+Hugging Face hub; files of other libraries are read by the formats of `FORMATS`.
 """
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
@@ -32,8 +33,12 @@ RUN_CONFIG = "config.yaml"
 SUFFIX = ".safetensors"
 VERSION = "1"
 SCALES = "gates"
+LOOKUPS = "lookups"
 FORMATS = {"ngpt-reference": "zoo.hub.ngpt_reference:load_ngpt_reference"}
 """Files of others: the name of the format, and the function (path, **options) that reads it."""
+HUB_CONFIG = "config.json"
+HUB_FOLDER = "zoo.hub.folder:load_hub"
+"""What a folder of the Hugging Face hub has, and what reads it."""
 
 Which = Literal["last", "best"]
 
@@ -70,11 +75,13 @@ def load_model(
     """Rebuild a model from what was saved.
 
     Args:
-        path: a run folder, a checkpoint folder, or a .safetensors file.
-        format: None for zoo's own files, otherwise one of `FORMATS`.
+        path: a run folder, a checkpoint folder, a .safetensors file, or a folder with config.json
+            and safetensors as on the Hugging Face hub.
+        format: None for those, otherwise one of `FORMATS`.
         which: the checkpoint of a run folder.
         device: where the parameters live.
-        **options: of the format, for instance ``n_heads=4``.
+        **options: of the format, for instance ``n_heads=4``; of a hub folder ``allow=["lm_head.*"]``,
+            the tensors that may be missing or without a place.
 
     Returns:
         The model, with its `recipe`.
@@ -84,9 +91,14 @@ def load_model(
             format expects; the message names the file.
         ZooError: an unknown format or option.
     """
-    file = _file_in(find_checkpoint(Path(path), which))
+    found = find_checkpoint(Path(path), which)
+    if format is None and (found / HUB_CONFIG).is_file():
+        return _foreign(found, HUB_FOLDER, options).to(device)
+    file = _file_in(found)
     if format is not None:
-        return _foreign(file, format, options).to(device)
+        if format not in FORMATS:
+            raise ZooError(f"no format called '{format}'{did_you_mean(format, FORMATS)}")
+        return _foreign(file, FORMATS[format], options).to(device)
     if options:
         raise ZooError(f"load_model: {', '.join(options)} has no effect without a format")
     tensors, header = read_tensors(file)
@@ -137,13 +149,18 @@ def pointer_file(run: Path, which: Which) -> Path:
 def metadata(model: Model) -> dict[str, str]:
     """The header of a model's file: format, version, and the recipe as JSON.
 
-    A model that was split took its scales from its matrices, which no recipe tells; they are added.
+    A model that was split took its scales from its matrices, and one that was merged may have kept
+    a lookup factor of the method's: no recipe tells, so they are added.
     """
     recipe: Recipe = model.recipe
     header = {"format": "zoo", "version": VERSION, "recipe": recipe.model_dump_json()}
-    usual = _scales(declare(recipe))
-    scales = {name: scale for name, scale in _scales(model).items() if scale != usual.get(name)}
-    return header | ({SCALES: json.dumps(scales)} if scales else {})
+    declaration = declare(recipe)
+    for key, factors in ((SCALES, _scales), (LOOKUPS, _lookups)):
+        usual = factors(declaration)
+        other = {name: factor for name, factor in factors(model).items() if factor != usual.get(name)}
+        if other:
+            header[key] = json.dumps(other)
+    return header
 
 
 def _scales(model: nn.Module) -> dict[str, float]:
@@ -151,28 +168,35 @@ def _scales(model: nn.Module) -> dict[str, float]:
     return {p.name: p.spec.scale for p in declared(model) if p.local in p.module.reparameterised}
 
 
-def _rescale(model: nn.Module, scales: dict[str, float]) -> None:
-    """Give a model declared on meta the scales of one that was split."""
+def _lookups(model: nn.Module) -> dict[str, float]:
+    """By what factor what is looked up in a table is larger than its rows."""
+    parameters = [p for p in declared(model) if p.local in p.module.reparameterised]
+    return {p.name: p.module.reparameterised[p.local].lookup for p in parameters}
+
+
+def _rescale(model: nn.Module, scales: dict[str, float], lookups: dict[str, float]) -> None:
+    """Give a model declared on meta the factors of the one that was saved."""
     with torch.device("meta"):
         for p in list(declared(model)):
+            front = p.module.reparameterised
             if p.name in scales:
-                p.module.reparameterised[p.local].rescale(p.module, p.local, scales[p.name])
+                front[p.local].rescale(p.module, p.local, scales[p.name])
+            if p.name in lookups:
+                front[p.local] = replace(front[p.local], lookup=lookups[p.name])
 
 
 def _file_in(path: Path) -> Path:
     return path if path.suffix == SUFFIX or path.is_file() else path / MODEL_FILE
 
 
-def _foreign(file: Path, format: str, options: dict[str, Any]) -> Model:
-    if format not in FORMATS:
-        raise ZooError(f"no format called '{format}'{did_you_mean(format, FORMATS)}")
-    module, name = FORMATS[format].split(":")
+def _foreign(path: Path, reader: str, options: dict[str, Any]) -> Model:
+    module, name = reader.split(":")
     read = getattr(import_module(module), name)
     try:
-        signature(read).bind(file, **options)
+        signature(read).bind(path, **options)
     except TypeError as error:
-        raise ZooError(f"format '{format}': {error}") from error
-    model: Model = read(file, **options)
+        raise ZooError(f"{name}: {error}") from error
+    model: Model = read(path, **options)
     return model
 
 
@@ -181,7 +205,8 @@ def _declared_in(file: Path, header: dict[str, str]) -> Model:
     if header.get("format") != "zoo" or "recipe" not in header:
         raise CheckpointError(
             f"{file}: a safetensors file, but zoo did not write it (no recipe in its header); "
-            f"expected one from save_model, or give a format: {', '.join(FORMATS)}"
+            f"expected one from save_model, a hub folder with its {HUB_CONFIG}, or give a format: "
+            f"{', '.join(FORMATS)}"
         )
     if header.get("version") != VERSION:
         raise CheckpointError(f"{file}: version {header.get('version')} of the format; expected {VERSION}")
@@ -190,7 +215,7 @@ def _declared_in(file: Path, header: dict[str, str]) -> Model:
         given = json.loads(header["recipe"])
         recipe = Recipe(**{part: kind[given[part]["type"]](**given[part]) for part, kind in kinds.items()})
         model = declare(recipe)
-        _rescale(model, json.loads(header.get(SCALES, "{}")))
+        _rescale(model, *(json.loads(header.get(key, "{}")) for key in (SCALES, LOOKUPS)))
     except (ValidationError, ValueError, KeyError, TypeError) as error:
         reason = str(error).splitlines()[0]
         raise CheckpointError(

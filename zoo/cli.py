@@ -157,16 +157,42 @@ def compare(
 
 @app.command("import")
 def import_(
-    file: Annotated[Path, typer.Argument(help="A .safetensors file of another library.")],
+    source: Annotated[
+        Path,
+        typer.Argument(help="A folder of the Hugging Face hub, or a .safetensors file with its --format."),
+    ],
     out: Annotated[Path, typer.Argument(help="The .safetensors file or folder to write.")],
-    format: Annotated[str, typer.Option(help="Whose file it is, e.g. ngpt-reference.")],
+    format: Annotated[str | None, typer.Option(help="Whose file it is, e.g. ngpt-reference.")] = None,
     n_heads: Annotated[int | None, typer.Option(help="Attention heads, where the file does not say.")] = None,
+    allow: Annotated[
+        list[str] | None, typer.Option(help="Tensors that may be missing or without a place: cls.*")
+    ] = None,
 ) -> None:
     """Turn a checkpoint of another library into one of zoo."""
     from zoo.checkpoint import load_model, save_model
+    from zoo.hub.folder import load_folder
 
-    options: dict[str, Any] = {} if n_heads is None else {"n_heads": n_heads}
-    typer.echo(f"wrote {save_model(load_model(file, format=format, **options), out)}")
+    if format is None and n_heads is None:
+        model, report = load_folder(source, allow=allow or ())
+        typer.echo(report)
+    else:
+        options: dict[str, Any] = {"n_heads": n_heads, "allow": allow}
+        given = {name: value for name, value in options.items() if value is not None}
+        model = load_model(source, format=format, **given)
+    typer.echo(f"wrote {save_model(model, out)}")
+
+
+@app.command()
+def export(
+    source: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or a checkpoint of zoo.")],
+    out: Annotated[Path, typer.Argument(help="The folder to make.")],
+    to: Annotated[str, typer.Option(help="hf: what transformers' from_pretrained opens.")] = "hf",
+    dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16.")] = "float32",
+) -> None:
+    """Write a model for another library, gates folded, and check that it computes the same there."""
+    from zoo.hub.export import export as write
+
+    typer.echo(write(source, out, to=to, dtype=dtype))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

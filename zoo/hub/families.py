@@ -56,7 +56,6 @@ def family_for(config: ModelConfig) -> tuple[Family, Json]:
             except CheckpointError as error:
                 problems.append(str(error))
     name = type(config).model_fields["type"].default
-    reasons = (
-        "\n".join(problems) or f"expected one of {', '.join(sorted({f.model.__name__ for f in FAMILIES}))}"
-    )
+    known = sorted({f.model.model_fields["type"].default for f in FAMILIES})
+    reasons = "\n".join(problems) or f"expected one of type {', '.join(known)}"
     raise CheckpointError(f"no family on the hub can express this model of type '{name}':\n{reasons}")

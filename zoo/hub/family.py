@@ -41,6 +41,7 @@ class Family:
         buffers: patterns of tensors that hold nothing trained, as files of old versions have.
         copies: tensors that may repeat another: the name and that of the original.
         endings: ends of names in files of old versions, and today's.
+        inputs: what their model calls the inputs, in the order of ours.
         read: old spellings of config.json to those of `fields`.
         write: what is written for other readers besides; takes and gives a config.json.
     """
@@ -57,6 +58,7 @@ class Family:
     buffers: tuple[str, ...] = ()
     copies: Mapping[str, str] = field(default_factory=dict)
     endings: Mapping[str, str] = field(default_factory=dict)
+    inputs: tuple[str, ...] = ("input_ids",)
     read: Callable[[Json], Json] = _unchanged
     write: Callable[[Json], Json] = _unchanged
 
@@ -128,6 +130,10 @@ class Family:
         if problems:
             raise CheckpointError("\n".join(f"{self.architecture}: {problem}" for problem in problems))
         return self.write(theirs)
+
+    def tolerates(self, name: str) -> bool:
+        """Whether config.json may have the field `name` though no model of ours knows it."""
+        return name in HARMLESS | self.harmless
 
     def is_buffer(self, name: str) -> bool:
         """Whether their tensor `name` holds nothing trained."""

@@ -118,7 +118,8 @@ class Fixed:
 
 def one_of(values: Iterable[Any]) -> str:
     """The values for a message: 'a' or 'b'."""
-    return " or ".join("null" if v is None else repr(v) for v in values)
+    words = {None: "null", True: "true", False: "false"}
+    return " or ".join(words[v] if v is None or isinstance(v, bool) else repr(v) for v in values)
 
 
 def same(found: Any, accepted: Any) -> bool:

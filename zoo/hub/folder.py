@@ -14,15 +14,13 @@ from zoo.errors import CheckpointError, ZooError
 from zoo.hub.families import family_of
 from zoo.hub.family import Family
 from zoo.hub.rules import Rule, expand
-from zoo.hub.shards import DTYPES, Entry, read_json, stream, survey
+from zoo.hub.shards import CONFIG, DTYPES, Entry, read_json, stream, survey
 from zoo.init import initialise
 from zoo.models import Model
 from zoo.recipe import Recipe, declare, materialise
 from zoo.reparam import NoReparam
 from zoo.schema import INITS
 from zoo.tensorfile import some
-
-CONFIG = "config.json"
 
 
 @dataclass(frozen=True)
@@ -68,6 +66,8 @@ def load_folder(folder: Path, *, allow: Sequence[str] = ()) -> tuple[Model, Repo
             family; nothing was allocated then.
         ZooError: a pattern that matches nothing.
     """
+    if not (folder / CONFIG).is_file():
+        raise CheckpointError(f"{folder}: no {CONFIG} in it; expected a folder as on the Hugging Face hub")
     config = read_json(folder / CONFIG)
     family = family_of(config, str(folder / CONFIG))
     ours = family.to_zoo(config, str(folder / CONFIG))

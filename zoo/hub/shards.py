@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from zoo.errors import CheckpointError
-from zoo.tensorfile import opened, some
+from zoo.tensorfile import opened, some, write_tensors
 
+CONFIG = "config.json"
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
+SHARD_BYTES = 5 * 10**9
+"""Size of a file up to which tensors share one, when they are written."""
 DTYPES = ("F32", "BF16", "F16")
 """What float32 holds exactly."""
 
@@ -85,6 +89,37 @@ def stream(jobs: Iterable[tuple[Entry, Callable[[Tensor], None]]]) -> None:
         with opened(file) as handle:
             for entry, take in group:
                 take(handle.get_tensor(entry.name))
+
+
+def write_shards(folder: Path, tensors: Mapping[str, Tensor], dtype: torch.dtype, shard_bytes: int) -> None:
+    """Write tensors to one file, or to several with an index.
+
+    Args:
+        folder: an existing one.
+        tensors: floating point, on the CPU.
+        dtype: in the files.
+        shard_bytes: size up to which tensors share a file; a larger one has its own.
+    """
+    groups: list[list[str]] = []
+    room = 0
+    for name, tensor in tensors.items():
+        size = tensor.numel() * dtype.itemsize
+        if not groups or size > room:
+            groups.append([])
+            room = shard_bytes
+        groups[-1].append(name)
+        room -= size
+    numbered = [f"model-{i:05}-of-{len(groups):05}.safetensors" for i in range(1, len(groups) + 1)]
+    files = [SINGLE] if len(groups) == 1 else numbered
+    for file, names in zip(files, groups, strict=True):
+        # safetensors takes no views, and no two names for one memory.
+        part = {name: tensors[name].to(dtype, copy=True).contiguous() for name in names}
+        write_tensors(folder / file, part, {"format": "pt"})
+    if len(groups) > 1:
+        total = sum(tensor.numel() * dtype.itemsize for tensor in tensors.values())
+        where = {name: file for file, names in zip(files, groups, strict=True) for name in names}
+        index = {"metadata": {"total_size": total}, "weight_map": where}
+        (folder / INDEX).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
 
 
 _NOWHERE = Entry(Path(), "", (), "")

@@ -84,6 +84,7 @@ T5 = Family(
         "encoder.embed_tokens.weight": "shared.weight",
         "decoder.embed_tokens.weight": "shared.weight",
     },
+    inputs=("input_ids", "decoder_input_ids"),
     read=_read,
     write=_write,
 )
