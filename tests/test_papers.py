@@ -1,0 +1,253 @@
+"""configs/papers and docs/papers.md against each other, and every row against what its paper says."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from zoo.compose import shipped
+from zoo.config import RunConfig, load_config
+from zoo.factory import recipe_of
+from zoo.nn.scaling import Scaling
+from zoo.recipe import declare
+from zoo.yamlfile import read_yaml
+
+ROOT = Path(__file__).parent.parent
+FOLDER = next(iter(shipped().values())).parent / "papers"
+FILES = {file.stem: file for file in sorted(FOLDER.glob("*.yaml"))}
+PAGE = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
+D = 1024
+
+
+@cache
+def config(name: str) -> RunConfig:
+    return load_config(FILES[name])
+
+
+def section(title: str) -> str:
+    """The text below a heading up to the next one."""
+    return re.split(r"^#+ ", PAGE.split(f"# {title}\n", 1)[1], maxsplit=1, flags=re.M)[0]
+
+
+def rows(title: str) -> list[list[str]]:
+    """The cells of the last table of a section, without its head; names of configs without quotes."""
+    lines = [line for line in section(title).splitlines() if line.startswith("|")][2:]
+    return [[cell.strip() for cell in line.strip("|").replace("`papers/", "`").split("|")] for line in lines]
+
+
+def differences(name: str, parent: str) -> dict[str, tuple[Any, Any]]:
+    """Where two configs differ, as flat keys, but for their names."""
+
+    def flat(value: Any, key: str = "") -> dict[str, Any]:
+        if isinstance(value, dict):
+            return {k: v for n, item in value.items() for k, v in flat(item, f"{key}.{n}").items()}
+        return {key.removeprefix("."): value}
+
+    ours, theirs = (flat(c.model_dump(mode="json")) for c in (config(name), load_config(parent)))
+    return {
+        k: (theirs.get(k), ours.get(k))
+        for k in ours | theirs
+        if ours.get(k) != theirs.get(k) and k not in ("name", "data.corpus.paths")
+    }
+
+
+def test_the_page_names_every_file_and_no_other() -> None:
+    assert set(re.findall(r"`papers/([\w.-]+)`", PAGE)) == set(FILES)
+
+
+def test_the_other_configs_that_the_page_names_are_shipped() -> None:
+    families = "n?gpt|wesar|small|bert|rope|rpe|t5|lstm|resnet"
+    named = set(re.findall(rf"`(?:zoo \w+ )?((?:{families})\d*-[\w.-]*\w)", PAGE))
+    assert named
+    assert named <= set(shipped())
+
+
+@pytest.mark.parametrize(
+    ("paper", "tables", "figures"),
+    [("nGPT (arXiv 2410.01131)", 6, 14), ("WeSaR (EMNLP 2024)", 12, 12)],
+)
+def test_the_page_speaks_of_every_table_and_figure(paper: str, tables: int, figures: int) -> None:
+    said = [line.split("|")[1].strip() for line in section(paper).splitlines() if line.startswith("|")]
+    expected = [f"Table {i + 1}" for i in range(tables)] + [f"Figure {i + 1}" for i in range(figures)]
+    assert [cell for cell in said if cell.startswith(("Table", "Figure"))] == expected
+
+
+def test_all_rows_are_different_runs() -> None:
+    dumps = {}
+    for name in FILES:
+        same = config(name).model_copy(update={"name": "run"}).model_dump_json()
+        assert same not in dumps, f"{name} is {dumps[same]}"
+        dumps[same] = name
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_row_is_a_few_lines_over_a_parent_and_builds(name: str) -> None:
+    text = FILES[name].read_text(encoding="utf-8")
+    first, *lines = text.strip().split("\n")
+    assert re.fullmatch(r"# .*\.", first)
+    assert "extends" in read_yaml(text, name, []).value
+    assert len(lines) <= 4
+    model = declare(recipe_of(config(name)))
+    assert all(p.device.type == "meta" for p in model.parameters())
+    assert config(name).train is not None
+
+
+VALUES = {"1": 1.0, "0.33": 0.33, "0.05": 0.05, "1/sqrt(d)": D**-0.5, "sqrt(d)": D**0.5}
+VECTORS = {
+    "s_qk": ["blocks.0.attention.qk.s_qk", "blocks.23.attention.qk.s_qk"],
+    "s_u, s_v": ["blocks.0.mlp.s_u", "blocks.23.mlp.s_nu"],
+    "s_z": ["read_out.s_z"],
+    "alpha": ["blocks.0.attention_residual.alpha", "blocks.23.mlp_residual.alpha"],
+}
+DEFAULTS = {"s_qk": (1.0, D**-0.5), "s_u, s_v": (1.0, 1.0), "s_z": (1.0, D**-0.5), "alpha": (0.05, D**-0.5)}
+
+
+@cache
+def scalings(name: str, vector: str) -> list[Scaling]:
+    model = declare(recipe_of(config(name)))
+    found = [model.get_submodule(path) for path in VECTORS[vector]]
+    return [s for s in found if isinstance(s, Scaling)]
+
+
+def test_ngpt_table_4() -> None:
+    """The start of the trained tensor is s_scale, what the model uses is s_init, in the model as built."""
+    table = rows("nGPT, Table 4")
+    assert len(table) == 14
+    assert len({tuple(row[:3]) for row in table}) == 14
+    for changed, init, scale, name in table:
+        for vector, paths in VECTORS.items():
+            assert len(scalings(name.strip("`"), vector)) == len(paths)
+            expected = (VALUES[init], VALUES[scale]) if vector == changed else DEFAULTS[vector]
+            for s in scalings(name.strip("`"), vector):
+                start = s.specs["scale"].start
+                assert start is not None
+                assert (start * s.factor, start) == pytest.approx(expected), (name, vector)
+
+
+def test_ngpt_table_5() -> None:
+    table = rows("nGPT, Table 5")
+    assert len(table) == len({tuple(row[:4]) for row in table}) == 12
+    for *kinds, name in table:
+        for vector, kind in zip(VECTORS, kinds, strict=True):
+            for s in scalings(name.strip("`"), vector):
+                learned = {"vector": None, "scalar": 1, "fixed": 0}[kind]
+                count = sum(spec.numel for spec in s.specs.values())
+                assert count == learned if learned is not None else count > 1
+                assert s.fixed == (1.0 if kind == "fixed" else None)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("baseline", {}),
+        ("6-no-qk-norm", {"model.qk_norm": (True, False)}),
+        ("a2-signed-alpha", {"model.alpha.signed": (False, True)}),
+        ("a3-riemannian", {"model.update": ("lerp", "riemannian")}),
+    ],
+)
+def test_ngpts_other_rows(name: str, expected: dict[str, Any]) -> None:
+    assert differences(f"ngpt-{name}", "ngpt-0.5b") == expected
+
+
+@pytest.mark.parametrize("name", [n for n in FILES if n.startswith("ngpt-")])
+def test_ngpts_ablations_train_for_100k_steps_of_512_sequences_of_1k(name: str) -> None:
+    """A.8: 0.5B, context 1k, learning rate 1e-3, 100k iterations, about 52B tokens."""
+    changed = differences(name, "ngpt-0.5b")
+    assert all(key.startswith("model.") for key in changed)
+    c: Any = config(name)
+    assert c.optimizer.lr == 1e-3
+    assert c.train.steps * c.train.batch_size * c.data.context == pytest.approx(52e9, rel=0.01)
+
+
+RAPID, STABLE = (1e-3, 100, 2**20), (5e-4, 2000, 2**22)
+
+
+def wesar(name: str) -> dict[str, Any]:
+    """What distinguishes the rows of WeSaR's tables."""
+    c: Any = config(name)
+    tokens = c.train.batch_size * c.data.context
+    reparam = c.reparam.model_dump()
+    return {
+        "size": {768: "130M", 2048: "1.3B", 5120: "13B"}[c.model.d_model],
+        "model": c.model.type,
+        "init": c.init.type,
+        "embedding scaling": c.init.embedding_scaling,
+        "reparam": reparam.pop("type"),
+        "fields": reparam,
+        "setting": (c.optimizer.lr, c.schedule.warmup, tokens),
+        "tokens": round(c.train.steps * tokens / 1e9),
+    }
+
+
+USUAL = {"model": "gpt", "embedding scaling": True, "setting": RAPID, "tokens": 30}
+GATES = {"reparam": "wesar", "fields": {"sigma2": 4e-5, "train_gates": True}}
+SMALL = {"init": "small", "reparam": "none", "fields": {}}
+HE = {"init": "he"}
+
+
+@pytest.mark.parametrize("row", rows("WeSaR, Table 5"), ids=str)
+def test_wesar_table_5(row: list[str]) -> None:
+    size, method, name = row
+    facts = {"Small, rapid": SMALL, "Small, stable": SMALL | {"setting": STABLE}, "WeSaR": HE | GATES}
+    assert wesar(name.strip("`")) == USUAL | {"size": size} | facts[method]
+
+
+def test_wesar_table_3() -> None:
+    assert wesar("wesar-3-stable") == USUAL | HE | GATES | {"size": "1.3B", "setting": STABLE}
+    for name in ("wesar-3-stable", "wesar-5-1.3b-wesar"):
+        c: Any = config(name)
+        assert (c.train.clip_norm, c.optimizer.weight_decay, c.train.z_loss) == (1.0, 0.01, 1e-4)
+
+
+METHODS: dict[str, dict[str, Any]] = {
+    "Small": SMALL,
+    "Weight Normalization": HE | {"reparam": "weight_norm", "fields": {"sigma2": 16e-5}},
+    "sigma-Reparam, pre-LN": HE
+    | {"reparam": "sigma_reparam", "fields": {"sigma2": 64e-5, "differentiate": False}},
+    "sigma-Reparam, post-LN": HE
+    | {"model": "gpt-post", "reparam": "sigma_reparam", "fields": {"sigma2": 16e-5, "differentiate": False}},
+    "residual scaling, He": HE | {"reparam": "residual", "fields": {}},
+    "residual scaling, Small": SMALL | {"reparam": "residual"},
+    "WeSaR": HE | GATES,
+}
+"""WeSaR, Tables 6 and 12, with the best sigma^2 of Table 6; section 5.3 for what they start from."""
+
+
+def test_wesar_tables_6_and_12() -> None:
+    table = rows("WeSaR, Tables 6 and 12")
+    assert [method for method, *_ in table] == list(METHODS)
+    for method, short, long in table:
+        for name, tokens in ((short, 10), (long, 30)):
+            expected = USUAL | {"size": "1.3B", "tokens": tokens} | METHODS[method]
+            assert wesar(name.strip("`")) == expected, name
+
+
+def test_wesar_table_7() -> None:
+    facts: dict[str, dict[str, Any]] = {
+        "Small": SMALL,
+        "He": HE | {"reparam": "none", "fields": {}},
+        "WeSaR with He": HE | GATES,
+        "WeSaR with Small": GATES | {"init": "small"},
+        "WeSaR with fixed alpha": HE | {"reparam": "wesar", "fields": {"sigma2": 4e-5, "train_gates": False}},
+    }
+    table = rows("WeSaR, Table 7")
+    assert [method for method, _ in table] == list(facts)
+    for method, name in table:
+        assert wesar(name.strip("`")) == USUAL | {"size": "1.3B"} | facts[method], name
+
+
+def test_wesar_table_9() -> None:
+    table = rows("WeSaR, Table 9")
+    assert len(table) == 12
+    for size, changed, name in table:
+        what, value = changed.split(" = ")
+        expected = USUAL | HE | GATES | {"size": size}
+        if what == "mu":
+            expected |= {"setting": (float(value), *RAPID[1:])}
+        else:
+            expected |= {"fields": {"sigma2": float(value), "train_gates": True}}
+        assert wesar(name.strip("`")) == expected, name
