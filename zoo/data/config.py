@@ -16,6 +16,7 @@ from zoo.data.mlm import MaskedLM
 from zoo.data.objective import Causal, Objective
 from zoo.data.python_docs import PythonDocsCorpus
 from zoo.data.sentencepiece import SentencePieceConfig
+from zoo.data.span_corruption import SpanCorruption
 from zoo.data.text import TextCorpus
 from zoo.data.tokenizer import TokenizerConfig
 from zoo.schema import CORPORA, DATASETS, OBJECTIVES, TOKENIZERS, choice
@@ -27,6 +28,7 @@ __all__ = [
     "MaskedLM",
     "PythonDocsCorpus",
     "SentencePieceConfig",
+    "SpanCorruption",
     "TextCorpus",
     "TextData",
 ]

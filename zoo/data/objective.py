@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Literal
 
 from zoo.data.batches import successors, training_windows, validation_windows
 from zoo.data.dataset import Batch, Order
+from zoo.data.tokenizer import Tokenizer
 from zoo.data.tokens import TokenFile
 from zoo.schema import OBJECTIVES, Config
 
@@ -45,6 +46,18 @@ class Objective(Config):
     ) -> Iterator[Batch]:
         """This rank's parts of at most `batches` batches to evaluate on, the same at every call."""
         raise NotImplementedError
+
+    def end(self, tokenizer: Tokenizer) -> int:
+        """The id that ends what a model generates."""
+        return tokenizer.eos_id
+
+    def encode(self, text: str, tokenizer: Tokenizer) -> list[int]:
+        """The tokens of a prompt, as the model is given them."""
+        return tokenizer.encode(text)
+
+    def decode(self, ids: Iterable[int], tokenizer: Tokenizer) -> str:
+        """What a model generated, as text."""
+        return tokenizer.decode(ids)
 
 
 @OBJECTIVES.register
