@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from zoo.errors import ZooError
-from zoo.init import He, Registry, Small
+from zoo.init import He, Init, Registry
 from zoo.models import Decoder, GPTConfig, Model, NGPTConfig
 from zoo.recipe import Recipe, assemble
 from zoo.reparam import NoReparam, Reparam, ResidualScaling, SigmaReparam, WeSaR, merge, split
@@ -20,7 +20,7 @@ METHODS: list[Reparam] = [NoReparam(), WeSaR(), WeSaR(sigma2=16e-5, train_gates=
 
 
 def build(
-    reparam: Reparam, config: GPTConfig | NGPTConfig | None = None, init: He | Small | None = None
+    reparam: Reparam, config: GPTConfig | NGPTConfig | None = None, init: Init | None = None
 ) -> Decoder:
     model = assemble(Recipe(model=config or GPTConfig(**SIZES), init=init or He(), reparam=reparam), 0)
     assert isinstance(model, Decoder)

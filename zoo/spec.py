@@ -127,6 +127,7 @@ class ParamSpec:
         return None if self.sphere is None else self.axes.index(self.sphere)
 
 
+@dataclass(frozen=True, kw_only=True)
 class Reparameterisation:
     """How a module turns what is trained into the tensor that it uses.
 

@@ -20,12 +20,10 @@ class Gate(Reparameterisation):
     Attributes:
         start: the factor at the start; all there is when the gate is fixed.
         parameter: local name of the trained gate, or None when it is fixed.
-        lookup: a fixed factor on the vectors looked up in a table that is also a read-out.
     """
 
     start: float
     parameter: str | None = None
-    lookup: float = 1.0
 
     @property
     def own(self) -> tuple[str, ...]:
@@ -59,10 +57,10 @@ def attach_gate(module: Module, name: str, gate_start: float, *, trained: bool, 
         name: its local name.
         gate_start: the factor at the start.
         trained: whether the gate is a parameter, declared with role `gate`.
-        lookup: see `Gate`.
+        lookup: see `Reparameterisation`.
     """
     gate_name = f"{name}_gate" if trained else None
-    module.reparameterised[name] = Gate(gate_start, gate_name, lookup)
+    module.reparameterised[name] = Gate(gate_start, gate_name, lookup=lookup)
     module.specs[name] = module.specs[name].scaled_by(gate_start)
     if gate_name is not None:
         module.param(gate_name, ParamSpec(Role.GATE, shape=(1,), axes=("gate",), start=gate_start))

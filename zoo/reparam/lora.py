@@ -26,14 +26,12 @@ class LowRank(Reparameterisation):
         up: local name of B, (out, rank).
         factor: alpha / rank.
         sphere_dim: the dimension whose vectors have unit norm, or None.
-        lookup: a fixed factor on the vectors looked up in a table that is also a read-out.
     """
 
     down: str
     up: str
     factor: float
     sphere_dim: int | None = None
-    lookup: float = 1.0
 
     @property
     def own(self) -> tuple[str, ...]:
@@ -112,5 +110,5 @@ class LoRA(Reparam):
             ),
         )
         module.reparameterised[name] = LowRank(
-            down, up, self.alpha / r, spec.sphere_dim, kept_lookup(p, init)
+            down, up, self.alpha / r, spec.sphere_dim, lookup=kept_lookup(p, init)
         )

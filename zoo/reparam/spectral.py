@@ -31,7 +31,6 @@ class SpectralNorm(Reparameterisation):
         right: local name of v, the statistic (in,).
         differentiate: whether the gradient goes through sigma.
         scale: a fixed factor on the whole tensor: the embedding scaling of a table.
-        lookup: a fixed factor on the vectors looked up in a table that is also a read-out.
     """
 
     gamma: str
@@ -39,7 +38,6 @@ class SpectralNorm(Reparameterisation):
     right: str
     differentiate: bool
     scale: float = 1.0
-    lookup: float = 1.0
 
     @property
     def own(self) -> tuple[str, ...]:
@@ -120,4 +118,6 @@ class SigmaReparam(Reparam):
         module.param(gamma, ParamSpec(Role.GATE, (1,), ("gate",), start=1.0))
         module.statistic(left, (m,), "unit")
         module.statistic(right, (n,), "unit")
-        module.reparameterised[name] = SpectralNorm(gamma, left, right, self.differentiate, scale, kept)
+        module.reparameterised[name] = SpectralNorm(
+            gamma, left, right, self.differentiate, scale, lookup=kept
+        )

@@ -25,11 +25,9 @@ class RowNorm(Reparameterisation):
 
     Attributes:
         length: local name of g, one entry per row.
-        lookup: a fixed factor on the vectors looked up in a table that is also a read-out.
     """
 
     length: str
-    lookup: float = 1.0
 
     @property
     def own(self) -> tuple[str, ...]:
@@ -85,4 +83,4 @@ class WeightNormalization(Reparam):
             length,
             ParamSpec(Role.GATE, (spec.rows,), (spec.row_axis,), start=virtual_eta(spec) * math.sqrt(n)),
         )
-        p.module.reparameterised[p.local] = RowNorm(length, kept_lookup(p, init))
+        p.module.reparameterised[p.local] = RowNorm(length, lookup=kept_lookup(p, init))

@@ -1,0 +1,361 @@
+"""Weight Normalization, sigma-Reparam and LoRA: against torch's own, and what each promises."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import math
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from test_reparam import SIZES, build
+from tiny_runs import assert_same, tiny, tiny_fields
+from torch import Tensor, nn
+from torch.nn.utils import parametrizations
+
+from zoo import build_model, build_optimizer, load_model, save_model
+from zoo import merge as merge_model
+from zoo import split as split_model
+from zoo.config import load_config
+from zoo.errors import ConfigError
+from zoo.init import GPT2, He, Init, Registry, Small
+from zoo.init.schemes import virtual_eta
+from zoo.models import GPTConfig, Model, NGPTConfig
+from zoo.nn.linear import Embedding, Linear, matrix
+from zoo.reparam import LoRA, NoReparam, Reparam, SigmaReparam, WeightNormalization
+from zoo.reparam.spectral import SpectralNorm
+from zoo.spec import MATRICES, Module, Role, declared
+from zoo.train import step
+from zoo.train.run import train
+from zoo.train.step import global_norm
+
+EXACT: dict[str, Any] = {"rtol": 1e-10, "atol": 1e-10}
+METHODS: list[Reparam] = [
+    WeightNormalization(),
+    WeightNormalization(sigma2=None),
+    SigmaReparam(),
+    SigmaReparam(differentiate=True),
+    LoRA(rank=2),
+    LoRA(rank=2, roles=(Role.EMBEDDING, Role.LINEAR), alpha=5.0),
+]
+
+
+def reparameterised(method: Reparam, module: Module) -> Module:
+    """A filled float64 module with the method in front of its weight."""
+    method.apply(module, He())
+    generator = torch.Generator().manual_seed(0)
+    for tensor in module.state_dict().values():
+        tensor.copy_(torch.randn(tensor.shape, generator=generator))
+    module.double()
+    for p in list(declared(module)):
+        if p.local in module.reparameterised:
+            module.reparameterised[p.local].settle(module, p.local)
+    return module
+
+
+def gradients(y: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
+    """Of a function that weighs every entry differently."""
+    weights = torch.linspace(-1, 2, y.numel(), dtype=y.dtype).view_as(y)
+    return torch.autograd.grad((y * weights).sum() + y.square().sum(), tensors)
+
+
+SHAPES = [
+    matrix(("out", 7), ("in", 5)),
+    matrix(("out", 4), ("in", 9)),
+]
+
+
+@pytest.mark.parametrize("spec", SHAPES, ids=str)
+def test_weight_norm_is_torchs(spec: Any) -> None:
+    layer = reparameterised(WeightNormalization(), Linear(spec))
+    theirs: Any = nn.Linear(spec.shape[1], spec.shape[0], bias=False, dtype=torch.float64)
+    parametrizations.weight_norm(theirs)
+    parametrisation = theirs.parametrizations["weight"]
+    with torch.no_grad():
+        layer.get_parameter("weight_length").mul_(1.7)
+        parametrisation.original0.copy_(layer.get_parameter("weight_length").unsqueeze(1))
+        parametrisation.original1.copy_(layer.get_parameter("weight"))
+    x = torch.randn(3, spec.shape[1], dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    torch.testing.assert_close(layer(x), theirs(x), **EXACT)
+    v, g = gradients(layer(x), layer.get_parameter("weight"), layer.get_parameter("weight_length"))
+    their_g, their_v = gradients(theirs(x), parametrisation.original0, parametrisation.original1)
+    torch.testing.assert_close(v, their_v, **EXACT)
+    torch.testing.assert_close(g.unsqueeze(1), their_g, **EXACT)
+
+
+@pytest.mark.parametrize("differentiate", [True, False])
+@pytest.mark.parametrize("spec", SHAPES, ids=str)
+def test_sigma_is_torchs(spec: Any, differentiate: bool) -> None:
+    """The same vectors and as many iterations; undifferentiated, torch's sigma is a constant."""
+    layer = reparameterised(SigmaReparam(differentiate=differentiate), Linear(spec))
+    weight, gamma = layer.get_parameter("weight"), layer.get_parameter("weight_gamma")
+    theirs: Any = nn.Linear(spec.shape[1], spec.shape[0], bias=False, dtype=torch.float64)
+    theirs.weight = nn.Parameter(weight.detach().clone())
+    parametrizations.spectral_norm(theirs)
+    parametrisation = theirs.parametrizations["weight"]
+    parametrisation[0]._u.copy_(layer.get_buffer("weight_u"))
+    parametrisation[0]._v.copy_(layer.get_buffer("weight_v"))
+    with torch.no_grad():
+        for moved in (weight, parametrisation.original):
+            moved.add_(torch.linspace(-0.2, 0.3, moved.numel(), dtype=torch.float64).view_as(moved))
+    layer.reparameterised["weight"].after_step(layer, "weight")
+    x = torch.randn(3, spec.shape[1], dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    y = theirs(x)
+    torch.testing.assert_close(layer.get_buffer("weight_u"), parametrisation[0]._u, **EXACT)
+    torch.testing.assert_close(layer.get_buffer("weight_v"), parametrisation[0]._v, **EXACT)
+    torch.testing.assert_close(layer(x), gamma * y, **EXACT)
+    if not differentiate:
+        sigma = torch.dot(parametrisation[0]._u, parametrisation.original.detach() @ parametrisation[0]._v)
+        y = x @ (parametrisation.original / sigma).T
+    d_weight, d_gamma = gradients(layer(x), weight, gamma)
+    constant = gamma.detach().requires_grad_()
+    their_weight, their_gamma = gradients(constant * y, parametrisation.original, constant)
+    torch.testing.assert_close(d_weight, their_weight, **EXACT)
+    torch.testing.assert_close(d_gamma, their_gamma, **EXACT)
+
+
+@pytest.mark.parametrize("differentiate", [True, False])
+def test_sigma_converges_to_the_spectral_norm(differentiate: bool) -> None:
+    layer = reparameterised(SigmaReparam(differentiate=differentiate), Linear(SHAPES[0]))
+    weight, norm = layer.get_parameter("weight"), layer.reparameterised["weight"]
+    assert isinstance(norm, SpectralNorm)
+    true = torch.linalg.matrix_norm(weight, 2)
+    assert norm.sigma(layer, weight).item() == pytest.approx(true.item(), rel=1e-2)
+    for _ in range(200):
+        norm.after_step(layer, "weight")
+    torch.testing.assert_close(norm.sigma(layer, weight), true, **EXACT)
+    gamma = layer.get_parameter("weight_gamma").abs().squeeze()
+    torch.testing.assert_close(torch.linalg.matrix_norm(layer.virtual("weight"), 2), gamma, **EXACT)
+
+
+@pytest.mark.parametrize("method", METHODS, ids=str)
+@pytest.mark.parametrize("tied", [False, True])
+def test_rows_are_the_virtual_tensors(method: Reparam, tied: bool) -> None:
+    """A look-up gives the rows of the whole, times the embedding scaling of a table that is a read-out."""
+    table = Embedding(("vocab", 6), 4, tied=tied)
+    if isinstance(method, LoRA):
+        method = method.model_copy(update={"roles": (Role.EMBEDDING,)})
+    reparameterised(method, table)
+    index = torch.tensor([[0, 5], [2, 2]])
+    kept = table.reparameterised["weight"].lookup
+    assert (kept != 1.0) == tied
+    torch.testing.assert_close(table(index), table.virtual("weight")[index] * kept, **EXACT)
+
+
+@pytest.mark.parametrize("sigma2", [16e-5, None])
+@pytest.mark.parametrize("init", [He(), Small(), GPT2()], ids=str)
+def test_weight_norm_starts_as_the_backbone(init: Init, sigma2: float | None) -> None:
+    """g is the norm of the row: the virtual tensor is what was drawn, in the backbone's scale."""
+    method = WeightNormalization(sigma2=sigma2)
+    model, backbone = build(method, init=init), build(NoReparam(), init=init)
+    tokens, _ = model.example(2, 12)
+    torch.testing.assert_close(model(tokens), backbone(tokens), atol=1e-4, rtol=1e-4)
+    for entry in Registry(model, init):
+        if entry.sigma is not None and sigma2 is not None:
+            assert entry.sigma == pytest.approx(math.sqrt(sigma2))
+            assert entry.parameter.std().item() == pytest.approx(entry.sigma, rel=0.1)
+
+
+def test_sigma_reparam_starts_at_spectral_norm_one() -> None:
+    """gamma = 1 on every matrix; embedding scaling brings the stream to a standard deviation of 1."""
+    model = build(SigmaReparam(), GPTConfig(**{**SIZES, "d_model": 64}))
+    for p in list(declared(model)):
+        if p.local in p.module.reparameterised and p.spec.role is Role.LINEAR:
+            assert torch.linalg.matrix_norm(p.module.virtual(p.local), 2).item() == pytest.approx(1, rel=0.05)
+            assert p.parameter.std().item() == pytest.approx(math.sqrt(64e-5), rel=0.1)
+    assert model.embedding(torch.arange(64)).std().item() == pytest.approx(1.0, rel=0.1)
+
+
+@pytest.mark.parametrize("init", [He(embedding_scaling=False), GPT2()], ids=str)
+def test_lora_starts_as_the_backbone(init: Init) -> None:
+    """B is zero: nothing changes, to the bit."""
+    model, backbone = build(LoRA(), init=init), build(NoReparam(), init=init)
+    tokens, _ = model.example()
+    assert torch.equal(model(tokens), backbone(tokens))
+
+
+@pytest.mark.parametrize("init", [He(), Small(), GPT2()], ids=str)
+@pytest.mark.parametrize("method", METHODS, ids=str)
+def test_the_product_has_the_models_eta(method: Reparam, init: Init) -> None:
+    """What Amos drives the parts to is what it would drive the whole to."""
+    registry = {e.name: e for e in Registry(build(method, init=init))}
+    for p in declared(build(NoReparam(), init=init)):
+        if p.spec.role not in MATRICES:
+            assert p.name not in registry or registry[p.name].eta == virtual_eta(p.spec)
+        elif isinstance(method, WeightNormalization):
+            # Unit vectors of n entries have a root mean square of 1 / sqrt(n).
+            length = registry[f"{p.name}_length"]
+            assert length.eta / math.sqrt(p.spec.fan_in_size) == pytest.approx(virtual_eta(p.spec))
+            assert length.spec.shape == p.spec.shape[:1]
+        elif isinstance(method, SigmaReparam):
+            assert registry[f"{p.name}_gamma"].eta == 1.0
+        elif isinstance(method, LoRA) and p.spec.role in method.roles:
+            down, up = registry[f"{p.name}_down"], registry[f"{p.name}_up"]
+            product = method.alpha / method.rank * math.sqrt(method.rank) * down.eta * up.eta
+            assert product == pytest.approx(virtual_eta(p.spec))
+            assert p.name not in registry
+
+
+def take_steps(model: Model, count: int, kind: str = "adamw", accumulation: int = 1) -> None:
+    optimizer = build_optimizer(model, kind, lr=0.01)
+    batch = model.example(2, 12)
+    for _ in range(count):
+        optimizer.zero_grad()
+        for _ in range(accumulation):
+            torch.autograd.backward(model.loss(*batch).total / accumulation)
+        optimizer.step()
+
+
+def test_one_power_iteration_per_training_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the parts of the batch, evaluations, and batches in evaluation."""
+    iterate, counts = SpectralNorm.iterate, []
+
+    def counted(self: SpectralNorm, module: Module, name: str, times: int) -> None:
+        counts.append(times)
+        iterate(self, module, name, times)
+
+    monkeypatch.setattr(SpectralNorm, "iterate", counted)
+    matrices, steps = 2 + 7 * 2, 6
+    config = tiny(tmp_path, "reparam=sigma_reparam", steps=steps, accumulation=4, eval_every=2)
+    train(config)
+    assert counts == [15] * matrices + [1] * matrices * steps
+    model = build(SigmaReparam())
+    state = copy.deepcopy(model.state_dict())
+    model(*model.example()[:-1])
+    model.eval()
+    model.loss(*model.example())
+    assert all(torch.equal(a, b) for a, b in zip(state.values(), model.state_dict().values(), strict=True))
+
+
+def test_lora_trains_a_few_parameters() -> None:
+    """Rank 2 on every kernel of a GPT of width 128 with two layers: 2 % of what there is."""
+    fields: dict[str, Any] = {"vocab_size": 512, "d_model": 128, "n_layers": 2, "n_heads": 4}
+    model = build_model("gpt", **fields, reparam={"type": "lora", "rank": 2})
+    total = sum(p.numel() for p in build_model("gpt", **fields).parameters())
+    registry = Registry(model)
+    trained = sum(e.spec.numel for e in registry)
+    assert trained == sum(p.numel() for p in model.parameters() if p.requires_grad)
+    assert sum(p.numel() for p in model.parameters()) == total + trained
+    assert trained < 0.03 * total
+    assert {p.name for p in registry.frozen} == {
+        n for n, _ in build_model("gpt", **fields).named_parameters()
+    }
+
+
+@pytest.mark.parametrize("kind", ["adamw", "amos"])
+def test_lora_leaves_the_base_alone(kind: str) -> None:
+    model = build(LoRA(rank=2))
+    before = {p.name: p.parameter.detach().clone() for p in Registry(model).frozen}
+    start = {e.name: e.parameter.detach().clone() for e in Registry(model)}
+    take_steps(model, 3, kind)
+    assert all(torch.equal(p.parameter, before[p.name]) for p in Registry(model).frozen)
+    assert all(not torch.equal(e.parameter, start[e.name]) for e in Registry(model))
+
+
+def test_lora_on_a_sphere_stays_there() -> None:
+    """The virtual matrices are on nGPT's sphere, and the frozen ones untouched by its projection."""
+    model = build(LoRA(rank=2, roles=(Role.LINEAR, Role.EMBEDDING)), NGPTConfig(**SIZES))
+    before = {p.name: p.parameter.detach().clone() for p in Registry(model).frozen}
+    take_steps(model, 3)
+    for p in Registry(model).frozen:
+        assert torch.equal(p.parameter, before[p.name])
+        if p.spec.sphere_dim is not None:
+            norm = p.module.virtual(p.local).norm(dim=p.spec.sphere_dim)
+            torch.testing.assert_close(norm, torch.ones_like(norm), atol=1e-6, rtol=0)
+    report = merge_model(model)
+    assert report.max_difference <= 1e-6 * report.max_logit
+
+
+def test_lora_without_a_matrix_is_refused() -> None:
+    with pytest.raises(
+        ConfigError, match=r"lora with roles \['conv'\], axes \[\] matches no matrix; there are"
+    ):
+        build(LoRA(roles=(Role.CONV,)))
+
+
+@pytest.mark.parametrize("method", [WeightNormalization(), SigmaReparam()], ids=str)
+def test_nothing_on_the_sphere_is_announced(
+    method: WeightNormalization | SigmaReparam, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = build(method, NGPTConfig(**SIZES))
+    assert len(caplog.records) == 1
+    assert f"reparam '{method.type}': nothing on 16 matrices" in caplog.records[0].message
+    assert not [m for m in model.modules() if getattr(m, "reparameterised", None)]
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("method", METHODS, ids=str)
+def test_merge_after_training(method: Reparam, tied: bool, tmp_path: Path) -> None:
+    """A plain model, trained whole, that a file gives back."""
+    model = build(method, GPTConfig(**SIZES, tied=tied))
+    take_steps(model, 3)
+    plain = build(NoReparam(), GPTConfig(**SIZES, tied=tied))
+    report = merge_model(model)
+    assert report.max_difference <= 1e-5 * report.max_logit
+    assert model.state_dict().keys() == plain.state_dict().keys()
+    assert all(p.requires_grad for p in model.parameters())
+    assert {e.spec.scale for e in Registry(model)} == {1.0}
+    again = load_model(save_model(model, tmp_path / "merged.safetensors"))
+    tokens, _ = model.example()
+    assert torch.equal(again(tokens), model(tokens))
+
+
+@pytest.mark.parametrize("method", METHODS, ids=str)
+def test_files(method: Reparam, tmp_path: Path) -> None:
+    """A file gives back the model with its measurements, and what is trained."""
+    model = build(method)
+    take_steps(model, 3)
+    again = load_model(save_model(model, tmp_path / "model.safetensors"))
+    for (name, a), b in zip(model.state_dict().items(), again.state_dict().values(), strict=True):
+        assert torch.equal(a, b), name
+    assert [(e.name, e.eta) for e in Registry(again)] == [(e.name, e.eta) for e in Registry(model)]
+    take_steps(model, 2)
+    take_steps(again, 2)
+    tokens, _ = model.example()
+    assert torch.equal(again(tokens), model(tokens))
+
+
+@pytest.mark.parametrize("method", ["wesar", "weight_norm", "lora", "residual"])
+def test_split_keeps_the_model(method: str, tmp_path: Path) -> None:
+    """A trained plain model takes a method, trains on, is saved, loaded and merged again."""
+    model = build_model("gpt", vocab_size=64, d_model=32, n_layers=2, n_heads=4, init="gpt2")
+    take_steps(model, 3)
+    plain = {name: t.clone() for name, t in model.state_dict().items()}
+    report = split_model(model, method)
+    assert report.tensors == (4 if method == "residual" else 15 if method == "lora" else 16)
+    assert report.max_difference <= 1e-5 * report.max_logit
+    copied = copy.deepcopy(model)
+    merge_model(copied)
+    for name, tensor in copied.state_dict().items():
+        torch.testing.assert_close(tensor, plain[name], rtol=1e-5, atol=1e-8)
+    take_steps(model, 2)
+    again = load_model(save_model(model, tmp_path / "split.safetensors"))
+    assert [(e.name, e.eta) for e in Registry(again)] == [(e.name, e.eta) for e in Registry(model)]
+    tokens, _ = model.example()
+    assert torch.equal(again(tokens), model(tokens))
+
+
+class CrashError(Exception):
+    """What ends a run in the middle of a step."""
+
+
+@pytest.mark.parametrize("method", ["weight_norm", "sigma_reparam", "lora"])
+def test_resume_is_exact(method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that crashes and goes on from its checkpoint is the whole run, to the bit."""
+    fields = tiny_fields(tmp_path, steps=8, eval_every=4, checkpoint_every=4) | {"reparam": method}
+    whole = train(load_config(fields | {"name": "whole"}))
+    norms = itertools.count()
+
+    def crashing(tensors: Iterable[Tensor | None]) -> Tensor:
+        if next(norms) == 6:
+            raise CrashError
+        return global_norm(tensors)
+
+    with monkeypatch.context() as patch, pytest.raises(CrashError):
+        patch.setattr(step, "global_norm", crashing)
+        train(load_config(fields | {"name": "crashed"}))
+    resumed = train(load_config(fields | {"name": "crashed"}), resume=True)
+    assert_same(whole.folder, resumed.folder)
