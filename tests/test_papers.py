@@ -12,6 +12,7 @@ import pytest
 from zoo.compose import shipped
 from zoo.config import RunConfig, load_config
 from zoo.factory import recipe_of
+from zoo.models import Model
 from zoo.nn.scaling import Scaling
 from zoo.recipe import declare
 from zoo.yamlfile import read_yaml
@@ -26,6 +27,12 @@ D = 1024
 @cache
 def config(name: str) -> RunConfig:
     return load_config(FILES[name])
+
+
+@cache
+def built(name: str) -> Model:
+    """The model of a row, on the meta device."""
+    return declare(recipe_of(config(name)))
 
 
 def section(title: str) -> str:
@@ -77,7 +84,7 @@ def test_the_page_speaks_of_every_table_and_figure(paper: str, tables: int, figu
 
 
 def test_all_rows_are_different_runs() -> None:
-    dumps = {}
+    dumps: dict[str, str] = {}
     for name in FILES:
         same = config(name).model_copy(update={"name": "run"}).model_dump_json()
         assert same not in dumps, f"{name} is {dumps[same]}"
@@ -91,8 +98,7 @@ def test_a_row_is_a_few_lines_over_a_parent_and_builds(name: str) -> None:
     assert re.fullmatch(r"# .*\.", first)
     assert "extends" in read_yaml(text, name, []).value
     assert len(lines) <= 4
-    model = declare(recipe_of(config(name)))
-    assert all(p.device.type == "meta" for p in model.parameters())
+    assert all(p.device.type == "meta" for p in built(name).parameters())
     assert config(name).train is not None
 
 
@@ -106,10 +112,8 @@ VECTORS = {
 DEFAULTS = {"s_qk": (1.0, D**-0.5), "s_u, s_v": (1.0, 1.0), "s_z": (1.0, D**-0.5), "alpha": (0.05, D**-0.5)}
 
 
-@cache
 def scalings(name: str, vector: str) -> list[Scaling]:
-    model = declare(recipe_of(config(name)))
-    found = [model.get_submodule(path) for path in VECTORS[vector]]
+    found = [built(name).get_submodule(path) for path in VECTORS[vector]]
     return [s for s in found if isinstance(s, Scaling)]
 
 
@@ -183,10 +187,10 @@ def wesar(name: str) -> dict[str, Any]:
     }
 
 
-USUAL = {"model": "gpt", "embedding scaling": True, "setting": RAPID, "tokens": 30}
-GATES = {"reparam": "wesar", "fields": {"sigma2": 4e-5, "train_gates": True}}
-SMALL = {"init": "small", "reparam": "none", "fields": {}}
-HE = {"init": "he"}
+USUAL: dict[str, Any] = {"model": "gpt", "embedding scaling": True, "setting": RAPID, "tokens": 30}
+GATES: dict[str, Any] = {"reparam": "wesar", "fields": {"sigma2": 4e-5, "train_gates": True}}
+SMALL: dict[str, Any] = {"init": "small", "reparam": "none", "fields": {}}
+HE: dict[str, Any] = {"init": "he"}
 
 
 @pytest.mark.parametrize("row", rows("WeSaR, Table 5"), ids=str)

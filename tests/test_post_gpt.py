@@ -40,7 +40,7 @@ def test_the_equations() -> None:
             p.add_(
                 torch.randn(p.shape, generator=torch.Generator().manual_seed(p.numel()), dtype=p.dtype) / 4
             )
-    weights = dict(model.named_parameters())
+    weights: dict[str, Tensor] = dict(model.named_parameters())
     tokens = torch.randint(13, (7,), generator=torch.Generator().manual_seed(0))
     h = F.embedding(tokens, weights["embedding.weight"])
     for i in range(2):
