@@ -1,0 +1,95 @@
+"""Two gloo ranks with unevenly sharded parameters do what a single process does, with every method."""
+
+from __future__ import annotations
+
+import copy
+import os
+import socket
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributed.tensor import DTensor
+from torch.multiprocessing.spawn import spawn
+
+from zoo import build_model, build_optimizer
+from zoo.init import initialise
+from zoo.models import Model
+from zoo.recipe import declare
+from zoo.sharded import whole
+from zoo.train.distributed import World, world
+
+RANKS = 2
+TOLERANCE: dict[str, Any] = {"rtol": 1e-5, "atol": 1e-6}
+SIZES: dict[str, Any] = {"vocab_size": 13, "d_model": 12, "n_layers": 1, "n_heads": 2, "d_mlp": 7}
+METHODS: list[tuple[dict[str, Any], str]] = [
+    ({"type": "weight_norm"}, "amos"),
+    ({"type": "sigma_reparam"}, "adamw"),
+    ({"type": "sigma_reparam", "differentiate": True}, "amos"),
+    ({"type": "lora", "rank": 3, "roles": ["linear", "embedding"]}, "adamw"),
+]
+
+
+def train(model: Model, kind: str) -> None:
+    """A few steps on made-up tokens."""
+    optimizer = build_optimizer(model, kind, lr=0.01)
+    for step in range(3):
+        tokens = torch.randint(13, (2, 9), generator=torch.Generator().manual_seed(step))
+        optimizer.zero_grad()
+        torch.autograd.backward(model.loss(tokens[:, :-1], tokens[:, 1:]).total)
+        optimizer.step()
+
+
+def state(model: Model) -> dict[str, Tensor]:
+    """Weights and measurements, whole."""
+    return {name: whole(tensor.detach()) for name, tensor in model.state_dict().items()}
+
+
+def agree(sharded: Model, single: Model) -> None:
+    ours, theirs = state(sharded), state(single)
+    assert ours.keys() == theirs.keys()
+    for name, tensor in theirs.items():
+        torch.testing.assert_close(ours[name], tensor, **TOLERANCE, msg=lambda m, n=name: f"{n}: {m}")
+
+
+def compare(ours: World, method: dict[str, Any], kind: str) -> None:
+    """Raise unless sharded and whole training agree, from the start on, however it was filled."""
+    single = build_model("gpt", **SIZES, init="he", reparam=method, seed=3)
+    sharded = copy.deepcopy(single)
+    ours.shard(sharded)
+    assert any(isinstance(p, DTensor) and p.to_local().shape[0] in (6, 7) for p in sharded.parameters())
+    late = declare(single.recipe)
+    ours.shard(late)
+    late.to_empty(device="cpu")
+    initialise(late, single.recipe.init, seed=3)
+    agree(late, single)
+    for model in (single, sharded, late):
+        train(model, kind)
+    agree(sharded, single)
+    agree(late, single)
+
+
+def worker(rank: int, port: int) -> None:
+    """One rank, all cases."""
+    os.environ |= {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(RANKS),
+        "LOCAL_WORLD_SIZE": str(RANKS),
+        "MASTER_ADDR": "localhost",
+        "MASTER_PORT": str(port),
+    }
+    torch.set_num_threads(1)
+    with world("cpu") as ours:
+        for method, kind in METHODS:
+            try:
+                compare(ours, method, kind)
+            except Exception as error:
+                raise AssertionError(f"{method} with {kind}") from error
+
+
+def test_two_ranks_equal_one() -> None:
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    spawn(worker, args=(port,), nprocs=RANKS)  # type: ignore[no-untyped-call]
