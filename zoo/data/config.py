@@ -17,8 +17,10 @@ from zoo.data.objective import Causal, Objective
 from zoo.data.python_docs import PythonDocsCorpus
 from zoo.data.sentencepiece import SentencePieceConfig
 from zoo.data.span_corruption import SpanCorruption
+from zoo.data.stream import Stream
 from zoo.data.text import TextCorpus
 from zoo.data.tokenizer import TokenizerConfig
+from zoo.data.word import WordConfig
 from zoo.schema import CORPORA, DATASETS, OBJECTIVES, TOKENIZERS, choice
 
 __all__ = [
@@ -29,8 +31,10 @@ __all__ = [
     "PythonDocsCorpus",
     "SentencePieceConfig",
     "SpanCorruption",
+    "Stream",
     "TextCorpus",
     "TextData",
+    "WordConfig",
 ]
 
 

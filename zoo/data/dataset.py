@@ -58,7 +58,10 @@ class Order:
 class Reader(Protocol):
     """What data has to know of the model that is trained on it."""
 
-    objectives: ClassVar[frozenset[str]]
+    @property
+    def objectives(self) -> frozenset[str]:
+        """What it can be trained by."""
+        ...
 
 
 class Dataset(ABC):
