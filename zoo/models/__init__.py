@@ -5,6 +5,7 @@ from zoo.models.bert import BERT, BERTConfig
 from zoo.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
 from zoo.models.gpt import GPT, GPTConfig
 from zoo.models.gpt2 import GPT2, GPT2Config
+from zoo.models.lstm import LSTMConfig, LSTMModel
 from zoo.models.ngpt import NGPT, NGPTConfig
 from zoo.models.post_gpt import PostGPT, PostGPTConfig
 from zoo.models.resnet import ResNet, ResNetConfig
@@ -25,6 +26,8 @@ __all__ = [
     "GPTConfig",
     "Model",
     "ModelConfig",
+    "LSTMConfig",
+    "LSTMModel",
     "NGPTConfig",
     "PostGPT",
     "PostGPTConfig",

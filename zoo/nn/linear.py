@@ -106,6 +106,7 @@ class Embedding(Module):
         rows: tuple[str, int],
         width: int,
         *,
+        input_std: float = 1.0,
         output_std: float = 1.0,
         tied: bool = False,
         sphere: str | None = None,
@@ -116,6 +117,7 @@ class Embedding(Module):
         Args:
             rows: name and number of the items.
             width: size of a vector; its axis is called "embed".
+            input_std: standard deviation of what a tied table is applied to.
             output_std: standard deviation of the vectors' entries, or of the logits when tied.
             tied: whether `attend` is used as well.
             sphere: "embed" to keep the vectors at unit norm.
@@ -129,6 +131,7 @@ class Embedding(Module):
                 shape=(rows[1], width),
                 axes=(rows[0], "embed"),
                 fan_in=("embed",),
+                input_std=input_std,
                 output_std=output_std,
                 tied=tied,
                 sphere=sphere,

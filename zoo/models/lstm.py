@@ -1,0 +1,219 @@
+"""The LSTM language model of the Amos paper (section 5.2): one layer, its output projected.
+
+x_t <- E token_t;  h_t, c_t <- LSTM(x_t, h_{t-1}, c_{t-1});  logits <- E h_t + b
+
+The paper gives sizes, dropout and the eta of the kernel, 1/sqrt(32) from an input of standard
+deviation 1/4; for the rest it names Gers et al. (2000), whose cell this is. 1/4 is d^(-1/4): table
+and h then have the same scale, and the logits E h have standard deviation 1. The code that the
+authors released later has another cell (normalised inputs and memory, one gate that both forgets
+and lets in); its constant 1 in the forget gate and its places of dropout are taken over.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch.nn import functional as F
+
+from zoo.errors import DataError
+from zoo.models.base import Model, ModelConfig, ReadOut, check_tokens
+from zoo.nn.linear import Embedding
+from zoo.nn.loss import LossParts, linear_cross_entropy
+from zoo.nn.lstm import LSTM, LSTMState
+from zoo.schema import MODELS
+from zoo.spec import Module, ParamSpec, Role
+
+
+@MODELS.register
+class LSTMConfig(ModelConfig):
+    """Language model with one projected LSTM layer, whose state may be carried from batch to batch."""
+
+    default_init: ClassVar[str] = "amos"
+    type: Literal["lstm"] = "lstm"
+    vocab_size: int = Field(gt=0, description="number of tokens")
+    d_model: int = Field(256, gt=0, description="size of the hidden state h and of the embedding")
+    d_memory: int = Field(1024, gt=0, description="size of the memory c")
+    tied: bool = Field(True, description="use the input embedding as the read-out")
+    forget_bias: float = Field(1.0, description="constant added to the forget gate before the sigmoid")
+    hidden_dropout: float = Field(0.0, ge=0, lt=1, description="of x and h, at every step anew")
+    memory_dropout: float = Field(0.0, ge=0, lt=1, description="of what is projected, once per sequence")
+    streams: int | None = Field(
+        None,
+        gt=0,
+        description="sequences of a training batch, each of which goes on where it was in the batch before "
+        "(objective stream); null: every sequence starts from zeros (objective causal)",
+    )
+
+    @property
+    def objectives(self) -> frozenset[str]:  # type: ignore[override]
+        """A state is carried just where the text goes on."""
+        return frozenset({"causal" if self.streams is None else "stream"})
+
+    @property
+    def std(self) -> float:
+        """Standard deviation of x and h."""
+        return float(self.d_model**-0.25)
+
+    def build(self) -> LSTMModel:
+        """The model, uninitialised."""
+        return LSTMModel(self)
+
+
+class BiasedReadOut(ReadOut):
+    """logits <- E h + b."""
+
+    def __init__(self, c: LSTMConfig, embedding: Embedding) -> None:
+        super().__init__(c, embedding, input_std=c.std)
+        self.param("bias", ParamSpec(Role.BIAS, shape=(c.vocab_size,), axes=("vocab",)))
+
+    def forward(self, h: Tensor) -> Tensor:
+        """(batch, time, d) -> logits (batch, time, vocab)."""
+        return F.linear(h, self.weight(), self.virtual("bias"))
+
+    def loss(self, h: Tensor, targets: Tensor, z_loss: float) -> LossParts:
+        """Cross entropy of (batch, time, d) and (batch, time), without ever holding all logits."""
+        return linear_cross_entropy(
+            h.flatten(0, -2), self.weight(), targets.flatten(), bias=self.virtual("bias"), z_loss=z_loss
+        )
+
+
+class Memory:
+    """The state of sequences that are being generated, where a transformer has keys and values.
+
+    Attributes:
+        state: after the tokens read so far.
+    """
+
+    def __init__(self, state: LSTMState) -> None:
+        self.state = state
+
+
+class LSTMModel(Model):
+    """Tokens -> logits."""
+
+    def __init__(self, c: LSTMConfig) -> None:
+        super().__init__()
+        self.config = c
+        self.embedding = Embedding(
+            ("vocab", c.vocab_size),
+            c.d_model,
+            input_std=c.std,
+            output_std=1.0 if c.tied else c.std,
+            tied=c.tied,
+        )
+        self.lstm = LSTM(
+            c.d_model,
+            c.d_memory,
+            std=c.std,
+            forget_bias=c.forget_bias,
+            hidden_dropout=c.hidden_dropout,
+            memory_dropout=c.memory_dropout,
+        )
+        self.read_out = BiasedReadOut(c, self.embedding)
+        self.carried = None if c.streams is None else Carried(c.streams, c.d_model, c.d_memory)
+
+    def forward(self, tokens: Tensor, cache: Memory | None = None) -> Tensor:
+        """Predict the next token at every position.
+
+        Args:
+            tokens: (batch, time) int64; with a cache, only those that come after what it has read.
+            cache: from `cache()`; brought forward in place. Without one the state is zeros.
+
+        Returns:
+            Logits (batch, time, vocab).
+
+        Raises:
+            DataError: tokens of another shape or dtype.
+        """
+        check_tokens(tokens, None)
+        h, state = self.read(tokens, cache.state if cache else None)
+        if cache:
+            cache.state = state
+        logits: Tensor = self.read_out(h)
+        return logits
+
+    def loss(self, *batch: Tensor, z_loss: float = 0.0) -> LossParts:
+        """The loss that `Model` describes; the targets are the tokens that follow.
+
+        In training it starts from the carried state, if there is one, and leaves the new state
+        there; in evaluation it starts from zeros, and a row may be a whole text.
+
+        Raises:
+            DataError: in training, another number of sequences than the state has.
+        """
+        tokens, targets = batch
+        check_tokens(tokens, None)
+        carried = self.carried if self.training else None
+        h, state = self.read(tokens, carried.state(len(tokens)) if carried else None)
+        if carried:
+            carried.keep(state)
+        return self.read_out.loss(h, targets, z_loss)
+
+    def read(self, tokens: Tensor, state: LSTMState | None) -> tuple[Tensor, LSTMState]:
+        """Run the layer over tokens.
+
+        Args:
+            tokens: (batch, time) int64.
+            state: to start from; None: zeros.
+
+        Returns:
+            What the read-out is applied to, (batch, time, d), and the state after the last token.
+        """
+        x = self.embedding(tokens)
+        h, state = self.lstm(x, state or self.lstm.start(len(tokens), x.device, x.dtype))
+        return F.dropout(h, self.config.hidden_dropout, self.training), state
+
+    def cache(
+        self,
+        batch: int,
+        length: int,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype = torch.float32,
+    ) -> Memory:
+        """The state of `batch` sequences before the first token; they may become longer than `length`."""
+        return Memory(self.lstm.start(batch, device, dtype))
+
+    def example(self, batch: int = 1, time: int = 16) -> tuple[Tensor, Tensor]:
+        """Tokens and targets for trying the model out: all different as far as possible."""
+        count = torch.arange(batch * (time + 1), device="cpu") % self.config.vocab_size
+        rows = count.reshape(batch, time + 1)
+        return rows[:, :-1], rows[:, 1:]
+
+
+class Carried(Module):
+    """The state that training carries from batch to batch; it is saved with the weights."""
+
+    def __init__(self, streams: int, d_model: int, d_memory: int) -> None:
+        """Declare it; training starts from zeros.
+
+        Args:
+            streams: number of sequences.
+            d_model: size of h.
+            d_memory: size of c.
+        """
+        super().__init__()
+        self.statistic("h", (streams, d_model), start=0.0)
+        self.statistic("c", (streams, d_memory), start=0.0)
+
+    def state(self, batch: int) -> LSTMState:
+        """The state that a batch of `batch` sequences starts from.
+
+        Raises:
+            DataError: another number than the state has.
+        """
+        h, c = self.get_buffer("h"), self.get_buffer("c")
+        if batch != len(h):
+            raise DataError(
+                f"model.streams is {len(h)}, but {batch} sequences came at once: the state is carried for "
+                "whole batches, so train.batch_size must be model.streams and train.accumulation 1"
+            )
+        return LSTMState(h.clone(), c.clone())
+
+    @torch.no_grad()
+    def keep(self, state: LSTMState) -> None:
+        """Remember a state for the next batch; no gradient goes back through it (truncated BPTT)."""
+        self.get_buffer("h").copy_(state.h)
+        self.get_buffer("c").copy_(state.c)
