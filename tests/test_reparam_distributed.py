@@ -49,7 +49,7 @@ def agree(sharded: Model, single: Model) -> None:
     ours, theirs = state(sharded), state(single)
     assert ours.keys() == theirs.keys()
     for name, tensor in theirs.items():
-        torch.testing.assert_close(ours[name], tensor, **TOLERANCE, msg=lambda m, n=name: f"{n}: {m}")
+        torch.testing.assert_close(ours[name], tensor, **TOLERANCE, msg=name)
 
 
 def compare(ours: World, method: dict[str, Any], kind: str) -> None:
