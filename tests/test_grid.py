@@ -23,10 +23,13 @@ TINY: dict[str, dict[str, Any]] = {
     "bert": DECODER,
     "gpt": DECODER,
     "gpt-post": DECODER,
+    "gpt-post": DECODER,
     "gpt2": DECODER,
+    "lstm": {"vocab_size": 24, "d_model": 8, "d_memory": 12},
     "ngpt": DECODER,
+    "ngpt-t5": DECODER,
     "resnet": {"depth": 18, "classes": 4, "width": 2, "stem_size": 3, "stem_stride": 1},
-    "t5": DECODER | {"d_mlp": 16},
+    "t5": DECODER,
 }
 """The smallest form of each model."""
 

@@ -7,6 +7,7 @@ from zoo.models.gpt import GPT, GPTConfig
 from zoo.models.gpt2 import GPT2, GPT2Config
 from zoo.models.lstm import LSTMConfig, LSTMModel
 from zoo.models.ngpt import NGPT, NGPTConfig
+from zoo.models.ngpt_t5 import NGPTT5, NGPTT5Config
 from zoo.models.post_gpt import PostGPT, PostGPTConfig
 from zoo.models.resnet import ResNet, ResNetConfig
 from zoo.models.t5 import T5, T5Config
@@ -16,6 +17,7 @@ __all__ = [
     "GPT",
     "GPT2",
     "NGPT",
+    "NGPTT5",
     "T5",
     "BERTConfig",
     "Decoder",
@@ -24,11 +26,12 @@ __all__ = [
     "EncoderDecoderConfig",
     "GPT2Config",
     "GPTConfig",
-    "Model",
-    "ModelConfig",
     "LSTMConfig",
     "LSTMModel",
+    "Model",
+    "ModelConfig",
     "NGPTConfig",
+    "NGPTT5Config",
     "PostGPT",
     "PostGPTConfig",
     "ResNet",

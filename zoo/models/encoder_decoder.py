@@ -156,6 +156,11 @@ class EncoderDecoder(Model):
         return source, whole[:, :-1], whole[:, 1:]
 
 
+def of_keys(mask: Tensor | None) -> Tensor | None:
+    """(batch, source) -> (batch, 1, 1, source), the same for all heads and queries."""
+    return None if mask is None else mask[:, None, None]
+
+
 def check_source(source: Tensor, mask: Tensor | None) -> None:
     """Refuse a source that is not (batch, source) token ids, and a mask that does not fit it."""
     check_tokens(source, None)

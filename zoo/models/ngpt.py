@@ -10,46 +10,32 @@ back on the sphere after each optimizer step (`zoo.sphere`), not in the forward 
 
 from __future__ import annotations
 
-import logging
 import math
 from typing import ClassVar, Literal
 
-from pydantic import Field
 from torch import Tensor, nn
 
 from zoo.models.base import ReadOut
+from zoo.models.hypersphere import HypersphereConfig
 from zoo.models.rotary import RotaryDecoder, RotaryDecoderConfig
 from zoo.nn.attention import Attention, KVCache, LayerCache, Rope, RotaryThenScaledNorm
 from zoo.nn.linear import Embedding
 from zoo.nn.mlp import ScaledSwiGLU
-from zoo.nn.residual import Lerp, Riemannian, Slerp
-from zoo.nn.scaling import AlphaConfig, Scaling, ScalingConfig
+from zoo.nn.scaling import Scaling
 from zoo.schema import MODELS
 from zoo.spec import Module
 
-log = logging.getLogger("zoo")
-
 
 @MODELS.register
-class NGPTConfig(RotaryDecoderConfig):
+class NGPTConfig(HypersphereConfig, RotaryDecoderConfig):
     """Normalised transformer on the hypersphere (nGPT), with every ablation of the paper."""
 
     default_init: ClassVar[str] = "ngpt"
     type: Literal["ngpt"] = "ngpt"
-    update: Literal["lerp", "slerp", "riemannian"] = Field(
-        "lerp", description="how the stream moves: equation 10, section 2.2.2, appendix A.3"
-    )
-    qk_norm: bool = Field(True, description="normalise queries and keys (Table 6 without)")
-    alpha: AlphaConfig = Field(AlphaConfig(), description="eigen learning rates alpha_A, alpha_M")
-    s_qk: ScalingConfig = Field(ScalingConfig(), description="scaling of queries and keys")
-    s_u: ScalingConfig = Field(ScalingConfig(), description="scaling of the MLP's u")
-    s_nu: ScalingConfig = Field(ScalingConfig(), description="scaling of the MLP's nu")
-    s_z: ScalingConfig = Field(ScalingConfig(), description="scaling of the logits")
 
     def build(self) -> NGPT:
         """The model, uninitialised."""
-        if self.s_u.kind == "scalar":
-            log.warning("ngpt: one scalar s_u changes nothing, the MLP's output is normalised")
+        self.announce()
         return NGPT(self)
 
 
@@ -71,9 +57,8 @@ class Block(Module):
             normalised=(c.qk_norm, True),
         )
         self.mlp = ScaledSwiGLU(c.d_model, c.mlp_size, c.residual_branches, c.s_u, c.s_nu)
-        residual = {"lerp": Lerp, "slerp": Slerp, "riemannian": Riemannian}[c.update]
-        self.attention_residual = residual(c.d_model, c.alpha, first)
-        self.mlp_residual = residual(c.d_model, c.alpha)
+        self.attention_residual = c.residual(c.d_model, c.alpha, first)
+        self.mlp_residual = c.residual(c.d_model, c.alpha)
 
     def forward(self, h: Tensor, rope: Rope, cache: LayerCache | None = None, position: int = 0) -> Tensor:
         """(batch, time, d), unit norm -> the same."""

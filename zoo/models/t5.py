@@ -18,7 +18,13 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from zoo.models.base import ReadOut, check_tokens
-from zoo.models.encoder_decoder import DecoderCache, EncoderDecoder, EncoderDecoderConfig, check_source
+from zoo.models.encoder_decoder import (
+    DecoderCache,
+    EncoderDecoder,
+    EncoderDecoderConfig,
+    check_source,
+    of_keys,
+)
 from zoo.nn.attention import AsTheyAre, LayerCache
 from zoo.nn.biased import BiasedAttention
 from zoo.nn.cross_attention import CrossAttention, SourceCache
@@ -142,11 +148,10 @@ class T5(EncoderDecoder):
         bias = self.decoder_bias(position, time, position + time, prefix.device)
         future = torch.ones(bias.shape[1:], dtype=torch.bool, device=prefix.device).triu(position + 1)
         bias = bias.masked_fill(future, -torch.inf).unsqueeze(0)
-        mask = None if mask is None else mask[:, None, None]
         h: Tensor = self.dropout(self.embedding(prefix))
         for i, block in enumerate(self.decoder_blocks):
             layer = (cache.layers[i], position, cache.sources[i]) if cache else ()
-            h = block(h, bias, memory, mask, *layer)
+            h = block(h, bias, memory, of_keys(mask), *layer)
         if cache:
             cache.position += time
         h = self.dropout(self.decoder_norm(h))

@@ -1,0 +1,166 @@
+"""nGPT's encoder-decoder: T5's plan, every vector on the hypersphere.
+
+Encoder:  h_A <- Norm(ATTN(h));            h <- Norm(h + alpha_A (h_A - h))
+          h_M <- Norm(MLP(h));             h <- Norm(h + alpha_M (h_M - h));   memory <- h
+Decoder:  h_A <- Norm(ATTN(h));            h <- Norm(h + alpha_A (h_A - h))
+          h_C <- Norm(CROSS(h, memory));   h <- Norm(h + alpha_C (h_C - h))
+          h_M <- Norm(MLP(h));             h <- Norm(h + alpha_M (h_M - h))
+          logits <- (E_out h) s_z
+
+The authors call this straightforward (section 2): the attention to the source is one more step on the
+sphere. Its queries and keys are normalised and scaled as all others, without positions: nothing relates
+those of the target to those of the source. No normalisation layers, no dropout.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar, Literal, Self
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+
+from zoo.models.base import ReadOut, check_tokens
+from zoo.models.encoder_decoder import (
+    DecoderCache,
+    EncoderDecoder,
+    EncoderDecoderConfig,
+    check_source,
+    of_keys,
+)
+from zoo.models.hypersphere import HypersphereConfig
+from zoo.nn.attention import Attention, LayerCache, Rope, RotaryThenScaledNorm
+from zoo.nn.biased import BiasedAttention
+from zoo.nn.cross_attention import CrossAttention, SourceCache
+from zoo.nn.linear import Embedding
+from zoo.nn.mlp import ScaledSwiGLU
+from zoo.nn.rope import rotation
+from zoo.nn.scaling import Scaling
+from zoo.schema import MODELS
+from zoo.spec import Module
+
+
+@MODELS.register
+class NGPTT5Config(HypersphereConfig, EncoderDecoderConfig):
+    """Normalised encoder-decoder on the hypersphere: nGPT's parts, T5's plan."""
+
+    default_init: ClassVar[str] = "ngpt"
+    type: Literal["ngpt-t5"] = "ngpt-t5"
+    rope_base: float = Field(10000.0, gt=0, description="base of the rotary frequencies")
+
+    @model_validator(mode="after")
+    def _heads_are_even(self) -> Self:
+        if self.head_size % 2:
+            raise ValueError(f"the head size {self.head_size} is odd, but RoPE rotates pairs")
+        return self
+
+    def build(self) -> NGPTT5:
+        """The model, uninitialised."""
+        self.announce()
+        return NGPTT5(self)
+
+
+class EncoderBlock(Module):
+    """Attention and MLP, each a step on the sphere."""
+
+    def __init__(self, c: NGPTT5Config, first: bool) -> None:
+        super().__init__()
+        self.attention = BiasedAttention(**_attention(c, c.encoder_branches))
+        self.mlp = ScaledSwiGLU(c.d_model, c.mlp_size, c.encoder_branches, c.s_u, c.s_nu)
+        self.attention_residual = c.residual(c.d_model, c.alpha, first)
+        self.mlp_residual = c.residual(c.d_model, c.alpha)
+
+    def forward(self, h: Tensor, rope: Rope, mask: Tensor | None) -> Tensor:
+        """(batch, source, d), unit norm -> the same."""
+        h = self.attention_residual(h, self.attention, rope, mask)
+        h = self.mlp_residual(h, self.mlp)
+        return h
+
+
+class DecoderBlock(Module):
+    """Attention to the target so far, attention to the source and MLP, each a step on the sphere."""
+
+    def __init__(self, c: NGPTT5Config, first: bool) -> None:
+        super().__init__()
+        self.attention = Attention(**_attention(c, c.decoder_branches))
+        self.cross = CrossAttention(**_attention(c, c.decoder_branches))
+        self.mlp = ScaledSwiGLU(c.d_model, c.mlp_size, c.decoder_branches, c.s_u, c.s_nu)
+        self.attention_residual = c.residual(c.d_model, c.alpha, first)
+        self.cross_residual = c.residual(c.d_model, c.alpha)
+        self.mlp_residual = c.residual(c.d_model, c.alpha)
+
+    def forward(
+        self,
+        h: Tensor,
+        rope: Rope,
+        memory: Tensor,
+        mask: Tensor | None,
+        cache: LayerCache | None = None,
+        position: int = 0,
+        source_cache: SourceCache | None = None,
+    ) -> Tensor:
+        """(batch, time, d), unit norm -> the same."""
+        h = self.attention_residual(h, self.attention, rope, cache, position)
+        h = self.cross_residual(h, self.cross, memory, mask, source_cache)
+        h = self.mlp_residual(h, self.mlp)
+        return h
+
+
+class NGPTT5(EncoderDecoder):
+    """Source and prefix -> logits."""
+
+    def __init__(self, c: NGPTT5Config) -> None:
+        super().__init__()
+        self.config: NGPTT5Config = c
+        std = c.d_model**-0.5
+        self.embedding = Embedding(("vocab", c.vocab_size), c.d_model, output_std=std, sphere="embed")
+        self.encoder_blocks = nn.ModuleList(EncoderBlock(c, first=i == 0) for i in range(c.n_layers))
+        self.decoder_blocks = nn.ModuleList(DecoderBlock(c, first=i == 0) for i in range(c.decoder_layers))
+        s_z = Scaling((("vocab", c.vocab_size),), c.s_z, default_scale=std)
+        self.read_out = ReadOut(c, self.embedding, s_z, input_std=std, sphere="embed")
+
+    def encode(self, source: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Read a source: (batch, source) int64 -> (batch, source, d), unit norm."""
+        check_source(source, mask)
+        rope = self.rope(0, source.shape[1], source.device)
+        h: Tensor = self.embedding(source)
+        for block in self.encoder_blocks:
+            h = block(h, rope, of_keys(mask))
+        return h
+
+    def decode(
+        self, prefix: Tensor, memory: Tensor, mask: Tensor | None = None, cache: DecoderCache | None = None
+    ) -> Tensor:
+        """Go on with a target: (batch, time) int64 -> (batch, time, d), unit norm."""
+        check_tokens(prefix, cache)
+        position = cache.position if cache else 0
+        rope = self.rope(position, prefix.shape[1], prefix.device)
+        h: Tensor = self.embedding(prefix)
+        for i, block in enumerate(self.decoder_blocks):
+            layer = (cache.layers[i], position, cache.sources[i]) if cache else ()
+            h = block(h, rope, memory, of_keys(mask), *layer)
+        if cache:
+            cache.position += prefix.shape[1]
+        return h
+
+    def rope(self, position: int, time: int, device: torch.device) -> Rope:
+        """Cosines and sines (time, h / 2) of the positions from `position` on."""
+        cos, sin = rotation(position, time, self.config.head_size, self.config.rope_base, device)
+        return cos, sin
+
+
+def _attention(c: NGPTT5Config, residual_branches: int) -> dict[str, Any]:
+    """What all attentions have in common."""
+    return {
+        "d_model": c.d_model,
+        "n_heads": c.n_heads,
+        "n_kv_heads": c.n_heads,
+        "qk": RotaryThenScaledNorm(c.n_heads, c.head_size, c.d_model, c.s_qk, c.qk_norm),
+        "scale": math.sqrt(c.head_size),
+        "residual_branches": residual_branches,
+        "head_size": c.head_size,
+        "input_std": c.d_model**-0.5,
+        "sphere": "embed",
+        "normalised": (c.qk_norm, True),
+    }
