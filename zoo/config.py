@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Self
 from pydantic import Field, ValidationError, model_validator
 
 import zoo.data.config
+import zoo.data.digits
+import zoo.data.images
 import zoo.init
 import zoo.models
 import zoo.optim.base

@@ -23,6 +23,9 @@ from zoo.spec import Module
 
 FLOAT32 = 4
 
+USUAL_LENGTH = 1024
+"""Of an example where a config says nothing of data."""
+
 
 @dataclass(frozen=True)
 class Row:
@@ -52,8 +55,9 @@ class Totals:
         optimizer: the optimizer the state is counted for.
         optimizer_bytes: its slots in float32.
         adamw_bytes: what AdamW's two moments take, for comparison.
-        context: tokens per sequence that the FLOPs are counted at.
-        forward_flops: floating point operations per target of the forward pass.
+        length: of the example that the FLOPs are counted at: tokens of a sequence, side of an image.
+        unit: what the FLOPs are counted for: a token, an image, a target of any kind.
+        forward_flops: floating point operations per unit of the forward pass.
         training_flops: the same of forward and backward pass.
     """
 
@@ -62,7 +66,8 @@ class Totals:
     optimizer: str
     optimizer_bytes: int
     adamw_bytes: int
-    context: int
+    length: int
+    unit: str
     forward_flops: int
     training_flops: int
 
@@ -124,8 +129,8 @@ class Explanation:
             f"parameters      {t.parameters:,} ({t.parameters / 1e6:,.1f} M)"
             + (f", of which {t.gates} gates" if t.gates else ""),
             f"optimizer       {t.optimizer}: {_bytes(t.optimizer_bytes)}{share}",
-            f"FLOPs per token {t.forward_flops:.3e} forward, {t.training_flops:.3e} training, "
-            f"at context {t.context}",
+            f"FLOPs per {t.unit} {t.forward_flops:.3e} forward, {t.training_flops:.3e} training, "
+            f"at length {t.length}",
         ]
         return Group(table, Text("\n".join(lines)))
 
@@ -146,8 +151,8 @@ def explain(config: Any) -> Explanation:
     model = declare(recipe)
     registry = Registry(model, recipe.init, config.eta_overrides)
     rows = [_row(entry, config.optimizer) for entry in registry]
-    context = getattr(config.data, "context", 1024)
-    forward, training = flops_per_target(model, context)
+    length = USUAL_LENGTH if config.data is None else config.data.length
+    forward, training = flops_per_target(model, length)
     parameters = sum(math.prod(row.shape) for row in rows)
     totals = Totals(
         parameters=parameters,
@@ -155,26 +160,28 @@ def explain(config: Any) -> Explanation:
         optimizer=config.optimizer.type if config.optimizer is not None else "none",
         optimizer_bytes=sum(row.state_bytes for row in rows),
         adamw_bytes=2 * FLOAT32 * parameters,
-        context=context,
+        length=length,
+        unit="target" if config.data is None else config.data.unit.removesuffix("s"),
         forward_flops=forward,
         training_flops=training,
     )
     return Explanation(_title(recipe), rows, totals)
 
 
-def flops_per_target(model: Model, context: int) -> tuple[int, int]:
+def flops_per_target(model: Model, length: int) -> tuple[int, int]:
     """Count floating point operations on meta tensors.
 
     Args:
         model: declared on meta.
-        context: length of the sequence.
+        length: of the example.
 
     Returns:
         Per target (token, image): of the forward pass, and of forward and backward together. Matrix
         products and attention are counted (attention in full, not its causal half), elementwise work
         is not.
     """
-    *inputs, targets = (t.to("meta") for t in model.example(1, context))
+    *inputs, targets = (t.to("meta") for t in model.example(1, length))
+    model.eval()  # what training measures on the side, a single example may be too small for
     with FlopCounterMode(display=False) as forward:
         logits = model(*inputs)
     with FlopCounterMode(display=False) as backward:

@@ -55,6 +55,7 @@ class TextData(DataConfig):
     """Text: where it comes from, how it becomes sequences of tokens, and what is asked of them."""
 
     assumed: ClassVar[bool] = True
+    unit: ClassVar[str] = "tokens"
 
     type: Literal["text"] = "text"
     corpus: AnyCorpus = Field(default=PythonDocsCorpus(), description="where the text comes from")
@@ -94,6 +95,11 @@ class TextData(DataConfig):
         """The type of the objective."""
         name: str = type(self.objective).model_fields["type"].default
         return name
+
+    @property
+    def length(self) -> int:
+        """Tokens of a sequence."""
+        return self.context
 
     def prepare(self, model: Reader) -> TextDataset:
         """Tokenise the text, or find it tokenised.

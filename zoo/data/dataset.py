@@ -100,7 +100,18 @@ class Dataset(ABC):
 
 
 class DataConfig(Config):
-    """Where examples come from: the `data:` part of a configuration."""
+    """Where examples come from: the `data:` part of a configuration.
+
+    Attributes:
+        unit: see `Dataset`.
+    """
+
+    unit: ClassVar[str]
+
+    @property
+    def length(self) -> int:
+        """Length of an example: tokens of a sequence, height and width of an image."""
+        raise NotImplementedError
 
     @property
     def objective_name(self) -> str:

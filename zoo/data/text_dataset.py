@@ -16,7 +16,7 @@ class TextDataset(Dataset):
         corpus: the tokens and the tokenizer.
     """
 
-    unit = "tokens"
+    unit = TextData.unit
 
     def __init__(self, data: TextData, vocab_size: int | None) -> None:
         """Prepare the corpus.

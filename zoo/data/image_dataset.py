@@ -1,0 +1,87 @@
+"""Images from files as a data set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import zip_longest
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from zoo.data.augment import centre_crop, mirror, normalise, random_resized_crop
+from zoo.data.files import sha256
+from zoo.data.images import ImageData
+from zoo.data.labelled import LabelledImages
+from zoo.data.pictures import open_pictures
+from zoo.errors import DataError
+
+
+class ImageDataset(LabelledImages):
+    """Pictures, augmented in training.
+
+    Attributes:
+        classes: number of classes.
+        channels: of an image.
+    """
+
+    def __init__(self, data: ImageData) -> None:
+        """Find the pictures.
+
+        Raises:
+            DataError: there are none, validation has other classes or channels than training, or they do
+                not have as many channels as there are means and standard deviations.
+        """
+        self.data = data
+        self._train = open_pictures(data.train)
+        self._validation = None if data.validation is None else open_pictures(data.validation)
+        self._check()
+        self.classes, self.channels = len(self._train.classes), self._train.channels
+        self.labels = self._train.labels
+        self.held_out = None if self._validation is None else self._validation.labels
+        prints = [p.fingerprint for p in (self._train, self._validation) if p is not None]
+        settings = data.model_dump_json(exclude={"train", "validation", "workers"})
+        self.fingerprint = sha256("\n".join([*prints, settings]).encode())
+        self._pool = ThreadPoolExecutor(data.workers)
+
+    def training_images(self, indices: Sequence[int], sources: Sequence[np.random.Generator]) -> Tensor:
+        """Random cut-outs, some mirrored: (n, channels, size, size)."""
+        return self._stack(self._augmented, indices, sources)
+
+    def validation_images(self, indices: Sequence[int]) -> Tensor:
+        """What is in the middle: (n, channels, size, size)."""
+        return self._stack(self._centred, indices)
+
+    def _augmented(self, index: int, source: np.random.Generator) -> Tensor:
+        image = random_resized_crop(self._train.read(index), self.data.size, self.data.least_area, source)
+        return mirror(image, source) if self.data.mirror else image
+
+    def _centred(self, index: int) -> Tensor:
+        assert self._validation is not None
+        return centre_crop(self._validation.read(index), self.data.size, self.data.centre)
+
+    def _stack(self, make: Callable[..., Tensor], *arguments: Sequence[object]) -> Tensor:
+        """Make images in all threads; each is a pure function of its arguments."""
+        images = torch.stack(list(self._pool.map(make, *arguments)))
+        return normalise(images, self.data.mean, self.data.std)
+
+    def _check(self) -> None:
+        train, validation = self._train, self._validation
+        for what, count in (("mean", len(self.data.mean)), ("std", len(self.data.std))):
+            if count != train.channels:
+                raise DataError(
+                    f"data.{what} has {count} entries, but {train.place} has {train.channels} channels"
+                )
+        if validation is None:
+            return
+        if validation.channels != train.channels:
+            raise DataError(
+                f"{validation.place}: images of {validation.channels} channels, but those of {train.place} "
+                f"have {train.channels}"
+            )
+        for number, (here, there) in enumerate(zip_longest(validation.classes, train.classes)):
+            if here is not None and here != there:
+                raise DataError(
+                    f"{validation.place}: class {number} is '{here}', but in {train.place} it is '{there}'"
+                )
