@@ -178,6 +178,15 @@ def test_a_long_text_is_read_in_stretches() -> None:
     torch.testing.assert_close(in_stretches, model(text), rtol=0, atol=1e-6)
 
 
+def test_under_autocast_the_state_stays_float32() -> None:
+    model, text = lstm_model().eval(), tokens(2, 20)
+    with torch.autocast("cpu", torch.bfloat16):
+        h, state = model.read(text, None)
+    assert {h.dtype, state.h.dtype, state.c.dtype} == {torch.float32}
+    torch.testing.assert_close(h, model.read(text, None)[0], rtol=0, atol=0.02)
+    torch.autograd.backward(h.sum())
+
+
 def test_generation_carries_the_state() -> None:
     model = lstm_model(hidden_dropout=0.5)
     found = generate(model, tokens(2, 3), 12, temperature=0)

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.nn import functional as F
 
 
 def recurrence(
@@ -38,12 +37,8 @@ def recurrence(
         h of every step (time, batch, d), and the memory after the last one.
     """
     exact = torch.promote_types(gates.dtype, torch.float32)
-    with torch.autocast(gates.device.type, enabled=False):
-        outputs, memory = _Recurrence.apply(  # type: ignore[no-untyped-call]
-            *(t if t is None else t.to(exact) for t in (gates, weight, projection, h, c)),
-            hidden_mask,
-            memory_mask,
-        )
+    tensors = (t.to(exact) for t in (gates, weight, projection, h, c))
+    outputs, memory = _Recurrence.apply(*tensors, hidden_mask, memory_mask)  # type: ignore[no-untyped-call]
     return outputs, memory
 
 
@@ -78,7 +73,9 @@ class _Recurrence(torch.autograd.Function):
             torch.addcmul(f * memories[t], i, g, out=memories[t + 1])
             torch.tanh(memories[t + 1], out=squashed[t])
             exposed = o * squashed[t]
-            h = outputs[t] = F.linear(exposed if memory_mask is None else exposed * memory_mask, projection)
+            if memory_mask is not None:
+                exposed *= memory_mask
+            h = torch.mm(exposed, projection.mT, out=outputs[t])  # autocast leaves what has an `out` alone
         ctx.save_for_backward(
             weight, projection, activated, memories, squashed, entering, hidden_mask, memory_mask
         )
