@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -166,7 +167,8 @@ class Family:
         for e in error.errors():
             theirs = names.get(str(e["loc"][0]), str(e["loc"][0])) if e["loc"] else None
             if theirs is None:
-                found.append(e["msg"].removeprefix("Value error, "))
+                message = e["msg"].removeprefix("Value error, ")
+                found.append(re.sub(r"\w+", lambda word: names.get(word[0], word[0]), message))
             elif not any(p.startswith(f"{theirs}:") for p in problems):
                 place = ".".join(map(str, (theirs, *e["loc"][1:])))
                 found.append(f"{place}: {e['input']!r}; {e['msg']}")

@@ -1,0 +1,195 @@
+"""config.json: every field is used, harmless or refused by name; old and new spellings say the same."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from typing import Any
+
+import pytest
+from hub_models import MODELS
+
+from zoo.errors import CheckpointError
+from zoo.hub.families import FAMILIES, family_for, family_of
+from zoo.models import GPTConfig, NGPTConfig
+from zoo.nn.rope import Llama3Scaling
+
+
+@cache
+def _written(name: str) -> str:
+    """What transformers writes of a model."""
+    model = MODELS[name]()
+    model.config.architectures = [type(model).__name__]
+    text: str = model.config.to_json_string()
+    return text
+
+
+def config(name: str, **changes: Any) -> dict[str, Any]:
+    """A config.json with other values; ... leaves a field out."""
+    given = json.loads(_written(name)) | changes
+    return {key: value for key, value in given.items() if value is not ...}
+
+
+def read(given: dict[str, Any]) -> Any:
+    return family_of(given, "config.json").to_zoo(given, "config.json")
+
+
+LLAMA3 = {
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+SPELLINGS: list[tuple[str, dict[str, Any]]] = [
+    ("llama", {"rope_parameters": ..., "rope_theta": 10000.0}),
+    ("llama", {"rope_parameters": ..., "rope_theta": 10000.0, "rope_scaling": None}),
+    ("llama", {"rope_parameters": ..., "rope_scaling": {"type": "default"}}),
+    ("llama", {"rope_parameters": ..., "torch_dtype": "bfloat16", "pretraining_tp": 1, "_name_or_path": "x"}),
+    ("llama", {"head_dim": 8, "hidden_act": "swish", "attention_bias": ..., "mlp_bias": ...}),
+    ("llama", {"architectures": ...}),
+    (
+        "llama-3-rope",
+        {"rope_parameters": ..., "rope_theta": 500.0, "rope_scaling": {"rope_type": "llama3", **LLAMA3}},
+    ),
+    (
+        "llama-3-rope",
+        {"rope_parameters": ..., "rope_theta": 500.0, "rope_scaling": {"type": "llama3", **LLAMA3}},
+    ),
+    (
+        "llama-linear-rope",
+        {"rope_parameters": ..., "rope_theta": 10000, "rope_scaling": {"type": "linear", "factor": 3.0}},
+    ),
+    ("qwen2", {"layer_types": ..., "sliding_window": 4096, "max_window_layers": 1}),
+    ("qwen3", {"attention_bias": ..., "rope_parameters": ..., "rope_theta": 10000.0}),
+    ("gpt2", {"n_ctx": 64, "activation_function": "gelu_pytorch_tanh", "n_inner": 128}),
+    ("gpt2", {"tie_word_embeddings": ..., "n_inner": ...}),
+]
+
+
+@pytest.mark.parametrize(("name", "changes"), SPELLINGS, ids=str)
+def test_spellings(name: str, changes: dict[str, Any]) -> None:
+    first, second = (read(config(name, **c)).model_dump() for c in ({}, changes))
+    for either in (first, second):
+        either["d_head"] = either["d_head"] or either["d_model"] // either["n_heads"]
+        either["d_mlp"] = either["d_mlp"] or 4 * either["d_model"]
+    assert first == second
+
+
+REFUSED: list[tuple[str, dict[str, Any], str]] = [
+    ("llama", {"attention_bias": True}, "attention_bias: true; expected false"),
+    ("llama", {"mlp_bias": True}, "mlp_bias: true; expected false"),
+    ("llama", {"hidden_act": "gelu"}, "hidden_act: 'gelu'; expected 'silu' or 'swish'"),
+    ("llama", {"pretraining_tp": 2}, "pretraining_tp: 2; expected 1"),
+    ("llama", {"hidden_sise": 3}, "hidden_sise: 3; expected a field of LlamaForCausalLM that zoo knows; did"),
+    ("llama", {"quantization_config": {"bits": 4}}, "quantization_config: {'bits': 4}; expected a field of"),
+    ("llama", {"auto_map": {"AutoModel": "x.Y"}}, "auto_map: {'AutoModel': 'x.Y'}; expected a field of"),
+    ("llama", {"vocab_size": ...}, "vocab_size: missing"),
+    ("llama", {"vocab_size": "61"}, "vocab_size: '61'; Input should be a valid integer"),
+    ("llama", {"num_hidden_layers": 0}, "num_hidden_layers: 0; Input should be greater than 0"),
+    ("llama", {"num_key_value_heads": 3}, "num_attention_heads 4 is not divisible by num_key_value_heads 3"),
+    ("llama", {"head_dim": 7}, "head_dim = 7 is odd, but RoPE rotates pairs"),
+    (
+        "llama",
+        {"rope_parameters": {"rope_type": "yarn", "factor": 2.0}},
+        "rope_scaling: {'rope_type': 'yarn', 'factor': 2.0}; expected null or a rope_type among linear",
+    ),
+    (
+        "llama",
+        {"rope_parameters": {"rope_type": "linear"}},
+        "rope_scaling: {'rope_type': 'linear'}; expected for 'linear' just factor",
+    ),
+    (
+        "llama",
+        {"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5}},
+        "rope_scaling: {'rope_type': 'default', 'partial_rotary_factor': 0.5}; expected null or",
+    ),
+    (
+        "llama",
+        {"rope_parameters": {"rope_type": "linear", "factor": -1.0}},
+        "rope_scaling.linear.factor: -1.0",
+    ),
+    ("mistral", {"sliding_window": 4096}, "sliding_window: 4096; expected null"),
+    ("mistral", {"sliding_window": ...}, "sliding_window: 4096; expected null"),
+    ("qwen2", {"use_sliding_window": True}, "use_sliding_window: true; expected false"),
+    (
+        "qwen2",
+        {"layer_types": ["full_attention", "sliding_attention"]},
+        "layer_types: ['full_attention', 'sliding_attention']; expected 'full_attention'",
+    ),
+    ("qwen3", {"attention_bias": True}, "attention_bias: true; expected false"),
+    ("gpt2", {"activation_function": "relu"}, "activation_function: 'relu'; expected 'gelu_new' or"),
+    ("gpt2", {"scale_attn_weights": False}, "scale_attn_weights: false; expected true"),
+    (
+        "gpt2",
+        {"scale_attn_by_inverse_layer_idx": True},
+        "scale_attn_by_inverse_layer_idx: true; expected false",
+    ),
+    ("gpt2", {"add_cross_attention": 0}, "add_cross_attention: 0; expected false"),
+    (
+        "llama",
+        {"architectures": ["LlamaForCausalML"]},
+        "no family 'LlamaForCausalML'; did you mean 'LlamaFor",
+    ),
+    ("llama", {"architectures": ["BloomForCausalLM"]}, "architectures: no family 'BloomForCausalLM'"),
+    ("llama", {"architectures": ..., "model_type": "bloom"}, "model_type: 'bloom'; expected one of"),
+]
+
+
+@pytest.mark.parametrize(("name", "changes", "message"), REFUSED, ids=str)
+def test_refused(name: str, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(CheckpointError) as caught:
+        read(config(name, **changes))
+    lines = str(caught.value).splitlines()
+    assert len(lines) == 1
+    assert lines[0].startswith("config.json: ")
+    assert message in lines[0]
+
+
+def test_everything_wrong_is_said_at_once() -> None:
+    with pytest.raises(CheckpointError) as caught:
+        read(config("llama", mlp_bias=True, vocab_size=-1, hidden_act="relu", sliding_window=7))
+    assert [line.split(": ")[1] for line in str(caught.value).splitlines()] == [
+        "sliding_window",
+        "hidden_act",
+        "mlp_bias",
+        "vocab_size",
+    ]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_no_field_is_ignored_unless_it_is_listed(name: str) -> None:
+    """Every field that transformers writes is in the family; and one more is refused."""
+    given = config(name)
+    family = family_of(given, name)
+    used = {f.theirs for f in family.fields} | {f.theirs for f in family.fixed}
+    assert all(key in used or family.tolerates(key) for key in family.read(given))
+    with pytest.raises(CheckpointError, match="something_new: 1; expected a field of"):
+        read(given | {"something_new": 1})
+
+
+SIZES: dict[str, Any] = {"vocab_size": 61, "d_model": 32, "n_layers": 2, "n_heads": 4}
+CHOICES: list[tuple[dict[str, Any], str]] = [
+    ({}, "LlamaForCausalLM"),
+    ({"d_head": 6, "n_kv_heads": 2, "rope_scaling": Llama3Scaling(factor=8)}, "LlamaForCausalLM"),
+    ({"qkv_bias": True}, "Qwen2ForCausalLM"),
+    ({"qk_norm": True}, "Qwen3ForCausalLM"),
+]
+
+
+@pytest.mark.parametrize(("fields", "architecture"), CHOICES, ids=str)
+def test_the_family_that_fits(fields: dict[str, Any], architecture: str) -> None:
+    assert family_for(GPTConfig(**SIZES, **fields))[0].architecture == architecture
+
+
+def test_what_no_family_can_express() -> None:
+    with pytest.raises(CheckpointError) as caught:
+        family_for(GPTConfig(**SIZES, qk_norm=True, qkv_bias=True))
+    assert "LlamaForCausalLM: model.qkv_bias: true; expected false" in str(caught.value)
+    assert "Qwen2ForCausalLM: model.qk_norm: true; expected false" in str(caught.value)
+    with pytest.raises(CheckpointError, match="of type 'ngpt':\nexpected one of type bert, gpt, gpt2, t5"):
+        family_for(NGPTConfig(**SIZES))
+
+
+def test_architectures_are_known_once() -> None:
+    names = [f.architecture for f in FAMILIES]
+    assert len(set(names)) == len(names)

@@ -1,0 +1,285 @@
+"""Folders of the hub: what is damaged, unsafe or does not belong is refused; memory is that of the model."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hub_models import saved
+from safetensors.torch import load_file, save_file
+from tiny_runs import ROOT, environment
+from torch import Tensor
+
+from zoo import load_model, save_model
+from zoo.errors import CheckpointError, ZooError
+from zoo.hub.folder import load_folder
+
+SINGLE, INDEX, CONFIG = "model.safetensors", "model.safetensors.index.json", "config.json"
+READ_OUT, TABLE = "lm_head.weight", "model.embed_tokens.weight"
+
+
+def change(folder: Path, edit: Callable[[dict[str, Tensor]], Any]) -> None:
+    tensors = load_file(folder / SINGLE)
+    edit(tensors)
+    save_file(tensors, folder / SINGLE)
+
+
+def change_json(file: Path, edit: Callable[[dict[str, Any]], Any]) -> None:
+    content = json.loads(file.read_text())
+    edit(content)
+    file.write_text(json.dumps(content))
+
+
+def test_load_model_opens_it(tmp_path: Path) -> None:
+    theirs = saved("llama", tmp_path / "theirs")
+    model = load_model(tmp_path / "theirs")
+    tokens = model.example()[0]
+    with torch.no_grad():
+        torch.testing.assert_close(model(tokens), theirs(tokens).logits, atol=1e-5, rtol=0)
+    save_model(model, tmp_path / "ours")
+    assert torch.equal(load_model(tmp_path / "ours")(tokens), model(tokens))
+
+
+def test_names_and_copies_of_old_versions(tmp_path: Path) -> None:
+    """Without the prefix, with masks as buffers, and with the tied read-out stored besides."""
+    saved("gpt2", tmp_path)
+    expected = load_model(tmp_path).state_dict()
+
+    def age(tensors: dict[str, Tensor]) -> None:
+        for name in list(tensors):
+            tensors[name.removeprefix("transformer.")] = tensors.pop(name)
+        tensors["h.0.attn.bias"] = torch.ones(1, 1, 64, 64).tril()
+        tensors["h.1.attn.masked_bias"] = torch.tensor(-1e4)
+        tensors[READ_OUT] = tensors["wte.weight"].clone()
+
+    change(tmp_path, age)
+    model, report = load_folder(tmp_path)
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in model.state_dict().items())
+    assert sorted(report.skipped) == ["h.0.attn.bias", "h.1.attn.masked_bias", READ_OUT]
+    change(tmp_path, lambda tensors: tensors[READ_OUT].add_(1))
+    with pytest.raises(CheckpointError, match=r"lm_head.weight differs from transformer.wte.weight, though"):
+        load_folder(tmp_path)
+
+
+def test_what_is_allowed(tmp_path: Path) -> None:
+    saved("llama", tmp_path)
+    expected = load_model(tmp_path)
+
+    def edit(tensors: dict[str, Tensor]) -> None:
+        del tensors[READ_OUT]
+        tensors["score.weight"] = torch.zeros(2, 32)
+
+    change(tmp_path, edit)
+    with pytest.raises(CheckpointError) as caught:
+        load_folder(tmp_path)
+    assert str(caught.value) == (
+        f"{tmp_path}: as a LlamaForCausalLM it lacks lm_head.weight; it has no place for score.weight"
+    )
+    model, report = load_folder(tmp_path, allow=["lm_head.*", "score.weight"])
+    assert (report.missing, report.unexpected) == ((READ_OUT,), ("score.weight",))
+    assert str(report) == (
+        "LlamaForCausalLM: 20 tensors loaded, 1 missing (lm_head.weight), 1 unexpected (score.weight)"
+    )
+    assert torch.equal(model.get_parameter("norm.scale"), expected.get_parameter("norm.scale"))
+    assert 0.01 < model.get_parameter("read_out.matrix.weight").std() < 0.03
+    with pytest.raises(ZooError, match=r"allow: 'cls.\*' has no effect"):
+        load_model(tmp_path, allow=["lm_head.*", "score.*", "cls.*"])
+
+
+def truncated(folder: Path) -> None:
+    os.truncate(folder / SINGLE, (folder / SINGLE).stat().st_size - 100)
+
+
+def pickled(folder: Path) -> None:
+    (folder / SINGLE).unlink()
+    torch.save({}, folder / "pytorch_model.bin")
+
+
+def pickle_in_disguise(folder: Path) -> None:
+    torch.save({}, folder / SINGLE)
+
+
+def without_tensors(folder: Path) -> None:
+    (folder / SINGLE).unlink()
+
+
+def without_config(folder: Path) -> None:
+    (folder / CONFIG).unlink()
+
+
+def broken_config(folder: Path) -> None:
+    (folder / CONFIG).write_text("{")
+
+
+def config_is_a_list(folder: Path) -> None:
+    (folder / CONFIG).write_text("[]")
+
+
+def lying_sizes(folder: Path) -> None:
+    change_json(folder / CONFIG, lambda c: c.update(vocab_size=10**9))
+
+
+def integers(folder: Path) -> None:
+    change(folder, lambda t: t.update({READ_OUT: t[READ_OUT].to(torch.int8)}))
+
+
+def wide_floats(folder: Path) -> None:
+    change(folder, lambda t: t.update({READ_OUT: t[READ_OUT].double()}))
+
+
+def two_spellings(folder: Path) -> None:
+    change(folder, lambda t: t.update({"norm.weight": t["model.norm.weight"].clone()}))
+
+
+DAMAGED = [
+    (truncated, "model.safetensors: not a complete safetensors file"),
+    (
+        pickled,
+        "expected model.safetensors or model.safetensors.index.json; it has pytorch_model.bin: zoo never",
+    ),
+    (pickle_in_disguise, "it looks like torch.save's pickle"),
+    (without_tensors, "expected model.safetensors or model.safetensors.index.json"),
+    (without_config, "no config.json in it; expected a folder as on the Hugging Face hub"),
+    (broken_config, "config.json: not JSON"),
+    (config_is_a_list, "config.json: a list; expected an object"),
+    (
+        lying_sizes,
+        "model.embed_tokens.weight is F32 [61, 32], expected F32 or BF16 or F16 [1000000000, 32], lm_h",
+    ),
+    (integers, "lm_head.weight is I8 [61, 32], expected F32 or BF16 or F16 [61, 32]"),
+    (wide_floats, "lm_head.weight is F64 [61, 32], expected F32 or BF16 or F16 [61, 32]"),
+    (two_spellings, "model.norm.weight is there twice, once as"),
+]
+
+
+@pytest.mark.parametrize(("damage", "message"), DAMAGED, ids=[d.__name__ for d, _ in DAMAGED])
+def test_damaged(tmp_path: Path, damage: Callable[[Path], None], message: str) -> None:
+    saved("llama", tmp_path)
+    damage(tmp_path)
+    with pytest.raises(CheckpointError) as caught:
+        load_folder(tmp_path)
+    assert str(caught.value).startswith(str(tmp_path))
+    assert message in str(caught.value)
+
+
+def first_shard(folder: Path) -> Path:
+    return min(folder.glob("model-*.safetensors"))
+
+
+def missing_shard(folder: Path) -> None:
+    first_shard(folder).unlink()
+
+
+def truncated_shard(folder: Path) -> None:
+    os.truncate(first_shard(folder), 400)
+
+
+def moved_tensor(folder: Path) -> None:
+    other = max(folder.glob("model-*.safetensors")).name
+    change_json(folder / INDEX, lambda index: index["weight_map"].update({TABLE: other}))
+
+
+def doubled_tensor(folder: Path) -> None:
+    other = max(folder.glob("model-*.safetensors"))
+    save_file(load_file(other) | {TABLE: torch.zeros(61, 32)}, other)
+
+
+def invented_tensor(folder: Path) -> None:
+    name = first_shard(folder).name
+    change_json(folder / INDEX, lambda index: index["weight_map"].update({"model.ghost": name}))
+
+
+def indexed(target: Any) -> Callable[[Path], None]:
+    """An index that sends a tensor somewhere else."""
+    return lambda folder: change_json(
+        folder / INDEX, lambda index: index["weight_map"].update({TABLE: target})
+    )
+
+
+def index_without_map(folder: Path) -> None:
+    (folder / INDEX).write_text("{}")
+
+
+SHARDS: list[tuple[Callable[[Path], None], str]] = [
+    (missing_shard, "no file 'model-00001-of-"),
+    (truncated_shard, "not a complete safetensors file"),
+    (moved_tensor, f"{TABLE}: not in the file it names"),
+    (doubled_tensor, f"{TABLE} is in model-0"),
+    (invented_tensor, "model.ghost: not in the file it names"),
+    (index_without_map, "weight_map: expected an object of tensors and files"),
+    (
+        indexed("../secret.safetensors"),
+        "'../secret.safetensors'; expected the name of a .safetensors file beside it",
+    ),
+    (indexed("/etc/secret.safetensors"), "'/etc/secret.safetensors'; expected the name"),
+    (indexed("pytorch_model.bin"), "'pytorch_model.bin'; expected the name"),
+    (indexed(7), "7; expected the name"),
+]
+
+
+@pytest.mark.parametrize(("damage", "message"), SHARDS, ids=[m for _, m in SHARDS])
+def test_damaged_shards(tmp_path: Path, damage: Callable[[Path], None], message: str) -> None:
+    saved("llama", tmp_path, max_shard_size="20KB")
+    damage(tmp_path)
+    with pytest.raises(CheckpointError) as caught:
+        load_folder(tmp_path)
+    assert str(caught.value).startswith(str(tmp_path))
+    assert message in str(caught.value)
+
+
+MEASURE = """
+import sys
+from pathlib import Path
+from zoo.hub.folder import load_folder
+
+def kilobytes(of):
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(of))
+
+before = kilobytes("VmRSS")
+model, _ = load_folder(Path(sys.argv[1]))
+print(kilobytes("VmHWM") - before, sum(p.nbytes for p in model.parameters()))
+"""
+
+
+def test_memory_is_that_of_the_model_and_one_shard(tmp_path: Path) -> None:
+    """The peak of a process that reads 55 MB of bfloat16 from eight files into 110 MB of float32."""
+    width, rows, layers = 720, 4096, 7
+    config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": rows}
+    config |= {"hidden_size": width, "num_hidden_layers": layers, "num_attention_heads": 8}
+    config |= {"intermediate_size": 720, "tie_word_embeddings": True}
+    (tmp_path / CONFIG).write_text(json.dumps(config))
+    matrices = {f"self_attn.{x}_proj": (width, width) for x in "qkvo"}
+    matrices |= {f"mlp.{x}_proj": (width, width) for x in ("up", "gate", "down")}
+    shards: list[dict[str, Tensor]] = [
+        {TABLE: torch.zeros(rows, width).bfloat16(), "model.norm.weight": torch.ones(width).bfloat16()}
+    ]
+    for i in range(layers):
+        part = {f"model.layers.{i}.{n}.weight": torch.zeros(s).bfloat16() for n, s in matrices.items()}
+        for norm in ("input_layernorm", "post_attention_layernorm"):
+            part[f"model.layers.{i}.{norm}.weight"] = torch.ones(width).bfloat16()
+        shards.append(part)
+    weight_map: dict[str, str] = {}
+    for i, part in enumerate(shards):
+        save_file(part, tmp_path / f"part-{i}.safetensors")
+        weight_map |= dict.fromkeys(part, f"part-{i}.safetensors")
+    (tmp_path / INDEX).write_text(json.dumps({"weight_map": weight_map}))
+    largest = max(file.stat().st_size for file in tmp_path.glob("*.safetensors"))
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURE, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+        env=environment(),
+    )
+    peak, model = (int(word) for word in done.stdout.split())
+    everything = sum(file.stat().st_size for file in tmp_path.glob("*.safetensors"))
+    assert peak * 1024 < model + largest + 8 * 2**20 < model + everything / 2
