@@ -23,7 +23,6 @@ TINY: dict[str, dict[str, Any]] = {
     "bert": DECODER,
     "gpt": DECODER,
     "gpt-post": DECODER,
-    "gpt-post": DECODER,
     "gpt2": DECODER,
     "lstm": {"vocab_size": 24, "d_model": 8, "d_memory": 12},
     "ngpt": DECODER,

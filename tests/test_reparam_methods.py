@@ -24,10 +24,10 @@ from zoo.errors import ConfigError
 from zoo.init import GPT2, He, Init, Registry, Small
 from zoo.init.schemes import virtual_eta
 from zoo.models import GPTConfig, Model, NGPTConfig
-from zoo.nn.linear import Embedding, Linear, matrix
+from zoo.nn.linear import Embedding, matrix
 from zoo.reparam import LoRA, NoReparam, Reparam, SigmaReparam, WeightNormalization
 from zoo.reparam.spectral import SpectralNorm
-from zoo.spec import MATRICES, Module, Role, declared
+from zoo.spec import MATRICES, Module, ParamSpec, Role, declared
 from zoo.train import step
 from zoo.train.run import train
 from zoo.train.step import global_norm
@@ -62,64 +62,80 @@ def gradients(y: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
     return torch.autograd.grad((y * weights).sum() + y.square().sum(), tensors)
 
 
-SHAPES = [
+KERNELS = [
     matrix(("out", 7), ("in", 5)),
     matrix(("out", 4), ("in", 9)),
+    ParamSpec(Role.CONV, (6, 4, 3, 2), ("out", "in", "height", "width"), fan_in=("in", "height", "width")),
 ]
 
 
-@pytest.mark.parametrize("spec", SHAPES, ids=str)
-def test_weight_norm_is_torchs(spec: Any) -> None:
-    layer = reparameterised(WeightNormalization(), Linear(spec))
-    theirs: Any = nn.Linear(spec.shape[1], spec.shape[0], bias=False, dtype=torch.float64)
+class Kernel(Module):
+    """A weight and nothing else."""
+
+    def __init__(self, spec: ParamSpec) -> None:
+        super().__init__()
+        self.param("weight", spec)
+
+
+def torchs(layer: Module) -> Any:
+    """Torch's layer with the same weight."""
+    weight = layer.get_parameter("weight").detach().clone()
+    out, into = weight.shape[:2]
+    size: Any = tuple(weight.shape[2:])
+    theirs = nn.Conv2d(into, out, size, bias=False) if size else nn.Linear(into, out, bias=False)
+    theirs.weight = nn.Parameter(weight)
+    return theirs
+
+
+@pytest.mark.parametrize("spec", KERNELS, ids=lambda spec: str(spec.shape))
+def test_weight_norm_is_torchs(spec: ParamSpec) -> None:
+    layer = reparameterised(WeightNormalization(), Kernel(spec))
+    theirs = torchs(layer)
     parametrizations.weight_norm(theirs)
     parametrisation = theirs.parametrizations["weight"]
+    v, g = layer.get_parameter("weight"), layer.get_parameter("weight_length")
     with torch.no_grad():
-        layer.get_parameter("weight_length").mul_(1.7)
-        parametrisation.original0.copy_(layer.get_parameter("weight_length").unsqueeze(1))
-        parametrisation.original1.copy_(layer.get_parameter("weight"))
-    x = torch.randn(3, spec.shape[1], dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    torch.testing.assert_close(layer(x), theirs(x), **EXACT)
-    v, g = gradients(layer(x), layer.get_parameter("weight"), layer.get_parameter("weight_length"))
-    their_g, their_v = gradients(theirs(x), parametrisation.original0, parametrisation.original1)
-    torch.testing.assert_close(v, their_v, **EXACT)
-    torch.testing.assert_close(g.unsqueeze(1), their_g, **EXACT)
+        g.mul_(1.7)
+        parametrisation.original0.copy_(g.view_as(parametrisation.original0))
+    torch.testing.assert_close(layer.virtual("weight"), theirs.weight, **EXACT)
+    d_v, d_g = gradients(layer.virtual("weight"), v, g)
+    their_g, their_v = gradients(theirs.weight, parametrisation.original0, parametrisation.original1)
+    torch.testing.assert_close(d_v, their_v, **EXACT)
+    torch.testing.assert_close(d_g, their_g.flatten(), **EXACT)
 
 
 @pytest.mark.parametrize("differentiate", [True, False])
-@pytest.mark.parametrize("spec", SHAPES, ids=str)
-def test_sigma_is_torchs(spec: Any, differentiate: bool) -> None:
+@pytest.mark.parametrize("spec", KERNELS, ids=lambda spec: str(spec.shape))
+def test_sigma_is_torchs(spec: ParamSpec, differentiate: bool) -> None:
     """The same vectors and as many iterations; undifferentiated, torch's sigma is a constant."""
-    layer = reparameterised(SigmaReparam(differentiate=differentiate), Linear(spec))
+    layer = reparameterised(SigmaReparam(differentiate=differentiate), Kernel(spec))
     weight, gamma = layer.get_parameter("weight"), layer.get_parameter("weight_gamma")
-    theirs: Any = nn.Linear(spec.shape[1], spec.shape[0], bias=False, dtype=torch.float64)
-    theirs.weight = nn.Parameter(weight.detach().clone())
+    theirs = torchs(layer)
     parametrizations.spectral_norm(theirs)
     parametrisation = theirs.parametrizations["weight"]
-    parametrisation[0]._u.copy_(layer.get_buffer("weight_u"))
-    parametrisation[0]._v.copy_(layer.get_buffer("weight_v"))
+    u, v = parametrisation[0]._u, parametrisation[0]._v
+    u.copy_(layer.get_buffer("weight_u"))
+    v.copy_(layer.get_buffer("weight_v"))
     with torch.no_grad():
         for moved in (weight, parametrisation.original):
             moved.add_(torch.linspace(-0.2, 0.3, moved.numel(), dtype=torch.float64).view_as(moved))
     layer.reparameterised["weight"].after_step(layer, "weight")
-    x = torch.randn(3, spec.shape[1], dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    y = theirs(x)
-    torch.testing.assert_close(layer.get_buffer("weight_u"), parametrisation[0]._u, **EXACT)
-    torch.testing.assert_close(layer.get_buffer("weight_v"), parametrisation[0]._v, **EXACT)
-    torch.testing.assert_close(layer(x), gamma * y, **EXACT)
+    virtual = theirs.weight  # in training mode, which moves u and v by one iteration
+    torch.testing.assert_close(layer.get_buffer("weight_u"), u, **EXACT)
+    torch.testing.assert_close(layer.get_buffer("weight_v"), v, **EXACT)
     if not differentiate:
-        sigma = torch.dot(parametrisation[0]._u, parametrisation.original.detach() @ parametrisation[0]._v)
-        y = x @ (parametrisation.original / sigma).T
-    d_weight, d_gamma = gradients(layer(x), weight, gamma)
+        virtual = parametrisation.original * (virtual / parametrisation.original).detach()
     constant = gamma.detach().requires_grad_()
-    their_weight, their_gamma = gradients(constant * y, parametrisation.original, constant)
+    torch.testing.assert_close(layer.virtual("weight"), constant * virtual, **EXACT)
+    d_weight, d_gamma = gradients(layer.virtual("weight"), weight, gamma)
+    their_weight, their_gamma = gradients(constant * virtual, parametrisation.original, constant)
     torch.testing.assert_close(d_weight, their_weight, **EXACT)
     torch.testing.assert_close(d_gamma, their_gamma, **EXACT)
 
 
 @pytest.mark.parametrize("differentiate", [True, False])
 def test_sigma_converges_to_the_spectral_norm(differentiate: bool) -> None:
-    layer = reparameterised(SigmaReparam(differentiate=differentiate), Linear(SHAPES[0]))
+    layer = reparameterised(SigmaReparam(differentiate=differentiate), Kernel(KERNELS[0]))
     weight, norm = layer.get_parameter("weight"), layer.reparameterised["weight"]
     assert isinstance(norm, SpectralNorm)
     true = torch.linalg.matrix_norm(weight, 2)
@@ -197,6 +213,15 @@ def test_the_product_has_the_models_eta(method: Reparam, init: Init) -> None:
             product = method.alpha / method.rank * math.sqrt(method.rank) * down.eta * up.eta
             assert product == pytest.approx(virtual_eta(p.spec))
             assert p.name not in registry
+
+
+@pytest.mark.parametrize(
+    ("method", "millions"), [("none", 1339.1), ("weight_norm", 1339.6), ("sigma_reparam", 1339.1)]
+)
+def test_parameters_are_the_papers(method: str, millions: float) -> None:
+    """WeSaR, Table 6: a length for every row of the 1.3B model, a gamma for every matrix."""
+    model = build_model("wesar-1.3b", reparam=method, device="meta")
+    assert round(sum(p.numel() for p in model.parameters()) / 1e6, 1) == millions
 
 
 def take_steps(model: Model, count: int, kind: str = "adamw", accumulation: int = 1) -> None:
