@@ -174,6 +174,7 @@ class Module(nn.Module):
         super().__init__()
         self.specs: dict[str, ParamSpec] = {}
         self.statistics: dict[str, float | Literal["unit"]] = {}
+        self.averages: list[str] = []
         self.reparameterised: dict[str, Reparameterisation] = {}
 
     def param(self, name: str, spec: ParamSpec) -> None:
@@ -197,7 +198,9 @@ class Module(nn.Module):
         self.specs[name] = replace(self.specs[name], frozen=frozen)
         self.get_parameter(name).requires_grad_(not frozen)
 
-    def statistic(self, name: str, shape: tuple[int, ...], start: float | Literal["unit"]) -> None:
+    def statistic(
+        self, name: str, shape: tuple[int, ...], start: float | Literal["unit"], average: bool = False
+    ) -> None:
         """Create the buffer `name`, float32 and uninitialised: state that is measured, not trained.
 
         It is saved with the weights.
@@ -206,9 +209,13 @@ class Module(nn.Module):
             name: local name, one attribute of this module.
             shape: its shape, () for a number.
             start: the constant it is filled with, or "unit" for a random vector of unit norm.
+            average: it is an average over examples; of several ranks, which see different ones, each gets
+                the mean of all.
         """
         self.register_buffer(name, torch.empty(shape, dtype=torch.float32))
         self.statistics[name] = start
+        if average:
+            self.averages.append(name)
 
     def virtual(self, name: str) -> Tensor:
         """The tensor the layer uses for `name`: the parameter, or what it stands for."""

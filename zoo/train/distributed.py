@@ -15,6 +15,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
 
 from zoo.models import Model
+from zoo.spec import Module
 from zoo.train.device import find_device
 
 
@@ -49,6 +50,18 @@ class World:
         if self.mesh is not None:
             dist.all_reduce(values)
         return values
+
+    def average(self, model: nn.Module) -> None:
+        """Give every rank the mean of what the ranks have averaged over their own examples."""
+        if self.mesh is None:
+            return
+        modules = [m for m in model.modules() if isinstance(m, Module)]
+        averages = [m.get_buffer(name) for m in modules for name in m.averages]
+        if averages:
+            mean = self.sum(torch.cat([a.flatten() for a in averages])) / self.size
+            parts = torch.split(mean, [a.numel() for a in averages])
+            for average, part in zip(averages, parts, strict=True):
+                average.copy_(part.view_as(average))
 
     def gather(self, value: Any) -> list[Any]:
         """The picklable values of all ranks, in order, on all of them."""

@@ -1,8 +1,9 @@
-"""Validation loss: the mean cross entropy over fixed sequences."""
+"""Validation: means over fixed examples."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import torch
 from torch import nn
@@ -14,6 +15,18 @@ from zoo.train.precision import Precision, autocast
 from zoo.train.step import Loss
 
 
+class Evaluation(NamedTuple):
+    """Means over the targets of all ranks.
+
+    Attributes:
+        cross_entropy: nats per target; z-loss is no part of it.
+        accuracy: share of the targets that are predicted; None where the model's loss does not tell.
+    """
+
+    cross_entropy: float
+    accuracy: float | None
+
+
 @torch.no_grad()
 def evaluate(
     model: nn.Module,
@@ -21,8 +34,8 @@ def evaluate(
     batches: Iterable[Batch],
     world: World,
     precision: Precision,
-) -> float:
-    """The mean cross entropy in nats per target, over all ranks; z-loss is no part of it.
+) -> Evaluation:
+    """Evaluate a model on all batches of all ranks.
 
     Args:
         model: put into evaluation mode meanwhile.
@@ -31,15 +44,19 @@ def evaluate(
         world: the ranks.
         precision: of the forward pass.
     """
-    sums = torch.zeros(2, dtype=world.exact, device=world.device)
+    sums = torch.zeros(3, dtype=world.exact, device=world.device)
+    tells_accuracy = False
     model.eval()
     for batch in batches:
         *inputs, targets = (t.to(world.device) for t in batch)
         with autocast(precision, world.device):
-            mean = loss(*inputs, targets).cross_entropy
+            parts = loss(*inputs, targets)
         count = (targets != IGNORED).sum()
-        sums += torch.stack((mean * count, count))
+        sums[:2] += torch.stack((count, parts.cross_entropy * count))
+        if parts.accuracy is not None:
+            tells_accuracy = True
+            sums[2] += parts.accuracy * count
     world.reshard(model)
     model.train()
-    total, count = world.sum(sums).tolist()
-    return float(total / count)
+    count, cross_entropy, correct = world.sum(sums).tolist()
+    return Evaluation(cross_entropy / count, correct / count if tells_accuracy else None)

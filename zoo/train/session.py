@@ -162,9 +162,11 @@ class _Session:
         batches = parts.dataset.validation(self._order(parallel), count)
         if batches is None:
             return None
-        loss = evaluate(parts.model, parts.loss, batches, self.world, self.settings.precision)
+        found = evaluate(parts.model, parts.loss, batches, self.world, self.settings.precision)
+        loss = found.cross_entropy
         self._require_finite("validation loss", loss)
-        self.log.write("validation", self.done, tokens=self.done * self.per_step, cross_entropy=loss)
+        told = {name: value for name, value in found._asdict().items() if value is not None}
+        self.log.write("validation", self.done, tokens=self.done * self.per_step, **told)
         self.bar.validation(loss)
         return loss if loss < self.checkpoints.best else None
 

@@ -86,6 +86,7 @@ class Stepper:
             torch.nn.utils.clip_grads_with_norm_(self.model.parameters(), self.clip_norm, norm)
         self.optimizer.step()
         self.optimizer.zero_grad()
+        self.world.average(self.model)
         return result
 
     def _backward(self, batch: Batch, stop: Callable[[], bool]) -> Tensor:
