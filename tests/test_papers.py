@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from functools import cache
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from zoo.compose import shipped
 from zoo.config import RunConfig, load_config
 from zoo.factory import recipe_of
+from zoo.init import Registry
 from zoo.models import Model
 from zoo.nn.scaling import Scaling
 from zoo.recipe import declare
@@ -73,9 +75,18 @@ def test_the_other_configs_that_the_page_names_are_shipped() -> None:
     assert named <= set(shipped())
 
 
+def test_the_files_that_the_page_points_to_exist() -> None:
+    paths = re.findall(r"`((?:zoo|tests|configs)/[\w./-]+)`", PAGE)
+    assert paths
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+    titles = re.findall(r"^#+ (.*)$", PAGE, flags=re.M)
+    anchors = {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+    assert set(re.findall(r"\]\(#([\w-]+)\)", PAGE)) <= anchors
+
+
 @pytest.mark.parametrize(
     ("paper", "tables", "figures"),
-    [("nGPT (arXiv 2410.01131)", 6, 14), ("WeSaR (EMNLP 2024)", 12, 12)],
+    [("Amos (arXiv 2210.11693)", 7, 8), ("nGPT (arXiv 2410.01131)", 6, 14), ("WeSaR (EMNLP 2024)", 12, 12)],
 )
 def test_the_page_speaks_of_every_table_and_figure(paper: str, tables: int, figures: int) -> None:
     said = [line.split("|")[1].strip() for line in section(paper).splitlines() if line.startswith("|")]
@@ -255,3 +266,107 @@ def test_wesar_table_9() -> None:
         else:
             expected |= {"fields": {"sigma2": float(value), "train_gates": True}}
         assert wesar(name.strip("`")) == expected, name
+
+
+SIZES = {"base": (12, 768), "large": (24, 1024)}
+FAMILIES = {
+    "BERT": ("bert", "absolute", "mlm", "fp32"),
+    "RoPE": ("bert", "rope", "mlm", "fp32"),
+    "RPE": ("bert", "relative", "mlm", "fp32"),
+    "T5": ("t5", None, "span-corruption", "bf16"),
+}
+"""Architecture, positions, objective and precision (Amos, 5.1 and A.5); RPE is of the base size."""
+
+SCHEDULES = {
+    "encoders": {"AdamW": ("linear", 10_000), "Amos": ("constant", 20_000)},
+    "T5": {"AdamW": ("linear", 10_000), "Amos": ("constant", 0), "AdaFactor": ("rsqrt", 10_000)},
+}
+"""Schedule and steps of warm-up (Amos, A.5)."""
+
+
+def beta(optimizer: Any) -> float:
+    """What Table 4 of Amos calls beta."""
+    of_type = {"amos": "beta", "adamw": "betas", "adafactor": "decay"}
+    value = getattr(optimizer, of_type[optimizer.type])
+    return float(value[1] if isinstance(value, tuple) else value)
+
+
+@pytest.mark.parametrize("row", rows("Amos, Table 4"), ids=str)
+def test_amos_table_4(row: list[str]) -> None:
+    model, batch, optimizer, beta_2, lr, steps, name = row
+    c: Any = config(name.strip("`"))
+    family, _, size = model.partition("-")
+    position = c.model.position.type if c.model.type == "bert" else None
+    assert (c.model.type, position, c.data.objective.type, c.train.precision) == FAMILIES[family]
+    assert (c.model.n_layers, c.model.d_model) == SIZES[size or "base"]
+    assert c.optimizer.type == optimizer.lower()
+    assert (c.train.batch_size, beta(c.optimizer), c.optimizer.lr) == (int(batch), float(beta_2), float(lr))
+    assert c.train.steps == int(steps.replace("k", "000").replace("M", "000000"))
+    schedule = SCHEDULES.get(family, SCHEDULES["encoders"])[optimizer]
+    assert (c.schedule.type, c.schedule.warmup) == schedule
+    assert (c.train.z_loss > 0) == (family == "T5")
+
+
+def test_amos_continued_and_rsqrt() -> None:
+    """Figure 1a: like AdamW-300k but for the schedule."""
+    parent = config("amos-4-bert-base-adamw-300k")
+    for name, schedule in (
+        ("cont", {"type": "linear-restart", "warmup": 10_000, "after": 200_000}),
+        ("rsqrt", {"type": "rsqrt", "warmup": 10_000}),
+    ):
+        ours = config(f"amos-1-bert-base-adamw-{name}")
+        assert ours.schedule.model_dump() == schedule
+        assert ours.model_copy(update={"schedule": parent.schedule, "name": parent.name}) == parent
+
+
+def etas(name: str) -> dict[str, float]:
+    return {e.name: e.eta for e in Registry(built(name), eta_overrides=config(name).eta_overrides)}
+
+
+@pytest.mark.parametrize(
+    ("name", "parent", "width", "count", "was"),
+    [
+        ("1-rpe-base-amos-scale", "4-rpe-base-amos", 768, 24, 0.5),
+        ("2-bert-large-amos-scale", "4-bert-large-amos", 1024, 24, (2 / 4096) ** 0.5),
+    ],
+)
+def test_amos_scale(name: str, parent: str, width: int, count: int, was: float) -> None:
+    """A.4: sqrt(1 / d) instead of 0.5 for relative positions, of sqrt(2 / m) for the MLP's second kernel."""
+    ours, theirs = etas(f"amos-{name}"), etas(f"amos-{parent}")
+    changed = [n for n in ours if ours[n] != pytest.approx(theirs[n], rel=1e-6)]
+    assert len(changed) == count
+    assert [ours[n] for n in changed] == pytest.approx([width**-0.5] * count, rel=1e-6)
+    assert [theirs[n] for n in changed] == pytest.approx([was] * count)
+
+
+def test_amos_a8() -> None:
+    expected = {"No_Reduce": "none", "Reduce_1Axis": "one_axis", "Reduce_Dense": "dense"}
+    found = {setting: name.strip("`") for setting, name in rows("Amos, A.8")}
+    optimizers: dict[str, Any] = {setting: config(name).optimizer for setting, name in found.items()}
+    assert {setting: o.reduction for setting, o in optimizers.items()} == expected
+    memory = {
+        setting: sum(
+            math.prod(s) for e in Registry(built(name)) for s in optimizers[setting].slots(e).values()
+        )
+        for setting, name in found.items()
+    }
+    adamw: Any = config("amos-4-bert-base-adamw-300k").optimizer
+    moments = sum(math.prod(s) for e in Registry(built(found["No_Reduce"])) for s in adamw.slots(e).values())
+    assert memory["Reduce_Dense"] < memory["Reduce_1Axis"] < 0.51 * moments < moments < memory["No_Reduce"]
+
+
+def test_amos_section_5_2() -> None:
+    """One LSTM layer, hidden 256, memory 1024, dropout .55 and .1, length and batch 64."""
+    table = rows("Amos, section 5.2")
+    assert [row[0] for row in table] == ["Amos", "AdamW", "Adam"]
+    for optimizer, lr, decay, name in table:
+        c: Any = config(name.strip("`"))
+        m = c.model
+        assert (m.d_model, m.d_memory, m.hidden_dropout, m.memory_dropout) == (256, 1024, 0.55, 0.1)
+        assert (c.data.context, c.train.batch_size, c.data.tokenizer.type) == (64, 64, "word")
+        assert (c.optimizer.type, c.optimizer.lr) == (optimizer.lower(), float(lr))
+        if optimizer != "Amos":
+            assert c.optimizer.weight_decay == float(decay)
+    kernels = [e for e in Registry(built("amos-5-lstm-amos")) if e.spec.fan_in_size == 512]
+    assert kernels
+    assert [e.eta for e in kernels] == pytest.approx([32**-0.5] * len(kernels))
