@@ -1,0 +1,143 @@
+"""Out again: what was trained here opens in transformers and computes the same there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file
+from tiny_runs import tiny
+
+from zoo import build_model, load_model, split
+from zoo.cli import main
+from zoo.errors import CheckpointError, ZooError
+from zoo.hub.export import Export, export, export_model
+from zoo.hub.families import family_for
+from zoo.hub.family import Family
+from zoo.models import Model
+from zoo.train.run import train
+
+SIZES: dict[str, Any] = {"vocab_size": 61, "d_model": 32, "n_layers": 2, "n_heads": 4}
+MODELS: dict[str, tuple[dict[str, Any], str]] = {
+    "llama": ({"source": "gpt", "d_mlp": 48, "n_kv_heads": 2, "rope_base": 500.0}, "LlamaForCausalLM"),
+    "wesar": ({"source": "gpt", "init": "he", "reparam": "wesar"}, "LlamaForCausalLM"),
+    "long": (
+        {"source": "gpt", "rope_scaling": {"type": "llama3", "factor": 8, "context": 16}},
+        "LlamaForCausalLM",
+    ),
+    "linear": ({"source": "gpt", "rope_scaling": {"type": "linear", "factor": 2}}, "LlamaForCausalLM"),
+    "qwen2": ({"source": "gpt", "qkv_bias": True, "tied": True}, "Qwen2ForCausalLM"),
+    "qwen3": ({"source": "gpt", "qk_norm": True, "d_head": 12}, "Qwen3ForCausalLM"),
+    "gpt2": ({"source": "gpt2", "context": 32}, "GPT2LMHeadModel"),
+    "bert": ({"source": "bert"}, "BertForMaskedLM"),
+    "t5": ({"source": "t5"}, "T5ForConditionalGeneration"),
+}
+
+
+def model(**changes: Any) -> Model:
+    return build_model(**{"source": "gpt", **SIZES, "seed": 1, **changes})
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_opens_with_equal_logits(tmp_path: Path, name: str) -> None:
+    recipe, architecture = MODELS[name]
+    ours = model(**recipe)
+    with torch.no_grad():  # norms and biases as well
+        for p in ours.parameters():
+            p.add_(0.1 * torch.randn(p.shape, generator=torch.Generator().manual_seed(0)))
+    before = ours(*ours.example()[:-1])
+    done = export_model(ours, tmp_path / "out")
+    assert done.architecture == architecture
+    assert done.max_difference is not None and done.max_difference < 1e-5 * max(1, done.max_logit)
+    torch.testing.assert_close(load_model(tmp_path / "out")(*ours.example()[:-1]), before, atol=2e-5, rtol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("shard_bytes", [10**9, 20_000])
+def test_smaller_floats_and_shards(tmp_path: Path, dtype: torch.dtype, shard_bytes: int) -> None:
+    """Rounded once: what is read again is what was compared."""
+    ours = model()
+    export_model(ours, tmp_path / "out", dtype=dtype, shard_bytes=shard_bytes)
+    files = list((tmp_path / "out").glob("*.safetensors"))
+    assert (len(files) > 1) == (shard_bytes < 10**9)
+    assert {t.dtype for file in files for t in load_file(file).values()} == {dtype}
+    opened = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out")
+    assert opened.dtype == dtype
+    again = load_model(tmp_path / "out").state_dict()
+    assert all(torch.equal(tensor, again[name]) for name, tensor in ours.state_dict().items())
+
+
+def test_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Trained here with WeSaR and Amos; exported, opened, imported again by the command line."""
+    wesar = ("init=he", "reparam.type=wesar", "optimizer={type: amos, lr: 0.05}")
+    run = train(tiny(tmp_path, *wesar, steps=20)).folder
+    out, again = tmp_path / "out", tmp_path / "again"
+    for arguments in (["export", str(run), str(out), "--to", "hf"], ["import", str(out), str(again)]):
+        with pytest.raises(SystemExit) as caught:
+            main(arguments)
+        assert caught.value.code == 0
+    words = capsys.readouterr().out
+    assert f"wrote {out}: LlamaForCausalLM, 21 tensors, 16 folded\nlargest difference of a logit " in words
+    assert "LlamaForCausalLM: 21 tensors loaded\nwrote " in words
+    ours, theirs = load_model(run), transformers.AutoModelForCausalLM.from_pretrained(out)
+    tokens = ours.example()[0]
+    with torch.no_grad():
+        torch.testing.assert_close(theirs(tokens).logits, ours(tokens), atol=1e-4, rtol=0)
+        torch.testing.assert_close(load_model(again)(tokens), ours(tokens), atol=1e-4, rtol=0)
+    config = json.loads((out / "config.json").read_text())
+    assert config["max_position_embeddings"] == 16
+    assert config["eos_token_id"] == 255
+
+
+def test_a_split_model(tmp_path: Path) -> None:
+    ours = model()
+    split(ours, "wesar")
+    assert export_model(ours, tmp_path / "out").folded == 16
+
+
+def test_other_logits_leave_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(config: Any) -> tuple[Family, dict[str, Any]]:
+        family, written = family_for(config)
+        return family, written | {"rms_norm_eps": 1.0}
+
+    monkeypatch.setattr("zoo.hub.export.family_for", wrong)
+    with pytest.raises(CheckpointError, match=r"LlamaForCausalLM computes other logits: .* expected at most"):
+        export_model(model(), tmp_path / "deep" / "out")
+    assert list((tmp_path / "deep").iterdir()) == []
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"mlp": "gelu"}, "LlamaForCausalLM: model.mlp: 'gelu'; expected 'swiglu'"),
+    ({"source": "ngpt"}, "no family on the hub can express this model of type 'ngpt'"),
+    (
+        {"init": "he", "tied": True},
+        "no family on the hub scales what is looked up in a tied table: embedding",
+    ),
+]
+
+
+@pytest.mark.parametrize(("recipe", "message"), REFUSED, ids=str)
+def test_refused(tmp_path: Path, recipe: dict[str, Any], message: str) -> None:
+    with pytest.raises(CheckpointError, match=message):
+        export_model(model(**recipe), tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_wrong_arguments(tmp_path: Path) -> None:
+    with pytest.raises(ZooError, match="no format called 'gguf'; known: hf"):
+        export(tmp_path, tmp_path / "out", to="gguf")
+    with pytest.raises(ZooError, match="no dtype called 'bf16'"):
+        export(tmp_path, tmp_path / "out", dtype="bf16")
+    with pytest.raises(ZooError, match="is there already; expected the name of a new folder"):
+        export_model(model(), tmp_path)
+
+
+def test_without_transformers_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("zoo.hub.export.find_spec", lambda name: None)
+    done = export_model(model(), tmp_path / "out")
+    assert isinstance(done, Export)
+    assert str(done).endswith("not compared: transformers is not installed")
