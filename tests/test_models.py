@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 from zoo.errors import DataError
 from zoo.init import AmosInit
-from zoo.models import Decoder, DecoderConfig, GPTConfig, NGPTConfig
+from zoo.models import Decoder, DecoderConfig, GPT2Config, GPTConfig, NGPTConfig
 from zoo.nn.linear import Linear
 from zoo.nn.norm import unit
 from zoo.nn.residual import Riemannian, Slerp
-from zoo.nn.rope import rotate, rotation
+from zoo.nn.rope import LinearScaling, Llama3Scaling, rotate, rotation
 from zoo.nn.scaling import AlphaConfig, ScalingConfig
 from zoo.recipe import Recipe, assemble
 from zoo.reparam import NoReparam
@@ -26,8 +26,12 @@ SIZES = {"vocab_size": 61, "d_model": 32, "n_layers": 2, "n_heads": 4}
 VARIANTS = {
     "gpt": GPTConfig(**SIZES),
     "gpt-options": GPTConfig(**SIZES, mlp="gelu", n_kv_heads=2, qk_norm=True, tied=True),
+    "gpt-more-options": GPTConfig(
+        **SIZES, d_head=6, qkv_bias=True, rope_scaling=Llama3Scaling(factor=4, context=8)
+    ),
+    "gpt2": GPT2Config(**SIZES, context=16),
     "ngpt": NGPTConfig(**SIZES),
-    "ngpt-options": NGPTConfig(**SIZES, n_kv_heads=2, tied=True),
+    "ngpt-options": NGPTConfig(**SIZES, n_kv_heads=2, tied=True, d_head=6),
 }
 
 
@@ -200,6 +204,23 @@ def test_rope_is_a_rotation() -> None:
     torch.testing.assert_close(near, far)
 
 
+def test_rope_scaling() -> None:
+    """Linear scaling moves positions closer; Llama 3's leaves fast rotations and slows slow ones."""
+    cpu = torch.device("cpu")
+    cos, sin = rotation(0, 40, 32, 10000.0, cpu)
+    closer = rotation(0, 40, 32, 10000.0, cpu, LinearScaling(factor=4))
+    torch.testing.assert_close(closer[0][::4], cos[:10])
+    torch.testing.assert_close(closer[1][::4], sin[:10])
+    frequency = 10000.0 ** (-torch.arange(16) / 16)
+    scaled = Llama3Scaling(factor=8, context=1000)(frequency)
+    turns = 1000 * frequency / (2 * math.pi)
+    assert torch.equal(scaled[turns > 4], frequency[turns > 4])
+    torch.testing.assert_close(scaled[turns < 1], frequency[turns < 1] / 8)
+    between = (turns > 1) & (turns < 4)
+    assert between.any()
+    assert ((scaled < frequency) & (scaled > frequency / 8))[between].all()
+
+
 @pytest.mark.parametrize("scale", [0.5, 2.0])
 def test_scaling_starts_at_init_whatever_its_scale(scale: float) -> None:
     """s_scale changes how fast a scaling learns, not where it starts."""
@@ -216,12 +237,13 @@ def test_scaling_starts_at_init_whatever_its_scale(scale: float) -> None:
 LOOSER = {"down": 0.35, "o": 1.0}
 
 
-@pytest.mark.parametrize("name", ["gpt", "gpt-gelu", "ngpt"])
+@pytest.mark.parametrize("name", ["gpt", "gpt-gelu", "gpt2", "ngpt"])
 def test_activations_have_the_declared_std(name: str) -> None:
     sizes = {"vocab_size": 256, "d_model": 256, "n_layers": 2, "n_heads": 4}
     config = {
         "gpt": GPTConfig(**sizes),
         "gpt-gelu": GPTConfig(**sizes, mlp="gelu"),
+        "gpt2": GPT2Config(**sizes),
         "ngpt": NGPTConfig(**sizes),
     }[name]
     model = assemble(Recipe(model=config, init=AmosInit(), reparam=NoReparam()), 0)
@@ -246,7 +268,7 @@ def test_activations_have_the_declared_std(name: str) -> None:
             watch(path, module)
     tokens = torch.randint(256, (4, 64), generator=torch.Generator().manual_seed(1))
     model(tokens)
-    assert len(measured) == 2 * (6 if name == "gpt-gelu" else 7)
+    assert len(measured) == 2 * (6 if name in ("gpt-gelu", "gpt2") else 7)
     for path, (in_std, in_declared, out_std, out_declared) in measured.items():
         tolerance = LOOSER.get(path.rsplit(".", 1)[-1], 0.25)
         assert abs(in_std / in_declared - 1) < tolerance, (
@@ -255,6 +277,15 @@ def test_activations_have_the_declared_std(name: str) -> None:
         assert abs(out_std / out_declared - 1) < tolerance, (
             f"{path}: output std {out_std:.3f}, declared {out_declared:.3f}"
         )
+
+
+def test_no_more_tokens_than_positions() -> None:
+    model = build(VARIANTS["gpt2"])
+    tokens, _ = model.example(1, 16)
+    cache = model.cache(1, 20)
+    model(tokens, cache)
+    with pytest.raises(DataError, match="tokens: 17 of them, but there are 16 positions"):
+        model(tokens[:, :1], cache)
 
 
 @pytest.mark.parametrize(
@@ -277,8 +308,14 @@ def test_bad_tokens(tokens: Tensor, message: str) -> None:
         ({"n_kv_heads": 3}, "n_heads 4 is not divisible by n_kv_heads 3"),
         ({"d_modle": 3}, "d_modle"),
         ({"n_layers": 0}, "n_layers"),
+        ({"d_head": 7}, "d_head = 7 is odd, but RoPE rotates pairs"),
+        ({"rope_scaling": {"type": "linear"}}, "factor"),
+        (
+            {"rope_scaling": {"type": "llama3", "factor": 8, "low_turns": 4}},
+            "low_turns 4.0 is not below high_turns",
+        ),
     ],
 )
-def test_impossible_sizes(fields: dict[str, int], message: str) -> None:
+def test_impossible_sizes(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         GPTConfig(**{**SIZES, **fields})

@@ -12,7 +12,7 @@ from torch import nn
 from zoo.errors import ConfigError
 from zoo.init import He, Init, Registry, Small
 from zoo.init.registry import EtaOverride
-from zoo.models import GPT, GPTConfig, Model, ModelConfig, NGPTConfig
+from zoo.models import GPT, DecoderConfig, GPT2Config, GPTConfig, Model, ModelConfig, NGPTConfig
 from zoo.recipe import Recipe, declare
 from zoo.reparam import NoReparam, Reparam, ResidualScaling, WeSaR
 from zoo.spec import ParamSpec, Role
@@ -91,9 +91,11 @@ NGPT_1_0B = {"vocab_size": 32000, "d_model": 1280, "n_layers": 36, "n_heads": 20
         (GPTConfig(vocab_size=32000, d_model=768, n_layers=12, n_heads=12, mlp="gelu"), "134.1"),
         (GPTConfig(vocab_size=32000, d_model=2048, n_layers=24, n_heads=16, mlp="gelu"), "1339.1"),
         (GPTConfig(vocab_size=32000, d_model=5120, n_layers=40, n_heads=40, mlp="gelu"), "12911.0"),
+        (GPT2Config(vocab_size=50257, d_model=768, n_layers=12, n_heads=12), "124.4"),
+        (GPT2Config(vocab_size=50257, d_model=1600, n_layers=48, n_heads=25), "1557.6"),
     ],
 )
-def test_parameter_counts(config: GPTConfig | NGPTConfig, millions: str) -> None:
+def test_parameter_counts(config: DecoderConfig, millions: str) -> None:
     """To the printed digit; the papers truncate."""
     count = sum(e.spec.numel for e in Registry(meta(config)))
     assert f"{math.floor(count / 1e5) / 10:.1f}" == millions
