@@ -10,15 +10,21 @@ import pytest
 from tiny_runs import assert_same, kill, tiny_fields
 
 from zoo.config import load_config
-from zoo.schema import MODELS, OPTIMIZERS
+from zoo.schema import OPTIMIZERS
 from zoo.train.run import train
 
-OPTIONS: dict[str, list[dict[str, Any]]] = {"amos": [{"momentum": 0.9}, {}], "adamw": [{"weight_decay": 0.1}]}
-COMBINATIONS = [
-    (model, {"type": optimizer, "lr": 0.01, **options})
-    for model, optimizer in itertools.product(sorted(MODELS.choices), sorted(OPTIMIZERS.choices))
-    for options in OPTIONS[optimizer]
+FORMS: dict[str, list[dict[str, Any]]] = {
+    "amos": [{"momentum": 0.9}, {}],
+    "adamw": [{"weight_decay": 0.1}],
+    "muon": [{}, {"rest": {"type": "amos", "lr": 0.01, "momentum": 0.9}}],
+}
+OPTIMIZER_FORMS = [
+    {"type": name, "lr": 0.01, **fields}
+    for name in sorted(OPTIMIZERS.choices)
+    for fields in FORMS.get(name, [{}])
 ]
+COMBINATIONS = list(zip(itertools.cycle(["ngpt", "gpt"]), OPTIMIZER_FORMS, strict=False))
+"""Every form of every optimizer, with one of the two models: spheres here, gates there."""
 
 
 @pytest.mark.parametrize(("model", "optimizer"), COMBINATIONS, ids=str)
