@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
 from zoo.errors import DataError, ZooError
+from zoo.models import EncoderDecoder
+
+Read = Callable[[Tensor], Tensor]
+"""Tokens a model has not seen yet, (batch, time) -> the logits of the one that follows, (batch, vocab)."""
 
 
 @torch.no_grad()
@@ -19,11 +25,14 @@ def generate(
     top_p: float | None = None,
     seed: int = 0,
     eos_id: int | None = None,
+    start_id: int | None = None,
+    mask: Tensor | None = None,
 ) -> Tensor:
-    """Continue prompts.
+    """Continue prompts, or answer them.
 
     Args:
-        model: a decoder; left in the mode it was in.
+        model: a decoder, which continues the prompt, or an encoder-decoder, which reads it as its source
+            and writes a target; left in the mode it was in.
         prompt: (batch, time) int64 with time >= 1, on any device.
         max_new_tokens: tokens to add to each.
         temperature: divides the logits; 0 takes the likeliest token always.
@@ -31,32 +40,64 @@ def generate(
         top_p: sample among the likeliest tokens that together have at least this probability.
         seed: of the samples; equal seeds give equal tokens on equal devices.
         eos_id: ends a continuation, which is filled up with it; generation stops when all have ended.
+        start_id: what every target of an encoder-decoder starts with.
+        mask: (batch, time) bool, False where the source of an encoder-decoder is padded; None: nowhere.
 
     Returns:
-        (batch, time + n) int64 on the model's device, n <= max_new_tokens: prompt and continuation.
+        int64 on the model's device, n <= max_new_tokens: of a decoder prompt and continuation,
+        (batch, time + n); of an encoder-decoder the target without its start, (batch, n).
 
     Raises:
         DataError: an empty prompt.
-        ZooError: a sampling setting out of range, or without effect at temperature 0.
+        ZooError: a sampling setting out of range, or without effect at temperature 0 or on this model.
     """
     _check(prompt, max_new_tokens, temperature, top_k, top_p)
+    _check_start(model, start_id, mask)
     device = next(model.parameters()).device
-    source = torch.Generator(device).manual_seed(seed)
-    batch, length = prompt.shape
-    cache = model.cache(batch, length + max_new_tokens, device=device)  # type: ignore[operator]
+    chance = torch.Generator(device).manual_seed(seed)
+    prompt, mask = prompt.to(device), None if mask is None else mask.to(device)
     training = model.training
     model.eval()
-    pieces = [prompt.to(device)]
-    ended = torch.zeros(batch, 1, dtype=torch.bool, device=device)
+    first = prompt
+    if isinstance(model, EncoderDecoder) and start_id is not None:
+        first = prompt.new_full((len(prompt), 1), start_id)
+        read = _answering(model, prompt, mask, max_new_tokens)
+    else:
+        read = _continuing(model, prompt, max_new_tokens)
+    pieces = [first]
+    ended = torch.zeros(len(prompt), 1, dtype=torch.bool, device=device)
     while len(pieces) <= max_new_tokens and not ended.all():
-        logits = model(pieces[-1], cache)[:, -1]
-        tokens = sample(logits, temperature, top_k, top_p, source)
+        tokens = sample(read(pieces[-1]), temperature, top_k, top_p, chance)
         if eos_id is not None:
             tokens = tokens.masked_fill(ended, eos_id)
             ended |= tokens == eos_id
         pieces.append(tokens)
     model.train(training)
-    return torch.cat(pieces, dim=1)
+    return torch.cat(pieces[1:] if start_id is not None else pieces, dim=1)
+
+
+def _continuing(model: nn.Module, prompt: Tensor, count: int) -> Read:
+    """A decoder, with room for `count` tokens behind the prompt."""
+    batch, length = prompt.shape
+    cache = model.cache(batch, length + count, device=prompt.device)  # type: ignore[operator]
+
+    def read(tokens: Tensor) -> Tensor:
+        logits: Tensor = model(tokens, cache)[:, -1]
+        return logits
+
+    return read
+
+
+def _answering(model: EncoderDecoder, source: Tensor, mask: Tensor | None, count: int) -> Read:
+    """An encoder-decoder that has read its source, with room for `count` tokens of a target."""
+    memory = model.encode(source, mask)
+    cache = model.cache(len(source), count, source.device)
+
+    def read(tokens: Tensor) -> Tensor:
+        logits: Tensor = model.read_out(model.decode(tokens, memory, mask, cache)[:, -1])
+        return logits
+
+    return read
 
 
 def sample(
@@ -110,3 +151,12 @@ def _check(
     for holds, problem in rules:
         if not holds:
             raise ZooError(f"generate: {problem}")
+
+
+def _check_start(model: nn.Module, start_id: int | None, mask: Tensor | None) -> None:
+    """Refuse a start or a mask where there is no target that starts, and a target without a start."""
+    if isinstance(model, EncoderDecoder):
+        if start_id is None:
+            raise ZooError("generate: start_id is missing; the targets of an encoder-decoder start with it")
+    elif start_id is not None or mask is not None:
+        raise ZooError("generate: start_id and mask have no effect on a model that is no encoder-decoder")

@@ -47,6 +47,11 @@ class Objective(Config):
         """This rank's parts of at most `batches` batches to evaluate on, the same at every call."""
         raise NotImplementedError
 
+    @property
+    def start(self) -> int | None:
+        """What an answer to a prompt starts with; None: a prompt is not answered but continued."""
+        return None
+
     def end(self, tokenizer: Tokenizer) -> int:
         """The id that ends what a model generates."""
         return tokenizer.eos_id

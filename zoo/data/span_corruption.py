@@ -83,6 +83,11 @@ class SpanCorruption(Objective):
         """The id of sentinel `i` behind a vocabulary."""
         return vocabulary + self.sentinels - i
 
+    @property
+    def start(self) -> int:
+        """What prefixes start with."""
+        return START
+
     def end(self, tokenizer: Tokenizer) -> int:
         """The id that ends sources and targets, the first behind the tokenizer's."""
         return tokenizer.vocab_size
