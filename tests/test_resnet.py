@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo import build_model, merge
+from zoo.config import load_config
 from zoo.errors import ConfigError, DataError, ZooError
 from zoo.init import Registry
 from zoo.models import ResNet
@@ -135,6 +136,15 @@ def test_amos_table_7() -> None:
     for own in normalised:
         table |= {f"{own}.norm.scale": 1.0, f"{own}.norm.bias": 0.5}
     assert eta == pytest.approx(table, rel=1e-12)
+
+
+def test_amos_scale_names_the_projection_after_the_max_pool() -> None:
+    """Amos, A.9: sqrt(1 / d) for it; all else stays."""
+    model = resnet(depth=50, classes=1000, width=64, device="meta")
+    overrides = load_config("resnet50-imagenet-amos-scale").eta_overrides
+    plain, scaled = Registry(model), Registry(model, eta_overrides=overrides)
+    changed = {b.name: b.eta for a, b in zip(plain, scaled, strict=True) if a.eta != b.eta}
+    assert changed == {"blocks.0.projection.conv.weight": math.sqrt(1 / 64)}
 
 
 def test_amos_shares_slots_over_input_channels_and_space() -> None:

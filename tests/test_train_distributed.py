@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from tiny_runs import ROOT, environment, of_kind, tiny_fields
+from tiny_runs import of_kind, tiny_fields, torchrun
 
 from zoo import load_model
 from zoo.checkpoint import find_checkpoint
@@ -43,16 +40,6 @@ def fields(folder: Path, case: dict[str, Any]) -> dict[str, Any]:
     settings = tiny_fields(folder, steps=6, batch_size=8, accumulation=2, clip_norm=0.2, z_loss=1e-3)
     settings["train"] |= {"eval_every": 3, "checkpoint_every": 3, "monitor_every": 3}
     return {**settings, **case, "schedule": "constant"}
-
-
-def torchrun(settings: dict[str, Any], *options: str) -> subprocess.CompletedProcess[str]:
-    """`zoo train` in two processes."""
-    path = Path(settings["train"]["runs_dir"]).parent / f"{settings['name']}.yaml"
-    path.write_text(json.dumps(settings), encoding="utf-8")
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
-    env = {**environment(), "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    command = [*launcher, "-m", "zoo", "train", str(path), *options]
-    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=300, check=False)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["model"]["type"])

@@ -117,6 +117,16 @@ def kill(fields: dict[str, Any], module: str, function: str, call: int) -> None:
     assert victim.returncode == -9
 
 
+def torchrun(settings: dict[str, Any], *options: str) -> subprocess.CompletedProcess[str]:
+    """`zoo train` in two processes."""
+    path = Path(settings["train"]["runs_dir"]).parent / f"{settings['name']}.yaml"
+    path.write_text(json.dumps(settings), encoding="utf-8")
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
+    env = {**environment(), "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    command = [*launcher, "-m", "zoo", "train", str(path), *options]
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=300, check=False)
+
+
 def saved(run: Path) -> dict[str, Tensor]:
     """Every tensor of the last checkpoint."""
     folder = find_checkpoint(run)

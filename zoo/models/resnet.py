@@ -36,7 +36,7 @@ class ConvNorm(Module):
     def __init__(
         self,
         out: int,
-        into: int,
+        into: tuple[str, int],
         size: int,
         stride: int = 1,
         *,
@@ -59,18 +59,18 @@ class Block(Module):
     expansion: ClassVar[int]
     """Channels that a block gives, in units of its width."""
 
-    def __init__(self, into: int, width: int, stride: int, input_std: float) -> None:
+    def __init__(self, into: tuple[str, int], width: int, stride: int, input_std: float) -> None:
         """Create the shortcut.
 
         Args:
-            into: channels that the block reads.
+            into: name and number of the channels that the block reads.
             width: channels inside its branch.
             stride: of the branch's 3 x 3 convolution and of the projection.
             input_std: standard deviation of what a projection reads.
         """
         super().__init__()
         out = width * self.expansion
-        identity = stride == 1 and into == out
+        identity = stride == 1 and into[1] == out
         self.projection = None if identity else ConvNorm(out, into, 1, stride, input_std=input_std)
 
     def branch(self, h: Tensor) -> Tensor:
@@ -91,10 +91,15 @@ class Basic(Block):
 
     expansion = 1
 
-    def __init__(self, into: int, width: int, stride: int, input_std: float, residual_branches: int) -> None:
+    def __init__(
+        self, into: tuple[str, int], width: int, stride: int, input_std: float, residual_branches: int
+    ) -> None:
         super().__init__(into, width, stride, input_std)
+        branch = ("branch", width)
         self.first = ConvNorm(width, into, 3, stride)
-        self.second = ConvNorm(width, width, 3, input_std=ACTIVATION_STD, residual_branches=residual_branches)
+        self.second = ConvNorm(
+            width, branch, 3, input_std=ACTIVATION_STD, residual_branches=residual_branches
+        )
 
     def branch(self, h: Tensor) -> Tensor:
         """What is added to the shortcut."""
@@ -107,13 +112,16 @@ class Bottleneck(Block):
 
     expansion = 4
 
-    def __init__(self, into: int, width: int, stride: int, input_std: float, residual_branches: int) -> None:
+    def __init__(
+        self, into: tuple[str, int], width: int, stride: int, input_std: float, residual_branches: int
+    ) -> None:
         super().__init__(into, width, stride, input_std)
+        branch = ("branch", width)
         self.first = ConvNorm(width, into, 1)
-        self.second = ConvNorm(width, width, 3, stride, input_std=ACTIVATION_STD)
+        self.second = ConvNorm(width, branch, 3, stride, input_std=ACTIVATION_STD)
         self.third = ConvNorm(
             width * self.expansion,
-            width,
+            branch,
             1,
             input_std=ACTIVATION_STD,
             residual_branches=residual_branches,
@@ -193,16 +201,16 @@ class ResNet(Model):
         super().__init__()
         self.config = c
         kind, stages = DEPTHS[c.depth]
-        self.stem = ConvNorm(c.width, c.channels, c.stem_size, c.stem_stride)
+        self.stem = ConvNorm(c.width, ("image", c.channels), c.stem_size, c.stem_stride)
         self.blocks = nn.ModuleList()
-        into, input_std = c.width, c.pooled_std
+        into, input_std = ("pooled", c.width), c.pooled_std
         for stage, count in enumerate(stages):
             width = c.width * 2**stage
             for i in range(count):
                 stride = 2 if stage > 0 and i == 0 else 1
                 self.blocks.append(kind(into, width, stride, input_std, sum(stages)))
-                into, input_std = width * kind.expansion, 1.0
-        self.classifier = Linear(matrix(("classes", c.classes), ("channels", into)), bias=True)
+                into, input_std = ("stream", width * kind.expansion), 1.0
+        self.classifier = Linear(matrix(("classes", c.classes), into), bias=True)
 
     @property
     def shards(self) -> Sequence[nn.Module]:

@@ -8,21 +8,21 @@ from torch.nn import functional as F
 from zoo.spec import Module, ParamSpec, Role
 
 
-def filters(out: int, into: int, size: int, input_std: float = 1.0) -> ParamSpec:
+def filters(out: int, into: tuple[str, int], size: int, input_std: float = 1.0) -> ParamSpec:
     """Declare square filters in torch's layout, (out, in, height, width), that a normalisation follows.
 
     Args:
         out: channels they give.
-        into: channels they read.
+        into: name and number of the channels they read.
         size: their height and width.
         input_std: standard deviation of the input.
 
     Returns:
         The declaration; the sum goes over input channels and both directions (Amos, A.9.1).
     """
-    axes = ("out_channels", "in_channels", "filter_height", "filter_width")
+    axes = ("channels", into[0], "height", "width")
     return ParamSpec(
-        Role.CONV, (out, into, size, size), axes, fan_in=axes[1:], input_std=input_std, normalised=True
+        Role.CONV, (out, into[1], size, size), axes, fan_in=axes[1:], input_std=input_std, normalised=True
     )
 
 
