@@ -73,7 +73,7 @@ def train(
 @app.command()
 def generate(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
-    prompt: Annotated[str, typer.Option(help="The text to continue.")],
+    prompt: Annotated[str, typer.Option(help="The text to continue, or to fill in: <extra_id_0>.")],
     max_new_tokens: Annotated[int, typer.Option(help="Tokens to add.")] = 200,
     temperature: Annotated[float, typer.Option(help="0: always the likeliest token.")] = 0.8,
     top_k: Annotated[int | None, typer.Option(help="Sample among the k likeliest tokens.")] = None,
@@ -82,7 +82,7 @@ def generate(
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the sampling.")] = 0,
 ) -> None:
-    """Continue a prompt with a trained model; the text is also left in RUN/sample.txt."""
+    """Continue a prompt, or answer it, with a trained model; the text is also left in RUN/sample.txt."""
     from zoo.complete import complete
 
     typer.echo(
