@@ -50,8 +50,9 @@ class Totals:
     """Sums over the model.
 
     Attributes:
-        parameters: number of entries, gates included.
+        parameters: number of entries, gates and frozen ones included.
         gates: of these, gates.
+        frozen: of these, not trained; they have no row.
         optimizer: the optimizer the state is counted for.
         optimizer_bytes: its slots in float32.
         adamw_bytes: what AdamW's two moments take, for comparison.
@@ -63,6 +64,7 @@ class Totals:
 
     parameters: int
     gates: int
+    frozen: int
     optimizer: str
     optimizer_bytes: int
     adamw_bytes: int
@@ -127,7 +129,8 @@ class Explanation:
         share = f" ({t.optimizer_bytes / t.adamw_bytes:.1%} of AdamW's)" if t.adamw_bytes else ""
         lines = [
             f"parameters      {t.parameters:,} ({t.parameters / 1e6:,.1f} M)"
-            + (f", of which {t.gates} gates" if t.gates else ""),
+            + (f", of which {t.gates:,} gates" if t.gates else "")
+            + (f", of which {t.frozen:,} frozen" if t.frozen else ""),
             f"optimizer       {t.optimizer}: {_bytes(t.optimizer_bytes)}{share}",
             f"FLOPs per {t.unit} {t.forward_flops:.3e} forward, {t.training_flops:.3e} training, "
             f"at length {t.length}",
@@ -153,13 +156,15 @@ def explain(config: Any) -> Explanation:
     rows = [_row(entry, config.optimizer) for entry in registry]
     length = USUAL_LENGTH if config.data is None else config.data.length
     forward, training = flops_per_target(model, length)
-    parameters = sum(math.prod(row.shape) for row in rows)
+    trained = sum(math.prod(row.shape) for row in rows)
+    frozen = sum(p.spec.numel for p in registry.frozen)
     totals = Totals(
-        parameters=parameters,
-        gates=sum(row.role == "gate" for row in rows),
+        parameters=trained + frozen,
+        gates=sum(math.prod(row.shape) for row in rows if row.role == "gate"),
+        frozen=frozen,
         optimizer=config.optimizer.type if config.optimizer is not None else "none",
         optimizer_bytes=sum(row.state_bytes for row in rows),
-        adamw_bytes=2 * FLOAT32 * parameters,
+        adamw_bytes=2 * FLOAT32 * trained,
         length=length,
         unit="target" if config.data is None else config.data.unit.removesuffix("s"),
         forward_flops=forward,
