@@ -23,9 +23,6 @@ class EtaOverride(Config):
 
     role: Role = Field(description="the role of the variables")
     axes: tuple[str, ...] = Field((), description="axes they must have, by name")
-    input_std: float | None = Field(
-        None, gt=0, description="standard deviation they must be declared to read, to three digits"
-    )
     eta: float | None = Field(None, gt=0, description="the new eta")
     factor: float | None = Field(None, gt=0, description="or: multiply the derived eta")
 
@@ -37,8 +34,7 @@ class EtaOverride(Config):
 
     def matches(self, spec: ParamSpec) -> bool:
         """Whether `spec` is one of the variables meant."""
-        reads = self.input_std is None or math.isclose(self.input_std, spec.input_std, rel_tol=1e-3)
-        return spec.role is self.role and set(self.axes) <= set(spec.axes) and reads
+        return spec.role is self.role and set(self.axes) <= set(spec.axes)
 
     def apply(self, eta: float) -> float:
         """The overridden value of `eta`."""
@@ -139,13 +135,9 @@ class Registry(Sequence[Entry]):
             entries.append(Entry(p.name, p.module, p.local, p.spec, value, sigma))
         for i, count in hits.items():
             if not count:
-                known = sorted(
-                    {f"{p.spec.role} {list(p.spec.axes)} reading {p.spec.input_std:.3g}" for p in parameters}
-                )
-                meant = eta_overrides[i]
-                reading = "" if meant.input_std is None else f", input_std {meant.input_std:.3g}"
+                known = sorted({f"{p.spec.role} {list(p.spec.axes)}" for p in parameters})
                 raise ConfigError(
-                    f"eta_overrides[{i}] (role {meant.role}, axes {list(meant.axes)}{reading}) "
+                    f"eta_overrides[{i}] (role {eta_overrides[i].role}, axes {list(eta_overrides[i].axes)}) "
                     f"matches no parameter; there are: {'; '.join(known)}"
                 )
         self.frozen = tuple(p for p in declared(model) if p.spec.frozen)
