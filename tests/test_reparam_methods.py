@@ -21,6 +21,7 @@ from zoo import merge as merge_model
 from zoo import split as split_model
 from zoo.config import load_config
 from zoo.errors import ConfigError
+from zoo.explanation import explain
 from zoo.init import GPT2, He, Init, Registry, Small
 from zoo.init.schemes import virtual_eta
 from zoo.models import GPTConfig, Model, NGPTConfig
@@ -265,6 +266,9 @@ def test_lora_trains_a_few_parameters() -> None:
     assert trained == sum(p.numel() for p in model.parameters() if p.requires_grad)
     assert sum(p.numel() for p in model.parameters()) == total + trained
     assert trained < 0.03 * total
+    config = load_config({"model": {"type": "gpt", **fields}, "reparam": {"type": "lora", "rank": 2}})
+    totals = explain(config).totals
+    assert (totals.parameters, totals.frozen) == (total + trained, total)
     assert {p.name for p in registry.frozen} == {
         n for n, _ in build_model("gpt", **fields).named_parameters()
     }
