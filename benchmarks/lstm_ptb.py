@@ -56,7 +56,8 @@ def scales(experiment: Experiment, run: Run) -> list[tuple[int, float]]:
 
 def training_loss(experiment: Experiment, run: Run, last: int) -> float:
     """Mean training cross entropy, dropout included, of the last logged steps."""
-    return mean(r["cross_entropy"] for r in experiment.records(run, "train")[-last:])
+    value: float = mean(r["cross_entropy"] for r in experiment.records(run, "train")[-last:])
+    return value
 
 
 def summarise(experiment: Experiment, runs: list[Run], ptb: Path) -> dict[str, Any]:
@@ -89,14 +90,14 @@ def summarise(experiment: Experiment, runs: list[Run], ptb: Path) -> dict[str, A
 def markdown(summary: dict[str, Any]) -> str:
     """The table."""
     lines = [
-        "| config | lr | training loss at the end | validation perplexity | test perplexity | kernel's M2: first, last |",
+        "| config | lr | training loss | validation perplexity | test perplexity | M2 of the kernel |",
         "|---|---|---|---|---|---|",
     ]
     for variant, lr in RATES.items():
         rows = [row for row in summary["runs"] if row["variant"] == variant]
         loss, valid, test = ([row[key] for row in rows] for key in ("training_loss", "valid", "test"))
         first, last = (mean(row["kernel_m2"][i][1] for row in rows) for i in (0, -1))
-        scale = f"{first:.4f}, {last:.4f}"
+        scale = f"{first:.4f} to {last:.4f}"
         lines.append(f"| {variant} | {lr:g} | {spread(loss)} | {spread(valid)} | {spread(test)} | {scale} |")
     return "\n".join(lines) + "\n"
 
