@@ -370,3 +370,33 @@ def test_amos_section_5_2() -> None:
     kernels = [e for e in Registry(built("amos-5-lstm-amos")) if e.spec.fan_in_size == 512]
     assert kernels
     assert [e.eta for e in kernels] == pytest.approx([32**-0.5] * len(kernels))
+
+
+def test_amos_a9() -> None:
+    """ResNet-50, batch 1024; Amos with 5k steps of warm-up and no more, the others with cosine and 5 %."""
+    table = rows("Amos, A.9")
+    for setting, beta_2, xi, name in table:
+        c: Any = config(name.strip("`"))
+        assert (c.model.type, c.model.depth, c.model.classes, c.train.batch_size) == (
+            "resnet",
+            50,
+            1000,
+            1024,
+        )
+        if setting.startswith("Amos"):
+            assert (c.optimizer.type, c.optimizer.beta, c.optimizer.lr) == ("amos", float(beta_2), float(xi))
+            assert (c.schedule.type, c.schedule.warmup) == ("constant", 5000)
+            assert c.optimizer.extra_l2 == (0.001 if setting == "Amos-Extra" else 0)
+            coefficient = 1 / 16 if setting.endswith("1/16") else 1 / 4
+            assert (c.optimizer.c_coef, c.optimizer.d_coef) == (coefficient, coefficient)
+            assert bool(c.eta_overrides) == (setting == "Amos-*Scale")
+        else:
+            steps = {"Adam": 140_000, "AdamW": 187_000}[setting]
+            assert (c.optimizer.type, c.optimizer.betas) == (setting.lower(), (0.9, 0.999))
+            assert (c.schedule.type, c.train.steps, c.schedule.warmup) == ("cosine", steps, steps // 20)
+            assert (c.optimizer.weight_decay > 0) == (setting == "AdamW")
+    assert pytest.approx((1281167 / 1024) ** -0.5, rel=0.02) == 0.028
+    ours, theirs = etas("amos-9-amos-scale"), etas("amos-9-amos")
+    changed = [n for n in ours if ours[n] != pytest.approx(theirs[n])]
+    assert [theirs[n] for n in changed] == pytest.approx([math.sqrt(2 * math.log(9) / 64)])
+    assert [ours[n] for n in changed] == pytest.approx([64**-0.5])
