@@ -12,7 +12,7 @@ import transformers
 from safetensors.torch import load_file
 from tiny_runs import tiny
 
-from zoo import build_model, load_model, split
+from zoo import build_model, generate, load_model, split
 from zoo.cli import main
 from zoo.errors import CheckpointError, ZooError
 from zoo.hub.export import Export, export, export_model
@@ -81,9 +81,11 @@ def test_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
             main(arguments)
         assert caught.value.code == 0
     words = capsys.readouterr().out
-    assert f"wrote {out}: LlamaForCausalLM, 21 tensors, 16 folded\nlargest difference of a logit " in words
+    assert f"wrote {out}: LlamaForCausalLM, 21 tensors, 16 folded, tokenizer.json\n" in words
+    assert "\nlargest difference of a logit " in words
     assert "LlamaForCausalLM: 21 tensors loaded\nwrote " in words
-    ours, theirs = load_model(run), transformers.AutoModelForCausalLM.from_pretrained(out)
+    ours: Any = load_model(run)
+    theirs: Any = transformers.AutoModelForCausalLM.from_pretrained(out)
     tokens = ours.example()[0]
     with torch.no_grad():
         torch.testing.assert_close(theirs(tokens).logits, ours(tokens), atol=1e-4, rtol=0)
@@ -91,6 +93,11 @@ def test_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = json.loads((out / "config.json").read_text())
     assert config["max_position_embeddings"] == 16
     assert config["eos_token_id"] == 255
+    tokenizer = transformers.AutoTokenizer.from_pretrained(out)
+    ids = tokenizer("def f(", return_tensors="pt").input_ids
+    assert ids.tolist() == [list(b"def f(")]
+    text = theirs.generate(ids, max_new_tokens=8, do_sample=False)
+    assert torch.equal(text, generate(ours, ids, 8, temperature=0.0, eos_id=255))
 
 
 def test_a_split_model(tmp_path: Path) -> None:

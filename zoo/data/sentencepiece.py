@@ -36,6 +36,9 @@ class SentencePieceTokenizer(Tokenizer):
         model: the content of a .model file.
         place: where it came from, for messages.
 
+    Attributes:
+        processor: sentencepiece's own.
+
     Raises:
         DataError: not a sentencepiece model, or one without a piece that ends a document.
     """
@@ -47,12 +50,12 @@ class SentencePieceTokenizer(Tokenizer):
         try:
             if not model:  # which the library takes for "no model yet"
                 raise ValueError("empty")
-            self._processor = library.SentencePieceProcessor(model_proto=model)
+            self.processor = library.SentencePieceProcessor(model_proto=model)
         except (RuntimeError, ValueError) as error:
             raise DataError(f"{place}: not a sentencepiece model") from error
         self._model = model
-        self.vocab_size = int(self._processor.get_piece_size())
-        self.eos_id = int(self._processor.eos_id())
+        self.vocab_size = int(self.processor.get_piece_size())
+        self.eos_id = int(self.processor.eos_id())
         self.hash = sha256(model)
         if self.eos_id < 0:
             raise DataError(
@@ -62,12 +65,12 @@ class SentencePieceTokenizer(Tokenizer):
 
     def encode(self, text: str) -> list[int]:
         """Turn text into the ids of pieces."""
-        ids: list[int] = self._processor.encode(text)
+        ids: list[int] = self.processor.encode(text)
         return ids
 
     def decode(self, ids: Iterable[int]) -> str:
         """Join the pieces."""
-        text: str = self._processor.decode(self.words(ids))
+        text: str = self.processor.decode(self.words(ids))
         return text
 
     def save(self, folder: Path) -> None:

@@ -16,13 +16,14 @@ from torch import Tensor
 from zoo.atomic import write_folder
 from zoo.checkpoint import RUN_CONFIG, load_model
 from zoo.config import load_config
-from zoo.data import TextData, load_tokenizer
+from zoo.data import TextData, Tokenizer, load_tokenizer
 from zoo.errors import CheckpointError, ZooError, did_you_mean
 from zoo.factory import merge
 from zoo.hub.families import family_for
 from zoo.hub.family import Family, Json
 from zoo.hub.rules import expand
 from zoo.hub.shards import CONFIG, SHARD_BYTES, write_shards
+from zoo.hub.tokenizer import SAMPLE, write_tokenizer
 from zoo.models import Model
 from zoo.spec import declared
 
@@ -46,6 +47,7 @@ class Export:
         max_difference: largest difference of a logit there and here; None: transformers is not
             installed, so that nothing was compared.
         max_logit: largest logit, for scale.
+        tokenizer: whether one was written.
     """
 
     folder: Path
@@ -54,6 +56,7 @@ class Export:
     folded: int
     max_difference: float | None
     max_logit: float
+    tokenizer: bool
 
     def __str__(self) -> str:
         """One line for each thing to know."""
@@ -63,7 +66,8 @@ class Export:
                 f"largest difference of a logit {self.max_difference:.1e}, the largest {self.max_logit:.1e}"
             )
         what = f"{self.architecture}, {self.tensors} tensors, {self.folded} folded"
-        return f"wrote {self.folder}: {what}\n{compared}"
+        text = "tokenizer.json" if self.tokenizer else "no tokenizer"
+        return f"wrote {self.folder}: {what}, {text}\n{compared}"
 
 
 def export(source: Path, out: Path, *, to: str = "hf", dtype: str = "float32") -> Export:
@@ -88,8 +92,10 @@ def export(source: Path, out: Path, *, to: str = "hf", dtype: str = "float32") -
     if dtype not in DTYPES:
         raise ZooError(f"export: no dtype called '{dtype}'{did_you_mean(dtype, DTYPES)}")
     model = load_model(source)
-    extras = _of_run(source) if (source / RUN_CONFIG).is_file() else {}
-    return export_model(model, out, dtype=DTYPES[dtype], extras=extras)
+    tokenizer = context = None
+    if (source / RUN_CONFIG).is_file() and isinstance(data := load_config(source).data, TextData):
+        tokenizer, context = load_tokenizer(source / TOKENIZER), data.context
+    return export_model(model, out, dtype=DTYPES[dtype], tokenizer=tokenizer, context=context)
 
 
 @torch.no_grad()
@@ -98,7 +104,8 @@ def export_model(
     out: Path,
     *,
     dtype: torch.dtype = torch.float32,
-    extras: Json | None = None,
+    tokenizer: Tokenizer | None = None,
+    context: int | None = None,
     shard_bytes: int = SHARD_BYTES,
 ) -> Export:
     """`export` for a model in memory.
@@ -107,7 +114,8 @@ def export_model(
         model: on the CPU; its gates are folded and its numbers rounded to `dtype`, in place.
         out: the folder to make.
         dtype: of the numbers in the files.
-        extras: further fields of config.json, where the family has them.
+        tokenizer: what made the model's tokens; written as well, if there is a form of it.
+        context: tokens in the texts of its training.
         shard_bytes: size up to which tensors share a file.
     """
     if out.exists():
@@ -123,20 +131,35 @@ def export_model(
         p.copy_(p.to(dtype))
     state = model.state_dict()
     tensors = {r.theirs: r.transform.to_hf([state[n] for n in r.ours]) for r in expand(family.rules, state)}
-    name = str(dtype).removeprefix("torch.")
-    config = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None, **config}
-    config |= {"dtype": name, "torch_dtype": name}
-    config |= {key: value for key, value in (extras or {}).items() if family.tolerates(key)}
+    config |= _notes(family, dtype, tokenizer, context)
     result: list[Export] = []
 
     def fill(folder: Path) -> None:
         (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
         write_shards(folder, tensors, dtype, shard_bytes)
+        has_tokenizer = tokenizer is not None and write_tokenizer(tokenizer, folder)
         difference, largest = _compare(model, family, folder)
-        result.append(Export(out, family.architecture, len(tensors), folded, difference, largest))
+        if tokenizer is not None and has_tokenizer and difference is not None:
+            _compare_tokens(tokenizer, folder)
+        result.append(
+            Export(out, family.architecture, len(tensors), folded, difference, largest, has_tokenizer)
+        )
 
     write_folder(out, fill)
     return result[0]
+
+
+def _notes(family: Family, dtype: torch.dtype, tokenizer: Tokenizer | None, context: int | None) -> Json:
+    """Fields of config.json that change no logit, as far as the family has them and we know them."""
+    name = str(dtype).removeprefix("torch.")
+    notes: Json = {"dtype": name, "torch_dtype": name, "max_position_embeddings": context}
+    notes |= {"eos_token_id": tokenizer.eos_id if tokenizer else None, "bos_token_id": None}
+    absent = {"eos_token_id", "bos_token_id"}  # their library would assume tokens of Llama's
+    return {
+        key: value
+        for key, value in notes.items()
+        if family.tolerates(key) and (value is not None or key in absent)
+    }
 
 
 def _compare(model: Model, family: Family, folder: Path) -> tuple[float | None, float]:
@@ -167,6 +190,20 @@ def _compare(model: Model, family: Family, folder: Path) -> tuple[float | None, 
     return difference, largest
 
 
+def _compare_tokens(tokenizer: Tokenizer, folder: Path) -> None:
+    """Have the written tokenizer read a text.
+
+    Raises:
+        CheckpointError: it reads something else.
+    """
+    import transformers
+
+    with _quiet(transformers.utils.logging):
+        theirs = transformers.AutoTokenizer.from_pretrained(folder)
+    if theirs.encode(SAMPLE, add_special_tokens=False) != tokenizer.encode(SAMPLE):
+        raise CheckpointError("the tokenizer reads other tokens in transformers. Nothing was written")
+
+
 @contextmanager
 def _quiet(log: Any) -> Iterator[None]:
     """No progress bars and no hints of their library for a while."""
@@ -179,13 +216,3 @@ def _quiet(log: Any) -> Iterator[None]:
         log.set_verbosity(level)
         if bars:
             log.enable_progress_bar()
-
-
-def _of_run(run: Path) -> Json:
-    """What a run knows besides its model: the length of its texts and the token that ends one."""
-    extras: Json = {}
-    data = load_config(run).data
-    if isinstance(data, TextData):
-        extras["max_position_embeddings"] = data.context
-        extras["eos_token_id"] = load_tokenizer(run / TOKENIZER).eos_id
-    return extras
