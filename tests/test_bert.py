@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import BertConfig, BertForMaskedLM
 
-from zoo import build_model
+from zoo import build_model, generate
 from zoo.config import load_config
-from zoo.errors import DataError
+from zoo.errors import DataError, ZooError
 from zoo.explanation import explain
 from zoo.init import AmosInit, Init, Registry
 from zoo.models import BERT, BERTConfig
@@ -320,6 +320,11 @@ def test_half_precision_activations(position: str) -> None:
     with torch.autocast("cpu", torch.bfloat16):
         rounded = model.loss(tokens, targets).cross_entropy
     torch.testing.assert_close(rounded, model.loss(tokens, targets).cross_entropy, atol=0.03, rtol=0.03)
+
+
+def test_an_encoder_continues_no_text() -> None:
+    with pytest.raises(ZooError, match="generate: BERT does not continue text; expected a decoder"):
+        generate(bert("absolute"), tokens_and_targets()[0], 3)
 
 
 def test_bad_inputs() -> None:

@@ -49,7 +49,8 @@ def generate(
 
     Raises:
         DataError: an empty prompt.
-        ZooError: a sampling setting out of range, or without effect at temperature 0 or on this model.
+        ZooError: a sampling setting out of range, or without effect at temperature 0 or on this model; a
+            model that does not continue text.
     """
     _check(prompt, max_new_tokens, temperature, top_k, top_p)
     _check_start(model, start_id, mask)
@@ -154,7 +155,9 @@ def _check(
 
 
 def _check_start(model: nn.Module, start_id: int | None, mask: Tensor | None) -> None:
-    """Refuse a start or a mask where there is no target that starts, and a target without a start."""
+    """Refuse an encoder, a start or a mask where no target starts, and a target without a start."""
+    if not hasattr(model, "cache"):
+        raise ZooError(f"generate: {type(model).__name__} does not continue text; expected a decoder")
     if isinstance(model, EncoderDecoder):
         if start_id is None:
             raise ZooError("generate: start_id is missing; the targets of an encoder-decoder start with it")
