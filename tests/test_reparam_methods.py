@@ -305,6 +305,24 @@ def test_lora_without_a_matrix_is_refused() -> None:
         build(LoRA(roles=(Role.CONV,)))
 
 
+def test_lora_on_vectors_is_refused() -> None:
+    with pytest.raises(
+        ConfigError, match=r"reparam\.roles.*bias: not matrices; expected conv, embedding, linear"
+    ):
+        build_model("gpt-tiny", reparam={"type": "lora", "roles": ["linear", "bias"]})
+
+
+def test_rows_of_zeros_stay_zero() -> None:
+    """As tables of other libraries have for padding."""
+    model = build_model("gpt", vocab_size=64, d_model=32, n_layers=2, n_heads=4, init="gpt2")
+    with torch.no_grad():
+        model.get_parameter("embedding.weight")[3] = 0
+    report = split_model(model, "weight_norm")
+    assert report.max_difference <= 1e-5 * report.max_logit
+    take_steps(model, 2)
+    assert all(p.isfinite().all() for p in model.parameters())
+
+
 @pytest.mark.parametrize("method", [WeightNormalization(), SigmaReparam()], ids=str)
 def test_nothing_on_the_sphere_is_announced(
     method: WeightNormalization | SigmaReparam, caplog: pytest.LogCaptureFixture

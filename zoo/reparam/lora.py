@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -62,9 +62,17 @@ class LoRA(Reparam):
     roles: tuple[Role, ...] = Field((Role.LINEAR, Role.CONV), description="roles of the matrices to change")
     axes: tuple[str, ...] = Field((), description="axes these must have, by name")
 
+    @field_validator("roles")
+    @classmethod
+    def _are_matrices(cls, roles: tuple[Role, ...]) -> tuple[Role, ...]:
+        others = [str(role) for role in roles if role not in MATRICES]
+        if others:
+            raise ValueError(f"{', '.join(others)}: not matrices; expected {', '.join(sorted(MATRICES))}")
+        return roles
+
     def acts_on(self, spec: ParamSpec) -> bool:
         """The matrices that were asked for."""
-        return spec.role in MATRICES and spec.role in self.roles and set(self.axes) <= set(spec.axes)
+        return spec.role in self.roles and set(self.axes) <= set(spec.axes)
 
     def idle_on(self, spec: ParamSpec) -> bool:
         """Nowhere: the frozen matrices on a sphere can move on it."""

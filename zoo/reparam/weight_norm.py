@@ -55,8 +55,8 @@ class RowNorm(Reparameterisation):
 
 
 def norm(rows: Tensor) -> Tensor:
-    """(..., n) -> (..., 1), float32 also under autocast."""
-    return rows.square().sum(-1, keepdim=True).sqrt()
+    """(..., n) -> (..., 1), float32 also under autocast; not zero, so that a row of zeros stays one."""
+    return rows.square().sum(-1, keepdim=True).clamp_min(1e-24).sqrt()
 
 
 @REPARAMS.register
