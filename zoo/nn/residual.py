@@ -43,7 +43,8 @@ class PreNorm(Module):
 
     def forward(self, h: Tensor, branch: Branch, *args: Any) -> Tensor:
         """(batch, time, d) -> the same."""
-        return h + self.dropout(branch(self.norm(h), *args))
+        out: Tensor = h + self.dropout(branch(self.norm(h), *args))
+        return out
 
 
 class PostNorm(Module):
