@@ -123,14 +123,8 @@ class LSTM(Module):
         return bias + constant
 
     def _masks(self, steps: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        """Factors of h (time, batch, d) and of what is projected (batch, m); None for 1."""
-        batch = steps.shape[1]
-        rates = {
-            (*steps.shape[:2], self.d_model): self.hidden_dropout,
-            (batch, self.d_memory): self.memory_dropout,
-        }
-        hidden, memory = (
-            F.dropout(steps.new_ones(shape), rate) if rate and self.training else None
-            for shape, rate in rates.items()
-        )
-        return hidden, memory
+        """Factors of h, like `steps` (time, batch, d), and of what is projected (batch, m); None for 1."""
+        memory = steps.new_ones(steps.shape[1], self.d_memory)
+        pairs = ((torch.ones_like(steps), self.hidden_dropout), (memory, self.memory_dropout))
+        of_h, of_memory = (F.dropout(ones, p) if p and self.training else None for ones, p in pairs)
+        return of_h, of_memory
