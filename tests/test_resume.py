@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_runs import assert_same, kill, tiny_fields
+import torch
+from tiny_runs import assert_same, kill, saved, tiny_fields
 
 from zoo.config import load_config
 from zoo.schema import OPTIMIZERS
@@ -40,3 +41,16 @@ def test_forty_steps_are_twenty_kill_twenty(tmp_path: Path, model: str, optimize
     assert resumed.finished
     assert (resumed.validation, resumed.best) == (whole.validation, whole.best)
     assert_same(whole.folder, resumed.folder)
+
+
+def test_a_finished_linear_run_that_goes_on_is_adamw_cont(tmp_path: Path) -> None:
+    """Amos, Figure 1a: 20 steps to 0, then on as if it were a run of 30; in two runs or in one."""
+    fields = tiny_fields(tmp_path, steps=20) | {"schedule": {"type": "linear", "warmup": 5}}
+    train(load_config({**fields, "name": "two"}))
+    fields["train"]["steps"] = 30
+    two = train(load_config({**fields, "name": "two"}), resume=True)
+    restart = {"type": "linear-restart", "warmup": 5, "after": 20}
+    one = train(load_config({**fields, "name": "one", "schedule": restart}))
+    left, right = saved(one.folder), saved(two.folder)
+    assert left.keys() == right.keys()
+    assert all(torch.equal(left[name], right[name]) for name in left)

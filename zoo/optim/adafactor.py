@@ -20,8 +20,8 @@ from zoo.schema import OPTIMIZERS
 if TYPE_CHECKING:
     from zoo.init.registry import Entry
 
-ENTRIES_AT_A_TIME = 1 << 24
-"""Entries whose updates are held at a time: they are complete before the first can be applied."""
+ENTRIES_AT_A_TIME = 1 << 20
+"""Entries of updates that are held at a time, or those of one larger tensor."""
 
 
 class Adafactor(Optimizer):
@@ -124,21 +124,21 @@ class Adafactor(Optimizer):
             if not state:
                 state.update(self.slots(parameter, group))
             state["step"] += 1
-            squares = _gradient(parameter).square().add_(group["eps"])
+            squares = _gradient(parameter).square()
             for slot, dims in reductions(parameter.dim()).items():
                 total = squares.sum(dims, keepdim=True) if dims else squares
                 moments.append((parameter, slot, dims, total))
         sum_over_ranks([m[3] for m in moments], [m[0] for m in moments], [m[2] for m in moments])
         for parameter, slot, dims, total in moments:
             state = self.state[parameter]
-            mean = total.div_(math.prod(parameter.shape[d] for d in dims))
+            mean = total.div_(math.prod(parameter.shape[d] for d in dims)).add_(group["eps"])
             local(state[slot]).lerp_(mean, state["step"].item() ** -group["decay"])
 
     def _apply(self, due: Sequence[Tensor], group: dict[str, Any]) -> None:
         """Move the parameters, each by at most its share of its own size."""
         updates = self._updates(due)
-        squares = [u.square().sum() for u in updates]
-        sizes = [local(p).to(slot_dtype(p)).square().sum() for p in due]
+        squares = [_sum_of_squares(u) for u in updates]
+        sizes = [_sum_of_squares(local(p).to(slot_dtype(p))) for p in due]
         everything = [tuple(range(p.dim())) for p in due]
         sum_over_ranks([*squares, *sizes], [*due, *due], [*everything, *everything])
         for parameter, update, square, size in zip(due, updates, squares, sizes, strict=True):
@@ -162,7 +162,7 @@ class Adafactor(Optimizer):
             slots = {name: local(slot) for name, slot in self.state[parameter].items()}
             if parameter in mean_of:
                 rows = (slots["row_var"] / mean_of[parameter]).rsqrt()
-                updates.append(_gradient(parameter) * rows * slots["col_var"].rsqrt())
+                updates.append((_gradient(parameter) * rows).mul_(slots["col_var"].rsqrt()))
             else:
                 updates.append(_gradient(parameter) * slots["variance"].rsqrt())
         return updates
@@ -182,6 +182,12 @@ def _gradient(parameter: Tensor) -> Tensor:
     """This rank's rows of the gradient, in the precision of the slots."""
     assert parameter.grad is not None
     return local(parameter.grad).to(slot_dtype(parameter))
+
+
+def _sum_of_squares(tensor: Tensor) -> Tensor:
+    """0-dim, in one pass over memory."""
+    norm: Tensor = torch.linalg.vector_norm(tensor)
+    return norm.square()
 
 
 @OPTIMIZERS.register

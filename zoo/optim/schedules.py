@@ -42,7 +42,8 @@ class LinearRestart(ScheduleConfig):
     """Linear to 0 at step `after`, then as if it were linear to 0 over the whole, longer run.
 
     What the Amos paper calls AdamW-Cont. (section 5.1): a finished run goes on, and its learning
-    rate jumps to what it would have been.
+    rate jumps to what it would have been. The same, in one run, as a finished linear one resumed
+    with more steps.
     """
 
     type: Literal["linear-restart"] = "linear-restart"
