@@ -62,6 +62,25 @@ def test_the_grid_is_whole() -> None:
     assert len(used) == len(MODELS.choices) * len(INITS.choices)
 
 
+SAME_START = [
+    (model, reparam)
+    for model, reparam in itertools.product(sorted(MODELS.choices), sorted(REPARAMS.choices))
+    # A branch of a ResNet ends with a norm's scale, which starts at 1 whatever the scheme says:
+    # only residual scaling makes it smaller.
+    if REPARAMS[reparam].keeps_the_model and (model, reparam) != ("resnet", "residual")
+]
+
+
+@pytest.mark.parametrize(("name", "reparam"), SAME_START)
+def test_methods_start_as_the_backbone(name: str, reparam: str) -> None:
+    """What stands in front of the weights changes the training, not the model it starts from."""
+    init = MODELS[name].default_init
+    model, backbone = build(name, init, reparam).eval(), build(name, init, "none").eval()
+    *inputs, _ = model.example(2, 8)
+    logits = backbone(*inputs)
+    torch.testing.assert_close(model(*inputs), logits, rtol=0, atol=1e-5 * logits.abs().max().item())
+
+
 def build(model: str, init: str, reparam: str) -> Model:
     return build_model(model, **TINY[model], init=init, reparam=reparam, seed=1)
 

@@ -305,6 +305,17 @@ def test_lora_without_a_matrix_is_refused() -> None:
         build(LoRA(roles=(Role.CONV,)))
 
 
+def test_what_a_method_adds_is_declared() -> None:
+    """As everything else: otherwise no registry is built, and the error has the name."""
+    for method, part in ((WeightNormalization(), "length"), (SigmaReparam(), "gamma"), (LoRA(), "up")):
+        model = build(method)
+        owner = model.get_submodule("blocks.0.attention.q")
+        assert isinstance(owner, Module)
+        del owner.specs[f"weight_{part}"]
+        with pytest.raises(ValueError, match=rf"no declaration for: blocks\.0\.attention\.q\.weight_{part}"):
+            Registry(model)
+
+
 def test_lora_on_vectors_is_refused() -> None:
     with pytest.raises(
         ConfigError, match=r"reparam\.roles.*bias: not matrices; expected conv, embedding, linear"
