@@ -17,7 +17,7 @@ from torch.multiprocessing.spawn import spawn
 from zoo import build_model, build_optimizer
 from zoo.init import initialise
 from zoo.models import Model
-from zoo.optim import load_state_by_name, state_by_name
+from zoo.optim import Adafactor, Muon, load_state_by_name, state_by_name
 from zoo.recipe import declare
 from zoo.sharded import gathered, whole
 from zoo.sphere import project
@@ -127,6 +127,23 @@ def initialise_shards(ours: World) -> None:
             torch.testing.assert_close(whole(a.detach()), b.detach(), **TOLERANCE, msg=local)
 
 
+def more_than_two_dimensions(ours: World) -> None:
+    """Adafactor and Muon on the rows of a convolution, sharded over either of two axes."""
+    assert ours.mesh is not None
+    start = torch.randn(7, 5, 3, 2, generator=torch.Generator().manual_seed(0))
+    for kind, dim in itertools.product((Adafactor, Muon), (0, 2, 3)):
+        whole_one = nn.Parameter(start.clone())
+        part = nn.Parameter(distribute_tensor(start.clone(), ours.mesh, [Shard(dim)]))
+        optimizers = [kind([p], lr=0.1) for p in (whole_one, part)]
+        for step in range(3):
+            gradient = torch.randn(start.shape, generator=torch.Generator().manual_seed(step))
+            whole_one.grad = gradient
+            part.grad = distribute_tensor(gradient.clone(), ours.mesh, [Shard(dim)])
+            for optimizer in optimizers:
+                optimizer.step()
+        torch.testing.assert_close(whole(part.detach()), whole_one.detach(), **TOLERANCE)
+
+
 def worker(rank: int, port: int) -> None:
     """One rank, all cases."""
     os.environ |= {
@@ -141,6 +158,7 @@ def worker(rank: int, port: int) -> None:
     with world("cpu") as ours:
         project_both_axes(ours)
         initialise_shards(ours)
+        more_than_two_dimensions(ours)
         for model_name, optimizer_name in itertools.product(MODELS, OPTIMIZERS):
             try:
                 compare(ours, model_name, optimizer_name)
