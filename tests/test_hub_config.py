@@ -11,7 +11,7 @@ from hub_models import MODELS
 
 from zoo.errors import CheckpointError
 from zoo.hub.families import FAMILIES, family_for, family_of
-from zoo.models import GPTConfig, NGPTConfig
+from zoo.models import GPTConfig, ResNetConfig
 from zoo.nn.rope import Llama3Scaling
 
 
@@ -186,8 +186,10 @@ def test_what_no_family_can_express() -> None:
         family_for(GPTConfig(**SIZES, qk_norm=True, qkv_bias=True))
     assert "LlamaForCausalLM: model.qkv_bias: true; expected false" in str(caught.value)
     assert "Qwen2ForCausalLM: model.qk_norm: true; expected false" in str(caught.value)
-    with pytest.raises(CheckpointError, match="of type 'ngpt':\nexpected one of type bert, gpt, gpt2, t5"):
-        family_for(NGPTConfig(**SIZES))
+    with pytest.raises(
+        CheckpointError, match="of type 'resnet':\nexpected one of type bert, gpt, gpt2, ngpt, t5"
+    ):
+        family_for(ResNetConfig(depth=18, classes=3))
 
 
 def test_architectures_are_known_once() -> None:

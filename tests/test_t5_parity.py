@@ -121,7 +121,7 @@ def test_config_round_trip() -> None:
     ("change", "message"),
     [
         ({"feed_forward_proj": "relu"}, r"feed_forward_proj: 'relu'; expected 'gated-gelu'"),
-        ({"tie_word_embeddings": True}, r"scale_decoder_outputs: True; expected False"),
+        ({"tie_word_embeddings": True}, r"scale_decoder_outputs: true; expected false"),
         ({"scale_decoder_output": True}, r"scale_decoder_output: .*did you mean 'scale_decoder_outputs'"),
     ],
 )

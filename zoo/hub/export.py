@@ -19,6 +19,7 @@ from zoo.config import load_config
 from zoo.data import TextData, Tokenizer, load_tokenizer
 from zoo.errors import CheckpointError, ZooError, did_you_mean
 from zoo.factory import merge
+from zoo.hub import register_auto
 from zoo.hub.families import family_for
 from zoo.hub.family import Family, Json
 from zoo.hub.rules import expand
@@ -178,8 +179,9 @@ def _compare(model: Model, family: Family, folder: Path) -> tuple[float | None, 
         return None, largest
     import transformers
 
+    register_auto()
     with _quiet(transformers.utils.logging):
-        theirs = getattr(transformers, family.architecture).from_pretrained(folder, dtype=torch.float32)
+        theirs = getattr(transformers, family.auto).from_pretrained(folder, dtype=torch.float32)
     there = theirs(**dict(zip(family.inputs, inputs, strict=True))).logits
     difference = (here - there).abs().max().item()
     if not difference <= TOLERANCE * max(1.0, largest):

@@ -8,11 +8,12 @@ from zoo.hub.family import Family, Json
 from zoo.hub.gpt2 import GPT2
 from zoo.hub.llama import LLAMA
 from zoo.hub.mistral import MISTRAL
+from zoo.hub.ngpt import NGPT
 from zoo.hub.qwen import QWEN2, QWEN3
 from zoo.hub.t5 import T5
 from zoo.models import ModelConfig
 
-FAMILIES: tuple[Family, ...] = (LLAMA, MISTRAL, QWEN2, QWEN3, GPT2, BERT, T5)
+FAMILIES: tuple[Family, ...] = (LLAMA, MISTRAL, QWEN2, QWEN3, GPT2, BERT, T5, NGPT)
 """For a model that several can write, the first of them is taken."""
 
 

@@ -43,6 +43,7 @@ class Family:
         copies: tensors that may repeat another: the name and that of the original.
         endings: ends of names in files of old versions, and today's.
         inputs: what their model calls the inputs, in the order of ours.
+        auto: the Auto class that opens it.
         read: old spellings of config.json to those of `fields`.
         write: what is written for other readers besides; takes and gives a config.json.
     """
@@ -60,6 +61,7 @@ class Family:
     copies: Mapping[str, str] = field(default_factory=dict)
     endings: Mapping[str, str] = field(default_factory=dict)
     inputs: tuple[str, ...] = ("input_ids",)
+    auto: str = "AutoModelForCausalLM"
     read: Callable[[Json], Json] = _unchanged
     write: Callable[[Json], Json] = _unchanged
 

@@ -85,6 +85,7 @@ T5 = Family(
         "decoder.embed_tokens.weight": "shared.weight",
     },
     inputs=("input_ids", "decoder_input_ids"),
+    auto="AutoModelForSeq2SeqLM",
     read=_read,
     write=_write,
 )

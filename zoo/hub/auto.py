@@ -1,0 +1,136 @@
+"""nGPT inside transformers: AutoConfig and AutoModelForCausalLM know it, with no code from a folder."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoModelForCausalLM, GenerationMixin, PreTrainedModel
+from transformers.cache_utils import Cache, DynamicCache
+from transformers.configuration_utils import PreTrainedConfig
+from transformers.modeling_outputs import CausalLMOutputWithPast
+
+from zoo.errors import DataError
+from zoo.hub.ngpt import NGPT
+from zoo.init import NGPTInit
+from zoo.init.initialise import draw
+from zoo.models import NGPTConfig
+from zoo.spec import Module
+from zoo.sphere import project
+
+
+class ZooNGPTConfig(PreTrainedConfig):  # type: ignore[no-untyped-call]
+    """The fields of `zoo.models.NGPTConfig` in one of its own, and the few that generation asks for."""
+
+    model_type = NGPT.model_type
+
+    def __init__(self, model: dict[str, Any] | None = None, **fields: Any) -> None:
+        """Keep ours; `fields` are what every config of theirs may have."""
+        self.model = model or {}
+        super().__init__(**fields)
+
+    @property
+    def ours(self) -> NGPTConfig:
+        """The same, checked."""
+        return NGPTConfig(**self.model)
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of tokens."""
+        return self.ours.vocab_size
+
+    @property
+    def hidden_size(self) -> int:
+        """Width of the stream."""
+        return self.ours.d_model
+
+    @property
+    def num_hidden_layers(self) -> int:
+        """Number of blocks."""
+        return self.ours.n_layers
+
+
+class ZooNGPTForCausalLM(PreTrainedModel, GenerationMixin):  # type: ignore[no-untyped-call]
+    """`zoo.models.NGPT` with their outputs and their cache.
+
+    Training it outside zoo needs the projection after every step: `zoo.build_optimizer(model.model, ...)`.
+    """
+
+    config_class = ZooNGPTConfig
+
+    def __init__(self, config: ZooNGPTConfig) -> None:
+        """Build the model; what `from_pretrained` does not fill starts as in the paper."""
+        super().__init__(config)
+        self.model = config.ours.build()
+        self.post_init()  # type: ignore[no-untyped-call]
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        for name, spec in module.specs.items() if isinstance(module, Module) else ():
+            parameter = module.get_parameter(name)
+            parameter.copy_(draw(NGPTInit(), spec, torch.default_generator))
+            if spec.sphere_dim is not None:
+                project([(parameter, spec.sphere_dim)])
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        past_key_values: Cache | None = None,
+        labels: Tensor | None = None,
+        use_cache: bool | None = None,
+        logits_to_keep: int = 0,
+        **_: Any,
+    ) -> CausalLMOutputWithPast:
+        """Logits, and the loss if there are labels.
+
+        Args:
+            input_ids: (batch, time) int64, without those that the cache holds.
+            attention_mask: (batch, cached + time), all ones: there is no padding.
+            past_key_values: extended in place.
+            labels: (batch, time) int64, the tokens themselves, which are shifted here; -100 is ignored.
+            use_cache: make a cache if there is none.
+            logits_to_keep: compute the logits of so many last tokens only; 0: of all.
+
+        Raises:
+            DataError: a mask with padding.
+        """
+        if attention_mask is not None and not attention_mask.all():
+            raise DataError("attention_mask: has zeros; expected texts of one length, without padding")
+        if use_cache and past_key_values is None:
+            past_key_values = DynamicCache()
+        cache: Any = None if past_key_values is None else SharedCache(past_key_values, len(self.model.blocks))
+        hidden = self.model.hidden(input_ids, cache)
+        logits = self.model.read_out(hidden[:, -logits_to_keep:])
+        loss = None
+        if labels is not None:
+            loss = self.loss_function(logits=logits, labels=labels, vocab_size=self.config.vocab_size)
+        return CausalLMOutputWithPast(loss=loss, logits=logits, past_key_values=past_key_values)
+
+
+class SharedLayer:
+    """One layer of a cache of theirs, as `zoo.nn.attention.LayerCache`."""
+
+    def __init__(self, past: Cache, index: int) -> None:
+        self.past, self.index = past, index
+
+    def extend(self, k: Tensor, v: Tensor, position: int) -> tuple[Tensor, Tensor]:
+        """Store (batch, time, kv heads, h) at the end; return everything up to there."""
+        keys, values = self.past.update(k.transpose(1, 2), v.transpose(1, 2), self.index)
+        return keys.transpose(1, 2), values.transpose(1, 2)
+
+
+class SharedCache:
+    """A cache of theirs, as `zoo.nn.attention.KVCache`; it grows as far as there is memory."""
+
+    def __init__(self, past: Cache, n_layers: int) -> None:
+        self.layers = [SharedLayer(past, i) for i in range(n_layers)]
+        self.position = past.get_seq_length()
+        self.capacity = torch.iinfo(torch.int64).max
+
+
+def register() -> None:
+    """Make the classes known to their Auto classes; more than once does no harm."""
+    AutoConfig.register(NGPT.model_type, ZooNGPTConfig, exist_ok=True)
+    AutoModelForCausalLM.register(ZooNGPTConfig, ZooNGPTForCausalLM, exist_ok=True)
