@@ -55,7 +55,9 @@ def test_help_teaches(zoo: Run) -> None:
     assert "zoo train quickstart-ngpt" in out
 
 
-@pytest.mark.parametrize("command", ["train", "generate", "explain", "list", "schema", "compare", "import", "export"])
+@pytest.mark.parametrize(
+    "command", ["train", "generate", "explain", "list", "schema", "compare", "import", "export"]
+)
 def test_every_command_has_help(zoo: Run, command: str) -> None:
     status, out, _ = zoo(command, "--help")
     assert status == 0
@@ -87,6 +89,8 @@ def test_list(zoo: Run) -> None:
         "wesar",
         "cosine",
         "python-docs",
+        "digits",
+        "causal",
         "sentencepiece",
         "quickstart-gpt",
     ):

@@ -5,7 +5,17 @@ from __future__ import annotations
 import zoo.config  # noqa: F401  (imports everything that registers itself)
 from zoo.compose import shipped
 from zoo.errors import ConfigError, did_you_mean
-from zoo.schema import CORPORA, INITS, MODELS, OPTIMIZERS, REPARAMS, SCHEDULES, TOKENIZERS
+from zoo.schema import (
+    CORPORA,
+    DATASETS,
+    INITS,
+    MODELS,
+    OBJECTIVES,
+    OPTIMIZERS,
+    REPARAMS,
+    SCHEDULES,
+    TOKENIZERS,
+)
 
 KINDS = {
     "models": MODELS,
@@ -13,6 +23,8 @@ KINDS = {
     "reparams": REPARAMS,
     "optimizers": OPTIMIZERS,
     "schedules": SCHEDULES,
+    "data": DATASETS,
+    "objectives": OBJECTIVES,
     "tokenizers": TOKENIZERS,
     "corpora": CORPORA,
 }

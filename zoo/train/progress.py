@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 class TrainingBar:
     """A progress bar on the main rank, nothing on the others."""
 
-    def __init__(self, console: Console | None, name: str, start: int, steps: int) -> None:
+    def __init__(self, console: Console | None, name: str, start: int, steps: int, unit: str) -> None:
         """Prepare.
 
         Args:
@@ -20,12 +20,15 @@ class TrainingBar:
             name: of the run.
             start: steps done before.
             steps: steps in all.
+            unit: what the speed counts.
         """
         self._progress = Progress(
             TextColumn("[bold]{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
-            TextColumn("loss {task.fields[loss]}  valid {task.fields[valid]}  {task.fields[speed]} tokens/s"),
+            TextColumn(
+                "loss {task.fields[loss]}  valid {task.fields[valid]}  {task.fields[speed]} " + f"{unit}/s"
+            ),
             TimeRemainingColumn(),
             console=console,
             disable=console is None,

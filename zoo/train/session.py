@@ -54,7 +54,7 @@ def run_session(job: Job, start: Start, world: World, console: Console | None) -
     with (
         MetricsLog(job.folder if world.is_main else None, start) as log,
         Interrupt(launched=world.size > 1) as interrupt,
-        TrainingBar(console, job.config.name, start.step, job.train.steps) as bar,
+        TrainingBar(console, job.config.name, start.step, job.train.steps, parts.dataset.unit) as bar,
     ):
         session = _Session(job, parts, world, log, bar, checkpoints, start.step)
         try:
