@@ -133,7 +133,7 @@ def test_bad_overrides(override: str, message: str) -> None:
 
 SOURCES: list[tuple[Any, str]] = [
     ("ngpt-tinny", r"no config called 'ngpt-tinny'; did you mean 'ngpt-tiny'\?"),
-    ("xyz", r"no config called 'xyz'; known: gpt-0.5b, "),
+    ("xyz", r"no config called 'xyz'; known: bert-base, "),
     ("no/such/file.yaml", r"no/such/file.yaml: no such file"),
     ({"modle": 1}, r"^modle: unknown key; did you mean 'model'\?$"),
 ]
