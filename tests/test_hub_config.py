@@ -11,6 +11,7 @@ from hub_models import MODELS
 
 from zoo.errors import CheckpointError
 from zoo.hub.families import FAMILIES, family_for, family_of
+from zoo.hub.gpt2 import GPT2
 from zoo.models import GPTConfig, ResNetConfig
 from zoo.nn.rope import Llama3Scaling
 
@@ -195,3 +196,8 @@ def test_what_no_family_can_express() -> None:
 def test_architectures_are_known_once() -> None:
     names = [f.architecture for f in FAMILIES]
     assert len(set(names)) == len(names)
+
+
+def test_a_model_of_another_family() -> None:
+    with pytest.raises(CheckpointError, match="GPT2LMHeadModel: model.type: 'gpt'; expected 'gpt2'"):
+        GPT2.to_hf(GPTConfig(**SIZES))

@@ -112,12 +112,10 @@ class Family:
         Raises:
             CheckpointError: everything that cannot be expressed, a line each, by our names.
         """
-        problems = []
         if not isinstance(config, self.model):
-            problems.append(
-                f"model '{getattr(config, 'type', '')}' is not '{self.model.model_fields['type'].default}'"
-            )
-            raise CheckpointError(f"{self.architecture}: {problems[0]}")
+            names = [cls.model_fields["type"].default for cls in (type(config), self.model)]
+            raise CheckpointError(f"{self.architecture}: model.type: '{names[0]}'; expected '{names[1]}'")
+        problems = []
         theirs: Json = {"architectures": [self.architecture], "model_type": self.model_type}
         theirs |= {fixed.theirs: fixed.accepted[0] for fixed in self.fixed if not fixed.each}
         values = config.model_dump(mode="json")

@@ -62,15 +62,16 @@ def survey(folder: Path) -> dict[str, Entry]:
     """
     index = folder / INDEX
     entries: dict[str, Entry] = {}
-    where = _indexed(index) if index.is_file() else None
-    for file in dict.fromkeys(where.values()) if where is not None else [_single(folder)]:
+    where = _indexed(index) if index.is_file() else {}
+    for file in dict.fromkeys(where.values()) or [_single(folder)]:
         with opened(file) as handle:
             for name in handle.keys():  # noqa: SIM118
                 part = handle.get_slice(name)
                 if name in entries:
                     raise CheckpointError(f"{file}: {name} is in {entries[name].file.name} as well")
                 entries[name] = Entry(file, name, tuple(part.get_shape()), part.get_dtype())
-    if lost := [name for name, file in (where or {}).items() if entries.get(name, _NOWHERE).file != file]:
+    found = {name: entry.file for name, entry in entries.items()}
+    if lost := [name for name, file in where.items() if found.get(name) != file]:
         raise CheckpointError(f"{index}: {some(lost)}: not in the file it names")
     return entries
 
@@ -120,9 +121,6 @@ def write_shards(folder: Path, tensors: Mapping[str, Tensor], dtype: torch.dtype
         where = {name: file for file, names in zip(files, groups, strict=True) for name in names}
         index = {"metadata": {"total_size": total}, "weight_map": where}
         (folder / INDEX).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
-
-
-_NOWHERE = Entry(Path(), "", (), "")
 
 
 def _single(folder: Path) -> Path:
