@@ -199,5 +199,5 @@ def test_architectures_are_known_once() -> None:
 
 
 def test_a_model_of_another_family() -> None:
-    with pytest.raises(CheckpointError, match="GPT2LMHeadModel: model.type: 'gpt'; expected 'gpt2'"):
+    with pytest.raises(CheckpointError, match=r"GPT2LMHeadModel: model.type: 'gpt'; expected 'gpt2'"):
         GPT2.to_hf(GPTConfig(**SIZES))
