@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from itertools import zip_longest
 
 import numpy as np
@@ -11,11 +12,14 @@ import torch
 from torch import Tensor
 
 from zoo.data.augment import centre_crop, mirror, normalise, random_resized_crop
+from zoo.data.dataset import Batch, Order
 from zoo.data.files import sha256
 from zoo.data.images import ImageData
 from zoo.data.labelled import LabelledImages
 from zoo.data.pictures import open_pictures
 from zoo.errors import DataError
+
+WHITE = 255
 
 
 class ImageDataset(LabelledImages):
@@ -44,6 +48,16 @@ class ImageDataset(LabelledImages):
         settings = data.model_dump_json(exclude={"train", "validation", "workers"})
         self.fingerprint = sha256("\n".join([*prints, settings]).encode())
         self._pool = ThreadPoolExecutor(data.workers)
+        self._ahead = ThreadPoolExecutor(1)
+        self._coming: dict[Order, Future[Batch]] = {}
+
+    def training(self, order: Order) -> Batch:
+        """This rank's part of a training batch; the next one is read while this one is trained on."""
+        read = super().training
+        following = replace(order, step=order.step + 1)
+        wanted = self._coming.pop(order, None) or self._ahead.submit(read, order)
+        self._coming = {following: self._ahead.submit(read, following)}
+        return wanted.result()
 
     def training_images(self, indices: Sequence[int], sources: Sequence[np.random.Generator]) -> Tensor:
         """Random cut-outs, some mirrored: (n, channels, size, size)."""
@@ -64,7 +78,7 @@ class ImageDataset(LabelledImages):
     def _stack(self, make: Callable[..., Tensor], *arguments: Sequence[object]) -> Tensor:
         """Make images in all threads; each is a pure function of its arguments."""
         images = torch.stack(list(self._pool.map(make, *arguments)))
-        return normalise(images, self.data.mean, self.data.std)
+        return normalise(images / WHITE, self.data.mean, self.data.std)
 
     def _check(self) -> None:
         train, validation = self._train, self._validation

@@ -18,7 +18,6 @@ from zoo.errors import DataError
 
 SUFFIXES = frozenset({".jpeg", ".jpg", ".png", ".bmp", ".gif", ".ppm", ".tif", ".tiff", ".webp"})
 ARRAYS = ".npz"
-WHITE = 255.0
 
 
 class Pictures(ABC):
@@ -40,7 +39,7 @@ class Pictures(ABC):
 
     @abstractmethod
     def read(self, index: int) -> Tensor:
-        """An image: (channels, height, width) float32, from 0 to 1."""
+        """An image: (channels, height, width) uint8."""
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -89,14 +88,14 @@ class FolderOfClasses(Pictures):
         self.fingerprint = sha256(listing.encode())
 
     def read(self, index: int) -> Tensor:
-        """An image, in colours: (3, height, width) float32, from 0 to 1."""
+        """An image, in colours: (3, height, width) uint8."""
         file = self._files[index]
         try:
             with Image.open(file) as image:
                 pixels = np.array(image.convert("RGB"))
         except OSError as error:
             raise DataError(f"{file}: not an image that can be read ({error})") from error
-        return torch.from_numpy(pixels).permute(2, 0, 1) / WHITE
+        return torch.from_numpy(pixels).permute(2, 0, 1)
 
 
 class ArrayFile(Pictures):
@@ -131,5 +130,5 @@ class ArrayFile(Pictures):
         self.channels = self._images.shape[-1]
 
     def read(self, index: int) -> Tensor:
-        """An image, with the channels it has: (channels, height, width) float32, from 0 to 1."""
-        return torch.from_numpy(self._images[index]).permute(2, 0, 1) / WHITE
+        """An image, with the channels it has: (channels, height, width) uint8."""
+        return torch.from_numpy(self._images[index]).permute(2, 0, 1)
