@@ -26,8 +26,8 @@ from zoo.spec import ParamSpec, Role
 if TYPE_CHECKING:
     from zoo.init.registry import Entry
 
-READ_OUT = frozenset({"vocab", "classes"})
-"""Axes of a model's outputs: a kernel that has one is a read-out, not a hidden matrix."""
+OUTSIDE = frozenset({"vocab", "classes", "image"})
+"""Axes of a model's inputs and outputs: a kernel that has one is no hidden matrix."""
 
 QUINTIC = (3.4445, -4.7750, 2.0315)
 """Coefficients of x, x^3 and x^5, by Keller Jordan: steepest at 0, and never far from 1 at the end."""
@@ -173,8 +173,8 @@ def adjustment(shape: Sequence[int], adjust: Adjustment) -> float:
 
 
 def is_hidden(spec: ParamSpec) -> bool:
-    """Whether a parameter is a hidden matrix: a kernel that is neither embedding nor read-out."""
-    return spec.role in (Role.LINEAR, Role.CONV) and not READ_OUT & set(spec.axes)
+    """Whether a parameter is a hidden matrix: a kernel that reads no input and gives no output."""
+    return spec.role in (Role.LINEAR, Role.CONV) and not OUTSIDE & set(spec.axes)
 
 
 Rest = Annotated[AdamWConfig | AmosConfig, Field(discriminator="type")]
