@@ -83,10 +83,10 @@ def test_it_learns_to_fill_in(tmp_path: Path) -> None:
     tokens, objective = TokenFile(path, "uint16", 4000), SpanCorruption(sentinels=10)
     model = build_model("ngpt-t5", **{**SIZES, "vocab_size": 51})
     optimizer = build_optimizer(model, "adamw", lr=0.02)
-    batches = (objective.training(tokens, Order(0, i, 16), 32, 40) for i in range(100))
+    batches = (objective.training(tokens, Order(0, i, 16), 32, 40) for i in range(80))
     losses = [step(model, optimizer, batch) for batch in batches]
     assert losses[0] > 3.5
-    assert np.mean(losses[-10:]) < 1.5
+    assert np.mean(losses[-10:]) < 2.0
 
 
 def test_it_has_the_parts_of_ngpt() -> None:
