@@ -18,7 +18,7 @@ class BatchNorm(Module):
 
     In training, mean and variance are those of the batch that this process sees at a time: a part
     of the batch where it is divided (`train.accumulation`, several ranks). In evaluation they are
-    the running averages of what training has seen.
+    the running averages of what training has seen, on all ranks.
     """
 
     def __init__(self, channels: int, residual_branches: int = 1) -> None:
