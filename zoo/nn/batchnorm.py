@@ -21,6 +21,9 @@ class BatchNorm(Module):
     the running averages of what training has seen, on all ranks.
     """
 
+    mean: Tensor
+    variance: Tensor
+
     def __init__(self, channels: int, residual_branches: int = 1) -> None:
         """Declare scale and bias, and the running statistics of a normal distribution.
 
