@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, overload
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor
-from torch.optim import Optimizer
 from torch.optim.optimizer import ParamsT
 
 from zoo.optim.base import OptimizerConfig, grouped
+from zoo.optim.own import OwnOptimizer
 from zoo.optim.sharding import local, reduced_like, sum_over_ranks
-from zoo.optim.slots import batches, initial_slots, slot_dtype
+from zoo.optim.slots import batches, slot_dtype
 from zoo.schema import OPTIMIZERS
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ ENTRIES_AT_A_TIME = 1 << 20
 """Entries of updates that are held at a time, or those of one larger tensor."""
 
 
-class Adafactor(Optimizer):
+class Adafactor(OwnOptimizer):
     r"""Adafactor without momentum (Shazeer and Stern, arXiv 1804.04235, Algorithms 4 and 5).
 
     In step t = 1, 2, ... with learning rate lr, gradient G and RMS(X) the root mean square of X::
@@ -89,32 +89,13 @@ class Adafactor(Optimizer):
         }
         return {"step": torch.zeros((), dtype=torch.float32), **moments}
 
-    @overload
-    def step(self, closure: None = None) -> None: ...
-
-    @overload
-    def step(self, closure: Callable[[], float]) -> float: ...
-
-    @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """Take one step.
-
-        Args:
-            closure: evaluates the model again and returns the loss.
-
-        Returns:
-            The loss, if there is a closure.
-        """
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+    def update(self) -> None:
+        """Algorithm 4 for every parameter that has a gradient."""
         for group in self.param_groups:
             due = [p for p in group["params"] if p.grad is not None]
             for part in batches([local(p).numel() for p in due], ENTRIES_AT_A_TIME):
                 self._advance(due[part], group)
                 self._apply(due[part], group)
-        return loss
 
     def _advance(self, due: Sequence[Tensor], group: dict[str, Any]) -> None:
         """Bring the second moments up to date."""
@@ -166,9 +147,6 @@ class Adafactor(Optimizer):
             else:
                 updates.append(_gradient(parameter) * slots["variance"].rsqrt())
         return updates
-
-
-initial_slots.register(Adafactor, Adafactor.slots)
 
 
 def reductions(dims: int) -> dict[str, tuple[int, ...]]:

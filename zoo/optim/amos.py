@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, overload
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
-from torch.optim import Optimizer
 from torch.optim.optimizer import ParamsT
 
 from zoo.errors import CheckpointError, ConfigError, did_you_mean
@@ -18,8 +17,9 @@ from zoo.optim.amos_fused import check_fused, fused_step
 from zoo.optim.amos_step import Variable, eager_step
 from zoo.optim.amos_update import Step
 from zoo.optim.base import OptimizerConfig, grouped
+from zoo.optim.own import OwnOptimizer
 from zoo.optim.sharding import reduced_like
-from zoo.optim.slots import batches, initial_slots, slot_dtype
+from zoo.optim.slots import batches, slot_dtype
 from zoo.schema import OPTIMIZERS
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ SLOTS_AT_A_TIME = 1 << 18
 """Slots that are advanced in one go, which makes temporary copies of them."""
 
 
-class Amos(Optimizer):
+class Amos(OwnOptimizer):
     r"""Amos (Tian and Parikh, arXiv 2210.11693, Algorithm 1).
 
     For each variable with scale eta, gradient g and M2(g)^2 the mean of its squares over the
@@ -184,34 +184,12 @@ class Amos(Optimizer):
             state["m"] = reduced_like(parameter, (), dtype)
         return state
 
-    @overload
-    def step(self, closure: None = None) -> None: ...
-
-    @overload
-    def step(self, closure: Callable[[], float]) -> float: ...
-
-    @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """Take one step.
-
-        Args:
-            closure: evaluates the model again and returns the loss.
-
-        Returns:
-            The loss, if there is a closure.
-
-        Raises:
-            RuntimeError: a sparse gradient.
-        """
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+    def update(self) -> None:
+        """Algorithm 1 for every parameter that has a gradient."""
         for group in self.param_groups:
             for numbers, variables in self._due(group).items():
                 for part in batches([v.slots["v"].numel() for v in variables], SLOTS_AT_A_TIME):
                     (fused_step if group["fused"] else eager_step)(variables[part], numbers)
-        return loss
 
     def _due(self, group: dict[str, Any]) -> dict[Step, list[Variable]]:
         """The variables of a group that have a gradient, by the numbers of their step."""
@@ -254,9 +232,6 @@ class Amos(Optimizer):
                     self.state[parameter][name] = value.to(
                         dtype=slot_dtype(parameter), device=parameter.device
                     )
-
-
-initial_slots.register(Amos, Amos.slots)
 
 
 def _dims(parameter: Tensor, reduce: tuple[int, ...]) -> tuple[int, ...]:

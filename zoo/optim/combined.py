@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
-from typing import Any, overload
+from collections.abc import Sequence
+from typing import Any
 
-import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from zoo.optim.own import OwnOptimizer
 from zoo.optim.slots import initial_slots
 
 
-class Combined(Optimizer):
+class Combined(OwnOptimizer):
     """Optimizers of different parameters, stepped together.
 
     Its groups are the groups of the parts and its state is theirs, so that schedules, checkpoints
@@ -40,29 +40,15 @@ class Combined(Optimizer):
             part.param_groups = [next(groups) for _ in part.param_groups]
             part.state = self.state
 
-    @overload
-    def step(self, closure: None = None) -> None: ...
+    def slots(self, parameter: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
+        """Those of the part that has the parameter."""
+        part = next(p for p in self.parts if any(g is group for g in p.param_groups))
+        return initial_slots(part, parameter, group)
 
-    @overload
-    def step(self, closure: Callable[[], float]) -> float: ...
-
-    @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """Take one step of each part.
-
-        Args:
-            closure: evaluates the model again and returns the loss.
-
-        Returns:
-            The loss, if there is a closure.
-        """
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+    def update(self) -> None:
+        """One step of each part."""
         for part in self.parts:
             part.step()
-        return loss
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore a `state_dict`, each part its own, with its own checks."""
@@ -78,9 +64,3 @@ class Combined(Optimizer):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "parts": self.parts}
-
-
-@initial_slots.register
-def _of_the_part(optimizer: Combined, parameter: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
-    part = next(p for p in optimizer.parts if any(g is group for g in p.param_groups))
-    return initial_slots(part, parameter, group)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, overload
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import torch
 from pydantic import Field, model_validator
@@ -17,8 +17,9 @@ from zoo.optim.adamw import AdamWConfig
 from zoo.optim.amos import AmosConfig
 from zoo.optim.base import OptimizerConfig, grouped
 from zoo.optim.combined import Combined
+from zoo.optim.own import OwnOptimizer
 from zoo.optim.sharding import local, placed_like, reduced_like
-from zoo.optim.slots import initial_slots, slot_dtype
+from zoo.optim.slots import slot_dtype
 from zoo.schema import OPTIMIZERS
 from zoo.sharded import whole
 from zoo.spec import ParamSpec, Role
@@ -37,7 +38,7 @@ LEAST_NORM = 1e-7
 Adjustment = Literal["match_rms_adamw", "original"]
 
 
-class Muon(Optimizer):
+class Muon(OwnOptimizer):
     r"""Muon for hidden matrices (K. Jordan, 2024; Moonshot, arXiv 2502.16982).
 
     With gradient g of an (A, B) matrix and learning rate lr::
@@ -97,31 +98,12 @@ class Muon(Optimizer):
         """The state of a parameter before its first step: zeros, placed as the parameter is."""
         return {"momentum_buffer": reduced_like(parameter, (), slot_dtype(parameter))}
 
-    @overload
-    def step(self, closure: None = None) -> None: ...
-
-    @overload
-    def step(self, closure: Callable[[], float]) -> float: ...
-
-    @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """Take one step.
-
-        Args:
-            closure: evaluates the model again and returns the loss.
-
-        Returns:
-            The loss, if there is a closure.
-        """
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+    def update(self) -> None:
+        """Move every matrix that has a gradient."""
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None:
                     self._move(parameter, group)
-        return loss
 
     def _move(self, parameter: Tensor, group: dict[str, Any]) -> None:
         state = self.state[parameter]
@@ -138,9 +120,6 @@ class Muon(Optimizer):
         theta = local(parameter)
         theta.mul_(1 - lr * group["weight_decay"])
         theta.add_(local(update), alpha=-lr * adjustment(matrix.shape, group["adjust"]))
-
-
-initial_slots.register(Muon, Muon.slots)
 
 
 def orthogonal(matrix: Tensor, steps: int) -> Tensor:
