@@ -15,7 +15,7 @@ from zoo import Registry, build_model, build_optimizer
 from zoo.config import load_config
 from zoo.errors import ConfigError
 from zoo.explanation import explain
-from zoo.init import Entry
+from zoo.init import Entry, EtaOverride
 from zoo.models import Model
 from zoo.optim import Amos, Combined, Muon, MuonConfig
 from zoo.schema import MODELS, SCHEDULES
@@ -179,3 +179,12 @@ def test_a_copy_of_the_optimizer_is_whole() -> None:
     train(twin, loaded, 2)
     for a, b in zip(model.parameters(), twin.parameters(), strict=True):
         assert torch.equal(a, b)
+
+
+def test_an_override_of_what_muon_trains_is_refused() -> None:
+    model = build_model("gpt", **SIZES)
+    of_kernels = EtaOverride(role=Role.LINEAR, axes=("mlp",), factor=2.0)
+    with pytest.raises(ConfigError, match=r"eta_overrides\[0\] has no effect: this optimizer reads no eta"):
+        build_optimizer(model, "muon", lr=0.02, rest=AMOS, eta_overrides=[of_kernels])
+    of_tables = EtaOverride(role=Role.EMBEDDING, factor=2.0)
+    build_optimizer(model, "muon", lr=0.02, rest=AMOS, eta_overrides=[of_tables])

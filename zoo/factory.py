@@ -106,6 +106,9 @@ def build_optimizer(
         assert wanted is not None
         config = wanted
     registry = Registry(model, eta_overrides=eta_overrides)
+    for i, override in enumerate(eta_overrides):
+        if not any(override.matches(entry.spec) and config.reads_eta(entry.spec) for entry in registry):
+            raise ConfigError(f"eta_overrides[{i}] has no effect: this optimizer reads no eta of its matches")
     built = config.build(registry)
     attach_projection(built, registry)
     attach_measurements(built, model)

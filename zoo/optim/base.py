@@ -13,6 +13,7 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from zoo.errors import ConfigError
 from zoo.schema import Config
+from zoo.spec import ParamSpec
 
 if TYPE_CHECKING:
     from zoo.init.registry import Entry
@@ -25,8 +26,12 @@ class OptimizerConfig(Config):
 
     @property
     def uses_eta(self) -> bool:
-        """Whether it reads the variables' eta."""
+        """Whether it reads the eta of any variable."""
         return False
+
+    def reads_eta(self, spec: ParamSpec) -> bool:
+        """Whether it reads the eta of the variable that is declared so."""
+        return self.uses_eta
 
     def build(self, entries: Sequence[Entry]) -> Optimizer:
         """The optimizer of the parameters of `entries`, in groups named after them.

@@ -195,6 +195,10 @@ class MuonConfig(OptimizerConfig):
         """Whether the rest does."""
         return self.others.uses_eta
 
+    def reads_eta(self, spec: ParamSpec) -> bool:
+        """Hidden matrices have none; otherwise what the rest does."""
+        return not is_hidden(spec) and self.others.reads_eta(spec)
+
     def build(self, entries: Sequence[Entry]) -> Combined:
         """Muon and the other optimizer, if something is left for it, as one.
 
