@@ -127,6 +127,7 @@ def main() -> None:
     parser.add_argument("--ptb", type=Path, required=True, help="folder of ptb.*.txt")
     parser.add_argument("--runs", type=Path, default=Path("runs/lstm-ptb"))
     parser.add_argument("--out", type=Path, default=Path("docs/results"))
+    parser.add_argument("--page", default="lstm-ptb", help="what the files in --out are called")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time, one thread each")
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="overrides of all configs")
@@ -139,9 +140,9 @@ def main() -> None:
     summary = summarise(experiment, runs, args.ptb)
     summary["overrides"] = args.set  # the paths are this machine's
     args.out.mkdir(parents=True, exist_ok=True)
-    (args.out / "lstm-ptb.json").write_text(json.dumps(summary, indent=1) + "\n")
-    (args.out / "lstm-ptb-tables.md").write_text(markdown(summary))
-    plot(summary, args.out / "lstm-ptb.png")
+    (args.out / f"{args.page}.json").write_text(json.dumps(summary) + "\n")
+    (args.out / f"{args.page}-tables.md").write_text(markdown(summary))
+    plot(summary, args.out / f"{args.page}.png")
     print(markdown(summary))
 
 
