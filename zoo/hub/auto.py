@@ -112,6 +112,8 @@ class ZooNGPTForCausalLM(PreTrainedModel, GenerationMixin):  # type: ignore[no-u
 class SharedLayer:
     """One layer of a cache of theirs, as `zoo.nn.attention.LayerCache`."""
 
+    padding = None
+
     def __init__(self, past: Cache, index: int) -> None:
         self.past, self.index = past, index
 
@@ -123,6 +125,8 @@ class SharedLayer:
 
 class SharedCache:
     """A cache of theirs, as `zoo.nn.attention.KVCache`; it grows as far as there is memory."""
+
+    padding = None
 
     def __init__(self, past: Cache, n_layers: int) -> None:
         self.layers = [SharedLayer(past, i) for i in range(n_layers)]

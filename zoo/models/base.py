@@ -67,6 +67,11 @@ class ModelConfig(Config):
     default_init: ClassVar[str]
     objectives: ClassVar[frozenset[str]]
 
+    @property
+    def longest(self) -> int | None:
+        """Tokens of a sequence at most: those there are position vectors for; None: any number."""
+        return None
+
     def build(self) -> Model:
         """The model, uninitialised, on the current default device."""
         raise NotImplementedError
@@ -217,20 +222,33 @@ class Decoder(Model):
         """
         check_tokens(tokens, cache)
         position = cache.position if cache else 0
-        rope = self.rope(position, tokens.shape[1], tokens.device)
-        h = self.embed(tokens, position)
+        padding = cache.padding if cache else None
+        rope = self.rope(position, tokens.shape[1], tokens.device, padding)
+        h = self.embed(tokens, position, padding)
         for i, block in enumerate(self.blocks):
             h = block(h, rope, cache.layers[i] if cache else None, position)
         if cache:
             cache.position += tokens.shape[1]
         return h
 
-    def rope(self, position: int, time: int, device: torch.device) -> Rope | None:
-        """The rotations of the positions from `position` on, in a model that tells positions by them."""
+    def rope(
+        self, position: int, time: int, device: torch.device, padding: Tensor | None = None
+    ) -> Rope | None:
+        """The rotations, in a model that tells positions by them.
+
+        Args:
+            position: of the first token, padding included.
+            time: number of tokens.
+            device: where the result lives.
+            padding: (batch,) int64, the tokens in front of each text that are none of it; None: none.
+
+        Returns:
+            Cosines and sines, (time, h / 2) or, with padding, (batch, time, h / 2).
+        """
         return None
 
-    def embed(self, tokens: Tensor, position: int) -> Tensor:
-        """What the first block is given, (batch, time, d), for the tokens from `position` on."""
+    def embed(self, tokens: Tensor, position: int, padding: Tensor | None = None) -> Tensor:
+        """What the first block is given, (batch, time, d); `position` and `padding` as for `rope`."""
         h: Tensor = self.embedding(tokens)
         return h
 
@@ -265,10 +283,20 @@ class Decoder(Model):
         length: int,
         device: torch.device | str | None = None,
         dtype: torch.dtype = torch.float32,
+        padding: Tensor | None = None,
     ) -> KVCache:
-        """An empty cache for `batch` sequences of up to `length` tokens."""
+        """An empty cache for `batch` sequences of up to `length` tokens.
+
+        Args:
+            batch: number of sequences.
+            length: tokens in each, padding included.
+            device: where the cache lives.
+            dtype: of its entries.
+            padding: (batch,) int64, tokens in front of each text that it does not see and that do not
+                count as positions (left padding); None: none.
+        """
         c = self.config
-        return KVCache(c.n_layers, (batch, length, c.kv_heads, c.head_size), device, dtype)
+        return KVCache(c.n_layers, (batch, length, c.kv_heads, c.head_size), device, dtype, padding)
 
     def example(self, batch: int = 1, time: int = 16) -> tuple[Tensor, Tensor]:
         """Tokens and targets for trying the model out: all different as far as possible."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-import torch
 from pydantic import Field
 from torch import Tensor, nn
 
@@ -20,6 +19,7 @@ from zoo.nn.attention import AsTheyAre, Attention, KVCache, LayerCache, Rope
 from zoo.nn.layernorm import LayerNorm
 from zoo.nn.linear import Embedding
 from zoo.nn.mlp import GELUMLP
+from zoo.nn.positions import positions
 from zoo.nn.residual import PreNorm
 from zoo.schema import MODELS
 from zoo.spec import Module
@@ -34,6 +34,11 @@ class GPT2Config(DecoderConfig):
     context: int = Field(1024, gt=0, description="positions there are vectors for")
     tied: bool = Field(True, description="use the input embedding as the read-out")
     norm_eps: float = Field(1e-5, gt=0, description="added to the variance in LayerNorm")
+
+    @property
+    def longest(self) -> int:
+        """Each position has a vector of its own."""
+        return self.context
 
     def build(self) -> GPT2:
         """The model, uninitialised."""
@@ -82,16 +87,17 @@ class GPT2(Decoder):
         self.norm = LayerNorm(("embed", c.d_model), c.norm_eps)
         self.read_out = ReadOut(c, self.embedding)
 
-    def embed(self, tokens: Tensor, position: int) -> Tensor:
+    def embed(self, tokens: Tensor, position: int, padding: Tensor | None = None) -> Tensor:
         """E_token + E_position, (batch, time, d).
 
         Raises:
-            DataError: more tokens than positions.
+            DataError: more tokens, padding included, than positions.
         """
         end, context = position + tokens.shape[1], self.config.context
         if end > context:
             raise DataError(f"tokens: {end} of them, but there are {context} positions")
-        h: Tensor = self.embedding(tokens) + self.position(torch.arange(position, end, device=tokens.device))
+        where = positions(position, tokens.shape[1], tokens.device, padding)
+        h: Tensor = self.embedding(tokens) + self.position(where)
         return h
 
     def hidden(self, tokens: Tensor, cache: KVCache | None = None) -> Tensor:

@@ -6,9 +6,11 @@ from typing import Self
 
 import torch
 from pydantic import Field, model_validator
+from torch import Tensor
 
 from zoo.models.base import Decoder, DecoderConfig
 from zoo.nn.attention import Rope
+from zoo.nn.positions import positions
 from zoo.nn.rope import RopeScaling, rotation
 
 
@@ -33,7 +35,14 @@ class RotaryDecoder(Decoder):
 
     config: RotaryDecoderConfig
 
-    def rope(self, position: int, time: int, device: torch.device) -> Rope | None:
-        """Cosines and sines (time, h / 2) of the positions from `position` on."""
+    def rope(
+        self, position: int, time: int, device: torch.device, padding: Tensor | None = None
+    ) -> Rope | None:
+        """As `Decoder`'s; with padding, the rows of a table from 0 on."""
         c = self.config
-        return rotation(position, time, c.head_size, c.rope_base, device, c.rope_scaling)
+        first, length = (position, time) if padding is None else (0, position + time)
+        cos, sin = rotation(first, length, c.head_size, c.rope_base, device, c.rope_scaling)
+        if padding is None:
+            return cos, sin
+        where = positions(position, time, device, padding)
+        return cos[where], sin[where]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -22,10 +23,17 @@ Rope = tuple[Tensor, Tensor]
 
 @dataclass
 class LayerCache:
-    """Keys and values of the tokens seen so far, (batch, capacity, kv heads, h) each."""
+    """Keys and values of the tokens seen so far, (batch, capacity, kv heads, h) each.
+
+    Attributes:
+        keys: of every position; what lies behind the stored ones has no meaning.
+        values: likewise.
+        padding: (batch,) int64, the positions in front of each text that hold none of it; None: none.
+    """
 
     keys: Tensor
     values: Tensor
+    padding: Tensor | None = None
 
     def extend(self, k: Tensor, v: Tensor, position: int) -> tuple[Tensor, Tensor]:
         """Store (batch, time, kv heads, h) at `position`; return everything up to there."""
@@ -42,6 +50,7 @@ class KVCache:
         layers: one `LayerCache` per layer.
         position: number of tokens stored; the model advances it.
         capacity: number of tokens that fit.
+        padding: (batch,) int64, the tokens in front of each text that are none of it; None: none.
     """
 
     def __init__(
@@ -50,12 +59,12 @@ class KVCache:
         shape: tuple[int, int, int, int],
         device: torch.device | str | None = None,
         dtype: torch.dtype = torch.float32,
+        padding: Tensor | None = None,
     ) -> None:
         """Allocate for `shape` = (batch, capacity, kv heads, head size)."""
-        self.layers = [
-            LayerCache(*(torch.zeros(shape, device=device, dtype=dtype) for _ in range(2)))
-            for _ in range(n_layers)
-        ]
+        empty = partial(torch.zeros, shape, device=device, dtype=dtype)
+        self.layers = [LayerCache(empty(), empty(), padding) for _ in range(n_layers)]
+        self.padding = padding
         self.position = 0
         self.capacity = shape[1]
 
@@ -188,7 +197,7 @@ class Attention(Module):
 
         Args:
             x: (batch, time, d).
-            rope: cosines and sines (time, h / 2) of these tokens' positions.
+            rope: cosines and sines (time, h / 2) of these tokens' positions, or (batch, time, h / 2).
             cache: keys and values so far; extended in place.
             position: number of tokens in the cache.
 
@@ -197,10 +206,12 @@ class Attention(Module):
         """
         q, k, v = self.project(x)
         q, k = self.qk(q, k, rope)
+        padding = None
         if cache is not None:
             k, v = cache.extend(k, v, position)
             k, v = k.to(q.dtype), v.to(q.dtype)
-        return self.join(causal_attention(q, k, v, self.scale))
+            padding = cache.padding
+        return self.join(causal_attention(q, k, v, self.scale, padding))
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """(batch, time, d) -> queries, keys and values, (batch, time, their heads, h)."""
@@ -222,7 +233,7 @@ class Attention(Module):
         return out
 
 
-def causal_attention(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
+def causal_attention(q: Tensor, k: Tensor, v: Tensor, scale: float, padding: Tensor | None = None) -> Tensor:
     """Causal softmax attention; the queries are the last of the keys' positions.
 
     Whole short sequences on a CPU take the blockwise form (in evaluation too, so that it gives the
@@ -233,25 +244,30 @@ def causal_attention(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
         k: (batch, keys, kv heads, h), keys >= time.
         v: like `k`.
         scale: factor of the scores.
+        padding: (batch,) int64, keys in front that no text sees; None: none.
 
     Returns:
         (batch, time, heads, h).
     """
     time, keys = q.shape[1], k.shape[1]
-    if q.device.type == "cpu" and 1 < time == keys <= LONGEST:
+    if q.device.type == "cpu" and 1 < time == keys <= LONGEST and padding is None:
         group = q.shape[2] // k.shape[2]
         if group > 1:
             k, v = k.repeat_interleave(group, 2), v.repeat_interleave(group, 2)
         return blockwise_attention(q, k, v, scale)
     mask = None
-    if 1 < time < keys:
+    if 1 < time < keys or padding is not None:
         mask = torch.ones(time, keys, dtype=torch.bool, device=q.device).tril(keys - time)
+        if padding is not None:
+            padded = torch.arange(keys, device=q.device) < padding[:, None]
+            # Padding sees padding, for a softmax over nothing would not be a number.
+            mask = (mask & (padded[:, keys - time :, None] == padded[:, None]))[:, None]
     y = F.scaled_dot_product_attention(
         q.transpose(1, 2),
         k.transpose(1, 2),
         v.transpose(1, 2),
         attn_mask=mask,
-        is_causal=time == keys and time > 1,
+        is_causal=mask is None and time > 1,
         scale=scale,
         enable_gqa=q.shape[2] != k.shape[2],
     )
