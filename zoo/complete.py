@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -13,10 +13,18 @@ from zoo.config import load_config
 from zoo.data import TextData, load_tokenizer
 from zoo.errors import DataError
 from zoo.report.runs import SAMPLE
-from zoo.sampling import generate
+from zoo.sampling import Sampling, Writer, steps
 
 
-def complete(run: Path, prompt: str, max_new_tokens: int, **sampling: Any) -> str:
+def complete(
+    run: Path,
+    prompt: str,
+    max_new_tokens: int,
+    sampling: Sampling,
+    *,
+    stop: Sequence[str] = (),
+    show: Callable[[str], object] | None = None,
+) -> str:
     """Continue or answer a prompt, and leave the text in the run folder, where reports look for it.
 
     Args:
@@ -24,13 +32,16 @@ def complete(run: Path, prompt: str, max_new_tokens: int, **sampling: Any) -> st
         prompt: at least one character; for a model trained by span corruption, ``<extra_id_0>`` and so
             on stand for what is to be filled in.
         max_new_tokens: tokens to add at most; a document may end earlier.
-        **sampling: `temperature`, `top_k`, `top_p`, `seed` of `zoo.sampling.generate`.
+        sampling: how tokens are chosen.
+        stop: strings before which the continuation or answer ends, if they come.
+        show: given the text piece by piece while it is being written; None: nobody looks on.
 
     Returns:
         The prompt and its continuation, or the answer.
 
     Raises:
-        ZooError: no run, one that was not trained on text, an empty prompt, or a setting out of range.
+        ZooError: no run, one that was not trained on text, an empty prompt or stop string, or a setting
+            out of range.
     """
     model = load_model(run)
     data = load_config(run).data
@@ -40,8 +51,22 @@ def complete(run: Path, prompt: str, max_new_tokens: int, **sampling: Any) -> st
     ids = objective.encode(prompt, tokenizer)
     if not ids:
         raise DataError("prompt: empty; expected some text to continue")
-    sampling |= {"eos_id": objective.end(tokenizer), "start_id": objective.start}
-    tokens = generate(model, torch.tensor([ids]), max_new_tokens, **sampling)
-    text = objective.decode(tokens[0].tolist(), tokenizer)
+    writer = Writer(
+        lambda tokens: objective.decode(tokens, tokenizer), ids if objective.start is None else (), stop
+    )
+    pieces: list[str] = []
+
+    def write(piece: str) -> None:
+        pieces.append(piece)
+        if show:
+            show(piece)
+
+    start, end = objective.start, objective.end(tokenizer)
+    for token in steps(model, torch.tensor([ids]), max_new_tokens, sampling, eos_id=end, start_id=start):
+        write(writer.add(int(token)))
+        if writer.stopped:
+            break
+    write(writer.end())
+    text = "".join(pieces)
     write_file(run / SAMPLE, lambda partial: partial.write_text(text, encoding="utf-8"))
     return text

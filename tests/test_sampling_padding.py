@@ -1,0 +1,92 @@
+"""Prompts of different lengths in one batch: each goes on as it does alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from zoo import build_model, generate
+from zoo.errors import DataError, ZooError
+from zoo.models import Decoder
+from zoo.sampling import left_padded
+
+SIZES = {"vocab_size": 30, "d_model": 16, "n_layers": 2, "n_heads": 4}
+MODELS: list[dict[str, Any]] = [
+    {"source": "gpt"},
+    {"source": "gpt", "n_kv_heads": 2, "qk_norm": True, "rope_scaling": {"type": "linear", "factor": 2.0}},
+    {"source": "ngpt"},
+    {"source": "ngpt", "n_kv_heads": 1, "update": "slerp"},
+    {"source": "gpt2", "context": 32},
+    {"source": "gpt-post"},
+]
+PROMPTS = [[3, 1, 4, 1, 5, 9, 2, 6], [7], [2, 7, 1], [5, 6, 7, 8, 9]]
+
+
+def model(**changes: Any) -> Decoder:
+    net = build_model(**{"source": "gpt", **SIZES, "seed": 1, **changes})
+    assert isinstance(net, Decoder)
+    return net
+
+
+@pytest.mark.parametrize("penalty", [None, 1.3])
+@pytest.mark.parametrize("fields", MODELS, ids=str)
+def test_each_row_is_what_it_is_alone(fields: dict[str, Any], penalty: float | None) -> None:
+    net = model(**fields)
+    settings: dict[str, Any] = {"temperature": 0, "repetition_penalty": penalty}
+    tokens, mask = left_padded(PROMPTS)
+    together = generate(net, tokens, 20, mask=mask, **settings)
+    for row, own, alone in zip(together, mask, PROMPTS, strict=True):
+        found = row[int((~own).sum()) :]
+        assert torch.equal(found, generate(net, torch.tensor([alone]), 20, **settings)[0])
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("fields", MODELS, ids=str)
+@pytest.mark.parametrize("pieces", [[8], [3, 4, 1], [1] * 8])
+def test_logits_do_not_see_the_padding(fields: dict[str, Any], pieces: list[int]) -> None:
+    """Whatever stands there, and in whatever pieces the cache is filled."""
+    net, (tokens, mask) = model(**fields), left_padded(PROMPTS)
+    cache = net.cache(4, 8, padding=(~mask).sum(1))
+    noise = torch.where(mask, tokens, torch.arange(32).reshape(4, 8) % 30)
+    logits = torch.cat([net(piece, cache) for piece in torch.split(noise, pieces, 1)], 1)
+    assert logits.isfinite().all()
+    for row, alone in zip(logits, PROMPTS, strict=True):
+        torch.testing.assert_close(row[-len(alone) :], net(torch.tensor([alone]))[0], atol=1e-5, rtol=0)
+
+
+def test_a_mask_without_padding_changes_nothing() -> None:
+    net, tokens = model(), torch.tensor(PROMPTS[:1])
+    plain = generate(net, tokens, 5, seed=3)
+    assert torch.equal(plain, generate(net, tokens, 5, seed=3, mask=torch.ones_like(tokens).bool()))
+
+
+MASKS: list[tuple[Tensor, str]] = [
+    (torch.tensor([[True, True], [True, False]]), "mask: row 1 has padding inside or behind its text"),
+    (torch.tensor([[False, False], [True, True]]), "mask: row 0 has padding inside or behind"),
+    (torch.ones(2, 2), "mask: expected bool (2, 2) like the prompt, got torch.float32 (2, 2)"),
+    (torch.ones(2, 3).bool(), "got torch.bool (2, 3)"),
+]
+
+
+@pytest.mark.parametrize(("mask", "message"), MASKS, ids=lambda value: str(value)[:50])
+def test_bad_masks(mask: Tensor, message: str) -> None:
+    with pytest.raises(DataError) as caught:
+        generate(model(), torch.ones(2, 2, dtype=torch.int64), 3, mask=mask)
+    assert message in str(caught.value)
+
+
+def test_bad_prompts() -> None:
+    with pytest.raises(DataError, match="prompts: there are none"):
+        left_padded([])
+    with pytest.raises(DataError, match="prompts: number 1 is empty"):
+        left_padded([[1], []])
+
+
+def test_a_recurrent_model_takes_no_mask() -> None:
+    net = build_model("lstm", vocab_size=30, d_model=8, d_memory=8)
+    tokens, mask = left_padded(PROMPTS)
+    with pytest.raises(ZooError, match="LSTMModel cannot leave padding out"):
+        generate(net, tokens, 3, mask=mask)

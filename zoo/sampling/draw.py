@@ -1,0 +1,35 @@
+"""One token from the logits."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def sample(
+    logits: Tensor, temperature: float, top_k: int | None, top_p: float | None, generator: torch.Generator
+) -> Tensor:
+    """Draw one token per row.
+
+    Args:
+        logits: (batch, vocab).
+        temperature: 0 for the likeliest token.
+        top_k: number of candidates, or None.
+        top_p: probability the candidates have together at least, or None.
+        generator: source of chance, on the device of `logits`.
+
+    Returns:
+        (batch, 1) int64.
+    """
+    if temperature == 0:
+        return logits.argmax(-1, keepdim=True)
+    logits = logits.float() / temperature
+    if top_k is not None and top_k < logits.shape[-1]:
+        least = logits.topk(top_k).values[:, -1:]
+        logits = logits.masked_fill(logits < least, -torch.inf)
+    if top_p is not None:
+        ordered, order = logits.sort(descending=True)
+        probability = ordered.softmax(-1)
+        enough_before = probability.cumsum(-1) - probability >= top_p
+        logits = logits.masked_fill(enough_before.scatter(-1, order, enough_before), -torch.inf)
+    return torch.multinomial(logits.softmax(-1), 1, generator=generator)
