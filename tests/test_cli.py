@@ -50,13 +50,13 @@ def tiny(text: Path, *more: str) -> list[str]:
 def test_help_teaches(zoo: Run) -> None:
     status, out, _ = zoo("--help")
     assert status == 0
-    for command in ("train", "generate", "explain", "list", "schema", "compare", "import", "export"):
+    for command in ("train", "generate", "explain", "list", "schema", "compare", "eval", "import", "export"):
         assert command in out
     assert "zoo train quickstart-ngpt" in out
 
 
 @pytest.mark.parametrize(
-    "command", ["train", "generate", "explain", "list", "schema", "compare", "import", "export"]
+    "command", ["train", "generate", "explain", "list", "schema", "compare", "eval", "import", "export"]
 )
 def test_every_command_has_help(zoo: Run, command: str) -> None:
     status, out, _ = zoo(command, "--help")

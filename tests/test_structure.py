@@ -24,7 +24,7 @@ LAYERS = (
     {"factory", "checkpoint"},
     {"train", "sampling", "hub", "explanation"},
     {"report"},
-    {"complete", "catalogue"},
+    {"complete", "catalogue", "evaluation"},
     {"cli"},
     {"__main__"},
 )

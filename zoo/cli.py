@@ -165,6 +165,56 @@ def compare(
     typer.echo(f"wrote {write(runs, out)}")
 
 
+@app.command("eval")
+def eval_(
+    model: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or any other checkpoint.")],
+    perplexity: Annotated[Path, typer.Option(metavar="FILE...", help="Texts to predict, UTF-8.")],
+    more: Annotated[list[Path] | None, typer.Argument(metavar="[FILE]...", hidden=True)] = None,
+    contexts: Annotated[
+        str, typer.Option(help="Tokens of a window, e.g. 64,128,256; default: as in the training.")
+    ] = "",
+    stride: Annotated[int | None, typer.Option(help="New tokens of a window; default: half of them.")] = None,
+    batch_size: Annotated[int, typer.Option(help="Windows at once.")] = 8,
+    lines: Annotated[
+        bool | None,
+        typer.Option(help="Whether each line is a document, with its end; default: as in the training."),
+    ] = None,
+    tokenizer: Annotated[Path | None, typer.Option(help="Its folder, where none is with the model.")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, mps, cuda or cuda:N.")] = "auto",
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="The JSON file; default: RUN/perplexity.json."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Measure the perplexity of texts, per token, word and byte, over one context or several."""
+    from rich.console import Console
+
+    from zoo.evaluation.report import perplexity as measure
+
+    try:
+        lengths = [int(word) for word in contexts.split(",")] if contexts else []
+    except ValueError as error:
+        raise ZooError(f"eval: --contexts {contexts}: expected numbers, e.g. 64,128,256") from error
+    report, written = measure(
+        model,
+        [perplexity, *(more or ())],
+        contexts=lengths,
+        stride=stride,
+        batch_size=batch_size,
+        lines=lines,
+        tokenizer=tokenizer,
+        device=device,
+        out=out,
+    )
+    if as_json:
+        typer.echo(report.to_json(), nl=False)
+    else:
+        console = Console()
+        Console(width=None if console.is_terminal else 200).print(report.table())
+        typer.echo(f"wrote {', '.join(map(str, written))}")
+
+
 @app.command("import")
 def import_(
     source: Annotated[

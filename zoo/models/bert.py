@@ -101,6 +101,11 @@ class BERTConfig(ModelConfig):
         """2N: two branches in each of the N layers."""
         return 2 * self.n_layers
 
+    @property
+    def longest(self) -> int | None:
+        """Absolute positions have a vector each."""
+        return self.position.length if isinstance(self.position, AbsolutePositions) else None
+
     def build(self) -> BERT:
         """The model, uninitialised."""
         return BERT(self)

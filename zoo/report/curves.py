@@ -36,8 +36,9 @@ def draw(runs: Sequence[Run], file: BinaryIO) -> None:
     for i, run in enumerate(runs):
         left.plot(*_learning(run.validation), color=colour(i), lw=2, marker="o", ms=3.5, label=run.name)
         right.plot(*run.train, color=colour(i), lw=1.2, label=run.name)
-    _finish(left, "Validation loss")
-    _finish(right, "Training loss")
+    for axes, title in ((left, "Validation loss"), (right, "Training loss")):
+        dress(axes, title, "training tokens", "nats per token")
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     left.legend(frameon=False, labelcolor=INK)
     figure.savefig(file, format="png", metadata={"Software": None})
 
@@ -48,12 +49,11 @@ def _learning(curve: tuple[list[float], list[float]]) -> tuple[list[float], list
     return (tokens[1:], losses[1:]) if tokens and tokens[0] == 0 and len(tokens) > 2 else curve
 
 
-def _finish(axes: Axes, title: str) -> None:
-    """The look of a panel."""
+def dress(axes: Axes, title: str, x: str, y: str) -> None:
+    """The look of a panel: its title, what is on the axes, and no frame."""
     axes.set_title(title, loc="left", color=INK, fontweight="bold", fontsize=12)
-    axes.set_xlabel("training tokens", color=SOFT)
-    axes.set_ylabel("nats per token", color=SOFT)
-    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    axes.set_xlabel(x, color=SOFT)
+    axes.set_ylabel(y, color=SOFT)
     axes.tick_params(colors=SOFT, length=0)
     axes.grid(color=LINE, lw=0.8)
     axes.set_axisbelow(True)

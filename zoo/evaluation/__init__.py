@@ -1,0 +1,1 @@
+"""What a trained model is worth on text that it has not seen."""
