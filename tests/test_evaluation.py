@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import shlex
@@ -24,7 +25,7 @@ from zoo.data.byte import ByteTokenizer
 from zoo.data.word import WordTokenizer
 from zoo.errors import DataError, ZooError
 from zoo.evaluation.perplexity import carried_nats, read, windowed_nats
-from zoo.evaluation.report import perplexity
+from zoo.evaluation.report import Report, perplexity
 from zoo.evaluation.score import Score, total
 from zoo.evaluation.windows import sliding_windows
 from zoo.models import Model
@@ -151,6 +152,16 @@ def test_contexts_and_files(run: Path, poem: Path, tmp_path: Path) -> None:
     ]
     assert written == [out, out.with_suffix(".png")]
     assert written[1].read_bytes().startswith(PNG)
+
+
+def test_a_picture_of_what_blows_up() -> None:
+    scores = [
+        Score("a", 2**i, 1, tokens=1, words=1, utf8_bytes=1, nats=nats) for i, nats in enumerate((1, 9, 1e4))
+    ]
+    for shown in (scores, scores[2:]):  # some and all too large for a number
+        file = io.BytesIO()
+        Report("a run", None, True, shown).draw(file)
+        assert file.getvalue().startswith(PNG)
 
 
 def test_a_run_with_streams_and_lines(tmp_path: Path, poem: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullFormatter, NullLocator, ScalarFormatter
+from matplotlib.ticker import NullLocator, ScalarFormatter
 from rich.table import Table
 
 from zoo.atomic import write_file
@@ -24,6 +24,9 @@ from zoo.train.device import find_device
 
 RESULT = "perplexity.json"
 """Its name in a run's folder."""
+
+WIDE = 10
+"""From this ratio of the perplexities on the picture's scale is logarithmic."""
 
 
 @dataclass(frozen=True)
@@ -80,12 +83,12 @@ class Report:
             axes.axvline(self.trained, color=SOFT, lw=1, ls="--", label="context of the training")
         dress(axes, "Perplexity", "context", "per token")
         axes.set_xscale("log", base=2)
-        axes.set_yscale("log")
+        known = [s.token_perplexity for s in self.scores if s.token_perplexity is not None]
+        if known and max(known) > WIDE * min(known):
+            axes.set_yscale("log")
         axes.set_xticks(sorted({s.context for s in self.scores if s.context is not None}))
         axes.xaxis.set_major_formatter(ScalarFormatter())
         axes.xaxis.set_minor_locator(NullLocator())
-        axes.yaxis.set_major_formatter(ScalarFormatter())
-        axes.yaxis.set_minor_formatter(NullFormatter())
         axes.legend(frameon=False, labelcolor=INK)
         figure.savefig(file, format="png", metadata={"Software": None})
 
