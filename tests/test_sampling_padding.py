@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig
 
 from zoo import build_model, generate
 from zoo.errors import DataError, ZooError
+from zoo.hub.folder import load_folder
 from zoo.models import Decoder
 from zoo.sampling import left_padded
 
@@ -90,3 +93,32 @@ def test_a_recurrent_model_takes_no_mask() -> None:
     tokens, mask = left_padded(PROMPTS)
     with pytest.raises(ZooError, match="LSTMModel cannot leave padding out"):
         generate(net, tokens, 3, mask=mask)
+
+
+SMALL: dict[str, Any] = {"vocab_size": 61, "bos_token_id": None, "eos_token_id": None, "pad_token_id": 0}
+LLAMA = LlamaConfig(
+    hidden_size=32,
+    intermediate_size=40,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    **SMALL,
+)
+GPT2 = GPT2Config(n_embd=32, n_layer=2, n_head=4, n_positions=64, tie_word_embeddings=False, **SMALL)
+
+
+@pytest.mark.parametrize("config", [LLAMA, GPT2], ids=lambda config: config.model_type)
+def test_padded_greedy_tokens_are_those_of_transformers(config: Any, tmp_path: Path) -> None:
+    auto: Any = AutoModelForCausalLM
+    hf = auto.from_config(config)
+    generator = torch.Generator().manual_seed(5)
+    for p in hf.parameters():
+        if p.dim() > 1:  # a large bias before the read-out would decide every token
+            p.data.normal_(0, 0.3, generator=generator)
+    hf.eval().save_pretrained(tmp_path)
+    net, _ = load_folder(tmp_path)
+    tokens, mask = left_padded(PROMPTS)
+    expected = hf.generate(tokens, attention_mask=mask.long(), max_new_tokens=20, do_sample=False)
+    found = generate(net, tokens, 20, temperature=0, mask=mask)
+    assert torch.equal(found, expected)
+    assert len(set(found[:, 8:].flatten().tolist())) > 3, "something happens"
