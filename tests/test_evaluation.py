@@ -194,6 +194,10 @@ def test_a_folder_of_the_hub_against_transformers(tmp_path: Path, poem: Path) ->
     assert score.nats == pytest.approx(mean * (ids.numel() - 1), rel=1e-5)
     with pytest.raises(ZooError, match="context is 65, but the model has vectors for 64 positions"):
         perplexity(folder, [poem], contexts=[65], device="cpu")
+    theirs.config.bos_token_id = 50256
+    theirs.config.save_pretrained(folder)
+    with pytest.raises(DataError, match="bos_token_id is 50256; expected a token below 256"):
+        perplexity(folder, [poem], device="cpu")
 
 
 @pytest.mark.parametrize(

@@ -49,8 +49,8 @@ def load_subject(path: Path, tokenizer: Path | None, device: torch.device) -> Su
         device: where the model should be.
 
     Raises:
-        DataError: a model that is not trained to predict the next token, no tokenizer, or one with more
-            tokens than the model.
+        DataError: a model that is not trained to predict the next token, no tokenizer, one with more
+            tokens than the model, or a first token that the model does not have.
         ZooError: no model there.
     """
     model = load_model(path, device=device).eval()
@@ -76,7 +76,12 @@ def load_subject(path: Path, tokenizer: Path | None, device: torch.device) -> Su
         lines = isinstance(data.corpus, TextCorpus) and data.corpus.document == "line"
     elif (folder / HUB_CONFIG).is_file():
         first = read_json(folder / HUB_CONFIG).get("bos_token_id")
-        start = first if isinstance(first, int) else start
+        start = start if first is None else first
+        if not isinstance(start, int) or not 0 <= start < config.vocab_size:
+            raise DataError(
+                f"{folder / HUB_CONFIG}: bos_token_id is {start!r}; expected a token below "
+                f"{config.vocab_size}, or null for the one that ends documents"
+            )
     return Subject(model, found, start, context, lines)
 
 
