@@ -44,12 +44,16 @@ def product(x: Tensor, weight: Tensor) -> Tensor:
 
 
 def _suits_onednn(x: Tensor, weight: Tensor) -> bool:
-    """Float32 on a CPU, many rows, and no autocast that would want another dtype."""
+    """Float32 on a CPU, many rows, and no autocast that would want another dtype.
+
+    A slice of a matrix is copied entry by entry by oneDNN, a thousand times slower: torch serves it.
+    """
     return (
         ONEDNN
         and x.device.type == "cpu"
         and x.dtype == weight.dtype == torch.float32
         and x.numel() >= ROWS * x.shape[-1]
+        and (weight.is_contiguous() or weight.mT.is_contiguous())
         and not torch.is_autocast_enabled("cpu")
     )
 
