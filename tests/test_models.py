@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from zoo.errors import DataError
 from zoo.init import AmosInit
-from zoo.models import Decoder, DecoderConfig, GPT2Config, GPTConfig, NGPTConfig
+from zoo.models import Decoder, DecoderConfig, GPT2Config, GPTConfig, NGPTConfig, PostGPTConfig
 from zoo.nn.linear import Linear
 from zoo.nn.norm import unit
 from zoo.nn.residual import Riemannian, Slerp
@@ -21,6 +22,7 @@ from zoo.nn.scaling import AlphaConfig, ScalingConfig
 from zoo.recipe import Recipe, assemble
 from zoo.reparam import NoReparam
 from zoo.schema import INITS
+from zoo.spec import Module
 
 SIZES = {"vocab_size": 61, "d_model": 32, "n_layers": 2, "n_heads": 4}
 VARIANTS = {
@@ -237,16 +239,18 @@ def test_scaling_starts_at_init_whatever_its_scale(scale: float) -> None:
 LOOSER = {"down": 0.35, "o": 1.0}
 
 
-@pytest.mark.parametrize("name", ["gpt", "gpt-gelu", "gpt2", "ngpt"])
+@pytest.mark.parametrize("name", ["gpt", "gpt-gelu", "gpt-post", "gpt2", "ngpt"])
 def test_activations_have_the_declared_std(name: str) -> None:
     sizes = {"vocab_size": 256, "d_model": 256, "n_layers": 2, "n_heads": 4}
     config = {
         "gpt": GPTConfig(**sizes),
         "gpt-gelu": GPTConfig(**sizes, mlp="gelu"),
+        "gpt-post": PostGPTConfig(**sizes),
         "gpt2": GPT2Config(**sizes),
         "ngpt": NGPTConfig(**sizes),
     }[name]
     model = assemble(Recipe(model=config, init=AmosInit(), reparam=NoReparam()), 0)
+    assert isinstance(model, Decoder)
     measured: dict[str, tuple[float, float, float, float]] = {}
 
     def watch(path: str, module: Linear) -> None:
@@ -267,8 +271,12 @@ def test_activations_have_the_declared_std(name: str) -> None:
         if isinstance(module, Linear):
             watch(path, module)
     tokens = torch.randint(256, (4, 64), generator=torch.Generator().manual_seed(1))
-    model(tokens)
-    assert len(measured) == 2 * (6 if name in ("gpt-gelu", "gpt2") else 7)
+    hidden = model.hidden(tokens)
+    owner: Module = model.embedding if model.read_out.tied else model.read_out.matrix
+    spec, logits = owner.specs["weight"], F.linear(hidden, model.read_out.weight())  # before s_z, in nGPT
+    in_std, out_std = (x.square().mean().sqrt().item() for x in (hidden, logits))
+    measured["read_out"] = in_std, spec.input_std, out_std, spec.output_std
+    assert len(measured) == 2 * (6 if name in ("gpt-gelu", "gpt-post", "gpt2") else 7) + 1
     for path, (in_std, in_declared, out_std, out_declared) in measured.items():
         tolerance = LOOSER.get(path.rsplit(".", 1)[-1], 0.25)
         assert abs(in_std / in_declared - 1) < tolerance, (
