@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 import os
@@ -13,6 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+from matplotlib.figure import Figure
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -100,6 +107,32 @@ class Experiment:
         """Versions and machine of a run."""
         first: dict[str, Any] = json.loads((self.folder(run) / "environment.json").read_text())[0]
         return {key: value for key, value in first.items() if key != "command"}
+
+
+def options(description: str, runs: str) -> argparse.ArgumentParser:
+    """The options that all experiments share.
+
+    Args:
+        description: the experiment's.
+        runs: name of its folder below ``runs``.
+    """
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--runs", type=Path, default=Path("runs") / runs)
+    parser.add_argument("--out", type=Path, default=Path("docs/results"))
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count() or 1, help="runs at a time, one thread each"
+    )
+    return parser
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write a figure with a legend in each of its panels."""
+    for panel in figure.axes:
+        panel.legend(frameon=False)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
 
 
 def spread(values: Sequence[float]) -> str:

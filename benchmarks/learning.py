@@ -9,18 +9,13 @@ an interrupted experiment goes on where it was::
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-
-matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
-from benchmarks.experiment import Experiment, spread
+from benchmarks.experiment import Experiment, options, save, spread
 
 VARIANTS = ("gpt", "ngpt", "small", "wesar")
 PAIRS = (("ngpt", "gpt"), ("wesar", "small"))
@@ -81,23 +76,12 @@ def plot(experiment: Experiment, summary: dict[str, Any], path: Path) -> None:
                 row[1].plot(steps, values, color=colour, label=variant if seed == 0 else None)
         row[0].set(xscale="log", xlabel="learning rate", ylabel="final validation loss (nats per byte)")
         row[1].set(xlabel="step", ylabel="validation loss", title="three seeds at the best rate")
-        for panel in row:
-            panel.legend(frameon=False)
-    figure.savefig(path, dpi=110)
-    plt.close(figure)
+    save(figure, path)
 
 
 def main() -> None:
     """Train what is missing, then write the page, its figure and its numbers."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--runs", type=Path, default=Path("runs/learning"))
-    parser.add_argument("--out", type=Path, default=Path("docs/results"))
-    parser.add_argument(
-        "--jobs", type=int, default=os.cpu_count() or 1, help="runs at a time, one thread each"
-    )
-    args = parser.parse_args()
+    args = options(__doc__ or "", "learning").parse_args()
     experiment = Experiment(args.runs, "learning", jobs=args.jobs)
     experiment.train((v, lr, 0) for lr in RATES for v in VARIANTS)
     best = {v: experiment.best_rate(v, RATES) for v in VARIANTS}

@@ -11,21 +11,17 @@ FOLDER holds ptb.train.txt, ptb.valid.txt and ptb.test.txt, which are not free a
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
-import matplotlib
-
-matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import torch
 from torch import Tensor
 
-from benchmarks.experiment import Experiment, Run, spread
+from benchmarks.experiment import Experiment, Run, options, save, spread
 from zoo import load_model
 from zoo.config import load_config
 from zoo.data import Order, TextData
@@ -113,23 +109,16 @@ def plot(summary: dict[str, Any], path: Path) -> None:
     scale.axhline(summary["eta"], color="black", linestyle=":", label="eta")
     loss.set(xlabel="step", ylabel="validation loss (nats per token)")
     scale.set(xlabel="step", ylabel="M2 of the LSTM kernel")
-    for panel in (loss, scale):
-        panel.legend(frameon=False)
-    figure.savefig(path, dpi=110)
-    plt.close(figure)
+    save(figure, path)
 
 
 def main() -> None:
     """Train what is missing, then write the table, the figure and the numbers."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = options(__doc__ or "", "lstm-ptb")
+    parser.set_defaults(jobs=1)
     parser.add_argument("--ptb", type=Path, required=True, help="folder of ptb.*.txt")
-    parser.add_argument("--runs", type=Path, default=Path("runs/lstm-ptb"))
-    parser.add_argument("--out", type=Path, default=Path("docs/results"))
     parser.add_argument("--page", default="lstm-ptb", help="what the files in --out are called")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--jobs", type=int, default=1, help="runs at a time, one thread each")
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="overrides of all configs")
     args = parser.parse_args()
     data = {"corpus": "train", "validation_corpus": "valid"}

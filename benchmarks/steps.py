@@ -11,22 +11,16 @@ with seed 0, and at its best rate with more seeds::
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-
-matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
-from benchmarks.experiment import Experiment, spread
+from benchmarks.experiment import Experiment, options, save, spread
 
 TASKS = ("mlm", "span")
 RATES = {"adamw": (5e-4, 1e-3, 2e-3, 4e-3), "amos": (5e-3, 1e-2, 2e-2, 4e-2)}
-PAPER = 0.7
 
 
 def steps_to(curve: list[tuple[int, float]], loss: float) -> int | None:
@@ -91,22 +85,12 @@ def plot(experiment: Experiment, summary: dict[str, Any], seeds: range, path: Pa
                 column[1].plot(steps, values, color=colour, label=None if seed else optimizer)
         column[0].set(xscale="log", xlabel="learning rate", ylabel="final validation loss", title=task)
         column[1].set(xlabel="step", ylabel="validation loss")
-        for panel in column:
-            panel.legend(frameon=False)
-    figure.savefig(path, dpi=110)
-    plt.close(figure)
+    save(figure, path)
 
 
 def main() -> None:
     """Train what is missing, then write the tables, the figure and the numbers."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--runs", type=Path, default=Path("runs/steps"))
-    parser.add_argument("--out", type=Path, default=Path("docs/results"))
-    parser.add_argument(
-        "--jobs", type=int, default=os.cpu_count() or 1, help="runs at a time, one thread each"
-    )
+    parser = options(__doc__ or "", "steps")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--data", action="append", default=[], help="key=value for all runs, repeatable")
     args = parser.parse_args()

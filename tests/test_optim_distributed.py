@@ -5,14 +5,12 @@ from __future__ import annotations
 import copy
 import itertools
 import math
-import os
-import socket
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
-from torch.multiprocessing.spawn import spawn
+from two_ranks import on_two_ranks
 
 from zoo import build_model, build_optimizer
 from zoo.init import initialise
@@ -21,10 +19,9 @@ from zoo.optim import Adafactor, Muon, load_state_by_name, state_by_name
 from zoo.recipe import declare
 from zoo.sharded import gathered, whole
 from zoo.sphere import project
-from zoo.train.distributed import World, world
+from zoo.train.distributed import World
 from zoo.train.step import global_norm
 
-RANKS = 2
 TOLERANCE: dict[str, Any] = {"rtol": 1e-6, "atol": 1e-6}
 SIZES: dict[str, Any] = {"vocab_size": 13, "d_model": 12, "n_layers": 1, "n_heads": 2, "d_mlp": 7}
 MODELS: dict[str, dict[str, Any]] = {"ngpt": {}, "gpt": {"init": "he", "reparam": "wesar"}}
@@ -144,30 +141,17 @@ def more_than_two_dimensions(ours: World) -> None:
         torch.testing.assert_close(whole(part.detach()), whole_one.detach(), **TOLERANCE)
 
 
-def worker(rank: int, port: int) -> None:
-    """One rank, all cases."""
-    os.environ |= {
-        "RANK": str(rank),
-        "LOCAL_RANK": str(rank),
-        "WORLD_SIZE": str(RANKS),
-        "LOCAL_WORLD_SIZE": str(RANKS),
-        "MASTER_ADDR": "localhost",
-        "MASTER_PORT": str(port),
-    }
-    torch.set_num_threads(1)
-    with world("cpu") as ours:
-        project_both_axes(ours)
-        initialise_shards(ours)
-        more_than_two_dimensions(ours)
-        for model_name, optimizer_name in itertools.product(MODELS, OPTIMIZERS):
-            try:
-                compare(ours, model_name, optimizer_name)
-            except Exception as error:
-                raise AssertionError(f"{model_name} with {optimizer_name}") from error
+def all_cases(ours: World) -> None:
+    """On one rank."""
+    project_both_axes(ours)
+    initialise_shards(ours)
+    more_than_two_dimensions(ours)
+    for model_name, optimizer_name in itertools.product(MODELS, OPTIMIZERS):
+        try:
+            compare(ours, model_name, optimizer_name)
+        except Exception as error:
+            raise AssertionError(f"{model_name} with {optimizer_name}") from error
 
 
 def test_two_ranks_equal_one() -> None:
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = free.getsockname()[1]
-    spawn(worker, args=(port,), nprocs=RANKS)  # type: ignore[no-untyped-call]
+    on_two_ranks(all_cases)

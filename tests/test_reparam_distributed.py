@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import copy
-import os
-import socket
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
-from torch.multiprocessing.spawn import spawn
+from two_ranks import on_two_ranks
 
 from zoo import build_model, build_optimizer
 from zoo.init import initialise
 from zoo.models import Model
 from zoo.recipe import declare
 from zoo.sharded import whole
-from zoo.train.distributed import World, world
+from zoo.train.distributed import World
 
-RANKS = 2
 TOLERANCE: dict[str, Any] = {"rtol": 1e-5, "atol": 1e-6}
 SIZES: dict[str, Any] = {"vocab_size": 13, "d_model": 12, "n_layers": 1, "n_heads": 2, "d_mlp": 7}
 METHODS: list[tuple[dict[str, Any], str]] = [
@@ -69,27 +66,14 @@ def compare(ours: World, method: dict[str, Any], kind: str) -> None:
     agree(late, single)
 
 
-def worker(rank: int, port: int) -> None:
-    """One rank, all cases."""
-    os.environ |= {
-        "RANK": str(rank),
-        "LOCAL_RANK": str(rank),
-        "WORLD_SIZE": str(RANKS),
-        "LOCAL_WORLD_SIZE": str(RANKS),
-        "MASTER_ADDR": "localhost",
-        "MASTER_PORT": str(port),
-    }
-    torch.set_num_threads(1)
-    with world("cpu") as ours:
-        for method, kind in METHODS:
-            try:
-                compare(ours, method, kind)
-            except Exception as error:
-                raise AssertionError(f"{method} with {kind}") from error
+def all_cases(ours: World) -> None:
+    """On one rank."""
+    for method, kind in METHODS:
+        try:
+            compare(ours, method, kind)
+        except Exception as error:
+            raise AssertionError(f"{method} with {kind}") from error
 
 
 def test_two_ranks_equal_one() -> None:
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = free.getsockname()[1]
-    spawn(worker, args=(port,), nprocs=RANKS)  # type: ignore[no-untyped-call]
+    on_two_ranks(all_cases)

@@ -300,10 +300,13 @@ class Decoder(Model):
 
     def example(self, batch: int = 1, time: int = 16) -> tuple[Tensor, Tensor]:
         """Tokens and targets for trying the model out: all different as far as possible."""
-        count = (
-            torch.arange(batch * (time + 1), device="cpu").reshape(batch, time + 1) % self.config.vocab_size
-        )
-        return count[:, :-1], count[:, 1:]
+        return consecutive(self.config.vocab_size, batch, time)
+
+
+def consecutive(vocab_size: int, batch: int, time: int) -> tuple[Tensor, Tensor]:
+    """0, 1, 2, ... as tokens and the tokens that follow, int64 (batch, time) each, on the CPU."""
+    count = torch.arange(batch * (time + 1), device="cpu").reshape(batch, time + 1) % vocab_size
+    return count[:, :-1], count[:, 1:]
 
 
 def check_tokens(tokens: Tensor, cache: KVCache | None) -> None:

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from zoo.errors import DataError
-from zoo.models.base import Model, ModelConfig, ReadOut, check_tokens
+from zoo.models.base import Model, ModelConfig, ReadOut, check_tokens, consecutive
 from zoo.nn.linear import Embedding
 from zoo.nn.loss import LossParts, linear_cross_entropy
 from zoo.nn.lstm import LSTM, LSTMState
@@ -178,9 +178,7 @@ class LSTMModel(Model):
 
     def example(self, batch: int = 1, time: int = 16) -> tuple[Tensor, Tensor]:
         """Tokens and targets for trying the model out: all different as far as possible."""
-        count = torch.arange(batch * (time + 1), device="cpu") % self.config.vocab_size
-        rows = count.reshape(batch, time + 1)
-        return rows[:, :-1], rows[:, 1:]
+        return consecutive(self.config.vocab_size, batch, time)
 
 
 class Carried(Module):
