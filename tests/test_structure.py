@@ -23,6 +23,7 @@ LAYERS = (
     {"config"},
     {"factory", "checkpoint"},
     {"train", "sampling", "hub", "explanation"},
+    {"ablate"},
     {"report"},
     {"complete", "catalogue", "evaluation"},
     {"cli"},

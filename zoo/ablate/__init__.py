@@ -1,0 +1,1 @@
+"""Ablations: many runs of one question, tuned alike, compared with a verdict."""
