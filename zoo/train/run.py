@@ -39,7 +39,9 @@ class RunResult:
         return self.step >= self.steps
 
 
-def train(config: RunConfig, resume: bool = False, console: Console | None = None) -> RunResult:
+def train(
+    config: RunConfig, resume: bool = False, console: Console | None = None, until: int | None = None
+) -> RunResult:
     """Train a model as configured, alone or as one of torchrun's processes.
 
     The run folder ``<runs_dir>/<name>`` gets the resolved configuration, environment.json,
@@ -50,6 +52,7 @@ def train(config: RunConfig, resume: bool = False, console: Console | None = Non
         config: with `model`, `optimizer`, `data` and `train`.
         resume: go on from the last checkpoint, bit for bit as if the run had never stopped.
         console: where to show progress; None: silent.
+        until: stop after this step, saved, as if interrupted there; None: do all steps.
 
     Returns:
         How it ended.
@@ -66,7 +69,7 @@ def train(config: RunConfig, resume: bool = False, console: Console | None = Non
         ranks.wait()
         own_console = console if ranks.is_main else None
         if start.step < job.train.steps:
-            return _result(job, run_session(job, start, ranks, own_console))
+            return _result(job, run_session(job, start, ranks, own_console, until))
         if own_console:
             own_console.print(f"{job.folder} has all its {start.step} steps already: nothing to do.")
         return _result(job, start.step)

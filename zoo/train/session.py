@@ -12,8 +12,9 @@ from zoo.atomic import write_folder
 from zoo.data import Order
 from zoo.errors import DivergenceError
 from zoo.train.build import Parts, build
-from zoo.train.checkpoints import Checkpoints
+from zoo.train.checkpoints import Checkpoints, load_diagnosis
 from zoo.train.clock import Clock
+from zoo.train.diagnosis import Diagnosis
 from zoo.train.distributed import World
 from zoo.train.environment import record
 from zoo.train.evaluate import evaluate
@@ -28,7 +29,9 @@ from zoo.train.step import StepResult, global_norm
 TOKENIZER = "tokenizer"
 
 
-def run_session(job: Job, start: Start, world: World, console: Console | None) -> int:
+def run_session(
+    job: Job, start: Start, world: World, console: Console | None, until: int | None = None
+) -> int:
     """Train from `start` to the end, or until interrupted.
 
     Args:
@@ -36,6 +39,7 @@ def run_session(job: Job, start: Start, world: World, console: Console | None) -
         start: from `choose_start`.
         world: the ranks.
         console: where to show progress, or None.
+        until: stop after this step as if interrupted there; None: do all steps.
 
     Returns:
         The number of steps done; the last one is in a checkpoint.
@@ -46,6 +50,9 @@ def run_session(job: Job, start: Start, world: World, console: Console | None) -
     """
     parts = build(job, start, world)
     checkpoints = Checkpoints(job.folder, world, job.train.keep_last, parts.dataset.fingerprint)
+    diagnosis = Diagnosis(parts.registry, parts.optimizer, world, job.train.diagnose_every, job.train.steps)
+    if start.checkpoint is not None:
+        diagnosis.load(load_diagnosis(start.checkpoint))
     if world.is_main:
         write_config(job)
         record(job.folder, world, start.step)
@@ -56,9 +63,9 @@ def run_session(job: Job, start: Start, world: World, console: Console | None) -
         Interrupt(launched=world.size > 1) as interrupt,
         TrainingBar(console, job.config.name, start.step, job.train.steps, parts.dataset.unit) as bar,
     ):
-        session = _Session(job, parts, world, log, bar, checkpoints, start.step)
+        session = _Session(job, parts, world, log, bar, checkpoints, diagnosis, start.step)
         try:
-            done = session.loop(interrupt)
+            done = session.loop(interrupt, job.train.steps if until is None else until)
         except DivergenceError as error:
             raise DivergenceError(_advice(job.folder, session.done, str(error))) from error
     if console and done < job.train.steps:
@@ -91,22 +98,23 @@ class _Session:
         log: MetricsLog,
         bar: TrainingBar,
         checkpoints: Checkpoints,
+        diagnosis: Diagnosis,
         done: int,
     ) -> None:
         self.job, self.parts, self.world = job, parts, world
-        self.log, self.bar, self.checkpoints = log, bar, checkpoints
+        self.log, self.bar, self.checkpoints, self.diagnosis = log, bar, checkpoints, diagnosis
         self.settings = job.train
         self.done = done
         self.per_step = self.settings.batch_size * parts.dataset.units
         self.clock = Clock()
 
-    def loop(self, interrupt: Interrupt) -> int:
-        """Take step after step; returns how many are done."""
+    def loop(self, interrupt: Interrupt, until: int) -> int:
+        """Take step after step, at most to step `until`; returns how many are done."""
         if self.done == 0:
             self._evaluate()
         stopped = False
-        while self.done < self.settings.steps and not stopped:
-            stopped = self._step(interrupt)
+        while self.done < min(until, self.settings.steps) and not stopped:
+            stopped = self._step(interrupt) or self.done == until
             best = self._evaluate() if self._due(self.settings.eval_every) else None
             last = stopped or self.done == self.settings.steps
             if last or best is not None or self.done % self.settings.checkpoint_every == 0:
@@ -130,12 +138,15 @@ class _Session:
             group["lr"] = lr * factor(self.done)
         self.done += 1
         monitor = Monitor(parts.registry) if every and self._due(every) else None
+        self.diagnosis.begin(self.done)
         with self.clock.step(self.per_step):
             result = parts.stepper(batch, lambda: interrupt.asked)
         if self.done == 1:
             self.log.write("size", 1, **sizes(parts))
         if monitor is not None:
             self.log.write("monitor", self.done, matrices=monitor.measure())
+        if self.diagnosis.due:
+            self.log.write("diagnose", self.done, **self.diagnosis.measure())
         self.bar.step(self.done, result.cross_entropy, self.clock.tokens_per_second)
         if self._due(self.settings.log_every):
             self._log(result)
@@ -175,7 +186,7 @@ class _Session:
         parameters = self.parts.model.parameters()
         self._require_finite("norm of the weights", global_norm(parameters).item())
         self.log.flush()
-        self.checkpoints.save(self.done, self.parts.model, self.parts.optimizer, best)
+        self.checkpoints.save(self.done, self.parts.model, self.parts.optimizer, best, self.diagnosis.state())
 
     def _require_finite(self, what: str, value: float) -> None:
         if not math.isfinite(value):
