@@ -1,7 +1,8 @@
 """Checkpoints of a run: the model, the optimizer's state by name, random states, the position.
 
 ``checkpoints/step-00000040/`` holds model.safetensors (which `load_model` opens),
-optimizer.safetensors, random.safetensors and state.json; ``last.json`` and ``best.json`` name one.
+optimizer.safetensors, random.safetensors, state.json and, inside the window of a diagnosis, its
+averages in diagnosis.safetensors; ``last.json`` and ``best.json`` name one.
 A folder appears complete or not at all, so a run killed at any moment can go on.
 """
 
@@ -28,6 +29,7 @@ from zoo.train.folder import STATE
 
 OPTIMIZER_FILE = "optimizer.safetensors"
 RANDOM_FILE = "random.safetensors"
+DIAGNOSIS_FILE = "diagnosis.safetensors"
 
 
 class Checkpoints:
@@ -51,7 +53,12 @@ class Checkpoints:
         self.best = math.inf if pointer is None else float(pointer["cross_entropy"])
 
     def save(
-        self, step: int, model: Model, optimizer: torch.optim.Optimizer, best: float | None = None
+        self,
+        step: int,
+        model: Model,
+        optimizer: torch.optim.Optimizer,
+        best: float | None = None,
+        diagnosis: Mapping[str, Tensor] | None = None,
     ) -> None:
         """Write the state after `step` steps; all ranks must call it.
 
@@ -60,6 +67,7 @@ class Checkpoints:
             model: plain or sharded.
             optimizer: its optimizer.
             best: the validation loss, if it is the lowest so far.
+            diagnosis: the state of a `Diagnosis`; None or empty: there is nothing to keep.
 
         Raises:
             CheckpointError: the system refuses; earlier checkpoints are intact.
@@ -68,6 +76,7 @@ class Checkpoints:
         self.best = self.best if best is None else best
         weights = gathered(model.state_dict(), main)
         slots = gathered(flatten(state_by_name(optimizer)), main)
+        averages = gathered(diagnosis or {}, main)
         random = self._world.gather(random_state(self._world.device))
         if main:
             randoms = {
@@ -79,6 +88,8 @@ class Checkpoints:
                 write_tensors(folder / MODEL_FILE, weights, header)
                 write_tensors(folder / OPTIMIZER_FILE, slots, {})
                 write_tensors(folder / RANDOM_FILE, randoms, {})
+                if averages:
+                    write_tensors(folder / DIAGNOSIS_FILE, averages, {})
                 state = {"step": step, "ranks": self._world.size, "data": self._data}
                 (folder / STATE).write_text(json.dumps(state) + "\n", encoding="utf-8")
 
@@ -151,6 +162,16 @@ def load_progress(checkpoint: Path, optimizer: torch.optim.Optimizer, world: Wor
         name: random[key] for name in random_state(world.device) if (key := f"{world.rank}/{name}") in random
     }
     set_random_state(own, world.device)
+
+
+def load_diagnosis(checkpoint: Path) -> dict[str, Tensor]:
+    """The state of the diagnosis in a checkpoint's folder; empty if none was under way.
+
+    Raises:
+        CheckpointError: the file is truncated.
+    """
+    path = checkpoint / DIAGNOSIS_FILE
+    return read_tensors(path)[0] if path.is_file() else {}
 
 
 def flatten(state: Mapping[str, Mapping[str, Tensor]]) -> dict[str, Tensor]:

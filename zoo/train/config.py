@@ -38,6 +38,12 @@ class TrainConfig(Config):
         ge=1,
         description="steps between measurements of every matrix: update, norm, M2 against eta; null: never",
     )
+    diagnose_every: int | None = Field(
+        200,
+        ge=1,
+        description="steps between measurements of every variable: M2 against eta, the ratio of Amos' "
+        "Assumption 1 over the 100 steps before; null: never",
+    )
     checkpoint_every: int = Field(100, ge=1, description="steps between checkpoints")
     keep_last: int = Field(2, ge=1, description="checkpoints kept, besides the best")
     runs_dir: Path = Field(Path("runs"), description="where run folders are made")

@@ -22,6 +22,7 @@ MAY_CHANGE = frozenset(
         "log_every",
         "eval_every",
         "monitor_every",
+        "diagnose_every",
         "checkpoint_every",
         "keep_last",
         "runs_dir",

@@ -1,6 +1,6 @@
 """metrics.jsonl: one JSON object per line, appended while training, cut back when a run resumes.
 
-Every line has `kind` (size, train, validation, monitor) and `step`, the number of optimizer steps
+Every line has `kind` (size, train, validation, monitor, diagnose) and `step`, the number of optimizer steps
 done. What a second run would not reproduce is under `timing`; all else is equal bit for bit.
 """
 

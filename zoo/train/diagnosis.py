@@ -1,0 +1,90 @@
+"""Measurements of every variable at an interval: its scale against eta, and the ratio of Assumption 1.
+
+They cost a pass over the gradients in each of the `WINDOW` steps before a measurement, and memory for
+one copy of the weights meanwhile; docs/results/diagnose.md says how much that is of a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from zoo.init import Registry
+from zoo.sharded import whole
+from zoo.train.distributed import World
+from zoo.train.gradients import GradientAverages
+
+WINDOW = 100
+"""Steps whose gradients are averaged: with decay 0.98 the ones before have an eighth of the weight."""
+
+
+class Diagnosis:
+    """What is measured of every variable while a run trains."""
+
+    def __init__(
+        self, registry: Registry, optimizer: Optimizer, world: World, every: int | None, steps: int
+    ) -> None:
+        """Prepare; nothing is measured yet.
+
+        Args:
+            registry: the variables.
+            optimizer: theirs; gradients are read when it is about to use them, so after clipping.
+            world: the ranks.
+            every: steps between measurements; None: never.
+            steps: of the whole run, which ends with a measurement.
+        """
+        self._registry, self._every, self._steps = registry, every, steps
+        self._averages = GradientAverages(registry, world)
+        self._step = 0
+        optimizer.register_step_pre_hook(self._before_update)
+
+    def begin(self, step: int) -> None:
+        """Say which step comes next, counted from 1."""
+        self._step = step
+
+    def _before_update(self, *_: Any) -> None:
+        if self._every is not None and self._step > self._next(self._every) - WINDOW:
+            self._averages.add()
+
+    def _next(self, every: int) -> int:
+        """The step whose measurement comes next."""
+        return min(-(-self._step // every) * every, self._steps)
+
+    @property
+    def due(self) -> bool:
+        """Whether a measurement follows the step."""
+        return self._every is not None and self._step == self._next(self._every)
+
+    def measure(self) -> dict[str, Any]:
+        """What is to be written down after the step; all ranks must ask. The next window starts empty.
+
+        Returns:
+            `gradients`, the number averaged; `floor`, the ratio of pure noise; and of every variable `m2`
+            = sqrt(mean(theta^2)), `m2_over_eta` (Amos, Figure 3), and `ratio`, that of Assumption 1, None
+            where all gradients were zero (Amos, Figure 6).
+        """
+        norms = torch.stack([whole(torch.linalg.vector_norm(e.parameter.detach())) for e in self._registry])
+        ratios = self._averages.ratios()
+        variables = {}
+        for entry, norm in zip(self._registry, norms.tolist(), strict=True):
+            m2 = norm / entry.spec.numel**0.5
+            variables[entry.name] = {"m2": m2, "m2_over_eta": m2 / entry.eta, "ratio": ratios[entry.name]}
+        measured = {
+            "gradients": self._averages.count,
+            "floor": self._averages.floor,
+            "variables": variables,
+        }
+        self._averages.clear()
+        return measured
+
+    def state(self) -> dict[str, Tensor]:
+        """The averages of a window that has begun; empty between windows."""
+        return self._averages.state()
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Go on with a window that `state` was in."""
+        self._averages.load(state)

@@ -1,0 +1,105 @@
+"""Running averages of gradients, and the ratio of Assumption 1 of the Amos paper made of them.
+
+    ratio = M2(E[g]) / sqrt(E[M2(g)^2]) >= xi                (Amos, Assumption 1 and section A.6)
+
+E is a running average with decay 0.98, M2 the quadratic mean of the entries. Gradients that are
+nothing but independent noise do not give 0: an average with weights w that add up to 1 keeps
+sum(w^2) of the variance, so that their ratio is `floor`, about 0.1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+
+import torch
+from torch import Tensor
+
+from zoo.init import Entry
+from zoo.optim.sharding import local, placed_like
+from zoo.train.distributed import World
+
+DECAY = 0.98
+"""Of the running averages, as in the paper's Figure 6."""
+
+SQUARE, COUNT = "square", "count"
+
+
+class GradientAverages:
+    """E[g] and E[M2(g)^2] of every variable, from the gradients that it is shown.
+
+    Attributes:
+        count: gradients seen.
+    """
+
+    def __init__(self, entries: Iterable[Entry], world: World) -> None:
+        """Start from nothing.
+
+        Args:
+            entries: the variables, plain or sharded.
+            world: the ranks, which hold a part of each gradient.
+        """
+        self._entries, self._world = list(entries), world
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything; holds no memory until the next `add`."""
+        self.count = 0
+        self._mean: list[Tensor] = []
+        self._square = torch.zeros(
+            len(self._entries), dtype=self._world.exact, device=self._world.device
+        )  # of this rank's entries; summed over ranks when it is asked for
+
+    @torch.no_grad()
+    def add(self) -> None:
+        """Take in the gradients that the variables have now; one that has none gets zeros."""
+        parameters = [entry.parameter for entry in self._entries]
+        if not self._mean:
+            self._mean = [torch.zeros_like(p.detach()) for p in parameters]
+        self.count += 1
+        gradients = [local(torch.zeros_like(p) if p.grad is None else p.grad) for p in parameters]
+        torch._foreach_lerp_([local(mean) for mean in self._mean], gradients, 1 - DECAY)
+        self._square.lerp_(self._sums_of_squares(gradients), 1 - DECAY)
+
+    def ratios(self) -> dict[str, float | None]:
+        """The ratio of every variable by name, None where all gradients were zero; all ranks must ask."""
+        if not self.count:
+            return dict.fromkeys(entry.name for entry in self._entries)
+        of_means = self._world.sum(self._sums_of_squares([local(mean) for mean in self._mean]))
+        squares = self._world.sum(self._square.clone())
+        unstarted = 1 - DECAY**self.count  # what the averages, which start at 0, have of 1
+        ratios = (of_means / squares / unstarted).sqrt().tolist()
+        return {e.name: r if math.isfinite(r) else None for e, r in zip(self._entries, ratios, strict=True)}
+
+    @property
+    def floor(self) -> float | None:
+        """The ratio of gradients that are independent and of mean 0: sqrt(sum of the squared weights)."""
+        if not self.count:
+            return None
+        return math.sqrt((1 - DECAY) / (1 + DECAY) * (1 + DECAY**self.count) / (1 - DECAY**self.count))
+
+    def state(self) -> dict[str, Tensor]:
+        """What a `load` goes on from, sharded where the variables are; empty if nothing was seen."""
+        if not self.count:
+            return {}
+        means = {f"mean/{e.name}": m for e, m in zip(self._entries, self._mean, strict=True)}
+        return {
+            **means,
+            SQUARE: self._world.sum(self._square.clone()),
+            COUNT: torch.tensor(self.count),
+        }
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Go on from a `state` of the same variables, whole tensors; any number of ranks may have made it."""
+        if not state:
+            return self.clear()
+        self.count = int(state[COUNT])
+        self._mean = [
+            placed_like(state[f"mean/{entry.name}"], entry.parameter.detach()) for entry in self._entries
+        ]
+        share = float(self._world.is_main)  # the sum over ranks is what counts
+        self._square = placed_like(state[SQUARE], self._square) * share
+
+    def _sums_of_squares(self, tensors: list[Tensor]) -> Tensor:
+        """Of each tensor's entries, (tensors,)."""
+        return torch.stack(torch._foreach_norm(tensors)).to(self._world.exact).square()
