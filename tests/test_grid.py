@@ -21,6 +21,7 @@ from zoo.schema import INITS, MODELS, OPTIMIZERS, REPARAMS
 DECODER: dict[str, Any] = {"vocab_size": 24, "d_model": 8, "n_layers": 1, "n_heads": 2}
 TINY: dict[str, dict[str, Any]] = {
     "bert": DECODER,
+    "classifier": {"classes": 3, "trunk": {"type": "bert", **DECODER}},
     "gpt": DECODER,
     "gpt-post": DECODER,
     "gpt2": DECODER,
@@ -74,7 +75,7 @@ SAME_START = [
 @pytest.mark.parametrize(("name", "reparam"), SAME_START)
 def test_methods_start_as_the_backbone(name: str, reparam: str) -> None:
     """What stands in front of the weights changes the training, not the model it starts from."""
-    init = MODELS[name].default_init
+    init = MODELS[name](**TINY[name]).default_init
     model, backbone = build(name, init, reparam).eval(), build(name, init, "none").eval()
     *inputs, _ = model.example(2, 8)
     logits = backbone(*inputs)

@@ -2,6 +2,7 @@
 
 from zoo.models.base import Decoder, DecoderConfig, Model, ModelConfig
 from zoo.models.bert import BERT, BERTConfig
+from zoo.models.classifier import Classifier, ClassifierConfig
 from zoo.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
 from zoo.models.gpt import GPT, GPTConfig
 from zoo.models.gpt2 import GPT2, GPT2Config
@@ -20,6 +21,8 @@ __all__ = [
     "NGPTT5",
     "T5",
     "BERTConfig",
+    "Classifier",
+    "ClassifierConfig",
     "Decoder",
     "DecoderConfig",
     "EncoderDecoder",

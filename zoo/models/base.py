@@ -197,6 +197,30 @@ class ReadOut(Module):
         )
 
 
+class Trunk(Protocol):
+    """What a model that reads text offers to be given another head."""
+
+    @property
+    def shards(self) -> Sequence[nn.Module]:
+        """See `Model`."""
+
+    def headless(self) -> None:
+        """Remove all that does not contribute to `states`; the model then predicts nothing any more."""
+
+    def states(self, tokens: Tensor, segments: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
+        """Read texts.
+
+        Args:
+            tokens: (batch, time) int64.
+            segments: (batch, time) int64, the segment of each token, for models that tell segments apart.
+            mask: (batch, time) bool, False where there is padding, which stands behind the text; None: no
+                padding.
+
+        Returns:
+            What the read-out would be applied to, (batch, time, d); of no meaning where there is padding.
+        """
+
+
 class Decoder(Model):
     """A decoder language model; a subclass adds the parts named here, and `hidden`."""
 
@@ -255,6 +279,14 @@ class Decoder(Model):
     def hidden(self, tokens: Tensor, cache: KVCache | None = None) -> Tensor:
         """(batch, time) int64 -> what the read-out is applied to, (batch, time, d)."""
         raise NotImplementedError
+
+    def states(self, tokens: Tensor, segments: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
+        """What `Trunk` describes; padding stands behind the text, where no token sees it."""
+        return self.hidden(tokens)
+
+    def headless(self) -> None:
+        """Remove the read-out."""
+        del self.read_out
 
     def forward(self, tokens: Tensor, cache: KVCache | None = None) -> Tensor:
         """Predict the next token at every position.

@@ -148,6 +148,14 @@ class BERT(Model):
             h = block(h, rope, seen)
         return h
 
+    def states(self, tokens: Tensor, segments: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
+        """What `zoo.models.base.Trunk` describes."""
+        return self.hidden(tokens, segments, mask)
+
+    def headless(self) -> None:
+        """Remove the masked language model's head."""
+        del self.head
+
     def rope(self, tokens: Tensor) -> Rope | None:
         """The rotations of the positions (time, h / 2), where positions are told by them."""
         c = self.config

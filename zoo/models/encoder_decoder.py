@@ -89,8 +89,8 @@ class EncoderDecoder(Model):
 
     @property
     def shards(self) -> Sequence[nn.Module]:
-        """The blocks of both stacks."""
-        return [*self.encoder_blocks, *self.decoder_blocks]
+        """The blocks of both stacks, or of the encoder if there is nothing else."""
+        return [*self.encoder_blocks, *getattr(self, "decoder_blocks", ())]
 
     def encode(self, source: Tensor, mask: Tensor | None = None) -> Tensor:
         """Read a source.
@@ -120,6 +120,14 @@ class EncoderDecoder(Model):
             What the read-out is applied to, (batch, time, d).
         """
         raise NotImplementedError
+
+    def states(self, tokens: Tensor, segments: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
+        """What `zoo.models.base.Trunk` describes: the encoder's."""
+        return self.encode(tokens, mask)
+
+    def headless(self) -> None:
+        """Remove the decoder."""
+        del self.decoder_blocks, self.read_out
 
     def forward(self, source: Tensor, prefix: Tensor, mask: Tensor | None = None) -> Tensor:
         """Predict at every position of a target the token that follows.

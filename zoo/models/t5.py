@@ -138,6 +138,11 @@ class T5(EncoderDecoder):
         h = self.dropout(self.encoder_norm(h))
         return h
 
+    def headless(self) -> None:
+        """Remove the decoder."""
+        super().headless()
+        del self.decoder_bias, self.decoder_norm
+
     def decode(
         self, prefix: Tensor, memory: Tensor, mask: Tensor | None = None, cache: DecoderCache | None = None
     ) -> Tensor:
