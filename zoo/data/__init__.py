@@ -5,6 +5,7 @@ from zoo.data.corpus import CorpusConfig, Document, Source
 from zoo.data.dataset import Batch, DataConfig, Dataset, Order
 from zoo.data.manifest import Manifest
 from zoo.data.prepare import Corpus, prepare
+from zoo.data.saved import find_tokenizer
 from zoo.data.tokenizer import Tokenizer, TokenizerConfig, load_tokenizer
 from zoo.data.tokens import TokenFile
 
@@ -22,6 +23,7 @@ __all__ = [
     "TokenFile",
     "Tokenizer",
     "TokenizerConfig",
+    "find_tokenizer",
     "load_tokenizer",
     "prepare",
 ]

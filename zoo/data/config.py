@@ -11,10 +11,12 @@ from pydantic import Field, model_validator
 from zoo.data.byte import ByteConfig
 from zoo.data.corpus import CorpusConfig
 from zoo.data.dataset import DataConfig, Reader
+from zoo.data.hf_tokenizer import HuggingFaceConfig
 from zoo.data.jsonl import JsonlCorpus
 from zoo.data.mlm import MaskedLM
 from zoo.data.objective import Causal, Objective
 from zoo.data.python_docs import PythonDocsCorpus
+from zoo.data.saved import SavedConfig
 from zoo.data.sentencepiece import SentencePieceConfig
 from zoo.data.span_corruption import SpanCorruption
 from zoo.data.stream import Stream
@@ -26,9 +28,11 @@ from zoo.schema import CORPORA, DATASETS, OBJECTIVES, TOKENIZERS, choice
 __all__ = [
     "ByteConfig",
     "Causal",
+    "HuggingFaceConfig",
     "JsonlCorpus",
     "MaskedLM",
     "PythonDocsCorpus",
+    "SavedConfig",
     "SentencePieceConfig",
     "SpanCorruption",
     "Stream",

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import glob
 import hashlib
+import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock
 
@@ -78,6 +80,23 @@ def read_text(path: Path) -> str:
     if not text.strip():
         raise DataError(f"{path}: the file is empty; leave it out")
     return text
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """Read a file that holds one JSON object.
+
+    Raises:
+        DataError: unreadable, not JSON, or something else than an object.
+    """
+    try:
+        content = json.loads(read_bytes(path))
+    except DataError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path}: not JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise DataError(f"{path}: a {type(content).__name__}; expected an object")
+    return content
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:

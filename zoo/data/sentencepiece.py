@@ -63,6 +63,12 @@ class SentencePieceTokenizer(Tokenizer):
                 "train it with --eos_id"
             )
 
+    @property
+    def start_id(self) -> int:
+        """The piece that begins a sentence, if the model has one."""
+        bos = int(self.processor.bos_id())
+        return self.eos_id if bos < 0 else bos
+
     def encode(self, text: str) -> list[int]:
         """Turn text into the ids of pieces."""
         ids: list[int] = self.processor.encode(text)

@@ -13,6 +13,8 @@ from zoo.errors import DataError
 from zoo.schema import TOKENIZERS, Config
 
 DESCRIPTION = "zoo-tokenizer.json"
+FOLDER = "tokenizer"
+"""Where a run and each of its checkpoints keep theirs."""
 
 
 class Tokenizer(ABC):
@@ -30,9 +32,21 @@ class Tokenizer(ABC):
     eos_id: int
     hash: str
 
+    @property
+    def start_id(self) -> int:
+        """The id that stands in front of a text which is read alone: the end of the document before it.
+
+        Tokenizers with a token for that purpose have another one.
+        """
+        return self.eos_id
+
     @abstractmethod
     def encode(self, text: str) -> list[int]:
         """Turn text into ids, without an id that ends it."""
+
+    def encode_markers(self, text: str) -> list[int]:
+        """Turn text of a template into ids: as `encode`, but special tokens written out may count."""
+        return self.encode(text)
 
     @abstractmethod
     def decode(self, ids: Iterable[int]) -> str:

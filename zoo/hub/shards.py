@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from zoo.errors import CheckpointError
+from zoo.data.files import read_object
+from zoo.errors import CheckpointError, DataError
 from zoo.tensorfile import opened, some, write_tensors
 
 CONFIG = "config.json"
@@ -41,14 +42,9 @@ def read_json(path: Path) -> dict[str, Any]:
         CheckpointError: no such file, or something else in it.
     """
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise CheckpointError(f"{path}: {error.strerror or error}") from error
-    except ValueError as error:
-        raise CheckpointError(f"{path}: not JSON: {error}") from error
-    if not isinstance(content, dict):
-        raise CheckpointError(f"{path}: a {type(content).__name__}; expected an object")
-    return content
+        return read_object(path)
+    except DataError as error:
+        raise CheckpointError(str(error)) from error
 
 
 def survey(folder: Path) -> dict[str, Entry]:

@@ -1,0 +1,204 @@
+"""Tokenizers of the Hugging Face hub: the tokens are those of transformers, and a run can keep them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import transformers
+from hub_tokenizers import TEXT, TOKENIZERS, saved
+
+from zoo.config import load_config
+from zoo.data import find_tokenizer, load_tokenizer
+from zoo.data.byte import ByteTokenizer
+from zoo.data.hf_tokenizer import HuggingFaceConfig, HuggingFaceTokenizer
+from zoo.data.saved import SavedConfig
+from zoo.data.sentencepiece import SentencePieceConfig
+from zoo.errors import DataError, ZooError
+from zoo.sampling import Writer
+
+SAMPLES = [*TEXT[:2], "", " ", "  two  blanks ", "tab\tline\r\n\n", "🙂 é e\u0301", "x" * 40]
+
+
+def unread() -> Iterator[str]:
+    raise AssertionError("read")
+
+
+def opened(name: str, folder: Path, **fields: Any) -> HuggingFaceTokenizer:
+    return HuggingFaceConfig(path=saved(name, folder), **fields).build(unread)
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_the_tokens_are_those_of_transformers(tmp_path: Path, name: str) -> None:
+    ours, theirs = opened(name, tmp_path), transformers.AutoTokenizer.from_pretrained(tmp_path)
+    _, bos, eos = TOKENIZERS[name]
+    assert (ours.vocab_size, ours.eos_id) == (len(theirs), theirs.convert_tokens_to_ids(eos))
+    assert ours.start_id == (ours.eos_id if bos is None else theirs.convert_tokens_to_ids(bos))
+    for text in SAMPLES:
+        ids = ours.encode(text)
+        assert ids == theirs.encode(text, add_special_tokens=False), text
+        assert ours.decode([ours.start_id, *ids, ours.eos_id]) == theirs.decode(ids, skip_special_tokens=True)
+        if name != "unigram":  # which knows neither blanks in a row nor other characters
+            assert ours.decode(ids) == text
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_special_tokens_in_a_text_are_text(tmp_path: Path, name: str) -> None:
+    """But not in the markers of a template; the end of a document never comes from a text."""
+    ours = opened(name, tmp_path)
+    eos = TOKENIZERS[name][2]
+    text = f"a fox {eos} and a dog"
+    assert ours.eos_id not in ours.encode(text)
+    if name != "unigram":
+        assert ours.decode(ours.encode(text)) == text
+    assert ours.encode_markers(text).count(ours.eos_id) == 1
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    assert ours.encode_markers(text) == theirs.encode(text, add_special_tokens=False)
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_pieces_come_as_they_are_written(tmp_path: Path, name: str) -> None:
+    ours = opened(name, tmp_path)
+    ids = ours.encode(SAMPLES[0])
+    writer = Writer(ours.decode, ids[:3])
+    pieces = [writer.add(token) for token in ids[3:]]
+    assert "".join([*pieces, writer.end()]) == ours.decode(ids)
+    assert not any("\N{REPLACEMENT CHARACTER}" in piece for piece in pieces)
+    assert len([piece for piece in pieces if piece]) > 5
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_it_survives_its_folder(tmp_path: Path, name: str) -> None:
+    ours = opened(name, tmp_path / "hub")
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    ours.save(kept)
+    assert (kept / "tokenizer.json").read_bytes() == (tmp_path / "hub/tokenizer.json").read_bytes()
+    for again in (load_tokenizer(kept), find_tokenizer(kept), SavedConfig(path=kept).build(unread)):
+        assert (again.hash, again.eos_id, again.start_id) == (ours.hash, ours.eos_id, ours.start_id)
+        assert again.encode(SAMPLES[0]) == ours.encode(SAMPLES[0])
+    assert len(transformers.AutoTokenizer.from_pretrained(kept)) == ours.vocab_size
+
+
+def test_truncation_and_padding_in_the_file_are_off(tmp_path: Path) -> None:
+    make = TOKENIZERS["byte-level"][0]
+    tokenizer = make()
+    tokenizer.enable_truncation(4)
+    tokenizer.enable_padding(length=8)
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    ours = HuggingFaceConfig(path=tmp_path, eos="<|endoftext|>").build(unread)
+    assert ours.encode(TEXT[0]) == opened("byte-level", tmp_path / "plain").encode(TEXT[0])
+
+
+ENDS: list[tuple[dict[str, Any], dict[str, Any], int]] = [
+    ({"tokenizer_config.json": {"eos_token": "</s>"}}, {}, 2),
+    ({"tokenizer_config.json": {"eos_token": {"content": "</s>", "special": True}}}, {}, 2),
+    ({"special_tokens_map.json": {"eos_token": "<unk>"}}, {}, 0),
+    ({"config.json": {"eos_token_id": 2}}, {}, 2),
+    ({"generation_config.json": {"eos_token_id": [2, 0]}, "config.json": {"eos_token_id": 0}}, {}, 2),
+    ({"tokenizer_config.json": {"eos_token": "</s>"}, "config.json": {"eos_token_id": 0}}, {}, 2),
+    ({"tokenizer_config.json": {"eos_token": None, "sep_token": "<unk>"}}, {}, 0),
+    ({"tokenizer_config.json": {"eos_token": "</s>"}}, {"eos": "<s>"}, 1),
+    ({}, {"eos": 2}, 2),
+]
+
+
+@pytest.mark.parametrize(("files", "fields", "expected"), ENDS, ids=str)
+def test_where_the_end_is_found(
+    tmp_path: Path, files: dict[str, Any], fields: dict[str, Any], expected: int
+) -> None:
+    saved("byte-fallback", tmp_path)
+    (tmp_path / "tokenizer_config.json").unlink()
+    for name, content in files.items():
+        (tmp_path / name).write_text(json.dumps(content))
+    ours = HuggingFaceConfig(path=tmp_path / "tokenizer.json", **fields).build(unread)
+    assert ours.eos_id == expected
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    ours.save(kept)
+    assert load_tokenizer(kept).eos_id == expected
+
+
+BAD: list[tuple[dict[str, str], dict[str, Any], str]] = [
+    ({"tokenizer.json": "{}"}, {}, r"tokenizer\.json: not a tokenizer\.json: "),
+    ({"tokenizer.json": "\x00"}, {}, r"tokenizer\.json: not a tokenizer\.json: "),
+    ({"tokenizer_config.json": "[]"}, {}, r"tokenizer_config\.json: a list; expected an object"),
+    ({"tokenizer_config.json": "{"}, {}, r"tokenizer_config\.json: not JSON: "),
+    (
+        {"tokenizer_config.json": "{}"},
+        {},
+        r"tokenizer\.json: no file beside it says which token ends a document \(eos_token in .*, eos: '</s>'",
+    ),
+    ({}, {"eos": "<end>"}, r"the end of a document is '<end>', which is no token of the 300 there"),
+    ({}, {"eos": 300}, r"the end of a document is 300, which is no token of the 300 there"),
+    ({}, {"bos": -1}, r"the beginning of a text is -1, which is no token of the 300 there"),
+]
+
+
+@pytest.mark.parametrize(("files", "fields", "message"), BAD, ids=str)
+def test_what_cannot_be_used(
+    tmp_path: Path, files: dict[str, str], fields: dict[str, Any], message: str
+) -> None:
+    saved("byte-level", tmp_path)
+    for name, content in files.items():
+        (tmp_path / name).write_text(content)
+    with pytest.raises(DataError, match=message):
+        HuggingFaceConfig(path=tmp_path, **fields).build(unread)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"tokenizer\.json: No such file"):
+        HuggingFaceConfig(path=tmp_path).build(unread)
+    with pytest.raises(DataError, match=r"nothing\.json: No such file"):
+        HuggingFaceConfig(path=tmp_path / "nothing.json").build(unread)
+
+
+def test_without_the_library_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    saved("byte-level", tmp_path)
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    with pytest.raises(DataError, match=r"package tokenizers: pip install 'zoo\[hf\]'"):
+        HuggingFaceConfig(path=tmp_path).build(unread)
+
+
+def test_the_tokenizer_of_any_folder(tmp_path: Path) -> None:
+    """A tokenizer.json before a tokenizer.model; a folder called `tokenizer` before both."""
+    pieces = SentencePieceConfig(vocab_size=300).build(lambda: iter(TEXT))
+    (tmp_path / "tokenizer.model").write_bytes(pieces.processor.serialized_model_proto())
+    assert find_tokenizer(tmp_path).hash == pieces.hash
+    assert find_tokenizer(tmp_path / "model.safetensors").hash == pieces.hash
+    saved("byte-level", tmp_path)
+    assert find_tokenizer(tmp_path).type == "huggingface"
+    (tmp_path / "tokenizer").mkdir()
+    ByteTokenizer().save(tmp_path / "tokenizer")
+    assert find_tokenizer(tmp_path).type == "byte"
+    for nothing in (tmp_path / "tokenizer" / "nothing", tmp_path / "no/where"):
+        nothing.parent.mkdir(exist_ok=True)
+        expected = r"expected zoo-tokenizer\.json, tokenizer\.json or tokenizer\.model there or in its folder"
+        if nothing.name == "nothing":
+            nothing.mkdir()
+        with pytest.raises(DataError, match=rf"no tokenizer in .*(nothing|no).*: {expected} 'tokenizer'"):
+            find_tokenizer(nothing)
+
+
+def test_a_vocabulary_larger_than_the_models_is_refused(tmp_path: Path) -> None:
+    """Before anything is trained."""
+    (tmp_path / "text.txt").write_text("\n\n".join(TEXT), encoding="utf-8")
+    data = load_config(
+        {
+            "data": {
+                "corpus": {"type": "text", "paths": [str(tmp_path / "text.txt")]},
+                "tokenizer": {"type": "huggingface", "path": str(saved("byte-level", tmp_path / "hub"))},
+                "validation": 0,
+                "context": 8,
+                "cache_dir": str(tmp_path / "cache"),
+            },
+            "model": {"type": "gpt", "vocab_size": 299, "d_model": 16, "n_layers": 1, "n_heads": 2},
+        }
+    )
+    assert data.data is not None and data.model is not None
+    with pytest.raises(ZooError, match=r"'huggingface' has 300 tokens, but model\.vocab_size is 299"):
+        data.data.prepare(data.model)
