@@ -19,7 +19,7 @@ from torch import Tensor
 
 import zoo.tensorfile
 from zoo import Registry, build_model, build_optimizer, load_model, merge, save_model, split
-from zoo.checkpoint import metadata
+from zoo.modelfile import metadata
 from zoo.errors import CheckpointError, ZooError
 from zoo.models import Model
 from zoo.optim.state import state_by_name

@@ -15,13 +15,15 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 LAYERS = (
     {"errors"},
     {"schema", "spec", "sphere", "sharded", "atomic", "tensorfile", "yamlfile"},
-    {"nn"},
+    {"nn", "loaded"},
     {"data", "train.config", "problems", "compose"},
     {"models", "init"},
     {"reparam", "optim"},
     {"recipe"},
+    {"modelfile"},
+    {"checkpoint"},
     {"config"},
-    {"factory", "checkpoint"},
+    {"factory"},
     {"train", "sampling", "hub", "explanation"},
     {"ablate"},
     {"report"},
@@ -32,7 +34,7 @@ LAYERS = (
 """From the ground up; a part imports only from layers below its own."""
 
 LEVEL = {part: level for level, parts in enumerate(LAYERS) for part in parts}
-MAY_KNOW_NAMES = ("hub", "checkpoint")
+MAY_KNOW_NAMES = ("hub", "checkpoint", "modelfile", "loaded")
 
 
 def module_of(file: Path) -> str:

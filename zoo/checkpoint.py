@@ -7,40 +7,53 @@ Hugging Face hub; files of other libraries are read by the formats of `FORMATS`.
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import torch
 import torch.distributed as dist
-from pydantic import ValidationError
-from torch import nn
+from torch import Tensor
 
 from zoo.atomic import write_file
 from zoo.errors import CheckpointError, ZooError, did_you_mean
+from zoo.loaded import Plan
+from zoo.modelfile import ModelFile, metadata
 from zoo.models import Model
-from zoo.recipe import Recipe, declare, materialise
-from zoo.schema import INITS, MODELS, REPARAMS
+from zoo.recipe import Recipe, materialise
 from zoo.sharded import gathered
-from zoo.spec import declared
-from zoo.tensorfile import check_match, read_tensors, write_tensors
+from zoo.tensorfile import check_match, fill, write_tensors
 
 MODEL_FILE = "model.safetensors"
 CHECKPOINTS = "checkpoints"
 RUN_CONFIG = "config.yaml"
 SUFFIX = ".safetensors"
-VERSION = "1"
-SCALES = "gates"
-LOOKUPS = "lookups"
 FORMATS = {"ngpt-reference": "zoo.hub.ngpt_reference:load_ngpt_reference"}
 """Files of others: the name of the format, and the function (path, **options) that reads it."""
 HUB_CONFIG = "config.json"
 HUB_FOLDER = "zoo.hub.folder:load_hub"
-"""What a folder of the Hugging Face hub has, and what reads it."""
+HUB_OPENER = "zoo.hub.folder:open_hub"
+"""What a folder of the Hugging Face hub has, what reads it, and what reads its config.json alone."""
 
 Which = Literal["last", "best"]
+
+
+class Origin(Protocol):
+    """A checkpoint before its weights are read: `zoo.modelfile.ModelFile`, `zoo.hub.folder.HubFolder`."""
+
+    @property
+    def recipe(self) -> Recipe:
+        """What its model is made of."""
+        ...
+
+    def restore(self, part: Model) -> None:
+        """Give a model declared on meta what the recipe alone does not tell."""
+
+    def plan(self, whole: Mapping[str, Tensor], allow: Sequence[str]) -> Plan:
+        """Decide what to read, given the state dict of a model that has a place for all of it."""
+        ...
 
 
 def save_model(model: Model, path: str | Path) -> Path:
@@ -101,23 +114,29 @@ def load_model(
         return _foreign(file, FORMATS[format], options).to(device)
     if options:
         raise ZooError(f"load_model: {', '.join(options)} has no effect without a format")
-    tensors, header = read_tensors(file)
-    model = _declared_in(file, header)
-    check_match(file, tensors, model.state_dict())
+    saved = _model_file(file)
+    model = saved.declare()
+    check_match(file, saved.held, model.state_dict())
     materialise(model, torch.device(device))
-    model.load_state_dict(tensors)
+    fill(file, model.state_dict())
     return model
 
 
-def load_weights(model: nn.Module, file: Path) -> None:
-    """Fill an existing model, not sharded, from a file.
+def open_checkpoint(path: Path, which: Which = "last") -> Origin:
+    """Find out what a checkpoint is, without reading its weights.
+
+    Args:
+        path: a run folder, a checkpoint folder, a .safetensors file, or a folder as on the hub.
+        which: the checkpoint of a run folder.
 
     Raises:
-        CheckpointError: missing, truncated, or of another architecture.
+        CheckpointError: there is none, or one that cannot be read.
     """
-    tensors, _ = read_tensors(file)
-    check_match(file, tensors, model.state_dict())
-    model.load_state_dict(tensors)
+    found = find_checkpoint(path, which)
+    if (found / HUB_CONFIG).is_file():
+        opened: Origin = _called(HUB_OPENER)(found)
+        return opened
+    return _model_file(_file_in(found))
 
 
 def find_checkpoint(path: Path, which: Which = "last") -> Path:
@@ -146,79 +165,26 @@ def pointer_file(run: Path, which: Which) -> Path:
     return run / CHECKPOINTS / f"{which}.json"
 
 
-def metadata(model: Model) -> dict[str, str]:
-    """The header of a model's file: format, version, and the recipe as JSON.
-
-    A model that was split took its scales from its matrices, and one that was merged may have kept
-    a lookup factor of the method's: no recipe tells, so they are added.
-    """
-    recipe: Recipe = model.recipe
-    header = {"format": "zoo", "version": VERSION, "recipe": recipe.model_dump_json()}
-    declaration = declare(recipe)
-    for key, factors in ((SCALES, _scales), (LOOKUPS, _lookups)):
-        usual = factors(declaration)
-        other = {name: factor for name, factor in factors(model).items() if factor != usual.get(name)}
-        if other:
-            header[key] = json.dumps(other)
-    return header
-
-
-def _scales(model: nn.Module) -> dict[str, float]:
-    """By what factor each reparameterised tensor is smaller than the virtual one."""
-    return {p.name: p.spec.scale for p in declared(model) if p.local in p.module.reparameterised}
-
-
-def _lookups(model: nn.Module) -> dict[str, float]:
-    """By what factor what is looked up in a table is larger than its rows."""
-    parameters = [p for p in declared(model) if p.local in p.module.reparameterised]
-    return {p.name: p.module.reparameterised[p.local].lookup for p in parameters}
-
-
-def _rescale(model: nn.Module, scales: dict[str, float], lookups: dict[str, float]) -> None:
-    """Give a model declared on meta the factors of the one that was saved."""
-    with torch.device("meta"):
-        for p in list(declared(model)):
-            front = p.module.reparameterised
-            if p.name in scales:
-                front[p.local].rescale(p.module, p.local, scales[p.name])
-            if p.name in lookups:
-                front[p.local] = replace(front[p.local], lookup=lookups[p.name])
-
-
 def _file_in(path: Path) -> Path:
     return path if path.suffix == SUFFIX or path.is_file() else path / MODEL_FILE
 
 
+def _model_file(file: Path) -> ModelFile:
+    expected = f"one from save_model, a hub folder with its {HUB_CONFIG}, or give a format: "
+    return ModelFile.open(file, expected + ", ".join(FORMATS))
+
+
 def _foreign(path: Path, reader: str, options: dict[str, Any]) -> Model:
-    module, name = reader.split(":")
-    read = getattr(import_module(module), name)
+    read = _called(reader)
     try:
         signature(read).bind(path, **options)
     except TypeError as error:
-        raise ZooError(f"{name}: {error}") from error
+        raise ZooError(f"{read.__name__}: {error}") from error
     model: Model = read(path, **options)
     return model
 
 
-def _declared_in(file: Path, header: dict[str, str]) -> Model:
-    """The model that a header describes, on the meta device."""
-    if header.get("format") != "zoo" or "recipe" not in header:
-        raise CheckpointError(
-            f"{file}: a safetensors file, but zoo did not write it (no recipe in its header); "
-            f"expected one from save_model, a hub folder with its {HUB_CONFIG}, or give a format: "
-            f"{', '.join(FORMATS)}"
-        )
-    if header.get("version") != VERSION:
-        raise CheckpointError(f"{file}: version {header.get('version')} of the format; expected {VERSION}")
-    kinds = {"model": MODELS, "init": INITS, "reparam": REPARAMS}
-    try:
-        given = json.loads(header["recipe"])
-        recipe = Recipe(**{part: kind[given[part]["type"]](**given[part]) for part, kind in kinds.items()})
-        model = declare(recipe)
-        _rescale(model, *(json.loads(header.get(key, "{}")) for key in (SCALES, LOOKUPS)))
-    except (ValidationError, ValueError, KeyError, TypeError) as error:
-        reason = str(error).splitlines()[0]
-        raise CheckpointError(
-            f"{file}: the recipe in its header does not describe a model: {reason}"
-        ) from error
-    return model
+def _called(function: str) -> Any:
+    """The function of a layer above that is written ``module:name``."""
+    module, name = function.split(":")
+    return getattr(import_module(module), name)

@@ -8,12 +8,24 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
 from zoo.errors import CheckpointError
 
+DTYPES = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "I64": torch.int64,
+    "I32": torch.int32,
+    "U8": torch.uint8,
+    "BOOL": torch.bool,
+}
+"""What a header calls them."""
 SHOWN = 4
 """Names in a message before it says how many more there are."""
 
@@ -74,6 +86,44 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """
     with opened(path) as file:
         return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
+
+
+def survey(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """What a file holds, from its header alone.
+
+    Args:
+        path: a .safetensors file.
+
+    Returns:
+        Tensors of the meta device by name, and the metadata (empty if there is none).
+
+    Raises:
+        CheckpointError: missing, truncated, not a safetensors file, or numbers of another kind.
+    """
+    held = {}
+    with opened(path) as file:
+        for name in file.keys():  # noqa: SIM118
+            part = file.get_slice(name)
+            if (kind := part.get_dtype()) not in DTYPES:
+                raise CheckpointError(f"{path}: {name} is {kind}; expected one of {', '.join(DTYPES)}")
+            held[name] = torch.empty(part.get_shape(), dtype=DTYPES[kind], device="meta")
+        return held, file.metadata() or {}
+
+
+@torch.no_grad()
+def fill(path: Path, targets: Mapping[str, Tensor]) -> None:
+    """Copy tensors of a file, one after the other, to where they belong.
+
+    Args:
+        path: a .safetensors file.
+        targets: by their names in the file; of the same shapes, on any device.
+
+    Raises:
+        CheckpointError: missing, truncated, or not a safetensors file.
+    """
+    with opened(path) as file:
+        for name, target in targets.items():
+            target.copy_(file.get_tensor(name))
 
 
 def _pickle_hint(path: Path) -> str:

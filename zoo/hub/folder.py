@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from zoo.errors import CheckpointError, ZooError
+from zoo.errors import CheckpointError
 from zoo.hub.families import family_of
 from zoo.hub.family import Family
 from zoo.hub.rules import Rule, expand
 from zoo.hub.shards import CONFIG, DTYPES, Entry, read_json, stream, survey
 from zoo.init import initialise
+from zoo.loaded import Plan, Report, reconcile
 from zoo.models import Model
 from zoo.recipe import Recipe, declare, materialise
 from zoo.reparam import NoReparam
@@ -24,30 +24,66 @@ from zoo.tensorfile import some
 
 
 @dataclass(frozen=True)
-class Report:
-    """What became of a folder's tensors, by their names.
+class HubFolder:
+    """A folder whose config.json was read, and no tensor yet.
 
     Attributes:
-        architecture: of the family.
-        loaded: the tensors that were read.
-        missing: expected, not there and allowed: initialised instead.
-        unexpected: there, without a place in the model, and allowed.
-        skipped: what holds nothing trained or repeats another tensor.
+        path: the folder.
+        family: what it is.
+        recipe: the same as a model of ours.
     """
 
-    architecture: str
-    loaded: tuple[str, ...]
-    missing: tuple[str, ...]
-    unexpected: tuple[str, ...]
-    skipped: tuple[str, ...]
+    path: Path
+    family: Family
+    recipe: Recipe
 
-    def __str__(self) -> str:
-        """One line."""
-        parts = [f"{self.architecture}: {len(self.loaded)} tensors loaded"]
-        for what in ("missing", "unexpected", "skipped"):
-            names = list(getattr(self, what))
-            parts += [f"{len(names)} {what} ({some(names)})"] if names else []
-        return ", ".join(parts)
+    @classmethod
+    def open(cls, path: Path) -> HubFolder:
+        """Read config.json.
+
+        Args:
+            path: a folder as `transformers` writes it.
+
+        Raises:
+            CheckpointError: there is no config.json, or it makes no model of a known family.
+        """
+        if not (path / CONFIG).is_file():
+            raise CheckpointError(f"{path}: no {CONFIG} in it; expected a folder as on the Hugging Face hub")
+        config = read_json(path / CONFIG)
+        family = family_of(config, str(path / CONFIG))
+        ours = family.to_zoo(config, str(path / CONFIG))
+        recipe = Recipe(model=ours, init=INITS[ours.default_init](), reparam=NoReparam())
+        return cls(path, family, recipe)
+
+    def restore(self, part: Model) -> None:
+        """Nothing: a model of the hub is not reparameterised."""
+
+    def plan(self, whole: Mapping[str, Tensor], allow: Sequence[str]) -> Plan:
+        """Decide what to read, from the headers of the files.
+
+        Args:
+            whole: the state dict of a model that has a place for all of it; on the meta device.
+            allow: patterns (``cls.*``) of tensors, by the folder's names, that may be missing or without
+                a place.
+
+        Raises:
+            CheckpointError: what is in the folder is incomplete, unsafe, or does not fit.
+            ZooError: a pattern that matches nothing.
+        """
+        rules = expand(self.family.rules, whole)
+        expected = [r.theirs for r in rules]
+        entries, skipped = _tensors(self.path, self.family, set(expected))
+        architecture = self.family.architecture
+        missing, unexpected = reconcile(str(self.path), architecture, expected, list(entries), allow)
+        found = [r for r in rules if r.theirs in entries]
+        _check_shapes(self.path, found, entries, whole)
+        report = Report(architecture, tuple(r.theirs for r in found), missing, unexpected, tuple(skipped))
+
+        def fill(state: Mapping[str, Tensor]) -> None:
+            wanted = [r for r in found if not state.keys().isdisjoint(r.ours)]
+            stream([(entries[r.theirs], _filler(r, whole, state)) for r in wanted])
+
+        return Plan(report, frozenset(name for r in found for name in r.ours), fill)
 
 
 def load_folder(folder: Path, *, allow: Sequence[str] = ()) -> tuple[Model, Report]:
@@ -66,23 +102,19 @@ def load_folder(folder: Path, *, allow: Sequence[str] = ()) -> tuple[Model, Repo
             family; nothing was allocated then.
         ZooError: a pattern that matches nothing.
     """
-    if not (folder / CONFIG).is_file():
-        raise CheckpointError(f"{folder}: no {CONFIG} in it; expected a folder as on the Hugging Face hub")
-    config = read_json(folder / CONFIG)
-    family = family_of(config, str(folder / CONFIG))
-    ours = family.to_zoo(config, str(folder / CONFIG))
-    model = declare(Recipe(model=ours, init=INITS[ours.default_init](), reparam=NoReparam()))
-    rules = expand(family.rules, model.state_dict())
-    entries, skipped = _tensors(folder, family, {r.theirs for r in rules})
-    report = _compare(folder, family, rules, entries, skipped, allow)
-    found = [r for r in rules if r.theirs in entries]
-    _check_shapes(folder, found, entries, model.state_dict())
+    opened = HubFolder.open(folder)
+    model = declare(opened.recipe)
+    plan = opened.plan(model.state_dict(), allow)
     materialise(model, torch.device("cpu"))
-    if report.missing:
+    if plan.report.missing:
         initialise(model, model.recipe.init, seed=0)
-    state = model.state_dict()
-    stream([(entries[r.theirs], _filler(r, state)) for r in found])
-    return model, report
+    plan.fill(model.state_dict())
+    return model, plan.report
+
+
+def open_hub(folder: Path) -> HubFolder:
+    """`HubFolder.open`, for `zoo.checkpoint.open_checkpoint`."""
+    return HubFolder.open(folder)
 
 
 def load_hub(folder: Path, *, allow: Sequence[str] = ()) -> Model:
@@ -118,33 +150,8 @@ def _repeats(folder: Path, name: str, family: Family, entries: dict[str, Entry])
     return True
 
 
-def _compare(
-    folder: Path,
-    family: Family,
-    rules: Sequence[Rule],
-    entries: dict[str, Entry],
-    skipped: Sequence[str],
-    allow: Sequence[str],
-) -> Report:
-    """What is there against what should be; only what is allowed may differ."""
-    expected = [r.theirs for r in rules]
-    missing = [name for name in expected if name not in entries]
-    unexpected = [name for name in entries if name not in expected]
-    for pattern in allow:
-        if not any(fnmatchcase(name, pattern) for name in missing + unexpected):
-            raise ZooError(f"allow: '{pattern}' has no effect: nothing missing or unexpected is called so")
-    problems = []
-    for what, names in (("lacks", missing), ("has no place for", unexpected)):
-        if refused := [n for n in names if not any(fnmatchcase(n, pattern) for pattern in allow)]:
-            problems.append(f"{what} {some(refused)}")
-    if problems:
-        raise CheckpointError(f"{folder}: as a {family.architecture} it {'; it '.join(problems)}")
-    loaded = tuple(name for name in expected if name in entries)
-    return Report(family.architecture, loaded, tuple(missing), tuple(unexpected), tuple(skipped))
-
-
 def _check_shapes(
-    folder: Path, rules: Sequence[Rule], entries: dict[str, Entry], state: dict[str, Tensor]
+    folder: Path, rules: Sequence[Rule], entries: dict[str, Entry], state: Mapping[str, Tensor]
 ) -> None:
     """Compare the files' headers with what a model on the meta device asks for."""
     wrong = []
@@ -160,13 +167,13 @@ def _check_shapes(
         raise CheckpointError(f"{folder}: {CONFIG} and tensors disagree: {some(wrong)}")
 
 
-def _filler(r: Rule, state: dict[str, Tensor]) -> Callable[[Tensor], None]:
-    """Copies the tensor of a rule to where it belongs."""
-    targets = [state[name] for name in r.ours]
+def _filler(r: Rule, whole: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> Callable[[Tensor], None]:
+    """Copies the tensor of a rule to where it belongs, as far as there is such a place."""
+    shapes = [tuple(whole[name].shape) for name in r.ours]
 
     def fill(theirs: Tensor) -> None:
-        shapes = [tuple(target.shape) for target in targets]
-        for target, tensor in zip(targets, r.transform.to_zoo(theirs, shapes), strict=True):
-            target.copy_(tensor)
+        for name, tensor in zip(r.ours, r.transform.to_zoo(theirs, shapes), strict=True):
+            if name in state:
+                state[name].copy_(tensor)
 
     return fill

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch.optim.lr_scheduler import LambdaLR
 
-from zoo.checkpoint import MODEL_FILE, load_weights
+from zoo.checkpoint import load_model
 from zoo.data import Dataset
 from zoo.errors import ConfigError
 from zoo.factory import build_optimizer, recipe_of
@@ -66,10 +66,11 @@ def build(job: Job, start: Start, world: World) -> Parts:
             f"with train.accumulation {t.accumulation}"
         )
     dataset = job.data.prepare(job.model)
-    model = assemble(recipe_of(job.config), job.config.seed, world.device)
     if start.checkpoint is not None:
         check_same_data(start.checkpoint, dataset.fingerprint)
-        load_weights(model, start.checkpoint / MODEL_FILE)
+        model = load_model(start.checkpoint, device=world.device)
+    else:
+        model = assemble(recipe_of(job.config), job.config.seed, world.device)
     world.shard(model)
     model.train()
     optimizer = build_optimizer(model, job.optimizer, eta_overrides=job.config.eta_overrides)

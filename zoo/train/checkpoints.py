@@ -18,8 +18,9 @@ import torch
 from torch import Tensor
 
 from zoo.atomic import remove, write_file, write_folder
-from zoo.checkpoint import CHECKPOINTS, MODEL_FILE, Which, metadata, pointer_file
+from zoo.checkpoint import CHECKPOINTS, MODEL_FILE, Which, pointer_file
 from zoo.errors import CheckpointError
+from zoo.modelfile import metadata
 from zoo.models import Model
 from zoo.optim.state import load_state_by_name, state_by_name
 from zoo.sharded import gathered
@@ -139,7 +140,7 @@ def check_same_data(checkpoint: Path, data: str) -> None:
 
 
 def load_progress(checkpoint: Path, optimizer: torch.optim.Optimizer, world: World) -> None:
-    """Restore the optimizer's state and this rank's random state; the weights are `load_weights`'.
+    """Restore the optimizer's state and this rank's random state; the weights are `load_model`'s.
 
     A run may go on with another number of ranks; those that are new keep the state of their seed.
 
