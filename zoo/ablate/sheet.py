@@ -1,0 +1,123 @@
+"""A table of raw values that shows itself: in the terminal, as Markdown, in a page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import inf, isnan
+from typing import Any
+
+from rich.table import Table
+
+NONE = "–"
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column.
+
+    Attributes:
+        title: what stands above it, with the unit.
+        show: turns a value into text; None is always shown as a dash.
+        right: whether it is aligned to the right, as numbers are.
+        parts: names of the parts of a value that is a tuple, for files; all else is one value.
+    """
+
+    title: str
+    show: Callable[[Any], str] = str
+    right: bool = True
+    parts: tuple[str, ...] = ()
+
+    def text(self, value: Any) -> str:
+        """A value as it is shown."""
+        missing = value is None or (isinstance(value, float) and isnan(value))
+        return NONE if missing else self.show(value)
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A table; the first column names a variant.
+
+    Attributes:
+        key: its name in files: letters and hyphens.
+        title: the heading.
+        columns: in order.
+        rows: raw values, one per column.
+        note: what the reader must know to understand the columns.
+    """
+
+    key: str
+    title: str
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[Any]]
+    note: str = ""
+
+    @property
+    def texts(self) -> list[list[str]]:
+        """All values as they are shown."""
+        return [
+            [column.text(value) for column, value in zip(self.columns, row, strict=True)] for row in self.rows
+        ]
+
+    def markdown(self) -> str:
+        """As a table of GitHub's Markdown."""
+        lines = [[c.title for c in self.columns], ["---:" if c.right else "---" for c in self.columns]]
+        escaped = [[text.replace("|", "\\|") for text in row] for row in self.texts]
+        return "".join(f"| {' | '.join(row)} |\n" for row in [*lines, *escaped])
+
+    def rich(self) -> Table:
+        """For the terminal."""
+        table = Table(title=self.title, title_justify="left", box=None, pad_edge=False)
+        for column in self.columns:
+            table.add_column(column.title, justify="right" if column.right else "left", overflow="fold")
+        for row in self.texts:
+            table.add_row(*row)
+        return table
+
+
+def loss(value: float) -> str:
+    """A loss in nats."""
+    return f"{value:.4f}"
+
+
+def difference(value: float) -> str:
+    """A difference of losses, with its sign."""
+    return f"{value:+.4f}"
+
+
+def interval(ends: tuple[float, float]) -> str:
+    """A confidence interval of a difference."""
+    return f"{ends[0]:+.4f} to {ends[1]:+.4f}"
+
+
+def probability(value: float) -> str:
+    """A p value."""
+    return "< 0.0001" if value < 1e-4 else f"{value:.4f}" if value < 0.1 else f"{value:.2f}"
+
+
+def factors(value: tuple[float | None, float, float]) -> str:
+    """A mean ratio, and the lowest and highest; of these alone where there is no mean."""
+    centre, low, high = value
+    spread = _times(low) if low == high else f"{_times(low)} to {_times(high)}"
+    return f"({spread})" if centre is None else f"{_times(centre)} ({spread})"
+
+
+def _times(value: float) -> str:
+    return "∞" if value == inf else f"{value:.2f}×"
+
+
+def large(value: float) -> str:
+    """A count with its thousands; a very large one in powers of ten."""
+    return f"{value:,.0f}" if abs(value) < 1e12 else f"{value:.3e}"
+
+
+def seconds(value: float) -> str:
+    """A time."""
+    if value < 1:
+        return f"{value * 1000:.3g} ms"
+    return f"{value:,.1f} s" if value < 600 else f"{value / 60:,.1f} min"
+
+
+def size(value: int) -> str:
+    """Bytes."""
+    return f"{value / 2**20:,.1f} MiB" if value < 2**30 else f"{value / 2**30:,.2f} GiB"
