@@ -1,0 +1,69 @@
+"""Where a parameter is in a model: in which layer, and what it is called there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from zoo.models import Model
+from zoo.spec import Declared, Module, ParamSpec, declared
+
+
+@dataclass(frozen=True)
+class Place:
+    """A declared parameter and its place.
+
+    Attributes:
+        parameter: the declaration, and where the tensor lives.
+        layer: 1 for the first of `Model.shards`, and so on (an encoder-decoder's decoder follows its
+            encoder); 0 outside of them.
+        label: its name within the layer, the same in all layers; outside, within the model.
+        part: a reparameterisation makes another tensor with it (WeSaR's gate, LoRA's two factors).
+    """
+
+    parameter: Declared
+    layer: int
+    label: str
+    part: bool
+
+    @property
+    def name(self) -> str:
+        """Full name in the model."""
+        return self.parameter.name
+
+    @property
+    def spec(self) -> ParamSpec:
+        """What it is."""
+        return self.parameter.spec
+
+    @property
+    def owner(self) -> Module:
+        """The module that holds it."""
+        return self.parameter.module
+
+    def virtual(self) -> Tensor:
+        """The tensor that the layer computes with, detached."""
+        return self.owner.virtual(self.parameter.local).detach()
+
+
+def places(model: Model) -> list[Place]:
+    """Every parameter of a model, in the order of its modules."""
+    layers = {module: i for i, block in enumerate(model.shards, 1) for module in block.modules()}
+    paths = {module: path for path, module in model.named_modules()}
+    paths |= {module: path for block in model.shards for path, module in block.named_modules()}
+    return [
+        Place(p, layers.get(p.module, 0), _label(p, paths[p.module]), p.local in _added(p.module))
+        for p in declared(model)
+    ]
+
+
+def _added(module: Module) -> set[str]:
+    """Local names of what reparameterisations have added."""
+    return {own for made in module.reparameterised.values() for own in made.own}
+
+
+def _label(p: Declared, path: str) -> str:
+    """The module's path; with the local name where the layer has more than one parameter of its own."""
+    alone = path and p.module.specs.keys() - _added(p.module) == {p.local}
+    return path if alone else f"{path}.{p.local}" if path else p.local
