@@ -199,7 +199,7 @@ def test_riemannian_step_is_tangent() -> None:
 def test_rope_is_a_rotation() -> None:
     """Norms stay, and a product of two rotated vectors depends on their distance alone."""
     x, y = torch.randn(2, 1, 1, 1, 8, generator=torch.Generator().manual_seed(0))
-    rope = rotation(0, 20, 8, 10000.0, torch.device("cpu"))
+    rope = rotation(torch.arange(20), 8, 10000.0)
     xs, ys = (rotate(t.expand(1, 20, 1, 8), rope) for t in (x, y))
     torch.testing.assert_close(xs.norm(dim=-1), x.norm().expand(1, 20, 1))
     near, far = (xs[0, 5] * ys[0, 2]).sum(), (xs[0, 17] * ys[0, 14]).sum()
@@ -208,9 +208,9 @@ def test_rope_is_a_rotation() -> None:
 
 def test_rope_scaling() -> None:
     """Linear scaling moves positions closer; Llama 3's leaves fast rotations and slows slow ones."""
-    cpu = torch.device("cpu")
-    cos, sin = rotation(0, 40, 32, 10000.0, cpu)
-    closer = rotation(0, 40, 32, 10000.0, cpu, LinearScaling(factor=4))
+    where = torch.arange(40)
+    cos, sin = rotation(where, 32, 10000.0)
+    closer = rotation(where, 32, 10000.0, LinearScaling(factor=4))
     torch.testing.assert_close(closer[0][::4], cos[:10])
     torch.testing.assert_close(closer[1][::4], sin[:10])
     frequency = 10000.0 ** (-torch.arange(16) / 16)

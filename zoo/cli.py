@@ -88,6 +88,9 @@ def generate(
         list[str] | None, typer.Option(help="End before this text; may be given several times.")
     ] = None,
     stream: Annotated[bool, typer.Option("--stream", help="Print the text while it is written.")] = False,
+    compile: Annotated[
+        bool, typer.Option("--compile", help="Compile the step: worth it from some hundred tokens on.")
+    ] = False,
     seed: Annotated[int, typer.Option(help="Seed of the sampling.")] = 0,
 ) -> None:
     """Continue a prompt, or answer it, with a trained model; the text is also left in RUN/sample.txt."""
@@ -96,7 +99,7 @@ def generate(
 
     sampling = Sampling(temperature, top_k, top_p, repetition_penalty, seed)
     show = partial(typer.echo, nl=False) if stream else None
-    text = complete(run, prompt, max_new_tokens, sampling, stop=stop or (), show=show)
+    text = complete(run, prompt, max_new_tokens, sampling, stop=stop or (), show=show, compile=compile)
     typer.echo("" if stream else text)
 
 

@@ -24,6 +24,7 @@ def complete(
     *,
     stop: Sequence[str] = (),
     show: Callable[[str], object] | None = None,
+    compile: bool = False,
 ) -> str:
     """Continue or answer a prompt, and leave the text in the run folder, where reports look for it.
 
@@ -35,6 +36,7 @@ def complete(
         sampling: how tokens are chosen.
         stop: strings before which the continuation or answer ends, if they come.
         show: given the text piece by piece while it is being written; None: nobody looks on.
+        compile: see `zoo.generate`.
 
     Returns:
         The prompt and its continuation, or the answer.
@@ -62,7 +64,16 @@ def complete(
             show(piece)
 
     start, end = objective.start, objective.end(tokenizer)
-    for token in steps(model, torch.tensor([ids]), max_new_tokens, sampling, eos_id=end, start_id=start):
+    tokens = steps(
+        model,
+        torch.tensor([ids]),
+        max_new_tokens,
+        sampling,
+        eos_id=end,
+        start_id=start,
+        compile=compile,
+    )
+    for token in tokens:
         write(writer.add(int(token)))
         if writer.stopped:
             break

@@ -14,6 +14,7 @@ from zoo.errors import DataError
 from zoo.nn.attention import KVCache, Rope
 from zoo.nn.linear import Embedding, Linear, matrix
 from zoo.nn.loss import LossParts, linear_cross_entropy
+from zoo.nn.positions import Place
 from zoo.nn.scaling import Scaling
 from zoo.schema import Config
 from zoo.spec import Module
@@ -256,7 +257,7 @@ class Decoder(Model):
         return h
 
     def rope(
-        self, position: int, time: int, device: torch.device, padding: Tensor | None = None
+        self, position: Place, time: int, device: torch.device, padding: Tensor | None = None
     ) -> Rope | None:
         """The rotations, in a model that tells positions by them.
 
@@ -271,7 +272,7 @@ class Decoder(Model):
         """
         return None
 
-    def embed(self, tokens: Tensor, position: int, padding: Tensor | None = None) -> Tensor:
+    def embed(self, tokens: Tensor, position: Place, padding: Tensor | None = None) -> Tensor:
         """What the first block is given, (batch, time, d); `position` and `padding` as for `rope`."""
         h: Tensor = self.embedding(tokens)
         return h
@@ -347,7 +348,9 @@ def check_tokens(tokens: Tensor, cache: KVCache | None) -> None:
         raise DataError(
             f"tokens: expected (batch, time) integers, got shape {tuple(tokens.shape)} of {tokens.dtype}"
         )
-    if cache is not None and cache.position + tokens.shape[1] > cache.capacity:
+    if cache is None or isinstance(cache.position, Tensor):  # who fixed it knows that there is room
+        return
+    if cache.position + tokens.shape[1] > cache.capacity:
         raise DataError(
             f"tokens: {tokens.shape[1]} more do not fit the cache: "
             f"{cache.position} of {cache.capacity} positions are used"

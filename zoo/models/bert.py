@@ -26,6 +26,7 @@ from zoo.nn.layernorm import LayerNorm
 from zoo.nn.linear import Embedding, Linear, matrix
 from zoo.nn.loss import IGNORED, LossParts, linear_cross_entropy
 from zoo.nn.mlp import GELUMLP
+from zoo.nn.positions import positions
 from zoo.nn.relative import RelativeAttention
 from zoo.nn.residual import PostNorm
 from zoo.nn.rope import rotation
@@ -161,8 +162,8 @@ class BERT(Model):
         c = self.config
         if not isinstance(c.position, RotaryPositions):
             return None
-        cos, sin = rotation(0, tokens.shape[1], c.head_size, c.position.base, tokens.device)
-        return cos, sin
+        where = positions(0, tokens.shape[1], tokens.device)
+        return rotation(where, c.head_size, c.position.base)
 
     def forward(self, tokens: Tensor, segments: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
         """Logits (batch, time, vocab) of every position; arguments as those of `hidden`."""

@@ -20,6 +20,7 @@ from zoo.nn.attention import Attention, KVCache, LayerCache, NormThenRotary, Rop
 from zoo.nn.linear import Embedding
 from zoo.nn.mlp import GELUMLP, SwiGLU
 from zoo.nn.norm import RMSNorm
+from zoo.nn.positions import Place
 from zoo.nn.residual import PreNorm
 from zoo.schema import MODELS
 from zoo.spec import Module
@@ -62,7 +63,7 @@ class Block(Module):
         self.attention_residual = PreNorm(c.d_model, c.norm_eps)
         self.mlp_residual = PreNorm(c.d_model, c.norm_eps)
 
-    def forward(self, h: Tensor, rope: Rope, cache: LayerCache | None = None, position: int = 0) -> Tensor:
+    def forward(self, h: Tensor, rope: Rope, cache: LayerCache | None = None, position: Place = 0) -> Tensor:
         """(batch, time, d) -> the same."""
         h = self.attention_residual(h, self.attention, rope, cache, position)
         h = self.mlp_residual(h, self.mlp)

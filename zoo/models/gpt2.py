@@ -19,7 +19,7 @@ from zoo.nn.attention import AsTheyAre, Attention, KVCache, LayerCache, Rope
 from zoo.nn.layernorm import LayerNorm
 from zoo.nn.linear import Embedding
 from zoo.nn.mlp import GELUMLP
-from zoo.nn.positions import positions
+from zoo.nn.positions import Place, positions
 from zoo.nn.residual import PreNorm
 from zoo.schema import MODELS
 from zoo.spec import Module
@@ -65,7 +65,7 @@ class Block(Module):
         self.mlp_residual = PreNorm(c.d_model, c.norm_eps, norm=LayerNorm)
 
     def forward(
-        self, h: Tensor, rope: Rope | None, cache: LayerCache | None = None, position: int = 0
+        self, h: Tensor, rope: Rope | None, cache: LayerCache | None = None, position: Place = 0
     ) -> Tensor:
         """(batch, time, d) -> the same."""
         h = self.attention_residual(h, self.attention, rope, cache, position)
@@ -87,14 +87,14 @@ class GPT2(Decoder):
         self.norm = LayerNorm(("embed", c.d_model), c.norm_eps)
         self.read_out = ReadOut(c, self.embedding)
 
-    def embed(self, tokens: Tensor, position: int, padding: Tensor | None = None) -> Tensor:
+    def embed(self, tokens: Tensor, position: Place, padding: Tensor | None = None) -> Tensor:
         """E_token + E_position, (batch, time, d).
 
         Raises:
             DataError: more tokens, padding included, than positions.
         """
         end, context = position + tokens.shape[1], self.config.context
-        if end > context:
+        if isinstance(end, int) and end > context:
             raise DataError(f"tokens: {end} of them, but there are {context} positions")
         where = positions(position, tokens.shape[1], tokens.device, padding)
         h: Tensor = self.embedding(tokens) + self.position(where)

@@ -90,6 +90,9 @@ class Memory:
     def __init__(self, state: LSTMState) -> None:
         self.state = state
 
+    def fix(self) -> None:
+        """As `KVCache.fix`; a state has the same shape after any number of tokens."""
+
 
 class LSTMModel(Model):
     """Tokens -> logits."""

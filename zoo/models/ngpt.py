@@ -21,6 +21,7 @@ from zoo.models.rotary import RotaryDecoder, RotaryDecoderConfig
 from zoo.nn.attention import Attention, KVCache, LayerCache, Rope, RotaryThenScaledNorm
 from zoo.nn.linear import Embedding
 from zoo.nn.mlp import ScaledSwiGLU
+from zoo.nn.positions import Place
 from zoo.nn.scaling import Scaling
 from zoo.schema import MODELS
 from zoo.spec import Module
@@ -60,7 +61,7 @@ class Block(Module):
         self.attention_residual = c.residual(c.d_model, c.alpha, first)
         self.mlp_residual = c.residual(c.d_model, c.alpha)
 
-    def forward(self, h: Tensor, rope: Rope, cache: LayerCache | None = None, position: int = 0) -> Tensor:
+    def forward(self, h: Tensor, rope: Rope, cache: LayerCache | None = None, position: Place = 0) -> Tensor:
         """(batch, time, d), unit norm -> the same."""
         h = self.attention_residual(h, self.attention, rope, cache, position)
         h = self.mlp_residual(h, self.mlp)

@@ -35,6 +35,7 @@ from zoo.nn.biased import BiasedAttention
 from zoo.nn.cross_attention import CrossAttention, SourceCache
 from zoo.nn.linear import Embedding
 from zoo.nn.mlp import ScaledSwiGLU
+from zoo.nn.positions import Place, positions
 from zoo.nn.rope import rotation
 from zoo.nn.scaling import Scaling
 from zoo.schema import MODELS
@@ -97,7 +98,7 @@ class DecoderBlock(Module):
         memory: Tensor,
         mask: Tensor | None,
         cache: LayerCache | None = None,
-        position: int = 0,
+        position: Place = 0,
         source_cache: SourceCache | None = None,
     ) -> Tensor:
         """(batch, time, d), unit norm -> the same."""
@@ -144,10 +145,10 @@ class NGPTT5(EncoderDecoder):
             cache.position += prefix.shape[1]
         return h
 
-    def rope(self, position: int, time: int, device: torch.device) -> Rope:
+    def rope(self, position: Place, time: int, device: torch.device) -> Rope:
         """Cosines and sines (time, h / 2) of the positions from `position` on."""
-        cos, sin = rotation(position, time, self.config.head_size, self.config.rope_base, device)
-        return cos, sin
+        where = positions(position, time, device)
+        return rotation(where, self.config.head_size, self.config.rope_base)
 
 
 def _attention(c: NGPTT5Config, residual_branches: int) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from zoo.nn.attention import Attention, KVCache, LayerCache, Rope, Rotary
 from zoo.nn.linear import Embedding
 from zoo.nn.mlp import GELUMLP
 from zoo.nn.norm import RMSNorm
+from zoo.nn.positions import Place
 from zoo.nn.residual import PostNorm
 from zoo.schema import MODELS
 from zoo.spec import Module
@@ -55,7 +56,7 @@ class Block(Module):
         self.attention_residual = PostNorm(RMSNorm(("embed", c.d_model), c.norm_eps))
         self.mlp_residual = PostNorm(RMSNorm(("embed", c.d_model), c.norm_eps))
 
-    def forward(self, h: Tensor, rope: Rope, cache: LayerCache | None = None, position: int = 0) -> Tensor:
+    def forward(self, h: Tensor, rope: Rope, cache: LayerCache | None = None, position: Place = 0) -> Tensor:
         """(batch, time, d) -> the same."""
         h = self.attention_residual(h, self.attention, rope, cache, position)
         h = self.mlp_residual(h, self.mlp)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from zoo.models.base import Decoder, DecoderConfig
 from zoo.nn.attention import Rope
-from zoo.nn.positions import positions
+from zoo.nn.positions import Place, positions
 from zoo.nn.rope import RopeScaling, rotation
 
 
@@ -36,13 +36,9 @@ class RotaryDecoder(Decoder):
     config: RotaryDecoderConfig
 
     def rope(
-        self, position: int, time: int, device: torch.device, padding: Tensor | None = None
+        self, position: Place, time: int, device: torch.device, padding: Tensor | None = None
     ) -> Rope | None:
-        """As `Decoder`'s; with padding, the rows of a table from 0 on."""
+        """As `Decoder`'s."""
         c = self.config
-        first, length = (position, time) if padding is None else (0, position + time)
-        cos, sin = rotation(first, length, c.head_size, c.rope_base, device, c.rope_scaling)
-        if padding is None:
-            return cos, sin
         where = positions(position, time, device, padding)
-        return cos[where], sin[where]
+        return rotation(where, c.head_size, c.rope_base, c.rope_scaling)

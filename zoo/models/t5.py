@@ -31,6 +31,7 @@ from zoo.nn.cross_attention import CrossAttention, SourceCache
 from zoo.nn.linear import Embedding
 from zoo.nn.mlp import GatedGELU
 from zoo.nn.norm import RMSNorm
+from zoo.nn.positions import Place, visible
 from zoo.nn.relative_bias import RelativeBias
 from zoo.nn.residual import PreNorm
 from zoo.schema import MODELS
@@ -98,7 +99,7 @@ class DecoderBlock(Module):
         memory: Tensor,
         mask: Tensor | None,
         cache: LayerCache | None = None,
-        position: int = 0,
+        position: Place = 0,
         source_cache: SourceCache | None = None,
     ) -> Tensor:
         """(batch, time, d) -> the same."""
@@ -150,9 +151,10 @@ class T5(EncoderDecoder):
         check_tokens(prefix, cache)
         position = cache.position if cache else 0
         time = prefix.shape[1]
-        bias = self.decoder_bias(position, time, position + time, prefix.device)
-        future = torch.ones(bias.shape[1:], dtype=torch.bool, device=prefix.device).triu(position + 1)
-        bias = bias.masked_fill(future, -torch.inf).unsqueeze(0)
+        keys = cache.reach(time) if cache else time
+        bias = self.decoder_bias(position, time, keys, prefix.device)
+        seen = visible(position, time, keys, prefix.device)
+        bias = bias.masked_fill(~seen, -torch.inf).unsqueeze(0)
         h: Tensor = self.dropout(self.embedding(prefix))
         for i, block in enumerate(self.decoder_blocks):
             layer = (cache.layers[i], position, cache.sources[i]) if cache else ()

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from zoo.nn.blockwise import LONGEST, blockwise_attention
 from zoo.nn.linear import Linear, matrix
 from zoo.nn.norm import RMSNorm, unit
+from zoo.nn.positions import Place, positions, visible
 from zoo.nn.rope import rotate
 from zoo.nn.scaling import Scaling, ScalingConfig
 from zoo.spec import Module
@@ -35,8 +36,15 @@ class LayerCache:
     values: Tensor
     padding: Tensor | None = None
 
-    def extend(self, k: Tensor, v: Tensor, position: int) -> tuple[Tensor, Tensor]:
-        """Store (batch, time, kv heads, h) at `position`; return everything up to there."""
+    def extend(self, k: Tensor, v: Tensor, position: Place) -> tuple[Tensor, Tensor]:
+        """Store (batch, time, kv heads, h) at `position`; return everything up to there.
+
+        Where the position is a tensor, everything that there is room for.
+        """
+        if isinstance(position, Tensor):
+            where = positions(position, k.shape[1], k.device)
+            k, v = k.to(self.keys.dtype), v.to(self.values.dtype)
+            return self.keys.index_copy_(1, where, k), self.values.index_copy_(1, where, v)
         end = position + k.shape[1]
         self.keys[:, position:end] = k
         self.values[:, position:end] = v
@@ -48,7 +56,7 @@ class KVCache:
 
     Attributes:
         layers: one `LayerCache` per layer.
-        position: number of tokens stored; the model advances it.
+        position: number of tokens stored; the model advances it. A tensor after `fix`.
         capacity: number of tokens that fit.
         padding: (batch,) int64, the tokens in front of each text that are none of it; None: none.
     """
@@ -65,8 +73,20 @@ class KVCache:
         empty = partial(torch.zeros, shape, device=device, dtype=dtype)
         self.layers = [LayerCache(empty(), empty(), padding) for _ in range(n_layers)]
         self.padding = padding
-        self.position = 0
+        self.position: Place = 0
         self.capacity = shape[1]
+
+    def fix(self) -> None:
+        """Make shapes independent of the position, so that one compiled step serves every token.
+
+        From now on attention goes over all positions there is room for, and who adds tokens sees to it
+        that they fit.
+        """
+        self.position = torch.tensor(self.position, device=self.layers[0].keys.device)
+
+    def reach(self, time: int) -> int:
+        """Number of keys that `time` further tokens go over."""
+        return self.capacity if isinstance(self.position, Tensor) else self.position + time
 
 
 class AsTheyAre(Module):
@@ -192,7 +212,7 @@ class Attention(Module):
             bias,
         )
 
-    def forward(self, x: Tensor, rope: Rope, cache: LayerCache | None = None, position: int = 0) -> Tensor:
+    def forward(self, x: Tensor, rope: Rope, cache: LayerCache | None = None, position: Place = 0) -> Tensor:
         """Attend to the tokens of `x` and to those in the cache.
 
         Args:
@@ -211,7 +231,7 @@ class Attention(Module):
             k, v = cache.extend(k, v, position)
             k, v = k.to(q.dtype), v.to(q.dtype)
             padding = cache.padding
-        return self.join(causal_attention(q, k, v, self.scale, padding))
+        return self.join(causal_attention(q, k, v, self.scale, position, padding))
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """(batch, time, d) -> queries, keys and values, (batch, time, their heads, h)."""
@@ -233,8 +253,10 @@ class Attention(Module):
         return out
 
 
-def causal_attention(q: Tensor, k: Tensor, v: Tensor, scale: float, padding: Tensor | None = None) -> Tensor:
-    """Causal softmax attention; the queries are the last of the keys' positions.
+def causal_attention(
+    q: Tensor, k: Tensor, v: Tensor, scale: float, position: Place = 0, padding: Tensor | None = None
+) -> Tensor:
+    """Causal softmax attention.
 
     Whole short sequences on a CPU take the blockwise form (in evaluation too, so that it gives the
     numbers of training), everything else torch's kernels.
@@ -244,6 +266,8 @@ def causal_attention(q: Tensor, k: Tensor, v: Tensor, scale: float, padding: Ten
         k: (batch, keys, kv heads, h), keys >= time.
         v: like `k`.
         scale: factor of the scores.
+        position: place of the first query among the keys. Where it is a number, the queries are the last
+            of them; where it is a tensor, what follows them is not seen.
         padding: (batch,) int64, keys in front that no text sees; None: none.
 
     Returns:
@@ -256,12 +280,15 @@ def causal_attention(q: Tensor, k: Tensor, v: Tensor, scale: float, padding: Ten
             k, v = k.repeat_interleave(group, 2), v.repeat_interleave(group, 2)
         return blockwise_attention(q, k, v, scale)
     mask = None
-    if 1 < time < keys or padding is not None:
-        mask = torch.ones(time, keys, dtype=torch.bool, device=q.device).tril(keys - time)
+    if 1 < time < keys or isinstance(position, Tensor) or padding is not None:
+        mask = visible(position, time, keys, q.device)
         if padding is not None:
-            padded = torch.arange(keys, device=q.device) < padding[:, None]
+            padded, own = (
+                positions(start, count, q.device) < padding[:, None]
+                for start, count in ((0, keys), (position, time))
+            )
             # Padding sees padding, for a softmax over nothing would not be a number.
-            mask = (mask & (padded[:, keys - time :, None] == padded[:, None]))[:, None]
+            mask = (mask & (own[:, :, None] == padded[:, None]))[:, None]
     y = F.scaled_dot_product_attention(
         q.transpose(1, 2),
         k.transpose(1, 2),

@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from zoo.nn.attention import Attention, LayerCache, Rope
+from zoo.nn.positions import Place
 
 
 class BiasedAttention(Attention):
@@ -30,7 +31,7 @@ class BiasedAttention(Attention):
         rope: Rope | None,
         bias: Tensor | None,
         cache: LayerCache | None = None,
-        position: int = 0,
+        position: Place = 0,
     ) -> Tensor:
         """Attend to the tokens of `x` and to those in the cache.
 

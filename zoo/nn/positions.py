@@ -5,8 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+Place = int | Tensor
+"""Number of tokens before; a 0-dim int64 tensor where one compiled step serves all of them."""
 
-def positions(start: int, time: int, device: torch.device, padding: Tensor | None = None) -> Tensor:
+
+def positions(start: Place, time: int, device: torch.device, padding: Tensor | None = None) -> Tensor:
     """Count from the first token of each text; padding in front of it stands at 0 and is never seen.
 
     Args:
@@ -18,5 +21,14 @@ def positions(start: int, time: int, device: torch.device, padding: Tensor | Non
     Returns:
         int64, (time,) or, with padding, (batch, time).
     """
-    counted = torch.arange(start, start + time, device=device)
+    counted = torch.arange(time, device=device) + start
     return counted if padding is None else (counted - padding[:, None]).clamp(min=0)
+
+
+def visible(start: Place, time: int, keys: int, device: torch.device) -> Tensor:
+    """Which of the keys 0, 1, ... the queries at `start`, start + 1, ... see: all up to their own.
+
+    Returns:
+        (time, keys) bool.
+    """
+    return torch.arange(keys, device=device) <= positions(start, time, device)[:, None]

@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor
 
+from zoo.nn.positions import Place
 from zoo.spec import Module, ParamSpec, Role
 
 BIAS_STD = 0.5
@@ -38,7 +39,7 @@ class RelativeBias(Module):
             ParamSpec(Role.POSITION, shape=(buckets, n_heads), axes=("bucket", "heads"), output_std=BIAS_STD),
         )
 
-    def forward(self, first: int, queries: int, keys: int, device: torch.device) -> Tensor:
+    def forward(self, first: Place, queries: int, keys: int, device: torch.device) -> Tensor:
         """The bias of queries at positions `first`, first + 1, ... and of keys at 0, 1, ...
 
         Args:
@@ -51,7 +52,7 @@ class RelativeBias(Module):
             (heads, queries, keys).
         """
         # Looked up once per distance, not once per pair: the backward pass then adds up diagonals.
-        distances = torch.arange(-first - queries + 1, keys - first, device=device)
+        distances = torch.arange(-queries + 1, keys, device=device) - first
         of_distance = self.virtual_rows("weight", self.bucket(distances)).T
         return of_distance.unfold(-1, keys, 1).flip(1)
 

@@ -52,45 +52,41 @@ RopeScaling = Annotated[LinearScaling | Llama3Scaling, Field(discriminator="type
 
 
 def rotation(
-    start: int,
-    length: int,
+    where: Tensor,
     head_size: int,
     base: float,
-    device: torch.device,
     scaling: LinearScaling | Llama3Scaling | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The angles of RoPE, as cosines and sines.
 
     Args:
-        start: position of the first token.
-        length: number of tokens.
+        where: positions, (..., time) int64.
         head_size: entries per head, even.
         base: 10000 in the papers.
-        device: where the result lives.
         scaling: what is done to the frequencies for contexts longer than those of the training.
 
     Returns:
-        Two float32 tensors (length, head_size / 2).
+        Two float32 tensors (..., time, head_size / 2), where `where` lives.
     """
-    frequency = base ** (-torch.arange(0, head_size, 2, device=device, dtype=torch.float32) / head_size)
-    cos, sin = _angles(start, length, frequency if scaling is None else scaling(frequency))
+    even = torch.arange(0, head_size, 2, device=where.device, dtype=torch.float32)
+    frequency = base ** (-even / head_size)
+    cos, sin = _angles(where, frequency if scaling is None else scaling(frequency))
     return cos, sin
 
 
 @torch.library.custom_op("zoo::angles", mutates_args=())
-def _angles(start: int, length: int, frequency: Tensor) -> tuple[Tensor, Tensor]:
-    """Cosines and sines (length, h / 2) of the frequencies (h / 2,) at the positions from `start`.
+def _angles(where: Tensor, frequency: Tensor) -> tuple[Tensor, Tensor]:
+    """Cosines and sines (..., h / 2) of the frequencies (h / 2,) at the positions (...).
 
     Opaque to inductor, which would otherwise take cosines again for every entry of every layer.
     """
-    position = torch.arange(start, start + length, device=frequency.device, dtype=torch.float32)
-    angle = torch.outer(position, frequency)
+    angle = where.to(frequency.dtype).unsqueeze(-1) * frequency
     return angle.cos(), angle.sin()
 
 
 @_angles.register_fake
-def _(start: int, length: int, frequency: Tensor) -> tuple[Tensor, Tensor]:
-    cos, sin = (frequency.new_empty(length, len(frequency)) for _ in range(2))
+def _(where: Tensor, frequency: Tensor) -> tuple[Tensor, Tensor]:
+    cos, sin = (frequency.new_empty(*where.shape, len(frequency)) for _ in range(2))
     return cos, sin
 
 

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
 
 from zoo.errors import DataError, ZooError
 from zoo.models import Decoder, EncoderDecoder
+from zoo.sampling.compiled import Read, compiled, roomy
 from zoo.sampling.draw import sample
 from zoo.sampling.padding import padding_of
 from zoo.sampling.repetition import Repetition
 from zoo.sampling.settings import Sampling
-
-Read = Callable[[Tensor], Tensor]
-"""Tokens a model has not seen yet, (batch, time) -> the logits of the one that follows, (batch, vocab)."""
 
 
 def generate(
@@ -31,6 +29,7 @@ def generate(
     eos_id: int | None = None,
     start_id: int | None = None,
     mask: Tensor | None = None,
+    compile: bool = False,
 ) -> Tensor:
     """Continue prompts, or answer them.
 
@@ -49,6 +48,8 @@ def generate(
         start_id: what every target of an encoder-decoder starts with.
         mask: (batch, time) bool, False where the prompt is padded: in front of it for a decoder, anywhere
             in the source of an encoder-decoder; None: nowhere.
+        compile: read all tokens but the first by a step that `torch.compile` makes once for a model, a
+            number of prompts and a length: worth it from some hundred tokens on.
 
     Returns:
         int64 on the model's device, n <= max_new_tokens: of a decoder prompt and continuation,
@@ -57,10 +58,20 @@ def generate(
     Raises:
         DataError: an empty prompt, or a mask that does not fit it.
         ZooError: a sampling setting out of range, or without effect at temperature 0 or on this model; a
-            model that does not continue text.
+            model that does not continue text; a step that cannot be compiled.
     """
     sampling = Sampling(temperature, top_k, top_p, repetition_penalty, seed)
-    pieces = list(steps(model, prompt, max_new_tokens, sampling, eos_id=eos_id, start_id=start_id, mask=mask))
+    drawn = steps(
+        model,
+        prompt,
+        max_new_tokens,
+        sampling,
+        eos_id=eos_id,
+        start_id=start_id,
+        mask=mask,
+        compile=compile,
+    )
+    pieces = list(drawn)
     if start_id is None:
         pieces.insert(0, prompt.to(pieces[0].device))
     return torch.cat(pieces, dim=1)
@@ -76,6 +87,7 @@ def steps(
     eos_id: int | None = None,
     start_id: int | None = None,
     mask: Tensor | None = None,
+    compile: bool = False,
 ) -> Iterator[Tensor]:
     """What `generate` adds, as it is made; the arguments are the same.
 
@@ -93,10 +105,10 @@ def steps(
     model.eval()
     try:
         if isinstance(model, EncoderDecoder) and start_id is not None:
-            read = _answering(model, prompt, mask, max_new_tokens)
+            read = _answering(model, prompt, mask, max_new_tokens, compile)
             tokens, mask = prompt.new_full((len(prompt), 1), start_id), None
         else:
-            read = _continuing(model, prompt, mask, max_new_tokens)
+            read = _continuing(model, prompt, mask, max_new_tokens, compile)
             tokens = prompt
         ended = torch.zeros(len(prompt), 1, dtype=torch.bool, device=device)
         for _ in range(max_new_tokens):
@@ -114,29 +126,32 @@ def steps(
         model.train(training)
 
 
-def _continuing(model: nn.Module, prompt: Tensor, mask: Tensor | None, count: int) -> Read:
+def _continuing(model: nn.Module, prompt: Tensor, mask: Tensor | None, count: int, compile: bool) -> Read:
     """A decoder, with room for `count` tokens behind the prompt."""
     batch, length = prompt.shape
     padding = {} if mask is None else {"padding": padding_of(mask, prompt)}
-    cache = model.cache(batch, length + count, device=prompt.device, **padding)  # type: ignore[operator]
+    room = length + count
+    if compile:
+        room = roomy(room, model.config.longest)  # type: ignore[union-attr, arg-type]
+    cache = model.cache(batch, room, device=prompt.device, **padding)  # type: ignore[operator]
 
     def read(tokens: Tensor) -> Tensor:
         logits: Tensor = model(tokens, cache)[:, -1]
         return logits
 
-    return read
+    return compiled(read, cache) if compile else read
 
 
-def _answering(model: EncoderDecoder, source: Tensor, mask: Tensor | None, count: int) -> Read:
+def _answering(model: EncoderDecoder, source: Tensor, mask: Tensor | None, count: int, compile: bool) -> Read:
     """An encoder-decoder that has read its source, with room for `count` tokens of a target."""
     memory = model.encode(source, mask)
-    cache = model.cache(len(source), count, source.device)
+    cache = model.cache(len(source), roomy(count) if compile else count, source.device)
 
     def read(tokens: Tensor) -> Tensor:
         logits: Tensor = model.read_out(model.decode(tokens, memory, mask, cache)[:, -1])
         return logits
 
-    return read
+    return compiled(read, cache) if compile else read
 
 
 def _check(
