@@ -14,7 +14,7 @@ PACKAGE = Path(zoo.__file__).parent
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 LAYERS = (
     {"errors"},
-    {"schema", "spec", "sphere", "sharded", "atomic", "tensorfile", "yamlfile"},
+    {"schema", "spec", "sphere", "sharded", "atomic", "tensorfile", "yamlfile", "plotting"},
     {"nn", "loaded"},
     {"data", "train.config", "problems", "compose"},
     {"models", "init"},

@@ -113,11 +113,8 @@ def spectra(matrix: Tensor, axis: int | None, head_size: int | None) -> Tensor:
     Returns:
         (heads, n), or (1, n) without heads.
     """
-    if axis is None or head_size is None:
-        parts = [matrix]
-    else:
-        parts = list(torch.split(matrix, head_size, axis))
-    singular: Tensor = torch.linalg.svdvals(torch.stack(parts))
+    parts = [matrix] if axis is None or head_size is None else torch.split(matrix, head_size, axis)
+    singular: Tensor = torch.linalg.svdvals(torch.stack(list(parts)))
     return singular
 
 

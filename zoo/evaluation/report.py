@@ -19,7 +19,7 @@ from zoo.errors import ZooError
 from zoo.evaluation.perplexity import choose_windows, evaluate, read
 from zoo.evaluation.score import Score, total
 from zoo.evaluation.subject import load_subject
-from zoo.report.curves import INK, SOFT, colour, dress
+from zoo.plotting import INK, SOFT, colour, dress
 from zoo.train.device import find_device
 
 RESULT = "perplexity.json"

@@ -11,7 +11,8 @@ from string import Template
 
 from zoo.atomic import write_file
 from zoo.errors import ZooError
-from zoo.report.curves import colour, draw
+from zoo.plotting import colour
+from zoo.report.curves import draw
 from zoo.report.runs import Run, read_run
 
 PAGE = Template(Path(__file__).with_name("page.html").read_text(encoding="utf-8"))
