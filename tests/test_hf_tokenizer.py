@@ -37,7 +37,9 @@ def test_the_tokens_are_those_of_transformers(tmp_path: Path, name: str) -> None
     ours, theirs = opened(name, tmp_path), transformers.AutoTokenizer.from_pretrained(tmp_path)
     _, bos, eos = TOKENIZERS[name]
     assert (ours.vocab_size, ours.eos_id) == (len(theirs), theirs.convert_tokens_to_ids(eos))
-    assert ours.start_id == (ours.eos_id if bos is None else theirs.convert_tokens_to_ids(bos))
+    assert ours.opening == ([] if bos is None else [theirs.convert_tokens_to_ids(bos)])
+    assert theirs.encode(TEXT[0])[: len(ours.opening)] == ours.opening
+    assert ours.start_id == (ours.eos_id if bos is None else ours.opening[0])
     for text in SAMPLES:
         ids = ours.encode(text)
         assert ids == theirs.encode(text, add_special_tokens=False), text
@@ -135,7 +137,7 @@ BAD: list[tuple[dict[str, str], dict[str, Any], str]] = [
     ),
     ({}, {"eos": "<end>"}, r"the end of a document is '<end>', which is no token of the 300 there"),
     ({}, {"eos": 300}, r"the end of a document is 300, which is no token of the 300 there"),
-    ({}, {"bos": -1}, r"the beginning of a text is -1, which is no token of the 300 there"),
+    ({}, {"eos": -1}, r"the end of a document is -1, which is no token of the 300 there"),
 ]
 
 
@@ -169,19 +171,17 @@ def test_the_tokenizer_of_any_folder(tmp_path: Path) -> None:
     pieces = SentencePieceConfig(vocab_size=300).build(lambda: iter(TEXT))
     (tmp_path / "tokenizer.model").write_bytes(pieces.processor.serialized_model_proto())
     assert find_tokenizer(tmp_path).hash == pieces.hash
-    assert find_tokenizer(tmp_path / "model.safetensors").hash == pieces.hash
+    assert find_tokenizer(tmp_path / "tokenizer.model").hash == pieces.hash
     saved("byte-level", tmp_path)
     assert find_tokenizer(tmp_path).type == "huggingface"
     (tmp_path / "tokenizer").mkdir()
     ByteTokenizer().save(tmp_path / "tokenizer")
     assert find_tokenizer(tmp_path).type == "byte"
-    for nothing in (tmp_path / "tokenizer" / "nothing", tmp_path / "no/where"):
-        nothing.parent.mkdir(exist_ok=True)
+    (tmp_path / "tokenizer/empty").mkdir()
+    for nothing, where in (("tokenizer/empty", "empty"), ("nowhere", "nowhere, which is no folder")):
         expected = r"expected zoo-tokenizer\.json, tokenizer\.json or tokenizer\.model there or in its folder"
-        if nothing.name == "nothing":
-            nothing.mkdir()
-        with pytest.raises(DataError, match=rf"no tokenizer in .*(nothing|no).*: {expected} 'tokenizer'"):
-            find_tokenizer(nothing)
+        with pytest.raises(DataError, match=rf"no tokenizer in .*{where}: {expected} 'tokenizer'"):
+            find_tokenizer(tmp_path / nothing)
 
 
 def test_a_vocabulary_larger_than_the_models_is_refused(tmp_path: Path) -> None:

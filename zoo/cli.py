@@ -73,7 +73,7 @@ def train(
 
 @app.command()
 def generate(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or any other checkpoint.")],
     prompt: Annotated[str, typer.Option(help="The text to continue, or to fill in: <extra_id_0>.")],
     max_new_tokens: Annotated[int, typer.Option(help="Tokens to add.")] = 200,
     temperature: Annotated[float, typer.Option(help="0: always the likeliest token.")] = 0.8,
@@ -93,7 +93,7 @@ def generate(
     ] = False,
     seed: Annotated[int, typer.Option(help="Seed of the sampling.")] = 0,
 ) -> None:
-    """Continue a prompt, or answer it, with a trained model; the text is also left in RUN/sample.txt."""
+    """Continue a prompt, or answer it, with a trained model; the text is also left in a run's sample.txt."""
     from zoo.complete import complete
     from zoo.sampling import Sampling
 
@@ -234,6 +234,7 @@ def import_(
     """Turn a checkpoint of another library into one of zoo."""
     from zoo.checkpoint import load_model, save_model
     from zoo.hub.folder import load_folder
+    from zoo.trained import bring_tokenizer
 
     if format is None and n_heads is None:
         model, report = load_folder(source, allow=allow or ())
@@ -242,7 +243,10 @@ def import_(
         options: dict[str, Any] = {"n_heads": n_heads, "allow": allow}
         given = {name: value for name, value in options.items() if value is not None}
         model = load_model(source, format=format, **given)
-    typer.echo(f"wrote {save_model(model, out)}")
+    file = save_model(model, out)
+    typer.echo(f"wrote {file}")
+    if format is None and file.parent == out:
+        typer.echo(bring_tokenizer(source, out))
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""Text in, text out: a run folder continues a prompt, or answers it."""
+"""Text in, text out: a model continues a prompt, or answers it."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from pathlib import Path
 import torch
 
 from zoo.atomic import write_file
-from zoo.checkpoint import load_model
-from zoo.config import load_config
-from zoo.data import TextData, load_tokenizer
+from zoo.checkpoint import RUN_CONFIG, load_model
+from zoo.data.prompting import Foreign, Prompting
 from zoo.errors import DataError
+from zoo.models import Model
 from zoo.report.runs import SAMPLE
 from zoo.sampling import Sampling, Writer, steps
+from zoo.trained import data_of, tokenizer_of
 
 
 def complete(
-    run: Path,
+    path: Path,
     prompt: str,
     max_new_tokens: int,
     sampling: Sampling,
@@ -26,12 +27,12 @@ def complete(
     show: Callable[[str], object] | None = None,
     compile: bool = False,
 ) -> str:
-    """Continue or answer a prompt, and leave the text in the run folder, where reports look for it.
+    """Continue or answer a prompt; in a run's folder the text is left where reports look for it.
 
     Args:
-        run: the run folder.
-        prompt: at least one character; for a model trained by span corruption, ``<extra_id_0>`` and so
-            on stand for what is to be filled in.
+        path: a run, one of its checkpoints, an imported model, or a folder as on the Hugging Face hub.
+        prompt: at least one character. A model trained on instructions gets it in their template; for
+            one trained by span corruption, ``<extra_id_0>`` and so on stand for what is to be filled in.
         max_new_tokens: tokens to add at most; a document may end earlier.
         sampling: how tokens are chosen.
         stop: strings before which the continuation or answer ends, if they come.
@@ -42,20 +43,21 @@ def complete(
         The prompt and its continuation, or the answer.
 
     Raises:
-        ZooError: no run, one that was not trained on text, an empty prompt or stop string, or a setting
-            out of range.
+        ZooError: no model, one that was not trained on text, no tokenizer or one of other tokens, an empty
+            prompt or stop string, or a setting out of range.
     """
-    model = load_model(run)
-    data = load_config(run).data
-    if not isinstance(data, TextData):
-        raise DataError(f"{run}: was not trained on text, so it cannot be given any")
-    objective, tokenizer = data.objective, load_tokenizer(run / "tokenizer")
-    ids = objective.encode(prompt, tokenizer)
+    model = load_model(path)
+    prompting, tokenizer = _prompting(path, model), tokenizer_of(path)
+    size: int = model.recipe.model.vocab_size
+    if tokenizer.vocab_size > size:
+        raise DataError(
+            f"{path}: the tokenizer has {tokenizer.vocab_size} tokens, but model.vocab_size is {size}: they "
+            "do not belong together"
+        )
+    ids = prompting.encode(prompt, tokenizer)
     if not ids:
         raise DataError("prompt: empty; expected some text to continue")
-    writer = Writer(
-        lambda tokens: objective.decode(tokens, tokenizer), ids if objective.start is None else (), stop
-    )
+    writer = Writer(lambda tokens: prompting.decode(tokens, tokenizer), ids if prompting.echoes else (), stop)
     pieces: list[str] = []
 
     def write(piece: str) -> None:
@@ -63,7 +65,7 @@ def complete(
         if show:
             show(piece)
 
-    start, end = objective.start, objective.end(tokenizer)
+    start, end = prompting.start, prompting.end(tokenizer)
     tokens = steps(
         model,
         torch.tensor([ids]),
@@ -79,5 +81,20 @@ def complete(
             break
     write(writer.end())
     text = "".join(pieces)
-    write_file(run / SAMPLE, lambda partial: partial.write_text(text, encoding="utf-8"))
+    if (path / RUN_CONFIG).is_file():
+        write_file(path / SAMPLE, lambda partial: partial.write_text(text, encoding="utf-8"))
     return text
+
+
+def _prompting(path: Path, model: Model) -> Prompting:
+    """How the model was trained to be asked; models of others are asked as over there."""
+    data = data_of(path)
+    if data is not None:
+        if data.prompting is None:
+            raise DataError(f"{path}: was not trained to write text, so it cannot be given any")
+        return data.prompting
+    objectives = model.recipe.model.objectives
+    answers = "span-corruption" in objectives
+    if not answers and not objectives & {"causal", "stream"}:
+        raise DataError(f"{path}: a model of type '{model.recipe.model.type}' writes no text")
+    return Foreign(answers)

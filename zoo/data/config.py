@@ -105,6 +105,11 @@ class TextData(DataConfig):
         """Tokens of a sequence."""
         return self.context
 
+    @property
+    def prompting(self) -> Objective:
+        """The objective's."""
+        return self.objective
+
     def prepare(self, model: Reader) -> TextDataset:
         """Tokenise the text, or find it tokenised.
 

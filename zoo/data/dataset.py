@@ -9,6 +9,7 @@ from typing import ClassVar, Protocol
 
 from torch import Tensor
 
+from zoo.data.prompting import Prompting
 from zoo.data.tokenizer import Tokenizer
 from zoo.errors import DataError
 from zoo.schema import Config
@@ -117,6 +118,11 @@ class DataConfig(Config):
     def objective_name(self) -> str:
         """What the examples ask of a model: one of its `objectives`."""
         raise NotImplementedError
+
+    @property
+    def prompting(self) -> Prompting | None:
+        """How a model that was trained on this is given text; None: it is not."""
+        return None
 
     def prepare(self, model: Reader) -> Dataset:
         """Make the examples ready.

@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from zoo.data.end_of_text import BY_ID, BY_TEXT, end_of_text
 from zoo.data.files import read_bytes, read_object, sha256
-from zoo.data.special_tokens import BY_ID, BY_TEXT, special_token
 from zoo.data.tokenizer import Tokenizer, TokenizerConfig
 from zoo.errors import DataError
 from zoo.schema import TOKENIZERS
@@ -41,7 +41,6 @@ class HuggingFaceTokenizer(Tokenizer):
         content: of a tokenizer.json.
         settings: of the tokenizer_config.json beside it, may be empty.
         eos: the token that ends a document: its text or its id.
-        bos: the token that begins a text, likewise; None: the one that ends documents.
         place: where they came from, for messages.
 
     Raises:
@@ -55,7 +54,6 @@ class HuggingFaceTokenizer(Tokenizer):
         content: bytes,
         settings: Mapping[str, Any],
         eos: str | int,
-        bos: str | int | None,
         place: str | Path,
     ) -> None:
         library = _library()
@@ -69,11 +67,8 @@ class HuggingFaceTokenizer(Tokenizer):
         self._content = content
         self.vocab_size = 1 + max(vocabulary.values(), default=-1)
         self.eos_id = self._id(eos, "the end of a document", place)
-        self._bos_id = None if bos is None else self._id(bos, "the beginning of a text", place)
         self._settings = {"tokenizer_class": READER, **settings}
-        for role, token in (("eos", self.eos_id), ("bos", self._bos_id)):
-            if token is not None:
-                self._settings[f"{role}_token"] = self._tokenizer.id_to_token(token)
+        self._settings["eos_token"] = self._tokenizer.id_to_token(self.eos_id)
         self.hash = sha256(content + f"\neos {self.eos_id}".encode())
 
     def _id(self, token: str | int, what: str, place: str | Path) -> int:
@@ -84,9 +79,10 @@ class HuggingFaceTokenizer(Tokenizer):
         return int(known)
 
     @property
-    def start_id(self) -> int:
-        """The id that begins a text."""
-        return self.eos_id if self._bos_id is None else self._bos_id
+    def opening(self) -> list[int]:
+        """What the file itself puts in front of a text: Llama's beginning, nothing for most."""
+        around: list[int] = self._tokenizer.encode("", add_special_tokens=True).ids
+        return [token for token in around if token != self.eos_id]
 
     def encode(self, text: str) -> list[int]:
         """Turn text into ids, with no special token in front, behind or inside."""
@@ -124,18 +120,13 @@ class HuggingFaceConfig(TokenizerConfig):
         default=None,
         description="the token that ends a document, or its id; null: what the files beside it name",
     )
-    bos: str | int | None = Field(
-        default=None,
-        description="the token that begins a text, or its id; null: what the files beside it name, or eos",
-    )
 
     def build(self, texts: Callable[[], Iterator[str]]) -> HuggingFaceTokenizer:
         """Read the files; they need no texts."""
         path = self.path.expanduser()
         file = path / TOKENIZER_FILE if path.is_dir() else path
         content = read_bytes(file)
-        eos = special_token(file.parent, "eos") if self.eos is None else self.eos
-        bos = special_token(file.parent, "bos") if self.bos is None else self.bos
+        eos = end_of_text(file.parent) if self.eos is None else self.eos
         if eos is None:
             raise DataError(
                 f"{file}: no file beside it says which token ends a document (eos_token in "
@@ -144,7 +135,7 @@ class HuggingFaceConfig(TokenizerConfig):
             )
         settings_file = file.with_name(SETTINGS_FILE)
         settings = read_object(settings_file) if settings_file.is_file() else {}
-        return HuggingFaceTokenizer(content, settings, eos, bos, file)
+        return HuggingFaceTokenizer(content, settings, eos, file)
 
     @classmethod
     def load(cls, folder: Path) -> HuggingFaceTokenizer:

@@ -52,6 +52,11 @@ class Objective(Config):
         """What an answer to a prompt starts with; None: a prompt is not answered but continued."""
         return None
 
+    @property
+    def echoes(self) -> bool:
+        """Whether the prompt is part of the text that comes out."""
+        return self.start is None
+
     def end(self, tokenizer: Tokenizer) -> int:
         """The id that ends what a model generates."""
         return tokenizer.eos_id
@@ -61,8 +66,8 @@ class Objective(Config):
         return tokenizer.encode(text)
 
     def decode(self, ids: Iterable[int], tokenizer: Tokenizer) -> str:
-        """What a model generated, as text."""
-        return tokenizer.decode(ids)
+        """What a model generated, as text; ids that are no token, which a model may have, are left out."""
+        return tokenizer.decode(token for token in ids if token < tokenizer.vocab_size)
 
 
 @OBJECTIVES.register

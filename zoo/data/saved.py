@@ -26,7 +26,7 @@ def find_tokenizer(path: str | Path) -> Tokenizer:
         DataError: there is none, or its files cannot be used.
     """
     path = Path(path)
-    folder = path if path.is_dir() else path.parent
+    folder = path.parent if path.is_file() else path
     for place in (folder / FOLDER, folder):
         if (place / DESCRIPTION).is_file():
             return load_tokenizer(place)

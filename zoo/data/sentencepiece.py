@@ -64,10 +64,10 @@ class SentencePieceTokenizer(Tokenizer):
             )
 
     @property
-    def start_id(self) -> int:
+    def opening(self) -> list[int]:
         """The piece that begins a sentence, if the model has one."""
         bos = int(self.processor.bos_id())
-        return self.eos_id if bos < 0 else bos
+        return [] if bos < 0 else [bos]
 
     def encode(self, text: str) -> list[int]:
         """Turn text into the ids of pieces."""

@@ -25,13 +25,11 @@ from torch import Tensor
 from zoo.data.batches import training_windows, validation_windows
 from zoo.data.dataset import Batch, Order
 from zoo.data.objective import Objective
+from zoo.data.prompting import START
 from zoo.data.tokenizer import Tokenizer
 from zoo.data.tokens import TokenFile
 from zoo.errors import DataError
 from zoo.schema import OBJECTIVES
-
-START = 0
-"""What a prefix starts with, whatever it means elsewhere: T5's padding."""
 
 CHOICES = 0x7370616E
 """Tells the random numbers of the spans from those of the order of the text."""

@@ -33,12 +33,14 @@ class Tokenizer(ABC):
     hash: str
 
     @property
-    def start_id(self) -> int:
-        """The id that stands in front of a text which is read alone: the end of the document before it.
+    def opening(self) -> list[int]:
+        """What its makers put in front of every text that stands alone: a token for that purpose, or none."""
+        return []
 
-        Tokenizers with a token for that purpose have another one.
-        """
-        return self.eos_id
+    @property
+    def start_id(self) -> int:
+        """The id in front of a text that stands alone, where there has to be one."""
+        return (self.opening or [self.eos_id])[0]
 
     @abstractmethod
     def encode(self, text: str) -> list[int]:

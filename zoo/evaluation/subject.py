@@ -7,18 +7,13 @@ from pathlib import Path
 
 import torch
 
-from zoo.checkpoint import CHECKPOINTS, HUB_CONFIG, RUN_CONFIG, load_model
-from zoo.config import load_config
-from zoo.data import TextData, Tokenizer, load_tokenizer
-from zoo.data.sentencepiece import MODEL_FILE, SentencePieceConfig
+from zoo.checkpoint import HUB_CONFIG, load_model
+from zoo.data import TextData, Tokenizer, find_tokenizer
 from zoo.data.text import TextCorpus
-from zoo.data.tokenizer import DESCRIPTION
 from zoo.errors import DataError
 from zoo.hub.shards import read_json
 from zoo.models import Model
-
-TOKENIZER = "tokenizer"
-"""Its folder in a run's."""
+from zoo.trained import data_of, tokenizer_of
 
 
 @dataclass(frozen=True)
@@ -60,20 +55,20 @@ def load_subject(path: Path, tokenizer: Path | None, device: torch.device) -> Su
             f"{path}: a model of type '{config.type}' is trained by {' or '.join(sorted(config.objectives))} "
             "and gives a text no probability; expected one that predicts the next token, as gpt does"
         )
-    folder = path if path.is_dir() else path.parent
-    run = folder.parent.parent if folder.parent.name == CHECKPOINTS else folder
-    found = _tokenizer((run / TOKENIZER, folder) if tokenizer is None else (tokenizer,))
+    found = _tokenizer(path, tokenizer)
     if found.vocab_size > config.vocab_size:
         raise DataError(
             f"{path}: the tokenizer has {found.vocab_size} tokens, but model.vocab_size is "
             f"{config.vocab_size}: they do not belong together"
         )
-    start, context, lines = found.eos_id, config.longest, False
-    if (run / RUN_CONFIG).is_file():
-        data = load_config(run).data
-        assert isinstance(data, TextData), "only text has the objectives above"
-        context = data.context
-        lines = isinstance(data.corpus, TextCorpus) and data.corpus.document == "line"
+    folder = path if path.is_dir() else path.parent
+    start, context, lines = found.start_id, config.longest, False
+    data = data_of(path)
+    if data is not None:
+        context = data.length
+        if isinstance(data, TextData):
+            start = found.eos_id
+            lines = isinstance(data.corpus, TextCorpus) and data.corpus.document == "line"
     elif (folder / HUB_CONFIG).is_file():
         first = read_json(folder / HUB_CONFIG).get("bos_token_id")
         start = start if first is None else first
@@ -85,16 +80,12 @@ def load_subject(path: Path, tokenizer: Path | None, device: torch.device) -> Su
     return Subject(model, found, start, context, lines)
 
 
-def _tokenizer(places: tuple[Path, ...]) -> Tokenizer:
-    """The tokenizer in the first folder that has one: zoo's own or a sentencepiece model."""
-    for place in places:
-        if (place / DESCRIPTION).is_file():
-            return load_tokenizer(place)
-        if (place / MODEL_FILE).is_file():
-            return SentencePieceConfig.load(place)
-    searched = " and ".join(map(str, places))
-    raise DataError(
-        f"no tokenizer in {searched}: expected {DESCRIPTION} or {MODEL_FILE} there; name the folder of the "
-        "one that made the model's tokens, e.g. --tokenizer runs/demo/tokenizer (other formats, such as "
-        "tokenizer.json, are not read)"
-    )
+def _tokenizer(model: Path, tokenizer: Path | None) -> Tokenizer:
+    """The tokenizer in a folder, or the one that comes with a model."""
+    try:
+        return tokenizer_of(model) if tokenizer is None else find_tokenizer(tokenizer)
+    except DataError as error:
+        raise DataError(
+            f"{error}; name the folder of the one that made the model's tokens, e.g. --tokenizer "
+            "runs/demo/tokenizer"
+        ) from error

@@ -3,7 +3,8 @@
 ``checkpoints/step-00000040/`` holds model.safetensors (which `load_model` opens),
 optimizer.safetensors, random.safetensors, state.json and, inside the window of a diagnosis, its
 averages in diagnosis.safetensors; ``last.json`` and ``best.json`` name one.
-A folder appears complete or not at all, so a run killed at any moment can go on.
+A folder appears complete or not at all, so a run killed at any moment can go on. What it takes to use
+the model, the run's configuration and tokenizer, is linked into it: a copy of the folder is enough.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from zoo.atomic import remove, write_file, write_folder
-from zoo.checkpoint import CHECKPOINTS, MODEL_FILE, Which, pointer_file
+from zoo.atomic import link, remove, write_file, write_folder
+from zoo.checkpoint import CHECKPOINTS, MODEL_FILE, RUN_CONFIG, Which, pointer_file
+from zoo.data.tokenizer import FOLDER as TOKENIZER
 from zoo.errors import CheckpointError
 from zoo.modelfile import metadata
 from zoo.models import Model
@@ -27,6 +29,7 @@ from zoo.sharded import gathered
 from zoo.tensorfile import read_tensors, write_tensors
 from zoo.train.distributed import World
 from zoo.train.folder import STATE
+from zoo.trained import RUN_COPY
 
 OPTIMIZER_FILE = "optimizer.safetensors"
 RANDOM_FILE = "random.safetensors"
@@ -93,6 +96,7 @@ class Checkpoints:
                     write_tensors(folder / DIAGNOSIS_FILE, averages, {})
                 state = {"step": step, "ranks": self._world.size, "data": self._data}
                 (folder / STATE).write_text(json.dumps(state) + "\n", encoding="utf-8")
+                self._describe(folder)
 
             folder = self._run / CHECKPOINTS / f"step-{step:08d}"
             write_folder(folder, fill)
@@ -101,6 +105,16 @@ class Checkpoints:
             self._point("last", {"checkpoint": folder.name})
             self._prune()
         self._world.wait()
+
+    def _describe(self, checkpoint: Path) -> None:
+        """Link what a model of the run needs into a checkpoint, where the run has it."""
+        pairs = [(self._run / RUN_CONFIG, checkpoint / RUN_COPY)]
+        if (tokenizer := self._run / TOKENIZER).is_dir():
+            (checkpoint / TOKENIZER).mkdir()
+            pairs += [(file, checkpoint / TOKENIZER / file.name) for file in tokenizer.iterdir()]
+        for there, here in pairs:
+            if there.is_file():
+                link(there, here)
 
     def _point(self, which: Which, content: dict[str, Any]) -> None:
         text = json.dumps(content) + "\n"

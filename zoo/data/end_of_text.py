@@ -1,4 +1,4 @@
-"""Which token ends a document or begins a text: what the files of a Hugging Face folder say."""
+"""Which token ends a document: what the files of a Hugging Face folder say."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ BY_TEXT = ("tokenizer_config.json", "special_tokens_map.json")
 BY_ID = ("generation_config.json", "config.json")
 
 
-def special_token(folder: Path, role: str) -> str | int | None:
-    """The token of a role, by the first file that names one.
+def end_of_text(folder: Path) -> str | int | None:
+    """The token that ends a document, by the first file that names one.
 
     Args:
-        folder: where the files are; none of them has to be.
-        role: "eos" or "bos". BERT's ``[SEP]`` and ``[CLS]``, where there are no such tokens, stand for them.
+        folder: where the files are; none of them has to be. BERT's separator will do where there is no
+            such token.
 
     Returns:
         Its text or its id; None: no file names one. Of several ids the first.
@@ -25,7 +25,7 @@ def special_token(folder: Path, role: str) -> str | int | None:
         DataError: a file that is no JSON object.
     """
     contents = {name: read_object(folder / name) for name in (*BY_TEXT, *BY_ID) if (folder / name).is_file()}
-    for key in (role, {"eos": "sep", "bos": "cls"}[role]):
+    for key in ("eos", "sep"):
         for name in BY_TEXT:
             token = name_of(contents.get(name, {}).get(f"{key}_token"))
             if token is not None:

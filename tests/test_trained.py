@@ -1,0 +1,141 @@
+"""Models bring along what it takes to use them: runs, copies of their checkpoints, imports, hub folders."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from hub_tokenizers import saved
+from tiny_runs import tiny
+from torch import nn
+
+from zoo import load_model
+from zoo.cli import main
+from zoo.train.run import train
+from zoo.trained import data_of, tokenizer_of
+
+T5 = "model={type: t5, vocab_size: 357, d_model: 16, n_layers: 1, n_heads: 2, d_mlp: 32}"
+SIZES: dict[str, Any] = {"vocab_size": 300, "hidden_size": 16, "num_hidden_layers": 1}
+
+
+def zoo(*arguments: str | Path, status: int = 0) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([str(a) for a in arguments])
+    assert ended.value.code == status
+
+
+@pytest.fixture
+def said(capsys: pytest.CaptureFixture[str]) -> Any:
+    """What `zoo generate` prints."""
+
+    def generate(path: Path, prompt: str = "Line 3", *options: str) -> str:
+        capsys.readouterr()
+        settings = ("--prompt", prompt, "--max-new-tokens", "12", "--temperature", "0")
+        zoo("generate", path, *settings, *options)
+        return capsys.readouterr().out
+
+    return generate
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [(), (T5, "data.objective=span-corruption", "data.context=24")],
+    ids=["gpt", "t5"],
+)
+def test_a_copy_of_a_checkpoint_is_enough(tmp_path: Path, said: Any, fields: tuple[str, ...]) -> None:
+    run = train(tiny(tmp_path, *fields, steps=6, checkpoint_every=3)).folder
+    expected = said(run)
+    assert (run / "sample.txt").read_text("utf-8") == expected[:-1]
+    copy = tmp_path / "elsewhere"
+    shutil.copytree(run / "checkpoints/step-00000006", copy)
+    shutil.rmtree(run)
+    assert said(copy) == expected
+    assert said(copy / "model.safetensors") == expected
+    assert data_of(copy) is not None
+    assert tokenizer_of(copy).type == "byte"
+    assert not (copy / "sample.txt").exists()
+
+
+def test_what_a_checkpoint_shares_costs_nothing(tmp_path: Path) -> None:
+    run = train(tiny(tmp_path, steps=6, checkpoint_every=3)).folder
+    for folder in sorted((run / "checkpoints").glob("step-*")):
+        for own, shared in (("run.yaml", "config.yaml"), ("tokenizer/zoo-tokenizer.json",) * 2):
+            assert (folder / own).samefile(run / shared)
+
+
+def test_checkpoints_of_older_versions_use_their_runs(tmp_path: Path, said: Any) -> None:
+    run = train(tiny(tmp_path, steps=6)).folder
+    checkpoint = run / "checkpoints/step-00000006"
+    expected = said(checkpoint)
+    (checkpoint / "run.yaml").unlink()
+    shutil.rmtree(checkpoint / "tokenizer")
+    assert said(checkpoint) == expected
+
+
+def llama(folder: Path, tokenizer: str) -> Any:
+    heads = {"num_attention_heads": 2, "intermediate_size": 24, "max_position_embeddings": 64}
+    config = transformers.LlamaConfig(**SIZES, **heads, bos_token_id=None, eos_token_id=0)
+    torch.manual_seed(0)
+    model = transformers.LlamaForCausalLM(config).eval()
+    model.save_pretrained(folder)
+    saved(tokenizer, folder)
+    return model
+
+
+@pytest.mark.parametrize("tokenizer", ["byte-level", "byte-fallback"])
+def test_a_folder_of_the_hub_and_its_import(
+    tmp_path: Path, said: Any, capsys: pytest.CaptureFixture[str], tokenizer: str
+) -> None:
+    """They write what transformers writes, from the prompt as its tokenizer reads it."""
+    theirs = llama(tmp_path / "hub", tokenizer)
+    reader = transformers.AutoTokenizer.from_pretrained(tmp_path / "hub")
+    given = reader("the fox", return_tensors="pt").input_ids
+    options = {"max_new_tokens": 12, "do_sample": False, "eos_token_id": reader.eos_token_id}
+    ids = theirs.generate(given, **options, pad_token_id=0)[0]
+    expected = reader.decode(ids, skip_special_tokens=True) + "\n"
+    assert said(tmp_path / "hub", "the fox") == expected
+    zoo("import", tmp_path / "hub", tmp_path / "ours")
+    assert f"wrote {tmp_path / 'ours/model.safetensors'}" in capsys.readouterr().out
+    assert said(tmp_path / "ours", "the fox") == expected
+    assert tokenizer_of(tmp_path / "ours").hash == tokenizer_of(tmp_path / "hub").hash
+    text = tmp_path / "text.txt"
+    text.write_text("the quick brown fox\n" * 5, encoding="utf-8")
+    for folder in ("hub", "ours"):
+        zoo("eval", tmp_path / folder, "--perplexity", text, "--contexts", "8", "--out", tmp_path / "p.json")
+
+
+def test_an_encoder_decoder_of_the_hub(tmp_path: Path, said: Any) -> None:
+    torch.manual_seed(1)
+    config = transformers.T5Config(
+        vocab_size=64, d_model=16, d_kv=8, d_ff=24, num_layers=1, num_heads=2, decoder_start_token_id=0,
+        tie_word_embeddings=False, feed_forward_proj="gated-gelu",
+    )  # fmt: skip
+    theirs: Any = transformers.T5ForConditionalGeneration(config).eval()
+    theirs.lm_head.weight = nn.Parameter(torch.randn(64, 16))
+    theirs.save_pretrained(tmp_path)
+    saved("unigram", tmp_path)
+    reader = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    source = torch.tensor([[*reader.encode("the fox", add_special_tokens=False), 1]])
+    ids = theirs.generate(source, max_new_tokens=12, do_sample=False)[0]
+    assert said(tmp_path, "the fox") == reader.decode(ids, skip_special_tokens=True) + "\n"
+
+
+def test_what_cannot_be_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    llama(tmp_path, "byte-level")
+
+    def refused(path: Path, message: str) -> None:
+        capsys.readouterr()
+        zoo("generate", path, "--prompt", "x", status=2)
+        assert message in capsys.readouterr().err.replace("\n", " ")
+
+    (tmp_path / "tokenizer.json").rename(tmp_path / "elsewhere.json")
+    refused(tmp_path, f"no tokenizer in {tmp_path}: expected zoo-tokenizer.json, tokenizer.json or")
+    zoo("import", tmp_path, tmp_path / "ours")
+    assert "no tokenizer in" in capsys.readouterr().out
+    assert load_model(tmp_path / "ours").recipe.model.vocab_size == 300
+    (tmp_path / "ours" / "tokenizer.json").write_bytes((tmp_path / "elsewhere.json").read_bytes())
+    refused(tmp_path / "ours", "no file beside it says which token ends a document")
