@@ -1,0 +1,120 @@
+"""The tasks of lm-evaluation-harness by their names: local task files first, then its own."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from contextlib import chdir, nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from lm_eval.defaults import DEFAULT_OTHER_SEED, DEFAULT_RANDOM_SEED
+from lm_eval.tasks import TaskManager
+
+from zoo.errors import DataError, ZooError, did_you_mean
+from zoo.evaluation.writing import Writing
+
+Loaded = dict[str, Any]
+"""What the harness makes of names: its `tasks` and `groups` by name."""
+
+
+def load_tasks(names: Sequence[str], folder: Path | None, fewshot: int | None, context: int) -> Loaded:
+    """Find tasks, read their data, and ask each for its first question, so that mistakes show now.
+
+    Args:
+        names: of tasks, groups or tags.
+        folder: one with task files; paths of data in them are relative to it.
+        fewshot: solved examples in front of each question; None: as the task says.
+        context: tokens that the model reads at most.
+
+    Returns:
+        The tasks and groups, as `evaluate` of the harness takes them.
+
+    Raises:
+        DataError: a task without its data on this machine, or with a mistake in it.
+        ZooError: an unknown name, or `fewshot` without effect.
+    """
+    if folder is not None and not folder.is_dir():
+        raise ZooError(f"eval: --task-path {folder}: expected a folder with task files (.yaml)")
+    manager = _manager(names, folder)
+    loaded: Loaded = {"tasks": {}, "groups": {}}
+    # As the harness's own command does: a task may shuffle.
+    random.seed(DEFAULT_RANDOM_SEED)
+    np.random.seed(DEFAULT_OTHER_SEED)  # noqa: NPY002
+    for name in names:
+        with nullcontext() if folder is None else chdir(folder):
+            try:
+                found = manager.load([name])
+            except Exception as error:  # task files may hold anything, even code
+                raise DataError(f"task '{name}': {_reason(error, folder)}") from error
+        for kind in loaded:
+            loaded[kind] |= found.get(kind, {})
+    for name, task in loaded["tasks"].items():
+        _prepare(name, task, fewshot, context)
+    return loaded
+
+
+def _manager(names: Sequence[str], folder: Path | None) -> Any:
+    """Of the local files if they have all names: reading the harness's own takes seconds."""
+    local = None
+    if folder is not None:
+        local = TaskManager(include_path=folder.resolve(), include_defaults=False)
+        if all(name in local.all_subtasks for name in names):
+            return local
+    manager = TaskManager(include_path=None if folder is None else folder.resolve())
+    for name in names:
+        if name not in manager.all_tasks:
+            raise ZooError(f"eval: no task called '{name}'{_where(name, manager, local, folder)}")
+    return manager
+
+
+def _where(name: str, manager: Any, local: Any, folder: Path | None) -> str:
+    """What to say of an unknown name: a similar one, where was looked, and files that were no use."""
+    own = len(manager.all_tasks)
+    if folder is None:
+        looked = f"looked among the {own:,} of lm-evaluation-harness; task files of yours: --task-path FOLDER"
+    else:
+        own -= len(local.all_tasks)
+        there = ", ".join(local.all_tasks) or "none"
+        looked = f"looked in {folder} (tasks there: {there}) and among the {own:,} of lm-evaluation-harness"
+        used = {entry.yaml_path for entry in local.task_index.values()}
+        unused = sorted(path.name for path in folder.resolve().rglob("*.yaml") if path not in used)
+        if unused:
+            looked += f"; not a task, by a mistake in the file or without the key 'task': {', '.join(unused)}"
+    similar = did_you_mean(name, manager.all_tasks)
+    return (similar if similar.startswith("; did") else "") + f"; {looked}"
+
+
+def _prepare(name: str, task: Any, fewshot: int | None, context: int) -> None:
+    """Set the examples of a task, and try it out."""
+    fixed = task.get_config("num_fewshot")
+    if fewshot is not None and fixed == 0 != fewshot:
+        raise ZooError(
+            f"eval: --num-fewshot has no effect on task '{name}', which sets num_fewshot: 0 itself"
+        )
+    task.set_config(key="num_fewshot", value=(fixed or 0) if fewshot is None else fewshot)
+    try:
+        task.set_fewshot_seed(seed=DEFAULT_OTHER_SEED)
+        task.build_all_requests(limit=1)
+    except Exception as error:
+        raise DataError(f"task '{name}': {_reason(error, None)}") from error
+    task.set_fewshot_seed(seed=DEFAULT_OTHER_SEED)
+    if task.OUTPUT_TYPE == "generate_until":
+        try:
+            Writing.of(task.config.generation_kwargs, context)
+        except ZooError as error:
+            raise ZooError(f"task '{name}': {error}") from error
+
+
+def _reason(error: Exception, folder: Path | None) -> str:
+    """What went wrong, in a line."""
+    line = " ".join(str(error).split()) or type(error).__name__
+    if isinstance(error, ConnectionError):
+        return (
+            f"its data is not on this machine, and nothing is fetched from the network ({line}); name local "
+            "files in a task file of your own: dataset_path: json, dataset_kwargs: {data_files: ...}"
+        )
+    if isinstance(error, FileNotFoundError) and folder is not None:
+        return f"{line}; paths of data are relative to {folder}, the folder of --task-path"
+    return f"{type(error).__name__}: {line}"
