@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import Field, ValidationError, model_validator
 
+import zoo.data.classification
 import zoo.data.config
 import zoo.data.digits
 import zoo.data.images

@@ -5,17 +5,22 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from pathlib import Path
+from typing import ClassVar, Literal, Protocol
 
 from torch import Tensor
 
 from zoo.data.prompting import Prompting
-from zoo.data.tokenizer import Tokenizer
+from zoo.atomic import write_folder
+from zoo.data.tokenizer import FOLDER, Tokenizer
 from zoo.errors import DataError
 from zoo.schema import Config
 
 Batch = tuple[Tensor, ...]
 """The inputs of a model and then the targets; the first dimension of each counts the examples."""
+
+Measure = Literal["cross_entropy", "accuracy", "f1", "matthews"]
+"""What an evaluation measures: the lower the better for the cross entropy, the higher for the rest."""
 
 
 @dataclass(frozen=True)
@@ -73,19 +78,23 @@ class Dataset(ABC):
         tokenizer: what made the tokens; None where there are none.
         unit: what is counted, in the plural: tokens, images.
         units: how many of them an example is.
+        classes: number of classes, where each example has one label; None where it has not.
+        best: the measure by which the best checkpoint is chosen.
     """
 
     fingerprint: str
     tokenizer: Tokenizer | None
     unit: str
     units: int
+    classes: int | None = None
+    best: Measure = "cross_entropy"
 
     @abstractmethod
     def training(self, order: Order) -> Batch:
         """This rank's part of a training batch, on the CPU."""
 
     @abstractmethod
-    def validation(self, order: Order, batches: int) -> Iterator[Batch] | None:
+    def validation(self, order: Order, batches: int | None) -> Iterator[Batch] | None:
         """The examples to evaluate on: the same ones at every call, in every run.
 
         The last batch may be smaller. Every rank gets equally many examples of each, so weigh a batch
@@ -93,11 +102,16 @@ class Dataset(ABC):
 
         Args:
             order: its step is of no account.
-            batches: at most so many.
+            batches: at most so many; None: all there are.
 
         Returns:
             This rank's parts; None where nothing is held out.
         """
+
+    def save(self, run: Path) -> None:
+        """Leave in the folder of a run what its model cannot be used without: the tokenizer."""
+        if self.tokenizer is not None:
+            write_folder(run / FOLDER, self.tokenizer.save)
 
 
 class DataConfig(Config):

@@ -46,6 +46,8 @@ class DigitsData(LabelledData):
 class Digits(LabelledImages):
     """The digits, normalised by mean and standard deviation of the training images; no augmentation."""
 
+    classes = CLASSES
+
     def __init__(self, validation: float) -> None:
         """Load and divide them.
 

@@ -26,7 +26,6 @@ class ImageDataset(LabelledImages):
     """Pictures, augmented in training.
 
     Attributes:
-        classes: number of classes.
         channels: of an image.
     """
 

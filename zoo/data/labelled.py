@@ -58,6 +58,7 @@ class LabelledImages(Dataset):
     """Images and labels; what becomes of an image, a subclass says.
 
     Attributes:
+        classes: number of classes.
         labels: (n,) int64, of the training images.
         held_out: the same of those for validation, or None.
     """
@@ -65,6 +66,7 @@ class LabelledImages(Dataset):
     tokenizer = None
     unit = LabelledData.unit
     units = 1
+    classes: int
     labels: NDArray[np.int64]
     held_out: NDArray[np.int64] | None
 
@@ -85,12 +87,12 @@ class LabelledImages(Dataset):
         sources = [np.random.default_rng((order.seed, order.first + i)) for i in range(order.share)]
         return self.training_images(indices.tolist(), sources), torch.from_numpy(self.labels[indices])
 
-    def validation(self, order: Order, batches: int) -> Iterator[Batch] | None:
+    def validation(self, order: Order, batches: int | None) -> Iterator[Batch] | None:
         """Images spread evenly over those for validation; None if there are none."""
         if self.held_out is None:
             return None
         return self._evaluated(order, batches, self.held_out)
 
-    def _evaluated(self, order: Order, batches: int, labels: NDArray[np.int64]) -> Iterator[Batch]:
+    def _evaluated(self, order: Order, batches: int | None, labels: NDArray[np.int64]) -> Iterator[Batch]:
         for _, indices in spread(order, len(labels), batches, f"{len(labels)} validation images"):
             yield self.validation_images(indices.tolist()), torch.from_numpy(labels[indices])

@@ -47,7 +47,7 @@ class MaskedLM(Objective):
         return self._mask(windows, order.seed, order.first, vocabulary)
 
     def validation(
-        self, tokens: TokenFile, order: Order, context: int, vocabulary: int, batches: int
+        self, tokens: TokenFile, order: Order, context: int, vocabulary: int, batches: int | None
     ) -> Iterator[Batch]:
         """Windows spread evenly over the text, masked in the same places in every run."""
         rows = validation_windows(tokens, order, context, context, batches)

@@ -42,7 +42,7 @@ class Objective(Config):
         raise NotImplementedError
 
     def validation(
-        self, tokens: TokenFile, order: Order, context: int, vocabulary: int, batches: int
+        self, tokens: TokenFile, order: Order, context: int, vocabulary: int, batches: int | None
     ) -> Iterator[Batch]:
         """This rank's parts of at most `batches` batches to evaluate on, the same at every call."""
         raise NotImplementedError
@@ -81,7 +81,7 @@ class Causal(Objective):
         return successors(training_windows(tokens, order, context, context + 1))
 
     def validation(
-        self, tokens: TokenFile, order: Order, context: int, vocabulary: int, batches: int
+        self, tokens: TokenFile, order: Order, context: int, vocabulary: int, batches: int | None
     ) -> Iterator[Batch]:
         """Windows spread evenly over the text."""
         rows = validation_windows(tokens, order, context, context + 1, batches)

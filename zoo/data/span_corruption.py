@@ -127,7 +127,7 @@ class SpanCorruption(Objective):
         return self._corrupt(windows, shape, order.seed, order.first, vocabulary)
 
     def validation(
-        self, tokens: TokenFile, order: Order, context: int, vocabulary: int, batches: int
+        self, tokens: TokenFile, order: Order, context: int, vocabulary: int, batches: int | None
     ) -> Iterator[Batch]:
         """Windows spread evenly over the text, with the same spans in every run."""
         shape = self.shape(context)

@@ -40,7 +40,7 @@ class Stream(Objective):
         return successors(torch.from_numpy(tokens.windows(starts - 1, context + 1)))
 
     def validation(
-        self, tokens: TokenFile, order: Order, context: int, vocabulary: int, batches: int
+        self, tokens: TokenFile, order: Order, context: int, vocabulary: int, batches: int | None
     ) -> Iterator[Batch]:
         """The text from its beginning as one row, (1, tokens), each token predicted once.
 
@@ -51,7 +51,8 @@ class Stream(Objective):
             DataError: too few tokens, or several processes.
         """
         _check(tokens, order, context)
-        count = min(len(tokens), batches * order.batch_size * context)
+        wanted = len(tokens) if batches is None else batches * order.batch_size * context
+        count = min(len(tokens), wanted)
         yield successors(torch.from_numpy(tokens.windows(np.array([-1]), count + 1)))
 
 

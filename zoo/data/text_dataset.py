@@ -39,7 +39,7 @@ class TextDataset(Dataset):
         """This rank's part of a training batch, on the CPU."""
         return self.data.objective.training(self.corpus.train, order, self.data.context, self._vocabulary)
 
-    def validation(self, order: Order, batches: int) -> Iterator[Batch] | None:
+    def validation(self, order: Order, batches: int | None) -> Iterator[Batch] | None:
         """The objective's validation batches; None if no document is held out."""
         if self.corpus.validation is None:
             return None

@@ -13,7 +13,7 @@ from zoo.nn.loss import IGNORED, LossParts
 def classify(
     logits: Tensor, labels: Tensor, *, z_loss: float = 0.0, label_smoothing: float = 0.0
 ) -> LossParts:
-    """Mean cross entropy of logits that are at hand, with z-loss, and the accuracy.
+    """Mean cross entropy of logits that are at hand, with z-loss; accuracy and predictions.
 
     Args:
         logits: (n, classes), floating point; they are rounded to no less than float32.
@@ -42,7 +42,8 @@ def classify(
     )
     cross_entropy = summed / count
     regulariser = z_loss * (logits.logsumexp(-1).square() * counted).sum() / count
-    accuracy = (logits.argmax(-1) == labels).sum() / count
+    predicted = logits.argmax(-1)
+    accuracy = (predicted == labels).sum() / count
     return LossParts(
-        cross_entropy + regulariser, cross_entropy.detach(), regulariser.detach(), accuracy.detach()
+        cross_entropy + regulariser, cross_entropy.detach(), regulariser.detach(), accuracy, predicted
     )

@@ -25,19 +25,21 @@ SMALL = 2**22
 
 
 class LossParts(NamedTuple):
-    """A loss and what it consists of: 0-dim tensors, means over the counted targets.
+    """A loss and what it consists of: means over the counted targets, 0-dim each.
 
     Attributes:
         total: what is differentiated, `cross_entropy + z_loss`.
         cross_entropy: in nats per token; carries no gradient.
         z_loss: coefficient * mean(logsumexp(logits)^2); carries no gradient.
         accuracy: share of the targets with the largest logit; None where it is not of interest.
+        predicted: (n,) int64, the class with the largest logit; None likewise.
     """
 
     total: Tensor
     cross_entropy: Tensor
     z_loss: Tensor
     accuracy: Tensor | None = None
+    predicted: Tensor | None = None
 
 
 class _Sums(NamedTuple):

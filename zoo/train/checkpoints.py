@@ -21,6 +21,7 @@ from torch import Tensor
 from zoo.atomic import link, remove, write_file, write_folder
 from zoo.checkpoint import CHECKPOINTS, MODEL_FILE, RUN_CONFIG, Which, pointer_file
 from zoo.data.tokenizer import FOLDER as TOKENIZER
+from zoo.data.dataset import Measure
 from zoo.errors import CheckpointError
 from zoo.modelfile import metadata
 from zoo.models import Model
@@ -40,21 +41,31 @@ class Checkpoints:
     """Writes a run's checkpoints and keeps the last few and the best.
 
     Attributes:
-        best: the lowest validation loss of a checkpoint so far, in nats per token.
+        measure: by which the best checkpoint is chosen, see `zoo.data.dataset.Measure`.
+        best: its best value of a checkpoint so far; infinite, on the side that loses, before the first.
     """
 
-    def __init__(self, run: Path, world: World, keep_last: int, data: str) -> None:
-        """Find the best loss of an earlier session; nothing is written yet.
+    def __init__(
+        self, run: Path, world: World, keep_last: int, data: str, measure: Measure = "cross_entropy"
+    ) -> None:
+        """Find the best value of an earlier session; nothing is written yet.
 
         Args:
             run: the run folder.
             world: the ranks; the main one writes.
             keep_last: how many to keep besides the best.
             data: the fingerprint of what the run is trained on.
+            measure: by which the best checkpoint is chosen.
         """
         self._run, self._world, self._keep_last, self._data = run, world, keep_last, data
+        self.measure = measure
         pointer = self._read("best")
-        self.best = math.inf if pointer is None else float(pointer["cross_entropy"])
+        worst = math.inf if measure == "cross_entropy" else -math.inf
+        self.best = worst if pointer is None else float(pointer[measure])
+
+    def improves(self, value: float) -> bool:
+        """Whether a value of the measure is better than the best."""
+        return value < self.best if self.measure == "cross_entropy" else value > self.best
 
     def save(
         self,
@@ -70,7 +81,7 @@ class Checkpoints:
             step: steps done.
             model: plain or sharded.
             optimizer: its optimizer.
-            best: the validation loss, if it is the lowest so far.
+            best: the measure on the validation examples, if it is the best so far.
             diagnosis: the state of a `Diagnosis`; None or empty: there is nothing to keep.
 
         Raises:
@@ -101,7 +112,7 @@ class Checkpoints:
             folder = self._run / CHECKPOINTS / f"step-{step:08d}"
             write_folder(folder, fill)
             if best is not None:
-                self._point("best", {"checkpoint": folder.name, "cross_entropy": best})
+                self._point("best", {"checkpoint": folder.name, self.measure: best})
             self._point("last", {"checkpoint": folder.name})
             self._prune()
         self._world.wait()

@@ -29,8 +29,8 @@ class TrainConfig(Config):
     compile: bool = Field(False, description="compile the loss with torch.compile")
     device: str = Field("auto", description="cpu, cuda, cuda:N, mps, or auto: the fastest there is")
     eval_every: int = Field(100, ge=1, description="steps between evaluations on the validation text")
-    eval_batches: int = Field(
-        8, ge=1, description="validation batches of batch_size sequences, always the same"
+    eval_batches: int | None = Field(
+        8, ge=1, description="validation batches of batch_size sequences, always the same; null: all"
     )
     log_every: int = Field(10, ge=1, description="steps between lines in metrics.jsonl")
     monitor_every: int | None = Field(

@@ -6,25 +6,30 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from zoo.data import Batch
 from zoo.nn.loss import IGNORED
+from zoo.train.confusion import accuracy, confusions, f1, matthews
 from zoo.train.distributed import World
 from zoo.train.precision import Precision, autocast
 from zoo.train.step import Loss
 
 
 class Evaluation(NamedTuple):
-    """Means over the targets of all ranks.
+    """What all ranks together find; what is not None but the cross entropy is of a classifier.
 
     Attributes:
-        cross_entropy: nats per target; z-loss is no part of it.
-        accuracy: share of the targets that are predicted; None where the model's loss does not tell.
+        cross_entropy: mean over the targets in nats; z-loss is no part of it.
+        accuracy: share of the targets that are predicted.
+        f1: see `zoo.train.confusion.f1`.
+        matthews: Matthews' correlation coefficient.
     """
 
     cross_entropy: float
-    accuracy: float | None
+    accuracy: float | None = None
+    f1: float | None = None
+    matthews: float | None = None
 
 
 @torch.no_grad()
@@ -34,6 +39,7 @@ def evaluate(
     batches: Iterable[Batch],
     world: World,
     precision: Precision,
+    classes: int | None = None,
 ) -> Evaluation:
     """Evaluate a model on all batches of all ranks.
 
@@ -43,20 +49,32 @@ def evaluate(
         batches: this rank's inputs and targets; equally many on all ranks.
         world: the ranks.
         precision: of the forward pass.
+        classes: number of classes, if the loss is a classifier's; None: it is not.
     """
-    sums = torch.zeros(3, dtype=world.exact, device=world.device)
-    tells_accuracy = False
+    sums = torch.zeros(2, dtype=world.exact, device=world.device)
+    matrix = torch.zeros((classes or 0, classes or 0), dtype=world.exact, device=world.device)
     model.eval()
     for batch in batches:
         *inputs, targets = (t.to(world.device) for t in batch)
         with autocast(precision, world.device):
             parts = loss(*inputs, targets)
         count = (targets != IGNORED).sum()
-        sums[:2] += torch.stack((count, parts.cross_entropy * count))
-        if parts.accuracy is not None:
-            tells_accuracy = True
-            sums[2] += parts.accuracy * count
+        sums += torch.stack((count, parts.cross_entropy * count))
+        if classes is not None:
+            assert parts.predicted is not None
+            matrix += confusions(targets, parts.predicted, classes)
     world.reshard(model)
     model.train()
-    count, cross_entropy, correct = world.sum(sums).tolist()
-    return Evaluation(cross_entropy / count, correct / count if tells_accuracy else None)
+    count, cross_entropy = world.sum(sums).tolist()
+    mean = cross_entropy / count
+    return Evaluation(mean) if classes is None else of_confusions(mean, world.sum(matrix).double().cpu())
+
+
+def of_confusions(cross_entropy: float, matrix: Tensor) -> Evaluation:
+    """The evaluation of a classifier.
+
+    Args:
+        cross_entropy: mean over the targets in nats.
+        matrix: (classes, classes) float64, see `zoo.train.confusion`.
+    """
+    return Evaluation(cross_entropy, accuracy(matrix), f1(matrix), matthews(matrix))

@@ -8,7 +8,6 @@ from pathlib import Path
 from rich.console import Console
 from torch import Tensor
 
-from zoo.atomic import write_folder
 from zoo.data import Order
 from zoo.errors import DivergenceError
 from zoo.train.build import Parts, build
@@ -25,8 +24,6 @@ from zoo.train.metrics import MetricsLog
 from zoo.train.monitor import Monitor
 from zoo.train.progress import TrainingBar
 from zoo.train.step import StepResult, global_norm
-
-TOKENIZER = "tokenizer"
 
 
 def run_session(
@@ -49,15 +46,15 @@ def run_session(
         DivergenceError: a loss or gradient that is not finite.
     """
     parts = build(job, start, world)
-    checkpoints = Checkpoints(job.folder, world, job.train.keep_last, parts.dataset.fingerprint)
+    dataset = parts.dataset
+    checkpoints = Checkpoints(job.folder, world, job.train.keep_last, dataset.fingerprint, dataset.best)
     diagnosis = Diagnosis(parts.registry, parts.optimizer, world, job.train.diagnose_every, job.train.steps)
     if start.checkpoint is not None:
         diagnosis.load(load_diagnosis(start.checkpoint))
     if world.is_main:
         write_config(job)
         record(job.folder, world, start.step)
-        if parts.dataset.tokenizer is not None:
-            write_folder(job.folder / TOKENIZER, parts.dataset.tokenizer.save)
+        parts.dataset.save(job.folder)
     with (
         MetricsLog(job.folder if world.is_main else None, start) as log,
         Interrupt(launched=world.size > 1) as interrupt,
@@ -166,20 +163,22 @@ class _Session:
         )
 
     def _evaluate(self) -> float | None:
-        """Log the validation loss; returns it if it is the lowest of all checkpoints."""
-        parts = self.parts
+        """Log what validation gives; returns the measure that counts if it is the best of all checkpoints."""
+        parts, count = self.parts, self.settings.eval_batches
         parallel = self.settings.batch_size // self.settings.accumulation
-        count = self.settings.eval_batches * self.settings.accumulation
+        if count is not None:
+            count *= self.settings.accumulation
         batches = parts.dataset.validation(self._order(parallel), count)
         if batches is None:
             return None
-        found = evaluate(parts.model, parts.loss, batches, self.world, self.settings.precision)
-        loss = found.cross_entropy
-        self._require_finite("validation loss", loss)
+        classes = parts.dataset.classes
+        found = evaluate(parts.model, parts.loss, batches, self.world, self.settings.precision, classes)
+        self._require_finite("validation loss", found.cross_entropy)
         told = {name: value for name, value in found._asdict().items() if value is not None}
         self.log.write("validation", self.done, tokens=self.done * self.per_step, **told)
-        self.bar.validation(loss)
-        return loss if loss < self.checkpoints.best else None
+        self.bar.validation(found.cross_entropy)
+        measured = told[parts.dataset.best]
+        return measured if self.checkpoints.improves(measured) else None
 
     def _save(self, best: float | None) -> None:
         """Write a checkpoint, unless the weights have gone astray in the last step."""

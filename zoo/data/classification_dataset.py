@@ -1,0 +1,200 @@
+"""Labelled texts as a data set."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from zoo.atomic import write_file
+from zoo.data.classification import ClassificationData, TextClassifier
+from zoo.data.dataset import Batch, Dataset, Order
+from zoo.data.files import read_object, sha256, sha256_file
+from zoo.data.labelled_text import Example, read_examples
+from zoo.data.layout import Laid, Layout
+from zoo.data.shuffle import shuffled, spread
+from zoo.data.split import Split
+from zoo.errors import DataError, did_you_mean
+from zoo.nn.loss import IGNORED
+
+LABELS_FILE = "labels.json"
+"""Its name in a run's folder: the names of the classes in the order of their numbers."""
+
+log = logging.getLogger("zoo")
+
+
+class Labelled:
+    """Tokenised examples with the numbers of their classes.
+
+    Attributes:
+        laid: their tokens.
+        labels: (n,) int64.
+        cut: how many were longer than the context.
+    """
+
+    def __init__(self, examples: Sequence[Example], names: Sequence[str], layout: Layout) -> None:
+        """Tokenise.
+
+        Args:
+            examples: with labels.
+            names: of the classes.
+            layout: how the model reads them.
+
+        Raises:
+            DataError: a label that is no class, with its place.
+        """
+        numbers = {name: number for number, name in enumerate(names)}
+        for example in examples:
+            if example.label not in numbers:
+                near = did_you_mean(str(example.label), names)
+                raise DataError(f"{example.place}: label '{example.label}' is not one of the classes{near}")
+        self.laid: list[Laid] = [layout.lay(example.text, example.pair) for example in examples]
+        self.labels: NDArray[np.int64] = np.array([numbers[str(e.label)] for e in examples], dtype=np.int64)
+        self.cut = sum(laid.cut for laid in self.laid)
+
+    def __len__(self) -> int:
+        return len(self.laid)
+
+
+class LabelledTexts(Dataset):
+    """Labelled texts, shuffled in every epoch.
+
+    Attributes:
+        names: of the classes, in the order of their numbers.
+        train: to train on.
+        held_out: to evaluate on, or None.
+    """
+
+    unit = ClassificationData.unit
+    units = 1
+
+    def __init__(self, data: ClassificationData, model: TextClassifier) -> None:
+        """Read and tokenise the files.
+
+        Args:
+            data: where they are.
+            model: what reads them.
+
+        Raises:
+            DataError: a file, label or tokenizer that cannot be used, other classes than the model's.
+        """
+        train, held_out = _divided(data)
+        self.tokenizer = data.tokenizer.build(lambda: _texts(train))
+        if self.tokenizer.vocab_size > model.vocab_size:
+            raise DataError(
+                f"the tokenizer '{self.tokenizer.type}' has {self.tokenizer.vocab_size} tokens, but the "
+                f"model {model.vocab_size}: expected the tokenizer that the model was trained with"
+            )
+        self.names = data.labels or _names(train)
+        if len(self.names) != model.classes:
+            raise DataError(
+                f"data: there are {len(self.names)} labels ({', '.join(self.names)}), but model.classes is "
+                f"{model.classes}"
+            )
+        self.classes, self.best = len(self.names), data.best or "accuracy"
+        self._layout = Layout(self.tokenizer, data.context, model.n_segments)
+        self.train = Labelled(train, self.names, self._layout)
+        self.held_out = Labelled(held_out, self.names, self._layout) if held_out else None
+        self._report_cuts(data)
+        self.fingerprint = _fingerprint(data, self.tokenizer.hash, self.names)
+
+    def _report_cuts(self, data: ClassificationData) -> None:
+        for part, what in ((self.train, "training"), (self.held_out, "validation")):
+            if part is not None and part.cut:
+                log.warning(
+                    f"data: {part.cut:,} of {len(part):,} {what} texts are longer than data.context "
+                    f"{data.context} and lose their ends"
+                )
+
+    def training(self, order: Order) -> Batch:
+        """This rank's part: tokens, segments and mask as `Layout.batch` makes them, labels (n,) int64."""
+        indices = np.empty(order.share, dtype=np.int64)
+        for part in shuffled(order, len(self.train)):
+            indices[part.inside] = part.examples
+        return self._batch(self.train, indices)
+
+    def validation(self, order: Order, batches: int | None) -> Iterator[Batch] | None:
+        """Texts spread evenly over those for validation, all of them if `batches` is None.
+
+        Where they do not divide among the ranks, the last batch is filled up with examples whose label
+        does not count.
+        """
+        return None if self.held_out is None else self._evaluated(self.held_out, order, batches)
+
+    def _evaluated(self, part: Labelled, order: Order, batches: int | None) -> Iterator[Batch]:
+        filled = -(-len(part) // order.world) * order.world
+        for _, indices in spread(order, filled, batches, f"{len(part)} validation texts"):
+            *inputs, labels = self._batch(part, np.minimum(indices, len(part) - 1))
+            labels[torch.from_numpy(indices >= len(part))] = IGNORED
+            yield *inputs, labels
+
+    def _batch(self, part: Labelled, indices: NDArray[np.int64]) -> Batch:
+        inputs = self._layout.batch([part.laid[i] for i in indices])
+        return *inputs, torch.from_numpy(part.labels[indices])
+
+    def save(self, run: Path) -> None:
+        """The tokenizer, and the names of the classes in labels.json."""
+        super().save(run)
+        text = json.dumps({"labels": list(self.names)}, ensure_ascii=False) + "\n"
+        write_file(run / LABELS_FILE, lambda partial: partial.write_text(text, encoding="utf-8"))
+
+
+def read_labels(run: Path) -> list[str]:
+    """The names of a run's classes, in the order of their numbers.
+
+    Raises:
+        DataError: the run was not trained on labelled texts.
+    """
+    path = run / LABELS_FILE
+    labels = read_object(path).get("labels") if path.is_file() else None
+    if not isinstance(labels, list):
+        raise DataError(f"{path}: expected the names of classes in the folder of a run that learned them")
+    return [str(label) for label in labels]
+
+
+def _divided(data: ClassificationData) -> tuple[list[Example], list[Example]]:
+    """The examples to train on, and those to evaluate on.
+
+    By the hash of its text an example is held out, so that equal texts are on the same side.
+    """
+    examples = read_examples(Path(data.train).expanduser(), data.columns)
+    if data.validation is None:
+        return examples, []
+    if isinstance(data.validation, str):
+        return examples, read_examples(Path(data.validation).expanduser(), data.columns)
+    split = Split.of((_key(example) for example in examples), data.validation)
+    sides: tuple[list[Example], list[Example]] = ([], [])
+    for example in examples:
+        sides[split.holds_out(_key(example))].append(example)
+    return sides
+
+
+def _key(example: Example) -> str:
+    return f"{example.text}\t{example.pair or ''}"
+
+
+def _texts(examples: Sequence[Example]) -> Iterator[str]:
+    for example in examples:
+        yield example.text
+        if example.pair is not None:
+            yield example.pair
+
+
+def _names(examples: Sequence[Example]) -> tuple[str, ...]:
+    """All labels: in the order of numbers if they are numbers, otherwise of the alphabet."""
+    names = {str(example.label) for example in examples}
+    numbers = all(name.isdecimal() for name in names)
+    return tuple(sorted(names, key=(lambda name: (int(name), name)) if numbers else None))
+
+
+def _fingerprint(data: ClassificationData, tokenizer: str, names: Sequence[str]) -> str:
+    files = [data.train, *([data.validation] if isinstance(data.validation, str) else [])]
+    settings = data.model_dump_json(exclude={"train", "validation", "tokenizer", "labels", "best"})
+    parts = [*(sha256_file(Path(file).expanduser()) for file in files), settings, tokenizer, *names]
+    share = data.validation if isinstance(data.validation, float) else ""
+    return sha256("\n".join([*parts, str(share)]).encode())
