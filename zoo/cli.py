@@ -156,6 +156,27 @@ def schema() -> None:
 
 
 @app.command()
+def sweep(
+    file: Annotated[Path, typer.Argument(metavar="SWEEP.yaml", help="See docs/ablations.md.")],
+    overrides: Overrides = None,
+    workers: Annotated[int | None, typer.Option(help="Runs at a time; default: one per GPU, or one.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the sweeps; default: as in the file.")] = None,
+) -> None:
+    """Train every variant of a question, tuned alike, with several seeds; the same command goes on."""
+    from rich.console import Console
+
+    from zoo.ablate.run import run_sweep
+
+    console = Console()
+    shown = Console(width=None if console.is_terminal else 200)
+    result = run_sweep(file, overrides or (), out=out, workers=workers, console=shown)
+    if not result.finished:
+        raise typer.Exit(INTERRUPTED)
+    if any(run.status == "failed" and "final" in run.phases for run in result.manifest.runs):
+        raise typer.Exit(DIVERGED)
+
+
+@app.command()
 def compare(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders.")],
     out: Annotated[
@@ -237,6 +258,24 @@ def eval_(
         console = Console()
         Console(width=None if console.is_terminal else 200).print(report.table())
         typer.echo(f"wrote {', '.join(map(str, written))}")
+
+
+@app.command()
+def inspect(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or any other checkpoint.")],
+    text: Annotated[
+        Path | None, typer.Option(help="What attention is measured on; default: the run's validation text.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="The folder to write; default: RUN/inspect.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, mps, cuda or cuda:N.")] = "auto",
+) -> None:
+    """Draw a checkpoint: embeddings, condition numbers, scalings, attention; and a run's curves."""
+    from zoo.diagnose.inspection import inspect as look
+    from zoo.train.device import find_device
+
+    typer.echo(f"wrote {', '.join(map(str, look(run, text, out, find_device(device))))}")
 
 
 @app.command("import")

@@ -19,7 +19,7 @@ from zoo.diagnose.vectors import Vector
 from zoo.plotting import INK, SOFT, colour, dress
 
 BINS = 60
-"""Of a histogram."""
+"""Of a histogram at most."""
 
 
 def draw_embeddings(found: Sequence[Embeddings]) -> Figure:
@@ -155,8 +155,9 @@ def _by_label(found: Sequence[Conditioning], renormalised: bool) -> dict[str, Cu
 def _histogram(values: Tensor, paint: str) -> dict[str, Any]:
     """Arguments of `hist`; values that are almost alike, as on the sphere, get bins of a sensible width."""
     low, high = values.min().item(), values.max().item()
+    bins = min(BINS, 8 + round(2 * values.numel() ** 0.5))
     least = 1e-3 * max(abs(low), abs(high), 1e-12)
     if high - low < least:
         middle = (low + high) / 2
-        low, high = middle - BINS / 2 * least, middle + BINS / 2 * least
-    return {"x": values.flatten().numpy(), "bins": BINS, "range": (low, high), "color": paint}
+        low, high = middle - bins / 2 * least, middle + bins / 2 * least
+    return {"x": values.flatten().numpy(), "bins": bins, "range": (low, high), "color": paint}

@@ -12,7 +12,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from zoo.plotting import INK, colour, dress
+from zoo.plotting import INK, SOFT, colour, dress
 
 STYLES = ("-", "--", ":", "-.")
 """Of lines, when the colours have been used up."""
@@ -80,6 +80,7 @@ def draw_curves(
         draw_line(axes, curve, log, label=name, marker="o", ms=2.5, **look(order.index(name)))
     if log:
         axes.set_yscale("log")
+        axes.tick_params(which="minor", colors=SOFT, length=0, labelsize=8)
 
 
 def draw_line(axes: Axes, curve: Curve, log: bool, **style: Any) -> None:
