@@ -1,0 +1,125 @@
+"""What a sweep file may say."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from typing import Any, Self
+
+from pydantic import Field, ValidationError, field_validator, model_validator
+
+from zoo.problems import describe
+from zoo.schema import Config
+from zoo.yamlfile import Located
+
+Scalar = str | int | float | bool | None
+
+
+class Halving(Config):
+    """Successive halving of a tuning grid: points that are behind early are given up."""
+
+    at: tuple[float, ...] = Field(
+        (0.25, 0.5), min_length=1, description="shares of a run after which points are given up"
+    )
+    keep: float = Field(0.5, gt=0, lt=1, description="share of the points kept each time, rounded up")
+
+    @field_validator("at")
+    @classmethod
+    def _rising_shares(cls, value: tuple[float, ...]) -> tuple[float, ...]:
+        if any(a >= b for a, b in pairwise((0.0, *value, 1.0))):
+            raise ValueError("expected shares between 0 and 1, rising, for instance [0.25, 0.5]")
+        return value
+
+
+class OtherGrid(Config):
+    """Other values of the tuned keys for some variants, equally many."""
+
+    where: dict[str, Any] = Field(min_length=1, description="the variants: axis: value")
+    grid: dict[str, tuple[Scalar, ...]] = Field(description="the values: key: list")
+
+
+class Tune(Config):
+    """What is tuned for each variant by itself before the comparison."""
+
+    grid: dict[str, tuple[Scalar, ...]] = Field(
+        min_length=1, description="values to try: key: list; of several keys, every combination"
+    )
+    grids: tuple[OtherGrid, ...] = Field((), description="other values for some variants")
+    seeds: tuple[int, ...] = Field((0,), min_length=1, description="seeds that every point is tried with")
+    halving: Halving | None = Field(None, description="give points up early; null: train all to the end")
+
+    @model_validator(mode="after")
+    def _equally_many(self) -> Self:
+        sizes = {key: len(values) for key, values in self.grid.items()}
+        if min(sizes.values()) < 1 or max(sizes.values()) < 2:
+            raise ValueError("grid: expected at least two values of a key, otherwise nothing is tuned")
+        for other in self.grids:
+            if {key: len(values) for key, values in other.grid.items()} != sizes:
+                raise ValueError(
+                    "grids: every variant is tuned over equally many values of the same keys; expected "
+                    + ", ".join(f"{size} of {key}" for key, size in sizes.items())
+                )
+        grids = [self.grid, *(other.grid for other in self.grids)]
+        for key, values in [item for grid in grids for item in grid.items()]:
+            if len(set(values)) < len(values):
+                raise ValueError(f"grid: {key}: a value is written twice")
+        return self
+
+
+class SweepConfig(Config):
+    """A sweep file.
+
+    What is `Any` here holds parts of configurations; they are checked where they are put together.
+    """
+
+    name: str = Field(
+        pattern=r"^\w[\w.-]*$", description="name of the sweep's folder; default: the name of the file"
+    )
+    base: Any = Field(description="what all runs share: a configuration's name or path, or a mapping")
+    axes: dict[str, Any] = Field(
+        {}, description="key: list of values, or a label: mapping of named fragments; every combination"
+    )
+    zip: tuple[dict[str, tuple[Any, ...]], ...] = Field(
+        (), description="axes of several keys that change together: a list of mappings key: list"
+    )
+    exclude: tuple[dict[str, Any], ...] = Field((), description="combinations to leave out: axis: value")
+    seeds: tuple[int, ...] = Field((0, 1, 2), min_length=1, description="seeds of the comparison")
+    baseline: dict[str, Any] | None = Field(
+        None, description="the variant to compare with, axis: value; null: the first"
+    )
+    tune: Tune | None = Field(None, description="what is tuned per variant before the comparison")
+    out: str = Field("sweeps", description="folder of the sweeps and of their runs")
+
+    @field_validator("name")
+    @classmethod
+    def _not_the_runs(cls, value: str) -> str:
+        if value == RUNS:
+            raise ValueError(f"a sweep cannot be called '{RUNS}': that is the folder of the runs beside it")
+        return value
+
+    @model_validator(mode="after")
+    def _sound(self) -> Self:
+        if not self.axes and not self.zip:
+            raise ValueError("no axes: expected `axes` or `zip`, what the runs differ in")
+        for what, seeds in [("seeds", self.seeds), ("tune.seeds", self.tune.seeds if self.tune else ())]:
+            if min(seeds, default=0) < 0 or len(set(seeds)) < len(seeds):
+                raise ValueError(f"{what}: expected different numbers of at least 0")
+        return self
+
+
+RUNS = "runs"
+"""Name of the folder below `out` that has the runs of all its sweeps."""
+
+
+def check(given: Located, problems: list[str]) -> SweepConfig | None:
+    """Check what a sweep file says, but for the configurations in it.
+
+    Args:
+        given: the file, read.
+        problems: gets one line for each thing that is wrong.
+    """
+    try:
+        return SweepConfig.model_validate_json(json.dumps(given.plain()), strict=True)
+    except ValidationError as error:
+        problems += [describe(e, SweepConfig, given) for e in error.errors()]
+        return None

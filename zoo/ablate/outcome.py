@@ -1,0 +1,113 @@
+"""What a run folder tells a sweep: whose run it is, how far it is, how it ended."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from zoo.ablate.identity import run_id
+from zoo.atomic import write_file
+from zoo.checkpoint import RUN_CONFIG
+from zoo.config import load_config
+from zoo.errors import ConfigError, ZooError
+from zoo.train.metrics import FILE as METRICS
+from zoo.train.metrics import read_metrics
+
+RECORD = "record.json"
+"""Written when a run has ended for good: how, and the checksum of what it had written down by then."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How far a run is.
+
+    Attributes:
+        step: of the last line it wrote.
+        losses: validation loss by step.
+        seconds: that its steps took, of the last session.
+        ended: whether it has all its steps, or cannot get there.
+        error: why it cannot, one line; None if it can.
+    """
+
+    step: int = 0
+    losses: Mapping[int, float] = field(default_factory=dict)
+    seconds: float = 0.0
+    ended: bool = False
+    error: str | None = None
+
+    def loss(self, step: int) -> float | None:
+        """The validation loss at a step; infinite for a failed run, None if it is not known yet."""
+        return math.inf if self.error is not None else self.losses.get(step)
+
+
+def read_outcome(folder: Path) -> Outcome:
+    """Read a run folder and check that nobody has changed it.
+
+    Args:
+        folder: of a run of a sweep, named by the run's id; it need not exist.
+
+    Raises:
+        ConfigError: it is not a run, not the one its name says, or not as the run left it.
+    """
+    if not _has_begun(folder):
+        return Outcome()
+    if not (folder / RUN_CONFIG).is_file():
+        raise ConfigError(f"{folder}: exists and is not a run (no {RUN_CONFIG}); move it away")
+    found = run_id(load_config(folder))
+    if found != folder.name:
+        raise ConfigError(
+            f"{folder / RUN_CONFIG}: was edited, or the folder renamed: it is the configuration of the run "
+            f"{found}. Restore it, or delete the folder to train the run again"
+        )
+    record = _read_record(folder)
+    if record is not None and record["metrics"] != _checksum(folder):
+        raise ConfigError(
+            f"{folder / METRICS}: was edited after the run had ended: it is not what {RECORD} vouches for. "
+            "Restore it, or delete the folder to train the run again"
+        )
+    lines = read_metrics(folder) if (folder / METRICS).is_file() else []
+    times = [line["timing"]["seconds"] for line in lines if "timing" in line and "seconds" in line["timing"]]
+    return Outcome(
+        step=max((line["step"] for line in lines), default=0),
+        losses={line["step"]: line["cross_entropy"] for line in lines if line["kind"] == "validation"},
+        seconds=times[-1] if times else 0.0,
+        ended=record is not None,
+        error=record["error"] if record else None,
+    )
+
+
+def write_record(folder: Path, error: str | None = None) -> None:
+    """Vouch for what a run that has ended wrote down.
+
+    Args:
+        folder: the run folder.
+        error: why it ended before its last step, if it did: it would do so again.
+    """
+    text = json.dumps({"error": error, "metrics": _checksum(folder)}) + "\n"
+    write_file(folder / RECORD, lambda partial: partial.write_text(text, encoding="utf-8"))
+
+
+def _has_begun(folder: Path) -> bool:
+    """Whether there is more than what a run leaves that was killed while it wrote its first file."""
+    return folder.exists() and any(path.suffix != ".partial" for path in folder.iterdir())
+
+
+def _read_record(folder: Path) -> dict[str, str] | None:
+    path = folder / RECORD
+    if not path.is_file():
+        return None
+    try:
+        record: dict[str, str] = json.loads(path.read_text(encoding="utf-8"))
+        record["error"], record["metrics"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ZooError(f"{path}: was edited; delete the folder to train the run again") from error
+    return record
+
+
+def _checksum(folder: Path) -> str:
+    path = folder / METRICS
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""

@@ -1,0 +1,89 @@
+"""One run in a process of its own, so that nothing that happens to it happens to the others."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import shutil
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from zoo.ablate.lock import locked
+from zoo.ablate.outcome import write_record
+from zoo.atomic import write_file
+from zoo.checkpoint import RUN_CONFIG
+from zoo.config import RunConfig
+from zoo.errors import DivergenceError, ZooError
+from zoo.train.job import Job
+from zoo.train.run import train
+
+WORKERS = ".workers"
+"""A lock below `out` that every worker shares: while it is held, one is at work."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a worker has to do.
+
+    Attributes:
+        config: of the run.
+        until: the step it has to reach.
+        lock: the lock to share meanwhile.
+        report: where to write what went wrong.
+        threads: of torch.
+        environment: variables of the process.
+    """
+
+    config: RunConfig
+    until: int
+    lock: Path
+    report: Path
+    threads: int
+    environment: Mapping[str, str]
+
+
+def work(task: Work) -> None:
+    """Train a run, or go on with it; the exit status is 1 if it failed, and `task.report` says why."""
+    os.environ.update(task.environment)
+    torch.set_num_threads(task.threads)
+    threading.Thread(target=_die_with_parent, daemon=True).start()
+    try:
+        with locked(task.lock, "another process has it", shared=True, patience=60):
+            _train(task)
+    except KeyboardInterrupt:
+        sys.exit(1)
+    except Exception:
+        text = traceback.format_exc()
+        write_file(task.report, lambda partial: partial.write_text(text, encoding="utf-8"))
+        sys.exit(1)
+
+
+def _train(task: Work) -> None:
+    folder = Job.of(task.config).folder
+    started = (folder / RUN_CONFIG).is_file()
+    if folder.exists() and not started:
+        shutil.rmtree(folder)  # killed while it wrote its first file
+    try:
+        result = train(task.config, resume=started, until=task.until)
+    except DivergenceError as error:
+        write_record(folder, error=str(error).split(";")[0])
+        return
+    if result.validation is None:
+        raise ZooError("there is no validation loss; a sweep compares them: hold some data out")
+    if result.finished:
+        write_record(folder)
+
+
+def _die_with_parent() -> None:
+    """Stop, saved, once the sweep is gone: it may have been killed."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)
