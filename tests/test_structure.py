@@ -24,6 +24,8 @@ LAYERS = (
     {"checkpoint"},
     {"inherit"},
     {"config"},
+    {"conversion"},
+    {"weights"},
     {"factory", "trained"},
     {"train", "sampling", "hub", "explanation"},
     {"diagnose"},

@@ -7,7 +7,7 @@ Hugging Face hub; files of other libraries are read by the formats of `FORMATS`.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
@@ -51,7 +51,7 @@ class Origin(Protocol):
     def restore(self, part: Model) -> None:
         """Give a model declared on meta what the recipe alone does not tell."""
 
-    def plan(self, whole: Mapping[str, Tensor], allow: Sequence[str]) -> Plan:
+    def plan(self, whole: Mapping[str, Tensor], needed: Collection[str], allow: Sequence[str]) -> Plan:
         """Decide what to read, given the state dict of a model that has a place for all of it."""
         ...
 
@@ -158,6 +158,11 @@ def find_checkpoint(path: Path, which: Which = "last") -> Path:
         raise CheckpointError(f"{path}: the run has no {which} checkpoint yet") from error
     except (ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f'{pointer}: expected {{"checkpoint": "step-..."}}') from error
+
+
+def run_of(checkpoint: Path) -> Path:
+    """The run folder that a checkpoint folder belongs to; any other path as it is."""
+    return checkpoint.parent.parent if checkpoint.parent.name == CHECKPOINTS else checkpoint
 
 
 def pointer_file(run: Path, which: Which) -> Path:

@@ -1,7 +1,8 @@
 """One configuration out of several: `extends`, and overrides from the command line.
 
 Mappings are merged key by key. A component (anything with a `type`) of another type replaces what
-was there: fields never leak from one type into another.
+was there, and so does one that is taken `from` a checkpoint: fields never leak from one type into
+another.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from zoo.errors import ConfigError, did_you_mean
 from zoo.yamlfile import Located, read_value, read_yaml
 
 SUFFIXES = (".yaml", ".yml")
+FROM = "from"
+"""The key of a model that is taken over from a checkpoint."""
 
 
 def shipped() -> dict[str, Path]:
@@ -125,7 +128,7 @@ def overlay(overrides: Sequence[str], problems: list[str]) -> Located:
             problems.append(f"override '{text}': expected key=value, for instance optimizer.lr=1e-3")
         else:
             pairs.append((key.split("."), value, f"override '{text}'"))
-    for keys, value, place in sorted(pairs, key=lambda pair: len(pair[0])):
+    for keys, value, place in sorted(pairs, key=lambda pair: (len(pair[0]), pair[0][-1] != FROM)):
         try:
             located = read_value(value, place, problems)
         except yaml.YAMLError as error:
@@ -145,6 +148,8 @@ def _fields(node: Located) -> dict[str, Located] | None:
 
 
 def _other_type(below: dict[str, Located], above: dict[str, Located]) -> bool:
+    if FROM in above:
+        return True
     return "type" in below and "type" in above and bool(below["type"].value != above["type"].value)
 
 

@@ -22,8 +22,9 @@ import zoo.init
 import zoo.models
 import zoo.optim.base
 import zoo.reparam
-from zoo.compose import extend, find_config, merge, overlay, read_config
+from zoo.compose import FROM, extend, find_config, merge, overlay, read_config
 from zoo.errors import ConfigError
+from zoo.inherit import CheckpointConfig, inherit
 from zoo.init import EtaOverride
 from zoo.problems import describe, is_written
 from zoo.schema import (
@@ -54,6 +55,14 @@ else:
     AnyData = choice(DATASETS)
 
 
+TAKEN_OVER = {
+    "type": "object",
+    "required": [FROM],
+    "properties": {FROM: {"type": "string", "description": "a checkpoint; other keys are put on top"}},
+}
+"""A model by its checkpoint, in the JSON schema."""
+
+
 class RunConfig(Config):
     """Everything that determines a run."""
 
@@ -64,6 +73,9 @@ class RunConfig(Config):
     )
     seed: int = Field(0, ge=0, description="seed of the initialisation and of the order of the data")
     model: AnyModel | None = Field(None, description="architecture")
+    checkpoint: CheckpointConfig | None = Field(
+        None, description="where the first weights come from; `model: {from: path}` fills it in"
+    )
     init: AnyInit | None = Field(None, description="initialisation; null: the architecture's own")
     reparam: AnyReparam = Field(zoo.reparam.NoReparam(), description="reparameterisation")
     optimizer: AnyOptimizer | None = Field(None, description="optimizer")
@@ -89,7 +101,8 @@ def load_config(source: str | Path | dict[str, Any], overrides: Sequence[str] = 
         overrides: ``a.b=c`` with c in YAML; put on top.
 
     Returns:
-        The configuration, complete and checked.
+        The configuration, complete and checked; what a model takes over from a checkpoint is written
+        out.
 
     Raises:
         ConfigError: every problem that was found, one per line.
@@ -101,6 +114,7 @@ def load_config(source: str | Path | dict[str, Any], overrides: Sequence[str] = 
         file = find_config(source)
         given = merge(Located.of({"name": file.stem}, str(file)), read_config(file, problems))
     given = merge(given, overlay(overrides, problems))
+    given = inherit(given, problems)
     config = validate(given, problems)
     if config is None or problems:
         raise ConfigError("\n".join(problems))
@@ -208,7 +222,8 @@ def _optional(schema: Any) -> Any:
     if "discriminator" not in kept:
         return kept
     names, choices = sorted(kept.pop("discriminator")["mapping"]), kept.pop("oneOf")
-    return {**kept, "anyOf": [{"enum": names}, *choices]}
+    taken = [TAKEN_OVER] if MODELS.choices.keys() >= set(names) else []
+    return {**kept, "anyOf": [{"enum": names}, *choices, *taken]}
 
 
 def _by_line(problem: str) -> tuple[str, int, str]:

@@ -11,15 +11,17 @@ import torch
 from torch import nn
 
 from zoo.config import load_config
+from zoo.conversion import merge, split
 from zoo.errors import ConfigError
 from zoo.init import EtaOverride, Registry
 from zoo.models import Model
 from zoo.optim.base import OptimizerConfig
 from zoo.optim.projection import attach_projection
-from zoo.recipe import Recipe, assemble
-from zoo.reparam import Conversion, NoReparam, Reparam, convert
 from zoo.reparam.step import attach_measurements
-from zoo.schema import INITS, MODELS
+from zoo.schema import MODELS
+from zoo.weights import begin, declare_beginning, recipe_of
+
+__all__ = ["build_model", "build_optimizer", "merge", "recipe_of", "split"]
 
 
 def build_model(
@@ -54,22 +56,9 @@ def build_model(
     changes: dict[str, Any] = {f"model.{k}": v for k, v in fields.items()}
     changes |= {k: v for k, v in (("init", init), ("reparam", reparam), ("seed", seed)) if v is not None}
     config = load_config(source, [f"{k}={json.dumps(v)}" for k, v in changes.items()])
-    return assemble(recipe_of(config), config.seed, device)
-
-
-def recipe_of(config: Any) -> Recipe:
-    """The model's part of a run's config, with the architecture's own init where none is named.
-
-    Args:
-        config: a `zoo.config.RunConfig`.
-
-    Raises:
-        ConfigError: the config describes no model.
-    """
-    if config.model is None:
-        raise ConfigError("model: missing; expected `model: {type: ..., ...}`")
-    own_init = INITS[config.model.default_init]()
-    return Recipe(model=config.model, init=config.init or own_init, reparam=config.reparam)
+    if torch.device(device).type == "meta":
+        return declare_beginning(config)
+    return begin(config, device).model
 
 
 def build_optimizer(
@@ -113,41 +102,3 @@ def build_optimizer(
     attach_projection(built, registry)
     attach_measurements(built, model)
     return built
-
-
-def merge(model: Model) -> Conversion:
-    """Fold the reparameterisation into the weights, in place: a plain model that computes the same.
-
-    Args:
-        model: a zoo model.
-
-    Returns:
-        How many tensors were folded and the largest difference of a logit.
-    """
-    result = convert.merge(model)
-    recipe = model.recipe
-    model.recipe = recipe.model_copy(
-        update={"reparam": NoReparam(), "init": recipe.init.folded(tied=recipe.model.tied)}
-    )
-    return result
-
-
-def split(model: Model, reparam: str | dict[str, Any] | Reparam = "wesar", *, seed: int = 0) -> Conversion:
-    """Turn a plain model into a reparameterised one that computes the same, in place.
-
-    Args:
-        model: a zoo model that is not reparameterised.
-        reparam: `wesar`, `weight_norm`, `lora` or `residual`, or their fields as a dict.
-        seed: seed of what is drawn (LoRA's A).
-
-    Returns:
-        How many tensors were split and the largest difference of a logit.
-
-    Raises:
-        ZooError: another method, a model that is reparameterised already, or a matrix of zeros.
-    """
-    if not isinstance(reparam, Reparam):
-        reparam = load_config({"reparam": reparam}).reparam
-    result = convert.split(model, reparam, model.recipe.init, seed)
-    model.recipe = model.recipe.model_copy(update={"reparam": reparam})
-    return result

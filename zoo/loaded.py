@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -50,8 +50,8 @@ class Plan:
 
     Attributes:
         report: what will become of the tensors.
-        fills: names, in a model's state dict, of what will be filled.
-        fill: fills the tensors of a state dict that have these names; others are left alone.
+        fills: names, in the model's state dict, of what will be filled.
+        fill: fills them in a state dict with these names.
     """
 
     report: Report
@@ -60,14 +60,20 @@ class Plan:
 
 
 def reconcile(
-    place: str, what: str, expected: Sequence[str], found: Sequence[str], allow: Sequence[str]
+    place: str,
+    what: str,
+    known: Sequence[str],
+    needed: Collection[str],
+    found: Sequence[str],
+    allow: Sequence[str],
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Compare what is there with what should be; only what is allowed may differ.
 
     Args:
         place: the checkpoint, for messages.
         what: what it should be, for messages.
-        expected: names of the tensors that there should be.
+        known: names of the tensors that such a checkpoint has.
+        needed: those of them that the model has use for.
         found: names of those there are.
         allow: patterns (``cls.*``) of names that may be missing or without a place.
 
@@ -78,9 +84,9 @@ def reconcile(
         CheckpointError: some of them are not allowed.
         ZooError: a pattern that matches none of them.
     """
-    known, there = set(expected), set(found)
-    missing = [name for name in expected if name not in there]
-    unexpected = [name for name in found if name not in known]
+    all_known, there = set(known), set(found)
+    missing = [name for name in known if name in needed and name not in there]
+    unexpected = [name for name in found if name not in all_known]
     for pattern in allow:
         if not any(fnmatchcase(name, pattern) for name in missing + unexpected):
             raise ZooError(f"allow: '{pattern}' has no effect: nothing missing or unexpected is called so")

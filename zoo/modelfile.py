@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -99,11 +99,12 @@ class ModelFile:
                 if p.name in self.lookups:
                     front[p.local] = replace(front[p.local], lookup=self.lookups[p.name])
 
-    def plan(self, whole: Mapping[str, Tensor], allow: Sequence[str]) -> Plan:
+    def plan(self, whole: Mapping[str, Tensor], needed: Collection[str], allow: Sequence[str]) -> Plan:
         """Decide what to read.
 
         Args:
             whole: the state dict of a model that has a place for all of it; on the meta device.
+            needed: names of what is to be filled; others are left in the file.
             allow: patterns (``head.*``) of tensors that may be missing or without a place.
 
         Raises:
@@ -111,14 +112,15 @@ class ModelFile:
             ZooError: a pattern that matches nothing.
         """
         kind = str(type(self.recipe.model).model_fields["type"].default)
-        missing, unexpected = reconcile(str(self.path), kind, list(whole), list(self.held), allow)
-        names = [name for name in whole if name in self.held]
-        check_match(self.path, {n: self.held[n] for n in names}, {n: whole[n] for n in names})
-
-        def read(state: Mapping[str, Tensor]) -> None:
-            fill(self.path, {name: state[name] for name in names if name in state})
-
-        return Plan(Report(kind, tuple(names), missing, unexpected), frozenset(names), read)
+        missing, unexpected = reconcile(str(self.path), kind, list(whole), needed, list(self.held), allow)
+        there = [name for name in whole if name in self.held]
+        check_match(self.path, {n: self.held[n] for n in there}, {n: whole[n] for n in there})
+        names = [name for name in there if name in needed]
+        unused = [name for name in there if name not in needed]
+        report = Report(kind, tuple(names), missing, unexpected, unused=tuple(unused))
+        return Plan(
+            report, frozenset(names), lambda state: fill(self.path, {name: state[name] for name in names})
+        )
 
 
 def metadata(model: Model) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,11 +58,12 @@ class HubFolder:
     def restore(self, part: Model) -> None:
         """Nothing: a model of the hub is not reparameterised."""
 
-    def plan(self, whole: Mapping[str, Tensor], allow: Sequence[str]) -> Plan:
+    def plan(self, whole: Mapping[str, Tensor], needed: Collection[str], allow: Sequence[str]) -> Plan:
         """Decide what to read, from the headers of the files.
 
         Args:
             whole: the state dict of a model that has a place for all of it; on the meta device.
+            needed: names, in that state dict, of what is to be filled; others are left in the folder.
             allow: patterns (``cls.*``) of tensors, by the folder's names, that may be missing or without
                 a place.
 
@@ -71,19 +72,24 @@ class HubFolder:
             ZooError: a pattern that matches nothing.
         """
         rules = expand(self.family.rules, whole)
-        expected = [r.theirs for r in rules]
-        entries, skipped = _tensors(self.path, self.family, set(expected))
+        known = [r.theirs for r in rules]
+        entries, skipped = _tensors(self.path, self.family, set(known))
+        wanted = {r.theirs for r in rules if not set(r.ours).isdisjoint(needed)}
         architecture = self.family.architecture
-        missing, unexpected = reconcile(str(self.path), architecture, expected, list(entries), allow)
-        found = [r for r in rules if r.theirs in entries]
-        _check_shapes(self.path, found, entries, whole)
-        report = Report(architecture, tuple(r.theirs for r in found), missing, unexpected, tuple(skipped))
+        missing, unexpected = reconcile(str(self.path), architecture, known, wanted, list(entries), allow)
+        there = [r for r in rules if r.theirs in entries]
+        _check_shapes(self.path, there, entries, whole)
+        found = [r for r in there if r.theirs in wanted]
+        unused = [r.theirs for r in there if r.theirs not in wanted]
+        loaded = tuple(r.theirs for r in found)
+        report = Report(architecture, loaded, missing, unexpected, tuple(skipped), tuple(unused))
+        fills = frozenset(name for r in found for name in r.ours if name in needed)
 
         def fill(state: Mapping[str, Tensor]) -> None:
-            wanted = [r for r in found if not state.keys().isdisjoint(r.ours)]
-            stream([(entries[r.theirs], _filler(r, whole, state)) for r in wanted])
+            targets = {name: state[name] for name in fills}
+            stream([(entries[r.theirs], _filler(r, whole, targets)) for r in found])
 
-        return Plan(report, frozenset(name for r in found for name in r.ours), fill)
+        return Plan(report, fills, fill)
 
 
 def load_folder(folder: Path, *, allow: Sequence[str] = ()) -> tuple[Model, Report]:
@@ -104,7 +110,8 @@ def load_folder(folder: Path, *, allow: Sequence[str] = ()) -> tuple[Model, Repo
     """
     opened = HubFolder.open(folder)
     model = declare(opened.recipe)
-    plan = opened.plan(model.state_dict(), allow)
+    expected = model.state_dict()
+    plan = opened.plan(expected, expected, allow)
     materialise(model, torch.device("cpu"))
     if plan.report.missing:
         initialise(model, model.recipe.init, seed=0)
@@ -167,13 +174,13 @@ def _check_shapes(
         raise CheckpointError(f"{folder}: {CONFIG} and tensors disagree: {some(wrong)}")
 
 
-def _filler(r: Rule, whole: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> Callable[[Tensor], None]:
+def _filler(r: Rule, whole: Mapping[str, Tensor], targets: Mapping[str, Tensor]) -> Callable[[Tensor], None]:
     """Copies the tensor of a rule to where it belongs, as far as there is such a place."""
     shapes = [tuple(whole[name].shape) for name in r.ours]
 
     def fill(theirs: Tensor) -> None:
         for name, tensor in zip(r.ours, r.transform.to_zoo(theirs, shapes), strict=True):
-            if name in state:
-                state[name].copy_(tensor)
+            if name in targets:
+                targets[name].copy_(tensor)
 
     return fill

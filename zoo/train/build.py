@@ -10,15 +10,16 @@ from torch.optim.lr_scheduler import LambdaLR
 from zoo.checkpoint import load_model
 from zoo.data import Dataset
 from zoo.errors import ConfigError
-from zoo.factory import build_optimizer, recipe_of
+from zoo.factory import build_optimizer
 from zoo.init import Registry
 from zoo.models import Model
-from zoo.recipe import assemble
 from zoo.train.checkpoints import check_same_data, load_progress
 from zoo.train.distributed import World
 from zoo.train.folder import Start
 from zoo.train.job import Job
+from zoo.train.origin import check_tokenizer, with_own_tokenizer
 from zoo.train.step import Loss, Stepper
+from zoo.weights import Beginning, begin
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class Parts:
         scheduler: torch's, asked for the rate of a step rather than advanced, so that there is
             nothing to restore when a run resumes.
         stepper: takes a step.
+        beginning: how the weights came about; None when resuming.
     """
 
     dataset: Dataset
@@ -43,6 +45,7 @@ class Parts:
     optimizer: torch.optim.Optimizer
     scheduler: LambdaLR
     stepper: Stepper
+    beginning: Beginning | None
 
 
 def build(job: Job, start: Start, world: World) -> Parts:
@@ -65,12 +68,17 @@ def build(job: Job, start: Start, world: World) -> Parts:
             f"train.batch_size {t.batch_size} does not divide among {world.size} processes "
             f"with train.accumulation {t.accumulation}"
         )
-    dataset = job.data.prepare(job.model)
+    beginning = None
     if start.checkpoint is not None:
+        dataset = with_own_tokenizer(job.data, job.folder).prepare(job.model)
         check_same_data(start.checkpoint, dataset.fingerprint)
         model = load_model(start.checkpoint, device=world.device)
     else:
-        model = assemble(recipe_of(job.config), job.config.seed, world.device)
+        dataset = job.data.prepare(job.model)
+        if job.config.checkpoint is not None:
+            check_tokenizer(job.config.checkpoint, dataset.tokenizer)
+        beginning = begin(job.config, world.device)
+        model = beginning.model
     world.shard(model)
     model.train()
     optimizer = build_optimizer(model, job.optimizer, eta_overrides=job.config.eta_overrides)
@@ -86,4 +94,5 @@ def build(job: Job, start: Start, world: World) -> Parts:
         optimizer,
         job.schedule.build(optimizer, t.steps),
         Stepper(model, loss, optimizer, world, t.accumulation, t.precision, t.clip_norm, t.z_loss),
+        beginning,
     )

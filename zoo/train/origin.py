@@ -1,0 +1,77 @@
+"""A run that starts from a checkpoint: whether the tokenizer is the same, and what was loaded."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+from rich.console import Console
+
+from zoo.atomic import write_file
+from zoo.checkpoint import run_of
+from zoo.data import DataConfig, Tokenizer
+from zoo.data.saved import SavedConfig, find_tokenizer
+from zoo.errors import DataError
+from zoo.inherit import TOKENIZER, CheckpointConfig
+from zoo.weights import Beginning
+
+LOADED = "loaded.json"
+
+
+def check_tokenizer(source: CheckpointConfig, own: Tokenizer | None) -> None:
+    """Refuse a tokenizer under which the checkpoint's tokens mean something else.
+
+    Args:
+        source: the checkpoint; where no tokenizer is with it there is nothing to compare.
+        own: the run's; None: it has none.
+
+    Raises:
+        DataError: it is not the checkpoint's and not allowed, or allowed without need.
+    """
+    allowed = TOKENIZER in source.allow
+    try:
+        theirs = find_tokenizer(run_of(source.path))
+    except DataError:
+        theirs = None
+    differs = own is not None and theirs is not None and own.hash != theirs.hash
+    if own is not None and theirs is not None and differs and not allowed:
+        raise DataError(
+            f"data.tokenizer: a '{own.type}' of {own.vocab_size} tokens, but the weights in {source.path} "
+            f"were trained on those of another one ('{theirs.type}', {theirs.vocab_size} tokens); leave "
+            f"data.tokenizer out to use that, or allow another: checkpoint: {{allow: [{TOKENIZER}]}}"
+        )
+    if allowed and not differs:
+        raise DataError(
+            f"checkpoint.allow: '{TOKENIZER}' has no effect: the tokenizer is no other than the checkpoint's"
+        )
+
+
+def with_own_tokenizer(data: DataConfig, run: Path) -> DataConfig:
+    """The data of a run that goes on, with the tokenizer it has saved in the place of the checkpoint's."""
+    if isinstance(getattr(data, "tokenizer", None), SavedConfig):
+        return data.model_copy(update={"tokenizer": SavedConfig(path=run)})
+    return data
+
+
+def tell(beginning: Beginning, run: Path, console: Console | None) -> None:
+    """Say what was loaded: on the console, and in the run folder.
+
+    Args:
+        beginning: of the run; without a checkpoint there is nothing to say.
+        run: its folder.
+        console: None: silent.
+    """
+    report, conversion = beginning.report, beginning.conversion
+    if report is None:
+        return
+    told = {**asdict(report), "conversion": None if conversion is None else asdict(conversion)}
+    text = json.dumps(told, indent=1) + "\n"
+    write_file(run / LOADED, lambda partial: partial.write_text(text, encoding="utf-8"))
+    if console is not None:
+        console.print(str(report))
+        if conversion is not None:
+            console.print(
+                f"reparameterised: {conversion.tensors} tensors, largest difference of a logit "
+                f"{conversion.max_difference:.1e}"
+            )
