@@ -20,8 +20,9 @@ from torch import Tensor
 
 from zoo.atomic import link, remove, write_file, write_folder
 from zoo.checkpoint import CHECKPOINTS, MODEL_FILE, RUN_CONFIG, Which, pointer_file
-from zoo.data.tokenizer import FOLDER as TOKENIZER
+from zoo.data.classification_dataset import LABELS_FILE
 from zoo.data.dataset import Measure
+from zoo.data.tokenizer import FOLDER as TOKENIZER
 from zoo.errors import CheckpointError
 from zoo.modelfile import metadata
 from zoo.models import Model
@@ -74,6 +75,7 @@ class Checkpoints:
         optimizer: torch.optim.Optimizer,
         best: float | None = None,
         diagnosis: Mapping[str, Tensor] | None = None,
+        notes: Mapping[str, Any] | None = None,
     ) -> None:
         """Write the state after `step` steps; all ranks must call it.
 
@@ -83,6 +85,7 @@ class Checkpoints:
             optimizer: its optimizer.
             best: the measure on the validation examples, if it is the best so far.
             diagnosis: the state of a `Diagnosis`; None or empty: there is nothing to keep.
+            notes: more for state.json.
 
         Raises:
             CheckpointError: the system refuses; earlier checkpoints are intact.
@@ -105,7 +108,7 @@ class Checkpoints:
                 write_tensors(folder / RANDOM_FILE, randoms, {})
                 if averages:
                     write_tensors(folder / DIAGNOSIS_FILE, averages, {})
-                state = {"step": step, "ranks": self._world.size, "data": self._data}
+                state = {"step": step, "ranks": self._world.size, "data": self._data, **(notes or {})}
                 (folder / STATE).write_text(json.dumps(state) + "\n", encoding="utf-8")
                 self._describe(folder)
 
@@ -120,6 +123,7 @@ class Checkpoints:
     def _describe(self, checkpoint: Path) -> None:
         """Link what a model of the run needs into a checkpoint, where the run has it."""
         pairs = [(self._run / RUN_CONFIG, checkpoint / RUN_COPY)]
+        pairs += [(self._run / LABELS_FILE, checkpoint / LABELS_FILE)]
         if (tokenizer := self._run / TOKENIZER).is_dir():
             (checkpoint / TOKENIZER).mkdir()
             pairs += [(file, checkpoint / TOKENIZER / file.name) for file in tokenizer.iterdir()]

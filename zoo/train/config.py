@@ -10,7 +10,37 @@ from pydantic import Field, field_validator, model_validator
 
 from zoo.schema import Config
 
+SpikeAction = Literal["log", "skip", "rollback"]
 DEVICE = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
+
+
+class SpikeConfig(Config):
+    """When a step counts as a loss spike, and what is done about it."""
+
+    action: SpikeAction = Field(
+        "log",
+        description="log: write it down; skip: leave the batch out; rollback: go back to the last "
+        "checkpoint, leave out the batches since, cut the rate",
+    )
+    threshold: float = Field(
+        6.0, gt=0, description="robust standard deviations above the median of the steps before"
+    )
+    window: int = Field(100, ge=20, description="steps before that are looked at")
+    cool_steps: int | None = Field(
+        None, ge=1, description="after going back: steps at a lower rate; default 100"
+    )
+    cool_factor: float | None = Field(
+        None, gt=0, le=1, description="after going back: factor of the rate; default 0.5"
+    )
+    at_most: int | None = Field(None, ge=1, description="times to go back before giving up; default 10")
+
+    @model_validator(mode="after")
+    def _rollback_only(self) -> Self:
+        fields = ("cool_steps", "cool_factor", "at_most")
+        given = [field for field in fields if getattr(self, field) is not None]
+        if given and self.action != "rollback":
+            raise ValueError(f"{', '.join(given)} without effect: the action is {self.action}, not rollback")
+        return self
 
 
 class TrainConfig(Config):
@@ -30,7 +60,9 @@ class TrainConfig(Config):
     device: str = Field("auto", description="cpu, cuda, cuda:N, mps, or auto: the fastest there is")
     eval_every: int = Field(100, ge=1, description="steps between evaluations on the validation text")
     eval_batches: int | None = Field(
-        8, ge=1, description="validation batches of batch_size sequences, always the same; null: all"
+        8,
+        ge=1,
+        description="validation batches of batch_size sequences, always the same; null: all",
     )
     log_every: int = Field(10, ge=1, description="steps between lines in metrics.jsonl")
     monitor_every: int | None = Field(
@@ -43,6 +75,9 @@ class TrainConfig(Config):
         ge=1,
         description="steps between measurements of every variable: M2 against eta, the ratio of Amos' "
         "Assumption 1 over the 100 steps before; null: never",
+    )
+    spikes: SpikeConfig | None = Field(
+        SpikeConfig(), description="what is done about loss spikes; null: nobody looks for them"
     )
     checkpoint_every: int = Field(100, ge=1, description="steps between checkpoints")
     keep_last: int = Field(2, ge=1, description="checkpoints kept, besides the best")

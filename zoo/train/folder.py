@@ -12,6 +12,7 @@ from zoo.atomic import write_file
 from zoo.checkpoint import RUN_CONFIG, find_checkpoint, pointer_file
 from zoo.config import dump_config, load_config, plain
 from zoo.errors import ConfigError
+from zoo.train.config import SpikeConfig
 from zoo.train.job import Job
 
 STATE = "state.json"
@@ -26,6 +27,8 @@ MAY_CHANGE = frozenset(
         "checkpoint_every",
         "keep_last",
         "runs_dir",
+        "spikes",
+        *(f"spikes.{key}" for key in SpikeConfig.model_fields),
     )
 )
 """Settings that a resumed run may have different: none of them moves a weight before they are reached."""

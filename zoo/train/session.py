@@ -23,6 +23,7 @@ from zoo.train.job import Job
 from zoo.train.metrics import MetricsLog
 from zoo.train.monitor import Monitor
 from zoo.train.progress import TrainingBar
+from zoo.train.spikecontrol import Rollback, SpikeControl, go_back
 from zoo.train.step import StepResult, global_norm
 
 
@@ -45,12 +46,39 @@ def run_session(
         ZooError: data, sizes, checkpoint or disk that cannot be used.
         DivergenceError: a loss or gradient that is not finite.
     """
+    while True:
+        try:
+            return _session(job, start, world, console, until)
+        except Rollback as rollback:
+            assert job.train.spikes is not None
+            start = last_checkpoint(job.folder)
+            go_back(job.train.spikes, rollback, start, world)
+            if world.is_main:
+                with MetricsLog(job.folder, start) as log:
+                    log.write("spike", start.step, **rollback.spike.record())
+            if console:
+                console.print(f"step {rollback.spike.at}: {rollback.spike}; back to step {start.step}")
+
+
+def _session(job: Job, start: Start, world: World, console: Console | None, until: int | None) -> int:
+    """`run_session`, as far as the first spike that it goes back for.
+
+    Raises:
+        Rollback: there was one.
+    """
     parts = build(job, start, world)
     dataset = parts.dataset
     checkpoints = Checkpoints(job.folder, world, job.train.keep_last, dataset.fingerprint, dataset.best)
     diagnosis = Diagnosis(parts.registry, parts.optimizer, world, job.train.diagnose_every, job.train.steps)
     if start.checkpoint is not None:
         diagnosis.load(load_diagnosis(start.checkpoint))
+    spikes = SpikeControl(
+        job.train.spikes,
+        parts.registry,
+        parts.stepper,
+        start.checkpoint,
+        lambda: last_checkpoint(job.folder),
+    )
     if world.is_main:
         write_config(job)
         record(job.folder, world, start.step)
@@ -60,7 +88,7 @@ def run_session(
         Interrupt(launched=world.size > 1) as interrupt,
         TrainingBar(console, job.config.name, start.step, job.train.steps, parts.dataset.unit) as bar,
     ):
-        session = _Session(job, parts, world, log, bar, checkpoints, diagnosis, start.step)
+        session = _Session(job, parts, world, log, bar, checkpoints, diagnosis, spikes, start.step)
         try:
             done = session.loop(interrupt, job.train.steps if until is None else until)
         except DivergenceError as error:
@@ -96,11 +124,12 @@ class _Session:
         bar: TrainingBar,
         checkpoints: Checkpoints,
         diagnosis: Diagnosis,
+        spikes: SpikeControl,
         done: int,
     ) -> None:
         self.job, self.parts, self.world = job, parts, world
         self.log, self.bar, self.checkpoints, self.diagnosis = log, bar, checkpoints, diagnosis
-        self.settings = job.train
+        self.spikes, self.settings = spikes, job.train
         self.done = done
         self.per_step = self.settings.batch_size * parts.dataset.units
         self.clock = Clock()
@@ -122,26 +151,31 @@ class _Session:
         """Whether it is time for what happens so often, and at the end."""
         return self.done % every == 0 or self.done == self.settings.steps
 
-    def _order(self, batch_size: int) -> Order:
-        """This rank's part of the batch after the steps that are done."""
-        return Order(self.job.config.seed, self.done, batch_size, self.world.rank, self.world.size)
+    def _order(self, batch_size: int, skipped: int = 0) -> Order:
+        """This rank's part of the batch after the steps that are done and those left out."""
+        return Order(self.job.config.seed, self.done + skipped, batch_size, self.world.rank, self.world.size)
 
     def _step(self, interrupt: Interrupt) -> bool:
         """Take one step and log it; returns whether any rank was asked to stop."""
         parts, every = self.parts, self.settings.monitor_every
-        batch = parts.dataset.training(self._order(self.settings.batch_size))
+        batch = parts.dataset.training(self._order(self.settings.batch_size, self.spikes.position.skipped))
         schedule = zip(parts.scheduler.base_lrs, parts.scheduler.lr_lambdas, strict=True)
         for group, (lr, factor) in zip(parts.optimizer.param_groups, schedule, strict=True):
-            group["lr"] = lr * factor(self.done)
+            group["lr"] = lr * factor(self.done) * self.spikes.rate(self.done)
         self.done += 1
         monitor = Monitor(parts.registry) if every and self._due(every) else None
         self.diagnosis.begin(self.done)
         with self.clock.step(self.per_step):
-            result = parts.stepper(batch, lambda: interrupt.asked)
+            result = parts.stepper.gradient(batch, lambda: interrupt.asked)
+            spike = self.spikes.take(self.done, result)
         if self.done == 1:
             self.log.write("size", 1, **sizes(parts))
         if monitor is not None:
-            self.log.write("monitor", self.done, matrices=monitor.measure())
+            matrices = monitor.measure()
+            self.spikes.remember(matrices)
+            self.log.write("monitor", self.done, matrices=matrices)
+        if spike is not None:
+            self.log.write("spike", self.done, **spike.record())
         if self.diagnosis.due:
             self.log.write("diagnose", self.done, **self.diagnosis.measure())
         self.bar.step(self.done, result.cross_entropy, self.clock.tokens_per_second)
@@ -185,7 +219,14 @@ class _Session:
         parameters = self.parts.model.parameters()
         self._require_finite("norm of the weights", global_norm(parameters).item())
         self.log.flush()
-        self.checkpoints.save(self.done, self.parts.model, self.parts.optimizer, best, self.diagnosis.state())
+        self.checkpoints.save(
+            self.done,
+            self.parts.model,
+            self.parts.optimizer,
+            best,
+            self.diagnosis.state(),
+            self.spikes.state(),
+        )
 
     def _require_finite(self, what: str, value: float) -> None:
         if not math.isfinite(value):

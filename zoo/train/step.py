@@ -30,6 +30,7 @@ class StepResult:
         z_loss: coefficient * mean(logsumexp^2).
         grad_norm: global norm of the gradient before clipping.
         stop: whether any rank was asked to stop.
+        norm: `grad_norm` on the device, for clipping.
     """
 
     loss: float
@@ -37,6 +38,18 @@ class StepResult:
     z_loss: float
     grad_norm: float
     stop: bool
+    norm: Tensor
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether loss and gradient are numbers."""
+        return math.isfinite(self.loss) and math.isfinite(self.grad_norm)
+
+    @property
+    def divergence(self) -> DivergenceError:
+        """What to raise when they are not."""
+        numbers = f"the loss is {self.loss:.4g}, the norm of its gradient {self.grad_norm:.4g}"
+        return DivergenceError(numbers)
 
 
 @dataclass(frozen=True)
@@ -76,18 +89,38 @@ class Stepper:
         Raises:
             DivergenceError: a loss or gradient norm that is not finite.
         """
+        result = self.gradient(batch, stop)
+        if not result.is_finite:
+            raise result.divergence
+        self.update(result)
+        return result
+
+    def gradient(self, batch: Batch, stop: Callable[[], bool]) -> StepResult:
+        """Leave the gradient of a batch; the weights stay as they are.
+
+        Args:
+            batch: this rank's inputs and targets, on the CPU.
+            stop: whether this rank was asked to stop, asked after the backward pass.
+
+        Returns:
+            The measurements, the same on all ranks.
+        """
         sums = self._backward(batch, stop)
         norm = global_norm(p.grad for p in self.model.parameters())
         cross_entropy, z_loss, stops, grad_norm = torch.cat((sums, norm.to(sums.dtype).reshape(1))).tolist()
-        result = StepResult(cross_entropy + z_loss, cross_entropy, z_loss, grad_norm, stops > 0)
-        if not (math.isfinite(result.loss) and math.isfinite(grad_norm)):
-            raise DivergenceError(f"the loss is {result.loss:.4g}, the norm of its gradient {grad_norm:.4g}")
+        return StepResult(cross_entropy + z_loss, cross_entropy, z_loss, grad_norm, stops > 0, norm)
+
+    def update(self, result: StepResult) -> None:
+        """Clip the gradient that is there and let the optimizer use it up."""
         if self.clip_norm is not None:
-            torch.nn.utils.clip_grads_with_norm_(self.model.parameters(), self.clip_norm, norm)
+            torch.nn.utils.clip_grads_with_norm_(self.model.parameters(), self.clip_norm, result.norm)
         self.optimizer.step()
-        self.optimizer.zero_grad()
+        self.drop()
         self.world.average(self.model)
-        return result
+
+    def drop(self) -> None:
+        """Forget the gradient."""
+        self.optimizer.zero_grad()
 
     def _backward(self, batch: Batch, stop: Callable[[], bool]) -> Tensor:
         """Leave the gradient of the mean over all targets of all ranks; return what was summed.

@@ -1,0 +1,211 @@
+"""Loss spikes: found, blamed, left out or gone back for; all of it the same after a kill."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tiny_runs import assert_same, kill, of_kind, tiny, tiny_fields
+
+import zoo.train.step
+from zoo.checkpoint import find_checkpoint
+from zoo.config import load_config
+from zoo.data import Batch
+from zoo.data.text_dataset import TextDataset
+from zoo.errors import ConfigError, DivergenceError
+from zoo.tensorfile import read_tensors
+from zoo.train.config import SpikeConfig
+from zoo.train.run import train
+from zoo.train.spikes import Detector, Spike
+
+BAD = 45
+SEEN = ("train.steps=60", "train.spikes.window=20")
+
+
+def judged(losses: list[float], norms: list[float] | None = None, **settings: Any) -> list[Spike]:
+    detector = Detector(SpikeConfig(**settings), {})
+    pairs = zip(losses, norms or [1.0] * len(losses), strict=True)
+    found = (detector.judge(step, loss, norm) for step, (loss, norm) in enumerate(pairs, 1))
+    return [spike for spike in found if spike]
+
+
+def noise(count: int, seed: int = 0) -> list[float]:
+    return [float(x) for x in np.random.default_rng(seed).normal(3.0, 0.1, count)]
+
+
+def test_normal_noise_is_no_spike_and_z_is_its_standard_deviations() -> None:
+    """Of 2,000 normal numbers about `tail` lie beyond 3; none beyond 6."""
+    assert not judged(noise(2000))
+    tail = 2000 * (1 - NormalDist().cdf(3))
+    assert 0.3 * tail < len(judged(noise(2000), threshold=3.0)) < 3 * tail
+    (spike,) = judged([*noise(100), 4.0])
+    assert (spike.at, spike.what, spike.value) == (101, "loss", 4.0)
+    assert spike.z == pytest.approx(10, rel=0.25)
+    assert spike.depth == pytest.approx(4.0 - np.median(noise(100)))
+
+
+def test_a_falling_loss_is_no_spike() -> None:
+    assert not judged([5 * math.exp(-step / 50) + x for step, x in enumerate(noise(400))])
+
+
+def test_a_gradient_spikes_by_its_logarithm() -> None:
+    norms = [math.exp(x - 3.0) for x in noise(100)]
+    (spike,) = judged([3.0] * 101, [*norms, 5.0])
+    assert (spike.what, spike.value, spike.depth) == ("grad_norm", 5.0, 0.0)
+    assert not judged([3.0] * 101, [*norms, 1.3])
+
+
+def test_steps_that_follow_each_other_are_one_spike() -> None:
+    found = judged([*noise(50), 9.0, 8.0, *noise(5), 9.0])
+    assert [(s.at, s.episode, s.length) for s in found] == [(51, 1, 1), (52, 1, 2), (58, 2, 1)]
+
+
+def test_a_new_level_becomes_the_usual_one() -> None:
+    found = judged([*noise(100), *(x + 2 for x in noise(300))], window=100)
+    assert 30 <= len(found) <= 60
+
+
+def test_nothing_is_judged_by_too_few_steps_but_what_is_no_number() -> None:
+    assert not judged([*noise(19), 100.0])
+    assert len(judged([*noise(20), 100.0])) == 1
+    (spike,) = judged([3.0, math.nan])
+    assert (spike.value, spike.z, spike.depth) == (None, None, None)
+
+
+def spoil(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Let the batch of one position be noise, in place of text; returns the positions that are asked for."""
+    original, asked = TextDataset.training, []
+
+    def training(self: TextDataset, order: Any) -> Batch:
+        asked.append(order.step)
+        tokens, targets = original(self, order)
+        if order.step == BAD:
+            targets = torch.randint(0, 256, targets.shape, generator=torch.Generator().manual_seed(1))
+        return tokens, targets
+
+    monkeypatch.setattr(TextDataset, "training", training)
+    return asked
+
+
+def weights(run: Path) -> dict[str, torch.Tensor]:
+    return read_tensors(find_checkpoint(run) / "model.safetensors")[0]
+
+
+def test_log_takes_the_step_and_names_a_matrix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spoil(monkeypatch)
+    run = train(tiny(tmp_path, *SEEN)).folder
+    off = train(tiny(tmp_path, "train.steps=60", "train.spikes=null", "name=off")).folder
+    (line,) = of_kind(run, "spike")
+    assert (line["step"], line["at"], line["action"], line["episode"]) == (BAD + 1, BAD + 1, "log", 1)
+    matrices = of_kind(run, "monitor")[3]["matrices"]
+    assert line["update_rise"] == pytest.approx(
+        line["update_ratio"] / matrices[line["culprit"]]["update_ratio"]
+    )
+    assert not of_kind(off, "spike")
+    left, right = weights(run), weights(off)
+    assert all(torch.equal(left[name], right[name]) for name in left)
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "amos", "muon"])
+def test_skip_leaves_weights_and_slots_as_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, optimizer: str
+) -> None:
+    spoil(monkeypatch)
+    changes = [f"optimizer={{type: {optimizer}, lr: 0.01}}", "train.checkpoint_every=1", "train.keep_last=20"]
+    run = train(tiny(tmp_path, *changes, *SEEN, "train.spikes.action=skip")).folder
+    (line,) = of_kind(run, "spike")
+    assert (line["step"], line["action"]) == (BAD + 1, "skip")
+    assert line["culprit"]
+    folders = [run / f"checkpoints/step-{step:08d}" for step in (BAD, BAD + 1, BAD + 2)]
+    for file in ("model", "optimizer"):
+        before, after, next_ = (read_tensors(f / f"{file}.safetensors")[0] for f in folders)
+        assert all(torch.equal(before[name], after[name]) for name in before)
+        assert not all(torch.equal(after[name], next_[name]) for name in before)
+
+
+def test_rollback_goes_back_and_leaves_the_batches_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = spoil(monkeypatch)
+    settings = "train.spikes={action: rollback, cool_steps: 4, cool_factor: 0.1}"
+    run = train(tiny(tmp_path, *SEEN, settings, "schedule={type: constant, warmup: 0}")).folder
+    assert asked == [*range(BAD + 1), *range(BAD + 1, BAD + 21)]
+    (line,) = of_kind(run, "spike")
+    assert (line["step"], line["at"], line["action"]) == (40, BAD + 1, "rollback")
+    rates = {r["step"]: r["lr"] for r in of_kind(run, "train")}
+    assert list(rates) == list(range(1, 61))
+    assert [step for step, rate in rates.items() if rate < 9e-3] == [41, 42, 43, 44]
+    assert (rates[40], rates[41], rates[45]) == (1e-2, 1e-3, 1e-2)
+
+
+@pytest.mark.parametrize("call", [25, 55])
+def test_a_run_that_goes_back_is_the_same_after_a_kill(tmp_path: Path, call: int) -> None:
+    """Killed before it went back, or after. Pages of random letters are among the text."""
+    fields = tiny_fields(
+        tmp_path, steps=60, spikes={"action": "rollback", "window": 20, "threshold": 4.0, "cool_steps": 5}
+    )
+    letters = np.random.default_rng(0).integers(33, 127, 800, dtype=np.uint8).tobytes().decode()
+    (tmp_path / "noise.txt").write_text(letters, encoding="utf-8")
+    fields["data"]["corpus"]["paths"].append(str(tmp_path / "noise.txt"))
+    whole = train(load_config({**fields, "name": "whole"}))
+    spikes = of_kind(whole.folder, "spike")
+    assert "rollback" in {spike["action"] for spike in spikes}
+    kill({**fields, "name": "killed"}, "step", "global_norm", call=call)
+    resumed = train(load_config({**fields, "name": "killed"}), resume=True)
+    assert resumed.finished
+    assert_same(whole.folder, resumed.folder)
+
+
+@pytest.mark.parametrize("action", ["skip", "rollback"])
+def test_a_loss_that_is_no_number_is_got_around(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, action: str
+) -> None:
+    original, calls = zoo.train.step.Stepper._backward, [0]
+
+    def backward(self: Any, *args: Any) -> torch.Tensor:
+        calls[0] += 1
+        sums = original(self, *args)
+        if calls[0] in (5, 30):  # at 5 there is no checkpoint to go back to
+            sums[0] = math.nan
+        return sums
+
+    monkeypatch.setattr(zoo.train.step.Stepper, "_backward", backward)
+    result = train(tiny(tmp_path, f"train.spikes.action={action}"))
+    assert result.finished
+    assert [r["action"] for r in of_kind(result.folder, "spike")] == ["skip", action]
+
+
+def test_it_ends_when_nothing_helps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    original, calls = zoo.train.step.Stepper._backward, [0]
+
+    def backward(self: Any, *args: Any) -> torch.Tensor:
+        calls[0] += 1
+        sums = original(self, *args)
+        return sums * math.nan if calls[0] > 25 else sums
+
+    monkeypatch.setattr(zoo.train.step.Stepper, "_backward", backward)
+    with pytest.raises(DivergenceError, match="after going back 2 times the loss spikes again"):
+        train(tiny(tmp_path, "train.spikes={action: rollback, at_most: 2}"))
+    calls[0] = 0
+    with pytest.raises(DivergenceError, match="20 steps in a row were left out"):
+        train(tiny(tmp_path, "train.spikes={action: skip, window: 20}", "train.steps=60", "name=other"))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("train.spikes.cool_steps=5", "cool_steps without effect: the action is log, not rollback"),
+        ("train.spikes.window=5", "train.spikes.window: value 5"),
+        ("train.spikes.acton=skip", "did you mean 'action'"),
+        ("train.spikes.action=stop", "train.spikes.action: value 'stop'"),
+    ],
+)
+def test_bad_settings(tmp_path: Path, change: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        tiny(tmp_path, change)
+    assert message in str(caught.value)
