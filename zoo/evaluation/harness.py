@@ -87,8 +87,14 @@ class ZooLM(TemplateLM):  # type: ignore[misc]
         return self.subject.start
 
     def tok_encode(self, string: str, add_special_tokens: bool | None = None, **_: Any) -> list[int]:
-        """Turn text into ids; special tokens are never among them."""
-        return self.subject.tokenizer.encode(string)
+        """Turn text into ids.
+
+        Args:
+            string: the text; special tokens that are written out in it are text.
+            add_special_tokens: whether to put in front what the tokenizer's makers do; None: yes.
+        """
+        ids = self.subject.tokenizer.encode(string)
+        return ids if add_special_tokens is False else [*self.subject.opening, *ids]
 
     def loglikelihood(self, requests: Sequence[Instance], disable_tqdm: bool = False) -> list[Answer]:
         """ln p of each continuation given its context, and whether it is the likeliest one.

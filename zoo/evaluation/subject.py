@@ -15,6 +15,9 @@ from zoo.hub.shards import read_json
 from zoo.models import Model
 from zoo.trained import data_of, tokenizer_of
 
+POSITIONS = "max_position_embeddings"
+"""What a folder of the hub calls the context of its model's training."""
+
 
 @dataclass(frozen=True)
 class Subject:
@@ -24,6 +27,8 @@ class Subject:
         model: in evaluation mode.
         tokenizer: what made its tokens.
         start: the token that stands before a text.
+        opening: what stands in front of a prompt: the tokenizer's own opening, which the texts of a run
+            on plain text never had.
         context: tokens of a sequence in its training, or that it has positions for; None: unknown.
         lines: whether each line was a document in its training.
     """
@@ -31,6 +36,7 @@ class Subject:
     model: Model
     tokenizer: Tokenizer
     start: int
+    opening: list[int]
     context: int | None
     lines: bool
 
@@ -62,22 +68,23 @@ def load_subject(path: Path, tokenizer: Path | None, device: torch.device) -> Su
             f"{config.vocab_size}: they do not belong together"
         )
     folder = path if path.is_dir() else path.parent
-    start, context, lines = found.start_id, config.longest, False
+    start, opening, context, lines = found.start_id, found.opening, config.longest, False
     data = data_of(path)
     if data is not None:
         context = data.length
         if isinstance(data, TextData):
-            start = found.eos_id
+            start, opening = found.eos_id, []
             lines = isinstance(data.corpus, TextCorpus) and data.corpus.document == "line"
     elif (folder / HUB_CONFIG).is_file():
-        first = read_json(folder / HUB_CONFIG).get("bos_token_id")
+        notes = read_json(folder / HUB_CONFIG)
+        context, first = context or notes.get(POSITIONS), notes.get("bos_token_id")
         start = start if first is None else first
         if not isinstance(start, int) or not 0 <= start < config.vocab_size:
             raise DataError(
                 f"{folder / HUB_CONFIG}: bos_token_id is {start!r}; expected a token below "
                 f"{config.vocab_size}, or null for the one that ends documents"
             )
-    return Subject(model, found, start, context, lines)
+    return Subject(model, found, start, opening, context, lines)
 
 
 def _tokenizer(model: Path, tokenizer: Path | None) -> Tokenizer:
