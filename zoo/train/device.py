@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import torch
 
 from zoo.errors import ZooError
@@ -37,3 +39,17 @@ def available() -> list[str]:
     """The names of all devices of this machine."""
     gpus = [f"cuda:{i}" for i in range(torch.cuda.device_count())]
     return ["cpu", *gpus, *(["mps"] if torch.backends.mps.is_available() else [])]
+
+
+def peak_memory(device: torch.device) -> int | None:
+    """The most memory that this process has held so far, in bytes; None where nobody says.
+
+    On a GPU what torch has allocated there; otherwise the resident memory, which Linux tells.
+    """
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    status = Path("/proc/self/status")
+    if not status.is_file():
+        return None
+    fields = dict(line.split(":", 1) for line in status.read_text(encoding="utf-8").splitlines())
+    return int(fields["VmHWM"].split()[0]) * 1024

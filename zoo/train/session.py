@@ -13,6 +13,7 @@ from zoo.errors import DivergenceError
 from zoo.train.build import Parts, build
 from zoo.train.checkpoints import Checkpoints, load_diagnosis
 from zoo.train.clock import Clock
+from zoo.train.device import peak_memory
 from zoo.train.diagnosis import Diagnosis
 from zoo.train.distributed import World
 from zoo.train.environment import record
@@ -22,6 +23,7 @@ from zoo.train.interrupt import Interrupt
 from zoo.train.job import Job
 from zoo.train.metrics import MetricsLog
 from zoo.train.monitor import Monitor
+from zoo.train.origin import tell
 from zoo.train.progress import TrainingBar
 from zoo.train.spikecontrol import Rollback, SpikeControl, go_back
 from zoo.train.step import StepResult, global_norm
@@ -81,6 +83,8 @@ def _session(job: Job, start: Start, world: World, console: Console | None, unti
     )
     if world.is_main:
         write_config(job)
+        if parts.beginning is not None:
+            tell(parts.beginning, job.folder, console)
         record(job.folder, world, start.step)
         parts.dataset.save(job.folder)
     with (
@@ -193,7 +197,7 @@ class _Session:
             z_loss=result.z_loss,
             grad_norm=result.grad_norm,
             lr=self.parts.optimizer.param_groups[0]["lr"],
-            timing=self.clock.lap(),
+            timing={**self.clock.lap(), "peak_memory": peak_memory(self.world.device)},
         )
 
     def _evaluate(self) -> float | None:
