@@ -50,8 +50,8 @@ def _sections(found: Findings) -> Iterator[Section]:
             "condition-numbers",
             "Condition numbers",
             "Largest over smallest singular value of each matrix, the median over the heads where it has "
-            "heads; dotted: after every vector of the stream's length was given unit norm (nGPT, Figures 5 and "
-            "10). Large values mean that a matrix has nearly lost rank. Infinite ones are left out.",
+            "heads; dotted: after every vector of the stream's length was given unit norm (nGPT, Figures 5 "
+            "and 10). Large values mean that a matrix has nearly lost rank. Infinite ones are left out.",
             draw_condition_numbers(found.matrices),
         )
     if near := _near(found.matrices):
