@@ -36,9 +36,9 @@ class Pool:
             out: folder of the sweeps.
             reports: folder for what goes wrong.
         """
-        # A process that forks the workers has imported torch once for all of them, and runs no threads.
-        self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(["zoo.ablate.worker"])
+        # Forked by a process that has imported what they need, workers start at once. GPUs bear no fork.
+        self._context = multiprocessing.get_context("spawn" if torch.cuda.device_count() else "forkserver")
+        self._context.set_forkserver_preload(["zoo.ablate.worker", "torch._dynamo"])
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         self._threads = int(os.environ.get(THREADS, max(1, cores // workers)))
         self._out, self._reports = out, reports
