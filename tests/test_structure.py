@@ -31,7 +31,7 @@ LAYERS = (
     {"diagnose"},
     {"ablate"},
     {"report"},
-    {"complete", "catalogue", "evaluation"},
+    {"classify", "complete", "catalogue", "evaluation"},
     {"cli"},
     {"__main__"},
 )

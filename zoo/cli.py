@@ -104,6 +104,45 @@ def generate(
 
 
 @app.command()
+def classify(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run of data 'classification'.")],
+    text: Annotated[str | None, typer.Option(help="A text to classify.")] = None,
+    pair: Annotated[str | None, typer.Option(help="The second text, of a model of pairs.")] = None,
+    file: Annotated[Path | None, typer.Option(help="A .tsv or .jsonl file of texts to classify.")] = None,
+    score: Annotated[Path | None, typer.Option(help="A labelled file to compare with.")] = None,
+    which: Annotated[str | None, typer.Option(help="best or last checkpoint; default: best.")] = None,
+    device: Annotated[str, typer.Option(help="Where to compute.")] = "auto",
+    as_json: Annotated[bool, typer.Option("--json", help="For programs; with --score.")] = False,
+) -> None:
+    """Say which class a text is of, or each of a file, or how often a classifier is right."""
+    from rich.console import Console
+
+    from zoo.classify import Labeller
+    from zoo.data.labelled_text import Example
+
+    if sum(given is not None for given in (text, file, score)) != 1:
+        raise ZooError("classify: expected one of --text, --file and --score")
+    if pair is not None and text is None:
+        raise ZooError("classify: --pair has no effect without --text")
+    if as_json and score is None:
+        raise ZooError("classify: --json has no effect without --score")
+    if which not in (None, "best", "last"):
+        raise ZooError(f"classify: --which {which}: expected best or last")
+    labeller = Labeller.load(run, which, device)  # type: ignore[arg-type]
+    if score is not None:
+        scores = labeller.score(score)
+        if as_json:
+            typer.echo(scores.to_json(), nl=False)
+        else:
+            Console().print(scores.table())
+        return
+    examples = labeller.read(file) if file else [Example("--text", text or "", pair)]
+    typer.echo("\t".join(["label", *labeller.labels]))
+    for verdict in labeller.ask(examples):
+        typer.echo(verdict.line())
+
+
+@app.command()
 def explain(
     config: Source,
     overrides: Overrides = None,
