@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -18,6 +18,7 @@ import zoo.data.classification
 import zoo.data.config
 import zoo.data.digits
 import zoo.data.images
+import zoo.data.instructions
 import zoo.init
 import zoo.models
 import zoo.optim.base
@@ -25,7 +26,7 @@ import zoo.reparam
 from zoo.compose import FROM, extend, find_config, merge, overlay, read_config
 from zoo.errors import ConfigError
 from zoo.inherit import CheckpointConfig, inherit
-from zoo.init import EtaOverride
+from zoo.init import EtaOverride, FreezeRule
 from zoo.problems import describe, is_written
 from zoo.schema import (
     DATASETS,
@@ -85,11 +86,26 @@ class RunConfig(Config):
     eta_overrides: tuple[EtaOverride, ...] = Field(
         (), description="other eta for variables of a role (Amos-*Scale)"
     )
+    eta: Literal["declared", "measured"] = Field(
+        "declared", description="measured: the root mean square of what comes from a checkpoint"
+    )
+    freeze: tuple[FreezeRule, ...] = Field((), description="what is not trained, by role, axes and depth")
+    layer_decay: float = Field(
+        1.0, gt=0, le=1, description="learning rate of depth k of L layers times layer_decay^(L + 1 - k)"
+    )
 
     @model_validator(mode="after")
     def _eta_is_used(self) -> Self:
-        if self.eta_overrides and self.optimizer is not None and not self.optimizer.uses_eta:
+        uses_eta = self.optimizer is None or self.optimizer.uses_eta
+        if self.eta_overrides and not uses_eta:
             raise ValueError("eta_overrides have no effect: this optimizer does not use eta")
+        if self.eta == "measured" and not uses_eta:
+            raise ValueError("eta: measured has no effect: this optimizer does not use eta")
+        if self.eta == "measured" and self.checkpoint is None:
+            raise ValueError(
+                "eta: measured is of a checkpoint's weights; expected `model: {from: path}`: the init's "
+                "weights say nothing"
+            )
         return self
 
 

@@ -12,16 +12,20 @@ import torch
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
+from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from zoo.factory import recipe_of
-from zoo.init import Registry
+from zoo.init import Registry, freeze, measure
 from zoo.init.registry import Entry
 from zoo.models import Model
-from zoo.recipe import Recipe, declare
-from zoo.spec import Module
+from zoo.recipe import Recipe
+from zoo.spec import Declared, Module, ParamSpec, declared
+from zoo.weights import outline
 
 FLOAT32 = 4
+
+NUMBERS = ("depth", "sigma", "eta", "lr x", "gate", "state")
+"""Columns aligned on the right."""
 
 USUAL_LENGTH = 1024
 """Of an example where a config says nothing of data."""
@@ -29,15 +33,21 @@ USUAL_LENGTH = 1024
 
 @dataclass(frozen=True)
 class Row:
-    """One parameter; None where a column does not apply. `state_bytes` are bytes of float32 slots."""
+    """One parameter; None where a column does not apply.
+
+    `lr` is the factor on the learning rate, None for what is frozen; `state_bytes` are bytes of float32
+    slots.
+    """
 
     name: str
     role: str
     shape: tuple[int, ...]
     axes: tuple[str, ...]
+    depth: int
     fan_in: int
     sigma: float | None
-    eta: float
+    eta: float | None
+    lr: float | None
     gate: float | None
     slot: tuple[int, ...] | None
     sphere: str | None
@@ -52,7 +62,7 @@ class Totals:
     Attributes:
         parameters: number of entries, gates and frozen ones included.
         gates: of these, gates.
-        frozen: of these, not trained; they have no row.
+        frozen: of these, not trained.
         optimizer: the optimizer the state is counted for.
         optimizer_bytes: its slots in float32.
         adamw_bytes: what AdamW's two moments take, for comparison.
@@ -98,8 +108,10 @@ class Explanation:
             "role",
             "shape",
             "axes",
+            "depth",
             "sigma",
             "eta",
+            "lr x",
             "gate",
             "slot",
             "sphere",
@@ -108,7 +120,7 @@ class Explanation:
         ):
             table.add_column(
                 column,
-                justify="right" if column in ("sigma", "eta", "gate", "state") else "left",
+                justify="right" if column in NUMBERS else "left",
                 no_wrap=column != "axes",
             )
         for row, count in _folded(self.rows) if fold else [(row, 1) for row in self.rows]:
@@ -117,8 +129,10 @@ class Explanation:
                 row.role,
                 _shape(row.shape),
                 " ".join(row.axes),
+                str(row.depth) if count == 1 else "",
                 _number(row.sigma),
                 _number(row.eta),
+                "frozen" if row.lr is None else _number(row.lr),
                 _number(row.gate),
                 "" if row.slot is None else _shape(row.slot),
                 row.sphere or "",
@@ -139,7 +153,7 @@ class Explanation:
 
 
 def explain(config: Any) -> Explanation:
-    """Describe a config without allocating its weights.
+    """Describe a config without allocating its weights, unless a checkpoint's decide what is described.
 
     Args:
         config: a `zoo.config.RunConfig` with a model.
@@ -148,15 +162,20 @@ def explain(config: Any) -> Explanation:
         One row per parameter, and totals.
 
     Raises:
-        ConfigError: no model in the config, or an override that matches nothing.
+        ConfigError: no model in the config, or a setting that has no effect.
     """
-    recipe = recipe_of(config)
-    model = declare(recipe)
-    registry = Registry(model, recipe.init, config.eta_overrides)
-    rows = [_row(entry, config.optimizer) for entry in registry]
+    beginning = outline(config)
+    model, recipe = beginning.model, beginning.model.recipe
+    freeze(model, config.freeze)
+    measured = measure(model, beginning.taken) if config.eta == "measured" else None
+    registry = Registry(model, recipe.init, config.eta_overrides, config.layer_decay, measured)
+    entries = {entry.name: entry for entry in registry}
+    rows = [
+        _row(entries[p.name], config.optimizer) if p.name in entries else _frozen(p) for p in declared(model)
+    ]
     length = USUAL_LENGTH if config.data is None else config.data.length
-    forward, training = flops_per_target(model, length)
-    trained = sum(math.prod(row.shape) for row in rows)
+    forward, training = flops_per_target(model.to("meta"), length)
+    trained = sum(entry.spec.numel for entry in registry)
     frozen = sum(p.spec.numel for p in registry.frozen)
     totals = Totals(
         parameters=trained + frozen,
@@ -203,10 +222,12 @@ def _row(entry: Entry, optimizer: Any) -> Row:
         role=str(spec.role),
         shape=spec.shape,
         axes=spec.axes,
+        depth=entry.depth,
         fan_in=spec.fan_in_size,
         sigma=entry.sigma,
         eta=entry.eta,
-        gate=_gate(entry),
+        lr=entry.lr_factor,
+        gate=_gate(entry.owner, entry.local, spec),
         slot=min(slots.values(), key=math.prod) if slots else None,
         sphere=spec.sphere,
         decays=entry.decays,
@@ -214,10 +235,29 @@ def _row(entry: Entry, optimizer: Any) -> Row:
     )
 
 
-def _gate(entry: Entry) -> float | None:
-    owner = entry.owner
-    gated = isinstance(owner, Module) and entry.local in owner.reparameterised
-    return entry.spec.scale if gated else None
+def _frozen(p: Declared) -> Row:
+    """What is not trained has neither eta nor slots."""
+    return Row(
+        name=p.name,
+        role=str(p.spec.role),
+        shape=p.spec.shape,
+        axes=p.spec.axes,
+        depth=p.depth,
+        fan_in=p.spec.fan_in_size,
+        sigma=None,
+        eta=None,
+        lr=None,
+        gate=_gate(p.module, p.local, p.spec),
+        slot=None,
+        sphere=p.spec.sphere,
+        decays=False,
+        state_bytes=0,
+    )
+
+
+def _gate(owner: nn.Module, local: str, spec: ParamSpec) -> float | None:
+    gated = isinstance(owner, Module) and local in owner.reparameterised
+    return spec.scale if gated else None
 
 
 def _title(recipe: Recipe) -> str:
@@ -231,7 +271,7 @@ def _folded(rows: Sequence[Row]) -> list[tuple[Row, int]]:
     counts: dict[tuple[Any, ...], list[Any]] = {}
     for row in rows:
         name = ".".join("*" if part.isdigit() else part for part in row.name.split("."))
-        same = (name, row.shape, row.sigma, row.eta, row.gate)
+        same = (name, row.shape, row.sigma, row.eta, row.lr, row.gate)
         if same in counts:
             counts[same][1] += 1
         else:

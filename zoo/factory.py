@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from zoo.optim.base import OptimizerConfig
 from zoo.optim.projection import attach_projection
 from zoo.reparam.step import attach_measurements
 from zoo.schema import MODELS
-from zoo.weights import begin, declare_beginning, recipe_of
+from zoo.weights import begin, outline, recipe_of
 
 __all__ = ["build_model", "build_optimizer", "merge", "recipe_of", "split"]
 
@@ -57,7 +57,7 @@ def build_model(
     changes |= {k: v for k, v in (("init", init), ("reparam", reparam), ("seed", seed)) if v is not None}
     config = load_config(source, [f"{k}={json.dumps(v)}" for k, v in changes.items()])
     if torch.device(device).type == "meta":
-        return declare_beginning(config)
+        return outline(config).model.to("meta")
     return begin(config, device).model
 
 
@@ -66,6 +66,8 @@ def build_optimizer(
     optimizer: str | dict[str, Any] | OptimizerConfig,
     *,
     eta_overrides: Sequence[EtaOverride] = (),
+    layer_decay: float = 1.0,
+    measured: Mapping[str, float] | None = None,
     **fields: Any,
 ) -> torch.optim.Optimizer:
     """Build an optimizer for a zoo model, with all that follows its steps attached.
@@ -77,13 +79,16 @@ def build_optimizer(
         model: a model of declared parameters, plain or sharded.
         optimizer: its name (``zoo list optimizers``), a dict with `type`, or its config.
         eta_overrides: other eta for some variables (Amos-*Scale).
+        layer_decay: smaller learning rates towards the input, see `Registry`.
+        measured: etas by name in the place of the declared ones, see `zoo.init.measure`.
         **fields: fields of the optimizer's config.
 
     Returns:
         A `torch.optim.Optimizer` whose groups come from the registry.
 
     Raises:
-        ConfigError: an unknown optimizer or field, or an override that matches nothing.
+        ConfigError: an unknown optimizer or field, or an override, a layer decay or measured etas
+            without effect.
     """
     if isinstance(optimizer, OptimizerConfig):
         config = optimizer
@@ -94,10 +99,14 @@ def build_optimizer(
         wanted = load_config({"optimizer": {**given, **fields}}).optimizer
         assert wanted is not None
         config = wanted
-    registry = Registry(model, eta_overrides=eta_overrides)
+    registry = Registry(model, None, eta_overrides, layer_decay, measured)
     for i, override in enumerate(eta_overrides):
         if not any(override.matches(entry.spec) and config.reads_eta(entry.spec) for entry in registry):
             raise ConfigError(f"eta_overrides[{i}] has no effect: this optimizer reads no eta of its matches")
+    if measured is not None and not any(e.name in measured and config.reads_eta(e.spec) for e in registry):
+        raise ConfigError(
+            "eta: measured has no effect: nothing trained whose eta is read came from the checkpoint"
+        )
     built = config.build(registry)
     attach_projection(built, registry)
     attach_measurements(built, model)

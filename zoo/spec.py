@@ -9,7 +9,7 @@ kept on a tensor would be lost by ``deepcopy``, ``to_empty`` and ``fully_shard``
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Literal
@@ -58,7 +58,7 @@ class ParamSpec:
             has no effect.
         scale: the factor a reparameterisation multiplies the parameter by at the start; what is
             trained is smaller by it. Set by `zoo.reparam`, not by layers.
-        frozen: not trained. Set by `zoo.reparam` (`Module.freeze`), not by layers.
+        frozen: not trained. Set by `Module.freeze` (LoRA, the `freeze` of a run), not by layers.
 
     Raises:
         ValueError: axes that do not match the shape, repeat, or do not exist.
@@ -177,6 +177,11 @@ class Module(nn.Module):
         self.averages: list[str] = []
         self.reparameterised: dict[str, Reparameterisation] = {}
 
+    @property
+    def layers(self) -> Sequence[nn.Module]:
+        """The layers stacked in it, in the order in which it passes through them: depth counts them."""
+        return ()
+
     def param(self, name: str, spec: ParamSpec) -> None:
         """Create the parameter `name`, float32 and uninitialised, and record what it is.
 
@@ -242,12 +247,22 @@ class Module(nn.Module):
 
 @dataclass(frozen=True)
 class Declared:
-    """One declared parameter of a model: where it lives and what it is."""
+    """One declared parameter of a model: where it lives and what it is.
+
+    Attributes:
+        name: full name in the model.
+        module: its owner.
+        local: its name there.
+        spec: the declaration.
+        depth: 0 in front of the L layers of the model, 1 to L in them, L + 1 behind; what stands between
+            two layers has the depth of the first. Of modules in the order in which they were made.
+    """
 
     name: str
     module: Module
     local: str
     spec: ParamSpec
+    depth: int = 0
 
     @property
     def parameter(self) -> nn.Parameter:
@@ -265,13 +280,19 @@ def declared(model: nn.Module) -> Iterator[Declared]:
     found: list[Declared] = []
     missing: list[str] = []
     stale: list[str] = []
+    layers = model.layers if isinstance(model, Module) else ()
+    within = {module: i for i, layer in enumerate(layers, 1) for module in layer.modules()}
+    passed = 0
     for path, module in model.named_modules():
+        passed = max(passed, within.get(module, 0))
+        behind = bool(layers) and passed == len(layers)
+        depth = within.get(module, passed + behind)
         specs = module.specs if isinstance(module, Module) else {}
         prefix = f"{path}." if path else ""
         missing += [prefix + n for n, p in module._parameters.items() if p is not None and n not in specs]
         stale += [prefix + n for n in specs if module._parameters.get(n) is None]
         if isinstance(module, Module):
-            found += [Declared(prefix + n, module, n, s) for n, s in specs.items()]
+            found += [Declared(prefix + n, module, n, s, depth) for n, s in specs.items()]
     if missing or stale:
         problems = [f"no declaration for: {', '.join(missing)}"] if missing else []
         problems += [f"no parameter for the declaration of: {', '.join(stale)}"] if stale else []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import torch
@@ -30,12 +31,14 @@ class Beginning:
         taken: names of the parameters whose values a checkpoint decided.
         report: what became of the checkpoint's tensors; None without one.
         conversion: from the checkpoint's reparameterisation to another; None where it was kept.
+        measured: etas taken from the weights, by the names of the parameters; None where they are declared.
     """
 
     model: Model
     taken: frozenset[str] = frozenset()
     report: Report | None = None
     conversion: Conversion | None = None
+    measured: Mapping[str, float] | None = None
 
 
 def recipe_of(config: RunConfig) -> Recipe:
@@ -81,18 +84,23 @@ def begin(config: RunConfig, device: str | torch.device = "cpu") -> Beginning:
     return Beginning(model, frozenset(names & (filled | computed)), report, conversion)
 
 
-def declare_beginning(config: RunConfig) -> Model:
-    """The model of `begin` on the meta device; of a checkpoint only the header is read.
+def outline(config: RunConfig) -> Beginning:
+    """`begin` with as little reading as possible: on the meta device, unless the weights decide something.
 
-    What a conversion would take from the weights (the scale of a gate) is the init's.
+    They decide measured etas, and what a conversion puts in front of them.
+
+    Raises:
+        ZooError: see `begin`.
     """
     recipe = recipe_of(config)
+    if config.checkpoint is None:
+        return Beginning(declare(recipe))
+    origin = open_checkpoint(config.checkpoint.path)
+    if config.eta == "measured" or config.reparam != origin.recipe.reparam:
+        return begin(config)
     model = declare(recipe)
-    if config.checkpoint is not None:
-        origin = open_checkpoint(config.checkpoint.path)
-        if origin.recipe.reparam == config.reparam:
-            origin.restore(part_of(model, config.checkpoint.part))
-    return model
+    origin.restore(part_of(model, config.checkpoint.part))
+    return Beginning(model)
 
 
 def part_of(model: Model, part: str) -> Model:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Self
 
@@ -13,7 +13,7 @@ from torch import nn
 from zoo.errors import ConfigError
 from zoo.init.schemes import DRAWN, Init, virtual_eta, virtual_std
 from zoo.schema import Config
-from zoo.spec import MATRICES, ParamSpec, Role, declared
+from zoo.spec import MATRICES, Module, ParamSpec, Role, declared
 
 Reduction = Literal["none", "one_axis", "dense"]
 
@@ -52,6 +52,8 @@ class Entry:
         spec: the declaration.
         eta: Amos' scale of what is trained.
         sigma: standard deviation of what is trained at the start; None for constants.
+        depth: see `zoo.spec.Declared`.
+        lr_factor: its learning rate over the model's: layer-wise decay.
     """
 
     name: str
@@ -60,6 +62,8 @@ class Entry:
     spec: ParamSpec
     eta: float
     sigma: float | None
+    depth: int = 0
+    lr_factor: float = 1.0
 
     @property
     def parameter(self) -> nn.Parameter:
@@ -107,7 +111,12 @@ class Registry(Sequence[Entry]):
     """
 
     def __init__(
-        self, model: nn.Module, init: Init | None = None, eta_overrides: Sequence[EtaOverride] = ()
+        self,
+        model: nn.Module,
+        init: Init | None = None,
+        eta_overrides: Sequence[EtaOverride] = (),
+        layer_decay: float = 1.0,
+        measured: Mapping[str, float] | None = None,
     ) -> None:
         """Derive all entries.
 
@@ -115,24 +124,30 @@ class Registry(Sequence[Entry]):
             model: a model of declared parameters.
             init: the scheme `sigma` is taken from; without one sigma is None.
             eta_overrides: other etas, by role and axes.
+            layer_decay: what is at depth k has a learning rate smaller by layer_decay^(L + 1 - k), L
+                being the number of layers.
+            measured: etas by name that replace the declared ones, from `zoo.init.measure`.
 
         Raises:
             ValueError: parameters without a declaration, or the other way round.
-            ConfigError: an override that matches nothing, or a variable matched twice.
+            ConfigError: an override that matches nothing, a variable matched twice, or a layer decay
+                that changes no learning rate.
         """
         parameters = [p for p in declared(model) if not p.spec.frozen]
+        deepest = 1 + len(model.layers) if isinstance(model, Module) else 0
         hits = dict.fromkeys(range(len(eta_overrides)), 0)
         entries = []
         for p in parameters:
             matching = [i for i, o in enumerate(eta_overrides) if o.matches(p.spec)]
             if len(matching) > 1:
                 raise ConfigError(f"eta_overrides {matching} all match {p.name}: expected at most one")
-            value = eta(p.spec)
+            value = (measured or {}).get(p.name, eta(p.spec))
             for i in matching:
                 hits[i] += 1
                 value = eta_overrides[i].apply(value)
             sigma = None if init is None else initial_std(init, p.spec)
-            entries.append(Entry(p.name, p.module, p.local, p.spec, value, sigma))
+            rate = layer_decay ** (deepest - p.depth)
+            entries.append(Entry(p.name, p.module, p.local, p.spec, value, sigma, p.depth, rate))
         for i, count in hits.items():
             if not count:
                 known = sorted({f"{p.spec.role} {list(p.spec.axes)}" for p in parameters})
@@ -140,6 +155,11 @@ class Registry(Sequence[Entry]):
                     f"eta_overrides[{i}] (role {eta_overrides[i].role}, axes {list(eta_overrides[i].axes)}) "
                     f"matches no parameter; there are: {'; '.join(known)}"
                 )
+        if layer_decay != 1 and len({p.depth for p in parameters}) == 1:
+            depth = parameters[0].depth
+            raise ConfigError(
+                f"layer_decay {layer_decay} has no effect: all that is trained is at depth {depth}"
+            )
         self.frozen = tuple(p for p in declared(model) if p.spec.frozen)
         self._entries = tuple(entries)
         self._by_name = {e.name: e for e in entries}

@@ -35,6 +35,11 @@ class Model(Module):
         """What is gathered at a time when the model is sharded; the rest is one more piece."""
         return ()
 
+    @property
+    def layers(self) -> Sequence[nn.Module]:
+        """The blocks, which are what is gathered at a time."""
+        return self.shards
+
     def example(self, batch: int = 1, time: int = 16) -> tuple[Tensor, ...]:
         """Inputs and then targets for trying the model out, on the CPU.
 

@@ -11,11 +11,12 @@ and lets in); its constant 1 in the forget gate and its places of dropout are ta
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.errors import DataError
@@ -117,6 +118,11 @@ class LSTMModel(Model):
         )
         self.read_out = BiasedReadOut(c, self.embedding)
         self.carried = None if c.streams is None else Carried(c.streams, c.d_model, c.d_memory)
+
+    @property
+    def layers(self) -> Sequence[nn.Module]:
+        """The only one."""
+        return [self.lstm]
 
     def forward(self, tokens: Tensor, cache: Memory | None = None) -> Tensor:
         """Predict the next token at every position.

@@ -181,8 +181,8 @@ class AdafactorConfig(OptimizerConfig):
     scale_parameter: bool = Field(True, description="learning rate times the parameter's root mean square")
 
     def build(self, entries: Sequence[Entry]) -> Adafactor:
-        """The optimizer; all parameters are one group."""
-        return Adafactor(grouped(entries, lambda entry: {}), **self.model_dump(exclude={"type"}))
+        """The optimizer; its groups are the parameters of one learning rate."""
+        return Adafactor(grouped(entries, self.lr, lambda entry: {}), **self.model_dump(exclude={"type"}))
 
     def slots(self, entry: Entry) -> dict[str, tuple[int, ...]]:
         """Means over rows and columns; of a vector every entry."""

@@ -32,7 +32,9 @@ class TwoMoments(OptimizerConfig):
 
     def build(self, entries: Sequence[Entry]) -> Adam:
         """torch's optimizer; its groups are the matrices and the vectors."""
-        groups = grouped(entries, lambda entry: {"weight_decay": self.weight_decay if entry.decays else 0.0})
+        groups = grouped(
+            entries, self.lr, lambda entry: {"weight_decay": self.weight_decay if entry.decays else 0.0}
+        )
         return self.torchs(groups, lr=self.lr, betas=self.betas, eps=self.eps, fused=self.fused)
 
     def slots(self, entry: Entry) -> dict[str, tuple[int, ...]]:

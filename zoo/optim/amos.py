@@ -145,7 +145,7 @@ class Amos(OwnOptimizer):
             reduction: which dimensions share a slot: `none`, `one_axis` or `dense` (A.8).
             **options: the constructor's.
         """
-        groups = grouped(entries, lambda entry: {"eta": entry.eta, "reduce": entry.reduce(reduction)})
+        groups = grouped(entries, lr, lambda entry: {"eta": entry.eta, "reduce": entry.reduce(reduction)})
         return cls(groups, lr, **options)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:

@@ -90,19 +90,23 @@ class ScheduleConfig(Config):
         return LambdaLR(optimizer, lambda step: self.factor(step, total_steps))
 
 
-def grouped(entries: Iterable[Entry], options: Callable[[Entry], dict[str, Any]]) -> list[dict[str, Any]]:
-    """Parameter groups, one for each different set of options, with named parameters.
+def grouped(
+    entries: Iterable[Entry], lr: float, options: Callable[[Entry], dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Parameter groups, one for each different learning rate and set of options, with named parameters.
 
     Args:
         entries: the registry.
-        options: the options of the group that an entry belongs to.
+        lr: learning rate of an entry whose factor is 1.
+        options: the other options of the group that an entry belongs to.
 
     Raises:
         ConfigError: there are no parameters.
     """
     members: dict[tuple[tuple[str, Any], ...], list[tuple[str, Tensor]]] = defaultdict(list)
     for entry in entries:
-        members[tuple(options(entry).items())].append((entry.name, entry.parameter))
+        rate = {"lr": lr if entry.lr_factor == 1 else lr * entry.lr_factor}
+        members[tuple((rate | options(entry)).items())].append((entry.name, entry.parameter))
     if not members:
         raise ConfigError("there are no parameters to optimize")
     return [{"params": named, **dict(key)} for key, named in members.items()]

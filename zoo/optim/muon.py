@@ -209,7 +209,7 @@ class MuonConfig(OptimizerConfig):
         if not hidden:
             raise ConfigError("optimizer: muon is for hidden matrices, and the model has none")
         options = self.model_dump(exclude={"type", "rest"})
-        parts: list[Optimizer] = [Muon(grouped(hidden, lambda entry: {}), **options)]
+        parts: list[Optimizer] = [Muon(grouped(hidden, self.lr, lambda entry: {}), **options)]
         if rest := [entry for entry in entries if not is_hidden(entry.spec)]:
             parts.append(self.others.build(rest))
         return Combined(parts)

@@ -19,18 +19,20 @@ class Reparam(Config):
     """A method: which tensors it acts on, and what it puts in front of them.
 
     Attributes:
-        freezes: everything that is not the method's own stays as it is.
         keeps_the_model: the virtual tensors start as the backbone has them, so that a model can be
             turned into one of the method without a change (`split`).
         why_idle: the reason that is given for what `idle_on` leaves out.
     """
 
-    freezes: ClassVar[bool] = False
     keeps_the_model: ClassVar[bool] = True
     why_idle: ClassVar[str] = "the sphere gives them their norm already"
 
     def acts_on(self, spec: ParamSpec) -> bool:
         """Whether the tensor is one of those the method is for."""
+        return False
+
+    def freezes(self, spec: ParamSpec) -> bool:
+        """Whether a parameter of the backbone is not trained any more."""
         return False
 
     def idle_on(self, spec: ParamSpec) -> bool:
@@ -58,7 +60,7 @@ class Reparam(Config):
         parameters = list(declared(model))
         chosen, idle = self.choose(parameters)
         for p in parameters:
-            if self.freezes:
+            if self.freezes(p.spec):
                 p.module.freeze(p.local)
             if p.name in chosen:
                 self.attach(p, init)

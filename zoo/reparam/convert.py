@@ -102,8 +102,9 @@ def split(model: Model, method: Reparam, init: Init, seed: int = 0) -> Conversio
     if zeros:
         raise ZooError(f"split: a tensor of zeros has no scale: {', '.join(zeros)}")
     before = _logits(model)
-    for p in parameters if method.freezes else ():
-        p.module.freeze(p.local)
+    for p in parameters:
+        if method.freezes(p.spec):
+            p.module.freeze(p.local)
     for p, scale in zip(chosen, scales, strict=True):
         with p.parameter.device:
             method.attach(p, Measured(std=scale))

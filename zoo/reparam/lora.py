@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field, field_validator
 from torch import Tensor
@@ -56,11 +56,13 @@ class LoRA(Reparam):
     """Frozen weights and, on some of them, a trained change of low rank (LoRA)."""
 
     type: Literal["lora"] = "lora"
-    freezes: ClassVar[bool] = True
     rank: int = Field(8, gt=0, description="rank r of the change")
     alpha: float = Field(8.0, gt=0, description="the change is alpha / r B A")
     roles: tuple[Role, ...] = Field((Role.LINEAR, Role.CONV), description="roles of the matrices to change")
     axes: tuple[str, ...] = Field((), description="axes these must have, by name")
+    trains: tuple[str, ...] = Field(
+        ("classes",), description="what has one of these axes is trained as a whole: the head of a classifier"
+    )
 
     @field_validator("roles")
     @classmethod
@@ -71,8 +73,12 @@ class LoRA(Reparam):
         return roles
 
     def acts_on(self, spec: ParamSpec) -> bool:
-        """The matrices that were asked for."""
-        return spec.role in self.roles and set(self.axes) <= set(spec.axes)
+        """The matrices that were asked for, and are not trained as a whole."""
+        return self.freezes(spec) and spec.role in self.roles and set(self.axes) <= set(spec.axes)
+
+    def freezes(self, spec: ParamSpec) -> bool:
+        """All but a head, which has just been drawn."""
+        return not set(self.trains) & set(spec.axes)
 
     def idle_on(self, spec: ParamSpec) -> bool:
         """Nowhere: the frozen matrices on a sphere can move on it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch.optim.lr_scheduler import LambdaLR
@@ -11,13 +11,13 @@ from zoo.checkpoint import load_model
 from zoo.data import Dataset
 from zoo.errors import ConfigError
 from zoo.factory import build_optimizer
-from zoo.init import Registry
+from zoo.init import Registry, freeze, measure
 from zoo.models import Model
 from zoo.train.checkpoints import check_same_data, load_progress
 from zoo.train.distributed import World
 from zoo.train.folder import Start
 from zoo.train.job import Job
-from zoo.train.origin import check_tokenizer, with_own_tokenizer
+from zoo.train.origin import check_tokenizer, read_measured, with_own_tokenizer
 from zoo.train.step import Loss, Stepper
 from zoo.weights import Beginning, begin
 
@@ -68,6 +68,7 @@ def build(job: Job, start: Start, world: World) -> Parts:
             f"train.batch_size {t.batch_size} does not divide among {world.size} processes "
             f"with train.accumulation {t.accumulation}"
         )
+    c = job.config
     beginning = None
     if start.checkpoint is not None:
         dataset = with_own_tokenizer(job.data, job.folder).prepare(job.model)
@@ -75,21 +76,31 @@ def build(job: Job, start: Start, world: World) -> Parts:
         model = load_model(start.checkpoint, device=world.device)
     else:
         dataset = job.data.prepare(job.model)
-        if job.config.checkpoint is not None:
-            check_tokenizer(job.config.checkpoint, dataset.tokenizer)
-        beginning = begin(job.config, world.device)
+        if c.checkpoint is not None:
+            check_tokenizer(c.checkpoint, dataset.tokenizer)
+        beginning = begin(c, world.device)
         model = beginning.model
+    freeze(model, c.freeze)
+    measured = None
+    if c.eta == "measured":
+        if beginning is None:
+            measured = read_measured(job.folder)
+        else:
+            measured = world.gather(measure(model, beginning.taken))[0]
+            beginning = replace(beginning, measured=measured)
     world.shard(model)
     model.train()
-    optimizer = build_optimizer(model, job.optimizer, eta_overrides=job.config.eta_overrides)
-    torch.manual_seed(job.config.seed + world.rank)
+    optimizer = build_optimizer(
+        model, job.optimizer, eta_overrides=c.eta_overrides, layer_decay=c.layer_decay, measured=measured
+    )
+    torch.manual_seed(c.seed + world.rank)
     if start.checkpoint is not None:
         load_progress(start.checkpoint, optimizer, world)
     loss: Loss = torch.compile(model.loss) if t.compile else model.loss
     return Parts(
         dataset,
         model,
-        Registry(model, eta_overrides=job.config.eta_overrides),
+        Registry(model, None, c.eta_overrides, c.layer_decay, measured),
         loss,
         optimizer,
         job.schedule.build(optimizer, t.steps),

@@ -12,11 +12,12 @@ from zoo.atomic import write_file
 from zoo.checkpoint import run_of
 from zoo.data import DataConfig, Tokenizer
 from zoo.data.saved import SavedConfig, find_tokenizer
-from zoo.errors import DataError
+from zoo.errors import CheckpointError, DataError
 from zoo.inherit import TOKENIZER, CheckpointConfig
 from zoo.weights import Beginning
 
 LOADED = "loaded.json"
+ETAS = "measured_eta"
 
 
 def check_tokenizer(source: CheckpointConfig, own: Tokenizer | None) -> None:
@@ -65,7 +66,11 @@ def tell(beginning: Beginning, run: Path, console: Console | None) -> None:
     report, conversion = beginning.report, beginning.conversion
     if report is None:
         return
-    told = {**asdict(report), "conversion": None if conversion is None else asdict(conversion)}
+    told = {
+        **asdict(report),
+        "conversion": None if conversion is None else asdict(conversion),
+        ETAS: beginning.measured,
+    }
     text = json.dumps(told, indent=1) + "\n"
     write_file(run / LOADED, lambda partial: partial.write_text(text, encoding="utf-8"))
     if console is not None:
@@ -75,3 +80,17 @@ def tell(beginning: Beginning, run: Path, console: Console | None) -> None:
                 f"reparameterised: {conversion.tensors} tensors, largest difference of a logit "
                 f"{conversion.max_difference:.1e}"
             )
+
+
+def read_measured(run: Path) -> dict[str, float]:
+    """The etas that `tell` has written, for a run that goes on.
+
+    Raises:
+        CheckpointError: the file is not as it was written.
+    """
+    path = run / LOADED
+    try:
+        etas: dict[str, float] = json.loads(path.read_text(encoding="utf-8"))[ETAS]
+        return {str(name): float(eta) for name, eta in etas.items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(f"{path}: expected the etas that were measured when the run began") from error
