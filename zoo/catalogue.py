@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zoo.config  # noqa: F401  (imports everything that registers itself)
 from zoo.compose import shipped
+from zoo.data.template import TEMPLATES
 from zoo.errors import ConfigError, did_you_mean
 from zoo.schema import (
     CORPORA,
@@ -27,6 +28,7 @@ KINDS = {
     "objectives": OBJECTIVES,
     "tokenizers": TOKENIZERS,
     "corpora": CORPORA,
+    "templates": TEMPLATES,
 }
 
 

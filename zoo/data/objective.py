@@ -7,6 +7,7 @@ from typing import Literal
 
 from zoo.data.batches import successors, training_windows, validation_windows
 from zoo.data.dataset import Batch, Order
+from zoo.data.prompting import readable
 from zoo.data.tokenizer import Tokenizer
 from zoo.data.tokens import TokenFile
 from zoo.schema import OBJECTIVES, Config
@@ -66,8 +67,8 @@ class Objective(Config):
         return tokenizer.encode(text)
 
     def decode(self, ids: Iterable[int], tokenizer: Tokenizer) -> str:
-        """What a model generated, as text; ids that are no token, which a model may have, are left out."""
-        return tokenizer.decode(token for token in ids if token < tokenizer.vocab_size)
+        """What a model generated, as text."""
+        return readable(ids, tokenizer)
 
 
 @OBJECTIVES.register

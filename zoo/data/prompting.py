@@ -68,5 +68,10 @@ class Foreign:
         return [*tokenizer.opening, *ids] if self.echoes else [*ids, tokenizer.eos_id]
 
     def decode(self, ids: Iterable[int], tokenizer: Tokenizer) -> str:
-        """The text, without special tokens and ids that are no token, which a padded vocabulary has."""
-        return tokenizer.decode(token for token in ids if token < tokenizer.vocab_size)
+        """The text, without special tokens."""
+        return readable(ids, tokenizer)
+
+
+def readable(ids: Iterable[int], tokenizer: Tokenizer) -> str:
+    """The text of what a model wrote, without ids that are no token: its vocabulary may be larger."""
+    return tokenizer.decode(token for token in ids if token < tokenizer.vocab_size)

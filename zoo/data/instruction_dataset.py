@@ -1,0 +1,185 @@
+"""Instructions as a data set: examples padded on the right, their prompts masked."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from zoo.data.dataset import Batch, Dataset, Order
+from zoo.data.files import sha256, sha256_file
+from zoo.data.instruction_file import Conversation, read_conversations
+from zoo.data.instructions import InstructionData
+from zoo.data.layout import WIDTHS
+from zoo.data.shuffle import shuffled, spread
+from zoo.data.split import Split
+from zoo.data.template import Laid, Template
+from zoo.data.tokenizer import Tokenizer
+from zoo.errors import DataError
+from zoo.nn.loss import IGNORED
+
+log = logging.getLogger("zoo")
+
+
+class Examples:
+    """Tokenised conversations, none longer than the context.
+
+    One that is too long loses tokens behind its first one, so that the last answer and what stands before
+    it are kept; one whose last answer alone is too long is left out.
+
+    Attributes:
+        laid: their tokens.
+        cut: how many have lost tokens.
+        dropped: how many were left out.
+    """
+
+    def __init__(
+        self, conversations: Sequence[Conversation], template: Template, tokenizer: Tokenizer, context: int
+    ) -> None:
+        """Tokenise.
+
+        Args:
+            conversations: at least one.
+            template: how they become texts.
+            tokenizer: how texts become tokens.
+            context: tokens that a model sees.
+        """
+        self.laid: list[Laid] = []
+        self.cut = self.dropped = 0
+        for conversation in conversations:
+            laid = template.lay(conversation.messages, tokenizer)
+            if len(laid.tokens) - 1 > context:  # the last token is only predicted
+                if all(laid.learned[-context - 1 :]):
+                    self.dropped += 1
+                    continue
+                self.cut += 1
+                laid = Laid(*([part[0], *part[-context:]] for part in laid))
+            self.laid.append(laid)
+
+    def __len__(self) -> int:
+        return len(self.laid)
+
+
+class Instructions(Dataset):
+    """Conversations, shuffled in every epoch; a batch is as long as its longest example.
+
+    Attributes:
+        train: to train on.
+        held_out: to evaluate on, or None.
+    """
+
+    unit = InstructionData.unit
+    units = 1
+
+    def __init__(self, data: InstructionData, vocab_size: int) -> None:
+        """Read and tokenise the files.
+
+        Args:
+            data: where they are.
+            vocab_size: of the model that will read them.
+
+        Raises:
+            DataError: a file or tokenizer that cannot be used, or no example that fits.
+        """
+        train, held_out = _divided(data)
+        tokenizer = data.tokenizer.build(lambda: (m.content for c in train for m in c.messages))
+        if tokenizer.vocab_size > vocab_size:
+            raise DataError(
+                f"the tokenizer '{tokenizer.type}' has {tokenizer.vocab_size} tokens, but model.vocab_size "
+                f"is {vocab_size}: expected the tokenizer that the model was trained with"
+            )
+        self.train = _examples(data, train, tokenizer, "training")
+        self.held_out = _examples(data, held_out, tokenizer, "validation") if held_out else None
+        self.tokenizer, self.fingerprint = tokenizer, _fingerprint(data, tokenizer.hash)
+        self._context, self._padding = data.context, tokenizer.eos_id
+
+    def training(self, order: Order) -> Batch:
+        """This rank's part: tokens and targets, (examples, time) int64; what is not learned is -1."""
+        indices = np.empty(order.share, dtype=np.int64)
+        for part in shuffled(order, len(self.train)):
+            indices[part.inside] = part.examples
+        return self._batch(self.train, indices)
+
+    def validation(self, order: Order, batches: int | None) -> Iterator[Batch] | None:
+        """Examples spread evenly over those for validation, all of them if `batches` is None.
+
+        Where they do not divide among the ranks, the last batch is filled up with examples whose targets
+        do not count.
+        """
+        return None if self.held_out is None else self._evaluated(self.held_out, order, batches)
+
+    def _evaluated(self, part: Examples, order: Order, batches: int | None) -> Iterator[Batch]:
+        filled = -(-len(part) // order.world) * order.world
+        for _, indices in spread(order, filled, batches, f"{len(part)} validation examples"):
+            tokens, targets = self._batch(part, np.minimum(indices, len(part) - 1))
+            targets[torch.from_numpy(indices >= len(part))] = IGNORED
+            yield tokens, targets
+
+    def _batch(self, part: Examples, indices: NDArray[np.int64]) -> Batch:
+        """Padding stands behind an example, where no token of a decoder that counts can see it."""
+        laid = [part.laid[i] for i in indices]
+        longest = max(len(each.tokens) for each in laid) - 1
+        shape = (len(laid), min(self._context, -(-longest // WIDTHS) * WIDTHS))
+        tokens = np.full(shape, self._padding, dtype=np.int64)
+        targets = np.full(shape, IGNORED, dtype=np.int64)
+        for i, each in enumerate(laid):
+            tokens[i, : len(each.tokens) - 1] = each.tokens[:-1]
+            targets[i, : len(each.tokens) - 1] = np.where(each.learned[1:], each.tokens[1:], IGNORED)
+        return torch.from_numpy(tokens), torch.from_numpy(targets)
+
+
+def _examples(
+    data: InstructionData, given: Sequence[Conversation], tokenizer: Tokenizer, what: str
+) -> Examples:
+    """Tokenise, and tell what did not fit."""
+    examples = Examples(given, data.template, tokenizer, data.context)
+    for count, fate in (
+        (examples.cut, "lose their beginnings"),
+        (examples.dropped, "are left out, since their answers alone are longer"),
+    ):
+        if count:
+            log.warning(
+                f"data: {count:,} of {len(given):,} {what} examples are longer than data.context "
+                f"{data.context} and {fate}"
+            )
+    if not len(examples):
+        raise DataError(
+            f"data: no {what} example fits into data.context {data.context}: all {len(given):,} answers "
+            "alone are longer"
+        )
+    return examples
+
+
+def _divided(data: InstructionData) -> tuple[list[Conversation], list[Conversation]]:
+    """The conversations to train on, and those to evaluate on.
+
+    By the hash of what comes before the last answer one is held out, so that all answers to the same are
+    on one side.
+    """
+    conversations = read_conversations(Path(data.train).expanduser())
+    if data.validation is None:
+        return conversations, []
+    if isinstance(data.validation, str):
+        return conversations, read_conversations(Path(data.validation).expanduser())
+    split = Split.of((_question(c) for c in conversations), data.validation)
+    sides: tuple[list[Conversation], list[Conversation]] = ([], [])
+    for conversation in conversations:
+        sides[split.holds_out(_question(conversation))].append(conversation)
+    return sides
+
+
+def _question(conversation: Conversation) -> str:
+    return json.dumps(conversation.messages[:-1])
+
+
+def _fingerprint(data: InstructionData, tokenizer: str) -> str:
+    files = [data.train, *([data.validation] if isinstance(data.validation, str) else [])]
+    share = data.validation if isinstance(data.validation, float) else None
+    settings = [share, data.template.model_dump(mode="json"), data.context, tokenizer]
+    parts = [sha256_file(Path(file).expanduser()) for file in files]
+    return sha256(json.dumps([*parts, *settings]).encode())
