@@ -34,7 +34,7 @@ demo: $(VENV)/ready
 		printf '\n--- %s\n' $$run && \
 		$(BIN)/zoo generate $(DEMO)/$$run --prompt '$(PROMPT)' --max-new-tokens 100 || exit; \
 	done
-	@$(BIN)/zoo compare $(DEMO_RUNS:%=$(DEMO)/%) --out $(DEMO)/compare.html
+	@$(BIN)/zoo report $(DEMO_RUNS:%=$(DEMO)/%) --out $(DEMO)/report
 
 test: $(VENV)/ready
 	$(BIN)/python -m pytest

@@ -50,13 +50,13 @@ def tiny(text: Path, *more: str) -> list[str]:
 def test_help_teaches(zoo: Run) -> None:
     status, out, _ = zoo("--help")
     assert status == 0
-    for command in ("train", "generate", "explain", "list", "schema", "compare", "eval", "import", "export"):
+    for command in ("train", "generate", "explain", "list", "schema", "report", "eval", "import", "export"):
         assert command in out
     assert "zoo train quickstart-ngpt" in out
 
 
 @pytest.mark.parametrize(
-    "command", ["train", "generate", "explain", "list", "schema", "compare", "eval", "import", "export"]
+    "command", ["train", "generate", "explain", "list", "schema", "report", "eval", "import", "export"]
 )
 def test_every_command_has_help(zoo: Run, command: str) -> None:
     status, out, _ = zoo(command, "--help")
@@ -107,7 +107,7 @@ def test_schema_is_json(zoo: Run) -> None:
     assert set(json.loads(out)["properties"]) >= {"extends", "model", "optimizer", "train"}
 
 
-def test_train_generate_compare(zoo: Run, text: Path) -> None:
+def test_train_generate_report(zoo: Run, text: Path) -> None:
     assert zoo("train", "gpt-tiny", *tiny(text))[0] == 0
     status, out, _ = zoo(
         "generate", "runs/gpt-tiny", "--prompt", "par", "--max-new-tokens", "5", "--top-k", "3"
@@ -118,10 +118,10 @@ def test_train_generate_compare(zoo: Run, text: Path) -> None:
     assert (
         zoo("generate", "runs/gpt-tiny", "--prompt", "par", "--max-new-tokens", "5", "--top-k", "3")[1] == out
     )
-    status, out, _ = zoo("compare", "runs/gpt-tiny", "-o", "page.html")
+    status, out, _ = zoo("report", "runs/gpt-tiny", "-o", "page")
     assert status == 0
-    assert "page.html" in out
-    assert Path("page.html").is_file()
+    assert "wrote page/report.html" in out
+    assert Path("page/report.html").is_file()
     status, _, err = zoo("train", "gpt-tiny", *tiny(text, "train.steps=6"))
     assert status == 2
     assert "--resume" in err
@@ -162,7 +162,7 @@ BAD = [
     (["train", "gpt-tiny", "model.vocab_size=100"], "100"),
     (["list", "modles"], "error: list: no kind called 'modles'; did you mean 'models'?"),
     (["generate", "nowhere", "--prompt", "x"], "error: nowhere: no such file or folder"),
-    (["compare", "nowhere"], "nowhere"),
+    (["report", "nowhere"], "nowhere"),
     (
         ["import", "nowhere.safetensors", "x", "--format", "ngpt-reference", "--n-heads", "4"],
         "nowhere.safetensors",

@@ -1,31 +1,59 @@
-"""The comparison page: self-contained, complete, and a clear error for what is no run."""
+"""The report: complete, self-contained, the same for the same runs, and a clear error for what is no run."""
 
 from __future__ import annotations
 
+import csv
+import json
 import re
+import shutil
+from collections.abc import Sequence
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
+from synthetic_runs import EVERY, STEPS, TOKENS, write_run, write_sweep
 from tiny_runs import of_kind, tiny
 
+from zoo.ablate.manifest import FILE
+from zoo.ablate.measured import SAMPLE
+from zoo.ablate.results import read_results
 from zoo.errors import ZooError
-from zoo.report.compare import compare
-from zoo.report.runs import SAMPLE, read_run
+from zoo.plotting import COLOURS
+from zoo.report.look import looks
+from zoo.report.report import report
 from zoo.train.run import train
 
+FINALS = {"adamw": [3.0, 3.01, 2.99], "amos": [2.9, 2.92, 2.89], "muon": [3.0, 2.99, 3.03]}
+RATES = {
+    name: {1e-4: best + 0.3, 1e-3: best, 1e-2: best + 0.5}
+    for name, best in (("adamw", 3.0), ("amos", 2.9), ("muon", 3.0))
+}
+MONITOR = [
+    {
+        "kind": "monitor",
+        "step": step,
+        "matrices": {
+            name: {"update_ratio": 1 / (size * step), "norm": size, "m2_over_eta": size, "eta": 1.0}
+            for name, size in (("blocks.0.up.weight", 2.0), ("blocks.0.down.weight", 4.0))
+        },
+    }
+    for step in (10, 20, 30)
+]
 VOID = {"meta", "img"}
 
 
 class Balanced(HTMLParser):
-    """Checks that tags close in order, and collects the text."""
+    """Checks that tags close in order, and collects the text; of scripts and styles, nothing."""
 
     def __init__(self) -> None:
         super().__init__()
         self.open: list[str] = []
         self.words = ""
+        self.addresses: list[str] = []
 
-    def handle_starttag(self, tag: str, attrs: object) -> None:
+    def handle_starttag(self, tag: str, attrs: Sequence[tuple[str, str | None]]) -> None:
+        self.addresses += [value or "" for key, value in attrs if key in ("src", "href", "srcset")]
         if tag not in VOID:
             self.open.append(tag)
 
@@ -33,12 +61,31 @@ class Balanced(HTMLParser):
         assert self.open.pop() == tag
 
     def handle_data(self, data: str) -> None:
-        self.words += data
+        if self.open and self.open[-1] not in ("script", "style"):
+            self.words += data
+
+
+def parse(page: Path) -> Balanced:
+    parser = Balanced()
+    parser.feed(page.read_text(encoding="utf-8"))
+    assert parser.open == []
+    return parser
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("sweeps") / "optimizers"
+    return write_sweep(folder, FINALS, tune=RATES, border=["muon"], more=MONITOR)
+
+
+@pytest.fixture(scope="module")
+def written(sweep: Path) -> Path:
+    return report([sweep], sweep.parent / "report")[1].parent
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Two runs, one with a sample that wants to be markup, one without validation."""
+    """Two real runs, one with a sample that wants to be markup, one without validation."""
     folder = tmp_path_factory.mktemp("runs")
     first = train(tiny(folder, "name=first", steps=20)).folder
     amos = ("optimizer.type=amos", "optimizer.lr=0.01")
@@ -47,44 +94,186 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return [first, second.folder]
 
 
-def test_the_page(runs: list[Path], tmp_path: Path) -> None:
-    page = compare(runs, tmp_path / "new/page.html")
-    text = page.read_text(encoding="utf-8")
-    parser = Balanced()
-    parser.feed(text)
-    assert parser.open == []
-    assert "<script>alert('x')</script> $title" in parser.words
-    assert not re.search(r'(src|href)="(?!data:)', text)
-    assert (tmp_path / "new/page.png").read_bytes().startswith(b"\x89PNG")
+def test_the_page_stands_alone(written: Path) -> None:
+    page = parse(written / "report.html")
+    assert all(address.startswith("data:") for address in page.addresses)
+    for words in ("Verdict", "Speed-up", "Sensitivity", "Time and memory", "Inside the training", "Runs"):
+        assert words in page.words
+    assert "amos: better than adamw" in page.words
+    assert "muon: the best optimizer.lr tried, 0.001, is at the border of its grid" in page.words
+
+
+def test_every_plot_has_a_picture(written: Path) -> None:
+    pictures = {path.stem for path in written.glob("*.png")}
+    text = (written / "report.html").read_text(encoding="utf-8")
+    data = re.search(r'<script type="application/json" id="plots">(.*?)</script>', text)
+    assert data is not None
+    plots = json.loads(data[1])
+    assert {plot["key"] for plot in plots} == pictures
+    assert pictures == {
+        *("verdict", "loss", "difference", "runs", "sensitivity", "time", "memory"),
+        *("update-ratio", "norm", "m2-over-eta"),
+    }
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in written.glob("*.png"))
+    linked = re.findall(r"!\[.*?\]\((.*?)\.png\)", (written / "report.md").read_text(encoding="utf-8"))
+    assert set(linked) == pictures
+    views = {plot["key"]: [view["name"] for view in plot["views"]] for plot in plots}
+    assert views["loss"] == ["steps", "tokens", "flops", "seconds"]
+    assert views["norm"] == ["all matrices", "blocks.0.up.weight", "blocks.0.down.weight"]
+
+
+def test_the_numbers_agree(written: Path) -> None:
+    """Page, Markdown and CSV, against what was put into the runs."""
+    page, markdown = parse(written / "report.html").words, (written / "report.md").read_text("utf-8")
+    for shown in ("2.9033 ± 0.0153", "-0.0967 (-0.1110 to -0.0823)", "paired t", "0.0024"):
+        assert shown in page
+        assert shown in markdown
+    cells = {
+        (line["table"], line["variant"], line["column"]): line["value"]
+        for line in rows(written / "report.csv")
+    }
+    assert float(cells["verdict", "amos", "difference"]) == pytest.approx(-0.29 / 3)
+    assert cells["verdict", "muon", "verdict"] == "undecided"
+    # Losses fall from 6 along a line: 3.0, of 100 steps, is there at (6 - 3) / (6 - final) of them.
+    steps = [STEPS * 3.0 / (6.0 - final) for final in FINALS["amos"]]
+    assert float(cells["speed-up", "amos", "steps"]) == pytest.approx(sum(steps) / 3)
+    assert float(cells["speed-up", "amos", "steps factor"]) == pytest.approx(STEPS * 3 / sum(steps))
+    assert cells["speed-up", "muon", "reached"] == "in 2 of 3 seeds"
+    assert ("speed-up", "muon", "steps factor") not in cells
+    points = rows(written / "curves.csv")
+    assert len(points) == (9 + 9) * (STEPS // EVERY + 1)
+    last = points[STEPS // EVERY]
+    assert (last["variant"], last["steps"], last["tokens"]) == ("adamw", f"{STEPS}.0", f"{STEPS * TOKENS}.0")
+    assert (last["seconds"], last["loss"]) == ("50.0", "3.0")
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_real_runs(runs: list[Path], tmp_path: Path) -> None:
+    judgement, path = report(runs, tmp_path / "new/page")
+    page = parse(path)
+    assert [verdict.word for verdict in judgement.verdicts] == ["baseline", "no result"]
+    assert "<script>alert('x')</script> $title" in page.words
     losses = [line["cross_entropy"] for line in of_kind(runs[0], "validation")]
     (size,) = of_kind(runs[1], "size")
-    numbers = [f"{losses[-1]:.4f}", f"{min(losses):.4f}", f"{size['parameters']:,}"]
-    for shown in ("first", "second", "amos, lr 0.01", *numbers):
-        assert shown in parser.words
+    for shown in ("first", "second", f"{losses[-1]:.4f}", f"{min(losses):.4f}", f"{size['parameters']:,}"):
+        assert shown in page.words
 
 
-def test_a_run_as_data(runs: list[Path]) -> None:
-    run = read_run(runs[0])
-    assert run.step == 20
-    assert run.train[0][0] == 4 * 16
-    assert run.validation[0] == [0, 640, 1280]
-    assert run.tokens_per_second is not None
-    assert run.tokens_per_second > 0
-    without = read_run(runs[1])
-    assert (without.last, without.best, without.sample) == (None, None, None)
+def test_a_real_run_as_data(runs: list[Path]) -> None:
+    results = read_results(runs)
+    found = results.measured[str(runs[0])]
+    assert (found.training.tokens[0], found.training.steps[-1]) == (4 * 16, 20)
+    assert list(found.validation.tokens) == [0, 640, 1280]
+    assert found.complete
+    assert found.data is not None
+    assert found.tokens_per_second is not None
+    assert found.tokens_per_second > 0
+    assert (found.validation.flops[1:] > found.validation.tokens[1:]).all()
+    # What the clock of the only session says is what adding up the stretches gives.
+    clock = [json.loads(line) for line in (runs[0] / "metrics.jsonl").read_text().splitlines()]
+    seconds = [line["timing"]["seconds"] for line in clock if line["kind"] == "train"]
+    assert found.training.seconds == pytest.approx(seconds)
+    without = results.measured[str(runs[1])]
+    assert (without.final, without.best, without.sample) == (None, None, None)
 
 
-def test_the_same_runs_give_the_same_page(runs: list[Path], tmp_path: Path) -> None:
-    assert compare(runs, tmp_path / "a.html").read_bytes() == compare(runs, tmp_path / "b.html").read_bytes()
+def test_the_same_runs_give_the_same_files(sweep: Path, written: Path, tmp_path: Path) -> None:
+    again = report([sweep], tmp_path / "again")[1].parent
+    files = sorted(path.name for path in written.iterdir())
+    assert files == sorted(path.name for path in again.iterdir())
+    assert all((written / name).read_bytes() == (again / name).read_bytes() for name in files)
 
 
-def test_what_is_no_run(runs: list[Path], tmp_path: Path) -> None:
+def test_run_folders_are_grouped_by_everything_but_the_seed(tmp_path: Path) -> None:
+    losses = [3.0, 2.5]
+    base = [write_run(tmp_path / f"small-seed{s}", losses, seed=s) for s in (0, 1)]
+    wide = [write_run(tmp_path / f"wide-{s}", losses, seed=s, overrides=["model.d_mlp=64"]) for s in (0, 1)]
+    fast = write_run(tmp_path / "fast", losses, overrides=["optimizer.lr=0.01", "train.log_every=5"])
+    results = read_results([*wide, *base, fast])
+    manifest = results.manifest
+    assert manifest.baseline == "wide"
+    assert [variant.name for variant in manifest.variants] == ["wide", "small", "fast"]
+    assert manifest.variants[2].settings == {"model.d_mlp": "32", "optimizer.lr": "0.01"}
+    assert {run.status for run in manifest.runs} == {"interrupted"}  # 10 of 100 steps
+    assert read_results([*wide, *base], "small").manifest.baseline == "small"
+
+
+def test_one_look_per_variant() -> None:
+    assert len(set(COLOURS)) == len(COLOURS)
+    seen = looks(f"v{i}" for i in range(4 * len(COLOURS)))
+    assert len(set(seen.values())) == len(seen)
+
+
+@pytest.mark.parametrize("cone", ["protan", "deutan", "tritan"])
+def test_colours_of_the_colour_blind(cone: str) -> None:
+    """Every two colours stay apart when one kind of cone is missing (Machado et al. 2009, severity 1)."""
+    missing = {
+        "protan": (
+            (0.152286, 1.052583, -0.204868),
+            (0.114503, 0.786281, 0.099216),
+            (-0.003882, -0.048116, 1.051998),
+        ),
+        "deutan": (
+            (0.367322, 0.860646, -0.227968),
+            (0.280085, 0.672501, 0.047413),
+            (-0.011820, 0.042940, 0.968881),
+        ),
+        "tritan": (
+            (1.255528, -0.076749, -0.178779),
+            (-0.078411, 0.930809, 0.147602),
+            (0.004733, 0.691367, 0.303900),
+        ),
+    }[cone]
+
+    def linear(value: int) -> float:
+        share = value / 255
+        return share / 12.92 if share <= 0.04045 else float(((share + 0.055) / 1.055) ** 2.4)
+
+    def lab(colour: str) -> tuple[float, float, float]:
+        rgb = [linear(int(colour[i : i + 2], 16)) for i in (1, 3, 5)]
+        r, g, b = (min(1.0, max(0.0, sum(w * c for w, c in zip(row, rgb, strict=True)))) for row in missing)
+        x = (0.4124 * r + 0.3576 * g + 0.1805 * b) / 0.9505
+        y = 0.2126 * r + 0.7152 * g + 0.0722 * b
+        z = (0.0193 * r + 0.1192 * g + 0.9505 * b) / 1.089
+        fx, fy, fz = (v ** (1 / 3) if v > 0.008856 else 7.787 * v + 16 / 116 for v in (x, y, z))
+        return 116 * fy - 16, 500 * (fx - fy), 200 * (fy - fz)
+
+    seen = [lab(colour) for colour in COLOURS]
+    distances = [
+        sum((p - q) ** 2 for p, q in zip(a, b, strict=True)) ** 0.5
+        for i, a in enumerate(seen)
+        for b in seen[:i]
+    ]
+    assert min(distances) > 10  # 2.3 is just noticeable
+
+
+def test_what_is_no_comparison(sweep: Path, runs: list[Path], tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text('{"kind": "train", "step": 1}\nnonsense\n')
-    for given, out, message in [
-        ([], "page.html", "compare: no runs"),
-        (runs, "page.pdf", "expected a name that ends in .html"),
-        ([tmp_path / "no"], "page.html", "no such file; expected a run folder made by `zoo train`"),
-        ([tmp_path], "page.html", "metrics.jsonl:2: expected"),
-    ]:
+    twin = shutil.copytree(runs[0], tmp_path / "twin")
+    odd = shutil.copytree(sweep, tmp_path / "odd")
+    manifest = (odd / FILE).read_text()
+    (odd / FILE).write_text(manifest.replace('"seed":1', '"seed":7').replace('"seed": 1', '"seed": 7'))
+    gone = shutil.copytree(sweep, tmp_path / "gone")
+    shutil.rmtree(gone / "runs/amos-1")
+    broken = shutil.copytree(sweep, tmp_path / "broken")
+    (broken / FILE).write_text("{}")
+    bad: list[tuple[list[Path], dict[str, Any], str]] = [
+        ([], {}, "report: no runs"),
+        ([tmp_path / "no"], {}, "no such file; expected a run folder made by `zoo train`"),
+        ([tmp_path], {}, "metrics.jsonl:2: expected"),
+        ([sweep, runs[0]], {}, "is a sweep; expected it alone"),
+        ([runs[0], twin], {}, "seed 0 included; expected each run once"),
+        ([sweep], {"baseline": "amoz"}, "no variant is named 'amoz'; did you mean 'amos'?"),
+        ([sweep], {"alpha": 5.0}, "alpha 5: expected a probability between 0 and 1"),
+        ([odd], {}, "one of them was changed by hand"),
+        ([gone], {}, "calls this run finished"),
+        ([broken], {}, "not a manifest that `zoo sweep` wrote"),
+    ]
+    for given, options, message in bad:
         with pytest.raises(ZooError, match=re.escape(message)):
-            compare(given, tmp_path / out)
+            report(given, tmp_path / "out", **options)
+        assert not (tmp_path / "out").exists()

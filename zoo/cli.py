@@ -216,16 +216,29 @@ def sweep(
 
 
 @app.command()
-def compare(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders.")],
+def report(
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="SWEEP|RUN...", help="The folder of a sweep, or run folders.")
+    ],
     out: Annotated[
-        Path, typer.Option("--out", "-o", help="The HTML page; its picture goes beside it.")
-    ] = Path("compare.html"),
+        Path, typer.Option("--out", "-o", help="The folder for report.html, .md, .csv and pictures.")
+    ] = Path("report"),
+    baseline: Annotated[
+        str | None,
+        typer.Option(help="The variant to compare with; default: the sweep's, or the first run's."),
+    ] = None,
+    alpha: Annotated[float, typer.Option(help="How often no difference may be taken for one.")] = 0.05,
 ) -> None:
-    """Put several runs on one page: curves, results, samples."""
-    from zoo.report.compare import compare as write
+    """Say which variant is better and how surely: verdict, speed-up, curves, costs, on one page."""
+    from rich.console import Console
 
-    typer.echo(f"wrote {write(runs, out)}")
+    from zoo.ablate.conclusion import conclusion
+    from zoo.report.report import report as write
+
+    judgement, page = write(runs, out, baseline=baseline, alpha=alpha)
+    console = Console()
+    Console(width=None if console.is_terminal else 200).print(conclusion(judgement))
+    typer.echo(f"wrote {page}")
 
 
 @app.command("eval")

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import torch
 
+from zoo.ablate.measured import SAMPLE
 from zoo.atomic import write_file
 from zoo.checkpoint import RUN_CONFIG, load_model
 from zoo.data.prompting import Foreign, Prompting
 from zoo.errors import DataError
 from zoo.models import Model
-from zoo.report.runs import SAMPLE
 from zoo.sampling import Sampling, Writer, steps
 from zoo.trained import data_of, tokenizer_of
 

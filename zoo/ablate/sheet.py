@@ -80,14 +80,16 @@ def loss(value: float) -> str:
     return f"{value:.4f}"
 
 
-def difference(value: float) -> str:
-    """A difference of losses, with its sign."""
-    return f"{value:+.4f}"
+def deviation(value: tuple[float, float | None]) -> str:
+    """A mean loss and its standard deviation; of one seed there is none."""
+    centre, sd = value
+    return loss(centre) if sd is None else f"{loss(centre)} ± {loss(sd)}"
 
 
-def interval(ends: tuple[float, float]) -> str:
-    """A confidence interval of a difference."""
-    return f"{ends[0]:+.4f} to {ends[1]:+.4f}"
+def interval(value: tuple[float, float, float]) -> str:
+    """A difference of losses and its confidence interval, with their signs."""
+    centre, low, high = value
+    return f"{centre:+.4f} ({low:+.4f} to {high:+.4f})"
 
 
 def probability(value: float) -> str:
@@ -96,19 +98,31 @@ def probability(value: float) -> str:
 
 
 def factors(value: tuple[float | None, float, float]) -> str:
-    """A mean ratio, and the lowest and highest; of these alone where there is no mean."""
+    """A mean ratio, and the lowest and highest; these alone where there is no mean."""
     centre, low, high = value
-    spread = _times(low) if low == high else f"{_times(low)} to {_times(high)}"
-    return f"({spread})" if centre is None else f"{_times(centre)} ({spread})"
+    if centre is None:
+        return f"({_times(low)}–{_times(high)})"
+    return _times(centre) if low == high else f"{_times(centre)} ({_times(low)}–{_times(high)})"
 
 
 def _times(value: float) -> str:
-    return "∞" if value == inf else f"{value:.2f}×"
+    return "∞" if value == inf else f"{value:.2f}"
+
+
+def spikes(value: tuple[int, float | None]) -> str:
+    """How many, and the highest."""
+    count, highest = value
+    return f"{count}" if highest is None else f"{count} ({highest:.1f})"
 
 
 def large(value: float) -> str:
-    """A count with its thousands; a very large one in powers of ten."""
-    return f"{value:,.0f}" if abs(value) < 1e12 else f"{value:.3e}"
+    """A count, with its thousands."""
+    return f"{value:,.0f}"
+
+
+def scientific(value: float) -> str:
+    """A very large count."""
+    return f"{value:.3g}" if value < 1000 else f"{value:.2e}"
 
 
 def seconds(value: float) -> str:

@@ -11,17 +11,19 @@ from zoo.ablate.results import Results
 from zoo.ablate.sheet import (
     Column,
     Sheet,
-    difference,
+    deviation,
     factors,
     interval,
     large,
     loss,
     probability,
+    scientific,
     seconds,
     size,
+    spikes,
 )
 from zoo.ablate.speedup import Speedup, speedups, target
-from zoo.ablate.statistics import LEVEL
+from zoo.ablate.statistics import LEVEL, MOST_SEEDS, POWER
 from zoo.ablate.verdict import Judgement, Verdict
 
 VARIANT = Column("variant", right=False)
@@ -33,17 +35,15 @@ def verdict_sheet(judgement: Judgement) -> Sheet:
         VARIANT,
         Column("verdict", right=False),
         Column("seeds"),
-        Column("final loss", loss),
-        Column("sd", loss),
+        Column("final loss", deviation, parts=("final loss", "sd")),
         Column("best loss", loss),
-        Column("difference", difference),
-        Column(f"{LEVEL:.0%} interval", interval, parts=("low", "high")),
+        Column(f"difference ({LEVEL:.0%})", interval, parts=("difference", "low", "high")),
         Column("p", probability),
         Column("p (Holm)", probability),
         Column("test", right=False),
-        Column("spikes", large),
-        Column("deepest", lambda z: f"{z:.1f}"),
-        Column("", right=False),
+        Column("detectable", loss),
+        Column("seeds needed"),
+        Column("spikes", spikes, parts=("spikes", "highest spike")),
     ]
     base = judgement.results.manifest.baseline
     return Sheet(
@@ -51,42 +51,43 @@ def verdict_sheet(judgement: Judgement) -> Sheet:
         "Verdict",
         columns,
         [_verdict_row(judgement.results, verdict) for verdict in judgement.verdicts],
-        f"Loss: validation cross entropy in nats per target after the last step, mean over seeds; lower is "
-        f"better. Difference: from {base}, below 0 is better; its interval is that of the one comparison. "
-        f"A verdict needs p (Holm) at most {judgement.alpha:g}. Spikes: how many, and the highest in robust "
-        "standard deviations.",
+        f"Loss: validation cross entropy in nats per target after the last step, mean over seeds ± standard "
+        f"deviation; lower is better. Difference: from {base}, below 0 is better, with the confidence "
+        f"interval of the one comparison. A verdict needs p (Holm) at most {judgement.alpha:g}. Detectable: "
+        f"the smallest true difference that these runs would show with probability {POWER:g}. Seeds needed: "
+        "to show the difference found with that probability. Spikes: how many, and in brackets the highest "
+        "in robust standard deviations.",
     )
 
 
 def _verdict_row(results: Results, verdict: Verdict) -> list[Any]:
     final, best, compared = verdict.final, verdict.best, verdict.comparison
     runs = [run for _, run in results.begun(verdict.variant)]
+    depth = max((run.spike_depth for run in runs if run.spike_depth is not None), default=None)
     count = final.n if final else 0
     return [
         verdict.variant,
         verdict.word,
         f"{count}" if count == verdict.planned else f"{count} of {verdict.planned}",
-        final and final.mean,
-        final and final.sd,
+        final and (final.mean, final.sd),
         best and best.mean,
-        compared and compared.difference,
-        compared and (compared.low, compared.high),
+        compared and (compared.difference, compared.low, compared.high),
         compared and compared.p,
         verdict.p,
         compared and compared.test,
-        sum(run.spikes for run in runs) if runs else None,
-        max((run.spike_depth for run in runs if run.spike_depth is not None), default=None),
-        verdict.why,
+        compared and compared.detectable,
+        compared and (compared.seeds or f"> {MOST_SEEDS}"),
+        (sum(run.spikes for run in runs), depth) if runs else None,
     ]
 
 
 def speedup_sheet(results: Results) -> Sheet:
     """Costs until the baseline's final loss, and the factors, one row per variant."""
-    shown = {"steps": large, "tokens": large, "flops": large, "seconds": seconds}
+    shown = {"steps": large, "tokens": large, "flops": scientific, "seconds": seconds}
     columns = [VARIANT, Column("reached", right=False)]
     for cost in COSTS:
-        columns += [Column(cost, shown[cost])]
-        columns += [Column("factor", factors, parts=(f"{cost} factor", "lowest", "highest"))]
+        parts = (f"{cost} factor", f"{cost} factor, lowest", f"{cost} factor, highest")
+        columns += [Column(cost, shown[cost]), Column("factor", factors, parts=parts)]
     found = speedups(results)
     goal, base = target(results), results.manifest.baseline
     totals = [run.validation.total for run in results.finished(base).values()]

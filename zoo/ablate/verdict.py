@@ -15,7 +15,7 @@ import numpy as np
 
 from zoo.ablate.measured import Measured
 from zoo.ablate.results import Results
-from zoo.ablate.statistics import Comparison, Summary, holm, paired, summarise, welch
+from zoo.ablate.statistics import LEVEL, Comparison, Summary, holm, paired, summarise, welch
 from zoo.errors import ZooError
 
 ALPHA = 0.05
@@ -65,6 +65,12 @@ class Judgement:
     alpha: float
     verdicts: tuple[Verdict, ...]
 
+    @property
+    def sentences(self) -> list[str]:
+        """What was found, a sentence per variant that the baseline was compared with."""
+        base = self.results.manifest.baseline
+        return [_sentence(verdict, base) for verdict in self.verdicts if verdict.variant != base]
+
 
 def judge(results: Results, alpha: float = ALPHA) -> Judgement:
     """Compare every variant of a sweep with its baseline.
@@ -96,6 +102,21 @@ def judge(results: Results, alpha: float = ALPHA) -> Judgement:
             word: Word = "undecided" if p > alpha else "better" if comparison.difference < 0 else "worse"
             verdicts[i] = _cautious(results, replace(verdict, word=word, comparison=comparison, p=p))
     return Judgement(results, alpha, tuple(verdicts))
+
+
+def _sentence(verdict: Verdict, base: str) -> str:
+    compared = verdict.comparison
+    if compared is None:
+        numbers = "" if verdict.final is None else f"; final loss {verdict.final.mean:.4f}"
+        return f"{verdict.variant}: {verdict.word}{numbers}."
+    words = {"better": f"better than {base}", "worse": f"worse than {base}"}
+    said = words.get(verdict.word, f"{verdict.word} against {base}")
+    why = f" ({verdict.why})" if verdict.why else ""
+    return (
+        f"{verdict.variant}: {said}{why}. Final loss {compared.difference:+.4f}, {LEVEL:.0%} interval "
+        f"{compared.low:+.4f} to {compared.high:+.4f}; {compared.test} over {compared.n} seeds, "
+        f"p = {verdict.p:.2g} (Holm)."
+    )
 
 
 def _bare(results: Results, variant: str) -> Verdict:
@@ -135,8 +156,8 @@ def _cautious(results: Results, verdict: Verdict) -> Verdict:
     seeds = "more than 1000" if comparison.seeds is None else f"{comparison.seeds}"
     return replace(
         verdict,
-        why=f"these runs would show a difference of {comparison.detectable:.2g}; if it is what it looks "
-        f"like, {seeds} seeds would",
+        why=f"the smallest difference that these runs could show is {comparison.detectable:.2g}; one of the "
+        f"size found would take {seeds} seeds",
     )
 
 
