@@ -24,7 +24,9 @@ Rope = tuple[Tensor, Tensor]
 
 @dataclass
 class LayerCache:
-    """Keys and values of the tokens seen so far, (batch, capacity, kv heads, h) each.
+    """Keys and values of the tokens seen so far, (batch, kv heads, capacity, h) each.
+
+    A head's keys lie side by side, as a step reads them.
 
     Attributes:
         keys: of every position; what lies behind the stored ones has no meaning.
@@ -41,14 +43,17 @@ class LayerCache:
 
         Where the position is a tensor, everything that there is room for.
         """
+        time = k.shape[1]
+        k, v = (t.transpose(1, 2).to(self.keys.dtype) for t in (k, v))
         if isinstance(position, Tensor):
-            where = positions(position, k.shape[1], k.device)
-            k, v = k.to(self.keys.dtype), v.to(self.values.dtype)
-            return self.keys.index_copy_(1, where, k), self.values.index_copy_(1, where, v)
-        end = position + k.shape[1]
-        self.keys[:, position:end] = k
-        self.values[:, position:end] = v
-        return self.keys[:, :end], self.values[:, :end]
+            where = positions(position, time, k.device)
+            keys, values = self.keys.index_copy_(2, where, k), self.values.index_copy_(2, where, v)
+        else:
+            end = position + time
+            self.keys[:, :, position:end] = k
+            self.values[:, :, position:end] = v
+            keys, values = self.keys[:, :, :end], self.values[:, :, :end]
+        return keys.transpose(1, 2), values.transpose(1, 2)
 
 
 class KVCache:
@@ -70,11 +75,11 @@ class KVCache:
         padding: Tensor | None = None,
     ) -> None:
         """Allocate for `shape` = (batch, capacity, kv heads, head size)."""
-        empty = partial(torch.zeros, shape, device=device, dtype=dtype)
+        batch, self.capacity, heads, size = shape
+        empty = partial(torch.zeros, (batch, heads, self.capacity, size), device=device, dtype=dtype)
         self.layers = [LayerCache(empty(), empty(), padding) for _ in range(n_layers)]
         self.padding = padding
         self.position: Place = 0
-        self.capacity = shape[1]
 
     def fix(self) -> None:
         """Make shapes independent of the position, so that one compiled step serves every token.
