@@ -200,15 +200,24 @@ def sweep(
     overrides: Overrides = None,
     workers: Annotated[int | None, typer.Option(help="Runs at a time; default: one per GPU, or one.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the sweeps; default: as in the file.")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what it costs: runs, tokens, FLOPs, time.")
+    ] = False,
 ) -> None:
     """Train every variant of a question, tuned alike, with several seeds; the same command goes on."""
     from rich.console import Console
 
-    from zoo.ablate.run import run_sweep
+    from zoo.ablate.estimate import estimate
+    from zoo.ablate.run import checked, run_sweep
+    from zoo.ablate.sweep import load_sweep
 
     console = Console()
     shown = Console(width=None if console.is_terminal else 200)
-    result = run_sweep(file, overrides or (), out=out, workers=workers, console=shown)
+    plan = load_sweep(file, overrides or (), out)
+    if dry_run:
+        shown.print(estimate(plan, checked(workers)), highlight=False)
+        return
+    result = run_sweep(plan, workers, shown)
     if not result.finished:
         raise typer.Exit(INTERRUPTED)
     if any(run.status == "failed" and "final" in run.phases for run in result.manifest.runs):

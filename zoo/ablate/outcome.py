@@ -28,14 +28,12 @@ class Outcome:
     Attributes:
         step: of the last line it wrote.
         losses: validation loss by step.
-        seconds: that its steps took, of the last session.
         ended: whether it has all its steps, or cannot get there.
         error: why it cannot, one line; None if it can.
     """
 
     step: int = 0
     losses: Mapping[int, float] = field(default_factory=dict)
-    seconds: float = 0.0
     ended: bool = False
     error: str | None = None
 
@@ -70,11 +68,9 @@ def read_outcome(folder: Path) -> Outcome:
             "Restore it, or delete the folder to train the run again"
         )
     lines = read_metrics(folder) if (folder / METRICS).is_file() else []
-    times = [line["timing"]["seconds"] for line in lines if "timing" in line and "seconds" in line["timing"]]
     return Outcome(
         step=max((line["step"] for line in lines), default=0),
         losses={line["step"]: line["cross_entropy"] for line in lines if line["kind"] == "validation"},
-        seconds=times[-1] if times else 0.0,
         ended=record is not None,
         error=record["error"] if record else None,
     )

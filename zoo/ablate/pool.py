@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -37,7 +38,8 @@ class Pool:
             reports: folder for what goes wrong.
         """
         # Forked by a process that has imported what they need, workers start at once. GPUs bear no fork.
-        self._context = multiprocessing.get_context("spawn" if torch.cuda.device_count() else "forkserver")
+        method = "spawn" if torch.cuda.device_count() else "forkserver"
+        self._context: Any = multiprocessing.get_context(method)
         self._context.set_forkserver_preload(["zoo.ablate.worker", "torch._dynamo"])
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         self._threads = int(os.environ.get(THREADS, max(1, cores // workers)))

@@ -14,6 +14,7 @@ from zoo.ablate.tuning import Point, points, rungs
 from zoo.compose import extend, find_config, merge, overlay, read_config
 from zoo.config import RunConfig, plain, validate
 from zoo.errors import ConfigError
+from zoo.inherit import inherit
 from zoo.train.job import Job
 from zoo.yamlfile import Located
 
@@ -224,7 +225,7 @@ def _contenders(
 
 def _resolve(given: Located, problems: list[str]) -> RunConfig | None:
     own: list[str] = []
-    config = validate(given, own)
+    config = validate(inherit(given, own), own)
     try:
         if config is not None:
             Job.of(config)
