@@ -143,6 +143,7 @@ def _axis(key: str, values: Located, folder: Path, problems: list[str]) -> list[
             "of named fragments"
         )
         return []
+    _require_two(f"axes.{key}", values, problems)
     names = _keyed(key, values, problems)
     return [
         Level({key: name}, (nest(key, value),), exact=True)
@@ -157,6 +158,7 @@ def _together(group: Located, problems: list[str]) -> list[Level]:
         told = ", ".join(f"{key} has {length}" for key, length in lengths.items()) or "there are no keys"
         problems.append(f"{group.place}: zip: expected lists of one length: {told}")
         return []
+    _require_two("zip", next(iter(group.value.values())), problems)
     rows = zip(*(values.value for values in group.value.values()), strict=True)
     return [
         Level(
@@ -174,7 +176,6 @@ def _keyed(key: str, values: Located, problems: list[str], where: str = "axes") 
         problems.append(f"{values.place}: {where}.{key}: cannot be an axis; it belongs to {RESERVED[key]}")
     if not all(key.split(".")):
         problems.append(f"{values.place}: {where}: '{key}': expected a key such as optimizer.lr")
-    _require_two(f"{where}.{key}", values, problems)
     plain = [value.plain() for value in values.value]
     names = [short(value) for value in plain]
     if len(set(names)) < len(names):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from zoo.ablate.axes import Combination, combinations, nest, select, short, variant_name
+from zoo.ablate.axes import Combination, combinations, nest, select, variant_name
 from zoo.ablate.config import RUNS, SweepConfig, Tune, check
 from zoo.ablate.identity import digest, essence, run_id
 from zoo.ablate.tuning import Point, points, rungs
@@ -256,10 +256,8 @@ def _lost(change: Located, result: Located, path: str = "") -> Iterator[str]:
     if isinstance(change.value, str) and isinstance(found, dict):
         found = found.get("type")
     if found != change.plain():
-        yield (
-            f"{change.place}: {path}: value {short(change.plain())!r} has no effect: "
-            f"{result.place or 'what comes later'} puts {short(found)!r} in its place"
-        )
+        by = result.place or "what comes later"
+        yield f"{change.place}: {path}: has no effect: {by} puts something else in its place"
 
 
 def _require_difference(contenders: Sequence[Contender], variants: Sequence[Combination]) -> None:

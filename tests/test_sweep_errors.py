@@ -1,0 +1,155 @@
+"""Bad sweep files as data: what is given, and what the message says of it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from zoo.ablate.sweep import load_sweep
+from zoo.errors import ConfigError
+
+BASE = "base: gpt-tiny\n"
+INIT = "axes: {init: [he, small]}\n"
+RATES = "tune: {grid: {optimizer.lr: [0.01, 0.1]}"
+
+FILES = [
+    ("axes: {init: [he, small]}", r"base: missing; expected: what all runs share"),
+    (BASE, r"no axes: expected `axes` or `zip`, what the runs differ in"),
+    (BASE + INIT + "sedes: [1]", r"s.yaml:3: sedes: unknown key; did you mean 'seeds'\?"),
+    (BASE + INIT + "seeds: 3", r"s.yaml:3: seeds: value 3: expected a list"),
+    (BASE + INIT + "seeds: [0, 0]", r"seeds: expected different numbers of at least 0"),
+    (BASE + INIT + "seeds: [-1]", r"seeds: expected different numbers of at least 0"),
+    (BASE + INIT + "name: runs", r"s.yaml:3: name: value 'runs': a sweep cannot be called 'runs'"),
+    (
+        "base: gpt-tyni\n" + INIT,
+        r"s.yaml:1: base: no config called 'gpt-tyni'; did you mean 'gpt-tiny'\?",
+    ),
+    ("base: 3\n" + INIT, r"s.yaml:1: base: value 3: expected a name, a path or a mapping"),
+    (
+        "base: {extends: gpt-tiny, trian: {steps: 3}}\n" + INIT,
+        r"s.yaml:1: trian: unknown key; did you mean 'train'\?",
+    ),
+    ("base: {init: he}\n" + INIT, r"to train, the configuration needs model, optimizer, data, train as well"),
+    # axes
+    (
+        BASE + "axes: {init: he}",
+        r"s.yaml:2: axes.init: value 'he': expected a list of values, or a mapping of named fragments",
+    ),
+    (BASE + "axes: {init: [he]}", r"s.yaml:2: axes.init: expected at least two values; a single one belongs"),
+    (BASE + "axes: {init: [he, he]}", r"s.yaml:2: axes.init: value 'he' is written twice"),
+    (BASE + "axes:\n  inti: [he, small]", r"s.yaml:3: inti: unknown key; did you mean 'init'\?"),
+    (
+        BASE + "axes:\n  init: [he, smal]",
+        r"s.yaml:3: init.type: value 'smal': no such type; did you mean 'small'\? \(in init=smal\)",
+    ),
+    (BASE + "axes: {seed: [1, 2]}", r"s.yaml:2: axes.seed: cannot be an axis; it belongs to `seeds`"),
+    (BASE + "axes: {train.runs_dir: [a, b]}", r"axes.train.runs_dir: cannot be an axis; it belongs to `out`"),
+    (BASE + "axes: {optimizer..lr: [1, 2]}", r"'optimizer..lr': expected a key such as optimizer.lr"),
+    (
+        BASE + "axes: {method: {a: {}, b: small}}",
+        r"s.yaml:2: axes.method.b: value 'small': expected a mapping",
+    ),
+    (
+        BASE + "axes: {method: {a: {}, b: {extends: gpt-tyni}}}",
+        r"s.yaml:2: extends: no config called 'gpt-tyni'; did you mean",
+    ),
+    (
+        BASE + "zip: [{model.d_model: [32, 64], model.n_heads: [4]}]",
+        r"s.yaml:2: zip: expected lists of one length: model.d_model has 2, model.n_heads has 1",
+    ),
+    (BASE + "zip: [{init: [he], train.steps: [10]}]", r"s.yaml:2: zip: expected at least two values"),
+    # what changes nothing
+    (
+        BASE + "axes:\n  train.keep_last: [1, 2]",
+        r"s.yaml:3: axes.train.keep_last: changes nothing: train.keep_last=1 and train.keep_last=2 come out",
+    ),
+    (
+        BASE + "axes:\n  method:\n    a: {init: he}\n    b: {init: {type: he}}",
+        r"s.yaml:5: axes.method: changes nothing: method=a and method=b come out as the same configuration",
+    ),
+    (
+        BASE + "axes:\n  optimizer.lr: [1, 2]\n" + RATES + "}",
+        r"s.yaml:3: optimizer.lr: has no effect: s.yaml:4 puts something else in its place",
+    ),
+    (
+        BASE + INIT + "zip: [{init: [he, small], train.steps: [10, 20]}]",
+        r"s.yaml:2: init: has no effect: s.yaml:3 puts something else in its place \(in init=he",
+    ),
+    (BASE + INIT + "tune: {grid: {train.keep_last: [1, 2]}}", r"tune.grid: changes nothing between"),
+    # exclude, baseline
+    (
+        BASE + INIT + "exclude: [{inti: he}]",
+        r"s.yaml:3: exclude.inti: no such axis; did you mean 'init'\?",
+    ),
+    (
+        BASE + INIT + "exclude: [{init: smal}]",
+        r"s.yaml:3: exclude.init: no value 'smal'; did you mean 'small'\?",
+    ),
+    (
+        BASE + INIT + "exclude:\n- {init: he}\n- {init: he}",
+        r"s.yaml:5: exclude.init: no value 'he'",
+    ),
+    (BASE + INIT + "exclude: [{init: he}, {init: small}]", r"s.yaml:3: exclude: no variant is left"),
+    (BASE + INIT + "baseline: {init: smal}", r"s.yaml:3: baseline.init: no value 'smal'; did you mean"),
+    (
+        BASE + "axes: {init: [he, small], model.n_layers: [1, 2]}\nbaseline: {init: he}",
+        r"s.yaml:3: baseline: init=he: expected one variant: it is 2 variants",
+    ),
+    # tune
+    (
+        BASE + INIT + "tune: {grid: {optimizer.lr: [1]}}",
+        r"s.yaml:3: tune: grid: expected at least two values",
+    ),
+    (
+        BASE + INIT + "tune: {grid: {optimizer.lr: [1, 1]}}",
+        r"tune: grid: optimizer.lr: a value is written twice",
+    ),
+    (BASE + INIT + "tune: {grid: {optimizer.rl: [1, 2]}}", r"s.yaml:3: optimizer.rl: unknown key"),
+    (BASE + INIT + RATES + ", seeds: []}", r"s.yaml:3: tune.seeds: value \[\]"),
+    (
+        BASE + INIT + RATES + ",\n  grids: [{where: {init: he}, grid: {optimizer.lr: [1, 2, 3]}}]}",
+        r"tune: grids: every variant is tuned over equally many values of the same keys; expected 2 of opt",
+    ),
+    (
+        BASE + INIT + RATES + ",\n  grids: [{where: {init: hee}, grid: {optimizer.lr: [1, 2]}}]}",
+        r"s.yaml:4: tune.grids.where.init: no value 'hee'; did you mean 'he'\?",
+    ),
+    (
+        BASE + INIT + RATES + ", halving: {at: [0.5, 0.25]}}",
+        r"tune.halving.at: value \[0.5, 0.25\]: expected shares between 0 and 1, rising",
+    ),
+    (
+        BASE + INIT + RATES + ", halving: {at: [0.1]}}",
+        r"tune.halving at \[0.1\] of 20 steps: with train.eval_every 10 there is no validation",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), FILES, ids=str)
+def test_bad_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, message: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("s.yaml").write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigError) as caught:
+        load_sweep(Path("s.yaml"))
+    assert re.search(message, str(caught.value)), caught.value
+    assert len(str(caught.value).splitlines()) == 1
+
+
+OVERRIDES = [
+    (
+        "optimizer.lr=1",
+        r"override 'optimizer.lr=1': has no effect: axes or tune.grid put something else in its",
+    ),
+    ("train.stesp=1", r"override 'train.stesp=1': train.stesp: unknown key; did you mean 'steps'\?"),
+    ("train.steps", r"override 'train.steps': expected key=value"),
+]
+
+
+@pytest.mark.parametrize(("override", "message"), OVERRIDES, ids=str)
+def test_bad_override(tmp_path: Path, override: str, message: str) -> None:
+    file = tmp_path / "s.yaml"
+    file.write_text(BASE + INIT + RATES + "}", encoding="utf-8")
+    with pytest.raises(ConfigError, match=message):
+        load_sweep(file, [override])
