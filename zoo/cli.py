@@ -339,6 +339,18 @@ def inspect(
     typer.echo(f"wrote {', '.join(map(str, look(run, text, out, find_device(device))))}")
 
 
+@app.command("suggest-lr")
+def suggest_lr(
+    config: Source,
+    overrides: Overrides = None,
+    steps: Annotated[int, typer.Option(help="Of each of the two short runs.")] = 200,
+) -> None:
+    """Read Amos' learning rate off the gradients: of two short runs, or of the run folder given."""
+    from zoo.diagnose.suggest import suggest_lr as suggest
+
+    typer.echo(suggest(config, overrides or (), steps))
+
+
 @app.command("import")
 def import_(
     source: Annotated[

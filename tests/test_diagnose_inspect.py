@@ -1,0 +1,139 @@
+"""`zoo inspect` and the sections of a report: complete, readable by programs, clear about bad input."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_grid import TINY
+from tiny_runs import TEXT, tiny
+
+from zoo import build_model, load_model, save_model
+from zoo.cli import main
+from zoo.diagnose.entropy import attention_entropy
+from zoo.diagnose.history import read_history
+from zoo.diagnose.inspection import inspect, read_text
+from zoo.diagnose.run_figures import run_sections, sections
+from zoo.errors import ZooError
+from zoo.hub.export import export
+from zoo.train.run import train
+
+MATRICES = {"embeddings", "condition-numbers", "spectra", "scale-over-eta"}
+CURVES = {"update-ratio", "norm", "m2-over-eta", "ratio"}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """A run on the sphere, one with gates, and one that measured nothing."""
+    folder = tmp_path_factory.mktemp("runs")
+    ngpt = "model={type: ngpt, vocab_size: 256, d_model: 16, n_layers: 5, n_heads: 2, d_mlp: 24}"
+    often: dict[str, Any] = {"steps": 6, "monitor_every": 2, "diagnose_every": 2}
+    return [
+        train(tiny(folder, "name=sphere", ngpt, **often)).folder,
+        train(tiny(folder, "name=gates", "reparam=wesar", "init=he", **often)).folder,
+        train(tiny(folder, "name=nothing", steps=5, monitor_every=None, diagnose_every=None)).folder,
+    ]
+
+
+def names(files: list[Path]) -> set[str]:
+    assert all(file.read_bytes().startswith(b"\x89PNG") for file in files if file.suffix == ".png")
+    return {file.stem for file in files if file.suffix == ".png"}
+
+
+def test_a_run_from_all_sides(runs: list[Path]) -> None:
+    page, numbers, *pictures = inspect(runs[0])
+    assert page.parent == runs[0] / "inspect"
+    assert names(pictures) == MATRICES | CURVES | {"scalings", "attention-entropy"}
+    text = page.read_text(encoding="utf-8")
+    assert not re.search(r'(src|href)="(?!data:|#)', text), "nothing beside it"
+    assert text.count("data:image/png") == len(pictures)
+    found = json.loads(numbers.read_text(encoding="utf-8"))
+    assert found["attention"] == "on 4 validation examples"
+    assert len(found["attention_entropy"]) == 5
+    rows = [row for row in found["condition_numbers"].values() if row["label"] == "attention.q"]
+    assert [(row["layer"], len(row["heads"])) for row in rows] == [(i, 2) for i in range(1, 6)]
+    alpha = [row for row in found["vectors"].values() if row["label"] == "mlp_residual.alpha"]
+    assert all(0.01 < row["mean"] < 0.2 for row in alpha)
+    assert all(row["norms"]["std"] < 1e-6 for row in found["embeddings"].values())
+
+
+def test_a_run_that_measured_nothing_has_no_curves(runs: list[Path]) -> None:
+    assert run_sections(runs[2]) == []
+
+
+@pytest.mark.parametrize("name", ["resnet", "lstm"])
+def test_a_file_that_is_no_run(tmp_path: Path, name: str) -> None:
+    """What the model has not is left out; the same file gives the same pictures and numbers."""
+    file = save_model(build_model(name, **TINY[name], seed=0), tmp_path / "model.safetensors")
+    files, again = (inspect(file, out=tmp_path / folder) for folder in "ab")
+    vocabulary = {"embeddings"} if name == "lstm" else {"norm-scales"}
+    assert names(files) == {"condition-numbers", "scale-over-eta"} | vocabulary
+    assert "attention was not measured: nobody knows" in files[0].read_text(encoding="utf-8")
+    for a, b in zip(files, again, strict=True):
+        assert a.read_bytes() == b.read_bytes()
+
+
+def test_a_folder_of_the_hub_with_a_text(tmp_path: Path) -> None:
+    """Exported with its tokenizer, a text can be given; attention looks as widely as in the run."""
+    text = tmp_path / "given.txt"
+    text.write_text(TEXT[:400], encoding="utf-8")
+    run = train(tiny(tmp_path, steps=5)).folder
+    export(run, tmp_path / "hub", to="hf")
+    files = inspect(tmp_path / "hub", text, tmp_path / "seen")
+    found = json.loads(files[1].read_text(encoding="utf-8"))
+    assert found["attention"] == "on given.txt"
+    model = load_model(run).eval()
+    (tokens,) = read_text(load_model(tmp_path / "hub"), tmp_path / "hub", text)
+    expected = [e.heads.tolist() for e in attention_entropy(model, tokens)]
+    for row, heads in zip(found["attention_entropy"], expected, strict=True):
+        assert row["heads"] == pytest.approx(heads, abs=1e-5)
+
+
+def test_runs_side_by_side(runs: list[Path]) -> None:
+    """For the report: a panel for each run, of its last layer."""
+    drawn = sections(runs)
+    assert {section.name for section in drawn} == CURVES
+    for section in drawn:
+        assert [axes.get_title("left") for axes in section.figure.axes] == ["sphere", "gates", "nothing"]
+        assert section.caption.endswith("last layer.")
+        assert section.png().startswith(b"\x89PNG")
+
+
+def test_a_history(runs: list[Path]) -> None:
+    history = read_history(runs[0])
+    assert history.layers == [0, 1, 2, 3, 4, 5]
+    curve = history.of_layer("update_ratio", 5)["attention.q"]
+    assert list(curve[0]) == [2, 4, 6]
+    assert "mlp_residual.alpha" in history.of_layer("m2_over_eta", 5)
+
+
+def test_the_command(runs: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as done:
+        main(["inspect", str(runs[1]), "--out", str(tmp_path / "seen"), "--device", "cpu"])
+    assert not done.value.code
+    assert "inspect.html" in capsys.readouterr().out
+    assert (tmp_path / "seen/gates.png").is_file()
+
+
+def test_what_cannot_be_looked_at(runs: list[Path], tmp_path: Path) -> None:
+    (tmp_path / "latin").write_bytes(b"\xff\xfe\xff")
+    (tmp_path / "short").write_text("a", encoding="utf-8")
+    t5 = save_model(build_model("t5", **TINY["t5"], seed=0), tmp_path / "t5.safetensors")
+    table: list[tuple[Path, str | None, str]] = [
+        (tmp_path / "no", None, "no such file or folder"),
+        (tmp_path / "latin", None, "latin"),
+        (runs[0], "no", "no: cannot be read as UTF-8"),
+        (runs[0], "latin", "latin: cannot be read as UTF-8"),
+        (runs[0], "short", "short: 1 tokens; expected two or more"),
+        (t5, "short", "a model of type 't5' is trained by span-corruption"),
+    ]
+    for path, text, message in table:
+        with pytest.raises(ZooError, match=re.escape(message)):
+            inspect(path, None if text is None else tmp_path / text, tmp_path / "out")
+        assert not (tmp_path / "out").exists()
+    for folder in (tmp_path, tmp_path / "no"):
+        with pytest.raises(ZooError, match="expected a run folder"):
+            sections([runs[0], folder])

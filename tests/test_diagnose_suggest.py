@@ -1,0 +1,70 @@
+"""`zoo suggest-lr`: what a run's measurements say of Amos' learning rate."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny_runs import of_kind, tiny, tiny_fields
+
+from zoo.cli import main
+from zoo.diagnose.suggest import suggest_lr
+from zoo.errors import ZooError
+from zoo.train.run import train
+
+AMOS = "optimizer={type: amos, lr: 0.02}"
+
+
+def config(folder: Path, **fields: Any) -> str:
+    path = folder / "config.yaml"
+    path.write_text(json.dumps({**tiny_fields(folder, steps=150, diagnose_every=5), **fields}))
+    return str(path)
+
+
+def test_of_a_run(tmp_path: Path) -> None:
+    """The lowest of all ratios, of whichever variable and measurement."""
+    run = train(tiny(tmp_path, AMOS, steps=15, diagnose_every=5)).folder
+    ratios = [row["ratio"] for line in of_kind(run, "diagnose") for row in line["variables"].values()]
+    found = suggest_lr(str(run))
+    assert found.lr == min(ratios)
+    (reading,) = found.readings
+    assert (reading.lr, reading.gradients) == (0.02, 5)
+    assert reading.lowest <= reading.quartile <= reading.median
+    assert reading.variable in of_kind(run, "diagnose")[0]["variables"]
+
+
+def test_of_a_config(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two runs, the second at what the first one found; the schedule is the whole run's; nothing is left."""
+    before = {path.name for path in tmp_path.iterdir()}
+    source = config(tmp_path)
+    with pytest.raises(SystemExit) as done:
+        main(["suggest-lr", source, AMOS, "--steps", "100"])
+    assert not done.value.code
+    told = capsys.readouterr().out
+    first, second = re.findall(r"trained at xi = ([\d.e-]+): the ratio is ([\d.e-]+)", told)
+    assert first[0] == "0.02"
+    assert second[0] == first[1]
+    suggested = float(re.findall(r"suggested: optimizer.lr=([\d.e-]+)", told)[0])
+    assert suggested == pytest.approx(math.sqrt(float(second[0]) * float(second[1])), rel=0.06)
+    assert {p.name for p in tmp_path.iterdir()} - before == {"config.yaml", "text.txt", "cache"}
+
+
+def test_what_nothing_can_be_read_off(tmp_path: Path) -> None:
+    source = config(tmp_path)
+    unmeasured = train(tiny(tmp_path, AMOS, steps=5, diagnose_every=None)).folder
+    table: list[tuple[str, list[str], int, str]] = [
+        (source, [], 100, "the optimizer is 'adamw'; expected 'amos'"),
+        (source, [AMOS], 99, "99 steps; expected 100, one measurement, to 150"),
+        (source, [AMOS], 151, "151 steps; expected 100, one measurement, to 150"),
+        (source, [AMOS, "optimizer.lt=1"], 100, "optimizer.lt"),
+        (str(unmeasured), [], 100, "nothing was measured; expected lines of kind 'diagnose'"),
+        (str(unmeasured), ["optimizer.lr=1"], 100, "is a run: optimizer.lr=1 has no effect on it"),
+        (str(tmp_path / "no.yaml"), [], 100, "no.yaml"),
+    ]
+    for given, overrides, steps, message in table:
+        with pytest.raises(ZooError, match=re.escape(message)):
+            suggest_lr(given, overrides, steps)
