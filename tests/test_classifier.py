@@ -79,7 +79,8 @@ def test_the_trunk_is_the_model_without_its_read_out(name: str) -> None:
     """Its tensors have the names and, from the same seed, the states that they have in the whole model."""
     model = build(name).eval()
     config = MODELS[TRUNKS[name]["type"]](**TRUNKS[name])
-    whole = assemble(Recipe(model=config, init=INITS[config.default_init](), reparam=NoReparam()), 0).eval()
+    init = INITS[config.default_init]()
+    whole: Any = assemble(Recipe(model=config, init=init, reparam=NoReparam()), 0).eval()
     tensors = {key: whole.state_dict()[key] for key in model.trunk.state_dict()}
     model.trunk.load_state_dict(tensors)
     tokens, segments, mask = texts(6, 6)
@@ -95,15 +96,16 @@ def test_pooling_by_hand() -> None:
     assert pooled(states, mask, "last").tolist() == [[3, 4], [6, 2]]
     assert pooled(states, mask, "mean").tolist() == [[2, 3], [3, 2]]
     for pool in ("first", "last", "mean"):
-        whole = pooled(states[1:], None, pool)  # type: ignore[arg-type]
-        assert torch.equal(whole, pooled(states[1:], mask[1:], pool))  # type: ignore[arg-type]
+        whole = pooled(states[1:], None, pool)
+        assert torch.equal(whole, pooled(states[1:], mask[1:], pool))
 
 
 def test_logits_are_those_of_transformers(tmp_path: Path) -> None:
     """GPT2ForSequenceClassification: the last token that is no padding, a linear map without bias."""
     saved("gpt2", tmp_path)
-    settings = transformers.GPT2Config(**GPT2, num_labels=3, pad_token_id=60)
-    theirs = transformers.GPT2ForSequenceClassification.from_pretrained(tmp_path, config=settings).eval()
+    settings = transformers.GPT2Config(**{**GPT2, "num_labels": 3, "pad_token_id": 60})
+    theirs: Any = transformers.GPT2ForSequenceClassification.from_pretrained(tmp_path, config=settings)
+    theirs.eval()
     trunk = load_model(tmp_path)
     model = build_model("classifier", trunk=trunk.recipe.model.model_dump(), classes=3, pool="last").eval()
     assert isinstance(model, Classifier)
