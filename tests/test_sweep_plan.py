@@ -1,0 +1,229 @@
+"""Variants, ids, grids and which runs are due: pure functions, checked by hand."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from zoo.ablate import plan as plan_module
+from zoo.ablate.config import Halving
+from zoo.ablate.identity import run_id
+from zoo.ablate.outcome import Outcome
+from zoo.ablate.plan import Plan, Planner
+from zoo.ablate.sweep import Sweep, load_sweep
+from zoo.ablate.tuning import best, on_border, points, rule, rungs, survivors
+from zoo.config import dump_config, load_config
+from zoo.errors import ConfigError
+
+STUDY = """
+base: gpt-tiny
+axes:
+  optimizer: [adamw, {type: amos, momentum: 0.9}, {type: amos, momentum: 0.5}]
+  method:
+    small: {init: small}
+    wesar: {init: small, reparam: wesar}
+    default:
+zip: [{model.d_model: [32, 64], model.n_heads: [4, 8]}]
+exclude:
+  - {optimizer: amos(momentum=0.5), method: wesar}
+  - {optimizer: amos(momentum=0.5), method: small}
+  - {method: default, model.d_model: 64}
+seeds: [0, 1]
+baseline: {optimizer: adamw, method: small, model.d_model: 32}
+tune:
+  grid: {optimizer.lr: [0.001, 0.01, 0.1]}
+  grids: [{where: {optimizer: amos(momentum=0.9)}, grid: {optimizer.lr: [0.01, 0.02, 0.03]}}]
+"""
+SMALL = """
+base: gpt-tiny
+axes: {init: [he, small]}
+seeds: [0, 1]
+"""
+TUNED = SMALL + "tune: {grid: {optimizer.lr: [0.1, 0.01, 0.001]}, seeds: [0, 7]}"
+HALVED = SMALL + "tune: {grid: {optimizer.lr: [1, 0.1, 0.01, 0.001]}, halving: {at: [0.25, 0.5]}}"
+
+
+def load(folder: Path, text: str, *overrides: str) -> Sweep:
+    file = folder / "study.yaml"
+    file.write_text(text, encoding="utf-8")
+    return load_sweep(file, overrides)
+
+
+def test_variants(tmp_path: Path) -> None:
+    sweep = load(tmp_path, STUDY)
+    small, large = "model.d_model=32,model.n_heads=4", "model.d_model=64,model.n_heads=8"
+    assert [c.name for c in sweep.contenders] == [
+        f"optimizer=adamw,method=small,{small}",
+        f"optimizer=adamw,method=small,{large}",
+        f"optimizer=adamw,method=wesar,{small}",
+        f"optimizer=adamw,method=wesar,{large}",
+        f"optimizer=adamw,method=default,{small}",
+        f"optimizer=amos(momentum=0.9),method=small,{small}",
+        f"optimizer=amos(momentum=0.9),method=small,{large}",
+        f"optimizer=amos(momentum=0.9),method=wesar,{small}",
+        f"optimizer=amos(momentum=0.9),method=wesar,{large}",
+        f"optimizer=amos(momentum=0.9),method=default,{small}",
+        f"optimizer=amos(momentum=0.5),method=default,{small}",
+    ]
+    assert sweep.baseline == f"optimizer=adamw,method=small,{small}"
+    assert (sweep.name, sweep.folder, sweep.runs) == ("study", Path("sweeps/study"), Path("sweeps/runs"))
+    by_name = {c.name: c for c in sweep.contenders}
+    wesar = by_name[f"optimizer=amos(momentum=0.9),method=wesar,{large}"]
+    assert wesar.settings["model.n_heads"] == "8"
+    amos = "optimizer={type: amos, momentum: 0.9, lr: 0.02}"
+    sizes = ["model.d_model=64", "model.n_heads=8"]
+    expected = load_config("gpt-tiny", [amos, "init=small", "reparam=wesar", *sizes, "name=run"])
+    assert wesar.configs[1] == expected
+    # A component of the base's type keeps the base's other fields; another type brings its own.
+    assert (
+        by_name[sweep.baseline].configs[0].optimizer
+        == load_config("gpt-tiny", ["optimizer.lr=0.001"]).optimizer
+    )
+
+
+def test_names_are_as_short_as_they_can_be(tmp_path: Path) -> None:
+    optimizers = "optimizer: [{type: amos, lr: 1e-2}, {type: adamw, betas: [0.9, 0.99]}]"
+    axes = f"axes: {{{optimizers}, train.clip_norm: [null, 1e-3]}}"
+    names = [c.name for c in load(tmp_path, f"base: gpt-tiny\n{axes}\n").contenders]
+    assert names[0] == "optimizer=amos,train.clip_norm=null"
+    assert names[3] == "optimizer=adamw,train.clip_norm=0.001"
+
+
+def test_a_fragment_may_extend_a_file_beside_the_sweep(tmp_path: Path) -> None:
+    (tmp_path / "wide.yaml").write_text("model: {d_model: 64}")
+    sweep = load(tmp_path, "base: gpt-tiny\naxes: {size: {tiny: {}, wide: {extends: wide.yaml}}}")
+    widths = [c.configs[0].model.model_dump()["d_model"] for c in sweep.contenders if c.configs[0].model]
+    assert widths == [32, 64]
+
+
+def test_overrides_go_below_the_axes(tmp_path: Path) -> None:
+    sweep = load(tmp_path, SMALL, "train.steps=7", "init=he")
+    assert [c.steps for c in sweep.contenders] == [7, 7]
+    assert [c.name for c in sweep.contenders] == ["init=he", "init=small"]
+
+
+def test_an_id_follows_from_what_has_an_effect(tmp_path: Path) -> None:
+    config = load_config("gpt-tiny")
+    same = ["name=x", "train.runs_dir=y", "train.checkpoint_every=3", "train.keep_last=7"]
+    assert run_id(load_config("gpt-tiny", same)) == run_id(config)
+    others = ["seed=1", "train.steps=21", "model.d_mlp=70", "init=he", "optimizer.lr=1", "data.context=16"]
+    ids = {run_id(load_config("gpt-tiny", [other])) for other in others}
+    assert len({*ids, run_id(config)}) == 7
+    assert run_id(config).startswith("gpt-gpt2-adamw-s0-")
+    # What a run records gives its id again, whether a default is written out or not.
+    (tmp_path / "config.yaml").write_text(dump_config(config))
+    assert run_id(load_config(tmp_path)) == run_id(config)
+    assert run_id(load_config("gpt-tiny", ["train.accumulation=1", "reparam=none"])) == run_id(config)
+
+
+def test_two_runs_with_one_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sweep = load(tmp_path, SMALL)
+    monkeypatch.setattr("zoo.ablate.sweep.run_id", lambda config: "collision")
+    with pytest.raises(ConfigError, match=r"two different runs have the id collision, one of them init=he"):
+        Planner(sweep)
+
+
+def test_grid() -> None:
+    assert points({}) == ({},)
+    assert points({"a": [1, 2], "b": ["x"]}) == ({"a": 1, "b": "x"}, {"a": 2, "b": "x"})
+    assert best([[2.0, 4.0], [3.0, 2.0], [2.0, 3.0]]) == 1  # means 3, 2.5, 2.5: the first of equals
+    assert best([[math.inf], [math.inf]]) == 0
+    assert survivors([[3.0], [1.0], [math.inf], [2.0], [4.0]], 0.5) == [0, 1, 3]  # 2.5, rounded up
+    assert on_border({"a": 1, "b": "x", "c": 2}, {"a": [3, 2, 1], "b": ["x", "y"], "c": [1, 2, 3]}) == ("a",)
+    assert rungs(None, 100, 7) == (100,)
+    assert rungs(Halving(at=(0.25, 0.5)), 100, 10) == (20, 50, 100)
+    with pytest.raises(ValueError, match="no validation of its own before each"):
+        rungs(Halving(at=(0.25, 0.29)), 100, 10)
+
+
+def outcomes(sweep: Sweep, losses: dict[tuple[str, float, int], Any]) -> dict[str, Outcome]:
+    """By variant, learning rate and seed: the final loss, or those by step, or None for a failure."""
+    found = {}
+    for contender in sweep.contenders:
+        for (variant, lr, seed), loss in losses.items():
+            if variant == contender.name:
+                point = [p["optimizer.lr"] for p in contender.points].index(lr)
+                known = loss if isinstance(loss, dict) else {contender.steps: loss}
+                found[sweep.run(contender, point, seed).name] = (
+                    Outcome(error="diverged")
+                    if loss is None
+                    else Outcome(max(known), known, ended=contender.steps in known)
+                )
+    return found
+
+
+def told(plan: Plan, given: dict[str, Outcome]) -> list[tuple[Any, ...]]:
+    """What is due: variant, rate, seed, until, phases."""
+    return [
+        (r.variant, r.point.get("optimizer.lr"), r.config.seed, r.until, r.phases)
+        for r in plan.runs
+        if not r.done(given.get(r.id, plan_module.UNKNOWN))
+    ]
+
+
+def test_without_tuning_everything_is_due(tmp_path: Path) -> None:
+    plan = Planner(load(tmp_path, SMALL)).plan({})
+    expected = [(f"init={init}", None, seed, 20, ("final",)) for init in ("he", "small") for seed in (0, 1)]
+    assert told(plan, {}) == expected
+
+
+def test_a_variant_is_compared_once_it_is_tuned(tmp_path: Path) -> None:
+    sweep = load(tmp_path, TUNED)
+    he = {("init=he", lr, seed): 3.0 for lr in (0.1, 0.01) for seed in (0, 7)}
+    known = outcomes(sweep, {**he, ("init=he", 0.001, 0): 1.0})
+    plan = Planner(sweep).plan(known)
+    assert not plan.choices
+    assert told(plan, known)[0] == ("init=he", 0.001, 7, 20, ("tune",))
+    known |= outcomes(sweep, {("init=he", 0.001, 7): 4.0})
+    plan = Planner(sweep).plan(known)
+    assert plan.choices["init=he"].point == 2
+    assert plan.choices["init=he"].on_border == ("optimizer.lr",)
+    # Seed 0 has been trained while tuning; seed 7 is no seed of the comparison.
+    assert told(plan, known)[0] == ("init=he", 0.001, 1, 20, ("final",))
+    assert {r.phases for r in plan.runs if r.config.seed == 0 and r.point["optimizer.lr"] == 0.001} == {
+        ("tune", "final"),
+        ("tune",),
+    }
+
+
+def test_a_failed_run_is_the_worst(tmp_path: Path) -> None:
+    sweep = load(tmp_path, TUNED)
+    losses: dict[tuple[str, float, int], Any] = {
+        ("init=he", lr, seed): 3.0 for lr in (0.1, 0.01, 0.001) for seed in (0, 7)
+    }
+    known = outcomes(sweep, {**losses, ("init=he", 0.1, 7): None})
+    assert Planner(sweep).plan(known).choices["init=he"].point == 1
+
+
+def test_halving(tmp_path: Path) -> None:
+    sweep = load(tmp_path, HALVED, "train.eval_every=5")
+    planner, rates = Planner(sweep), (1, 0.1, 0.01, 0.001)
+    first: dict[tuple[str, float, int], Any] = {
+        ("init=he", lr, 0): {5: loss} for lr, loss in zip(rates, (4.0, 1.0, 3.0, 2.0), strict=True)
+    }
+    known = outcomes(sweep, first)
+    due = [run for run in told(planner.plan(known), known) if run[0] == "init=he"]
+    assert due == [("init=he", lr, 0, 10, ("tune",)) for lr in (0.1, 0.001)]
+    given_up = [run.point["optimizer.lr"] for run in planner.plan(known).runs if run.given_up]
+    assert given_up == [1, 0.01]
+    known |= outcomes(
+        sweep, {("init=he", 0.1, 0): {5: 1.0, 10: 2.0}, ("init=he", 0.001, 0): {5: 2.0, 10: 1.0}}
+    )
+    due = [run for run in told(planner.plan(known), known) if run[0] == "init=he"]
+    assert due == [("init=he", 0.001, 0, 20, ("tune",))]
+
+
+def test_the_rule_is_told(tmp_path: Path) -> None:
+    tune = load(tmp_path, STUDY).tune
+    assert tune is not None
+    assert rule(tune) == (
+        "optimizer.lr, 3 points per variant with seed 0: the lowest mean of the final validation loss over "
+        "these seeds; a failed or diverged run counts as infinite, of equals the first in the grid is taken; "
+        "other values, equally many, for optimizer amos(momentum=0.9)"
+    )
+    tune = load(tmp_path, HALVED, "train.eval_every=5").tune
+    assert tune is not None
+    assert rule(tune).endswith("; after 0.25, 0.5 of the steps only the best 0.5 of the points go on")
