@@ -12,7 +12,7 @@ import transformers
 from safetensors.torch import load_file
 from tiny_runs import tiny
 
-from zoo import build_model, generate, load_model, split
+from zoo import build_model, generate, load_model, save_model, split
 from zoo.cli import main
 from zoo.errors import CheckpointError, ZooError
 from zoo.hub.export import Export, export, export_model
@@ -98,6 +98,36 @@ def test_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert ids.tolist() == [list(b"def f(")]
     text = theirs.generate(ids, max_new_tokens=8, do_sample=False)
     assert torch.equal(text, generate(ours, ids, 8, temperature=0.0, eos_id=255))
+
+
+def test_the_end_of_a_t5_run_is_that_of_its_targets(tmp_path: Path) -> None:
+    """Not the tokenizer's: span corruption ends targets with the first id that is free."""
+    t5 = "model={type: t5, vocab_size: 357, d_model: 16, n_layers: 1, n_heads: 2, d_mlp: 32}"
+    run = train(tiny(tmp_path, t5, "data.objective=span-corruption", "data.context=24", steps=6)).folder
+    export(run / "checkpoints/step-00000006", tmp_path / "out")
+    config = json.loads((tmp_path / "out/config.json").read_text())
+    assert (config["eos_token_id"], config["decoder_start_token_id"]) == (256, 0)
+    ours, theirs = load_model(run), transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "out")
+    source = ours.example()[0]
+    made = theirs.generate(source, max_new_tokens=9, do_sample=False)
+    found = generate(ours, source, 9, temperature=0.0, eos_id=256, start_id=0)
+    assert torch.equal(made[:, 1:], found)
+
+
+def test_what_became_of_the_tokenizer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The report says why there is none; the model is written all the same."""
+    run = train(tiny(tmp_path, "data.tokenizer={type: word, vocab_size: 200}", steps=6)).folder
+    assert export(run, tmp_path / "word").tokenizer
+    assert transformers.AutoTokenizer.from_pretrained(tmp_path / "word").eos_token == "<eos>"
+    monkeypatch.setattr("zoo.hub.export.samples", lambda tokenizer: [f"a{tokenizer.decode([2])}<eos>"])
+    other = export(run, tmp_path / "other")
+    assert "no tokenizer: transformers reads other tokens with it\n" in str(other)
+    names = {file.name for file in (tmp_path / "other").iterdir()}
+    assert names == {"config.json", "model.safetensors"}
+    save_model(load_model(run), tmp_path / "alone.safetensors")
+    alone = export(tmp_path / "alone.safetensors", tmp_path / "alone")
+    assert f"no tokenizer: no tokenizer in {tmp_path}: expected zoo-tokenizer.json" in str(alone)
+    assert "no tokenizer: it was given none" in str(export_model(model(), tmp_path / "memory"))
 
 
 def test_a_split_model(tmp_path: Path) -> None:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import io
+import json
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import sentencepiece
 import transformers
+from hub_tokenizers import TOKENIZERS, saved
 
-from zoo.data import Tokenizer, load_tokenizer
+from zoo.data import Tokenizer, find_tokenizer, load_tokenizer
 from zoo.data.byte import ByteTokenizer
-from zoo.data.sentencepiece import SentencePieceConfig
-from zoo.hub.tokenizer import SAMPLE, write_tokenizer
+from zoo.data.sentencepiece import SentencePieceConfig, SentencePieceTokenizer
+from zoo.data.word import WordConfig
+from zoo.hub.tokenizer import SAMPLE, samples, write_tokenizer
 
 LETTERS = "def (x):  return\n+ 12 caf\u00e9 \u4e2d\U0001f600\t"
 
@@ -32,38 +37,94 @@ def texts() -> list[str]:
     return odd + ["".join(chance.choice(LETTERS) for _ in range(40)) for _ in range(200)]
 
 
-def bpe(**fields: Any) -> Tokenizer:
+def pieces(**fields: Any) -> Tokenizer:
     return SentencePieceConfig(vocab_size=340, **fields).build(corpus)
 
 
-@pytest.mark.parametrize("make", [ByteTokenizer, bpe])
-def test_the_same_tokens(tmp_path: Path, make: Any) -> None:
-    ours = make()
-    assert write_tokenizer(ours, tmp_path)
+def foreign(**options: Any) -> Tokenizer:
+    """A sentencepiece model as others train them."""
+    written = io.BytesIO()
+    settings: dict[str, Any] = {"vocab_size": 340, "eos_id": 1, "bos_id": -1, "unk_id": 0, "minloglevel": 2}
+    settings |= {"hard_vocab_limit": options.get("model_type") == "bpe", **options}
+    sentencepiece.SentencePieceTrainer.train(sentence_iterator=corpus(), model_writer=written, **settings)
+    return SentencePieceTokenizer(written.getvalue(), "foreign")
+
+
+def words() -> Tokenizer:
+    return WordConfig(vocab_size=60).build(corpus)
+
+
+LOSSLESS: dict[str, Callable[[], Tokenizer]] = {
+    "byte": ByteTokenizer,
+    "bpe": pieces,
+    "unigram": lambda: pieces(algorithm="unigram"),
+    "bpe of others": lambda: foreign(
+        model_type="bpe",
+        byte_fallback=True,
+        normalization_rule_name="identity",
+        remove_extra_whitespaces=False,
+    ),
+}
+OTHERS: dict[str, Callable[[], Tokenizer]] = {
+    "word": words,
+    "unigram of others": lambda: foreign(model_type="unigram"),  # nmt_nfkc, no bytes: as T5's
+    "unigram with bytes": lambda: foreign(model_type="unigram", byte_fallback=True, vocab_size=500),
+    "bpe, normalised": lambda: foreign(model_type="bpe", byte_fallback=True),
+    "no blank in front": lambda: foreign(model_type="unigram", add_dummy_prefix=False),
+}
+
+
+@pytest.mark.parametrize("name", [*LOSSLESS, *OTHERS])
+def test_the_same_tokens(tmp_path: Path, name: str) -> None:
+    ours = (LOSSLESS | OTHERS)[name]()
+    assert write_tokenizer(ours, tmp_path) is None
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
     assert (len(theirs), theirs.eos_token_id) == (ours.vocab_size, ours.eos_id)
-    for text in texts():
+    for text in [*texts(), *samples(ours), "<0x0A> <unk> 0x0A>"]:
         ids = ours.encode(text)
         assert theirs.encode(text, add_special_tokens=False) == ids, text
-        assert theirs.decode(ids) == ours.decode(ids) == text
+        if name in LOSSLESS:
+            assert theirs.decode(ids) == ours.decode(ids) == text
 
 
 def test_rare_characters_are_bytes(tmp_path: Path) -> None:
     """Characters that no piece has keep their bytes, as in sentencepiece."""
-    ours = bpe()
-    write_tokenizer(ours, tmp_path)
-    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
-    ids = theirs.encode("\U0001f600", add_special_tokens=False)
-    assert len(ids) == 4
-    assert theirs.convert_ids_to_tokens(ids) == ["<0xF0>", "<0x9F>", "<0x98>", "<0x80>"]
+    for number, algorithm in enumerate(("bpe", "unigram")):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        write_tokenizer(pieces(algorithm=algorithm), folder)
+        theirs = transformers.AutoTokenizer.from_pretrained(folder)
+        ids = theirs.encode("\U0001f600", add_special_tokens=False)
+        assert theirs.convert_ids_to_tokens(ids) == ["<0xF0>", "<0x9F>", "<0x98>", "<0x80>"]
 
 
 def test_sentencepiece_keeps_its_file(tmp_path: Path) -> None:
-    ours = bpe()
+    ours = pieces()
     write_tokenizer(ours, tmp_path)
     assert load_tokenizer(tmp_path).hash == ours.hash
 
 
-def test_what_has_no_such_form_is_not_written(tmp_path: Path) -> None:
-    assert not write_tokenizer(bpe(algorithm="unigram"), tmp_path)
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_a_tokenizer_of_the_hub_goes_back_as_it_came(tmp_path: Path, name: str) -> None:
+    ours = find_tokenizer(saved(name, tmp_path / "hub"))
+    out = tmp_path / "out"
+    out.mkdir()
+    assert write_tokenizer(ours, out) is None
+    assert (out / "tokenizer.json").read_bytes() == (tmp_path / "hub/tokenizer.json").read_bytes()
+    before, after = (json.loads((f / "tokenizer_config.json").read_text()) for f in (tmp_path / "hub", out))
+    assert after == before
+
+
+WITHOUT: list[tuple[dict[str, Any], str]] = [
+    ({"model_type": "word", "vocab_size": 60}, "sentencepiece's words and characters have no such form"),
+    ({"model_type": "char", "vocab_size": 40}, "sentencepiece's words and characters have no such form"),
+    ({"model_type": "bpe"}, "BPE without bytes for rare characters has no such form"),
+    ({"user_defined_symbols": ["<x>"]}, "pieces that are user-defined have no such form"),
+    ({"treat_whitespace_as_suffix": True}, "blanks at the end of words, or kept as they are, have no such"),
+]
+
+
+@pytest.mark.parametrize(("options", "reason"), WITHOUT, ids=str)
+def test_what_has_no_such_form_is_not_written(tmp_path: Path, options: dict[str, Any], reason: str) -> None:
+    assert (write_tokenizer(foreign(**options), tmp_path) or "").startswith(reason)
     assert list(tmp_path.iterdir()) == []

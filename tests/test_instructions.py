@@ -211,9 +211,7 @@ def test_what_is_too_long_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixtu
     longer = "training examples are longer than data.context 32 and"
     assert f"data: 1 of 4 {longer} lose their beginnings" in caplog.text
     assert f"data: 2 of 4 {longer} are left out" in caplog.text
-    with pytest.raises(
-        DataError, match=r"no training example fits into data\.context 32: all 2 answers"
-    ):
+    with pytest.raises(DataError, match=r"no training example fits into data\.context 32: all 2 answers"):
         dataset(tmp_path, rows[2:], validation=None)
 
 

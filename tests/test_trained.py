@@ -77,10 +77,11 @@ def test_checkpoints_of_older_versions_use_their_runs(tmp_path: Path, said: Any)
 
 
 def llama(folder: Path, tokenizer: str) -> Any:
-    heads = {"num_attention_heads": 2, "intermediate_size": 24, "max_position_embeddings": 64}
+    heads: dict[str, Any] = {"num_attention_heads": 2, "intermediate_size": 24, "max_position_embeddings": 64}
     config = transformers.LlamaConfig(**SIZES, **heads, bos_token_id=None, eos_token_id=0)
     torch.manual_seed(0)
-    model = transformers.LlamaForCausalLM(config).eval()
+    model: Any = transformers.LlamaForCausalLM(config)
+    model.eval()
     model.save_pretrained(folder)
     saved(tokenizer, folder)
     return model
@@ -92,7 +93,7 @@ def test_a_folder_of_the_hub_and_its_import(
 ) -> None:
     """They write what transformers writes, from the prompt as its tokenizer reads it."""
     theirs = llama(tmp_path / "hub", tokenizer)
-    reader = transformers.AutoTokenizer.from_pretrained(tmp_path / "hub")
+    reader: Any = transformers.AutoTokenizer.from_pretrained(tmp_path / "hub")
     given = reader("the fox", return_tensors="pt").input_ids
     options = {"max_new_tokens": 12, "do_sample": False, "eos_token_id": reader.eos_token_id}
     ids = theirs.generate(given, **options, pad_token_id=0)[0]
@@ -110,15 +111,15 @@ def test_a_folder_of_the_hub_and_its_import(
 
 def test_an_encoder_decoder_of_the_hub(tmp_path: Path, said: Any) -> None:
     torch.manual_seed(1)
-    config = transformers.T5Config(
-        vocab_size=64, d_model=16, d_kv=8, d_ff=24, num_layers=1, num_heads=2, decoder_start_token_id=0,
-        tie_word_embeddings=False, feed_forward_proj="gated-gelu",
-    )  # fmt: skip
-    theirs: Any = transformers.T5ForConditionalGeneration(config).eval()
+    sizes: dict[str, Any] = {"vocab_size": 64, "d_model": 16, "d_kv": 8, "d_ff": 24, "num_heads": 2}
+    sizes |= {"num_layers": 1, "feed_forward_proj": "gated-gelu"}
+    start: dict[str, Any] = {"decoder_start_token_id": 0, "tie_word_embeddings": False}
+    theirs: Any = transformers.T5ForConditionalGeneration(transformers.T5Config(**sizes, **start))
+    theirs.eval()
     theirs.lm_head.weight = nn.Parameter(torch.randn(64, 16))
     theirs.save_pretrained(tmp_path)
     saved("unigram", tmp_path)
-    reader = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    reader: Any = transformers.AutoTokenizer.from_pretrained(tmp_path)
     source = torch.tensor([[*reader.encode("the fox", add_special_tokens=False), 1]])
     ids = theirs.generate(source, max_new_tokens=12, do_sample=False)[0]
     assert said(tmp_path, "the fox") == reader.decode(ids, skip_special_tokens=True) + "\n"

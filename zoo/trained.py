@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from zoo.atomic import write_folder
-from zoo.checkpoint import CHECKPOINTS, RUN_CONFIG
+from zoo.checkpoint import RUN_CONFIG, run_of
 from zoo.config import load_config
 from zoo.data import DataConfig, Tokenizer, find_tokenizer
 from zoo.data.tokenizer import FOLDER
@@ -53,7 +53,7 @@ def bring_tokenizer(source: Path, folder: Path) -> str:
     try:
         tokenizer = tokenizer_of(source)
     except DataError as error:
-        return f"no tokenizer: {error}"
+        return str(error)
     write_folder(folder / FOLDER, tokenizer.save)
     return f"wrote {folder / FOLDER}: {tokenizer.type}, {tokenizer.vocab_size} tokens"
 
@@ -61,5 +61,4 @@ def bring_tokenizer(source: Path, folder: Path) -> str:
 def _home(path: Path) -> Path:
     """The folder that describes a model: a checkpoint's own, or its run's if an older version wrote it."""
     folder = path if path.is_dir() else path.parent
-    older = folder.parent.name == CHECKPOINTS and not (folder / RUN_COPY).is_file()
-    return folder.parent.parent if older else folder
+    return folder if (folder / RUN_COPY).is_file() else run_of(folder)

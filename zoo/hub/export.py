@@ -13,27 +13,24 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from zoo.atomic import write_folder
-from zoo.checkpoint import RUN_CONFIG, load_model
-from zoo.config import load_config
-from zoo.data import TextData, Tokenizer, load_tokenizer
-from zoo.errors import CheckpointError, ZooError, did_you_mean
+from zoo.atomic import remove, write_folder
+from zoo.checkpoint import load_model
+from zoo.data import Tokenizer
+from zoo.errors import CheckpointError, DataError, ZooError, did_you_mean
 from zoo.factory import merge
 from zoo.hub import register_auto
 from zoo.hub.families import family_for
 from zoo.hub.family import Family, Json
 from zoo.hub.rules import expand
 from zoo.hub.shards import CONFIG, SHARD_BYTES, write_shards
-from zoo.hub.tokenizer import SAMPLE, write_tokenizer
+from zoo.hub.tokenizer import samples, write_tokenizer
 from zoo.models import Model
 from zoo.spec import declared
+from zoo.trained import data_of, tokenizer_of
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 TOLERANCE = 1e-4
 """Largest difference of a logit, relative to the largest logit or to 1 if that is more."""
-
-TOKENIZER = "tokenizer"
-"""Its folder in a run's."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +46,7 @@ class Export:
             installed, so that nothing was compared.
         max_logit: largest logit, for scale.
         tokenizer: whether one was written.
+        reason: why not.
     """
 
     folder: Path
@@ -58,6 +56,7 @@ class Export:
     max_difference: float | None
     max_logit: float
     tokenizer: bool
+    reason: str
 
     def __str__(self) -> str:
         """One line for each thing to know."""
@@ -67,7 +66,7 @@ class Export:
                 f"largest difference of a logit {self.max_difference:.1e}, the largest {self.max_logit:.1e}"
             )
         what = f"{self.architecture}, {self.tensors} tensors, {self.folded} folded"
-        text = "tokenizer.json" if self.tokenizer else "no tokenizer"
+        text = "tokenizer.json" if self.tokenizer else f"no tokenizer: {self.reason}"
         return f"wrote {self.folder}: {what}, {text}\n{compared}"
 
 
@@ -75,7 +74,7 @@ def export(source: Path, out: Path, *, to: str = "hf", dtype: str = "float32") -
     """Write a trained model as a folder that transformers opens.
 
     Args:
-        source: a run folder, a checkpoint folder or a .safetensors file.
+        source: a run folder, a checkpoint folder, a .safetensors file, or another model with its tokenizer.
         out: the folder to make.
         to: "hf".
         dtype: of the numbers in the files.
@@ -93,10 +92,15 @@ def export(source: Path, out: Path, *, to: str = "hf", dtype: str = "float32") -
     if dtype not in DTYPES:
         raise ZooError(f"export: no dtype called '{dtype}'{did_you_mean(dtype, DTYPES)}")
     model = load_model(source)
-    tokenizer = context = None
-    if (source / RUN_CONFIG).is_file() and isinstance(data := load_config(source).data, TextData):
-        tokenizer, context = load_tokenizer(source / TOKENIZER), data.context
-    return export_model(model, out, dtype=DTYPES[dtype], tokenizer=tokenizer, context=context)
+    tokenizer, reason = None, ""
+    try:
+        tokenizer = tokenizer_of(source)
+    except DataError as error:
+        reason = str(error)
+    notes: Json = {}
+    if (data := data_of(source)) is not None and data.prompting is not None and tokenizer is not None:
+        notes = {"context": data.length, "end": data.prompting.end(tokenizer)}
+    return export_model(model, out, dtype=DTYPES[dtype], tokenizer=tokenizer, reason=reason, **notes)
 
 
 @torch.no_grad()
@@ -106,7 +110,9 @@ def export_model(
     *,
     dtype: torch.dtype = torch.float32,
     tokenizer: Tokenizer | None = None,
+    reason: str = "it was given none",
     context: int | None = None,
+    end: int | None = None,
     shard_bytes: int = SHARD_BYTES,
 ) -> Export:
     """`export` for a model in memory.
@@ -116,7 +122,9 @@ def export_model(
         out: the folder to make.
         dtype: of the numbers in the files.
         tokenizer: what made the model's tokens; written as well, if there is a form of it.
+        reason: why there is no tokenizer, for the report.
         context: tokens in the texts of its training.
+        end: the token that ends what the model writes; None: the one that ends documents.
         shard_bytes: size up to which tensors share a file.
     """
     if out.exists():
@@ -132,29 +140,28 @@ def export_model(
         p.copy_(p.to(dtype))
     state = model.state_dict()
     tensors = {r.theirs: r.transform.to_hf([state[n] for n in r.ours]) for r in expand(family.rules, state)}
-    config |= _notes(family, dtype, tokenizer, context)
+    end = tokenizer.eos_id if end is None and tokenizer is not None else end
+    config |= _notes(family, dtype, end, context)
     result: list[Export] = []
 
     def fill(folder: Path) -> None:
         (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
         write_shards(folder, tensors, dtype, shard_bytes)
-        has_tokenizer = tokenizer is not None and write_tokenizer(tokenizer, folder)
         difference, largest = _compare(model, family, folder)
-        if tokenizer is not None and has_tokenizer and difference is not None:
-            _compare_tokens(tokenizer, folder)
-        result.append(
-            Export(out, family.architecture, len(tensors), folded, difference, largest, has_tokenizer)
-        )
+        why_not = reason if tokenizer is None else _add_tokenizer(tokenizer, folder)
+        written = why_not is None
+        about = (family.architecture, len(tensors), folded, difference, largest, written, why_not or "")
+        result.append(Export(out, *about))
 
     write_folder(out, fill)
     return result[0]
 
 
-def _notes(family: Family, dtype: torch.dtype, tokenizer: Tokenizer | None, context: int | None) -> Json:
+def _notes(family: Family, dtype: torch.dtype, end: int | None, context: int | None) -> Json:
     """Fields of config.json that change no logit, as far as the family has them and we know them."""
     name = str(dtype).removeprefix("torch.")
     notes: Json = {"dtype": name, "torch_dtype": name, "max_position_embeddings": context}
-    notes |= {"eos_token_id": tokenizer.eos_id if tokenizer else None, "bos_token_id": None}
+    notes |= {"eos_token_id": end, "bos_token_id": None}
     absent = {"eos_token_id", "bos_token_id"}  # their library would assume tokens of Llama's
     return {
         key: value
@@ -192,18 +199,37 @@ def _compare(model: Model, family: Family, folder: Path) -> tuple[float | None, 
     return difference, largest
 
 
-def _compare_tokens(tokenizer: Tokenizer, folder: Path) -> None:
-    """Have the written tokenizer read a text.
+def _add_tokenizer(tokenizer: Tokenizer, folder: Path) -> str | None:
+    """Write the tokenizer, and have transformers, if it is there, read texts with it.
 
-    Raises:
-        CheckpointError: it reads something else.
+    Returns:
+        Why there is none, and then nothing was written; None: there is one.
     """
+    apart = folder / "tokenizer"  # where it can be tried, and leaves nothing behind if it fails
+    apart.mkdir()
+    try:
+        reason = write_tokenizer(tokenizer, apart)
+        if reason is None and not _reads_the_same(tokenizer, apart):
+            reason = "transformers reads other tokens with it"
+        if reason is None:
+            for file in apart.iterdir():
+                file.rename(folder / file.name)
+        return reason
+    finally:
+        remove(apart)
+
+
+def _reads_the_same(tokenizer: Tokenizer, folder: Path) -> bool:
+    """Whether transformers has the tokens of ours for a few texts; without it nobody can tell."""
+    if find_spec("transformers") is None:
+        return True
     import transformers
 
     with _quiet(transformers.utils.logging):
         theirs = transformers.AutoTokenizer.from_pretrained(folder)
-    if theirs.encode(SAMPLE, add_special_tokens=False) != tokenizer.encode(SAMPLE):
-        raise CheckpointError("the tokenizer reads other tokens in transformers. Nothing was written")
+    return all(
+        theirs.encode(text, add_special_tokens=False) == tokenizer.encode(text) for text in samples(tokenizer)
+    )
 
 
 @contextmanager

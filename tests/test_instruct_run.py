@@ -1,0 +1,109 @@
+"""Instruction tuning from end to end: a model, trained on text before, learns to answer in the template."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hub_tokenizers import saved
+from tiny_runs import of_kind, tiny_fields
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from zoo import load_model
+from zoo.cli import main
+from zoo.config import load_config
+from zoo.train.run import train
+
+CHAT = {"type": "chat", "user": "<|im_start|>user\n", "assistant": "<|im_start|>assistant\n"}
+PAIRS = {"the quick": "brown fox", "def f(x):": "return x", "over": "13 lazy dogs"}
+
+
+def zoo(*arguments: str | Path, status: int = 0) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([str(a) for a in arguments])
+    assert ended.value.code == status
+
+
+def rows(folder: Path) -> Path:
+    path = folder / "instructions.jsonl"
+    pairs = [{"prompt": prompt, "response": response} for prompt, response in PAIRS.items()]
+    path.write_text("".join(json.dumps(pair) + "\n" for pair in pairs * 4), encoding="utf-8")
+    return path
+
+
+def fields(folder: Path, tokenizer: Any, template: Any, **model: Any) -> dict[str, Any]:
+    settings = tiny_fields(folder, steps=60, eval_every=30, batch_size=6, checkpoint_every=60)
+    settings["data"] = {
+        "type": "instructions",
+        "train": str(rows(folder)),
+        "validation": str(rows(folder)),
+        "template": template,
+        "tokenizer": tokenizer,
+        "context": 48,
+    }
+    settings["model"] |= model
+    return settings | {"name": "instruct"}
+
+
+@pytest.mark.parametrize("name", ["gpt", "ngpt"])
+def test_a_run_answers(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    """With a tokenizer of the hub and its special tokens as markers; exported, it answers there as well."""
+    tokenizer = {"type": "huggingface", "path": str(saved("byte-level", tmp_path / "hub"))}
+    settings = fields(tmp_path, tokenizer, CHAT, type=name, vocab_size=304)
+    settings["optimizer"]["lr"] = {"gpt": 1e-2, "ngpt": 1e-1}[name]
+    run = train(load_config(settings)).folder
+    before, *_, after = [record["cross_entropy"] for record in of_kind(run, "validation")]
+    assert after < 0.2 * before
+    for prompt, response in PAIRS.items():
+        zoo("generate", run, "--prompt", prompt, "--temperature", "0", "--max-new-tokens", "30")
+        assert capsys.readouterr().out == response + "\n"
+    zoo("generate", run / "checkpoints/step-00000060", "--prompt", "over", "--temperature", "0", "--stream")
+    assert capsys.readouterr().out == "13 lazy dogs\n"
+    zoo("generate", run, "--prompt", "over", "--temperature", "0", "--stop", " dogs")
+    assert capsys.readouterr().out == "13 lazy\n"
+    text = tmp_path / "text.txt"
+    zoo("eval", run, "--perplexity", text)
+    zoo("export", run, tmp_path / "exported")
+    assert (tmp_path / "exported/tokenizer.json").read_bytes() == (
+        tmp_path / "hub/tokenizer.json"
+    ).read_bytes()
+    theirs: Any = AutoModelForCausalLM.from_pretrained(tmp_path / "exported")
+    reader = AutoTokenizer.from_pretrained(tmp_path / "exported")
+    asked = "<|endoftext|><|im_start|>user\nover\n<|im_start|>assistant\n"
+    ids = torch.tensor([reader.encode(asked, add_special_tokens=False)])
+    written = theirs.generate(ids, max_new_tokens=20, do_sample=False, pad_token_id=0)
+    assert reader.decode(written[0, ids.shape[1] :], skip_special_tokens=True) == "13 lazy dogs"
+
+
+def test_from_a_run_on_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`model: {from: run}`: the tokenizer comes along, another one is refused before the first step."""
+    before = train(load_config(tiny_fields(tmp_path, steps=10))).folder
+    settings = fields(tmp_path, "byte", "plain") | {"model": {"from": str(before)}}
+    del settings["data"]["tokenizer"]
+    run = train(load_config(settings)).folder
+    first = next(iter(of_kind(run, "validation")))
+    assert first["step"] == 0
+    capsys.readouterr()
+    zoo("generate", run, "--prompt", "over", "--temperature", "0", "--max-new-tokens", "30")
+    assert capsys.readouterr().out == "13 lazy dogs\n"
+    assert load_model(run).recipe.model == load_model(before).recipe.model
+    other = settings | {"name": "other"}
+    other["data"] = other["data"] | {"tokenizer": {"type": "word"}}
+    path = tmp_path / "other.yaml"
+    path.write_text(json.dumps(other))
+    zoo("train", path, status=2)
+    assert "tokenizer" in capsys.readouterr().err
+
+
+def test_a_resumed_run_is_the_same(tmp_path: Path) -> None:
+    """The examples are a function of the step alone."""
+    settings = fields(tmp_path, "byte", "plain")
+    whole = train(load_config(settings)).folder
+    settings["train"] |= {"runs_dir": str(tmp_path / "parts"), "checkpoint_every": 20}
+    train(load_config(settings), until=20)
+    again = train(load_config(settings), resume=True).folder
+    ours, theirs = load_model(whole).state_dict(), load_model(again).state_dict()
+    assert all(torch.equal(tensor, theirs[name]) for name, tensor in ours.items())
