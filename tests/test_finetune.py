@@ -1,0 +1,193 @@
+"""A run starts from a checkpoint: the same function, everything written out, nothing needed later."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hub_models import saved as hub_folder
+from rich.console import Console
+from safetensors.torch import load_file, save_file
+from tiny_runs import assert_same, of_kind, tiny_fields
+
+from zoo import build_model, load_model, save_model
+from zoo.checkpoint import find_checkpoint
+from zoo.config import RunConfig, dump_config, load_config
+from zoo.hub.folder import load_folder
+from zoo.train.run import train
+from zoo.weights import begin
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where runs `gpt` and `wesar` have been trained, a few steps each."""
+    path = tmp_path_factory.mktemp("pretrained")
+    steps = {"steps": 10, "eval_every": 10, "checkpoint_every": 10}
+    plain = tiny_fields(path, **steps)
+    train(load_config({**plain, "name": "gpt"}))
+    scaled = {"reparam": "wesar", "init": "he", "optimizer": {"type": "amos", "lr": 0.02}}
+    train(load_config({**plain, **scaled, "name": "wesar"}))
+    return path
+
+
+def tuned(folder: Path, name: str, source: str = "gpt", **changes: Any) -> RunConfig:
+    """A configuration of six steps that starts from a run."""
+    fields = tiny_fields(folder, steps=6, eval_every=3, checkpoint_every=3) | {"name": name}
+    fields["model"] = {"from": str(folder / "runs" / source)}
+    return load_config({**fields, **changes})
+
+
+@pytest.mark.parametrize("source", ["gpt", "wesar"])
+def test_training_starts_where_the_other_run_ended(folder: Path, source: str) -> None:
+    config = tuned(folder, f"on-{source}", source)
+    assert config.model == load_config(folder / "runs" / source).model
+    assert config.reparam == load_config(folder / "runs" / source).reparam
+    first = train(config, console=(console := Console(record=True, width=120))).folder
+    last = of_kind(folder / "runs" / source, "validation")[-1]["cross_entropy"]
+    assert of_kind(first, "validation")[0]["cross_entropy"] == last
+    loaded = json.loads((first / "loaded.json").read_text())
+    names = set(load_file(find_checkpoint(folder / "runs" / source) / "model.safetensors"))
+    assert set(loaded["loaded"]) == names
+    assert loaded["missing"] == loaded["unexpected"] == loaded["new"] == []
+    assert f"gpt: {len(names)} tensors loaded" in console.export_text()
+
+
+def test_the_resolved_config_alone_starts_the_same_run(folder: Path) -> None:
+    config = tuned(folder, "first")
+    first = train(config).folder
+    text = (first / "config.yaml").read_text()
+    assert "from:" not in text
+    again = load_config(first)
+    assert again == config
+    assert dump_config(again) == text
+    second = train(load_config(first, ["name=second"])).folder
+    assert_same(first, second)
+
+
+def test_keys_beside_from_are_put_on_top(folder: Path) -> None:
+    source = model_of(load_config(folder / "runs/gpt"))
+    config = tuned(folder, "x", model={"from": str(folder / "runs/gpt"), "rope_base": 500.0})
+    assert model_of(config) == {**source, "rope_base": 500.0}
+    once_more = load_config(config.model_dump(mode="json"), ["model.rope_base=3.0"])
+    assert model_of(once_more) == {**source, "rope_base": 3.0}
+    wide = {"type": "bert", "vocab_size": 99, "d_model": 64, "n_layers": 7, "n_heads": 4}
+    fields = tuned(folder, "x").model_dump(mode="json") | {"checkpoint": None, "model": wide}
+    over = load_config(fields, ["model.rope_base=7.0", f"model.from={folder / 'runs/gpt'}"])
+    assert model_of(over) == {**source, "rope_base": 7.0}  # nothing of what was there before
+
+
+def model_of(config: RunConfig) -> dict[str, Any]:
+    fields: dict[str, Any] = config.model_dump(mode="json")["model"]
+    return fields
+
+
+TOKENIZERS = [{}, {"tokenizer": {"type": "byte"}}]
+
+
+@pytest.mark.parametrize("data", TOKENIZERS, ids=["inherited", "the same"])
+def test_a_resumed_run_does_not_need_the_old_one(folder: Path, tmp_path: Path, data: dict[str, Any]) -> None:
+    """LoRA on a WeSaR run, etas measured, layer decay, a frozen layer: all of it in the run itself."""
+    shutil.copytree(folder / "runs", tmp_path / "runs")
+    fields = tiny_fields(tmp_path, steps=6, eval_every=3, checkpoint_every=3)
+    fields |= {
+        "model": {"from": str(tmp_path / "runs/wesar")},
+        "optimizer": {"type": "amos", "lr": 0.01, "momentum": 0.9},
+        "eta": "measured",
+        "layer_decay": 0.5,
+        "freeze": [{"depth": [1, 1]}],
+    }
+    fields["data"] |= data
+    whole = train(load_config({**fields, "name": "whole"}))
+    train(load_config({**fields, "name": "parts"}), until=3)
+    shutil.rmtree(tmp_path / "runs/wesar")
+    parts = train(load_config(tmp_path / "runs/parts"), resume=True)
+    assert parts.finished
+    assert_same(whole.folder, parts.folder)
+
+
+@pytest.mark.parametrize("to", ["none", "lora", "wesar", "weight_norm", {"type": "lora", "rank": 2}])
+@pytest.mark.parametrize("source", ["gpt", "wesar"])
+def test_another_reparameterisation_computes_the_same(folder: Path, source: str, to: Any) -> None:
+    """Merged, then split; and the file of the result opens as that method."""
+    config = tuned(folder, "x", source, reparam=to)
+    beginning = begin(config)
+    tokens = torch.arange(30).reshape(2, 15)
+    expected = load_model(folder / "runs" / source)(tokens)
+    torch.testing.assert_close(beginning.model(tokens), expected, atol=1e-5, rtol=1e-4)
+    assert beginning.model.recipe.reparam == config.reparam
+    assert (beginning.conversion is None) == (config.reparam == load_config(folder / "runs" / source).reparam)
+    again = load_model(save_model(beginning.model, folder / "converted.safetensors"))
+    assert torch.equal(again(tokens), beginning.model(tokens))
+
+
+def test_a_folder_of_the_hub(tmp_path: Path) -> None:
+    hub_folder("llama", tmp_path)
+    model = build_model({"model": {"from": str(tmp_path)}})
+    expected = load_folder(tmp_path)[0].state_dict()
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in model.state_dict().items())
+    assert build_model({"model": {"from": str(tmp_path)}}, device="meta").recipe == model.recipe
+
+
+@pytest.mark.parametrize("source", ["run", "hub"])
+def test_the_trunk_of_a_classifier(folder: Path, tmp_path: Path, source: str) -> None:
+    """The read-out is left where it is, the head is drawn, the rest is the checkpoint's."""
+    path = folder / "runs/wesar"
+    if source == "hub":
+        path = tmp_path
+        hub_folder("llama", path)
+        tensors = load_file(path / "model.safetensors")
+        del tensors["lm_head.weight"]  # nobody misses it
+        save_file(tensors, path / "model.safetensors", {"format": "pt"})
+    config = load_config({"model": {"type": "classifier", "classes": 3, "trunk": {"from": str(path)}}})
+    assert config.checkpoint is not None
+    assert config.checkpoint.part == "trunk"
+    beginning = begin(config)
+    report, model = beginning.report, beginning.model
+    assert report is not None
+    assert {name for name in report.new if "gate" not in name} == {"head.linear.weight", "head.linear.bias"}
+    assert all("read_out" in name for name in report.unused)
+    assert bool(report.unused) == (source == "run")
+    theirs = load_model(path, allow=["lm_head.*"]) if source == "hub" else load_model(path)
+    tokens = torch.arange(30).reshape(2, 15)
+    assert torch.equal(model.get_submodule("trunk").states(tokens), theirs.hidden(tokens))  # type: ignore
+    fresh = build_model({**config.model_dump(mode="json"), "checkpoint": None})
+    assert torch.equal(model.get_parameter("head.linear.weight"), fresh.get_parameter("head.linear.weight"))
+    assert {n for n in model.state_dict() if n not in beginning.taken} == set(report.new)
+
+
+def test_what_is_missing_is_drawn_if_it_is_allowed(folder: Path, tmp_path: Path) -> None:
+    model = load_model(folder / "runs/gpt")
+    file = save_model(model, tmp_path / "model.safetensors")
+    tensors = load_file(file)
+    save_file({k: t for k, t in tensors.items() if "read_out" not in k}, file, header(file))
+    config = {"model": {"from": str(file)}, "checkpoint": {"allow": ["read_out.*"]}}
+    beginning = begin(load_config(config))
+    assert beginning.report is not None
+    assert beginning.report.missing == ("read_out.matrix.weight",)
+    drawn = beginning.model.get_parameter("read_out.matrix.weight")
+    assert 0.01 < drawn.std() < 0.03
+    assert "read_out.matrix.weight" not in beginning.taken
+    assert torch.equal(beginning.model.get_parameter("norm.scale"), tensors["norm.scale"])
+
+
+def header(file: Path) -> dict[str, str]:
+    size = int.from_bytes(file.read_bytes()[:8], "little")
+    found: dict[str, str] = json.loads(file.read_bytes()[8 : 8 + size])["__metadata__"]
+    return found
+
+
+def test_another_tokenizer_is_allowed_by_name(folder: Path) -> None:
+    changes: dict[str, Any] = {"data": other_tokenizer(folder), "checkpoint": {"allow": ["tokenizer"]}}
+    assert train(tuned(folder, "other-tokens", **changes)).finished
+
+
+def other_tokenizer(folder: Path) -> dict[str, Any]:
+    """Data of words; there are fewer of them than the model has tokens."""
+    text = folder / "words.txt"
+    text.write_text("the quick brown fox jumps over the lazy dog\n\n" * 200, encoding="utf-8")
+    corpus = {"type": "text", "paths": [str(text)]}
+    return {**tiny_fields(folder)["data"], "corpus": corpus, "tokenizer": {"type": "word"}}
