@@ -18,6 +18,9 @@ from zoo.train.metrics import read_metrics
 SOURCES = {"update_ratio": "monitor", "norm": "monitor", "m2_over_eta": "diagnose", "ratio": "diagnose"}
 """The quantities, and the lines of metrics.jsonl that hold them."""
 
+ENOUGH = 100
+"""Entries of a variable whose ratio can be trusted: the average of a single number may vanish by chance."""
+
 VARIABLES = {"monitor": "matrices", "diagnose": "variables"}
 """Where in a line the variables are."""
 
@@ -50,6 +53,12 @@ class History:
             for name, curve in self.curves[quantity].items()
             if name in self.places and self.places[name].layer == layer
         }
+
+    @property
+    def ratios(self) -> dict[str, Curve]:
+        """The ratio of Assumption 1 of the variables with `ENOUGH` entries, by name."""
+        found = self.curves["ratio"].items()
+        return {n: c for n, c in found if n in self.places and self.places[n].spec.numel >= ENOUGH}
 
 
 def read_history(run: Path) -> History:

@@ -18,7 +18,7 @@ from zoo.diagnose.section import Curve, by_layer, draw_curves, draw_line, legend
 from zoo.diagnose.vectors import Vector
 from zoo.plotting import INK, SOFT, colour, dress
 
-BINS = 60
+BINS = 61
 """Of a histogram at most."""
 
 
@@ -155,7 +155,7 @@ def _by_label(found: Sequence[Conditioning], renormalised: bool) -> dict[str, Cu
 def _histogram(values: Tensor, paint: str) -> dict[str, Any]:
     """Arguments of `hist`; values that are almost alike, as on the sphere, get bins of a sensible width."""
     low, high = values.min().item(), values.max().item()
-    bins = min(BINS, 8 + round(2 * values.numel() ** 0.5))
+    bins = min(BINS, 8 + 2 * round(values.numel() ** 0.5) + 1)
     least = 1e-3 * max(abs(low), abs(high), 1e-12)
     if high - low < least:
         middle = (low + high) / 2

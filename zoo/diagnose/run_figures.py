@@ -87,7 +87,9 @@ def _sections(found: Sequence[tuple[History, str, int]], where: str) -> Iterator
             draw_curves(axes, name, "step", axis, panel, order, log=True)
             for guide in _guides(quantity, history.floor):
                 draw_line(axes, guide, True, color=SOFT, lw=1, ls=":", zorder=1)
-            axes.sharey(every[0])
+        limits = [limit for axes in every if axes.lines for limit in axes.get_ylim()]
+        for axes in every:
+            axes.set_ylim(min(limits), max(limits))
         legend(figure, every)
         yield Section(quantity.replace("_", "-"), title, caption + where, figure)
 

@@ -17,10 +17,10 @@ from tempfile import TemporaryDirectory
 
 from zoo.checkpoint import RUN_CONFIG
 from zoo.config import RunConfig, load_config
+from zoo.diagnose.history import ENOUGH, read_history
 from zoo.errors import ConfigError, ZooError
 from zoo.train.diagnosis import WINDOW
 from zoo.train.job import Job
-from zoo.train.metrics import read_metrics
 from zoo.train.run import train
 
 NEEDED = "amos"
@@ -33,12 +33,11 @@ class Reading:
 
     Attributes:
         lr: xi, as it was trained.
-        lowest: the lowest ratio of any variable in any measurement.
+        lowest: the lowest ratio of any variable of `ENOUGH` entries in any measurement.
         variable: the one that had it.
         quartile: a quarter of the variables' lowest ratios are below.
         median: half of them are.
         floor: what independent gradients of mean 0 would give.
-        gradients: averaged in a measurement.
     """
 
     lr: float
@@ -47,7 +46,6 @@ class Reading:
     quartile: float
     median: float
     floor: float
-    gradients: int
 
 
 @dataclass(frozen=True)
@@ -71,7 +69,7 @@ class Suggestion:
         lines = [
             f"trained at xi = {r.lr:.3g}: the ratio is {r.lowest:.3g} at least ({r.variable}), "
             f"{r.quartile:.3g} for a quarter and {r.median:.3g} for half of the variables; "
-            f"independent noise would give {r.floor:.3g} over {r.gradients} gradients"
+            f"independent noise would give {r.floor:.3g}"
             for r in self.readings
         ]
         between = sorted((self.readings[-1].lr, self.readings[-1].lowest))
@@ -139,16 +137,13 @@ def read(run: Path, config: RunConfig) -> Reading:
     Raises:
         ZooError: nothing was measured.
     """
-    lines = [r for r in read_metrics(run) if r["kind"] == "diagnose"]
-    lowest: dict[str, float] = {}
-    for line in lines:
-        for name, row in line["variables"].items():
-            if row["ratio"] is not None:
-                lowest[name] = min(row["ratio"], lowest.get(name, math.inf))
+    history = read_history(run)
+    known = {n: [v for v in values if v is not None] for n, (_, values) in history.ratios.items()}
+    lowest = {name: min(values) for name, values in known.items() if values}
     if not lowest:
         raise ZooError(
             f"suggest-lr: {run}: nothing was measured; expected lines of kind 'diagnose' in its "
-            "metrics.jsonl (train.diagnose_every)"
+            f"metrics.jsonl (train.diagnose_every), and variables of {ENOUGH} entries or more"
         )
     ordered = sorted(lowest.values())
     quartile, median, _ = quantiles(ordered, n=4, method="inclusive") if len(ordered) > 1 else ordered * 3
@@ -158,8 +153,7 @@ def read(run: Path, config: RunConfig) -> Reading:
         min(lowest, key=lowest.__getitem__),
         quartile,
         median,
-        lines[-1]["floor"],
-        lines[-1]["gradients"],
+        next(floor for floor in reversed(history.floor[1]) if floor is not None),
     )
 
 
