@@ -237,19 +237,26 @@ def test_damaged_shards(tmp_path: Path, damage: Callable[[Path], None], message:
 MEASURE = """
 import sys
 from pathlib import Path
+from zoo.config import load_config
 from zoo.hub.folder import load_folder
+from zoo.weights import begin
 
 def kilobytes(of):
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(of))
 
 before = kilobytes("VmRSS")
-model, _ = load_folder(Path(sys.argv[1]))
+model = {read}
 print(kilobytes("VmHWM") - before, sum(p.nbytes for p in model.parameters()))
 """
+READ = {
+    "model": "load_folder(Path(sys.argv[1]))[0]",
+    "start of a run": "begin(load_config({'model': {'from': sys.argv[1]}})).model",
+}
 
 
-def test_memory_is_that_of_the_model_and_one_shard(tmp_path: Path) -> None:
+@pytest.mark.parametrize("read", READ)
+def test_memory_is_that_of_the_model_and_one_shard(tmp_path: Path, read: str) -> None:
     """The peak of a process that reads 55 MB of bfloat16 from eight files into 110 MB of float32."""
     width, rows, layers = 720, 4096, 7
     config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": rows}
@@ -273,7 +280,7 @@ def test_memory_is_that_of_the_model_and_one_shard(tmp_path: Path) -> None:
     (tmp_path / INDEX).write_text(json.dumps({"weight_map": weight_map}))
     largest = max(file.stat().st_size for file in tmp_path.glob("*.safetensors"))
     done = subprocess.run(
-        [sys.executable, "-c", MEASURE, str(tmp_path)],
+        [sys.executable, "-c", MEASURE.replace("{read}", READ[read]), str(tmp_path)],
         capture_output=True,
         text=True,
         check=True,

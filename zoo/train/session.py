@@ -196,7 +196,7 @@ class _Session:
             cross_entropy=result.cross_entropy,
             z_loss=result.z_loss,
             grad_norm=result.grad_norm,
-            lr=self.parts.optimizer.param_groups[0]["lr"],
+            lr=max(group["lr"] for group in self.parts.optimizer.param_groups),
             timing={**self.clock.lap(), "peak_memory": peak_memory(self.world.device)},
         )
 
