@@ -31,7 +31,7 @@ LAYERS = (
     {"diagnose"},
     {"ablate"},
     {"report"},
-    {"classify", "complete", "catalogue", "evaluation"},
+    {"classify", "complete", "catalogue", "evaluation", "warm"},
     {"cli"},
     {"__main__"},
 )

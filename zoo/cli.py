@@ -395,6 +395,25 @@ def export(
     typer.echo(write(source, out, to=to, dtype=dtype))
 
 
+@app.command()
+def convert(
+    source: Annotated[
+        Path,
+        typer.Argument(help="A run folder, a checkpoint of zoo, or a folder as on the Hugging Face hub."),
+    ],
+    out: Annotated[Path, typer.Argument(help="The folder to make, for model: {from: OUT}.")],
+    to: Annotated[str, typer.Option(help="wesar (exact), or ngpt (approximate, of Llama's layout).")],
+    text: Annotated[
+        Path | None,
+        typer.Option(help="A text to measure on, UTF-8; default: that of the source's training."),
+    ] = None,
+) -> None:
+    """Re-express a trained model as WeSaR or nGPT, to train on; says what the start costs."""
+    from zoo.warm.convert import convert as write
+
+    typer.echo(write(source, out, to=to, text=text))
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit.
 

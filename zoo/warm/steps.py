@@ -1,0 +1,46 @@
+"""How far a branch moves the stream: alpha, found on text, layer by layer."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from zoo.nn.norm import unit
+
+ROUNDS = 4
+
+
+def step_size(h: Tensor, branch: Tensor, target: Tensor) -> Tensor:
+    """The alpha that brings the stream closest to where the source has it.
+
+    Norm(h + alpha (h_B - h)) is to be the target y. With the length c of the sum in the brackets this is
+    least squares, entry by entry: alpha_i = sum (c y_i - h_i) (h_B,i - h_i) / sum (h_B,i - h_i)^2; c
+    depends on alpha, so both are found in turns. nGPT uses |alpha|, hence none is below 0.
+
+    Args:
+        h: (tokens, d), the stream, unit norm.
+        branch: (tokens, d), Norm(branch(h)).
+        target: (tokens, d), the direction of the source's stream behind its branch.
+
+    Returns:
+        (d,).
+    """
+    way = branch - h
+    # At first one number, from the component of the target across h: sin(angle) is what the step makes.
+    alpha = ((target - h) * way).sum() / way.square().sum()
+    for _ in range(ROUNDS):
+        length = (h + alpha * way).norm(dim=-1, keepdim=True)
+        alpha = ((length * target - h) * way).sum(0) / way.square().sum(0).clamp_min(1e-30)
+        alpha = alpha.clamp_min(0)
+    return alpha
+
+
+def scalar_step(h: Tensor, before: Tensor, added: Tensor) -> Tensor:
+    """One alpha for all entries: the mean of r / (1 + r), r = |added| / |before|; exact for one token."""
+    ratio = added.norm(dim=-1) / before.norm(dim=-1)
+    mean: Tensor = (ratio / (1 + ratio)).mean()
+    return mean.expand(h.shape[-1])
+
+
+def directions(x: Tensor) -> Tensor:
+    """(batch, time, d) -> unit vectors (batch * time, d)."""
+    return unit(x.flatten(0, -2))
