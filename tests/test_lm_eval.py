@@ -74,7 +74,7 @@ def theirs(path: Path) -> Any:
 def answers(model: Any, folder: Path, fewshot: int | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
     """What a model answers to all tasks, and the scores it gets."""
     with offline(), quiet():
-        loaded = load_tasks(list(TASKS), folder, fewshot, CONTEXT)
+        loaded = load_tasks(list(TASKS), folder, fewshot=fewshot, limit=None, context=CONTEXT)
         results: Any = evaluate(model, loaded, log_samples=True, bootstrap_iters=0)
     samples = {name: [s["resps"] for s in results["samples"][name]] for name in TASKS}
     return samples, results["results"]

@@ -294,9 +294,11 @@ def eval_(
         raise ZooError(f"eval: --contexts {contexts}: expected numbers, e.g. 64,128,256") from error
     of_texts = {"--stride": stride, "--lines": lines, "more files": more}
     of_tasks = {"--task-path": task_path, "--limit": limit, "--num-fewshot": num_fewshot}
-    for name, value in (of_texts if tasks else of_tasks).items():
+    for name, value in (of_tasks if tasks is None else of_texts).items():
         if value is not None and value != []:
-            raise ZooError(f"eval: {name} has no effect with {'--tasks' if tasks else '--perplexity'}")
+            raise ZooError(
+                f"eval: {name} has no effect with {'--perplexity' if tasks is None else '--tasks'}"
+            )
     common: dict[str, Any] = {"batch_size": batch_size, "tokenizer": tokenizer, "device": device, "out": out}
     report: texts.Report | questions.TaskReport
     if perplexity is not None:

@@ -150,7 +150,7 @@ def tasks(
 
     model = ZooLM(path, tokenizer, next(iter(contexts), None), device, batch_size)
     with offline(), quiet():
-        loaded = load_tasks(names, task_path, num_fewshot, model.context)
+        loaded = load_tasks(names, task_path, fewshot=num_fewshot, limit=limit, context=model.context)
         results = evaluate(model, loaded, limit=limit, log_samples=False, bootstrap_iters=RESAMPLES)
     report = TaskReport(
         model=str(path),

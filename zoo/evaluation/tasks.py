@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
-from contextlib import chdir, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import chdir, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from lm_eval.api.registry import METRIC_REGISTRY
 from lm_eval.defaults import DEFAULT_OTHER_SEED, DEFAULT_RANDOM_SEED
 from lm_eval.tasks import TaskManager
 
@@ -19,13 +20,16 @@ Loaded = dict[str, Any]
 """What the harness makes of names: its `tasks` and `groups` by name."""
 
 
-def load_tasks(names: Sequence[str], folder: Path | None, fewshot: int | None, context: int) -> Loaded:
-    """Find tasks, read their data, and ask each for its first question, so that mistakes show now.
+def load_tasks(
+    names: Sequence[str], folder: Path | None, *, fewshot: int | None, limit: int | None, context: int
+) -> Loaded:
+    """Find tasks, read their data, and make all their requests, so that mistakes show now.
 
     Args:
         names: of tasks, groups or tags.
         folder: one with task files; paths of data in them are relative to it.
         fewshot: solved examples in front of each question; None: as the task says.
+        limit: only the first questions of each task; None: all.
         context: tokens that the model reads at most.
 
     Returns:
@@ -43,15 +47,17 @@ def load_tasks(names: Sequence[str], folder: Path | None, fewshot: int | None, c
     random.seed(DEFAULT_RANDOM_SEED)
     np.random.seed(DEFAULT_OTHER_SEED)  # noqa: NPY002
     for name in names:
-        with nullcontext() if folder is None else chdir(folder):
-            try:
-                found = manager.load([name])
-            except Exception as error:  # task files may hold anything, even code
-                raise DataError(f"task '{name}': {_reason(error, folder)}") from error
+        with nullcontext() if folder is None else chdir(folder), explained(name, folder):
+            found = manager.load([name])
         for kind in loaded:
             loaded[kind] |= found.get(kind, {})
     for name, task in loaded["tasks"].items():
-        _prepare(name, task, fewshot, context)
+        _prepare(name, task, fewshot)
+        with explained(name, folder):
+            if task.OUTPUT_TYPE == "generate_until":
+                Writing.of(task.config.generation_kwargs, context)
+            task.build_all_requests(limit=limit)
+        task.set_fewshot_seed(seed=DEFAULT_OTHER_SEED)
     return loaded
 
 
@@ -71,6 +77,8 @@ def _manager(names: Sequence[str], folder: Path | None) -> Any:
 
 def _where(name: str, manager: Any, local: Any, folder: Path | None) -> str:
     """What to say of an unknown name: a similar one, where was looked, and files that were no use."""
+    if Path(name).suffix in (".yaml", ".yml"):
+        return "; of a task file give the folder, --task-path FOLDER, and --tasks the name behind its 'task:'"
     own = len(manager.all_tasks)
     if folder is None:
         looked = f"looked among the {own:,} of lm-evaluation-harness; task files of yours: --task-path FOLDER"
@@ -86,30 +94,36 @@ def _where(name: str, manager: Any, local: Any, folder: Path | None) -> str:
     return (similar if similar.startswith("; did") else "") + f"; {looked}"
 
 
-def _prepare(name: str, task: Any, fewshot: int | None, context: int) -> None:
-    """Set the examples of a task, and try it out."""
+def _prepare(name: str, task: Any, fewshot: int | None) -> None:
+    """Check the metrics of a task, and set its examples."""
+    metrics = getattr(task, "_metric_fn_list", {})
+    for metric, function in metrics.items():
+        if function is None and task.config.process_results is None:
+            close = did_you_mean(metric, METRIC_REGISTRY)
+            raise DataError(f"task '{name}': no metric called '{metric}'{close}")
     fixed = task.get_config("num_fewshot")
     if fewshot is not None and fixed == 0 != fewshot:
         raise ZooError(
             f"eval: --num-fewshot has no effect on task '{name}', which sets num_fewshot: 0 itself"
         )
     task.set_config(key="num_fewshot", value=(fixed or 0) if fewshot is None else fewshot)
-    try:
-        task.set_fewshot_seed(seed=DEFAULT_OTHER_SEED)
-        task.build_all_requests(limit=1)
-    except Exception as error:
-        raise DataError(f"task '{name}': {_reason(error, None)}") from error
     task.set_fewshot_seed(seed=DEFAULT_OTHER_SEED)
-    if task.OUTPUT_TYPE == "generate_until":
-        try:
-            Writing.of(task.config.generation_kwargs, context)
-        except ZooError as error:
-            raise ZooError(f"task '{name}': {error}") from error
 
 
-def _reason(error: Exception, folder: Path | None) -> str:
+@contextmanager
+def explained(name: str, folder: Path | None) -> Iterator[None]:
+    """Turn whatever a task file or its data lead to, which may even be code, into one sentence."""
+    try:
+        yield
+    except ZooError as error:
+        raise type(error)(f"task '{name}': {error}") from error
+    except Exception as error:
+        raise DataError(f"task '{name}': {_reason(error, folder)}") from error
+
+
+def _reason(error: BaseException, folder: Path | None) -> str:
     """What went wrong, in a line."""
-    line = " ".join(str(error).split()) or type(error).__name__
+    line = " ".join(str(error).split())
     if isinstance(error, ConnectionError):
         return (
             f"its data is not on this machine, and nothing is fetched from the network ({line}); name local "
@@ -117,4 +131,11 @@ def _reason(error: Exception, folder: Path | None) -> str:
         )
     if isinstance(error, FileNotFoundError) and folder is not None:
         return f"{line}; paths of data are relative to {folder}, the folder of --task-path"
-    return f"{type(error).__name__}: {line}"
+    if error.__cause__ is not None:
+        return _reason(error.__cause__, folder)
+    if isinstance(error, KeyError):
+        return f"no {line} in its data, neither a split nor a column"
+    if isinstance(error, StopIteration):
+        return "its data is empty"
+    kind = type(error).__name__
+    return f"{kind}: {line}" if line else f"{kind}; is something missing in its file, such as doc_to_text?"
