@@ -8,9 +8,9 @@ import math
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -36,12 +36,14 @@ class Experiment:
         configs: folder of the variants' configs, below ``configs``.
         overrides: ``key=value`` for all runs, for instance where the data is.
         jobs: runs at a time, one thread each.
+        of_variant: more overrides, for the runs of one variant.
     """
 
     runs: Path
     configs: str
     overrides: Sequence[str] = ()
     jobs: int = os.cpu_count() or 1
+    of_variant: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def folder(self, run: Run) -> Path:
         """The folder of one run."""
@@ -74,7 +76,7 @@ class Experiment:
             f"name={folder.name}",
             f"train.runs_dir={self.runs}",
         ]
-        command += self.overrides
+        command += [*self.overrides, *self.of_variant.get(variant, ())]
         if folder.exists():
             command.append("--resume")
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
