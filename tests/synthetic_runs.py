@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,11 @@ def curve(final: float, start: float = 6.0) -> list[float]:
     """Validation losses from `start` to `final`, falling along a straight line."""
     points = STEPS // EVERY
     return [start + (final - start) * i / points for i in range(points + 1)]
+
+
+def slug(variant: str) -> str:
+    """A variant's name as that of a folder."""
+    return re.sub(r"\W", "", variant)
 
 
 def write_run(
@@ -96,14 +102,14 @@ def write_sweep(
     for variant, losses in finals.items():
         for seed, final in enumerate(losses):
             state = (status or {}).get((variant, seed), "finished")
-            name = f"{variant}-{seed}"
+            name = f"{slug(variant)}-{seed}"
             if state != "waiting":
                 write_run(folder / "runs" / name, curve(final), seed=seed, **run)
             fields = {"id": name, "variant": variant, "seed": seed, "folder": f"runs/{name}", "status": state}
             error = "step 7: the loss is nan" if state == "failed" else None
             runs.append(Run.model_validate({**fields, "phases": ("final",), "error": error}))
         for lr, final in (tune or {}).get(variant, {}).items():
-            name = f"{variant}-lr{lr:g}"
+            name = f"{slug(variant)}-lr{lr:g}"
             write_run(folder / "runs" / name, curve(final), overrides=[f"optimizer.lr={lr}"], **run)
             fields = {"id": name, "variant": variant, "seed": 0, "folder": f"runs/{name}"}
             fields |= {"phases": ("tune",), "tuned": {"optimizer.lr": lr}, "status": "finished"}

@@ -12,6 +12,7 @@ from zoo.ablate.verdict import Judgement
 
 def conclusion(judgement: Judgement) -> Group:
     """The verdict for a terminal, as `zoo sweep` and `zoo report` end with it."""
+    sheet = verdict_sheet(judgement)
     said = [Text(sentence) for sentence in judgement.sentences]
     doubts = [Text(f"Caution: {sentence}.", style="yellow") for sentence in caveats(judgement)]
-    return Group(verdict_sheet(judgement).rich(), Text(), *said, *doubts)
+    return Group(sheet.rich(), Text(sheet.note, style="dim"), *said, *doubts)

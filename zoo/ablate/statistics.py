@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from math import sqrt
 from statistics import mean, stdev
 
@@ -176,6 +177,7 @@ def _compare(
     )
 
 
+@cache
 def _critical(dof: float, alpha: float) -> float:
     """What |t| exceeds with probability alpha where there is no difference."""
     from scipy.stats import t
@@ -183,6 +185,7 @@ def _critical(dof: float, alpha: float) -> float:
     return float(t.isf(alpha / 2, dof))
 
 
+@cache
 def _shift(dof: float, alpha: float) -> float:
     """The true difference, in standard errors, that is found with probability 0.8."""
     from scipy.optimize import brentq

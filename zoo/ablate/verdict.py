@@ -113,9 +113,9 @@ def _sentence(verdict: Verdict, base: str) -> str:
     said = words.get(verdict.word, f"{verdict.word} against {base}")
     why = f" ({verdict.why})" if verdict.why else ""
     return (
-        f"{verdict.variant}: {said}{why}. Final loss {compared.difference:+.4f}, {LEVEL:.0%} interval "
-        f"{compared.low:+.4f} to {compared.high:+.4f}; {compared.test} over {compared.n} seeds, "
-        f"p = {verdict.p:.2g} (Holm)."
+        f"{verdict.variant}: {said}{why}. Its final loss differs by {compared.difference:+.4f}, "
+        f"{LEVEL:.0%} interval {compared.low:+.4f} to {compared.high:+.4f}; {compared.test} over "
+        f"{compared.n} seeds, p = {verdict.p:.2g} (Holm)."
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from html import escape
 from math import isfinite
 from typing import Any
 
@@ -42,10 +43,10 @@ def figures(plot: Plot, looks: Mapping[str, Look]) -> dict[str, Any]:
 def _traces(plot: Plot, series: Series, look: Look) -> Iterator[dict[str, Any]]:
     """The spread, and on it the line or points."""
     common = {
-        "name": series.name,
+        "name": escape(series.name, quote=False),  # plotly.js reads some markup
         "legendgroup": f"run {series.name}" if series.own else series.variant,
         "x": _numbers(series.x),
-        "y": list(series.y) if plot.rows else _numbers(series.y),
+        "y": [escape(str(name), quote=False) for name in series.y] if plot.rows else _numbers(series.y),
     }
     if plot.rows:
         yield {**common, "type": "scatter", "mode": "markers", "showlegend": False} | _row(series, look)

@@ -39,7 +39,9 @@ function traces(view) {
 
 function draw(plot) {
   const view = plot.views[shown.get(plot.key) ?? 0];
-  return Plotly.react(document.getElementById("plot-" + plot.key), traces(view), dressed(view.layout), config);
+  const element = document.getElementById("plot-" + plot.key);
+  element.style.height = view.layout.height + "px"; // or a redrawn plot may lose its place in the page
+  return Plotly.react(element, traces(view), dressed(view.layout), config);
 }
 
 function toggle(group) {

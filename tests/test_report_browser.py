@@ -1,0 +1,189 @@
+"""The page in a real browser: it draws, hovers, hides, zooms, switches; it needs no network."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from synthetic_runs import TOKENS, write_sweep
+
+from zoo.report.report import report
+
+pytestmark = pytest.mark.browser
+
+DRIVER, BROWSER = Path("/usr/bin/chromedriver"), Path("/usr/bin/chromium")
+OPTIONS = (
+    "--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
+    "--disable-component-update --disable-sync --window-size=1300,1000 --force-prefers-reduced-motion "
+    "--host-resolver-rules=MAP%*%~NOTFOUND"
+)
+GROUPS = "return document.getElementById(arguments[0]).data.map(t => [t.legendgroup, t.visible])"
+LAYOUT = "return document.getElementById(arguments[0])._fullLayout.xaxis"
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("browser")
+    finals = {"adamw": [3.0, 3.01, 2.99], "amos": [2.9, 2.92, 2.89], "<i>muon</i>": [3.0, 2.99, 3.03]}
+    return report([write_sweep(folder / "sweep", finals)], folder / "report")[1]
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Chromium without a network; a machine without it leaves these tests out: -m 'not browser'."""
+    from selenium import webdriver
+
+    for file in (DRIVER, BROWSER):
+        assert file.exists(), f"{file} is missing: apt-get install chromium chromium-driver"
+    options = webdriver.ChromeOptions()
+    options.binary_location = str(BROWSER)
+    for option in OPTIONS.split():
+        options.add_argument(option.replace("%", " "))
+    options.add_argument(f"--user-data-dir={tmp_path_factory.mktemp('profile')}")
+    options.set_capability("goog:loggingPrefs", {"performance": "ALL", "browser": "ALL"})
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(str(DRIVER)))
+    try:
+        yield driver
+    finally:
+        driver.quit()
+
+
+@pytest.fixture
+def opened(browser: Any, page: Path) -> Iterator[Any]:
+    """The page, freshly loaded; afterwards it must have asked for nothing and complained of nothing."""
+    browser.get_log("performance")
+    browser.get_log("browser")
+    browser.get(page.as_uri())
+    yield browser
+    events = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
+    asked = [e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent"]
+    assert asked
+    assert [url for url in asked if not url.startswith(("file:", "data:", "blob:"))] == []
+    assert browser.get_log("browser") == []
+
+
+def find(browser: Any, selector: str) -> Any:
+    return browser.find_element("css selector", selector)
+
+
+def move(browser: Any) -> Any:
+    from selenium.webdriver import ActionChains
+
+    return ActionChains(browser, duration=50)
+
+
+def wait_for(browser: Any, script: str, *arguments: Any) -> Any:
+    """Until a script returns something true; the page reacts in its own time."""
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    return WebDriverWait(browser, 20).until(lambda b: b.execute_script(script, *arguments))
+
+
+def test_every_plot_is_drawn(opened: Any) -> None:
+    plots = opened.find_elements("css selector", ".plot")
+    assert {plot.get_attribute("id") for plot in plots} == {
+        f"plot-{key}" for key in ("verdict", "loss", "difference", "runs", "time", "memory")
+    }
+    assert all(plot.find_elements("css selector", ".scatterlayer .trace") for plot in plots)
+    assert not find(opened, "figure img").is_displayed()
+    assert "<i>muon</i>" in find(opened, "#table-verdict").text  # a name is no markup
+    assert "<i>muon</i>" in find(opened, "#plot-loss .legend").text
+
+
+def test_hovering_tells_the_value(opened: Any) -> None:
+    point = opened.find_elements("css selector", "#plot-loss .scatterlayer .trace .point")[0]
+    move(opened).move_to_element(point).perform()
+    wait_for(opened, "return document.querySelector('#plot-loss .hoverlayer .hovertext')")
+    told = find(opened, "#plot-loss .hoverlayer").text
+    assert "5.7" in told  # of every variant: from 6 to about 3 in ten parts, after the first
+    assert "at 10" in told
+
+
+def test_a_legend_hides_a_variant_everywhere(opened: Any) -> None:
+    from selenium.webdriver.common.by import By
+
+    button = find(opened, "#table-verdict button[data-variant=amos]")
+    assert button.get_attribute("aria-pressed") == "true"
+    (item,) = (
+        i for i in opened.find_elements(By.CSS_SELECTOR, "#plot-loss .legend .traces") if i.text == "amos"
+    )
+    item.find_element(By.CSS_SELECTOR, ".legendtoggle").click()
+    hidden = "return arguments[0].every(id => document.getElementById(id).data.every("
+    hidden += "t => (t.legendgroup === 'amos') === (t.visible === 'legendonly')))"
+    wait_for(opened, hidden, ["plot-verdict", "plot-loss", "plot-difference", "plot-time"])
+    assert button.get_attribute("aria-pressed") == "false"
+    button.click()
+    wait_for(opened, "return document.getElementById('plot-loss').data.every(t => t.visible === true)")
+
+
+def test_a_run_is_hidden_by_itself(opened: Any) -> None:
+    items = opened.find_elements("css selector", "#plot-runs .legend .traces")
+    (item,) = (i for i in items if i.text == "amos-1")
+    item.find_element("css selector", ".legendtoggle").click()
+    gone = "return document.getElementById('plot-runs').data.filter(t => t.visible === 'legendonly').length"
+    wait_for(opened, gone)
+    traces = opened.execute_script(GROUPS, "plot-runs")
+    assert [group for group, visible in traces if visible == "legendonly"] == ["run amos-1"]
+    assert all(visible is True for _, visible in opened.execute_script(GROUPS, "plot-loss"))
+
+
+def test_dragging_zooms_and_a_double_click_goes_back(opened: Any) -> None:
+    area = find(opened, "#plot-loss .nsewdrag")
+    before = opened.execute_script(LAYOUT + ".range", "plot-loss")
+    move(opened).move_to_element(area).click_and_hold().move_by_offset(150, 60).release().perform()
+    wait_for(opened, LAYOUT + ".autorange === false", "plot-loss")
+    after = opened.execute_script(LAYOUT + ".range", "plot-loss")
+    assert before[0] < after[0] < after[1] < before[1]
+    find(opened, "#table-verdict button[data-variant=amos]").click()  # hiding keeps the zoom
+    assert opened.execute_script(LAYOUT + ".range", "plot-loss") == after
+    move(opened).double_click(area).perform()
+    wait_for(opened, LAYOUT + ".autorange", "plot-loss")
+
+
+def test_switching_the_axis_keeps_what_is_hidden(opened: Any) -> None:
+    find(opened, "#table-verdict button[data-variant=amos]").click()
+    tokens = find(opened, "#views-loss button[data-view='1']")
+    assert tokens.text == "tokens"
+    tokens.click()
+    title = "return document.querySelector('#plot-loss .xtitle').textContent.includes('targets')"
+    wait_for(opened, title)
+    last = "return document.getElementById('plot-loss').data.at(-1).x.at(-1)"
+    assert opened.execute_script(last) == 100 * TOKENS
+    assert tokens.get_attribute("aria-pressed") == "true"
+    assert ["amos", "legendonly"] in opened.execute_script(GROUPS, "plot-loss")
+    find(opened, "#views-loss button[data-view='3']").click()
+    wait_for(opened, "return document.querySelector('#plot-loss .xtitle').textContent.includes('seconds')")
+    assert opened.execute_script(last) == 50.0
+
+
+def test_nothing_can_be_sent_away(opened: Any) -> None:
+    """Plotly's own button for that is not there."""
+    titles = [b.get_attribute("data-title") for b in opened.find_elements("css selector", ".modebar-btn")]
+    assert titles
+    assert not [title for title in titles if "loud" in (title or "") or "hare" in (title or "")]
+
+
+def test_paper_phone_and_the_dark(opened: Any) -> None:
+    def emulate(**what: Any) -> None:
+        opened.execute_cdp_cmd("Emulation.setEmulatedMedia", what)
+
+    colour = "return getComputedStyle(document.body).backgroundColor"
+    ink = "return document.querySelector('#plot-loss .legendtext').style.fill"
+    light = opened.execute_script(colour), opened.execute_script(ink)
+    emulate(media="print")
+    assert find(opened, "figure img").is_displayed()
+    assert not find(opened, ".plot").is_displayed()
+    emulate(media="screen", features=[{"name": "prefers-color-scheme", "value": "dark"}])
+    wait_for(opened, f"return ({ink[7:]}) !== arguments[0]", light[1])
+    assert opened.execute_script(colour) != light[0]
+    figures = opened.find_elements("css selector", "figure")
+    drawn = [figure.find_element("css selector", ".svg-container") for figure in figures]
+    bottoms = [[e.rect["y"] + e.rect["height"] for e in pair] for pair in zip(drawn, figures, strict=True)]
+    assert all(plot < figure for plot, figure in bottoms)  # nothing lies over the next figure
+    emulate()
+    opened.set_window_size(420, 900)
+    wait_for(opened, "return document.scrollingElement.scrollWidth <= window.innerWidth")
+    opened.set_window_size(1300, 1000)

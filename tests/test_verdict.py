@@ -1,0 +1,274 @@
+"""Verdicts on sweeps whose truth is known: right as often as they claim, and undecided when they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest
+from synthetic_runs import STEPS, TOKENS, curve, write_run, write_sweep
+
+from zoo.ablate.caveats import caveats
+from zoo.ablate.curve import Curve, Numbers
+from zoo.ablate.manifest import Manifest, Run, Variant
+from zoo.ablate.measured import Measured, measure
+from zoo.ablate.results import Results, read_results
+from zoo.ablate.speedup import speedups, target
+from zoo.ablate.verdict import ONE_SEED, Judgement, judge
+
+SWEEPS = 200
+ALPHA = 0.05
+
+
+@pytest.fixture(scope="module")
+def pattern(tmp_path_factory: pytest.TempPathFactory) -> Measured:
+    """A run from which others are made by giving them other losses."""
+    return measure(write_run(tmp_path_factory.mktemp("pattern") / "run", curve(3.0)))
+
+
+def sweep(pattern: Measured, finals: Mapping[str, Sequence[float] | Numbers]) -> Results:
+    """A finished sweep; its baseline is the first variant."""
+    ends = np.array([0.0, STEPS], dtype=np.float64)
+    runs = [
+        Run(id=f"{v}-{s}", variant=v, seed=s, phases=("final",), folder="", status="finished")
+        for v, losses in finals.items()
+        for s in range(len(losses))
+    ]
+    measured = {
+        run.id: replace(
+            pattern,
+            validation=Curve(
+                ends, TOKENS * ends, ends, ends, np.array([6.0, float(finals[run.variant][run.seed])])
+            ),
+        )
+        for run in runs
+    }
+    variants = tuple(Variant(name=name, settings={}) for name in finals)
+    name = next(iter(finals))
+    return Results(
+        Manifest(name="s", baseline=name, config_hash="", variants=variants, runs=tuple(runs)), measured
+    )
+
+
+def simulate(
+    pattern: Measured, random: np.random.Generator, effects: Sequence[float], seeds: int, noise: float
+) -> Judgement:
+    """A sweep in which every loss is 3 + what the seed does to all + the effect + noise of its own."""
+    shared = random.normal(0, 0.05, seeds)
+    losses = {
+        f"v{i}": 3 + shared + effect + random.normal(0, noise, seeds)
+        for i, effect in enumerate([0, *effects])
+    }
+    return judge(sweep(pattern, losses), ALPHA)
+
+
+def words(judgement: Judgement) -> list[str]:
+    return [verdict.word for verdict in judgement.verdicts[1:]]
+
+
+def consistent(count: int, rate: float) -> bool:
+    """Whether so many of all sweeps can come from a true rate; refused by chance once in a thousand."""
+    return bool(binomtest(count, SWEEPS, rate).pvalue > 1e-3)
+
+
+@pytest.mark.parametrize("seeds", [3, 5])
+def test_false_alarms_are_as_rare_as_they_claim(pattern: Measured, seeds: int) -> None:
+    """One comparison per sweep, no true difference: wrong at the nominal rate, neither more nor less."""
+    random = np.random.default_rng(seeds)
+    wrong = sum(words(simulate(pattern, random, [0.0], seeds, 0.01)) != ["undecided"] for _ in range(SWEEPS))
+    assert consistent(wrong, ALPHA), f"{wrong} of {SWEEPS}"
+
+
+def test_false_alarms_of_a_family(pattern: Measured) -> None:
+    """Five comparisons, no true difference: any false alarm in at most 5 % of the sweeps."""
+    random = np.random.default_rng(7)
+    found = [words(simulate(pattern, random, [0.0] * 5, 5, 0.01)) for _ in range(SWEEPS)]
+    wrong = sum(set(each) != {"undecided"} for each in found)
+    assert binomtest(wrong, SWEEPS, ALPHA, alternative="greater").pvalue > 1e-3, f"{wrong} of {SWEEPS}"
+    assert wrong >= 1  # the correction does not silence everything
+
+
+def test_power_is_as_stated(pattern: Measured) -> None:
+    """Cohen's table: 10 pairs find a difference of one standard deviation 8 times in 10."""
+    random, noise = np.random.default_rng(11), 0.01
+    spread = noise * 2**0.5  # of a difference of two runs
+    found = [words(simulate(pattern, random, [-spread], 10, noise))[0] for _ in range(SWEEPS)]
+    assert consistent(found.count("better"), 0.803)
+    assert "worse" not in found
+    assert found.count("better") + found.count("undecided") == SWEEPS
+
+
+@pytest.mark.parametrize(("effect", "word"), [(-0.1, "better"), (0.1, "worse")])
+def test_a_large_difference_is_seen(pattern: Measured, effect: float, word: str) -> None:
+    """Ten times the noise: seen in every sweep, and the untouched variant is left undecided."""
+    random = np.random.default_rng(3)
+    found = [words(simulate(pattern, random, [effect, 0.0], 5, 0.01)) for _ in range(SWEEPS)]
+    assert sum(first == word for first, _ in found) >= SWEEPS - 2
+    assert sum(second != "undecided" for _, second in found) <= 20
+
+
+def test_pairing_by_seed_takes_the_seeds_noise_away(pattern: Measured) -> None:
+    """A difference far below the scatter over seeds, but the same in each: only pairs can see it."""
+    shared = np.random.default_rng(5).normal(0, 0.5, 5)
+    own = np.array([0.001, -0.001, 0.002, 0.0, -0.002])
+    judgement = judge(sweep(pattern, {"base": 3 + shared, "new": 2.95 + shared + own}))
+    comparison = judgement.verdicts[1].comparison
+    assert comparison is not None
+    assert (judgement.verdicts[1].word, comparison.test) == ("better", "paired t")
+
+
+def test_what_undecided_tells(pattern: Measured) -> None:
+    judgement = judge(sweep(pattern, {"base": [3.0, 3.01, 2.99], "new": [3.0, 2.99, 3.03]}))
+    verdict = judgement.verdicts[1]
+    assert verdict.word == "undecided"
+    assert "smallest difference that these runs could show is 0.1; one of the size found" in verdict.why
+    assert verdict.why in judgement.sentences[0]
+
+
+def test_words_that_need_no_test(pattern: Measured) -> None:
+    judgement = judge(
+        sweep(pattern, {"base": [3.0, 3.01], "same": [3.0, 3.01], "alone": [2.0], "stuck": [2.5, 2.5]})
+    )
+    assert words(judgement) == ["equal", ONE_SEED, ONE_SEED]
+    assert all(verdict.comparison is None for verdict in judgement.verdicts)
+    assert [c for c in caveats(judgement) if c.startswith("stuck: all 2 seeds end at the same loss")]
+
+
+def test_other_seeds_than_the_baselines_are_not_pairs(pattern: Measured) -> None:
+    results = sweep(pattern, {"base": [3.0, 3.01, 2.99], "new": [2.0, 2.02, 2.01]})
+    runs = tuple(
+        r.model_copy(update={"seed": r.seed + 10 * (r.variant == "new")}) for r in results.manifest.runs
+    )
+    judgement = judge(replace(results, manifest=results.manifest.model_copy(update={"runs": runs})))
+    comparison = judgement.verdicts[1].comparison
+    assert comparison is not None
+    assert (comparison.test, judgement.verdicts[1].word) == ("Welch's t", "better")
+
+
+FINALS = {"base": [3.0, 3.01, 2.99], "new": [2.9, 2.92, 2.89]}
+
+
+def judged(folder: Path, **options: Any) -> Judgement:
+    return judge(read_results([write_sweep(folder / "sweep", FINALS, **options)]))
+
+
+def test_a_clean_sweep_has_no_caveats(tmp_path: Path) -> None:
+    judgement = judged(tmp_path)
+    assert words(judgement) == ["better"]
+    assert caveats(judgement) == []
+
+
+def test_failed_runs_take_a_better_back(tmp_path: Path) -> None:
+    judgement = judged(tmp_path, status={("new", 2): "failed"})
+    verdict = judgement.verdicts[1]
+    assert (verdict.word, verdict.planned) == ("undecided", 3)
+    assert verdict.why == "better in the runs that finished, but 1 of 3 runs of new failed"
+    (caveat,) = caveats(judgement)
+    assert caveat == "new: 1 of 3 runs failed and count in no mean (seed 2: step 7: the loss is nan)"
+
+
+def test_failed_runs_of_the_baseline_take_a_better_not_back(tmp_path: Path) -> None:
+    assert words(judged(tmp_path, status={("base", 2): "failed"})) == ["better"]
+
+
+def test_a_sweep_that_is_not_finished(tmp_path: Path) -> None:
+    judgement = judged(tmp_path, status={("new", 1): "waiting", ("new", 2): "running"})
+    assert words(judgement) == [ONE_SEED]
+    assert caveats(judgement)[0].startswith("2 of 6 runs of the comparison are not finished")
+
+
+def test_tuning_on_unequal_terms(tmp_path: Path) -> None:
+    rates = {"base": {1e-3: 3.1, 1e-2: 3.2}, "new": {1e-3: 3.1, 3e-3: 3.0, 1e-2: 3.2}}
+    border, trials = caveats(judged(tmp_path, tune=rates, border=["base"]))
+    assert border.startswith("base: the best optimizer.lr tried, 0.001, is at the border of its grid")
+    assert trials.startswith("the variants were tuned with different numbers of runs (base: 2, new: 3)")
+
+
+def test_tuning_seeds_in_the_comparison(tmp_path: Path) -> None:
+    """They flatter; what is left without them is told."""
+    results = read_results([write_sweep(tmp_path / "sweep", FINALS)])
+    runs = [
+        r if r.seed else r.model_copy(update={"phases": ("tune", "final")}) for r in results.manifest.runs
+    ]
+    manifest = results.manifest.model_copy(update={"runs": tuple(runs)})
+    (caveat,) = caveats(judge(replace(results, manifest=manifest)))
+    assert caveat.startswith("seed 0 served to choose the tuned values as well as in the comparison")
+    # Seeds 1 and 2: differences of 0.09 and 0.10, which one degree of freedom takes for p = 0.03.
+    assert caveat.endswith("Without it every verdict is the same")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"overrides": ["train.precision=bf16"]}, "the runs differ in precision"),
+        ({"overrides": ["train.eval_batches=3"]}, "the runs differ in validation batches"),
+        ({"environment": {"device": "cuda"}}, "the runs differ in machine"),
+        ({"environment": {"git_commit": "abc"}}, "the runs differ in commit of zoo"),
+        ({"environment": {"packages": {"torch": "0"}}}, "the runs differ in package versions"),
+        ({"environment": {"threads": 3}}, "the runs differ in number of threads or ranks"),
+        ({"size": {"parameters": 1020}}, "new: 1,020 parameters, +2.0% against the baseline's 1,000"),
+    ],
+)
+def test_unequal_surroundings(tmp_path: Path, options: dict[str, Any], message: str) -> None:
+    folder = write_sweep(tmp_path / "sweep", FINALS)
+    path = folder / "runs" / "new-1"
+    if "size" in options:
+        path = folder / "runs" / "new-0"
+    path.rename(tmp_path / "old")
+    seed = int(path.name[-1])
+    write_run(path, curve(FINALS["new"][seed]), seed=seed, **options)
+    (caveat,) = caveats(judge(read_results([folder])))
+    assert caveat.startswith(message)
+
+
+def test_unequal_budgets(tmp_path: Path) -> None:
+    folder = write_sweep(tmp_path / "sweep", FINALS)
+    (folder / "runs" / "new-1").rename(tmp_path / "old")
+    write_run(folder / "runs" / "new-1", curve(2.9)[:-1], seed=1)
+    found = caveats(judge(read_results([folder])))
+    assert found == [
+        "the runs were trained on 5,760 to 6,400 tokens: final losses are not at the same budget"
+    ]
+
+
+def test_speedup_factors_by_hand(tmp_path: Path) -> None:
+    """Losses fall from 6 along a line to the final one: 3.0 is there at 3 / (6 - final) of the steps."""
+    results = read_results([write_sweep(tmp_path / "sweep", {**FINALS, "slow": [3.5, 2.9, 3.2]})])
+    assert target(results) == pytest.approx(3.0)
+    found = {(s.variant, s.cost): s for s in speedups(results)}
+    assert len(found) == 8
+    new = found["new", "steps"]
+    expected = [STEPS * 3 / (6 - final) for final in FINALS["new"]]
+    assert list(new.needed.values()) == pytest.approx(expected)
+    assert new.factor == pytest.approx(STEPS / np.mean(expected))
+    assert new.range == pytest.approx((STEPS / max(expected), STEPS / min(expected)))
+    assert found["new", "seconds"].baseline == pytest.approx(STEPS * 0.5)
+    assert found["new", "tokens"].factor == pytest.approx(new.factor)
+    slow = found["slow", "steps"]
+    assert (slow.needed[0], slow.needed[2], slow.factor) == (None, None, None)
+    assert slow.range is not None
+
+
+def test_time_of_a_resumed_run(tmp_path: Path) -> None:
+    """The clock starts anew at step 60; the seconds go on, and validation takes none of them."""
+    folder = write_run(tmp_path / "run", curve(3.0), step_seconds=0.5)
+    text = (folder / "metrics.jsonl").read_text()
+    for step in range(60, STEPS + 1, 10):
+        text = text.replace(f'"seconds": {step * 0.5}', f'"seconds": {(step - 50) * 0.5}')
+    (folder / "metrics.jsonl").write_text(text)
+    assert measure(folder).validation.seconds == pytest.approx(np.arange(0, STEPS + 1, 10) * 0.5)
+
+
+def test_spikes_are_counted_by_step(tmp_path: Path) -> None:
+    spikes = [
+        {"kind": "spike", "step": step, "what": what, "value": 9.0, "z": z, "culprit": None, "action": "log"}
+        for step, what, z in [(20, "loss", 8.0), (20, "grad_norm", 12.5), (40, "loss", 7.0)]
+    ]
+    found = measure(write_run(tmp_path / "run", curve(3.0), more=spikes))
+    assert (found.spikes, found.spike_depth) == (2, 12.5)
+    assert found.peak_memory == 2**30
+    assert found.step_seconds == pytest.approx(0.5)
