@@ -16,17 +16,18 @@ from zoo.ablate.verdict import judge
 
 def base(folder: Path, **train: Any) -> dict[str, Any]:
     """The configuration that all runs share: 12 steps of a tiny GPT."""
-    fields = tiny_fields(folder, steps=12, eval_every=4, monitor_every=None, checkpoint_every=4, **train)
+    usual = {"steps": 12, "eval_every": 4, "monitor_every": None, "checkpoint_every": 4}
+    fields = tiny_fields(folder, **{**usual, **train})
     fields["model"] |= {"d_model": 8, "n_layers": 1, "d_mlp": 16}
     fields["data"]["context"] = 8
     del fields["name"]
     return fields
 
 
-def sweep_file(folder: Path, **fields: Any) -> Path:
+def sweep_file(folder: Path, name: str = "tiny", **fields: Any) -> Path:
     """A sweep of two initialisations with two seeds; YAML is a superset of JSON."""
     given = {"base": base(folder), "axes": {"init": ["he", "small"]}, "seeds": [0, 1]}
-    path = folder / "tiny.yaml"
+    path = folder / f"{name}.yaml"
     path.write_text(
         json.dumps({**given, "out": str(folder / "sweeps"), **fields}, indent=1), encoding="utf-8"
     )

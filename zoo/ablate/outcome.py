@@ -13,7 +13,7 @@ from zoo.ablate.identity import run_id
 from zoo.atomic import write_file
 from zoo.checkpoint import RUN_CONFIG
 from zoo.config import load_config
-from zoo.errors import ConfigError, ZooError
+from zoo.errors import ConfigError
 from zoo.train.metrics import FILE as METRICS
 from zoo.train.metrics import read_metrics
 
@@ -100,7 +100,7 @@ def _read_record(folder: Path) -> dict[str, str] | None:
         record: dict[str, str] = json.loads(path.read_text(encoding="utf-8"))
         record["error"], record["metrics"]
     except (ValueError, KeyError, TypeError) as error:
-        raise ZooError(f"{path}: was edited; delete the folder to train the run again") from error
+        raise ConfigError(f"{path}: was edited; delete the folder to train the run again") from error
     return record
 
 

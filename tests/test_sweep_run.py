@@ -1,0 +1,169 @@
+"""Sweeps that are run: failures, reuse, reproduction, and folders that were changed by hand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from io import StringIO
+from pathlib import Path
+
+import pytest
+import torch
+from rich.console import Console
+from tiny_runs import assert_same
+from tiny_sweeps import base, sweep_file
+
+from zoo.ablate.execute import Result, execute
+from zoo.ablate.manifest import read_manifest
+from zoo.ablate.plan import Planned
+from zoo.ablate.pool import Pool
+from zoo.ablate.run import run_sweep
+from zoo.ablate.sweep import load_sweep
+from zoo.config import load_config
+from zoo.errors import ConfigError, ZooError
+from zoo.train.run import train
+
+BAD = {
+    "he": {"init": "he"},
+    "small": {"init": "small"},
+    "diverges": {"optimizer": {"lr": 1e30}, "train": {"clip_norm": None}},
+    "breaks": {"model": {"vocab_size": 7}},
+}
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file of a sweep that was run: two variants finish, one diverges, one cannot be trained."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OMP_NUM_THREADS", str(torch.get_num_threads()))
+        file = sweep_file(tmp_path_factory.mktemp("swept"), axes={"method": BAD})
+        run_sweep(load_sweep(file), workers=2)
+    return file
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The variants whose runs are started during a test."""
+    found, start = [], Pool.start
+
+    def counted(self: Pool, run: Planned) -> None:
+        found.append(run.variant)
+        start(self, run)
+
+    monkeypatch.setattr(Pool, "start", counted)
+    return found
+
+
+def statuses(result: Result) -> dict[str, set[str]]:
+    runs = result.manifest.runs
+    return {v.name: {r.status for r in runs if r.variant == v.name} for v in result.manifest.variants}
+
+
+def test_a_failed_run_stops_no_other_and_is_tried_again(swept: Path, started: list[str]) -> None:
+    output = StringIO()
+    result = run_sweep(load_sweep(swept), console=Console(file=output, width=200))
+    assert result.finished
+    assert result.manifest == read_manifest(swept.parent / "sweeps/tiny")
+    assert statuses(result) == {
+        "method=he": {"finished"},
+        "method=small": {"finished"},
+        "method=diverges": {"failed"},
+        "method=breaks": {"failed"},
+    }
+    errors = {run.variant: run.error or "" for run in result.manifest.runs}
+    assert errors["method=diverges"].startswith("step ")
+    assert "the tokenizer 'byte' has 256 tokens, but model.vocab_size is 7" in errors["method=breaks"]
+    # A diverged run would diverge again; what else went wrong may have been mended.
+    assert started == ["method=breaks"] * 2
+    reports = [path.read_text() for path in (swept.parent / "sweeps/tiny/errors").iterdir()]
+    assert len(reports) == 2
+    assert all(report.startswith("Traceback") for report in reports)
+    told = output.getvalue()
+    assert "failed: method=breaks seed 1, step 0 of 12, zoo.errors.DataError: the tokenizer" in told
+    assert "Verdict" in told
+
+
+def test_another_sweep_reuses_the_runs(swept: Path, started: list[str]) -> None:
+    file = sweep_file(swept.parent, "other", axes={"init": ["small", "he", "gpt2"]}, seeds=[1, 2])
+    found = statuses(execute(load_sweep(file), workers=1))
+    assert found == {f"init={init}": {"finished"} for init in ("small", "he", "gpt2")}
+    assert sorted(started) == ["init=gpt2", "init=gpt2", "init=he", "init=small"]
+
+
+def test_a_run_is_reproduced_by_its_recorded_configuration(swept: Path, tmp_path: Path) -> None:
+    manifest = read_manifest(swept.parent / "sweeps/tiny")
+    run = next(run for run in manifest.runs if (run.variant, run.seed) == ("method=small", 1))
+    folder = swept.parent / "sweeps/runs" / run.id
+    again = train(load_config(folder, [f"train.runs_dir={tmp_path}"]))
+    assert_same(folder, again.folder)
+
+
+def edit(name: str, old: str, new: str) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        text = (folder / name).read_text()
+        assert old in text
+        (folder / name).write_text(text.replace(old, new, 1))
+
+    return change
+
+
+def empty(folder: Path) -> None:
+    for path in [path for path in folder.iterdir() if path.is_file()]:
+        path.unlink()
+
+
+EDITED: list[tuple[Callable[[Path], object], str]] = [
+    (
+        edit("config.yaml", "lr: 0.01", "lr: 0.02"),
+        r"config.yaml: was edited, or the folder renamed: it is the",
+    ),
+    (
+        edit("config.yaml", "lr: 0.01", "lr: fast"),
+        r"config.yaml:\d+: optimizer.lr: value 'fast': expected a nu",
+    ),
+    (edit("metrics.jsonl", '"loss": ', '"loss": 1'), r"metrics.jsonl: was edited after the run had ended"),
+    (
+        lambda folder: (folder / "metrics.jsonl").unlink(),
+        r"metrics.jsonl: was edited after the run had ended",
+    ),
+    (edit("record.json", "metrics", "meters"), r"record.json: was edited; delete the folder to train the"),
+    (empty, r"exists and is not a run \(no config.yaml\)"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), EDITED)
+def test_an_edited_run_is_refused(
+    tmp_path: Path, started: list[str], change: Callable[[Path], object], message: str
+) -> None:
+    file = sweep_file(tmp_path, seeds=[0])
+    runs = sorted(run.id for run in execute(load_sweep(file), workers=1).manifest.runs)
+    started.clear()
+    change(tmp_path / "sweeps/runs" / runs[0])
+    with pytest.raises(ConfigError, match=message) as caught:
+        execute(load_sweep(file), workers=1)
+    assert len(str(caught.value).splitlines()) == 1
+    assert not started
+
+
+def test_a_run_killed_while_it_wrote_its_first_file_starts_again(tmp_path: Path) -> None:
+    sweep = load_sweep(sweep_file(tmp_path, seeds=[0]))
+    folder = sweep.runs / sweep.run(sweep.contenders[0], 0, 0).name
+    folder.mkdir(parents=True)
+    (folder / ".config.yaml.partial").write_text("init")
+    assert statuses(execute(sweep, workers=1)) == {"init=he": {"finished"}, "init=small": {"finished"}}
+
+
+def test_without_validation_there_is_nothing_to_compare(tmp_path: Path) -> None:
+    fields = base(tmp_path)
+    fields["data"]["validation"] = 0
+    result = execute(load_sweep(sweep_file(tmp_path, base=fields, seeds=[0])), workers=1)
+    assert {run.status for run in result.manifest.runs} == {"failed"}
+    assert "there is no validation loss; a sweep compares them" in (result.manifest.runs[0].error or "")
+
+
+def test_a_manifest_that_was_edited(tmp_path: Path) -> None:
+    with pytest.raises(ZooError, match=r"sweep.json: no such file; expected a folder made by `zoo sweep`"):
+        read_manifest(tmp_path)
+    (tmp_path / "sweep.json").write_text(json.dumps({"name": "x"}))
+    with pytest.raises(ZooError, match=r"sweep.json: not a manifest that `zoo sweep` wrote"):
+        read_manifest(tmp_path)

@@ -1,0 +1,126 @@
+"""What a sweep shows: its cost before, its runs meanwhile."""
+
+from __future__ import annotations
+
+import json
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from tiny_sweeps import base, sweep_file
+
+from zoo.ablate.estimate import estimate
+from zoo.ablate.execute import execute
+from zoo.ablate.live import Display, Row, duration, sight
+from zoo.ablate.manifest import Run
+from zoo.ablate.run import checked
+from zoo.ablate.sweep import load_sweep
+from zoo.cli import main
+from zoo.config import load_config
+from zoo.errors import ZooError
+from zoo.explanation import explain
+
+TUNE = {"grid": {"optimizer.lr": [0.001, 0.01, 0.1]}, "seeds": [0, 9], "halving": {"at": [0.5], "keep": 0.3}}
+
+
+def shown(content: object) -> list[list[str]]:
+    """The words of every line."""
+    console = Console(file=StringIO(), width=200)
+    with console.capture() as capture:
+        console.print(content)
+    return [line.split() for line in capture.get().splitlines()]
+
+
+def test_what_a_sweep_costs(tmp_path: Path) -> None:
+    file = sweep_file(tmp_path, tune=TUNE, base=base(tmp_path, eval_batches=2))
+    sweep = load_sweep(file)
+    _, _, he, small, total, *_ = shown(estimate(sweep, workers=2))
+    # Tuning: 3 points with 2 seeds for 4 of 12 steps, ceil(0.9) = 1 of them to the end; seed 1 is left.
+    steps = 2 * (3 * 4 + 1 * 8) + 12
+    tokens = steps * 4 * 8
+    assert sweep.contenders[0].rungs == (4, 12)
+    assert he[1:4] == ["7", str(steps), f"{tokens:,}"]
+    totals = explain(load_config(base(tmp_path))).totals
+    # Two batches are evaluated every four steps.
+    flops = tokens * (totals.training_flops + totals.forward_flops * 2 / 4)
+    assert he[4:6] == [f"{flops:.2e}", "100%"]
+    assert small[1:6] == he[1:6]
+    assert total[:5] == ["all", "14", str(2 * steps), f"{2 * tokens:,}", f"{2 * flops:.2e}"]
+    assert not (tmp_path / "sweeps").exists()
+
+
+def test_what_is_left_of_a_sweep(tmp_path: Path) -> None:
+    execute(load_sweep(sweep_file(tmp_path, seeds=[0])), workers=1)
+    sweep = load_sweep(sweep_file(tmp_path, seeds=[0, 1]))
+    _, _, he, _, total, _, note, *_ = [*shown(estimate(sweep, workers=1)), [], []]
+    assert he[5] == total[5] == "50%"
+    assert "that of 2 finished runs" in " ".join([*total, *note, *shown(estimate(sweep, 1))[5]])
+
+
+def run(name: str, status: str, **more: object) -> Run:
+    fields = {"id": name, "variant": name, "seed": 0, "phases": ["final"], "folder": "x", "status": status}
+    return Run.model_validate({**fields, **more})
+
+
+ROWS = [
+    Row(run("a", "waiting"), 100, 0, None),
+    Row(run("b", "finished", tuned={"optimizer.lr": 0.01}), 100, 100, 1.5),
+    Row(run("c", "running"), 100, 25, 2.25),
+    Row(run("d", "failed", error="ZooError: [no]"), 100, 3, None),
+]
+
+
+def test_a_table_on_a_terminal() -> None:
+    console = Console(file=StringIO(), width=120, force_terminal=True, color_system=None)
+    with Display(console, "study") as display, console.capture() as capture:
+        display.show(ROWS)
+    text = capture.get()
+    assert "study: 1 running, 1 failed, 1 waiting, 1 finished" in text
+    lines = [line.split() for line in text.splitlines()]
+    assert ["c", "final", "running", "0", "25/100", "2.2500"] in lines
+    assert ["b", "0.01", "final", "finished", "0", "100/100", "1.5000"] in lines
+
+
+def test_a_line_per_event_without_one() -> None:
+    console = Console(file=StringIO(), width=60)
+    with Display(console, "study") as display, console.capture() as capture:
+        display.show([])
+        display.show(ROWS)
+        display.show(ROWS)
+    assert capture.get().splitlines() == [
+        "2/4 finished: b seed 0, optimizer.lr 0.01, loss 1.5000",
+        "2/4 failed: d seed 0, step 3 of 100, ZooError: [no]",
+    ]
+
+
+def test_a_run_at_work_is_seen_in_its_metrics(tmp_path: Path) -> None:
+    assert sight(tmp_path) == (0, None)
+    lines = [{"kind": "train", "step": i, "cross_entropy": 5 - i / 1000} for i in range(1, 1000)]
+    text = "".join(json.dumps(line) + "\n" for line in [*lines, {"kind": "monitor", "step": 999}])
+    (tmp_path / "metrics.jsonl").write_text(text + '{"kind": "tr')
+    assert sight(tmp_path) == (999, 5 - 0.999)
+
+
+def test_durations() -> None:
+    assert [duration(s) for s in (12.3, 119, 5400)] == ["12 s", "2 min", "1.5 h"]
+
+
+def test_at_least_one_worker() -> None:
+    with pytest.raises(ZooError, match=r"sweep: --workers 0: expected at least 1"):
+        checked(0)
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = str(sweep_file(tmp_path, seeds=[0]))
+    for options, told in [
+        (["--dry-run"], "what it costs"),
+        (["train.log_every=3"], "2/2 finished: init=small"),
+    ]:
+        with pytest.raises(SystemExit) as ended:
+            main(["sweep", file, *options])
+        assert not ended.value.code
+        assert told in capsys.readouterr().out
+    with pytest.raises(SystemExit) as ended:
+        main(["sweep", file, "optimizer.lr=1e30", "train.clip_norm=null"])
+    assert ended.value.code == 1
