@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from tiny_runs import tiny
 
 from zoo import build_model, generate, load_model, save_model, split
 from zoo.cli import main
+from zoo.data.byte import ByteTokenizer
+from zoo.data.span_corruption import SpanCorruption
 from zoo.errors import CheckpointError, ZooError
 from zoo.hub.export import Export, export, export_model
 from zoo.hub.families import family_for
@@ -100,7 +103,9 @@ def test_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert torch.equal(text, generate(ours, ids, 8, temperature=0.0, eos_id=255))
 
 
-def test_the_end_of_a_t5_run_is_that_of_its_targets(tmp_path: Path) -> None:
+def test_the_end_of_a_t5_run_is_that_of_its_targets(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Not the tokenizer's: span corruption ends targets with the first id that is free."""
     t5 = "model={type: t5, vocab_size: 357, d_model: 16, n_layers: 1, n_heads: 2, d_mlp: 32}"
     run = train(tiny(tmp_path, t5, "data.objective=span-corruption", "data.context=24", steps=6)).folder
@@ -112,6 +117,26 @@ def test_the_end_of_a_t5_run_is_that_of_its_targets(tmp_path: Path) -> None:
     made = theirs.generate(source, max_new_tokens=9, do_sample=False)
     found = generate(ours, source, 9, temperature=0.0, eos_id=256, start_id=0)
     assert torch.equal(made[:, 1:], found)
+    reader: Any = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
+    assert (reader.eos_token_id, len(reader)) == (256, 357)
+    text = "Line <extra_id_0> is <extra_id_1>"
+    assert [*reader.encode(text), 256] == SpanCorruption().encode(text, ByteTokenizer())
+    capsys.readouterr()
+    said = []
+    for path in (run, tmp_path / "out"):
+        with pytest.raises(SystemExit):
+            main(["generate", str(path), "--prompt", text, "--temperature", "0", "--max-new-tokens", "9"])
+        said.append(re.sub(r"<extra_id_\d+>", "", capsys.readouterr().out))
+    assert said[0] == said[1]
+
+
+def test_the_mask_of_a_bert_run(tmp_path: Path) -> None:
+    bert = "model={type: bert, vocab_size: 257, d_model: 16, n_layers: 1, n_heads: 2, d_mlp: 32}"
+    run = train(tiny(tmp_path, bert, "data.objective=mlm", steps=6)).folder
+    assert export(run, tmp_path / "out").tokenizer
+    reader = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
+    assert (reader.mask_token, reader.mask_token_id, reader.eos_token_id) == ("[MASK]", 256, 255)
+    assert reader.encode("a[MASK]b") == [*b"a", 256, *b"b"]
 
 
 def test_what_became_of_the_tokenizer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

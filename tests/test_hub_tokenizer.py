@@ -14,7 +14,7 @@ import sentencepiece
 import transformers
 from hub_tokenizers import TOKENIZERS, saved
 
-from zoo.data import Tokenizer, find_tokenizer, load_tokenizer
+from zoo.data import Tokenizer, find_tokenizer
 from zoo.data.byte import ByteTokenizer
 from zoo.data.sentencepiece import SentencePieceConfig, SentencePieceTokenizer
 from zoo.data.word import WordConfig
@@ -98,10 +98,11 @@ def test_rare_characters_are_bytes(tmp_path: Path) -> None:
         assert theirs.convert_ids_to_tokens(ids) == ["<0xF0>", "<0x9F>", "<0x98>", "<0x80>"]
 
 
-def test_sentencepiece_keeps_its_file(tmp_path: Path) -> None:
-    ours = pieces()
+@pytest.mark.parametrize("make", [ByteTokenizer, pieces, words])
+def test_what_was_written_is_still_ours(tmp_path: Path, make: Any) -> None:
+    ours = make()
     write_tokenizer(ours, tmp_path)
-    assert load_tokenizer(tmp_path).hash == ours.hash
+    assert find_tokenizer(tmp_path).hash == ours.hash
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)

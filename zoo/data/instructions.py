@@ -95,6 +95,7 @@ class Answering:
     template: Template
     start: ClassVar[None] = None
     echoes: ClassVar[bool] = False
+    special_tokens: ClassVar[tuple[str, ...]] = ()
 
     def end(self, tokenizer: Tokenizer) -> int:
         """An answer ends as a document does."""

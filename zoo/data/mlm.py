@@ -21,6 +21,9 @@ from zoo.schema import OBJECTIVES
 MASKED, REPLACED = 0.8, 0.1
 """Of the chosen tokens: shares that become the mask or another token; the rest is left as it is."""
 
+MASK = "[MASK]"
+"""What BERT calls the token in the place of those to recover."""
+
 CHOICES = 0x6D6C6D
 """Tells the random numbers of masking from those of the order of the text."""
 
@@ -33,9 +36,9 @@ class MaskedLM(Objective):
     share: float = Field(0.15, gt=0, le=1, description="share of the tokens of every sequence to recover")
 
     @property
-    def extra_tokens(self) -> int:
+    def special_tokens(self) -> tuple[str, ...]:
         """The mask, the first id after the tokenizer's."""
-        return 1
+        return (MASK,)
 
     def reads(self, context: int) -> int:
         """As many as the model sees: nothing follows them."""

@@ -17,9 +17,9 @@ class Objective(Config):
     """How a window of tokens becomes inputs and targets."""
 
     @property
-    def extra_tokens(self) -> int:
-        """Ids that it needs behind those of the tokenizer: masks, sentinels."""
-        return 0
+    def special_tokens(self) -> tuple[str, ...]:
+        """Names of the ids that it needs behind those of the tokenizer, in their order: masks, sentinels."""
+        return ()
 
     def reads(self, context: int) -> int:
         """Tokens that one example is made from."""

@@ -62,7 +62,7 @@ def prepare(data: TextData, vocab_size: int | None = None) -> Corpus:
     rules = [VERSION, [corpus.model_dump(mode="json") for corpus in _corpora(data)], data.held_out]
     text_key = [*rules, [entry.model_dump() for entry in entries]]
     tokenizer = _tokenizer(data, text_key)
-    extra = data.objective.extra_tokens
+    extra = len(data.objective.special_tokens)
     needed = tokenizer.vocab_size + extra
     if vocab_size is not None and needed > vocab_size:
         more = f", and the objective '{data.objective_name}' needs {extra} more" if extra else ""

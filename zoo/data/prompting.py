@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from zoo.data.tokenizer import Tokenizer
 
@@ -21,6 +21,11 @@ class Prompting(Protocol):
     @property
     def echoes(self) -> bool:
         """Whether the prompt is part of the text: it is continued rather than answered."""
+        ...
+
+    @property
+    def special_tokens(self) -> tuple[str, ...]:
+        """Names of the ids behind the tokenizer's, in their order."""
         ...
 
     def end(self, tokenizer: Tokenizer) -> int:
@@ -42,6 +47,8 @@ class Foreign:
     Attributes:
         start: what the target of an encoder-decoder (T5) starts with, its padding; None: a decoder.
     """
+
+    special_tokens: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, answers: bool) -> None:
         """Say what it is.

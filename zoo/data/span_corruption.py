@@ -34,6 +34,9 @@ from zoo.schema import OBJECTIVES
 CHOICES = 0x7370616E
 """Tells the random numbers of the spans from those of the order of the text."""
 
+END = "<|end|>"
+"""What ends sources and targets."""
+
 SENTINEL = re.compile(r"<extra_id_(\d+)>")
 """How T5 writes a sentinel in a text."""
 
@@ -73,9 +76,9 @@ class SpanCorruption(Objective):
     sentinels: int = Field(100, gt=0, description="number of ids that stand for a span")
 
     @property
-    def extra_tokens(self) -> int:
-        """The end and then the sentinels, of which the first is the very last id."""
-        return 1 + self.sentinels
+    def special_tokens(self) -> tuple[str, ...]:
+        """The end, then the sentinels from the last to the first."""
+        return (END, *(f"<extra_id_{i}>" for i in reversed(range(self.sentinels))))
 
     def sentinel(self, i: int, vocabulary: int) -> int:
         """The id of sentinel `i` behind a vocabulary."""

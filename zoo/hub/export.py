@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -16,6 +16,7 @@ from torch import Tensor
 from zoo.atomic import remove, write_folder
 from zoo.checkpoint import load_model
 from zoo.data import Tokenizer
+from zoo.data.tokenizer import DESCRIPTION
 from zoo.errors import CheckpointError, DataError, ZooError, did_you_mean
 from zoo.factory import merge
 from zoo.hub import register_auto
@@ -23,6 +24,7 @@ from zoo.hub.families import family_for
 from zoo.hub.family import Family, Json
 from zoo.hub.rules import expand
 from zoo.hub.shards import CONFIG, SHARD_BYTES, write_shards
+from zoo.hub.special import add_special
 from zoo.hub.tokenizer import samples, write_tokenizer
 from zoo.models import Model
 from zoo.spec import declared
@@ -99,7 +101,8 @@ def export(source: Path, out: Path, *, to: str = "hf", dtype: str = "float32") -
         reason = str(error)
     notes: Json = {}
     if (data := data_of(source)) is not None and data.prompting is not None and tokenizer is not None:
-        notes = {"context": data.length, "end": data.prompting.end(tokenizer)}
+        asked = data.prompting
+        notes = {"context": data.length, "end": asked.end(tokenizer), "special": asked.special_tokens}
     return export_model(model, out, dtype=DTYPES[dtype], tokenizer=tokenizer, reason=reason, **notes)
 
 
@@ -113,6 +116,7 @@ def export_model(
     reason: str = "it was given none",
     context: int | None = None,
     end: int | None = None,
+    special: Sequence[str] = (),
     shard_bytes: int = SHARD_BYTES,
 ) -> Export:
     """`export` for a model in memory.
@@ -125,6 +129,7 @@ def export_model(
         reason: why there is no tokenizer, for the report.
         context: tokens in the texts of its training.
         end: the token that ends what the model writes; None: the one that ends documents.
+        special: names of the tokens behind the tokenizer's, in their order.
         shard_bytes: size up to which tensors share a file.
     """
     if out.exists():
@@ -140,7 +145,8 @@ def export_model(
         p.copy_(p.to(dtype))
     state = model.state_dict()
     tensors = {r.theirs: r.transform.to_hf([state[n] for n in r.ours]) for r in expand(family.rules, state)}
-    end = tokenizer.eos_id if end is None and tokenizer is not None else end
+    if tokenizer is not None and end is None:
+        end = tokenizer.eos_id
     config |= _notes(family, dtype, end, context)
     result: list[Export] = []
 
@@ -148,7 +154,7 @@ def export_model(
         (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
         write_shards(folder, tensors, dtype, shard_bytes)
         difference, largest = _compare(model, family, folder)
-        why_not = reason if tokenizer is None else _add_tokenizer(tokenizer, folder)
+        why_not = reason if tokenizer is None else _add_tokenizer(tokenizer, folder, special, end)
         written = why_not is None
         about = (family.architecture, len(tensors), folded, difference, largest, written, why_not or "")
         result.append(Export(out, *about))
@@ -199,8 +205,14 @@ def _compare(model: Model, family: Family, folder: Path) -> tuple[float | None, 
     return difference, largest
 
 
-def _add_tokenizer(tokenizer: Tokenizer, folder: Path) -> str | None:
+def _add_tokenizer(tokenizer: Tokenizer, folder: Path, special: Sequence[str], end: int | None) -> str | None:
     """Write the tokenizer, and have transformers, if it is there, read texts with it.
+
+    Args:
+        tokenizer: of the model.
+        folder: the model's, gets the tokenizer's files.
+        special: names of the tokens behind the tokenizer's.
+        end: the token that ends what the model writes.
 
     Returns:
         Why there is none, and then nothing was written; None: there is one.
@@ -209,7 +221,10 @@ def _add_tokenizer(tokenizer: Tokenizer, folder: Path) -> str | None:
     apart.mkdir()
     try:
         reason = write_tokenizer(tokenizer, apart)
-        if reason is None and not _reads_the_same(tokenizer, apart):
+        if reason is None and special and end is not None:
+            (apart / DESCRIPTION).unlink()  # which knows nothing of them
+            add_special(apart, special, tokenizer.vocab_size, end)
+        if reason is None and not _reads_the_same(tokenizer, apart, special):
             reason = "transformers reads other tokens with it"
         if reason is None:
             for file in apart.iterdir():
@@ -219,7 +234,7 @@ def _add_tokenizer(tokenizer: Tokenizer, folder: Path) -> str | None:
         remove(apart)
 
 
-def _reads_the_same(tokenizer: Tokenizer, folder: Path) -> bool:
+def _reads_the_same(tokenizer: Tokenizer, folder: Path, special: Sequence[str]) -> bool:
     """Whether transformers has the tokens of ours for a few texts; without it nobody can tell."""
     if find_spec("transformers") is None:
         return True
@@ -227,6 +242,9 @@ def _reads_the_same(tokenizer: Tokenizer, folder: Path) -> bool:
 
     with _quiet(transformers.utils.logging):
         theirs = transformers.AutoTokenizer.from_pretrained(folder)
+    first = tokenizer.vocab_size
+    if theirs.convert_tokens_to_ids(list(special)) != list(range(first, first + len(special))):
+        return False
     return all(
         theirs.encode(text, add_special_tokens=False) == tokenizer.encode(text) for text in samples(tokenizer)
     )

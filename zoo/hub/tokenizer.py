@@ -13,6 +13,7 @@ from zoo.data.sentencepiece import SentencePieceTokenizer
 from zoo.data.word import EOS, UNKNOWN, WordTokenizer
 from zoo.hub.piece_tokenizer import bpe, described, inexpressible
 from zoo.hub.pieces import Pieces
+from zoo.hub.special import special
 
 Json = dict[str, Any]
 
@@ -24,7 +25,7 @@ BLANKS = r"[\t-\r\x1c-\x20\x85\xa0\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{20
 
 
 def write_tokenizer(tokenizer: Tokenizer, folder: Path) -> str | None:
-    """Write tokenizer.json and what goes with it.
+    """Write tokenizer.json and what goes with it, and what we read ourselves.
 
     Args:
         tokenizer: any.
@@ -45,11 +46,11 @@ def write_tokenizer(tokenizer: Tokenizer, folder: Path) -> str | None:
         if reason := inexpressible(model):
             return reason
         end, description = model.pieces[tokenizer.eos_id].text, described(model)
-        tokenizer.save(folder)
     else:
         return f"a tokenizer of type '{tokenizer.type}' has no such form"
+    tokenizer.save(folder)
     description |= {"version": "1.0", "truncation": None, "padding": None, "post_processor": None}
-    description["added_tokens"] = [_special(end, tokenizer.eos_id)]
+    description["added_tokens"] = [special(end, tokenizer.eos_id)]
     config: Json = {"tokenizer_class": READER, "eos_token": end, "clean_up_tokenization_spaces": False}
     for name, content in ((TOKENIZER_FILE, description), (SETTINGS_FILE, config)):
         (folder / name).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
@@ -82,8 +83,3 @@ def _words(tokenizer: WordTokenizer) -> Json:
     split = {"type": "Split", "pattern": {"Regex": BLANKS}, "behavior": "Removed", "invert": False}
     model = {"type": "WordLevel", "vocab": vocab, "unk_token": UNKNOWN}
     return {"normalizer": None, "pre_tokenizer": split, "decoder": None, "model": model}
-
-
-def _special(piece: str, token: int) -> Json:
-    where = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
-    return {"id": token, "content": piece, **where, "special": True}
