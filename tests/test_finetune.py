@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 import torch
 from hub_models import saved as hub_folder
+from jsonschema import Draft202012Validator
 from rich.console import Console
 from safetensors.torch import load_file, save_file
 from tiny_runs import assert_same, of_kind, tiny_fields
 
 from zoo import build_model, load_model, save_model
 from zoo.checkpoint import find_checkpoint
-from zoo.config import RunConfig, dump_config, load_config
+from zoo.config import RunConfig, dump_config, json_schema, load_config
 from zoo.hub.folder import load_folder
 from zoo.train.run import train
 from zoo.weights import begin
@@ -178,6 +179,16 @@ def header(file: Path) -> dict[str, str]:
     size = int.from_bytes(file.read_bytes()[:8], "little")
     found: dict[str, str] = json.loads(file.read_bytes()[8 : 8 + size])["__metadata__"]
     return found
+
+
+def test_editors_know_from(folder: Path) -> None:
+    """The JSON schema takes a model by its checkpoint, at the top and as a trunk, with keys on top."""
+    validator = Draft202012Validator(json_schema())
+    source = {"from": str(folder / "runs/gpt"), "rope_base": 2.0}
+    for model in (source, {"type": "classifier", "classes": 2, "trunk": source}):
+        assert not list(validator.iter_errors({"model": model}))
+    assert list(validator.iter_errors({"model": {"from": 3}}))
+    assert list(validator.iter_errors({"model": {"form": "runs/gpt"}}))
 
 
 def test_another_tokenizer_is_allowed_by_name(folder: Path) -> None:

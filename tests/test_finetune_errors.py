@@ -50,7 +50,10 @@ FILES = [
     (START[:-2] + ", type: bert}", "f.yaml:1: model.type: value 'bert': the checkpoint is a 'gpt'"),
     (START[:-2] + ", d_modle: 3}", "f.yaml:1: model.d_modle: unknown key; did you mean 'd_model'"),
     (START[:-2] + ", n_heads: 3}", "model: d_model 16 is not divisible by n_heads 3"),
-    (START + "init: he", "f.yaml:2: init: value 'he': the checkpoint was made with .*'gpt2'.*; leave it out"),
+    (
+        START + "init: he",
+        "f.yaml:2: init: value 'he': the checkpoint was made with .*'gpt2'.*; leave it out, or null",
+    ),
     (
         START + "checkpoint: {path: x}",
         "f.yaml:2: checkpoint.path: the model's `from` says so already",
@@ -119,6 +122,8 @@ def test_a_checkpoint_of_another_architecture_says_so(folder: Path) -> None:
     config = load_config({"model": {"from": str(folder / "runs/gpt")}}).model_dump(mode="json")
     with pytest.raises(ZooError, match=r"checkpoint.part: value 'trunk': the model has no such part"):
         begin(load_config(config, ["checkpoint.part=trunk"]))
+    with pytest.raises(ZooError, match=r"checkpoint.part: value 'blocks': the model has no such part"):
+        begin(load_config(config, ["checkpoint.part=blocks"]))
     with pytest.raises(ZooError, match=r"init: the model starts from a checkpoint made with .*'gpt2'"):
         begin(load_config(config, ["init=he"]))
 

@@ -14,7 +14,7 @@ from safetensors.numpy import load_file
 from test_resume import OPTIMIZER_FORMS
 from tiny_runs import assert_same, of_kind, tiny_fields, torchrun
 
-from zoo import build_model, build_optimizer, load_model
+from zoo import build_model, build_optimizer, load_model, split
 from zoo.checkpoint import find_checkpoint
 from zoo.config import load_config
 from zoo.explanation import explain
@@ -150,6 +150,21 @@ def test_with_every_optimizer_and_resumed(folder: Path, form: dict[str, Any]) ->
         *(f"blocks.0.mlp.{matrix}.weight" for matrix in ("u", "nu", "down")),
     }
     assert of_kind(whole, "train")[-1]["lr"] == of_kind(parts, "train")[-1]["lr"]
+
+
+@pytest.mark.parametrize("trunk", ["gpt", "bert", "ngpt"])
+def test_lora_trains_a_head_as_a_whole(trunk: str) -> None:
+    """Whether it is there from the beginning or split off; and the file of the result remembers."""
+    fields: dict[str, Any] = {"type": "classifier", "classes": 2, "trunk": {"type": trunk, **SIZES}}
+    made = build_model({"model": fields, "reparam": "lora"})
+    parted = build_model({"model": fields})
+    split(parted, "lora")
+    for model in (made, parted):
+        trained = {entry.name for entry in Registry(model)}
+        head = {name for name in trained if name.startswith("head.")}
+        assert head == {n for n, _ in model.named_parameters() if n.startswith("head.")}
+        assert {name.rpartition("_")[2] for name in trained - head} == {"up", "down"}
+    assert {e.name for e in Registry(made)} == {e.name for e in Registry(parted)}
 
 
 def test_etas_are_those_of_the_file(folder: Path) -> None:

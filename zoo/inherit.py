@@ -137,7 +137,7 @@ def _made_from(given: Located, recipe: Recipe, place: str, problems: list[str]) 
     expected = start_init(recipe, kept)
     if init is not None and init.value is not None and _built(INITS, init) != expected:
         made_with = expected.model_dump(mode="json")
-        what = f"value {init.plain()!r}: the checkpoint was made with {made_with}; leave it out"
+        what = f"value {init.plain()!r}: the checkpoint was made with {made_with}; leave it out, or null"
         problems.append(_problem(init.place, "init", what))
     return {**made, "init": Located.of(expected.model_dump(mode="json"), place)}
 

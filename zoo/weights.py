@@ -109,11 +109,9 @@ def part_of(model: Model, part: str) -> Model:
     Raises:
         ConfigError: it has no such part.
     """
-    try:
-        found = model.get_submodule(part)
-    except AttributeError as error:
-        raise ConfigError(f"checkpoint.part: value '{part}': the model has no such part") from error
-    assert isinstance(found, Model)
+    found = dict(model.named_modules()).get(part)
+    if not isinstance(found, Model):
+        raise ConfigError(f"checkpoint.part: value '{part}': the model has no such part")
     return found
 
 
@@ -144,9 +142,8 @@ def _fill(
     filled = {prefix + name for name in plan.fills}
     materialise(model, device)
     names = list(model.state_dict())
-    if len(filled) < len(names):
-        initialise(model, model.recipe.init, seed)
     plan.fill(part.state_dict())
+    initialise(model, model.recipe.init, seed, set(names) - filled)
     return replace(plan.report, new=tuple(name for name in names if name not in places)), filled
 
 

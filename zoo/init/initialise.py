@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Collection
 from typing import Literal
 
 import torch
@@ -35,7 +36,7 @@ def draw(init: Init, spec: ParamSpec, source: torch.Generator) -> Tensor:
 
 
 @torch.no_grad()
-def initialise(model: nn.Module, init: Init, seed: int) -> None:
+def initialise(model: nn.Module, init: Init, seed: int, names: Collection[str] | None = None) -> None:
     """Fill every declared parameter and statistic in place and put the spheres in order.
 
     Sharded parameters take their part of the whole tensor, so that one rank and many start equal.
@@ -44,16 +45,19 @@ def initialise(model: nn.Module, init: Init, seed: int) -> None:
         model: materialised on any device (not meta), plain or sharded.
         init: the scheme.
         seed: any integer.
+        names: of the parameters and statistics to fill; None: all.
 
     Raises:
         ValueError: a parameter without a declaration.
     """
-    parameters = list(declared(model))
+    parameters = [p for p in declared(model) if names is None or p.name in names]
     for p in parameters:
         fill(p.parameter.data, draw(init, p.spec, generator(seed, p.name)))
     for path, module in model.named_modules():
         for local, start in module.statistics.items() if isinstance(module, Module) else ():
-            reset(module.get_buffer(local), start, generator(seed, f"{path}.{local}" if path else local))
+            statistic = f"{path}.{local}" if path else local
+            if names is None or statistic in names:
+                reset(module.get_buffer(local), start, generator(seed, statistic))
     project([(p.parameter, p.spec.sphere_dim) for p in parameters if p.spec.sphere_dim is not None])
     for p in parameters:
         if (reparameterisation := p.module.reparameterised.get(p.local)) is not None:
