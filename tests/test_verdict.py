@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from zoo.ablate.measured import Measured, measure
 from zoo.ablate.results import Results, read_results
 from zoo.ablate.speedup import speedups, target
 from zoo.ablate.verdict import ONE_SEED, Judgement, judge
+from zoo.train.spikes import Spike
 
 SWEEPS = 200
 ALPHA = 0.05
@@ -263,12 +264,15 @@ def test_time_of_a_resumed_run(tmp_path: Path) -> None:
     assert measure(folder).validation.seconds == pytest.approx(np.arange(0, STEPS + 1, 10) * 0.5)
 
 
-def test_spikes_are_counted_by_step(tmp_path: Path) -> None:
+def test_spikes_are_counted(tmp_path: Path) -> None:
+    """Steps that follow each other are one spike; a loss that is no number rises without end."""
     spikes = [
-        {"kind": "spike", "step": step, "what": what, "value": 9.0, "z": z, "culprit": None, "action": "log"}
-        for step, what, z in [(20, "loss", 8.0), (20, "grad_norm", 12.5), (40, "loss", 7.0)]
+        {"kind": "spike", "step": 20 + i, **asdict(Spike(20 + i, "loss", 9.0, 3.0, 8.0, depth, n, 1, "log"))}
+        for i, (n, depth) in enumerate([(1, 6.0), (1, 6.5), (2, 0.5)])
     ]
     found = measure(write_run(tmp_path / "run", curve(3.0), more=spikes))
-    assert (found.spikes, found.spike_depth) == (2, 12.5)
+    assert (found.spikes, found.spike_depth) == (2, 6.5)
+    spikes[2]["depth"] = None
+    assert measure(write_run(tmp_path / "nan", curve(3.0), more=spikes)).spike_depth == np.inf
     assert found.peak_memory == 2**30
     assert found.step_seconds == pytest.approx(0.5)

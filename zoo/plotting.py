@@ -5,8 +5,8 @@ from __future__ import annotations
 from matplotlib.axes import Axes
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#7030d0", "#705030")
-"""Distinguishable with every kind of colour blindness: Okabe and Ito's (2008), with violet and brown for yellow,
-which white paper swallows, and black, which a dark page does; they repeat after eight."""
+"""Distinguishable with every kind of colour blindness: Okabe and Ito's (2008), with violet and brown for
+yellow, which white paper swallows, and black, which a dark page does; they repeat after eight."""
 
 INK, SOFT, LINE = "#1d2433", "#5d6678", "#e3e7ee"
 

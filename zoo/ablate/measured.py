@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +39,9 @@ class Measured:
         peak_memory: bytes, the highest of all log lines.
         parameters: number of them.
         optimizer_bytes: of the optimizer's state.
-        spikes: steps at which a spike of the loss or of the gradient was found.
-        spike_depth: the highest of them, in robust standard deviations.
+        spikes: how many there were of the loss or of the gradient, see `zoo.train.spikes`.
+        spike_depth: how far the loss rose above its median in the highest of them, in nats per target;
+            infinite where it was no number.
         monitors: steps, and by measurement (`zoo.train.monitor`) and matrix the values; NaN where a
             measurement was missing.
         environment: the last session's, see `zoo.train.environment`.
@@ -110,8 +112,8 @@ def measure(folder: Path) -> Measured:
         peak_memory=max((m for m in memory if m is not None), default=None),
         parameters=size.get("parameters"),
         optimizer_bytes=size.get("optimizer_bytes"),
-        spikes=len({line["step"] for line in kinds["spike"]}),
-        spike_depth=max((line["z"] for line in kinds["spike"]), default=None),
+        spikes=len({line["episode"] for line in kinds["spike"]}),
+        spike_depth=max((inf if s["depth"] is None else s["depth"] for s in kinds["spike"]), default=None),
         monitors=_monitors(kinds["monitor"]),
         environment=_environment(folder),
         data=_data(folder),

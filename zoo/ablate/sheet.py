@@ -110,9 +110,9 @@ def _times(value: float) -> str:
 
 
 def spikes(value: tuple[int, float | None]) -> str:
-    """How many, and the highest."""
-    count, highest = value
-    return f"{count}" if highest is None else f"{count} ({highest:.1f})"
+    """How many, and how far the loss rose in the highest."""
+    count, rise = value
+    return f"{count}" if rise is None else f"{count} (∞)" if rise == inf else f"{count} ({rise:.2f})"
 
 
 def large(value: float) -> str:

@@ -43,7 +43,7 @@ def verdict_sheet(judgement: Judgement) -> Sheet:
         Column("test", right=False),
         Column("detectable", loss),
         Column("seeds needed"),
-        Column("spikes", spikes, parts=("spikes", "highest spike")),
+        Column("spikes", spikes, parts=("spikes", "deepest spike")),
     ]
     base = judgement.results.manifest.baseline
     return Sheet(
@@ -55,8 +55,8 @@ def verdict_sheet(judgement: Judgement) -> Sheet:
         f"deviation; lower is better. Difference: from {base}, below 0 is better, with the confidence "
         f"interval of the one comparison. A verdict needs p (Holm) at most {judgement.alpha:g}. Detectable: "
         f"the smallest true difference that these runs would show with probability {POWER:g}. Seeds needed: "
-        "to show the difference found with that probability. Spikes: how many, and in brackets the highest "
-        "in robust standard deviations.",
+        "to show the difference found with that probability. Spikes: how many in all runs, and in brackets "
+        "how far the loss rose in the highest.",
     )
 
 
@@ -108,7 +108,7 @@ def speedup_sheet(results: Results) -> Sheet:
         "between evaluations, nothing extrapolated. Factor: the baseline's whole cost over the variant's, "
         "above 1 is better; in brackets the lowest and the highest seed. FLOPs: matrix products and "
         "attention, forward and backward; optimizer and elementwise work are not counted. Seconds: training "
-        "steps; evaluations and checkpoints are not counted, compilation is.",
+        "steps, compilation included; evaluations, checkpoints and steps that were gone back for are not.",
     )
 
 
