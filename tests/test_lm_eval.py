@@ -22,9 +22,9 @@ from zoo import build_model, load_model, save_model
 from zoo.data.byte import ByteTokenizer
 from zoo.errors import DataError, ZooError
 from zoo.evaluation import likelihood
+from zoo.evaluation.alone import alone
 from zoo.evaluation.harness import ZooLM
 from zoo.evaluation.likelihood import hidden, log_likelihoods
-from zoo.evaluation.offline import offline
 from zoo.evaluation.quiet import quiet
 from zoo.evaluation.tasks import load_tasks
 from zoo.hub.export import export
@@ -44,7 +44,7 @@ LLAMA: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module", autouse=True)
-def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def without_network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with no_network(tmp_path_factory.mktemp("cache")):
         yield
 
@@ -73,7 +73,7 @@ def theirs(path: Path) -> Any:
 
 def answers(model: Any, folder: Path, fewshot: int | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
     """What a model answers to all tasks, and the scores it gets."""
-    with offline(), quiet():
+    with alone(), quiet():
         loaded = load_tasks(list(TASKS), folder, fewshot=fewshot, limit=None, context=CONTEXT)
         results: Any = evaluate(model, loaded, log_samples=True, bootstrap_iters=0)
     samples = {name: [s["resps"] for s in results["samples"][name]] for name in TASKS}

@@ -86,7 +86,7 @@ class TaskReport:
             counts = ("–" if n is None else f"{n:,}" for n in (s.fewshot, s.documents))
             arrow = {True: " ↑", False: " ↓", None: ""}[s.higher_is_better]
             filtered = "" if s.filter == "none" else f" ({s.filter})"
-            figures = ("–" if n is None else f"{n:.4f}" for n in (s.value, s.stderr))
+            figures = (_figure(n) for n in (s.value, s.stderr))
             table.add_row(s.task, *counts, f"{s.metric}{filtered}{arrow}", *figures)
         return table
 
@@ -143,13 +143,13 @@ def tasks(
         raise ZooError(f"eval: {out}: expected a name that ends in .json")
     from lm_eval.evaluator import evaluate
 
+    from zoo.evaluation.alone import alone
     from zoo.evaluation.harness import UNLIMITED, ZooLM
-    from zoo.evaluation.offline import offline
     from zoo.evaluation.quiet import quiet
     from zoo.evaluation.tasks import load_tasks
 
     model = ZooLM(path, tokenizer, next(iter(contexts), None), device, batch_size)
-    with offline(), quiet():
+    with alone(), quiet():
         loaded = load_tasks(names, task_path, fewshot=num_fewshot, limit=limit, context=model.context)
         results = evaluate(model, loaded, limit=limit, log_samples=False, bootstrap_iters=RESAMPLES)
     report = TaskReport(
@@ -183,6 +183,10 @@ def _scores(name: str, results: Mapping[str, Any]) -> Iterator[TaskScore]:
             documents=None if documents is None else documents["effective"],
             version=None if unversioned else str(results["versions"][name]),
         )
+
+
+def _figure(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4f}" if value < 1e6 else f"{value:.2e}"
 
 
 def _number(value: Any) -> float | None:

@@ -1,4 +1,4 @@
-"""Hugging Face's libraries without the network: what is not on this machine is an error at once."""
+"""The harness in this process alone: no network, no further processes."""
 
 from __future__ import annotations
 
@@ -16,23 +16,25 @@ SWITCHES = (
 )
 """Where the libraries keep what they read from the environment when they were imported."""
 
-EVALUATE = "HF_EVALUATE_OFFLINE"
-"""What `evaluate` reads, which is only imported by tasks that want its metrics."""
+VARIABLES = ("HF_EVALUATE_OFFLINE", "DISABLE_MULTIPROC")
+"""For `evaluate`, which only some tasks import, and for the harness, which would estimate standard errors
+in copies of a process that has threads."""
 
 
 @contextmanager
-def offline() -> Iterator[None]:
-    """Switch the network off for these libraries, and back to what it was."""
+def alone() -> Iterator[None]:
+    """What is not on this machine is an error at once; afterwards all is as it was."""
     before = [(module, name, getattr(module, name)) for module, name in SWITCHES]
-    evaluate = os.environ.get(EVALUATE)
+    environment = {name: os.environ.get(name) for name in VARIABLES}
     try:
         for module, name in SWITCHES:
             setattr(module, name, True)
-        os.environ[EVALUATE] = "1"
+        os.environ.update(dict.fromkeys(VARIABLES, "1"))
         yield
     finally:
         for module, name, value in before:
             setattr(module, name, value)
-        os.environ.pop(EVALUATE)
-        if evaluate is not None:
-            os.environ[EVALUATE] = evaluate
+        for name, content in environment.items():
+            os.environ.pop(name, None)
+            if content is not None:
+                os.environ[name] = content
