@@ -10,8 +10,8 @@ from typing import ClassVar, Literal, Protocol
 
 from torch import Tensor
 
-from zoo.data.prompting import Prompting
 from zoo.atomic import write_folder
+from zoo.data.prompting import Prompting
 from zoo.data.tokenizer import FOLDER, Tokenizer
 from zoo.errors import DataError
 from zoo.schema import Config
