@@ -7,7 +7,9 @@ from collections.abc import Callable, Sequence
 from zoo.ablate.caveats import caveats
 from zoo.ablate.tables import cost_sheet, run_sheet, speedup_sheet, verdict_sheet
 from zoo.ablate.verdict import Judgement
+from zoo.report.gradients import gradients
 from zoo.report.losses import losses
+from zoo.report.models import models
 from zoo.report.monitors import monitors
 from zoo.report.rows import costs, forest
 from zoo.report.section import Sample, Section
@@ -35,7 +37,11 @@ def _costs(judgement: Judgement) -> Section:
 
 
 def _monitors(judgement: Judgement) -> Section:
-    return Section("Inside the training", list(monitors(judgement.results)))
+    return Section("Inside the training", [*monitors(judgement.results), *gradients(judgement.results)])
+
+
+def _models(judgement: Judgement) -> Section:
+    return Section("Inside the models", list(models(judgement.results)))
 
 
 def _samples(judgement: Judgement) -> Section:
@@ -55,6 +61,7 @@ SECTIONS: Sequence[Callable[[Judgement], Section]] = (
     _tuning,
     _costs,
     _monitors,
+    _models,
     _samples,
     _runs,
 )
