@@ -1,17 +1,18 @@
-"""What measuring while training costs: a step with the monitors at their default intervals over one without.
+"""What measuring while training costs, as a share of the training steps, at the default intervals.
 
     python -m benchmarks.diagnose
 
-In one process, stretches of 200 steps with and without follow each other in the order on, off, off, on, ...;
-200 steps hold two measurements of every matrix (`monitor_every` 100) and one of every variable with its
-window of 100 gradients (`diagnose_every` 200). A ratio is taken between neighbours, of the seconds that the
-process computed: others on the machine do not count.
+One process takes turns: a training step, taking in a step's gradients (in the window of 100 steps before
+each of `diagnose_every`), the measurement of every variable that follows, and the monitor's of every matrix,
+with its copy. The share of a kind of line is what it takes in the steps between two of them, over these
+steps. Seconds are those that the process computed: others on the machine do not count.
 """
 
 from __future__ import annotations
 
 import statistics
 import time
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -20,76 +21,104 @@ from benchmarks.harness import RESULTS, machine, parser, table
 from zoo import build_model, build_optimizer
 from zoo.init import Registry
 from zoo.train.config import TrainConfig
-from zoo.train.diagnosis import Diagnosis
+from zoo.train.diagnosis import WINDOW, Diagnosis
 from zoo.train.distributed import World
+from zoo.train.gradients import GradientAverages
 from zoo.train.monitor import Monitor
 from zoo.train.step import Stepper
 
 DEFAULT = TrainConfig(steps=1, batch_size=1)
-SIZES: dict[str, dict[str, int]] = {
-    "0.2 M parameters, 512 tokens": {"d_model": 64, "n_layers": 2, "batch": 8, "time": 64},
-    "1.1 M parameters, 1,024 tokens": {"d_model": 128, "n_layers": 3, "batch": 8, "time": 128},
-}
+SIZES: list[dict[str, int]] = [
+    {"d_model": 64, "n_layers": 2, "batch": 8, "time": 64},
+    {"d_model": 128, "n_layers": 3, "batch": 8, "time": 128},
+    {"d_model": 320, "n_layers": 5, "batch": 4, "time": 128},
+]
 
 
-class Training:
-    """A model that is trained on the same batch again and again, measured or not."""
+class Sides:
+    """A model that is trained on the same batch again and again, and what measuring it takes."""
 
-    def __init__(self, sizes: dict[str, int], optimizer: str, measured: bool) -> None:
+    def __init__(self, sizes: dict[str, int], optimizer: str) -> None:
         fields: dict[str, Any] = {key: sizes[key] for key in ("d_model", "n_layers")}
         model = build_model("gpt", vocab_size=1024, n_heads=4, **fields, seed=0)
-        built = build_optimizer(model, optimizer, lr=1e-3)
-        world = World(0, 1, torch.device("cpu"))
+        built, world = build_optimizer(model, optimizer, lr=1e-3), World(0, 1, torch.device("cpu"))
         self.batch = model.example(sizes["batch"], sizes["time"])
         self.registry = Registry(model)
         self.stepper = Stepper(model, model.loss, built, world, 1, "fp32", 1.0, 0.0)
-        self.monitor_every, diagnose = (
-            (DEFAULT.monitor_every, DEFAULT.diagnose_every) if measured else (None, None)
-        )
-        self.diagnosis = Diagnosis(self.registry, built, world, diagnose, steps=10**9)
+        self.diagnosis = Diagnosis(self.registry, built, world, None, steps=1)
+        self.averages = GradientAverages(self.registry, world)
+        self.gradients = [torch.randn_like(entry.parameter) for entry in self.registry]
+        self.take_in()  # makes the averages
 
-    def stretch(self, steps: int) -> float:
-        """Seconds of so many steps."""
-        start = time.process_time()
-        for step in range(1, steps + 1):
-            every = self.monitor_every
-            monitor = Monitor(self.registry) if every and step % every == 0 else None
-            self.diagnosis.begin(step)
-            self.stepper(self.batch, lambda: False)
-            if monitor is not None:
-                monitor.measure()
-            if self.diagnosis.due:
-                self.diagnosis.measure()
-        return time.process_time() - start
+    def step(self) -> None:
+        """A training step."""
+        self.stepper(self.batch, lambda: False)
+        for entry, gradient in zip(self.registry, self.gradients, strict=True):
+            entry.parameter.grad = gradient
+
+    def take_in(self) -> None:
+        """One of the window's gradients; called after a step, when caches hold other things."""
+        self.averages.add()
+
+    def diagnose(self) -> None:
+        """The measurement that ends a window."""
+        self.averages.ratios()
+        self.diagnosis.measure()
+
+    def monitor(self) -> None:
+        """The monitor's copy and measurement."""
+        Monitor(self.registry).measure()
+
+
+def seconds(work: Callable[[], None]) -> float:
+    start = time.process_time()
+    work()
+    return time.process_time() - start
 
 
 def main() -> None:
     options = parser(__doc__ or "")
-    options.add_argument("--steps", type=int, default=200)
+    options.set_defaults(rounds=25)
     options.add_argument("--optimizer", default="amos")
     settings = options.parse_args()
     rows: list[dict[str, Any]] = []
-    for name, sizes in SIZES.items():
-        sides = {on: Training(sizes, settings.optimizer, on) for on in (True, False)}
-        for side in sides.values():
-            side.stretch(20)
-        ratios, seconds = [], []
-        for number in range(settings.rounds):
-            times = {on: sides[on].stretch(settings.steps) for on in (number % 2 == 0, number % 2 == 1)}
-            ratios.append(times[True] / times[False])
-            seconds.append(times[False] / settings.steps)
-        low, high = min(ratios), max(ratios)
+    for sizes in SIZES:
+        sides = Sides(sizes, settings.optimizer)
+        parts = {
+            "step": sides.step,
+            "take_in": sides.take_in,
+            "diagnose": sides.diagnose,
+            "monitor": sides.monitor,
+        }
+        taken: dict[str, list[float]] = {part: [] for part in parts}
+        for _ in range(settings.rounds):
+            for part, work in parts.items():
+                taken[part].append(seconds(work))
+        step, take_in, diagnose, monitor = (1e3 * statistics.median(taken[part]) for part in parts)
+        assert DEFAULT.diagnose_every is not None and DEFAULT.monitor_every is not None
+        diagnoses = (WINDOW * take_in + diagnose) / (DEFAULT.diagnose_every * step)
+        monitors = monitor / (DEFAULT.monitor_every * step)
         rows.append(
             {
-                "model and batch": name,
-                "ms per step": f"{1e3 * statistics.median(seconds):.1f}",
-                "with / without, median (min-max)": f"{statistics.median(ratios):.4f} ({low:.4f}-{high:.4f})",
+                "parameters": f"{sum(entry.spec.numel for entry in sides.registry):,}",
+                "tokens of a batch": f"{sizes['batch'] * sizes['time']:,}",
+                "training step, ms": f"{step:.1f}",
+                "a gradient, ms": f"{take_in:.2f}",
+                "diagnose, ms": f"{diagnose:.2f}",
+                "monitor, ms": f"{monitor:.2f}",
+                "diagnose lines, share of the training": f"{diagnoses:.2%}",
+                "monitor lines": f"{monitors:.2%}",
             }
         )
         print(rows[-1], flush=True)
     command = f"python -m benchmarks.diagnose --rounds {settings.rounds} --optimizer {settings.optimizer}"
     facts = ", ".join(f"{key} {value}" for key, value in machine().items())
-    page = "\n\n".join(("# The cost of measuring while training", f"`{command}`", facts, table(rows)))
+    about = (
+        f"Medians of {settings.rounds} turns, of a GPT on the CPU. `diagnose` every {DEFAULT.diagnose_every} "
+        f"steps with gradients of {WINDOW} steps, `monitor` every {DEFAULT.monitor_every}. The share falls "
+        "with the tokens of a batch."
+    )
+    page = "\n\n".join(("# The cost of measuring while training", f"`{command}`", facts, table(rows), about))
     (RESULTS / f"{settings.name or 'diagnose'}.md").write_text(page + "\n")
 
 
