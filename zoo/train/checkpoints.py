@@ -21,7 +21,6 @@ from torch import Tensor
 from zoo.atomic import link, remove, write_file, write_folder
 from zoo.checkpoint import CHECKPOINTS, MODEL_FILE, RUN_CONFIG, Which, pointer_file
 from zoo.data.classification_dataset import LABELS_FILE
-from zoo.data.classification_dataset import LABELS_FILE
 from zoo.data.dataset import Measure
 from zoo.data.tokenizer import FOLDER as TOKENIZER
 from zoo.errors import CheckpointError
@@ -124,7 +123,6 @@ class Checkpoints:
     def _describe(self, checkpoint: Path) -> None:
         """Link what a model of the run needs into a checkpoint, where the run has it."""
         pairs = [(self._run / RUN_CONFIG, checkpoint / RUN_COPY)]
-        pairs += [(self._run / LABELS_FILE, checkpoint / LABELS_FILE)]
         pairs += [(self._run / LABELS_FILE, checkpoint / LABELS_FILE)]
         if (tokenizer := self._run / TOKENIZER).is_dir():
             (checkpoint / TOKENIZER).mkdir()
