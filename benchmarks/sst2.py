@@ -127,8 +127,13 @@ def main() -> None:
     )
     seeds = range(args.seeds)
     experiment.train([PRETRAIN])
-    experiment.train((v, lr, 0) for v, rates in RATES.items() for lr in rates)
-    experiment.train((v, best_rate(experiment, v), s) for s in seeds for v in RATES)
+    for variants in (("scratch", "pretrained"), ("lora",)):
+        experiment.train(
+            (v, lr, 0)
+            for rates in zip(*(RATES[v] for v in variants), strict=True)
+            for v, lr in zip(variants, rates, strict=True)
+        )
+        experiment.train((v, best_rate(experiment, v), s) for s in seeds for v in variants)
     summary = summarise(experiment, seeds, task / "test.tsv")
     args.out.mkdir(parents=True, exist_ok=True)
     (args.out / "sst2.json").write_text(json.dumps(summary, indent=1) + "\n")
