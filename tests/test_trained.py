@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -107,6 +108,19 @@ def test_a_folder_of_the_hub_and_its_import(
     text.write_text("the quick brown fox\n" * 5, encoding="utf-8")
     for folder in ("hub", "ours"):
         zoo("eval", tmp_path / folder, "--perplexity", text, "--contexts", "8", "--out", tmp_path / "p.json")
+
+
+def test_in_and_out_again(tmp_path: Path) -> None:
+    """Model and tokenizer go back to the hub as they came."""
+    theirs = llama(tmp_path / "hub", "byte-fallback")
+    zoo("import", tmp_path / "hub", tmp_path / "ours")
+    zoo("export", tmp_path / "ours", tmp_path / "back")
+    again: Any = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "back")
+    for name, tensor in theirs.state_dict().items():
+        assert torch.equal(again.state_dict()[name], tensor), name
+    for file in ("tokenizer.json", "tokenizer_config.json"):
+        before, after = (json.loads((tmp_path / f / file).read_text("utf-8")) for f in ("hub", "back"))
+        assert before == after
 
 
 def test_an_encoder_decoder_of_the_hub(tmp_path: Path, said: Any) -> None:
