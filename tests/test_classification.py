@@ -122,6 +122,15 @@ def test_it_learns_and_the_log_is_what_scikit_learn_says(folder: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("trunk", ["bert", "ngpt", "ngpt-t5"])
+def test_every_kind_of_trunk_learns(tmp_path: Path, trunk: str) -> None:
+    settings = fields(tmp_path)
+    settings["model"]["trunk"]["type"] = trunk
+    settings["train"] |= {"steps": 20, "eval_every": 20, "checkpoint_every": 20}
+    run = train(load_config(settings)).folder
+    assert of_kind(run, "validation")[-1]["accuracy"] > 0.9
+
+
 @pytest.mark.parametrize("best", [None, "cross_entropy", "f1", "matthews"])
 def test_the_best_checkpoint_is_kept_by_its_measure(tmp_path: Path, best: str | None) -> None:
     settings = fields(tmp_path, **({} if best is None else {"best": best}))
