@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
@@ -15,6 +16,7 @@ from zoo.diagnose.embeddings import Embeddings
 from zoo.diagnose.entropy import AttentionEntropy
 from zoo.diagnose.findings import Scale
 from zoo.diagnose.section import Curve, by_layer, draw_curves, draw_line, legend, look, panels
+from zoo.diagnose.summary import finite
 from zoo.diagnose.vectors import Vector
 from zoo.plotting import INK, SOFT, colour, dress
 
@@ -48,7 +50,10 @@ def draw_condition_numbers(found: Sequence[Conditioning]) -> Figure:
     order = list(dict.fromkeys(c.place.label for c in found))
     figure, every = panels(len(groups), height=4)
     for axes, (title, group) in zip(every, groups.items(), strict=True):
-        solid, dotted = (_by_label(group, renormalised) for renormalised in (False, True))
+        solid = _curves((c.place.label, c.place.layer, c.numbers.quantile(0.5).item()) for c in group)
+        dotted = _curves(
+            (c.place.label, c.place.layer, c.renormalised_numbers.quantile(0.5).item()) for c in group
+        )
         draw_curves(axes, title, "layer", "condition number", solid, order, log=True)
         for label, curve in dotted.items():
             draw_line(axes, curve, True, color=look(order.index(label))["color"], ls=":")
@@ -76,45 +81,45 @@ def draw_spectra(found: Sequence[Conditioning], layers: Sequence[int]) -> Figure
 
 
 def draw_vectors(found: Sequence[Vector]) -> Figure:
-    """A panel per label: the layers' means and spreads, or one histogram."""
+    """A panel per label, the layers' means and spreads or one histogram; and one for all single numbers."""
+    numbers = [v for v in found if v.values.numel() == 1]
     by_label: dict[str, list[Vector]] = defaultdict(list)
     for v in found:
-        by_label[v.place.label].append(v)
-    single = {k: v[0] for k, v in by_label.items() if len(v) == 1 and v[0].values.numel() == 1}
-    rest = {k: v for k, v in by_label.items() if k not in single}
-    figure, every = panels(len(rest) + bool(single), columns=3, height=2.7)
-    for i, (axes, (label, group)) in enumerate(zip(every, rest.items(), strict=False)):
+        if v.values.numel() > 1:
+            by_label[v.place.label].append(v)
+    columns, height = (3, 2.7) if by_label else (1, 5)
+    figure, every = panels(len(by_label) + bool(numbers), columns, height)
+    for i, (axes, (label, group)) in enumerate(zip(every, by_label.items(), strict=False)):
         if len(group) == 1:
             dress(axes, label, "value", "entries")
             axes.hist(**_histogram(group[0].values, colour(i)))
-            continue
-        dress(axes, label, "layer", "value")
-        layers = [v.place.layer for v in group]
-        low, under, over, high = (
-            [v.values.quantile(q).item() for v in group] for q in (0.05, 0.25, 0.75, 0.95)
-        )
-        axes.fill_between(layers, low, high, color=colour(i), alpha=0.15, lw=0)
-        axes.fill_between(layers, under, over, color=colour(i), alpha=0.3, lw=0)
-        axes.plot(layers, [v.values.mean().item() for v in group], color=colour(i), lw=1.8, marker="o", ms=3)
-        by_layer(axes)
-    if single:
-        axes = every[-1]
-        dress(axes, "Outside of the layers", "value", "")
-        axes.barh(list(single), [v.values.item() for v in single.values()], color=colour(0), height=0.6)
-        axes.tick_params(labelsize=7)
+        else:
+            _draw_spread(axes, label, group, colour(i))
+    if numbers:
+        curves = _curves((v.place.label, v.place.layer, v.values.item()) for v in numbers)
+        log = all(v.values.item() > 0 for v in numbers)
+        draw_curves(every[-1], "Single numbers", "layer", "value", curves, list(curves), log)
+        by_layer(every[-1])
+        legend(figure, every[-1:])
     return figure
+
+
+def _draw_spread(axes: Axes, label: str, group: Sequence[Vector], paint: str) -> None:
+    """The entries' mean by layer, their middle half and their middle 90 %."""
+    dress(axes, label, "layer", "value")
+    layers = [v.place.layer for v in group]
+    for share, shade in ((0.05, 0.15), (0.25, 0.3)):
+        low, high = ([v.values.quantile(q).item() for v in group] for q in (share, 1 - share))
+        axes.fill_between(layers, low, high, color=paint, alpha=shade, lw=0)
+    axes.plot(layers, [v.values.mean().item() for v in group], color=paint, lw=1.8, marker="o", ms=3)
+    by_layer(axes)
 
 
 def draw_scales(found: Sequence[Scale]) -> Figure:
     """M2 / eta over the layer, a line per label."""
-    order = list(dict.fromkeys(s.place.label for s in found))
-    curves: dict[str, tuple[list[float], list[float | None]]] = {label: ([], []) for label in order}
-    for s in found:
-        where, values = curves[s.place.label]
-        where.append(s.place.layer)
-        values.append(s.m2 / s.eta)
+    curves = _curves((s.place.label, s.place.layer, s.m2 / s.eta) for s in found)
     figure, (axes,) = panels(1, height=5)
-    draw_curves(axes, "M2 / eta", "layer", "M2 / eta", curves, order, log=True)
+    draw_curves(axes, "M2 / eta", "layer", "M2 / eta", curves, list(curves), log=True)
     axes.axhline(1, color=SOFT, lw=1, ls=":")
     by_layer(axes)
     legend(figure, [axes])
@@ -141,14 +146,13 @@ def draw_entropy(found: Sequence[AttentionEntropy]) -> Figure:
     return figure
 
 
-def _by_label(found: Sequence[Conditioning], renormalised: bool) -> dict[str, Curve]:
-    """The median over the heads of each matrix, by layer."""
+def _curves(rows: Iterable[tuple[str, int, float]]) -> dict[str, Curve]:
+    """Of (label, layer, value): a curve over the layers for each label; what is infinite is left out."""
     curves: dict[str, tuple[list[float], list[float | None]]] = defaultdict(lambda: ([], []))
-    for c in found:
-        value = (c.renormalised_numbers if renormalised else c.numbers).quantile(0.5).item()
-        layers, values = curves[c.place.label]
-        layers.append(c.place.layer)
-        values.append(value if value < float("inf") else None)
+    for label, layer, value in rows:
+        layers, values = curves[label]
+        layers.append(layer)
+        values.append(finite(value))
     return dict(curves)
 
 
