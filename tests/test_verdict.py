@@ -207,6 +207,7 @@ def test_tuning_seeds_in_the_comparison(tmp_path: Path) -> None:
     [
         ({"overrides": ["train.precision=bf16"]}, "the runs differ in precision"),
         ({"overrides": ["train.eval_batches=3"]}, "the runs differ in validation batches"),
+        ({"overrides": ["data.context=32"]}, "the runs differ in length of the examples"),
         ({"environment": {"device": "cuda"}}, "the runs differ in machine"),
         ({"environment": {"git_commit": "abc"}}, "the runs differ in commit of zoo"),
         ({"environment": {"packages": {"torch": "0"}}}, "the runs differ in package versions"),

@@ -21,6 +21,7 @@ SURROUNDINGS: Mapping[str, Callable[[Measured], Any]] = {
     "package versions": lambda run: run.environment.get("packages"),
     "commit of zoo": lambda run: run.environment.get("git_commit"),
     "data": lambda run: run.data,
+    "length of the examples": lambda run: run.config.data and run.config.data.length,
     "validation batches": lambda run: run.config.train and run.config.train.eval_batches,
 }
 """What should be the same for all runs of a comparison."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from os.path import commonprefix
 from pathlib import Path
 from typing import Any
@@ -38,9 +39,9 @@ class Results:
         return sorted(runs, key=lambda run: run.seed)
 
     def finished(self, variant: str, phase: str = "final") -> dict[int, Measured]:
-        """By seed what the finished ones among them measured, if there is a validation loss."""
+        """By seed what the finished ones among them measured, if their validation loss is a number."""
         found = {r.seed: self.measured[r.id] for r in self.runs(variant, phase) if r.status == "finished"}
-        return {seed: run for seed, run in found.items() if run.final is not None}
+        return {seed: run for seed, run in found.items() if run.final is not None and isfinite(run.final)}
 
     def begun(self, variant: str) -> list[tuple[Run, Measured]]:
         """The runs of the comparison that have something to show."""

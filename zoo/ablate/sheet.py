@@ -134,4 +134,6 @@ def seconds(value: float) -> str:
 
 def size(value: int) -> str:
     """Bytes."""
+    if value < 2**20:
+        return f"{value / 2**10:,.1f} KiB"
     return f"{value / 2**20:,.1f} MiB" if value < 2**30 else f"{value / 2**30:,.2f} GiB"
