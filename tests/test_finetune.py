@@ -18,6 +18,7 @@ from tiny_runs import assert_same, of_kind, tiny_fields
 from zoo import build_model, load_model, save_model
 from zoo.checkpoint import find_checkpoint
 from zoo.config import RunConfig, dump_config, json_schema, load_config
+from zoo.hub.export import export
 from zoo.hub.folder import load_folder
 from zoo.train.run import train
 from zoo.weights import begin
@@ -131,6 +132,19 @@ def test_a_folder_of_the_hub(tmp_path: Path) -> None:
     expected = load_folder(tmp_path)[0].state_dict()
     assert all(torch.equal(tensor, expected[name]) for name, tensor in model.state_dict().items())
     assert build_model({"model": {"from": str(tmp_path)}}, device="meta").recipe == model.recipe
+
+
+def test_from_an_exported_folder_with_its_tokenizer(tmp_path: Path) -> None:
+    """Trained, exported, and trained on from there: not a bit of the first validation loss is lost."""
+    fields = tiny_fields(tmp_path, steps=5, eval_every=5, checkpoint_every=5)
+    pieces = {**fields["data"], "tokenizer": {"type": "sentencepiece", "vocab_size": 300}}
+    wide = {**fields["model"], "vocab_size": 300}
+    first = train(load_config({**fields, "data": pieces, "model": wide, "name": "first"})).folder
+    export(first, tmp_path / "exported")
+    second = train(load_config({**fields, "model": {"from": tmp_path / "exported"}, "name": "second"})).folder
+    before, after = of_kind(first, "validation")[-1], of_kind(second, "validation")[0]
+    assert after["cross_entropy"] == before["cross_entropy"]
+    assert json.loads((second / "loaded.json").read_text())["architecture"] == "LlamaForCausalLM"
 
 
 @pytest.mark.parametrize("source", ["run", "hub"])

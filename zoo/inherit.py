@@ -87,7 +87,7 @@ def _places(node: Located | None, path: tuple[str, ...]) -> Any:
 
 def _opened(path: Any) -> tuple[Path, Recipe]:
     """The checkpoint at a path, and what it is."""
-    if not isinstance(path, str) or not path:
+    if not isinstance(path, str | Path) or not str(path):
         raise ZooError(f"value {path!r}: expected the path of a run, a checkpoint or a model's folder")
     found = find_checkpoint(Path(path).expanduser())
     return found, open_checkpoint(found).recipe
