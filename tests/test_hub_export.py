@@ -10,17 +10,20 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from hub_tokenizers import saved
 from safetensors.torch import load_file
 from tiny_runs import tiny
 
 from zoo import build_model, generate, load_model, save_model, split
 from zoo.cli import main
+from zoo.data import find_tokenizer
 from zoo.data.byte import ByteTokenizer
 from zoo.data.span_corruption import SpanCorruption
 from zoo.errors import CheckpointError, ZooError
 from zoo.hub.export import Export, export, export_model
 from zoo.hub.families import family_for
 from zoo.hub.family import Family
+from zoo.hub.tokenizer import SAMPLE
 from zoo.models import Model
 from zoo.train.run import train
 
@@ -128,6 +131,20 @@ def test_the_end_of_a_t5_run_is_that_of_its_targets(
             main(["generate", str(path), "--prompt", text, "--temperature", "0", "--max-new-tokens", "9"])
         said.append(re.sub(r"<extra_id_\d+>", "", capsys.readouterr().out))
     assert said[0] == said[1]
+
+
+@pytest.mark.parametrize("name", ["LlamaTokenizer", "T5Tokenizer"])
+def test_a_class_that_reads_other_tokens_is_not_named(tmp_path: Path, name: str) -> None:
+    """T5's adds to the file what only T5's own has."""
+    settings = saved("byte-fallback" if name == "LlamaTokenizer" else "unigram", tmp_path / "hub")
+    file = settings / "tokenizer_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"tokenizer_class": name}))
+    tokenizer = find_tokenizer(settings)
+    assert export_model(model(vocab_size=300), tmp_path / "out", tokenizer=tokenizer).tokenizer
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
+    assert theirs.encode(SAMPLE, add_special_tokens=False) == tokenizer.encode(SAMPLE)
+    named = json.loads((tmp_path / "out/tokenizer_config.json").read_text())["tokenizer_class"]
+    assert (named == name) == (name == "LlamaTokenizer")
 
 
 def test_the_mask_of_a_bert_run(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from zoo.hub.family import Family, Json
 from zoo.hub.rules import expand
 from zoo.hub.shards import CONFIG, SHARD_BYTES, write_shards
 from zoo.hub.special import add_special
-from zoo.hub.tokenizer import samples, write_tokenizer
+from zoo.hub.tokenizer import read_plainly, samples, write_tokenizer
 from zoo.models import Model
 from zoo.spec import declared
 from zoo.trained import data_of, tokenizer_of
@@ -225,7 +225,9 @@ def _add_tokenizer(tokenizer: Tokenizer, folder: Path, special: Sequence[str], e
             (apart / DESCRIPTION).unlink()  # which knows nothing of them
             add_special(apart, special, tokenizer.vocab_size, end)
         if reason is None and not _reads_the_same(tokenizer, apart, special):
-            reason = "transformers reads other tokens with it"
+            read_plainly(apart)
+            if not _reads_the_same(tokenizer, apart, special):
+                reason = "transformers reads other tokens with it"
         if reason is None:
             for file in apart.iterdir():
                 file.rename(folder / file.name)

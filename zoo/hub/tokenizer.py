@@ -57,6 +57,13 @@ def write_tokenizer(tokenizer: Tokenizer, folder: Path) -> str | None:
     return None
 
 
+def read_plainly(folder: Path) -> None:
+    """Have transformers read a tokenizer.json as it is, not as a class for one family of models would."""
+    file = folder / SETTINGS_FILE
+    settings = json.loads(file.read_text("utf-8")) | {"tokenizer_class": READER}
+    file.write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
 def samples(tokenizer: Tokenizer) -> list[str]:
     """Texts on which a tokenizer is compared with what was written: characters of all kinds, and its own."""
     return [SAMPLE, tokenizer.decode(range(min(tokenizer.vocab_size, 1000)))]
