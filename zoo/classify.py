@@ -14,8 +14,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from zoo.checkpoint import Which, load_model, pointer_file
+from zoo.data.class_names import read_labels
 from zoo.data.classification import ClassificationData
-from zoo.data.classification_dataset import Labelled, read_labels
+from zoo.data.classification_dataset import Labelled
 from zoo.data.labelled_text import Example, read_examples
 from zoo.data.layout import Laid, Layout
 from zoo.errors import DataError

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,19 +10,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from zoo.atomic import write_file
+from zoo.data.class_names import in_order, write_labels
 from zoo.data.classification import ClassificationData, TextClassifier
 from zoo.data.dataset import Batch, Dataset, Order
-from zoo.data.files import read_object, sha256, sha256_file
-from zoo.data.labelled_text import Example, read_examples
+from zoo.data.files import sha256, sha256_file
+from zoo.data.labelled_text import Example, divided, read_examples
 from zoo.data.layout import Laid, Layout
 from zoo.data.shuffle import shuffled, spread
-from zoo.data.split import Split
 from zoo.errors import DataError, did_you_mean
 from zoo.nn.loss import IGNORED
-
-LABELS_FILE = "labels.json"
-"""Its name in a run's folder: the names of the classes in the order of their numbers."""
 
 log = logging.getLogger("zoo")
 
@@ -90,7 +85,7 @@ class LabelledTexts(Dataset):
                 f"the tokenizer '{self.tokenizer.type}' has {self.tokenizer.vocab_size} tokens, but the "
                 f"model {model.vocab_size}: expected the tokenizer that the model was trained with"
             )
-        self.names = data.labels or _names(train)
+        self.names = data.labels or in_order(str(example.label) for example in train)
         if len(self.names) != model.classes:
             raise DataError(
                 f"data: there are {len(self.names)} labels ({', '.join(self.names)}), but model.classes is "
@@ -140,42 +135,17 @@ class LabelledTexts(Dataset):
     def save(self, run: Path) -> None:
         """The tokenizer, and the names of the classes in labels.json."""
         super().save(run)
-        text = json.dumps({"labels": list(self.names)}, ensure_ascii=False) + "\n"
-        write_file(run / LABELS_FILE, lambda partial: partial.write_text(text, encoding="utf-8"))
-
-
-def read_labels(run: Path) -> list[str]:
-    """The names of a run's classes, in the order of their numbers.
-
-    Raises:
-        DataError: the run was not trained on labelled texts.
-    """
-    path = run / LABELS_FILE
-    labels = read_object(path).get("labels") if path.is_file() else None
-    if not isinstance(labels, list):
-        raise DataError(f"{path}: expected the names of classes in the folder of a run that learned them")
-    return [str(label) for label in labels]
+        write_labels(run, self.names)
 
 
 def _divided(data: ClassificationData) -> tuple[list[Example], list[Example]]:
-    """The examples to train on, and those to evaluate on.
-
-    By the hash of its text an example is held out, so that equal texts are on the same side.
-    """
+    """The examples to train on, and those to evaluate on."""
     examples = read_examples(Path(data.train).expanduser(), data.columns)
     if data.validation is None:
         return examples, []
     if isinstance(data.validation, str):
         return examples, read_examples(Path(data.validation).expanduser(), data.columns)
-    split = Split.of((_key(example) for example in examples), data.validation)
-    sides: tuple[list[Example], list[Example]] = ([], [])
-    for example in examples:
-        sides[split.holds_out(_key(example))].append(example)
-    return sides
-
-
-def _key(example: Example) -> str:
-    return f"{example.text}\t{example.pair or ''}"
+    return divided(examples, data.validation)
 
 
 def _texts(examples: Sequence[Example]) -> Iterator[str]:
@@ -183,13 +153,6 @@ def _texts(examples: Sequence[Example]) -> Iterator[str]:
         yield example.text
         if example.pair is not None:
             yield example.pair
-
-
-def _names(examples: Sequence[Example]) -> tuple[str, ...]:
-    """All labels: in the order of numbers if they are numbers, otherwise of the alphabet."""
-    names = {str(example.label) for example in examples}
-    numbers = all(name.isdecimal() for name in names)
-    return tuple(sorted(names, key=(lambda name: (int(name), name)) if numbers else None))
 
 
 def _fingerprint(data: ClassificationData, tokenizer: str, names: Sequence[str]) -> str:

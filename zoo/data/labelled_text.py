@@ -9,6 +9,7 @@ from typing import Any
 
 from zoo.data.files import read_lines
 from zoo.data.jsonl import json_object, text_field
+from zoo.data.split import Split
 from zoo.errors import DataError, did_you_mean
 
 TSV, JSONL = ".tsv", ".jsonl"
@@ -67,6 +68,27 @@ def read_examples(path: Path, columns: Columns) -> list[Example]:
     if not examples:
         raise DataError(f"{path}: no example, only a header")
     return examples
+
+
+def divided(examples: Sequence[Example], share: float) -> tuple[list[Example], list[Example]]:
+    """Hold a share of the examples out, by the hash of their texts, so that equal texts stay together.
+
+    Args:
+        examples: of at least two different texts.
+        share: the part to hold out, above 0 and below 1.
+
+    Returns:
+        The examples to train on, and those that are held out.
+
+    Raises:
+        DataError: all texts are equal.
+    """
+    keys = [f"{example.text}\t{example.pair or ''}" for example in examples]
+    split = Split.of(keys, share)
+    sides: tuple[list[Example], list[Example]] = ([], [])
+    for key, example in zip(keys, examples, strict=True):
+        sides[split.holds_out(key)].append(example)
+    return sides
 
 
 def _tsv(path: Path, columns: Columns) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from zoo.atomic import link, remove, write_file, write_folder
 from zoo.checkpoint import CHECKPOINTS, MODEL_FILE, RUN_CONFIG, Which, pointer_file
-from zoo.data.classification_dataset import LABELS_FILE
+from zoo.data.class_names import LABELS_FILE
 from zoo.data.dataset import Measure
 from zoo.data.tokenizer import FOLDER as TOKENIZER
 from zoo.errors import CheckpointError
