@@ -77,14 +77,14 @@ def test_nothing_is_judged_by_too_few_steps_but_what_is_no_number() -> None:
     assert (spike.value, spike.z, spike.depth) == (None, None, None)
 
 
-def spoil(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Let the batch of one position be noise, in place of text; returns the positions that are asked for."""
+def spoil(monkeypatch: pytest.MonkeyPatch, *places: int) -> list[int]:
+    """Let one batch or several be noise in place of text; returns all that are asked for."""
     original, asked = TextDataset.training, []
 
     def training(self: TextDataset, order: Any) -> Batch:
         asked.append(order.step)
         tokens, targets = original(self, order)
-        if order.step == BAD:
+        if order.step in (places or (BAD,)):
             targets = torch.randint(0, 256, targets.shape, generator=torch.Generator().manual_seed(1))
         return tokens, targets
 
@@ -141,6 +141,24 @@ def test_rollback_goes_back_and_leaves_the_batches_out(
     assert list(rates) == list(range(1, 61))
     assert [step for step, rate in rates.items() if rate < 9e-3] == [41, 42, 43, 44]
     assert (rates[40], rates[41], rates[45]) == (1e-2, 1e-3, 1e-2)
+
+
+def test_a_second_spike_in_a_row_goes_back_further_at_half_that_rate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spoil(monkeypatch, BAD, BAD + 4)  # after going back to 45 batch 50 comes at step 49
+    settings = "train.spikes={action: rollback, cool_steps: 10}"
+    changes = [
+        "train.checkpoint_every=15",
+        "train.eval_every=15",
+        "train.keep_last=3",
+        "schedule={type: constant, warmup: 0}",
+    ]
+    run = train(tiny(tmp_path, *SEEN, settings, *changes, "train.steps=50")).folder
+    assert [(r["step"], r["at"]) for r in of_kind(run, "spike")] == [(45, 46), (30, 49)]
+    rates = {r["step"]: r["lr"] for r in of_kind(run, "train")}
+    assert {step: rate for step, rate in rates.items() if rate < 9e-3} == dict.fromkeys(range(31, 41), 2.5e-3)
+    assert [r["step"] for r in of_kind(run, "train")] == list(range(1, 51))
 
 
 @pytest.mark.parametrize("call", [25, 55])

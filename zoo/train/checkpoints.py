@@ -30,7 +30,7 @@ from zoo.optim.state import load_state_by_name, state_by_name
 from zoo.sharded import gathered
 from zoo.tensorfile import read_tensors, write_tensors
 from zoo.train.distributed import World
-from zoo.train.folder import STATE
+from zoo.train.folder import STATE, Start
 from zoo.trained import RUN_COPY
 
 OPTIMIZER_FILE = "optimizer.safetensors"
@@ -60,7 +60,7 @@ class Checkpoints:
         """
         self._run, self._world, self._keep_last, self._data = run, world, keep_last, data
         self.measure = measure
-        pointer = self._read("best")
+        pointer = _read(self._run, "best")
         worst = math.inf if measure == "cross_entropy" else -math.inf
         self.best = worst if pointer is None else float(pointer[measure])
 
@@ -115,8 +115,8 @@ class Checkpoints:
             folder = self._run / CHECKPOINTS / f"step-{step:08d}"
             write_folder(folder, fill)
             if best is not None:
-                self._point("best", {"checkpoint": folder.name, self.measure: best})
-            self._point("last", {"checkpoint": folder.name})
+                _point(self._run, "best", {"checkpoint": folder.name, self.measure: best})
+            _point(self._run, "last", {"checkpoint": folder.name})
             self._prune()
         self._world.wait()
 
@@ -131,23 +131,48 @@ class Checkpoints:
             if there.is_file():
                 link(there, here)
 
-    def _point(self, which: Which, content: dict[str, Any]) -> None:
-        text = json.dumps(content) + "\n"
-        write_file(pointer_file(self._run, which), lambda partial: partial.write_text(text, encoding="utf-8"))
-
-    def _read(self, which: Which) -> dict[str, Any] | None:
-        path = pointer_file(self._run, which)
-        if not path.exists():
-            return None
-        pointer: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        return pointer
-
     def _prune(self) -> None:
         parent = self._run / CHECKPOINTS
-        best = self._read("best")
+        best = _read(self._run, "best")
         old = sorted(parent.glob("step-*"))[: -self._keep_last]
         abandoned = parent.glob(".step-*")  # by a process that was killed while it wrote
         remove(*abandoned, *(folder for folder in old if best is None or folder.name != best["checkpoint"]))
+
+
+def saved(run: Path) -> list[Start]:
+    """The checkpoints that a run keeps, in the order of their steps."""
+    folders = sorted((run / CHECKPOINTS).glob("step-*"))
+    states = [json.loads((folder / STATE).read_text(encoding="utf-8")) for folder in folders]
+    return [Start(int(state["step"]), folder) for state, folder in zip(states, folders, strict=True)]
+
+
+def forget_after(run: Path, target: Start) -> None:
+    """Make a checkpoint the last one of a run; the best of those left is found anew.
+
+    Args:
+        run: the run folder.
+        target: one of `saved`.
+    """
+    assert target.checkpoint is not None
+    _point(run, "last", {"checkpoint": target.checkpoint.name})
+    later = [start.checkpoint for start in saved(run) if start.checkpoint and start.step > target.step]
+    best = _read(run, "best")
+    if best is not None and best["checkpoint"] in [folder.name for folder in later]:
+        pointer_file(run, "best").unlink()
+    remove(*later)
+
+
+def _point(run: Path, which: Which, content: dict[str, Any]) -> None:
+    text = json.dumps(content) + "\n"
+    write_file(pointer_file(run, which), lambda partial: partial.write_text(text, encoding="utf-8"))
+
+
+def _read(run: Path, which: Which) -> dict[str, Any] | None:
+    path = pointer_file(run, which)
+    if not path.exists():
+        return None
+    pointer: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return pointer
 
 
 def check_same_data(checkpoint: Path, data: str) -> None:

@@ -42,7 +42,12 @@ class MetricsLog:
 
     def _kept(self) -> str:
         assert self._run is not None
-        records = [r for r in read_metrics(self._run) if r["step"] <= self._start.step]
+        # That the run went back belongs to its record, wherever it is now.
+        records = [
+            record
+            for record in read_metrics(self._run)
+            if record["step"] <= self._start.step or record.get("action") == "rollback"
+        ]
         return "".join(json.dumps(record) + "\n" for record in records)
 
     def __exit__(

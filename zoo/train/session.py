@@ -53,11 +53,7 @@ def run_session(
             return _session(job, start, world, console, until)
         except Rollback as rollback:
             assert job.train.spikes is not None
-            start = last_checkpoint(job.folder)
-            go_back(job.train.spikes, rollback, start, world)
-            if world.is_main:
-                with MetricsLog(job.folder, start) as log:
-                    log.write("spike", start.step, **rollback.spike.record())
+            start = go_back(job.train.spikes, rollback, job.folder, world)
             if console:
                 console.print(f"step {rollback.spike.at}: {rollback.spike}; back to step {start.step}")
 
@@ -79,7 +75,7 @@ def _session(job: Job, start: Start, world: World, console: Console | None, unti
         parts.registry,
         parts.stepper,
         start.checkpoint,
-        lambda: last_checkpoint(job.folder),
+        job.folder,
     )
     if world.is_main:
         write_config(job)

@@ -6,7 +6,7 @@ Everything that decides is part of the checkpoints, so a run that resumes takes 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -19,9 +19,11 @@ from torch.optim import Optimizer
 from zoo.atomic import write_file
 from zoo.errors import DivergenceError
 from zoo.init import Registry
+from zoo.train.checkpoints import forget_after, saved
 from zoo.train.config import SpikeConfig
 from zoo.train.distributed import World
-from zoo.train.folder import STATE, Start
+from zoo.train.folder import STATE, Start, last_checkpoint
+from zoo.train.metrics import MetricsLog
 from zoo.train.monitor import Monitor
 from zoo.train.spikes import Detector, Spike
 from zoo.train.step import Stepper, StepResult
@@ -40,11 +42,13 @@ class Position:
     Attributes:
         skipped: batches that were left out: a step uses the batch of the step so much later.
         cool_until: the last step of the lower rate.
+        streak: how often the run has gone back without getting past that step; so often is the rate cut.
         rollbacks: the spikes that a run went back for.
     """
 
     skipped: int = 0
     cool_until: int = 0
+    streak: int = 0
     rollbacks: tuple[dict[str, Any], ...] = field(default=())
 
 
@@ -69,7 +73,7 @@ class SpikeControl:
         registry: Registry,
         stepper: Stepper,
         checkpoint: Path | None,
-        last: Callable[[], Start],
+        run: Path,
     ) -> None:
         """Prepare.
 
@@ -78,9 +82,9 @@ class SpikeControl:
             registry: the variables.
             stepper: takes the steps.
             checkpoint: where the session begins, which holds the state of an earlier one; None: at the start.
-            last: the last checkpoint there is.
+            run: its folder.
         """
-        self._settings, self._registry, self._stepper, self._last = settings, registry, stepper, last
+        self._settings, self._registry, self._stepper, self._run = settings, registry, stepper, run
         state = _read(checkpoint)
         self.position = Position(**state.get("position", {}))
         self._usual: dict[str, float] = state.get("usual", {})
@@ -90,7 +94,7 @@ class SpikeControl:
         """Factor of the learning rate in the step after `step`."""
         if self._settings is None or step >= self.position.cool_until:
             return 1.0
-        return self._settings.cool_factor or COOL_FACTOR
+        return float((self._settings.cool_factor or COOL_FACTOR) ** self.position.streak)
 
     def remember(self, matrices: Mapping[str, Mapping[str, float | None]]) -> None:
         """Take what a `Monitor` measured for the usual update ratios."""
@@ -172,7 +176,7 @@ class SpikeControl:
             DivergenceError: it has been tried too often.
         """
         assert self._settings is not None
-        if self._last().checkpoint is None:
+        if last_checkpoint(self._run).checkpoint is None:
             return self._skip(spike)
         at_most = self._settings.at_most or AT_MOST
         if len(self.position.rollbacks) >= at_most:
@@ -188,29 +192,43 @@ class SpikeControl:
         return {KEY: {**self._detector.state(), "usual": self._usual, "position": asdict(self.position)}}
 
 
-def go_back(settings: SpikeConfig, rollback: Rollback, last: Start, world: World) -> None:
-    """Write into the last checkpoint that the run goes on from there, behind a spike.
+def go_back(settings: SpikeConfig, rollback: Rollback, run: Path, world: World) -> Start:
+    """Let a run go on behind a spike, from a checkpoint before it.
+
+    That is the last one; if the run went back a short while ago, it did not help, and one more is given
+    up, as far as they are kept.
 
     Args:
         settings: those of the run.
         rollback: the spike, and where the run stood.
-        last: the last checkpoint.
+        run: its folder; the decision is written into the checkpoint.
         world: the ranks; the main one writes.
+
+    Returns:
+        Where it goes on.
     """
-    assert last.checkpoint is not None
     if world.is_main:
         spike, before = rollback.spike, rollback.position
+        again = spike.at <= before.cool_until
+        kept = saved(run)
+        target = kept[-2] if again and len(kept) > 1 else kept[-1]
         position = Position(
-            skipped=before.skipped + spike.at - last.step,
-            cool_until=last.step + (settings.cool_steps or COOL_STEPS),
+            skipped=before.skipped + spike.at - target.step,
+            cool_until=target.step + (settings.cool_steps or COOL_STEPS),
+            streak=before.streak + 1 if again else 1,
             rollbacks=(*before.rollbacks, spike.record()),
         )
-        path = last.checkpoint / STATE
+        assert target.checkpoint is not None
+        path = target.checkpoint / STATE
         state = json.loads(path.read_text(encoding="utf-8"))
         state[KEY] = {**state.get(KEY, {}), "position": asdict(position), "episode": spike.episode}
         text = json.dumps(state) + "\n"
         write_file(path, lambda partial: partial.write_text(text, encoding="utf-8"))
+        forget_after(run, target)
+        with MetricsLog(run, target) as log:
+            log.write("spike", target.step, **spike.record())
     world.wait()
+    return last_checkpoint(run)
 
 
 def _read(checkpoint: Path | None) -> dict[str, Any]:
