@@ -14,7 +14,7 @@ from hub_tokenizers import saved
 from tiny_runs import tiny
 from torch import nn
 
-from zoo import load_model
+from zoo import build_model, load_model, save_model
 from zoo.cli import main
 from zoo.train.run import train
 from zoo.trained import data_of, tokenizer_of
@@ -154,3 +154,10 @@ def test_what_cannot_be_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert load_model(tmp_path / "ours").recipe.model.vocab_size == 300
     (tmp_path / "ours" / "tokenizer.json").write_bytes((tmp_path / "elsewhere.json").read_bytes())
     refused(tmp_path / "ours", "no file beside it says which token ends a document")
+    for kind, message in (
+        ("gpt", "the tokenizer has 300 tokens, but model.vocab_size is 256: they do not belong together"),
+        ("bert", "a model of type 'bert' writes no text"),
+    ):
+        save_model(build_model(kind, vocab_size=256, d_model=16, n_layers=1, n_heads=2), tmp_path / kind)
+        saved("byte-level", tmp_path / kind)
+        refused(tmp_path / kind, message)
