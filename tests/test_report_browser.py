@@ -16,8 +16,8 @@ pytestmark = pytest.mark.browser
 
 DRIVER, BROWSER = Path("/usr/bin/chromedriver"), Path("/usr/bin/chromium")
 OPTIONS = (
-    "--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync --window-size=1300,1000 --force-prefers-reduced-motion "
+    "--headless=new --no-sandbox --disable-dev-shm-usage --disable-gpu --disable-quic --no-first-run "
+    "--disable-background-networking --disable-component-update --disable-sync --window-size=1300,1000 "
     "--host-resolver-rules=MAP%*%~NOTFOUND"
 )
 GROUPS = "return document.getElementById(arguments[0]).data.map(t => [t.legendgroup, t.visible])"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ from zoo.ablate.manifest import Manifest, Run, Variant
 from zoo.ablate.measured import Measured, measure
 from zoo.ablate.results import Results, read_results
 from zoo.ablate.speedup import speedups, target
-from zoo.ablate.verdict import ONE_SEED, Judgement, judge
+from zoo.ablate.verdict import ONE_SEED, Judgement, Word, judge
 from zoo.train.spikes import Spike
 
 SWEEPS = 200
@@ -120,6 +120,11 @@ def test_pairing_by_seed_takes_the_seeds_noise_away(pattern: Measured) -> None:
     comparison = judgement.verdicts[1].comparison
     assert comparison is not None
     assert (judgement.verdicts[1].word, comparison.test) == ("better", "paired t")
+
+
+def test_the_page_on_verdicts_explains_every_word() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "verdict.md").read_text(encoding="utf-8")
+    assert [word for word in get_args(Word) if word not in page] == []
 
 
 def test_what_undecided_tells(pattern: Measured) -> None:

@@ -146,7 +146,7 @@ def cost_sheet(results: Results) -> Sheet:
         columns,
         rows,
         "Time per step: the median over log lines, the first left out; mean over seeds. Compare it only "
-        "where nothing else ran on the machine. Peak memory: the highest over the run.",
+        "where nothing else ran on the machine. Peak memory: of the device, on a CPU of the process.",
     )
 
 
