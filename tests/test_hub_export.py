@@ -133,7 +133,7 @@ def test_the_end_of_a_t5_run_is_that_of_its_targets(
     assert said[0] == said[1]
 
 
-@pytest.mark.parametrize("name", ["LlamaTokenizer", "T5Tokenizer"])
+@pytest.mark.parametrize("name", ["LlamaTokenizer", "T5Tokenizer", "BertTokenizer"])
 def test_a_class_that_reads_other_tokens_is_not_named(tmp_path: Path, name: str) -> None:
     """T5's adds to the file what only T5's own has."""
     settings = saved("byte-fallback" if name == "LlamaTokenizer" else "unigram", tmp_path / "hub")
@@ -161,7 +161,8 @@ def test_what_became_of_the_tokenizer(tmp_path: Path, monkeypatch: pytest.Monkey
     run = train(tiny(tmp_path, "data.tokenizer={type: word, vocab_size: 200}", steps=6)).folder
     assert export(run, tmp_path / "word").tokenizer
     assert transformers.AutoTokenizer.from_pretrained(tmp_path / "word").eos_token == "<eos>"
-    monkeypatch.setattr("zoo.hub.export.samples", lambda tokenizer: [f"a{tokenizer.decode([2])}<eos>"])
+    texts = "zoo.hub.written_tokenizer.samples"
+    monkeypatch.setattr(texts, lambda tokenizer: [f"a{tokenizer.decode([2])}<eos>"])
     other = export(run, tmp_path / "other")
     assert "no tokenizer: transformers reads other tokens with it\n" in str(other)
     names = {file.name for file in (tmp_path / "other").iterdir()}

@@ -17,7 +17,8 @@ from zoo.config import load_config
 from zoo.data import Order
 from zoo.data.byte import ByteTokenizer
 from zoo.data.hf_tokenizer import HuggingFaceConfig
-from zoo.data.instruction_dataset import Examples, Instructions
+from zoo.data.instruction_dataset import Instructions
+from zoo.data.instruction_examples import Examples
 from zoo.data.instruction_file import Conversation, Message, read_conversations
 from zoo.data.template import ChatTemplate, PlainTemplate, Template
 from zoo.errors import ConfigError, DataError

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -13,56 +12,14 @@ from numpy.typing import NDArray
 
 from zoo.data.dataset import Batch, Dataset, Order
 from zoo.data.files import sha256, sha256_file
+from zoo.data.instruction_examples import Examples, fitting
 from zoo.data.instruction_file import Conversation, read_conversations
 from zoo.data.instructions import InstructionData
 from zoo.data.layout import WIDTHS
 from zoo.data.shuffle import shuffled, spread
 from zoo.data.split import Split
-from zoo.data.template import Laid, Template
-from zoo.data.tokenizer import Tokenizer
 from zoo.errors import DataError
 from zoo.nn.loss import IGNORED
-
-log = logging.getLogger("zoo")
-
-
-class Examples:
-    """Tokenised conversations, none longer than the context.
-
-    One that is too long loses tokens behind its first one, so that the last answer and what stands before
-    it are kept; one whose last answer alone is too long is left out.
-
-    Attributes:
-        laid: their tokens.
-        cut: how many have lost tokens.
-        dropped: how many were left out.
-    """
-
-    def __init__(
-        self, conversations: Sequence[Conversation], template: Template, tokenizer: Tokenizer, context: int
-    ) -> None:
-        """Tokenise.
-
-        Args:
-            conversations: at least one.
-            template: how they become texts.
-            tokenizer: how texts become tokens.
-            context: tokens that a model sees.
-        """
-        self.laid: list[Laid] = []
-        self.cut = self.dropped = 0
-        for conversation in conversations:
-            laid = template.lay(conversation.messages, tokenizer)
-            if len(laid.tokens) - 1 > context:  # the last token is only predicted
-                if all(laid.learned[-context - 1 :]):
-                    self.dropped += 1
-                    continue
-                self.cut += 1
-                laid = Laid(*([part[0], *part[-context:]] for part in laid))
-            self.laid.append(laid)
-
-    def __len__(self) -> int:
-        return len(self.laid)
 
 
 class Instructions(Dataset):
@@ -93,8 +50,8 @@ class Instructions(Dataset):
                 f"the tokenizer '{tokenizer.type}' has {tokenizer.vocab_size} tokens, but model.vocab_size "
                 f"is {vocab_size}: expected the tokenizer that the model was trained with"
             )
-        self.train = _examples(data, train, tokenizer, "training")
-        self.held_out = _examples(data, held_out, tokenizer, "validation") if held_out else None
+        self.train = fitting(data, train, tokenizer, "training")
+        self.held_out = fitting(data, held_out, tokenizer, "validation") if held_out else None
         self.tokenizer, self.fingerprint = tokenizer, _fingerprint(data, tokenizer.hash)
         self._context, self._padding = data.context, tokenizer.eos_id
 
@@ -131,28 +88,6 @@ class Instructions(Dataset):
             tokens[i, : len(each.tokens) - 1] = each.tokens[:-1]
             targets[i, : len(each.tokens) - 1] = np.where(each.learned[1:], each.tokens[1:], IGNORED)
         return torch.from_numpy(tokens), torch.from_numpy(targets)
-
-
-def _examples(
-    data: InstructionData, given: Sequence[Conversation], tokenizer: Tokenizer, what: str
-) -> Examples:
-    """Tokenise, and tell what did not fit."""
-    examples = Examples(given, data.template, tokenizer, data.context)
-    for count, fate in (
-        (examples.cut, "lose their beginnings"),
-        (examples.dropped, "are left out, since their answers alone are longer"),
-    ):
-        if count:
-            log.warning(
-                f"data: {count:,} of {len(given):,} {what} examples are longer than data.context "
-                f"{data.context} and {fate}"
-            )
-    if not len(examples):
-        raise DataError(
-            f"data: no {what} example fits into data.context {data.context}: all {len(given):,} answers "
-            "alone are longer"
-        )
-    return examples
 
 
 def _divided(data: InstructionData) -> tuple[list[Conversation], list[Conversation]]:

@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from zoo.atomic import remove, write_folder
+from zoo.atomic import write_folder
 from zoo.checkpoint import load_model
 from zoo.data import Tokenizer
-from zoo.data.tokenizer import DESCRIPTION
 from zoo.errors import CheckpointError, DataError, ZooError, did_you_mean
 from zoo.factory import merge
 from zoo.hub import register_auto
 from zoo.hub.families import family_for
 from zoo.hub.family import Family, Json
+from zoo.hub.quiet import quiet
 from zoo.hub.rules import expand
 from zoo.hub.shards import CONFIG, SHARD_BYTES, write_shards
-from zoo.hub.special import add_special
-from zoo.hub.tokenizer import read_plainly, samples, write_tokenizer
+from zoo.hub.written_tokenizer import add_tokenizer
 from zoo.models import Model
 from zoo.spec import declared
 from zoo.trained import data_of, tokenizer_of
@@ -154,7 +151,7 @@ def export_model(
         (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
         write_shards(folder, tensors, dtype, shard_bytes)
         difference, largest = _compare(model, family, folder)
-        why_not = reason if tokenizer is None else _add_tokenizer(tokenizer, folder, special, end)
+        why_not = reason if tokenizer is None else add_tokenizer(tokenizer, folder, special, end)
         written = why_not is None
         about = (family.architecture, len(tensors), folded, difference, largest, written, why_not or "")
         result.append(Export(out, *about))
@@ -193,7 +190,7 @@ def _compare(model: Model, family: Family, folder: Path) -> tuple[float | None, 
     import transformers
 
     register_auto()
-    with _quiet(transformers.utils.logging):
+    with quiet(transformers.utils.logging):
         theirs = getattr(transformers, family.auto).from_pretrained(folder, dtype=torch.float32)
     there = theirs(**dict(zip(family.inputs, inputs, strict=True))).logits
     difference = (here - there).abs().max().item()
@@ -203,64 +200,3 @@ def _compare(model: Model, family: Family, folder: Path) -> tuple[float | None, 
             f"largest; expected at most {TOLERANCE:.0e} of that. Nothing was written"
         )
     return difference, largest
-
-
-def _add_tokenizer(tokenizer: Tokenizer, folder: Path, special: Sequence[str], end: int | None) -> str | None:
-    """Write the tokenizer, and have transformers, if it is there, read texts with it.
-
-    Args:
-        tokenizer: of the model.
-        folder: the model's, gets the tokenizer's files.
-        special: names of the tokens behind the tokenizer's.
-        end: the token that ends what the model writes.
-
-    Returns:
-        Why there is none, and then nothing was written; None: there is one.
-    """
-    apart = folder / "tokenizer"  # where it can be tried, and leaves nothing behind if it fails
-    apart.mkdir()
-    try:
-        reason = write_tokenizer(tokenizer, apart)
-        if reason is None and special and end is not None:
-            (apart / DESCRIPTION).unlink()  # which knows nothing of them
-            add_special(apart, special, tokenizer.vocab_size, end)
-        if reason is None and not _reads_the_same(tokenizer, apart, special):
-            read_plainly(apart)
-            if not _reads_the_same(tokenizer, apart, special):
-                reason = "transformers reads other tokens with it"
-        if reason is None:
-            for file in apart.iterdir():
-                file.rename(folder / file.name)
-        return reason
-    finally:
-        remove(apart)
-
-
-def _reads_the_same(tokenizer: Tokenizer, folder: Path, special: Sequence[str]) -> bool:
-    """Whether transformers has the tokens of ours for a few texts; without it nobody can tell."""
-    if find_spec("transformers") is None:
-        return True
-    import transformers
-
-    with _quiet(transformers.utils.logging):
-        theirs = transformers.AutoTokenizer.from_pretrained(folder)
-    first = tokenizer.vocab_size
-    if theirs.convert_tokens_to_ids(list(special)) != list(range(first, first + len(special))):
-        return False
-    return all(
-        theirs.encode(text, add_special_tokens=False) == tokenizer.encode(text) for text in samples(tokenizer)
-    )
-
-
-@contextmanager
-def _quiet(log: Any) -> Iterator[None]:
-    """No progress bars and no hints of their library for a while."""
-    level, bars = log.get_verbosity(), log.is_progress_bar_enabled()
-    log.set_verbosity_error()
-    log.disable_progress_bar()
-    try:
-        yield
-    finally:
-        log.set_verbosity(level)
-        if bars:
-            log.enable_progress_bar()
