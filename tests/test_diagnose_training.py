@@ -12,12 +12,12 @@ from tiny_runs import assert_same, of_kind, tiny
 from torch import Tensor
 from two_ranks import on_two_ranks
 
-from zoo import build_model, load_model
+from zoo import build_model, build_optimizer, load_model
 from zoo.errors import ConfigError
 from zoo.init import Registry
 from zoo.models import Model
 from zoo.sharded import gathered
-from zoo.train.diagnosis import WINDOW
+from zoo.train.diagnosis import WINDOW, Diagnosis
 from zoo.train.distributed import World
 from zoo.train.gradients import DECAY, GradientAverages
 from zoo.train.run import train
@@ -146,8 +146,32 @@ def sharded_as_whole(world: World) -> None:
         assert averages.ratios() == pytest.approx(expected, rel=1e-6)
 
 
+def trained_as_whole(world: World) -> None:
+    lines = []
+    for ranks, m in ((ALONE, model()), (world, model())):
+        ranks.shard(m)
+        optimizer = build_optimizer(m, "amos", lr=0.01)
+        diagnosis = Diagnosis(Registry(m), optimizer, ranks, every=3, steps=10)
+        for step in range(1, 4):
+            diagnosis.begin(step)
+            m.zero_grad()
+            torch.autograd.backward(m.loss(*m.example(2, 8)).total)
+            optimizer.step()
+        assert diagnosis.due
+        lines.append(diagnosis.measure())
+    alone, together = lines
+    assert (alone["gradients"], alone["floor"]) == (together["gradients"], together["floor"])
+    for name, row in alone["variables"].items():
+        assert together["variables"][name] == pytest.approx(row, rel=1e-6, abs=1e-6)
+
+
+def on_a_rank(world: World) -> None:
+    sharded_as_whole(world)
+    trained_as_whole(world)
+
+
 def test_two_ranks_are_one() -> None:
-    on_two_ranks(sharded_as_whole)
+    on_two_ranks(on_a_rank)
 
 
 def test_lines_of_a_run(tmp_path: Path) -> None:

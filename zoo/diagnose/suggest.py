@@ -79,8 +79,9 @@ class Suggestion:
                 *lines,
                 f"suggested: optimizer.lr={self.lr:.2g}{spread}",
                 "Assumption 1 of Amos: M2(E[g]) / sqrt(E[M2(g)^2]) >= xi for all variables; the best first "
-                "step is then xi eta (Lemma 4.3). A rough guide, which may be several times too high: a start "
-                "for a grid, not its end. The paper's rule of thumb is 1 / sqrt(independent batches in the data).",
+                "step is then xi eta (Lemma 4.3). A rough guide, which may be several times too high: a "
+                "start for a grid, not its end. The paper's rule of thumb is 1 / sqrt(N), with N the "
+                "independent batches in the data.",
             ]
         )
 
