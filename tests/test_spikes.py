@@ -165,9 +165,9 @@ def test_a_second_spike_in_a_row_goes_back_further_at_half_that_rate(
 def test_a_run_that_goes_back_is_the_same_after_a_kill(tmp_path: Path, call: int) -> None:
     """Killed before it went back, or after. Pages of random letters are among the text."""
     fields = tiny_fields(
-        tmp_path, steps=60, spikes={"action": "rollback", "window": 20, "threshold": 4.0, "cool_steps": 5}
+        tmp_path, steps=60, spikes={"action": "rollback", "window": 20, "threshold": 8.0, "cool_steps": 5}
     )
-    letters = np.random.default_rng(0).integers(33, 127, 800, dtype=np.uint8).tobytes().decode()
+    letters = np.random.default_rng(0).integers(33, 127, 400, dtype=np.uint8).tobytes().decode()
     (tmp_path / "noise.txt").write_text(letters, encoding="utf-8")
     fields["data"]["corpus"]["paths"].append(str(tmp_path / "noise.txt"))
     whole = train(load_config({**fields, "name": "whole"}))
