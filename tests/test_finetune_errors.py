@@ -122,6 +122,10 @@ def test_a_checkpoint_of_another_architecture_says_so(folder: Path) -> None:
     config = load_config({"model": {"from": str(folder / "runs/gpt")}}).model_dump(mode="json")
     with pytest.raises(ZooError, match=r"checkpoint.part: value 'trunk': the model has no such part"):
         begin(load_config(config, ["checkpoint.part=trunk"]))
+    with pytest.raises(
+        ZooError, match=r"checkpoint.path: gone: no such file .*needed until the run has begun"
+    ):
+        begin(load_config(config, ["checkpoint.path=gone"]))
     with pytest.raises(ZooError, match=r"checkpoint.part: value 'blocks': the model has no such part"):
         begin(load_config(config, ["checkpoint.part=blocks"]))
     with pytest.raises(ZooError, match=r"init: the model starts from a checkpoint made with .*'gpt2'"):

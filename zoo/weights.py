@@ -10,7 +10,7 @@ import torch
 from zoo.checkpoint import Origin, open_checkpoint
 from zoo.config import RunConfig
 from zoo.conversion import merge, split
-from zoo.errors import ConfigError
+from zoo.errors import CheckpointError, ConfigError
 from zoo.inherit import TOKENIZER, CheckpointConfig, start_init
 from zoo.init import initialise
 from zoo.init.schemes import DRAWN
@@ -72,7 +72,7 @@ def begin(config: RunConfig, device: str | torch.device = "cpu") -> Beginning:
     recipe = recipe_of(config)
     if config.checkpoint is None:
         return Beginning(assemble(recipe, config.seed, device))
-    origin = open_checkpoint(config.checkpoint.path)
+    origin = _open(config.checkpoint)
     _check(config, origin)
     model = declare(origin.recipe.model_copy(update={"model": recipe.model}))
     report, filled = _fill(model, config.checkpoint, origin, config.seed, torch.device(device))
@@ -95,7 +95,7 @@ def outline(config: RunConfig) -> Beginning:
     recipe = recipe_of(config)
     if config.checkpoint is None:
         return Beginning(declare(recipe))
-    origin = open_checkpoint(config.checkpoint.path)
+    origin = _open(config.checkpoint)
     if config.eta == "measured" or config.reparam != origin.recipe.reparam:
         return begin(config)
     model = declare(recipe)
@@ -113,6 +113,14 @@ def part_of(model: Model, part: str) -> Model:
     if not isinstance(found, Model):
         raise ConfigError(f"checkpoint.part: value '{part}': the model has no such part")
     return found
+
+
+def _open(source: CheckpointConfig) -> Origin:
+    """The checkpoint of a configuration that was written out, perhaps long ago."""
+    try:
+        return open_checkpoint(source.path)
+    except CheckpointError as error:
+        raise CheckpointError(f"checkpoint.path: {error}; it is needed until the run has begun") from error
 
 
 def _check(config: RunConfig, origin: Origin) -> None:
