@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from zoo.errors import CheckpointError
 from zoo.hub.families import family_of
@@ -115,7 +115,8 @@ def load_folder(folder: Path, *, allow: Sequence[str] = ()) -> tuple[Model, Repo
     materialise(model, torch.device("cpu"))
     if plan.report.missing:
         initialise(model, model.recipe.init, seed=0)
-    plan.fill(model.state_dict())
+    with torch.no_grad():
+        plan.fill(model.state_dict(keep_vars=True))
     return model, plan.report
 
 
@@ -175,12 +176,23 @@ def _check_shapes(
 
 
 def _filler(r: Rule, whole: Mapping[str, Tensor], targets: Mapping[str, Tensor]) -> Callable[[Tensor], None]:
-    """Copies the tensor of a rule to where it belongs, as far as there is such a place."""
+    """Puts the tensor of a rule where it belongs, as far as there is such a place.
+
+    A parameter gets the mapped file itself where that holds the same numbers: the system copies a page
+    when somebody writes to it, and the file never changes.
+    """
     shapes = [tuple(whole[name].shape) for name in r.ours]
 
     def fill(theirs: Tensor) -> None:
         for name, tensor in zip(r.ours, r.transform.to_zoo(theirs, shapes), strict=True):
-            if name in targets:
-                targets[name].copy_(tensor)
+            target = targets.get(name)
+            if isinstance(target, nn.Parameter) and _same_layout(target, tensor):
+                target.data = tensor
+            elif target is not None:
+                target.copy_(tensor)
 
     return fill
+
+
+def _same_layout(one: Tensor, other: Tensor) -> bool:
+    return (one.dtype, one.device, one.stride()) == (other.dtype, other.device, other.stride())
