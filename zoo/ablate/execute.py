@@ -62,7 +62,10 @@ def execute(sweep: Sweep, workers: int, console: Console | None = None) -> Resul
             outcomes = {run: read_outcome(sweep.runs / run) for run in planner.ids}
         pool = Pool(workers, sweep.out, sweep.folder / REPORTS)
         with Interrupt() as interrupt, Display(console, sweep.name) as display:
-            return _Execution(sweep, planner, pool, outcomes, display).loop(interrupt)
+            try:
+                return _Execution(sweep, planner, pool, outcomes, display).loop(interrupt)
+            finally:
+                pool.stop()
 
 
 class _Execution:
