@@ -282,3 +282,9 @@ def test_spikes_are_counted(tmp_path: Path) -> None:
     assert measure(write_run(tmp_path / "nan", curve(3.0), more=spikes)).spike_depth == np.inf
     assert found.peak_memory == 2**30
     assert found.step_seconds == pytest.approx(0.5)
+
+
+def test_many_variants_share_sentences(pattern: Measured) -> None:
+    finals = {f"v{i}": [3.0, 3.01 + i / 1000, 2.99] for i in range(7)} | {"good": [2.0, 2.02, 2.01]}
+    told = judge(sweep(pattern, finals)).sentences
+    assert told == ["undecided, against v0: v1; v2; v3; v4; v5; v6.", "better, against v0: good."]

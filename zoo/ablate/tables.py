@@ -108,7 +108,7 @@ def speedup_sheet(results: Results) -> Sheet:
         "between evaluations, nothing extrapolated. Factor: the baseline's whole cost over the variant's, "
         "above 1 is better; in brackets the lowest and the highest seed. FLOPs: matrix products and "
         "attention, forward and backward; optimizer and elementwise work are not counted. Seconds: training "
-        "steps, compilation included; evaluations, checkpoints and steps that were gone back for are not.",
+        "steps, compilation included; evaluations, checkpoints and steps that a rollback undid are not.",
     )
 
 

@@ -21,6 +21,9 @@ from zoo.errors import ZooError
 ALPHA = 0.05
 """Probability of a false alarm in a sweep in which no variant differs from the baseline."""
 
+MOST_SENTENCES = 6
+"""Of a judgement; more variants share sentences."""
+
 Word = Literal["baseline", "better", "worse", "undecided", "equal", "one seed: no verdict", "no result"]
 
 ONE_SEED: Word = "one seed: no verdict"
@@ -67,9 +70,13 @@ class Judgement:
 
     @property
     def sentences(self) -> list[str]:
-        """What was found, a sentence per variant that the baseline was compared with."""
+        """What was found: a sentence per variant besides the baseline, or of many one per word."""
         base = self.results.manifest.baseline
-        return [_sentence(verdict, base) for verdict in self.verdicts if verdict.variant != base]
+        others = [verdict for verdict in self.verdicts if verdict.variant != base]
+        if len(others) <= MOST_SENTENCES:
+            return [_sentence(verdict, base) for verdict in others]
+        found = {v.word: [other.variant for other in others if other.word == v.word] for v in others}
+        return [f"{word}, against {base}: {'; '.join(names)}." for word, names in found.items()]
 
 
 def judge(results: Results, alpha: float = ALPHA) -> Judgement:

@@ -16,6 +16,9 @@ DIGITS = 6
 ROW = 34
 """Height of a row in pixels."""
 
+LEGEND = 19
+"""Height of a line of the legend."""
+
 
 def figures(plot: Plot, looks: Mapping[str, Look]) -> dict[str, Any]:
     """A plot as plotly.js and `page.js` take it.
@@ -119,12 +122,17 @@ def _layout(plot: Plot, view: View) -> dict[str, Any]:
     )
     return {
         **axes,
-        "height": 110 + ROW * _rows(view) if plot.rows else 430,
+        "height": 110 + ROW * _rows(view) if plot.rows else 410 + LEGEND * _legend_lines(view),
         "hovermode": "closest",
         "margin": {"l": 60, "r": 16, "t": 12, "b": 50},
-        "legend": {"orientation": "h", "x": 0, "y": -0.2, "yanchor": "top"},
+        "legend": {"orientation": "h", "x": 0, "y": 0, "yref": "container", "yanchor": "bottom"},
         "shapes": [zero] if plot.zero else [],
     }
+
+
+def _legend_lines(view: View) -> int:
+    """About how many lines the legend takes on a desktop."""
+    return 1 + sum(50 + 7 * len(series.name) for series in view.series if series.listed) // 1000
 
 
 def _rows(view: View) -> int:

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 STYLES = {"solid": "-", "dash": "--", "dot": ":", "dashdot": "-."}
 
+LETTERS = 110
+"""Of the legend in a line."""
+
 
 def picture(plot: Plot, looks: Mapping[str, Look]) -> bytes:
     """The first view of a plot as a PNG; the same plot gives the same bytes.
@@ -25,10 +28,13 @@ def picture(plot: Plot, looks: Mapping[str, Look]) -> bytes:
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
     view = plot.views[0]
+    listed = [] if plot.rows else list(dict.fromkeys(s.variant for s in view.series))
+    columns = max(1, LETTERS // (6 + max(map(len, listed), default=0)))
     rows = len({name for series in view.series for name in series.y}) if plot.rows else 0
-    height = 1.2 + 0.35 * rows if plot.rows else 4.5
+    height = 1.2 + 0.35 * rows if plot.rows else 4.3 + 0.2 * (len(listed) / columns)
     figure = Figure(figsize=(9, height), dpi=130, facecolor="white", layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots()
@@ -37,6 +43,11 @@ def picture(plot: Plot, looks: Mapping[str, Look]) -> bytes:
         draw = _row if plot.rows else _line
         draw(axes, series, looks[series.variant])
     _finish(axes, plot, view)
+    if listed:
+        lines = [Line2D([], [], color=looks[v].colour, ls=STYLES[looks[v].dash], label=v) for v in listed]
+        figure.legend(
+            handles=lines, loc="outside lower left", ncols=columns, frameon=False, labelcolor=INK, fontsize=9
+        )
     file = io.BytesIO()
     figure.savefig(file, format="png", metadata={"Software": None})
     return file.getvalue()
@@ -54,7 +65,6 @@ def _line(axes: Axes, series: Series, look: Look) -> None:
         lw=0.8 if series.thin else 1.8,
         marker="o" if few else "",
         ms=3.5,
-        label=series.name if series.listed else None,
     )
 
 
@@ -67,7 +77,7 @@ def _row(axes: Axes, series: Series, look: Look) -> None:
 
 
 def _finish(axes: Axes, plot: Plot, view: View) -> None:
-    """Scales, the mark at zero, the legend."""
+    """Scales, and the mark at zero."""
     if plot.zero:
         mark = axes.axvline if plot.rows else axes.axhline
         mark(0, color=SOFT, lw=1, ls=":")
@@ -81,5 +91,3 @@ def _finish(axes: Axes, plot: Plot, view: View) -> None:
     if plot.rows:
         axes.margins(y=0.15)
         axes.invert_yaxis()
-    elif axes.get_legend_handles_labels()[1]:
-        axes.legend(frameon=False, labelcolor=INK, fontsize="small")
