@@ -89,14 +89,12 @@ def convert(source: Path, out: Path, *, to: str, text: Path | None = None) -> Wa
         assert given is not None
         made = to_ngpt(model, given.measured)
     after = given.loss(made) if given else None
-    brought: list[str] = []
 
     def fill(folder: Path) -> None:
         save_model(made, folder)
-        brought.append(bring_tokenizer(source, folder))
 
     write_folder(out, fill)
-    return WarmStart(out, to, before, after, logits, brought[0])
+    return WarmStart(out, to, before, after, logits, bring_tokenizer(source, out))
 
 
 def _text(source: Path, model: Model, file: Path | None, *, needed: bool) -> Text | None:
