@@ -53,9 +53,9 @@ def test_what_a_sweep_costs(tmp_path: Path) -> None:
 def test_what_is_left_of_a_sweep(tmp_path: Path) -> None:
     execute(load_sweep(sweep_file(tmp_path, seeds=[0])), workers=1)
     sweep = load_sweep(sweep_file(tmp_path, seeds=[0, 1]))
-    _, _, he, _, total, _, note, *_ = [*shown(estimate(sweep, workers=1)), [], []]
-    assert he[5] == total[5] == "50%"
-    assert "that of 2 finished runs" in " ".join([*total, *note, *shown(estimate(sweep, 1))[5]])
+    lines = shown(estimate(sweep, workers=1))
+    assert lines[2][5] == lines[4][5] == "50%"
+    assert "that of 2 finished runs" in " ".join(lines[5])
 
 
 def run(name: str, status: str, **more: object) -> Run:
