@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from pages import sections
 from tiny_runs import TEXT, of_kind, tiny
 from torch import Tensor
 
 from zoo import build_model, load_model, save_model
+from zoo.cli import main
 from zoo.config import load_config
 from zoo.errors import ZooError
 from zoo.models import GPT, Model
@@ -136,6 +139,23 @@ def test_training_goes_on_from_it(run: Path, tmp_path: Path) -> None:
     result = train(load_config(settings))
     validation, *_ = of_kind(result.folder, "validation")
     assert validation["cross_entropy"] == pytest.approx(expected, rel=0.1)
+
+
+def test_the_commands(run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Those of the page's section, typed as they stand there."""
+    monkeypatch.chdir(run.parent.parent)
+    run.with_name("demo").symlink_to(run)
+    page = sections("fine-tuning.md")
+    Path("tune.yaml").write_text(page["Starting from a checkpoint"].files["tune.yaml"], encoding="utf-8")
+    Path("notes.txt").write_text(TEXT, encoding="utf-8")
+    assert len(page["Warm starts"].commands) == 4
+    for command in page["Warm starts"].commands:
+        with pytest.raises(SystemExit) as ended:
+            main(shlex.split(command))
+        captured = capsys.readouterr()
+        assert not ended.value.code, captured.err
+        if command.startswith("convert"):
+            assert "nats per token" in captured.out
 
 
 BAD: list[tuple[dict[str, Any], str]] = [
