@@ -49,6 +49,7 @@ def tiny_fields(folder: Path, **train: Any) -> dict[str, Any]:
             "eval_batches": 2,
             "log_every": 1,
             "monitor_every": 10,
+            "diagnose_every": 10,
             "checkpoint_every": 20,
             "runs_dir": str(folder / "runs"),
             **train,
