@@ -98,7 +98,7 @@ RULES: list[tuple[dict[str, Any], Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("rule", "meant"), RULES, ids=lambda value: str(value))
+@pytest.mark.parametrize(("rule", "meant"), RULES, ids=[str(rule) for rule, _ in RULES])
 def test_rules_are_conditions_that_all_hold(rule: dict[str, Any], meant: Any) -> None:
     model = build_model("gpt2", device="meta", **SIZES)
     expected = {p.name for p in declared(model) if meant(p)}
