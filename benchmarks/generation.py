@@ -34,7 +34,12 @@ def weights(workload: str, folder: Path) -> None:
     from zoo.hub.export import export_model
 
     w = WORKLOADS[workload]
-    sizes = {"vocab_size": w.vocab, "d_model": w.width, "n_layers": w.layers, "n_heads": w.heads}
+    sizes: dict[str, Any] = {
+        "vocab_size": w.vocab,
+        "d_model": w.width,
+        "n_layers": w.layers,
+        "n_heads": w.heads,
+    }
     # A read-out with some contrast, so that rounding does not decide which token is the likeliest.
     model = build_model("gpt", **sizes, d_mlp=w.mlp, init={"type": "gpt2", "std": 0.1})
     export_model(model, folder, context=w.context)
@@ -55,7 +60,7 @@ def hf(folder: Path, mode: str, new: int) -> tuple[Any, Callable[[Tensor], Tenso
     model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     options: dict[str, Any] = {"max_new_tokens": new, "do_sample": False, "pad_token_id": 0}
     if mode == "compiled":
-        compile_config = CompileConfig(mode="default")
+        compile_config: Any = CompileConfig(mode="default")
         compile_config._compile_all_devices = True
         options |= {"cache_implementation": "static", "compile_config": compile_config}
 

@@ -149,7 +149,7 @@ def main() -> None:
     options = parser(__doc__ or "")
     options.add_argument("--workload", choices=WORKLOADS, default="large")
     options.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32", help="in the files")
-    options.add_argument("--repetitions", type=int, default=3, help="per turn")
+    options.add_argument("--repetitions", type=int, default=1, help="per turn")
     for name in ("--side", "--measure"):
         options.add_argument(name, help=argparse.SUPPRESS)
     options.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
