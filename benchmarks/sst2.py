@@ -19,9 +19,9 @@ from zoo.classify import Labeller
 
 PRETRAIN: Run = ("pretrain", 2e-3, 0)
 RATES = {
-    "scratch": (3e-4, 1e-3, 3e-3),
-    "pretrained": (3e-4, 1e-3, 3e-3),
-    "lora": (1e-3, 3e-3, 1e-2),
+    "scratch": (1e-4, 3e-4, 1e-3, 3e-3),
+    "pretrained": (1e-4, 3e-4, 1e-3, 3e-3),
+    "lora": (3e-4, 1e-3, 3e-3, 1e-2),
 }
 """Equally many for each side; LoRA's change starts at zero and wants larger ones."""
 MEASURES = ("accuracy", "f1", "matthews", "cross_entropy")
