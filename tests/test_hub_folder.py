@@ -290,3 +290,16 @@ def test_memory_is_that_of_the_model_and_one_shard(tmp_path: Path, read: str) ->
     peak, model = (int(word) for word in done.stdout.split())
     everything = sum(file.stat().st_size for file in tmp_path.glob("*.safetensors"))
     assert peak * 1024 < model + largest + 8 * 2**20 < model + everything / 2
+
+
+def test_training_leaves_the_files_alone(tmp_path: Path) -> None:
+    """What is float32 there is mapped into memory: pages that are written to are copies."""
+    saved("llama", tmp_path)
+    file = tmp_path / "model.safetensors"
+    before = file.read_bytes()
+    model, _ = load_folder(tmp_path)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.zero_()
+    assert file.read_bytes() == before
+    assert any(p.any() for p in load_folder(tmp_path)[0].parameters())
