@@ -29,6 +29,24 @@ def test_equals_torch(shape: tuple[int, ...]) -> None:
     )
 
 
+@pytest.mark.parametrize("shape", ((ROWS, 5), (1, 5)))
+@pytest.mark.parametrize("gate", (0.0, -0.3))
+@pytest.mark.parametrize("transposed", (False, True))
+def test_a_factor_is_a_factor_of_the_matrix(shape: tuple[int, ...], gate: float, transposed: bool) -> None:
+    """Also at 0, where the product tells nothing of its slope."""
+    x, weight = example(*shape)
+    if transposed:
+        weight = weight.detach().mT.contiguous().mT.requires_grad_()
+    factor = torch.tensor([gate], requires_grad=True)
+    ours, theirs = linear(x, weight, factor), F.linear(x, weight * factor)
+    grad = torch.randn(ours.shape, generator=torch.Generator().manual_seed(1))
+    inputs = (x, weight, factor)
+    torch.testing.assert_close(ours, theirs)
+    torch.testing.assert_close(
+        torch.autograd.grad(ours, inputs, grad), torch.autograd.grad(theirs, inputs, grad)
+    )
+
+
 def test_a_transposed_input() -> None:
     x, weight = example(5, 2 * ROWS, out=7)
     torch.testing.assert_close(linear(x.mT, weight[:, :5]), F.linear(x.mT, weight[:, :5]))

@@ -148,6 +148,10 @@ class Reparameterisation:
         """The virtual tensor, of the shape of `weight`."""
         raise NotImplementedError
 
+    def factored(self, module: Module, weight: Tensor) -> tuple[Tensor, Tensor | None]:
+        """A tensor and a factor (1,) whose product is the virtual tensor; None: there is no factor."""
+        return self(module, weight), None
+
     def rows(self, module: Module, weight: Tensor, index: Tensor) -> Tensor:
         """The rows `index` of the virtual tensor: (*index.shape, row size)."""
         raise NotImplementedError
@@ -227,6 +231,12 @@ class Module(nn.Module):
         weight: Tensor = getattr(self, name)
         reparameterisation = self.reparameterised.get(name)
         return weight if reparameterisation is None else reparameterisation(self, weight)
+
+    def factored(self, name: str) -> tuple[Tensor, Tensor | None]:
+        """`virtual(name)` as a tensor and a factor (1,) in front of it; None: there is none."""
+        weight: Tensor = getattr(self, name)
+        reparameterisation = self.reparameterised.get(name)
+        return (weight, None) if reparameterisation is None else reparameterisation.factored(self, weight)
 
     def virtual_rows(self, name: str, index: Tensor) -> Tensor:
         """The rows `index` of `virtual(name)`, without forming all of it.

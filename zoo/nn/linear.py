@@ -87,10 +87,10 @@ class Linear(Module):
         Returns:
             (..., out).
         """
-        weight = self.virtual("weight")
+        weight, factor = self.factored("weight")
         if scale is not None:
             weight = weight * (scale.unsqueeze(-1) if isinstance(scale, Tensor) else scale)
-        y = linear(x, weight)
+        y = linear(x, weight, factor)
         return y + self.virtual("bias").to(y.dtype) if self.has_bias else y  # autocast rounds y alone
 
 

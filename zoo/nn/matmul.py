@@ -20,20 +20,22 @@ ROWS = 64
 """Below so many rows there is little to gain, and nothing is trained."""
 
 
-def linear(x: Tensor, weight: Tensor) -> Tensor:
-    """x W^T, like `torch.nn.functional.linear`.
+def linear(x: Tensor, weight: Tensor, factor: Tensor | None = None) -> Tensor:
+    """x W^T, like `torch.nn.functional.linear`, times a factor if there is one.
 
     Args:
         x: (..., in).
         weight: (out, in).
+        factor: (1,).
 
     Returns:
         (..., out).
     """
     if not _suits_onednn(x, weight):
-        return F.linear(x, weight)  # differentiates itself
+        return F.linear(x, weight if factor is None else weight * factor)  # differentiates itself
     rows = x.reshape(-1, x.shape[-1])
-    y: Tensor = _Linear.apply(rows, weight)  # type: ignore[no-untyped-call]
+    given = (rows, weight) if factor is None else (rows, weight, factor)
+    y: Tensor = (_Linear if factor is None else _GatedLinear).apply(*given)  # type: ignore[no-untyped-call]
     return y.view(*x.shape[:-1], len(weight))
 
 
@@ -86,3 +88,39 @@ def _onednn(x: Tensor, weight: Tensor) -> Tensor:
 @_onednn.register_fake
 def _(x: Tensor, weight: Tensor) -> Tensor:
     return x.new_empty(x.shape[0], weight.shape[0])
+
+
+class _GatedLinear(torch.autograd.Function):
+    """(n, in), (out, in), (1,) -> (n, out): x (factor W)^T.
+
+    The factor's gradient is taken where that of the product has just been computed and is still in the
+    processor's cache; left to the compiler it costs a pass over all weights.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, factor: Tensor) -> Tensor:
+        virtual = weight * factor
+        ctx.save_for_backward(x, weight, virtual, factor)
+        y: Tensor = _onednn(x, virtual)
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight, virtual, factor = ctx.saved_tensors
+        needs_x, *needs = ctx.needs_input_grad
+        dx = _onednn(grad, virtual.mT) if needs_x else None
+        return dx, *(_gated_gradient(grad, x, weight, factor) if any(needs) else (None, None))
+
+
+@torch.library.custom_op("zoo::gated_gradient", mutates_args=())
+def _gated_gradient(grad: Tensor, x: Tensor, weight: Tensor, factor: Tensor) -> tuple[Tensor, Tensor]:
+    """(n, out), (n, in), (out, in), (1,) -> the gradients of the last two."""
+    change = grad.mT @ x
+    slope = torch.dot(change.view(-1), weight.reshape(-1)).view(1)
+    return change.mul_(factor), slope
+
+
+@_gated_gradient.register_fake
+def _(grad: Tensor, x: Tensor, weight: Tensor, factor: Tensor) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(weight), torch.empty_like(factor)

@@ -39,6 +39,11 @@ class Gate(Reparameterisation):
         factor = self.factor(module)
         return weight if isinstance(factor, float) and factor == 1.0 else weight * factor
 
+    def factored(self, module: Module, weight: Tensor) -> tuple[Tensor, Tensor | None]:
+        """A trained gate apart, so that it may multiply what is cheaper to multiply."""
+        factor = self.factor(module)
+        return (weight, factor) if isinstance(factor, Tensor) else (self(module, weight), None)
+
     def rows(self, module: Module, weight: Tensor, index: Tensor) -> Tensor:
         """The rows `index` of the virtual table, times the lookup factor."""
         return F.embedding(index, weight) * (self.factor(module) * self.lookup)
