@@ -3,6 +3,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Two processes of one thread each: tests are small, and threads that wait for each other cost more.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2
 DEMO := runs/demo
 DEMO_RUNS := quickstart-gpt quickstart-ngpt quickstart-wesar-amos
 DEMO_CHANGES ?=
@@ -46,14 +48,14 @@ demo: $(VENV)/ready
 
 test: $(VENV)/ready
 	@$(TOLD)
-	$(BIN)/python -m pytest $(BROWSERLESS)
+	$(PYTEST) $(BROWSERLESS)
 
 check: $(VENV)/ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	@$(TOLD)
-	$(BIN)/python -m pytest $(BROWSERLESS)
+	$(PYTEST) $(BROWSERLESS)
 
 format: $(VENV)/ready
 	$(BIN)/ruff check --fix .
