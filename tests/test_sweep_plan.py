@@ -119,6 +119,12 @@ def test_an_id_follows_from_what_has_an_effect(tmp_path: Path) -> None:
     assert run_id(load_config("gpt-tiny", ["train.accumulation=1", "reparam=none"])) == run_id(config)
 
 
+def test_where_a_rollback_goes_back_to_has_an_effect() -> None:
+    back = ["train.spikes.action=rollback"]
+    ids = {run_id(load_config("gpt-tiny", [*back, f"train.checkpoint_every={n}"])) for n in (5, 10)}
+    assert len(ids) == 2
+
+
 def test_two_runs_with_one_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sweep = load(tmp_path, SMALL)
     monkeypatch.setattr("zoo.ablate.sweep.run_id", lambda config: "collision")

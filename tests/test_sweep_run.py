@@ -17,6 +17,7 @@ from zoo.ablate.execute import Result, execute
 from zoo.ablate.manifest import read_manifest
 from zoo.ablate.plan import Planned
 from zoo.ablate.pool import Pool
+from zoo.ablate.results import read_results
 from zoo.ablate.run import run_sweep
 from zoo.ablate.sweep import load_sweep
 from zoo.config import load_config
@@ -143,6 +144,8 @@ def test_an_edited_run_is_refused(
         execute(load_sweep(file), workers=1)
     assert len(str(caught.value).splitlines()) == 1
     assert not started
+    with pytest.raises(ZooError):  # a report does not believe it either
+        read_results([tmp_path / "sweeps/tiny"])
 
 
 def test_a_run_killed_while_it_wrote_its_first_file_starts_again(tmp_path: Path) -> None:

@@ -12,6 +12,9 @@ from zoo.schema import Config
 WITHOUT_EFFECT = frozenset({"name", "train.runs_dir", "train.checkpoint_every", "train.keep_last"})
 """Keys that change no number that a run writes down."""
 
+DECIDES_ROLLBACK = frozenset({"train.checkpoint_every", "train.keep_last"})
+"""Where a rollback goes back to: of effect in runs that do."""
+
 LETTERS = 10
 """Of the hash: 40 bits, so that a thousand runs have the same by chance once in two million times."""
 
@@ -33,11 +36,12 @@ def essence(config: Config, above: str = "") -> dict[str, Any]:
 
     Defaults are left out so that ids survive new keys.
     """
+    idle = WITHOUT_EFFECT - (DECIDES_ROLLBACK if _rolls_back(config) else frozenset())
     found = {}
     for key, field in type(config).model_fields.items():
         value = getattr(config, key)
         usual = key != "type" and value == field.get_default(call_default_factory=True)
-        if not usual and f"{above}{key}" not in WITHOUT_EFFECT:
+        if not usual and f"{above}{key}" not in idle:
             found[key] = _inside(value, f"{above}{key}.")
     return found
 
@@ -45,6 +49,10 @@ def essence(config: Config, above: str = "") -> dict[str, Any]:
 def digest(value: Any) -> str:
     """SHA-256 of plain data, in hexadecimal."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+def _rolls_back(config: Config) -> bool:
+    return getattr(getattr(config, "spikes", None), "action", None) == "rollback"
 
 
 def _inside(value: Any, above: str) -> Any:

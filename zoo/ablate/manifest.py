@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from os.path import normpath
 from pathlib import Path
 from typing import Any, Literal
 
@@ -109,4 +110,4 @@ def read_manifest(folder: Path) -> Manifest:
 
 def run_folder(folder: Path, run: Run) -> Path:
     """Where a run of the sweep in `folder` lies."""
-    return folder / run.folder
+    return Path(normpath(folder / run.folder))

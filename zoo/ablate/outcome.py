@@ -55,18 +55,8 @@ def read_outcome(folder: Path) -> Outcome:
         return Outcome()
     if not (folder / RUN_CONFIG).is_file():
         raise ConfigError(f"{folder}: exists and is not a run (no {RUN_CONFIG}); move it away")
-    found = run_id(load_config(folder))
-    if found != folder.name:
-        raise ConfigError(
-            f"{folder / RUN_CONFIG}: was edited, or the folder renamed: it is the configuration of the run "
-            f"{found}. Restore it, or delete the folder to train the run again"
-        )
-    record = _read_record(folder)
-    if record is not None and record["metrics"] != _checksum(folder):
-        raise ConfigError(
-            f"{folder / METRICS}: was edited after the run had ended: it is not what {RECORD} vouches for. "
-            "Restore it, or delete the folder to train the run again"
-        )
+    _require_own_config(folder)
+    record = verify(folder)
     lines = read_metrics(folder) if (folder / METRICS).is_file() else []
     return Outcome(
         step=max((line["step"] for line in lines), default=0),
@@ -74,6 +64,39 @@ def read_outcome(folder: Path) -> Outcome:
         ended=record is not None,
         error=record["error"] if record else None,
     )
+
+
+def verify(folder: Path) -> dict[str, str] | None:
+    """Check that a run that has ended is as it was then.
+
+    Args:
+        folder: of a run.
+
+    Returns:
+        What vouches for it (`RECORD`); None while it has not ended, and for a run of no sweep.
+
+    Raises:
+        ConfigError: its configuration or its metrics were edited.
+    """
+    record = _read_record(folder)
+    if record is None:
+        return None
+    _require_own_config(folder)
+    if record["metrics"] != _checksum(folder):
+        raise ConfigError(
+            f"{folder / METRICS}: was edited after the run had ended: it is not what {RECORD} vouches for. "
+            "Restore it, or delete the folder to train the run again"
+        )
+    return record
+
+
+def _require_own_config(folder: Path) -> None:
+    found = run_id(load_config(folder))
+    if found != folder.name:
+        raise ConfigError(
+            f"{folder / RUN_CONFIG}: was edited, or the folder renamed: it is the configuration of the run "
+            f"{found}. Restore it, or delete the folder to train the run again"
+        )
 
 
 def write_record(folder: Path, error: str | None = None) -> None:

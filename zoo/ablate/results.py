@@ -12,12 +12,15 @@ from typing import Any
 
 from zoo.ablate.manifest import FILE, Manifest, Run, Variant, read_manifest, run_folder
 from zoo.ablate.measured import Measured, measure
+from zoo.ablate.outcome import verify
 from zoo.config import plain
 from zoo.errors import ZooError, did_you_mean
 from zoo.train.folder import MAY_CHANGE
 from zoo.train.metrics import FILE as METRICS
 
-SAME = {"name", "seed", "train.device", *MAY_CHANGE} - {"train.steps"}
+SAME = {"name", "seed", "train.device"} | {
+    key for key in MAY_CHANGE if not key.startswith(("train.steps", "train.spikes"))
+}
 """Settings in which two runs of one variant may differ."""
 
 
@@ -58,7 +61,7 @@ def read_results(paths: Sequence[Path], baseline: str | None = None) -> Results:
 
     Raises:
         ZooError: no paths, a sweep among other paths, an unknown baseline, two runs of a variant with
-            one seed, or a folder that was not written by zoo.
+            one seed, a folder that was not written by zoo, or a run of a sweep that was edited.
     """
     if not paths:
         raise ZooError("report: no runs; expected the folder of a sweep, or one or more run folders")
@@ -76,9 +79,11 @@ def read_results(paths: Sequence[Path], baseline: str | None = None) -> Results:
 
 def _of_sweep(folder: Path) -> Results:
     manifest = read_manifest(folder)
-    begun = [run for run in manifest.runs if (run_folder(folder, run) / METRICS).is_file()]
-    measured = {run.id: measure(run_folder(folder, run)) for run in begun}
+    measured = {}
     for run in manifest.runs:
+        if (run_folder(folder, run) / METRICS).is_file():
+            verify(run_folder(folder, run))
+            measured[run.id] = measure(run_folder(folder, run))
         if run.status == "finished" and run.id not in measured:
             raise ZooError(f"{run_folder(folder, run)}: gone; {folder / FILE} calls this run finished")
         if run.id in measured and measured[run.id].config.seed != run.seed:
