@@ -18,6 +18,7 @@ from zoo.ablate.manifest import Manifest, Run, Variant
 from zoo.ablate.measured import Measured, measure
 from zoo.ablate.results import Results, read_results
 from zoo.ablate.speedup import speedups, target
+from zoo.ablate.tables import cost_sheet, speedup_sheet
 from zoo.ablate.verdict import ONE_SEED, Judgement, Word, judge
 from zoo.train.spikes import Spike
 
@@ -184,7 +185,11 @@ def test_failed_runs_of_the_baseline_take_a_better_not_back(tmp_path: Path) -> N
 def test_a_sweep_that_is_not_finished(tmp_path: Path) -> None:
     judgement = judged(tmp_path, status={("new", 1): "waiting", ("new", 2): "running"})
     assert words(judgement) == [ONE_SEED]
-    assert caveats(judgement)[0].startswith("2 of 6 runs of the comparison are not finished")
+    assert caveats(judgement)[0].startswith("2 of 6 runs of the comparison are not finished. Who")
+    manifest = judgement.results.manifest
+    tuning = manifest.model_copy(update={"variants": (*manifest.variants, Variant(name="x", settings={}))})
+    (caveat, *_) = caveats(judge(replace(judgement.results, manifest=tuning)))
+    assert caveat.startswith("2 of 6 runs of the comparison are not finished, and 1 variants have none yet")
 
 
 def test_tuning_on_unequal_terms(tmp_path: Path) -> None:
@@ -260,6 +265,15 @@ def test_speedup_factors_by_hand(tmp_path: Path) -> None:
     assert slow.range is not None
 
 
+def test_no_speedup_to_a_loss_that_has_risen(tmp_path: Path) -> None:
+    folder = write_sweep(tmp_path / "sweep", {"base": [7.0, 3.0], "new": [3.0, 3.1]})
+    judgement = judge(read_results([folder]))
+    assert target(judgement.results) is None
+    assert not speedups(judgement.results)
+    assert not speedup_sheet(judgement.results).rows
+    assert "base: seed 0 ended no lower than it began; no speed-up to that" in caveats(judgement)
+
+
 def test_time_of_a_resumed_run(tmp_path: Path) -> None:
     """The clock starts anew at step 60; the seconds go on, and validation takes none of them."""
     folder = write_run(tmp_path / "run", curve(3.0), step_seconds=0.5)
@@ -282,6 +296,17 @@ def test_spikes_are_counted(tmp_path: Path) -> None:
     assert measure(write_run(tmp_path / "nan", curve(3.0), more=spikes)).spike_depth == np.inf
     assert found.peak_memory == 2**30
     assert found.step_seconds == pytest.approx(0.5)
+
+
+def test_time_and_speed_agree(tmp_path: Path) -> None:
+    """Targets per second are those of the mean time per step, not the mean of the speeds."""
+    times = {0: 0.1, 1: 1.9}
+    runs = [
+        write_run(tmp_path / f"run-{s}", curve(3.0), seed=s, step_seconds=t, overrides=["train.steps=100"])
+        for s, t in times.items()
+    ]
+    ((_, seconds, speed, *_),) = cost_sheet(read_results(runs)).rows
+    assert (seconds, speed) == pytest.approx((1.0, TOKENS))
 
 
 def test_many_variants_share_sentences(pattern: Measured) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from zoo.ablate.measured import Measured
 from zoo.ablate.results import Results
+from zoo.ablate.speedup import risen
 from zoo.ablate.verdict import Judgement, judge
 
 PARAMETERS = 0.01
@@ -29,7 +30,18 @@ SURROUNDINGS: Mapping[str, Callable[[Measured], Any]] = {
 
 def caveats(judgement: Judgement) -> list[str]:
     """Reasons for doubt, the gravest first."""
-    checks = (_unfinished, _failed, _surroundings, _budgets, _idle, _border, _trials, _parameters, _reused)
+    checks = (
+        _unfinished,
+        _failed,
+        _risen,
+        _surroundings,
+        _budgets,
+        _idle,
+        _border,
+        _trials,
+        _parameters,
+        _reused,
+    )
     return [sentence for check in checks for sentence in check(judgement)]
 
 
@@ -37,10 +49,12 @@ def _unfinished(judgement: Judgement) -> Iterator[str]:
     results = judgement.results
     final = [run for run in results.manifest.runs if "final" in run.phases]
     open_ = [run for run in final if run.status in ("waiting", "running", "interrupted", "stopped")]
-    if open_:
+    waiting = {variant.name for variant in results.manifest.variants} - {run.variant for run in final}
+    if open_ or waiting:
+        told = f", and {len(waiting)} variants have none yet" * bool(waiting)
         yield (
-            f"{len(open_)} of {len(final)} runs of the comparison are not finished. Who looks before the "
-            f"end, and again, finds differences that are not there more often than {judgement.alpha:g}"
+            f"{len(open_)} of {len(final)} runs of the comparison are not finished{told}. Who looks before "
+            f"the end, and again, finds differences that are not there more often than {judgement.alpha:g}"
         )
 
 
@@ -52,6 +66,14 @@ def _failed(judgement: Judgement) -> Iterator[str]:
             seeds = ", ".join(f"seed {run.seed}: {run.error or 'no reason recorded'}" for run in failed)
             share = f"{len(failed)} of {len(runs)} runs"
             yield f"{verdict.variant}: {share} failed and count in no mean ({seeds})"
+
+
+def _risen(judgement: Judgement) -> Iterator[str]:
+    for variant, runs in _finished(judgement).items():
+        seeds = [str(seed) for seed, run in runs.items() if risen(run)]
+        if seeds:
+            told = "; no speed-up to that" * (variant == judgement.results.manifest.baseline)
+            yield f"{variant}: seed {', '.join(seeds)} ended no lower than it began{told}"
 
 
 def _surroundings(judgement: Judgement) -> Iterator[str]:

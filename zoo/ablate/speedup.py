@@ -7,6 +7,7 @@ from math import inf
 from statistics import mean
 
 from zoo.ablate.curve import COSTS
+from zoo.ablate.measured import Measured
 from zoo.ablate.results import Results
 
 
@@ -45,9 +46,21 @@ class Speedup:
 
 
 def target(results: Results) -> float | None:
-    """The loss to reach: the mean of the baseline's final losses; None before the first is there."""
-    losses = [run.final for run in results.finished(results.manifest.baseline).values()]
-    return mean(loss for loss in losses if loss is not None) if losses else None
+    """The loss to reach: the mean of the baseline's final losses.
+
+    None before the first is there, and where a run of the baseline ended no lower than it began:
+    everybody has such a loss before the first step.
+    """
+    runs = list(results.finished(results.manifest.baseline).values())
+    if not runs or any(risen(run) for run in runs):
+        return None
+    return mean(float(run.validation.loss[-1]) for run in runs)
+
+
+def risen(run: Measured) -> bool:
+    """Whether the loss was measured before the first step, and is not below that in the end."""
+    steps, losses = run.validation.steps, run.validation.loss
+    return bool(steps[0] == 0 < steps[-1] and losses[-1] >= losses[0])
 
 
 def speedups(results: Results) -> list[Speedup]:

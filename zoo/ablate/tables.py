@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from statistics import mean
+from collections.abc import Callable, Iterable
+from statistics import harmonic_mean, mean
 from typing import Any
 
 from zoo.ablate.curve import COSTS
@@ -87,12 +87,15 @@ def speedup_sheet(results: Results) -> Sheet:
     columns = [VARIANT, Column("reached", right=False)]
     for cost in COSTS:
         parts = (f"{cost} factor", f"{cost} factor, lowest", f"{cost} factor, highest")
-        columns += [Column(cost, shown[cost]), Column("factor", factors, parts=parts)]
+        columns += [
+            Column(cost.replace("flops", "FLOPs"), shown[cost], parts=(cost,)),
+            Column("factor", factors, parts=parts),
+        ]
     found = speedups(results)
     goal, base = target(results), results.manifest.baseline
-    totals = [run.validation.total for run in results.finished(base).values()]
     rows: list[list[Any]] = []
-    if totals:
+    if goal is not None:
+        totals = [run.validation.total for run in results.finished(base).values()]
         whole = [mean(total[cost] for total in totals) for cost in COSTS]
         rows = [[base, "by definition", *(cell for cost in whole for cell in (cost, (1.0, 1.0, 1.0)))]]
     for variant in dict.fromkeys(s.variant for s in found):
@@ -134,9 +137,13 @@ def cost_sheet(results: Results) -> Sheet:
         Column("parameters", large),
         Column("optimizer state", size),
     ]
-    fields = ("step_seconds", "tokens_per_second", "peak_memory", "parameters", "optimizer_bytes")
+    fields = {
+        "step_seconds": mean,
+        "tokens_per_second": harmonic_mean,  # of the same time as the column before
+        **dict.fromkeys(("peak_memory", "parameters", "optimizer_bytes"), mean),
+    }
     rows = [
-        [variant.name, *(_mean(getattr(run, field) for run in runs) for field in fields)]
+        [variant.name, *(_mean((getattr(run, key) for run in runs), of) for key, of in fields.items())]
         for variant in results.manifest.variants
         if (runs := [run for _, run in results.begun(variant.name)])
     ]
@@ -150,9 +157,9 @@ def cost_sheet(results: Results) -> Sheet:
     )
 
 
-def _mean(values: Iterable[float | None]) -> float | None:
+def _mean(values: Iterable[float | None], of: Callable[[list[float]], float]) -> float | None:
     known = [value for value in values if value is not None]
-    return mean(known) if known else None
+    return of(known) if known else None
 
 
 def run_sheet(results: Results) -> Sheet:

@@ -21,7 +21,8 @@ def _verdict(judgement: Judgement) -> Section:
 
 
 def _speed(judgement: Judgement) -> Section:
-    return Section("Speed-up", [speedup_sheet(judgement.results)])
+    sheet = speedup_sheet(judgement.results)
+    return Section("Speed-up", [sheet] if sheet.rows else [])
 
 
 def _losses(judgement: Judgement) -> Section:
