@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from synthetic_runs import EVERY, STEPS, TOKENS, write_run, write_sweep
+from synthetic_runs import EVERY, STEPS, TOKENS, curve, write_run, write_sweep
 from tiny_runs import of_kind, tiny
 
 from zoo.ablate.manifest import FILE
@@ -21,6 +21,7 @@ from zoo.ablate.results import read_results
 from zoo.errors import ZooError
 from zoo.plotting import COLOURS
 from zoo.report.look import looks
+from zoo.report.losses import losses
 from zoo.report.report import report
 from zoo.train.run import train
 
@@ -40,7 +41,7 @@ MONITOR = [
     }
     for step in (10, 20, 30)
 ]
-VOID = {"meta", "img"}
+VOID = {"meta", "img", "wbr"}
 
 
 class Balanced(HTMLParser):
@@ -200,6 +201,21 @@ def test_run_folders_are_grouped_by_everything_but_the_seed(tmp_path: Path) -> N
     assert manifest.variants[2].settings == {"model.d_mlp": "32", "optimizer.lr": "0.01"}
     assert {run.status for run in manifest.runs} == {"interrupted"}  # 10 of 100 steps
     assert read_results([*wide, *base], "small").manifest.baseline == "small"
+
+
+def test_runs_that_meet_spikes_otherwise_are_variants(tmp_path: Path) -> None:
+    actions = ["log", "skip", "rollback"]
+    runs = [write_run(tmp_path / a, [3.0, 2.5], overrides=[f"train.spikes.action={a}"]) for a in actions]
+    assert [variant.name for variant in read_results(runs).manifest.variants] == actions
+
+
+def test_a_curve_is_as_long_as_the_finished_runs(tmp_path: Path) -> None:
+    folder = write_sweep(tmp_path / "sweep", FINALS, status={("amos", 2): "running"})
+    shutil.rmtree(folder / "runs/amos-2")
+    write_run(folder / "runs/amos-2", curve(2.9)[:3], seed=2)
+    loss, difference, _ = losses(read_results([folder]))
+    for plot in (loss, difference):
+        assert [series.x[-1] for series in plot.views[0].series] == [STEPS] * len(plot.views[0].series)
 
 
 def test_one_look_per_variant() -> None:

@@ -27,7 +27,7 @@ POINTS = 200
 def losses(results: Results) -> Iterator[Plot]:
     """The plots that there is something for."""
     curves = {
-        variant.name: {run.seed: found for run, found in results.begun(variant.name) if len(found.validation)}
+        variant.name: results.finished(variant.name) or dict(_open(results, variant.name))
         for variant in results.manifest.variants
     }
     curves = {variant: runs for variant, runs in curves.items() if runs}
@@ -39,8 +39,8 @@ def losses(results: Results) -> Iterator[Plot]:
                 View(cost, AXES[cost], NATS, [_mean(v, runs, cost) for v, runs in curves.items()])
                 for cost in COSTS
             ],
-            "Line: mean over seeds; band: lowest and highest seed. The loss before the first step is left "
-            "out.",
+            "Line: mean over seeds that have finished, or over all where none has; band: lowest and highest "
+            "seed. The loss before the first step is left out.",
         )
         base = results.manifest.baseline
         differences = [_difference(v, runs, curves[base]) for v, runs in curves.items() if base in curves]
@@ -55,6 +55,11 @@ def losses(results: Results) -> Iterator[Plot]:
                 zero=True,
             )
     yield from _every_run(results)
+
+
+def _open(results: Results, variant: str) -> Iterator[tuple[int, Measured]]:
+    """By seed the runs that have a validation loss."""
+    return ((run.seed, found) for run, found in results.begun(variant) if len(found.validation))
 
 
 def _mean(variant: str, runs: dict[int, Measured], cost: str) -> Series:

@@ -19,6 +19,9 @@ from zoo.report.plot import Plot, Series, View
 QUANTILES = 101
 """Of a distribution, which is drawn as a line through them."""
 
+MARKS = 24
+"""That there is room for on an axis."""
+
 Point = tuple[float, float, float, float]
 """Where, and the low end, the middle and the high end of what is there."""
 
@@ -65,12 +68,19 @@ def models(results: Results) -> Iterator[Plot]:
                 kind.y,
                 [_series(v, lines[label]) for v, lines in drawn.items() if label in lines],
                 log_y=kind.log,
+                ticks=_layers(drawn.values(), label) if kind.x == "layer" else (),
             )
             for label in labels
         ]
         if views:
             note = f"{kind.note} Last checkpoint of the first seed of every variant."
             yield Plot(kind.key, kind.title, views, note)
+
+
+def _layers(drawn: Iterable[Lines], label: str) -> list[float]:
+    """The layers that have something, if there is room for a mark at each."""
+    found = sorted({point[0] for lines in drawn for point in lines.get(label, ())})
+    return found if len(found) <= MARKS else []
 
 
 def _series(variant: str, points: Sequence[Point]) -> Series:

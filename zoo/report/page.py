@@ -98,7 +98,7 @@ def _variant(name: str, looks: Mapping[str, Look]) -> str:
     colour = looks[name].colour
     return (
         f'<button type="button" class="variant" data-variant="{text}" aria-pressed="true" '
-        f'style="--colour:{colour}">{text}</button>'
+        f'style="--colour:{colour}">{text.replace(",", ",<wbr>")}</button>'
     )
 
 
