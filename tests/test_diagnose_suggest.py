@@ -62,13 +62,14 @@ def test_of_a_config(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 def test_what_nothing_can_be_read_off(tmp_path: Path) -> None:
     source = config(tmp_path)
     unmeasured = train(tiny(tmp_path, AMOS, steps=5, diagnose_every=None)).folder
-    table: list[tuple[str, list[str], int, str]] = [
+    table: list[tuple[str, list[str], int | None, str]] = [
         (source, [], 100, "the optimizer is 'adamw'; expected 'amos'"),
         (source, [AMOS], 99, "99 steps; expected 100, one measurement, to 150"),
         (source, [AMOS], 151, "151 steps; expected 100, one measurement, to 150"),
         (source, [AMOS, "optimizer.lt=1"], 100, "optimizer.lt"),
-        (str(unmeasured), [], 100, "nothing was measured; expected lines of kind 'diagnose'"),
-        (str(unmeasured), ["optimizer.lr=1"], 100, "is a run: optimizer.lr=1 has no effect on it"),
+        (str(unmeasured), [], None, "nothing was measured; expected lines of kind 'diagnose'"),
+        (str(unmeasured), ["optimizer.lr=1"], None, "is a run: optimizer.lr=1 has no effect on it"),
+        (str(unmeasured), [], 100, "is a run: --steps 100 has no effect on it"),
         (str(tmp_path / "no.yaml"), [], 100, "no.yaml"),
     ]
     for given, overrides, steps, message in table:

@@ -137,8 +137,9 @@ def classify(
             Console().print(scores.table())
         return
     examples = labeller.read(file) if file else [Example("--text", text or "", pair)]
+    verdicts = labeller.ask(examples)
     typer.echo("\t".join(["label", *labeller.labels]))
-    for verdict in labeller.ask(examples):
+    for verdict in verdicts:
         typer.echo(verdict.line())
 
 
@@ -345,7 +346,9 @@ def inspect(
 def suggest_lr(
     config: Source,
     overrides: Overrides = None,
-    steps: Annotated[int, typer.Option(help="Of each of the two short runs.")] = 200,
+    steps: Annotated[
+        int | None, typer.Option(help="Of each of the two short runs; default: 200, or what there is.")
+    ] = None,
 ) -> None:
     """Read Amos' learning rate off the gradients: of two short runs, or of the run folder given."""
     from zoo.diagnose.suggest import suggest_lr as suggest

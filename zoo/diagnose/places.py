@@ -16,8 +16,8 @@ class Place:
 
     Attributes:
         parameter: the declaration, and where the tensor lives.
-        layer: 1 for the first of `Model.shards`, and so on (an encoder-decoder's decoder follows its
-            encoder); 0 outside of them.
+        layer: the depth of what is in one of `Model.layers`, from 1 (an encoder-decoder's decoder
+            follows its encoder); 0 outside of them.
         label: its name within the layer, the same in all layers; outside, within the model.
         part: a reparameterisation makes another tensor with it (WeSaR's gate, LoRA's two factors).
     """
@@ -49,13 +49,13 @@ class Place:
 
 def places(model: Model) -> list[Place]:
     """Every parameter of a model, in the order of its modules."""
-    layers = {module: i for i, block in enumerate(model.shards, 1) for module in block.modules()}
-    paths = {module: path for path, module in model.named_modules()}
-    paths |= {module: path for block in model.shards for path, module in block.named_modules()}
-    return [
-        Place(p, layers.get(p.module, 0), _label(p, paths[p.module]), p.local in _added(p.module))
-        for p in declared(model)
-    ]
+    inside = {module: path for layer in model.layers for path, module in layer.named_modules()}
+    paths = {module: path for path, module in model.named_modules()} | inside
+    found = []
+    for p in declared(model):
+        layer = p.depth if p.module in inside else 0
+        found.append(Place(p, layer, _label(p, paths[p.module]), p.local in _added(p.module)))
+    return found
 
 
 def _added(module: Module) -> set[str]:

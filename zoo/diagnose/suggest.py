@@ -86,7 +86,7 @@ class Suggestion:
         )
 
 
-def suggest_lr(source: str, overrides: Sequence[str] = (), steps: int = 2 * WINDOW) -> Suggestion:
+def suggest_lr(source: str, overrides: Sequence[str] = (), steps: int | None = None) -> Suggestion:
     """Measure the ratio, in two short runs or in one there is, and read the rate off it.
 
     Args:
@@ -94,20 +94,23 @@ def suggest_lr(source: str, overrides: Sequence[str] = (), steps: int = 2 * WIND
             trained with Amos, whose own measurements are then used.
         overrides: as for `load_config`.
         steps: of each short run, whose folder is deleted; the schedule stays that of the whole run.
+            None: two measurements, or the whole run where it is shorter.
 
     Raises:
         ConfigError: another optimizer, fewer steps than one measurement needs, or options without effect.
         ZooError: anything the runs need, or a run without measurements.
     """
     if (Path(source) / RUN_CONFIG).is_file():
-        if overrides:
-            raise ConfigError(f"suggest-lr: {source} is a run: {', '.join(overrides)} has no effect on it")
+        given = [*overrides, *([] if steps is None else [f"--steps {steps}"])]
+        if given:
+            raise ConfigError(f"suggest-lr: {source} is a run: {', '.join(given)} has no effect on it")
         config = load_config(source)
         _check(config)
         return Suggestion([read(Path(source), config)])
     config = load_config(source, overrides)
     _check(config)
     job = Job.of(config)
+    steps = min(2 * WINDOW, job.train.steps) if steps is None else steps
     if not WINDOW <= steps <= job.train.steps:
         raise ConfigError(
             f"suggest-lr: {steps} steps; expected {WINDOW}, one measurement, to {job.train.steps} "
