@@ -126,6 +126,11 @@ def lying_sizes(folder: Path) -> None:
     change_json(folder / CONFIG, lambda c: c.update(vocab_size=10**9))
 
 
+def lying_layers(folder: Path) -> None:
+    """So many that declaring them would never end."""
+    change_json(folder / CONFIG, lambda c: c.update(num_hidden_layers=10**12))
+
+
 def integers(folder: Path) -> None:
     change(folder, lambda t: t.update({READ_OUT: t[READ_OUT].to(torch.int8)}))
 
@@ -153,6 +158,7 @@ DAMAGED = [
         lying_sizes,
         "model.embed_tokens.weight is F32 [61, 32], expected F32 or BF16 or F16 [1000000000, 32], lm_h",
     ),
+    (lying_layers, "num_hidden_layers is 1000000000000, but there are 21 tensors"),
     (integers, "lm_head.weight is I8 [61, 32], expected F32 or BF16 or F16 [61, 32]"),
     (wide_floats, "lm_head.weight is F64 [61, 32], expected F32 or BF16 or F16 [61, 32]"),
     (two_spellings, "model.norm.weight is there twice, once as"),
@@ -221,6 +227,8 @@ SHARDS: list[tuple[Callable[[Path], None], str]] = [
     (indexed("/etc/secret.safetensors"), "'/etc/secret.safetensors'; expected the name"),
     (indexed("pytorch_model.bin"), "'pytorch_model.bin'; expected the name"),
     (indexed(7), "7; expected the name"),
+    (indexed("x" * 300 + ".safetensors"), "no file 'xxxx"),
+    (indexed("x\0.safetensors"), "no file 'x\\x00.safetensors'"),
 ]
 
 
@@ -232,6 +240,13 @@ def test_damaged_shards(tmp_path: Path, damage: Callable[[Path], None], message:
         load_folder(tmp_path)
     assert str(caught.value).startswith(str(tmp_path))
     assert message in str(caught.value)
+
+
+def test_sizes_that_no_number_of_bytes_has(tmp_path: Path) -> None:
+    saved("llama", tmp_path)
+    change_json(tmp_path / CONFIG, lambda c: c.update(vocab_size=10**30))
+    with pytest.raises(ZooError, match="a parameter of vocab 1000000000000000000000000000000, embed 32; exp"):
+        load_folder(tmp_path)
 
 
 MEASURE = """

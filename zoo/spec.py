@@ -18,6 +18,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from zoo.errors import ConfigError
+
 
 class Role(StrEnum):
     """What a parameter is to the layer that owns it."""
@@ -33,6 +35,8 @@ class Role(StrEnum):
 
 
 MATRICES = frozenset({Role.LINEAR, Role.CONV, Role.EMBEDDING})
+MOST = 2**50
+"""Entries of a parameter: more than any memory has, and few enough for their bytes to be counted."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +66,7 @@ class ParamSpec:
 
     Raises:
         ValueError: axes that do not match the shape, repeat, or do not exist.
+        ConfigError: more entries than any memory has.
     """
 
     role: Role
@@ -81,6 +86,9 @@ class ParamSpec:
     def __post_init__(self) -> None:
         if len(self.axes) != len(self.shape):
             raise ValueError(f"{len(self.shape)} dimensions {self.shape}, but axes {self.axes}")
+        if self.numel > MOST:
+            sizes = ", ".join(f"{axis} {size}" for axis, size in zip(self.axes, self.shape, strict=True))
+            raise ConfigError(f"model: a parameter of {sizes}; expected at most 2^50 entries")
         if len(set(self.axes)) != len(self.axes):
             raise ValueError(f"axes must all be different, got {self.axes}")
         for axis in (*self.fan_in, *([self.sphere] if self.sphere else [])):

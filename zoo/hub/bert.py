@@ -56,7 +56,7 @@ BERT = Family(
     fields=(
         Field("vocab_size", "vocab_size", default=30522),
         Field("hidden_size", "d_model", default=768),
-        Field("num_hidden_layers", "n_layers", default=12),
+        Field("num_hidden_layers", "n_layers", default=12, layers=True),
         Field("num_attention_heads", "n_heads", default=12),
         Field("intermediate_size", "d_mlp", default=3072, resolved="mlp_size"),
         Field("max_position_embeddings", "position", default=512, codec=Positions()),

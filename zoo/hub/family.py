@@ -132,6 +132,10 @@ class Family:
             raise CheckpointError("\n".join(f"{self.architecture}: {problem}" for problem in problems))
         return self.write(theirs)
 
+    def layers(self, config: ModelConfig) -> dict[str, int]:
+        """How many layers a model of the family has, by the names in config.json."""
+        return {f.theirs: getattr(config, f.resolved or f.ours) for f in self.fields if f.layers}
+
     def tolerates(self, name: str) -> bool:
         """Whether config.json may have the field `name` though no model of ours knows it."""
         return name in HARMLESS | self.harmless

@@ -84,6 +84,7 @@ class Field:
         default: what their library assumes where config.json does not have it.
         codec: how values correspond.
         resolved: the property of our config to write, where our field may be null: `kv_heads`.
+        layers: it counts layers, each of which has tensors of its own.
     """
 
     theirs: str
@@ -91,6 +92,7 @@ class Field:
     default: Any = REQUIRED
     codec: Codec = PLAIN
     resolved: str | None = None
+    layers: bool = False
 
 
 @dataclass(frozen=True)

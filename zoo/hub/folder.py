@@ -25,27 +25,30 @@ from zoo.tensorfile import some
 
 @dataclass(frozen=True)
 class HubFolder:
-    """A folder whose config.json was read, and no tensor yet.
+    """A folder whose config.json and whose files' headers were read, and no tensor yet.
 
     Attributes:
         path: the folder.
         family: what it is.
         recipe: the same as a model of ours.
+        held: its tensors, by the names in the files.
     """
 
     path: Path
     family: Family
     recipe: Recipe
+    held: Mapping[str, Entry]
 
     @classmethod
     def open(cls, path: Path) -> HubFolder:
-        """Read config.json.
+        """Read config.json and the headers.
 
         Args:
             path: a folder as `transformers` writes it.
 
         Raises:
-            CheckpointError: there is no config.json, or it makes no model of a known family.
+            CheckpointError: there is no config.json, it makes no model of a known family, files are
+                missing or unsafe, or they have fewer tensors than it has layers.
         """
         if not (path / CONFIG).is_file():
             raise CheckpointError(f"{path}: no {CONFIG} in it; expected a folder as on the Hugging Face hub")
@@ -53,13 +56,18 @@ class HubFolder:
         family = family_of(config, str(path / CONFIG))
         ours = family.to_zoo(config, str(path / CONFIG))
         recipe = Recipe(model=ours, init=INITS[ours.default_init](), reparam=NoReparam())
-        return cls(path, family, recipe)
+        held = survey(path)
+        for name, layers in family.layers(ours).items():
+            if layers > len(held):  # so many layers are not even declared
+                what = f"{name} is {layers}, but there are {len(held)} tensors"
+                raise CheckpointError(f"{path}: {CONFIG} and tensors disagree: {what}")
+        return cls(path, family, recipe, held)
 
     def restore(self, part: Model) -> None:
         """Nothing: a model of the hub is not reparameterised."""
 
     def plan(self, whole: Mapping[str, Tensor], needed: Collection[str], allow: Sequence[str]) -> Plan:
-        """Decide what to read, from the headers of the files.
+        """Decide what to read.
 
         Args:
             whole: the state dict of a model that has a place for all of it; on the meta device.
@@ -68,12 +76,12 @@ class HubFolder:
                 a place.
 
         Raises:
-            CheckpointError: what is in the folder is incomplete, unsafe, or does not fit.
+            CheckpointError: what is in the folder is incomplete or does not fit.
             ZooError: a pattern that matches nothing.
         """
         rules = expand(self.family.rules, whole)
         known = [r.theirs for r in rules]
-        entries, skipped = _tensors(self.path, self.family, set(known))
+        entries, skipped = _tensors(self, set(known))
         wanted = {r.theirs for r in rules if not set(r.ours).isdisjoint(needed)}
         architecture = self.family.architecture
         missing, unexpected = reconcile(str(self.path), architecture, known, wanted, list(entries), allow)
@@ -130,10 +138,11 @@ def load_hub(folder: Path, *, allow: Sequence[str] = ()) -> Model:
     return load_folder(folder, allow=allow)[0]
 
 
-def _tensors(folder: Path, family: Family, expected: set[str]) -> tuple[dict[str, Entry], list[str]]:
+def _tensors(opened: HubFolder, expected: set[str]) -> tuple[dict[str, Entry], list[str]]:
     """The folder's tensors under today's names, and the names of those that say nothing of their own."""
+    folder, family = opened.path, opened.family
     entries: dict[str, Entry] = {}
-    for written, entry in survey(folder).items():
+    for written, entry in opened.held.items():
         name = family.todays_name(written, expected)
         if name in entries:
             raise CheckpointError(f"{folder}: {name} is there twice, once as {written}")

@@ -35,7 +35,7 @@ GPT2 = Family(
         Field("vocab_size", "vocab_size", default=50257),
         Field("n_positions", "context", default=1024),
         Field("n_embd", "d_model", default=768),
-        Field("n_layer", "n_layers", default=12),
+        Field("n_layer", "n_layers", default=12, layers=True),
         Field("n_head", "n_heads", default=12),
         Field("n_inner", "d_mlp", default=None, resolved="mlp_size"),
         Field("layer_norm_epsilon", "norm_eps", default=1e-5),

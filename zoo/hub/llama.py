@@ -31,7 +31,7 @@ RULES = (
 FIELDS = (
     Field("vocab_size", "vocab_size"),
     Field("hidden_size", "d_model"),
-    Field("num_hidden_layers", "n_layers"),
+    Field("num_hidden_layers", "n_layers", layers=True),
     Field("num_attention_heads", "n_heads"),
     Field("intermediate_size", "d_mlp", resolved="mlp_size"),
     Field("rms_norm_eps", "norm_eps", default=1e-6),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
@@ -133,7 +134,7 @@ def expand(rules: Sequence[Rule], names: Collection[str]) -> list[Rule]:
             i += 1
             if written == general:  # no {i} in it
                 break
-    ours = [name for r in found for name in r.ours]
-    if wrong := sorted({name for name in ours if ours.count(name) > 1} | (known - set(ours))):
+    ours = Counter(name for r in found for name in r.ours)
+    if wrong := sorted({name for name, times in ours.items() if times > 1} | (known - set(ours))):
         raise ValueError(f"no rule, or more than one, for {wrong}")
     return found

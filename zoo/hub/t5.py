@@ -59,8 +59,8 @@ T5 = Family(
     fields=(
         Field("vocab_size", "vocab_size", default=32128),
         Field("d_model", "d_model", default=512),
-        Field("num_layers", "n_layers", default=6),
-        Field("num_decoder_layers", "n_decoder_layers", default=None, resolved="decoder_layers"),
+        Field("num_layers", "n_layers", default=6, layers=True),
+        Field("num_decoder_layers", "n_decoder_layers", default=None, resolved="decoder_layers", layers=True),
         Field("num_heads", "n_heads", default=8),
         Field("d_kv", "d_head", default=64, resolved="head_size"),
         Field("d_ff", "d_mlp", default=2048, resolved="mlp_size"),
