@@ -199,6 +199,7 @@ BAD: list[tuple[str, tuple[str, ...], dict[str, Any], str]] = [
     ("bad.jsonl", ('{"text": "a", "lable": 0}',), {}, "bad.jsonl:1: no field 'label'; did you mean 'lable'"),
     ("bad.jsonl", ('{"text": "a", "label": true}',), {}, "field 'label' must be a string, found bool"),
     ("bad.jsonl", ('{"text": "a", "label": 0.5}',), {}, "field 'label' must be a string, found float"),
+    ("bad.tsv", (*GOOD[:2], GOOD[1]), {"validation": 0.5}, "0.5, but all texts of data.train are the same"),
     ("bad.tsv", GOOD, {"context": 600}, "data.context is 600, but the model has vectors for 512 positions"),
     ("bad.tsv", ("text\tp\tlabel", "a\tb\t0"), {"pair": "p", "context": 4, "labels": ["0", "1"]}, ""),
     ("bad.tsv", GOOD, {"tokenizer": {"type": "sentencepiece", "model": "missing"}}, "missing: No such file"),

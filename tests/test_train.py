@@ -271,6 +271,11 @@ BAD = [
     ("train.step=7", ConfigError, "did you mean 'steps'?"),
     ("model.vocab_size=100", ZooError, "the tokenizer 'byte' has 256 tokens, but model.vocab_size is 100"),
     ("data.context=100000", ZooError, "one example of 100,000 is made from 100,001"),
+    (
+        "model={type: gpt2, vocab_size: 256, d_model: 16, n_layers: 1, n_heads: 2, context: 8}",
+        ZooError,
+        "data.context is 16, but the model has vectors for 8 positions",
+    ),
     ("schedule.warmup=50", ConfigError, "schedule.warmup 50 is longer than the run of 40 steps"),
 ]
 

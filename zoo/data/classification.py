@@ -24,7 +24,6 @@ class TextClassifier(Reader, Protocol):
     classes: int
     vocab_size: int
     n_segments: int
-    longest: int | None
 
 
 @DATASETS.register
@@ -98,9 +97,5 @@ class ClassificationData(DataConfig):
         if self.context <= marks:
             raise DataError(
                 f"data.context is {self.context}, but {marks} tokens mark where texts begin and end"
-            )
-        if reader.longest is not None and self.context > reader.longest:
-            raise DataError(
-                f"data.context is {self.context}, but the model has vectors for {reader.longest} positions"
             )
         return LabelledTexts(self, reader)

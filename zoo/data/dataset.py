@@ -150,13 +150,18 @@ class DataConfig(Config):
         raise NotImplementedError
 
     def check_reader(self, model: Reader) -> None:
-        """Refuse a model that is not trained on such examples.
+        """Refuse a model that is not trained on such examples, or that they are too long for.
 
         Raises:
-            DataError: it is not.
+            DataError: it is, or they are.
         """
         if self.objective_name not in model.objectives:
             raise DataError(
                 f"data: the objective is '{self.objective_name}', but model '{getattr(model, 'type', '')}' "
                 f"is trained by {' or '.join(sorted(model.objectives))}"
+            )
+        longest = getattr(model, "longest", None)
+        if longest is not None and self.length > longest:
+            raise DataError(
+                f"data.context is {self.length}, but the model has vectors for {longest} positions"
             )

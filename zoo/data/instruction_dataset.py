@@ -17,7 +17,7 @@ from zoo.data.instruction_file import Conversation, read_conversations
 from zoo.data.instructions import InstructionData
 from zoo.data.layout import WIDTHS
 from zoo.data.shuffle import shuffled, spread
-from zoo.data.split import Split
+from zoo.data.split import divide
 from zoo.errors import DataError
 from zoo.nn.loss import IGNORED
 
@@ -101,11 +101,7 @@ def _divided(data: InstructionData) -> tuple[list[Conversation], list[Conversati
         return conversations, []
     if isinstance(data.validation, str):
         return conversations, read_conversations(Path(data.validation).expanduser())
-    split = Split.of((_question(c) for c in conversations), data.validation)
-    sides: tuple[list[Conversation], list[Conversation]] = ([], [])
-    for conversation in conversations:
-        sides[split.holds_out(_question(conversation))].append(conversation)
-    return sides
+    return divide(conversations, [_question(c) for c in conversations], data.validation)
 
 
 def _question(conversation: Conversation) -> str:

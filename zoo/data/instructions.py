@@ -14,7 +14,6 @@ from zoo.data.dataset import DataConfig, Reader
 from zoo.data.prompting import readable
 from zoo.data.template import TEMPLATES, PlainTemplate, Template
 from zoo.data.tokenizer import Tokenizer
-from zoo.errors import DataError
 from zoo.schema import DATASETS, choice
 
 if TYPE_CHECKING:
@@ -76,11 +75,6 @@ class InstructionData(DataConfig):
         from zoo.data.instruction_dataset import Instructions
 
         self.check_reader(model)
-        longest = getattr(model, "longest", None)
-        if longest is not None and self.context > longest:
-            raise DataError(
-                f"data.context is {self.context}, but the model has vectors for {longest} positions"
-            )
         return Instructions(self, model.vocab_size)  # type: ignore[attr-defined]
 
 

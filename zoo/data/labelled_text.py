@@ -9,7 +9,7 @@ from typing import Any
 
 from zoo.data.files import read_lines
 from zoo.data.jsonl import json_object, text_field
-from zoo.data.split import Split
+from zoo.data.split import divide
 from zoo.errors import DataError, did_you_mean
 
 TSV, JSONL = ".tsv", ".jsonl"
@@ -84,11 +84,7 @@ def divided(examples: Sequence[Example], share: float) -> tuple[list[Example], l
         DataError: all texts are equal.
     """
     keys = [f"{example.text}\t{example.pair or ''}" for example in examples]
-    split = Split.of(keys, share)
-    sides: tuple[list[Example], list[Example]] = ([], [])
-    for key, example in zip(keys, examples, strict=True):
-        sides[split.holds_out(key)].append(example)
-    return sides
+    return divide(examples, keys, share)
 
 
 def _tsv(path: Path, columns: Columns) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from zoo.errors import DataError
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,32 @@ class Split:
     def holds_out(self, document: str) -> bool:
         """Whether the document with this id is for validation."""
         return _hash(document) < self.threshold
+
+
+def divide(items: Sequence[T], texts: Sequence[str], share: float) -> tuple[list[T], list[T]]:
+    """Hold out a share of things, by their texts, so that equal texts stay together.
+
+    Args:
+        items: what is divided.
+        texts: what each is known by.
+        share: the part to hold out, above 0 and below 1.
+
+    Returns:
+        Those to train on, and those that are held out.
+
+    Raises:
+        DataError: all texts are equal.
+    """
+    if len(set(texts)) == 1:
+        raise DataError(
+            f"data.validation is {share}, but all texts of data.train are the same, which cannot be divided; "
+            "expected others as well, or data.validation: a file or null"
+        )
+    split = Split.of(texts, share)
+    sides: tuple[list[T], list[T]] = ([], [])
+    for item, text in zip(items, texts, strict=True):
+        sides[split.holds_out(text)].append(item)
+    return sides
 
 
 def _hash(document: str) -> int:
