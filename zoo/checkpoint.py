@@ -175,6 +175,11 @@ def _file_in(path: Path) -> Path:
 
 
 def _model_file(file: Path) -> ModelFile:
+    if file.name == MODEL_FILE and file.parent.is_dir() and not file.exists():
+        raise CheckpointError(
+            f"{file.parent}: neither {MODEL_FILE} nor {HUB_CONFIG} in it; expected a run, a checkpoint, or a "
+            "folder as on the Hugging Face hub"
+        )
     expected = f"one from save_model, a hub folder with its {HUB_CONFIG}, or give a format: "
     return ModelFile.open(file, expected + ", ".join(FORMATS))
 
