@@ -13,7 +13,7 @@ from torch._dynamo.utils import counters
 from zoo import build_model, generate
 from zoo.errors import DataError, ZooError
 from zoo.models import Decoder, Model
-from zoo.sampling import left_padded
+from zoo.sampling import Sampling, left_padded, steps
 
 SIZES = {"vocab_size": 30, "d_model": 16, "n_layers": 1, "n_heads": 4}
 DECODERS: list[dict[str, Any]] = [
@@ -90,12 +90,14 @@ def test_logits_of_a_fixed_cache_are_those_of_the_whole(pieces: list[int]) -> No
     torch.testing.assert_close(torch.cat(logits, 1), net(tokens), atol=1e-5, rtol=0)
 
 
-def test_no_more_tokens_than_positions() -> None:
+@pytest.mark.parametrize("compile", [False, True])
+def test_no_more_tokens_than_positions(compile: bool) -> None:
+    """Before the first token is written."""
     net = model(source="gpt2", context=12)
     tokens, _ = left_padded(PROMPTS)
-    assert generate(net, tokens, 5, compile=True).shape == (4, 13), "the last one is not read"
+    assert generate(net, tokens, 5, compile=compile).shape == (4, 13), "the last one is not read"
     with pytest.raises(DataError, match="generate: 13 tokens are read, but there are 12 positions"):
-        generate(net, tokens, 6, compile=True)
+        next(steps(net, tokens, 6, Sampling(), compile=compile))
 
 
 def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:

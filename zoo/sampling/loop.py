@@ -130,9 +130,8 @@ def _continuing(model: nn.Module, prompt: Tensor, mask: Tensor | None, count: in
     """A decoder, with room for `count` tokens behind the prompt."""
     batch, length = prompt.shape
     padding = {} if mask is None else {"padding": padding_of(mask, prompt)}
-    room = length + count
-    if compile:
-        room = roomy(room, model.config.longest)  # type: ignore[union-attr, arg-type]
+    fixed = roomy(length + count, model.config.longest)  # type: ignore[union-attr, arg-type]
+    room = fixed if compile else length + count
     cache = model.cache(batch, room, device=prompt.device, **padding)  # type: ignore[operator]
 
     def read(tokens: Tensor) -> Tensor:
