@@ -258,5 +258,5 @@ def test_models_that_classify_no_texts(tmp_path: Path, model: dict[str, Any]) ->
 
 
 def test_a_vocabulary_that_is_too_small(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="the tokenizer 'byte' has 256 tokens, but the model 99"):
+    with pytest.raises(DataError, match="the tokenizer 'byte' has 256 tokens, but the model 99: expected"):
         dataset({"trunk": {**MODEL["trunk"], "vocab_size": 99}}, train=many(tmp_path, 4))

@@ -261,7 +261,7 @@ def test_bad_settings(tmp_path: Path, fields: dict[str, Any], message: str) -> N
 
 
 def test_data_and_model_that_disagree(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"'byte' has 256 tokens, but model\.vocab_size is 255: expected the"):
+    with pytest.raises(DataError, match=r"'byte' has 256 tokens, but the model 255: expected the"):
         dataset(tmp_path, ROWS, model(vocab_size=255))
     with pytest.raises(DataError, match=r"data\.context is 32, but the model has vectors for 16 positions"):
         dataset(tmp_path, ROWS, model("gpt2", context=16))

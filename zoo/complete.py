@@ -14,7 +14,7 @@ from zoo.data.prompting import Foreign, Prompting
 from zoo.errors import DataError
 from zoo.models import Model
 from zoo.sampling import Sampling, Writer, steps
-from zoo.trained import data_of, tokenizer_of
+from zoo.trained import check_together, data_of, tokenizer_of
 
 
 def complete(
@@ -48,12 +48,7 @@ def complete(
     """
     model = load_model(path)
     prompting, tokenizer = _prompting(path, model), tokenizer_of(path)
-    size: int = model.recipe.model.vocab_size
-    if tokenizer.vocab_size > size:
-        raise DataError(
-            f"{path}: the tokenizer has {tokenizer.vocab_size} tokens, but model.vocab_size is {size}: they "
-            "do not belong together"
-        )
+    check_together(path, tokenizer, model.recipe.model.vocab_size)
     ids = prompting.encode(prompt, tokenizer)
     if not ids:
         raise DataError("prompt: empty; expected some text to continue")

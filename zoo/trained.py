@@ -40,6 +40,19 @@ def tokenizer_of(path: Path) -> Tokenizer:
     return find_tokenizer(_home(path))
 
 
+def check_together(path: Path, tokenizer: Tokenizer, vocab_size: int) -> None:
+    """Refuse a tokenizer that has more tokens than the model at a path.
+
+    Raises:
+        DataError: it has.
+    """
+    if tokenizer.vocab_size > vocab_size:
+        raise DataError(
+            f"{path}: the tokenizer has {tokenizer.vocab_size} tokens, but model.vocab_size is {vocab_size}: "
+            "they do not belong together"
+        )
+
+
 def bring_tokenizer(source: Path, folder: Path) -> str:
     """Copy the tokenizer of a model into the folder of another one that has the same tokens.
 

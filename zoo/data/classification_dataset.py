@@ -17,6 +17,7 @@ from zoo.data.files import sha256, sha256_file
 from zoo.data.labelled_text import Example, divided, read_examples
 from zoo.data.layout import Laid, Layout
 from zoo.data.shuffle import shuffled, spread
+from zoo.data.tokenizer import check_vocabulary
 from zoo.errors import DataError, did_you_mean
 from zoo.nn.loss import IGNORED
 
@@ -80,11 +81,7 @@ class LabelledTexts(Dataset):
         """
         train, held_out = _divided(data)
         self.tokenizer = data.tokenizer.build(lambda: _texts(train))
-        if self.tokenizer.vocab_size > model.vocab_size:
-            raise DataError(
-                f"the tokenizer '{self.tokenizer.type}' has {self.tokenizer.vocab_size} tokens, but the "
-                f"model {model.vocab_size}: expected the tokenizer that the model was trained with"
-            )
+        check_vocabulary(self.tokenizer, model.vocab_size)
         self.names = data.labels or in_order(str(example.label) for example in train)
         if len(self.names) != model.classes:
             raise DataError(

@@ -18,7 +18,7 @@ from zoo.data.instructions import InstructionData
 from zoo.data.layout import WIDTHS
 from zoo.data.shuffle import shuffled, spread
 from zoo.data.split import divide
-from zoo.errors import DataError
+from zoo.data.tokenizer import check_vocabulary
 from zoo.nn.loss import IGNORED
 
 
@@ -45,11 +45,7 @@ class Instructions(Dataset):
         """
         train, held_out = _divided(data)
         tokenizer = data.tokenizer.build(lambda: (m.content for c in train for m in c.messages))
-        if tokenizer.vocab_size > vocab_size:
-            raise DataError(
-                f"the tokenizer '{tokenizer.type}' has {tokenizer.vocab_size} tokens, but model.vocab_size "
-                f"is {vocab_size}: expected the tokenizer that the model was trained with"
-            )
+        check_vocabulary(tokenizer, vocab_size)
         self.train = fitting(data, train, tokenizer, "training")
         self.held_out = fitting(data, held_out, tokenizer, "validation") if held_out else None
         self.tokenizer, self.fingerprint = tokenizer, _fingerprint(data, tokenizer.hash)

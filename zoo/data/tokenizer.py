@@ -108,6 +108,19 @@ class TokenizerConfig(Config):
         """Read back what the tokenizer's `save` wrote into `folder`."""
 
 
+def check_vocabulary(tokenizer: Tokenizer, vocab_size: int) -> None:
+    """Refuse a tokenizer that has more tokens than a model.
+
+    Raises:
+        DataError: it has.
+    """
+    if tokenizer.vocab_size > vocab_size:
+        raise DataError(
+            f"the tokenizer '{tokenizer.type}' has {tokenizer.vocab_size} tokens, but the model "
+            f"{vocab_size}: expected the tokenizer that the model was trained with"
+        )
+
+
 def load_tokenizer(folder: str | Path) -> Tokenizer:
     """Read a tokenizer that `Tokenizer.save` wrote.
 

@@ -13,7 +13,7 @@ from zoo.data.text import TextCorpus
 from zoo.errors import DataError
 from zoo.hub.shards import read_json
 from zoo.models import Model
-from zoo.trained import data_of, tokenizer_of
+from zoo.trained import check_together, data_of, tokenizer_of
 
 POSITIONS = "max_position_embeddings"
 """What a folder of the hub calls the context of its model's training."""
@@ -62,11 +62,7 @@ def load_subject(path: Path, tokenizer: Path | None, device: torch.device) -> Su
             "and gives a text no probability; expected one that predicts the next token, as gpt does"
         )
     found = _tokenizer(path, tokenizer)
-    if found.vocab_size > config.vocab_size:
-        raise DataError(
-            f"{path}: the tokenizer has {found.vocab_size} tokens, but model.vocab_size is "
-            f"{config.vocab_size}: they do not belong together"
-        )
+    check_together(path, found, config.vocab_size)
     folder = path if path.is_dir() else path.parent
     start, opening, context, lines = found.start_id, found.opening, config.longest, False
     data = data_of(path)
