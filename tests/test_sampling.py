@@ -144,3 +144,12 @@ def test_bad_settings(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ZooError) as caught:
         generate(model(), **{"prompt": prompt(), "max_new_tokens": 3, **settings})
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_weights_that_are_not_numbers(temperature: float) -> None:
+    """A damaged file, or a training that diverged elsewhere."""
+    net = model()
+    torch.nn.init.constant_(net.get_parameter("embedding.weight"), torch.nan)
+    with pytest.raises(ZooError, match="the model's logits are not finite"):
+        generate(net, prompt(), 3, temperature=temperature)

@@ -58,7 +58,7 @@ def generate(
     Raises:
         DataError: an empty prompt, or a mask that does not fit it.
         ZooError: a sampling setting out of range, or without effect at temperature 0 or on this model; a
-            model that does not continue text; a step that cannot be compiled.
+            model that does not continue text, or whose logits are no numbers; a step that cannot be compiled.
     """
     sampling = Sampling(temperature, top_k, top_p, repetition_penalty, seed)
     drawn = steps(
@@ -111,8 +111,12 @@ def steps(
             read = _continuing(model, prompt, mask, max_new_tokens, compile)
             tokens = prompt
         ended = torch.zeros(len(prompt), 1, dtype=torch.bool, device=device)
-        for _ in range(max_new_tokens):
+        for number in range(max_new_tokens):
             logits = read(tokens)
+            if number == 0 and not logits.isfinite().all():
+                raise ZooError(
+                    "generate: the model's logits are not finite; its weights are damaged"
+                )
             if penalise:
                 logits, mask = penalise(logits, tokens, mask), None
             tokens = sample(logits, sampling.temperature, sampling.top_k, sampling.top_p, chance)
