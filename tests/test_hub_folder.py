@@ -242,6 +242,11 @@ def test_damaged_shards(tmp_path: Path, damage: Callable[[Path], None], message:
     assert message in str(caught.value)
 
 
+def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="nowhere: no such folder; expected a folder as on the Hugging"):
+        load_folder(tmp_path / "nowhere")
+
+
 def test_sizes_that_no_number_of_bytes_has(tmp_path: Path) -> None:
     saved("llama", tmp_path)
     change_json(tmp_path / CONFIG, lambda c: c.update(vocab_size=10**30))

@@ -84,7 +84,7 @@ class Field:
         default: what their library assumes where config.json does not have it.
         codec: how values correspond.
         resolved: the property of our config to write, where our field may be null: `kv_heads`.
-        layers: it counts layers, each of which has tensors of its own.
+        layers: it counts layers, each of which has tensors of its own; see `Family.layers`.
     """
 
     theirs: str

@@ -51,7 +51,8 @@ class HubFolder:
                 missing or unsafe, or they have fewer tensors than it has layers.
         """
         if not (path / CONFIG).is_file():
-            raise CheckpointError(f"{path}: no {CONFIG} in it; expected a folder as on the Hugging Face hub")
+            what = f"no {CONFIG} in it" if path.is_dir() else "no such folder"
+            raise CheckpointError(f"{path}: {what}; expected a folder as on the Hugging Face hub")
         config = read_json(path / CONFIG)
         family = family_of(config, str(path / CONFIG))
         ours = family.to_zoo(config, str(path / CONFIG))
