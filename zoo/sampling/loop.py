@@ -114,9 +114,7 @@ def steps(
         for number in range(max_new_tokens):
             logits = read(tokens)
             if number == 0 and not logits.isfinite().all():
-                raise ZooError(
-                    "generate: the model's logits are not finite; its weights are damaged"
-                )
+                raise ZooError("generate: the model's logits are not finite; its weights are damaged")
             if penalise:
                 logits, mask = penalise(logits, tokens, mask), None
             tokens = sample(logits, sampling.temperature, sampling.top_k, sampling.top_p, chance)
