@@ -80,7 +80,7 @@ def test_a_failed_run_stops_no_other_and_is_tried_again(swept: Path, started: li
     assert len(reports) == 2
     assert all(report.startswith("Traceback") for report in reports)
     told = output.getvalue()
-    assert "failed: method=breaks seed 1, step 0 of 12, zoo.errors.DataError: the tokenizer" in told
+    assert "failed: method=breaks seed 1, step 0 of 12, DataError: the tokenizer" in told
     assert "Verdict" in told
 
 

@@ -105,7 +105,14 @@ def read_manifest(folder: Path) -> Manifest:
     try:
         return Manifest.model_validate_json(path.read_text(encoding="utf-8"))
     except (ValidationError, UnicodeDecodeError) as error:
-        raise ZooError(f"{path}: not a manifest that `zoo sweep` wrote: {error}") from error
+        told = _first(error) if isinstance(error, ValidationError) else error
+        raise ZooError(f"{path}: not a manifest that `zoo sweep` wrote: {told}") from error
+
+
+def _first(error: ValidationError) -> str:
+    """The first problem, in one line."""
+    problem = error.errors()[0]
+    return ".".join(map(str, problem["loc"])) + ": " * bool(problem["loc"]) + problem["msg"]
 
 
 def run_folder(folder: Path, run: Run) -> Path:

@@ -106,4 +106,4 @@ class Pool:
             return f"killed by {signal.Signals(-status).name}"
         report = self.report(run)
         lines = report.read_text(encoding="utf-8").strip().splitlines() if report.is_file() else []
-        return lines[-1] if lines else f"ended with status {status}"
+        return lines[-1].removeprefix("zoo.errors.") if lines else f"ended with status {status}"

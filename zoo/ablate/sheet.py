@@ -100,9 +100,10 @@ def probability(value: float) -> str:
 def factors(value: tuple[float | None, float, float]) -> str:
     """A mean ratio, and the lowest and highest; these alone where there is no mean."""
     centre, low, high = value
+    ends = _times(low) if low == high else f"{_times(low)}–{_times(high)}"
     if centre is None:
-        return f"({_times(low)}–{_times(high)})"
-    return _times(centre) if low == high else f"{_times(centre)} ({_times(low)}–{_times(high)})"
+        return f"({ends})"
+    return ends if low == high else f"{_times(centre)} ({ends})"
 
 
 def _times(value: float) -> str:
