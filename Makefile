@@ -8,6 +8,8 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2
 DEMO := runs/demo
 DEMO_RUNS := quickstart-gpt quickstart-ngpt quickstart-wesar-amos
 DEMO_CHANGES ?=
+STUDY ?= a-context b-reparam c-optimizers c-continued d-memory e-matrix f-ngpt g-scale
+STUDY_OUT ?= sweeps/study
 PROMPT := def 
 
 # Tests that click in a page need a browser; a machine without one leaves them out, and says so.
@@ -18,13 +20,15 @@ else
 TOLD := :
 endif
 
-.PHONY: help demo test check format clean
+.PHONY: help demo study study-report test check format clean
 
 help:
 	@echo "make demo    train GPT, nGPT and WeSaR + Amos on real text, compare and sample them (minutes)"
 	@echo "             shorter: make demo DEMO_CHANGES='train.steps=100'"
 	@echo "make test    run the tests"
 	@echo "make check   lint, types, tests"
+	@echo "make study   run the sweeps of configs/sweeps/study (many hours on a CPU; goes on where it was), then:"
+	@echo "make study-report  their verdicts, tables and curves from the run folders, in sweeps/study/report"
 	@echo "make format  format the code"
 	@echo "make clean   delete runs of the demo, caches and the environment"
 
@@ -45,6 +49,20 @@ demo: $(VENV)/ready
 		$(BIN)/zoo generate $(DEMO)/$$run --prompt '$(PROMPT)' --max-new-tokens 100 || exit; \
 	done
 	@$(BIN)/zoo report $(DEMO_RUNS:%=$(DEMO)/%) --out $(DEMO)/report
+
+study: $(VENV)/ready
+	@for sweep in $(STUDY); do \
+		$(BIN)/zoo sweep configs/sweeps/study/$$sweep.yaml --out $(STUDY_OUT); \
+		case $$? in 0|1) ;; *) exit 1 ;; esac; \
+	done
+	@$(MAKE) --no-print-directory study-report
+
+# Of the sweeps that have begun.
+study-report: $(VENV)/ready
+	@for sweep in $(STUDY); do \
+		test ! -e $(STUDY_OUT)/$$sweep/sweep.json || \
+		$(BIN)/zoo report $(STUDY_OUT)/$$sweep --out $(STUDY_OUT)/report/$$sweep || exit; \
+	done
 
 test: $(VENV)/ready
 	@$(TOLD)
