@@ -12,12 +12,13 @@ from pathlib import Path
 from rich.console import Group
 from rich.table import Table
 
+from zoo.ablate.contenders import Contender
 from zoo.ablate.live import duration
 from zoo.ablate.measured import measure
 from zoo.ablate.outcome import Outcome, read_outcome
 from zoo.ablate.plan import Planned, Planner
 from zoo.ablate.pool import Pool
-from zoo.ablate.sweep import Contender, Sweep
+from zoo.ablate.sweep import Sweep
 from zoo.errors import ZooError
 from zoo.explanation import flops_per_target
 from zoo.factory import recipe_of

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from zoo.ablate.contenders import Contender
 from zoo.ablate.identity import digest, essence
 from zoo.ablate.manifest import Phase
 from zoo.ablate.outcome import Outcome
-from zoo.ablate.sweep import Contender, Sweep
+from zoo.ablate.sweep import Sweep
 from zoo.ablate.tuning import Choice, Point, best, on_border, survivors
 from zoo.config import RunConfig
 from zoo.errors import ConfigError
