@@ -19,8 +19,8 @@ from torch import Tensor
 
 import zoo.tensorfile
 from zoo import Registry, build_model, build_optimizer, load_model, merge, save_model, split
-from zoo.modelfile import metadata
 from zoo.errors import CheckpointError, ZooError
+from zoo.modelfile import metadata
 from zoo.models import Model
 from zoo.optim.state import state_by_name
 from zoo.train.checkpoints import flatten, load_progress, unflatten

@@ -19,6 +19,7 @@ from zoo.data.hf_tokenizer import HuggingFaceConfig, HuggingFaceTokenizer
 from zoo.data.saved import SavedConfig
 from zoo.data.sentencepiece import SentencePieceConfig
 from zoo.errors import DataError, ZooError
+from zoo.models import ModelConfig
 from zoo.sampling import Writer
 
 SAMPLES = [*TEXT[:2], "", " ", "  two  blanks ", "tab\tline\r\n\n", "🙂 é e\u0301", "x" * 40]
@@ -199,6 +200,7 @@ def test_a_vocabulary_larger_than_the_models_is_refused(tmp_path: Path) -> None:
             "model": {"type": "gpt", "vocab_size": 299, "d_model": 16, "n_layers": 1, "n_heads": 2},
         }
     )
-    assert data.data is not None and data.model is not None
+    assert data.data is not None
+    assert isinstance(data.model, ModelConfig)
     with pytest.raises(ZooError, match=r"'huggingface' has 300 tokens, but model\.vocab_size is 299"):
         data.data.prepare(data.model)

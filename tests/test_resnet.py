@@ -246,6 +246,7 @@ def test_accuracy_is_that_of_the_counted_labels() -> None:
     assert classify(logits, labels).accuracy == pytest.approx(2 / 3)
     *parts, predicted = classify(logits, torch.full((5,), -1))
     assert parts == [0, 0, 0, 0]
+    assert predicted is not None
     assert predicted.tolist() == [0, 1, 2, 3, 4]
 
 

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from zoo.data import Order, TokenFile
 from zoo.data.byte import ByteTokenizer
-from zoo.data.span_corruption import START, SpanCorruption, parts
+from zoo.data.prompting import START
+from zoo.data.span_corruption import SpanCorruption, parts
 from zoo.errors import DataError
 
 VOCABULARY = 5000
