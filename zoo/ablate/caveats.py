@@ -51,7 +51,7 @@ def _unfinished(judgement: Judgement) -> Iterator[str]:
     open_ = [run for run in final if run.status in ("waiting", "running", "interrupted", "stopped")]
     waiting = {variant.name for variant in results.manifest.variants} - {run.variant for run in final}
     if open_ or waiting:
-        told = f", and {len(waiting)} variants have none yet" * bool(waiting)
+        told = f", and {len(waiting)} of the variants have none yet" * bool(waiting)
         yield (
             f"{len(open_)} of {len(final)} runs of the comparison are not finished{told}. Who looks before "
             f"the end, and again, finds differences that are not there more often than {judgement.alpha:g}"

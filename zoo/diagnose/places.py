@@ -16,7 +16,7 @@ class Place:
 
     Attributes:
         parameter: the declaration, and where the tensor lives.
-        layer: the depth of what is in one of `Model.layers`, from 1 (an encoder-decoder's decoder
+        layer: the depth of what is in one of `Model.shards`, from 1 (an encoder-decoder's decoder
             follows its encoder); 0 outside of them.
         label: its name within the layer, the same in all layers; outside, within the model.
         part: a reparameterisation makes another tensor with it (WeSaR's gate, LoRA's two factors).
@@ -49,7 +49,7 @@ class Place:
 
 def places(model: Model) -> list[Place]:
     """Every parameter of a model, in the order of its modules."""
-    inside = {module: path for layer in model.layers for path, module in layer.named_modules()}
+    inside = {module: path for block in model.shards for path, module in block.named_modules()}
     paths = {module: path for path, module in model.named_modules()} | inside
     found = []
     for p in declared(model):
