@@ -189,7 +189,7 @@ def test_a_sweep_that_is_not_finished(tmp_path: Path) -> None:
     manifest = judgement.results.manifest
     tuning = manifest.model_copy(update={"variants": (*manifest.variants, Variant(name="x", settings={}))})
     (caveat, *_) = caveats(judge(replace(judgement.results, manifest=tuning)))
-    assert caveat.startswith("2 of 6 runs of the comparison are not finished, and 1 of the variants have none yet")
+    assert "are not finished, and 1 of the variants have none yet. Who" in caveat
 
 
 def test_tuning_on_unequal_terms(tmp_path: Path) -> None:
