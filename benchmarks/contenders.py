@@ -50,20 +50,23 @@ def adamw(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
     return torch.optim.AdamW(parameters, lr=1e-3, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
 
 
+def llama_sizes(w: Workload) -> dict[str, Any]:
+    """A workload's sizes as transformers' LlamaConfig calls them."""
+    return {
+        "vocab_size": w.vocab,
+        "hidden_size": w.width,
+        "intermediate_size": w.mlp,
+        "num_hidden_layers": w.layers,
+        "num_attention_heads": w.heads,
+        "tie_word_embeddings": False,
+    }
+
+
 def llama(w: Workload, device: str) -> Trainee:
     """transformers' LlamaForCausalLM."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    config = LlamaConfig(
-        vocab_size=w.vocab,
-        hidden_size=w.width,
-        intermediate_size=w.mlp,
-        num_hidden_layers=w.layers,
-        num_attention_heads=w.heads,
-        max_position_embeddings=w.context,
-        tie_word_embeddings=False,
-        use_cache=False,
-    )
+    config = LlamaConfig(**llama_sizes(w), max_position_embeddings=w.context, use_cache=False)
     config._attn_implementation = "sdpa"
     with torch.device(device):
         model = LlamaForCausalLM(config)

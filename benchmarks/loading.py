@@ -25,7 +25,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.contenders import WORKLOADS
+from benchmarks.contenders import WORKLOADS, llama_sizes
 from benchmarks.harness import ROOT, Contender, Ratio, interleave, parser, serve, write
 
 SIDES = ("zoo", "hf")
@@ -36,15 +36,7 @@ def folder_of(options: Namespace, folder: Path) -> None:
     """Write a random Llama of the workload's size in about `SHARDS` files."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    w = WORKLOADS[options.workload]
-    config = LlamaConfig(
-        vocab_size=w.vocab,
-        hidden_size=w.width,
-        intermediate_size=w.mlp,
-        num_hidden_layers=w.layers,
-        num_attention_heads=w.heads,
-        tie_word_embeddings=False,
-    )
+    config = LlamaConfig(**llama_sizes(WORKLOADS[options.workload]))
     model: Any = LlamaForCausalLM(config).to(getattr(torch, options.dtype))
     model.save_pretrained(folder, max_shard_size=sum(p.nbytes for p in model.parameters()) // SHARDS)
 

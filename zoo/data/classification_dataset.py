@@ -12,14 +12,13 @@ from numpy.typing import NDArray
 
 from zoo.data.class_names import in_order, write_labels
 from zoo.data.classification import ClassificationData, TextClassifier
-from zoo.data.dataset import Batch, Dataset, Order
+from zoo.data.dataset import Batch
 from zoo.data.files import sha256, sha256_file
 from zoo.data.labelled_text import Example, divided, read_examples
 from zoo.data.layout import Laid, Layout
-from zoo.data.shuffle import shuffled, spread
+from zoo.data.listed import Listed
 from zoo.data.tokenizer import check_vocabulary
 from zoo.errors import DataError, did_you_mean
-from zoo.nn.loss import IGNORED
 
 log = logging.getLogger("zoo")
 
@@ -57,17 +56,15 @@ class Labelled:
         return len(self.laid)
 
 
-class LabelledTexts(Dataset):
+class LabelledTexts(Listed[Labelled]):
     """Labelled texts, shuffled in every epoch.
 
     Attributes:
         names: of the classes, in the order of their numbers.
-        train: to train on.
-        held_out: to evaluate on, or None.
     """
 
+    what = "texts"
     unit = ClassificationData.unit
-    units = 1
 
     def __init__(self, data: ClassificationData, model: TextClassifier) -> None:
         """Read and tokenise the files.
@@ -103,29 +100,8 @@ class LabelledTexts(Dataset):
                     f"{data.context} and lose their ends"
                 )
 
-    def training(self, order: Order) -> Batch:
-        """This rank's part: tokens, segments and mask as `Layout.batch` makes them, labels (n,) int64."""
-        indices = np.empty(order.share, dtype=np.int64)
-        for part in shuffled(order, len(self.train)):
-            indices[part.inside] = part.examples
-        return self._batch(self.train, indices)
-
-    def validation(self, order: Order, batches: int | None) -> Iterator[Batch] | None:
-        """Texts spread evenly over those for validation, all of them if `batches` is None.
-
-        Where they do not divide among the ranks, the last batch is filled up with examples whose label
-        does not count.
-        """
-        return None if self.held_out is None else self._evaluated(self.held_out, order, batches)
-
-    def _evaluated(self, part: Labelled, order: Order, batches: int | None) -> Iterator[Batch]:
-        filled = -(-len(part) // order.world) * order.world
-        for _, indices in spread(order, filled, batches, f"{len(part)} validation texts"):
-            *inputs, labels = self._batch(part, np.minimum(indices, len(part) - 1))
-            labels[torch.from_numpy(indices >= len(part))] = IGNORED
-            yield *inputs, labels
-
-    def _batch(self, part: Labelled, indices: NDArray[np.int64]) -> Batch:
+    def batch(self, part: Labelled, indices: NDArray[np.int64]) -> Batch:
+        """Tokens, segments and mask as `Layout.batch` makes them, labels (n,) int64."""
         inputs = self._layout.batch([part.laid[i] for i in indices])
         return *inputs, torch.from_numpy(part.labels[indices])
 

@@ -3,35 +3,29 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from zoo.data.dataset import Batch, Dataset, Order
+from zoo.data.dataset import Batch
 from zoo.data.files import sha256, sha256_file
 from zoo.data.instruction_examples import Examples, fitting
 from zoo.data.instruction_file import Conversation, read_conversations
 from zoo.data.instructions import InstructionData
 from zoo.data.layout import WIDTHS
-from zoo.data.shuffle import shuffled, spread
+from zoo.data.listed import Listed
 from zoo.data.split import divide
 from zoo.data.tokenizer import check_vocabulary
 from zoo.nn.loss import IGNORED
 
 
-class Instructions(Dataset):
-    """Conversations, shuffled in every epoch; a batch is as long as its longest example.
+class Instructions(Listed[Examples]):
+    """Conversations, shuffled in every epoch; a batch is as long as its longest example."""
 
-    Attributes:
-        train: to train on.
-        held_out: to evaluate on, or None.
-    """
-
+    what = "examples"
     unit = InstructionData.unit
-    units = 1
 
     def __init__(self, data: InstructionData, vocab_size: int) -> None:
         """Read and tokenise the files.
@@ -51,30 +45,11 @@ class Instructions(Dataset):
         self.tokenizer, self.fingerprint = tokenizer, _fingerprint(data, tokenizer.hash)
         self._context, self._padding = data.context, tokenizer.eos_id
 
-    def training(self, order: Order) -> Batch:
-        """This rank's part: tokens and targets, (examples, time) int64; what is not learned is -1."""
-        indices = np.empty(order.share, dtype=np.int64)
-        for part in shuffled(order, len(self.train)):
-            indices[part.inside] = part.examples
-        return self._batch(self.train, indices)
+    def batch(self, part: Examples, indices: NDArray[np.int64]) -> Batch:
+        """Tokens and targets, (examples, time) int64; what is not learned is -1.
 
-    def validation(self, order: Order, batches: int | None) -> Iterator[Batch] | None:
-        """Examples spread evenly over those for validation, all of them if `batches` is None.
-
-        Where they do not divide among the ranks, the last batch is filled up with examples whose targets
-        do not count.
+        Padding stands behind an example, where no token of a decoder that counts can see it.
         """
-        return None if self.held_out is None else self._evaluated(self.held_out, order, batches)
-
-    def _evaluated(self, part: Examples, order: Order, batches: int | None) -> Iterator[Batch]:
-        filled = -(-len(part) // order.world) * order.world
-        for _, indices in spread(order, filled, batches, f"{len(part)} validation examples"):
-            tokens, targets = self._batch(part, np.minimum(indices, len(part) - 1))
-            targets[torch.from_numpy(indices >= len(part))] = IGNORED
-            yield tokens, targets
-
-    def _batch(self, part: Examples, indices: NDArray[np.int64]) -> Batch:
-        """Padding stands behind an example, where no token of a decoder that counts can see it."""
         laid = [part.laid[i] for i in indices]
         longest = max(len(each.tokens) for each in laid) - 1
         shape = (len(laid), min(self._context, -(-longest // WIDTHS) * WIDTHS))

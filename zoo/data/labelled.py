@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from zoo.data.dataset import Batch, DataConfig, Dataset, Order, Reader
-from zoo.data.shuffle import shuffled, spread
+from zoo.data.shuffle import drawn, spread
 from zoo.errors import DataError
 
 
@@ -80,9 +80,7 @@ class LabelledImages(Dataset):
 
     def training(self, order: Order) -> Batch:
         """This rank's part of a training batch: images (n, channels, h, w) float32, labels (n,) int64."""
-        indices = np.empty(order.share, dtype=np.int64)
-        for part in shuffled(order, len(self.labels)):
-            indices[part.inside] = part.examples
+        indices = drawn(order, len(self.labels))
         # By the number of an example in the run, so that an image is another one in every epoch.
         sources = [np.random.default_rng((order.seed, order.first + i)) for i in range(order.share)]
         return self.training_images(indices.tolist(), sources), torch.from_numpy(self.labels[indices])

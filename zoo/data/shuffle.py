@@ -49,6 +49,19 @@ def shuffled(order: Order, count: int) -> Iterator[Part]:
         yield Part(inside, int(words[0]), permute(numbers[inside] % count, count, keys))
 
 
+def drawn(order: Order, count: int) -> NDArray[np.int64]:
+    """The examples of an optimizer step of one rank, (share,) int64, where all epochs have the same.
+
+    Args:
+        order: which batch.
+        count: examples of an epoch.
+    """
+    indices = np.empty(order.share, dtype=np.int64)
+    for part in shuffled(order, count):
+        indices[part.inside] = part.examples
+    return indices
+
+
 def spread(
     order: Order, count: int, batches: int | None, what: str
 ) -> Iterator[tuple[int, NDArray[np.int64]]]:

@@ -118,8 +118,6 @@ class SpikeControl:
         spike = None
         if self._detector is not None:
             spike = self._detector.judge(step, result.cross_entropy, result.grad_norm)
-        if not result.is_finite and (spike is None or spike.action == "log"):
-            raise result.divergence
         if spike is None:
             self._stepper.update(result)
             return None

@@ -45,12 +45,6 @@ class StepResult:
         """Whether loss and gradient are numbers."""
         return math.isfinite(self.loss) and math.isfinite(self.grad_norm)
 
-    @property
-    def divergence(self) -> DivergenceError:
-        """What to raise when they are not."""
-        numbers = f"the loss is {self.loss:.4g}, the norm of its gradient {self.grad_norm:.4g}"
-        return DivergenceError(numbers)
-
 
 @dataclass(frozen=True)
 class Stepper:
@@ -90,8 +84,6 @@ class Stepper:
             DivergenceError: a loss or gradient norm that is not finite.
         """
         result = self.gradient(batch, stop)
-        if not result.is_finite:
-            raise result.divergence
         self.update(result)
         return result
 
@@ -111,7 +103,14 @@ class Stepper:
         return StepResult(cross_entropy + z_loss, cross_entropy, z_loss, grad_norm, stops > 0, norm)
 
     def update(self, result: StepResult) -> None:
-        """Clip the gradient that is there and let the optimizer use it up."""
+        """Clip the gradient that is there and let the optimizer use it up.
+
+        Raises:
+            DivergenceError: a loss or gradient norm that is not finite; the weights stay as they are.
+        """
+        if not result.is_finite:
+            numbers = f"the loss is {result.loss:.4g}, the norm of its gradient {result.grad_norm:.4g}"
+            raise DivergenceError(numbers)
         if self.clip_norm is not None:
             torch.nn.utils.clip_grads_with_norm_(self.model.parameters(), self.clip_norm, result.norm)
         self.optimizer.step()
