@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import shlex
 import shutil
 from pathlib import Path
 
 import pytest
+from command_line import typed
 from tiny_runs import ROOT, TEXT, of_kind, tiny_fields
 
-from zoo.cli import main
 from zoo.config import dump_config, load_config
 
 DOCS = ROOT / "docs"
@@ -18,12 +17,6 @@ INSIDE, SPIKES = ((DOCS / name).read_text(encoding="utf-8") for name in ("diagno
 AMOS = ["optimizer.type=amos", "optimizer.lr=0.01"]
 SMALL = ["model.d_model=8", "model.n_layers=1", "data.context=16", "data.validation=0.2"]
 SHORT = ["train.steps=24", "train.batch_size=2", "train.eval_every=24", "train.eval_batches=1"]
-
-
-def run(command: str, *more: str) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main([*shlex.split(command), *more])
-    assert not ended.value.code, command
 
 
 @pytest.fixture
@@ -39,13 +32,13 @@ def test_the_commands_on_diagnostics(folder: Path, capsys: pytest.CaptureFixture
     """A config of one's own stands for the shipped one, and runs of it for those of the page."""
     fields = tiny_fields(folder, steps=100, diagnose_every=100)
     (folder / "small.yaml").write_text(dump_config(load_config(fields, AMOS)), encoding="utf-8")
-    run("train small.yaml", "name=demo")
+    typed("train small.yaml", "name=demo")
     for name in ("runs/sweep", "models/llama"):
         shutil.copytree("runs/demo", name)
     commands = re.findall(r"^\$ zoo (.*?) *(?:#.*)?$", INSIDE, re.M)
     assert [command.split()[0] for command in commands] == ["inspect"] * 2 + ["suggest-lr"] * 2 + ["report"]
     for command in commands:
-        run(command.replace("quickstart-wesar-amos", "small.yaml --steps 100"))
+        typed(command.replace("quickstart-wesar-amos", "small.yaml --steps 100"))
     told = capsys.readouterr().out
     assert told.count("suggested: optimizer.lr=") == 2
     seen = {path.name for path in (folder / "runs/demo/inspect").iterdir()}
@@ -60,8 +53,8 @@ def test_the_commands_on_spikes(folder: Path) -> None:
     names = ["log", "skip", "rollback"]
     assert len(commands) == len(names)
     for command in commands:
-        run(command, "data.corpus={type: text, paths: [book.txt]}", *SMALL, *SHORT)
+        typed(command, "data.corpus={type: text, paths: [book.txt]}", *SMALL, *SHORT)
     for name in names:
         assert len(of_kind(folder / "runs" / name, "train")) == 24
-    run("report " + " ".join(f"runs/{name}" for name in names))
+    typed("report " + " ".join(f"runs/{name}" for name in names))
     assert "| rollback | equal |" in (folder / "report/report.md").read_text("utf-8")

@@ -8,23 +8,17 @@ from typing import Any
 
 import pytest
 import torch
+from command_line import zoo
 from hub_tokenizers import saved
 from tiny_runs import of_kind, tiny_fields
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from zoo import load_model
-from zoo.cli import main
 from zoo.config import load_config
 from zoo.train.run import train
 
 CHAT = {"type": "chat", "user": "<|im_start|>user\n", "assistant": "<|im_start|>assistant\n"}
 PAIRS = {"the quick": "brown fox", "def f(x):": "return x", "over": "13 lazy dogs"}
-
-
-def zoo(*arguments: str | Path, status: int = 0) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main([str(a) for a in arguments])
-    assert ended.value.code == status
 
 
 def rows(folder: Path) -> Path:

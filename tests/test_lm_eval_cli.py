@@ -13,11 +13,11 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from command_line import typed, zoo
 from local_tasks import DATA, no_network, write_tasks
 from tiny_runs import ROOT, SIZES, tiny
 
 from zoo import build_model, save_model
-from zoo.cli import main
 from zoo.data.byte import ByteTokenizer
 from zoo.errors import ZooError
 from zoo.evaluation.task_report import tasks
@@ -81,10 +81,8 @@ def test_the_page(
     commands = [line for line in lines if line.startswith("eval ")]
     assert len(commands) == 3
     for command in commands:
-        with pytest.raises(SystemExit) as ended:
-            main(shlex.split(command))
+        typed(command)
         captured = capsys.readouterr()
-        assert not ended.value.code, captured.err
         if "--json" in command:
             assert captured.out == Path("runs/demo/tasks.json").read_text("utf-8")
             assert {score["fewshot"] for score in json.loads(captured.out)["scores"]} == {2}
@@ -224,9 +222,7 @@ COMMANDS = [
 
 @pytest.mark.parametrize(("options", "message"), COMMANDS)
 def test_command_lines(options: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["eval", "somewhere", *shlex.split(options)])
-    assert ended.value.code == 2
+    zoo("eval", "somewhere", *shlex.split(options), status=2)
     assert message in capsys.readouterr().err
 
 

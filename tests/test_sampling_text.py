@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from command_line import zoo
 from transformers import RepetitionPenaltyLogitsProcessor
 
 from zoo import build_model, generate
-from zoo.cli import main
 from zoo.data.byte import ByteTokenizer
 from zoo.data.sentencepiece import SentencePieceConfig
 from zoo.data.tokenizer import Tokenizer
@@ -133,9 +133,3 @@ def test_on_the_command_line(
     ]:
         zoo("generate", "runs/gpt-tiny", "--prompt", "par", option, value, status=2)
         assert message in capsys.readouterr().err
-
-
-def zoo(*arguments: str, status: int = 0) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(arguments)
-    assert ended.value.code == status

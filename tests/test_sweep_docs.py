@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import shlex
 from pathlib import Path
 
 import pytest
+from command_line import typed
 from tiny_runs import ROOT
 
 from zoo.ablate.sweep import load_sweep
-from zoo.cli import main
 
 PAGE = (ROOT / "docs/ablations.md").read_text(encoding="utf-8")
 COMMANDS = re.findall(r"^\$ zoo (.*?) *(?:#.*)?$", PAGE, re.M)
@@ -45,9 +44,7 @@ def test_the_commands_work(
     assert [command.split()[0] for command in COMMANDS] == ["sweep", "sweep", "report"]
     for command in COMMANDS:
         more = [text, "schedule.warmup=0", *TINY] if command.startswith("sweep") else []
-        with pytest.raises(SystemExit) as ended:
-            main([*shlex.split(command), *more])
-        assert not ended.value.code, capsys.readouterr()
+        typed(command, *more)
     assert "Verdict" in capsys.readouterr().out
     assert (tmp_path / "sweeps/example/sweep.json").is_file()
     assert list((tmp_path / "report").glob("*.html"))

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 import torch
+from command_line import zoo
 from torch import Tensor, nn
 from transformers import T5Config as HFConfig
 from transformers import T5ForConditionalGeneration
 
 from zoo import build_model
-from zoo.cli import main
 from zoo.errors import DataError, ZooError
 from zoo.hub.folder import load_folder
 from zoo.models import EncoderDecoder
@@ -135,15 +135,9 @@ def test_a_run_fills_in_what_is_left_out(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     corpus = "data.corpus={type: text, paths: [text]}"
-    main_ok(["train", "t5-tiny", corpus, "train.steps=6", "train.eval_every=6"])
+    zoo("train", "t5-tiny", corpus, "train.steps=6", "train.eval_every=6")
     capsys.readouterr()
     prompt = ["--prompt", "the <extra_id_0> fox", "--max-new-tokens", "5", "--temperature", "0"]
-    main_ok(["generate", "runs/t5-tiny", *prompt])
+    zoo("generate", "runs/t5-tiny", *prompt)
     out = capsys.readouterr().out
     assert (tmp_path / "runs/t5-tiny/sample.txt").read_text(encoding="utf-8") == out.removesuffix("\n")
-
-
-def main_ok(arguments: list[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(arguments)
-    assert ended.value.code == 0

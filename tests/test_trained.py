@@ -10,23 +10,17 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from command_line import zoo
 from hub_tokenizers import saved
 from tiny_runs import tiny
 from torch import nn
 
 from zoo import build_model, load_model, save_model
-from zoo.cli import main
 from zoo.train.run import train
 from zoo.trained import data_of, tokenizer_of
 
 T5 = "model={type: t5, vocab_size: 357, d_model: 16, n_layers: 1, n_heads: 2, d_mlp: 32}"
 SIZES: dict[str, Any] = {"vocab_size": 300, "hidden_size": 16, "num_hidden_layers": 1}
-
-
-def zoo(*arguments: str | Path, status: int = 0) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main([str(a) for a in arguments])
-    assert ended.value.code == status
 
 
 @pytest.fixture
