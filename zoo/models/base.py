@@ -8,11 +8,10 @@ from typing import Any, ClassVar, Protocol, Self
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from zoo.errors import DataError
 from zoo.nn.attention import KVCache, Rope
-from zoo.nn.linear import Embedding, Linear, matrix
+from zoo.nn.linear import Embedding, Linear, Matrix, matrix
 from zoo.nn.loss import LossParts, linear_cross_entropy
 from zoo.nn.positions import Place
 from zoo.nn.scaling import Scaling
@@ -168,22 +167,27 @@ class ReadOut(Module):
             self.matrix = Linear(spec)
         self.tied = config.tied
 
+    @property
+    def owner(self) -> Matrix:
+        """What E belongs to."""
+        owner: Matrix = self.__dict__["table"] if self.tied else self.matrix
+        return owner
+
     def weight(self) -> Tensor:
         """E, (vocab, d)."""
-        owner: Module = self.__dict__["table"] if self.tied else self.matrix
-        return owner.virtual("weight")
+        return self.owner.virtual("weight")
 
     def scale(self) -> Tensor | None:
         """s, (vocab,) or None."""
         if self.s_z is None:
             return None
         s = self.s_z()
-        weight = self.weight()
+        weight = self.owner.weight
         return s.expand(len(weight)) if isinstance(s, Tensor) else weight.new_full((len(weight),), s)
 
     def forward(self, h: Tensor) -> Tensor:
         """(batch, time, d) -> logits (batch, time, vocab)."""
-        logits = F.linear(h, self.weight())
+        logits = self.owner.product(h)
         s = self.scale()
         return logits if s is None else logits * s
 

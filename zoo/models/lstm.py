@@ -72,7 +72,7 @@ class BiasedReadOut(ReadOut):
 
     def forward(self, h: Tensor) -> Tensor:
         """(batch, time, d) -> logits (batch, time, vocab)."""
-        return F.linear(h, self.weight(), self.virtual("bias"))
+        return self.owner.product(h) + self.virtual("bias")
 
     def loss(self, h: Tensor, targets: Tensor, z_loss: float) -> LossParts:
         """Cross entropy of (batch, time, d) and (batch, time), without ever holding all logits."""

@@ -294,6 +294,8 @@ def causal_attention(
             )
             # Padding sees padding, for a softmax over nothing would not be a number.
             mask = (mask & (own[:, :, None] == padded[:, None]))[:, None]
+    if mask is not None and isinstance(position, Tensor) and time == 1 and q.device.type == "cpu":
+        return _one_query(q, k, v, scale, mask)
     y = F.scaled_dot_product_attention(
         q.transpose(1, 2),
         k.transpose(1, 2),
@@ -304,3 +306,15 @@ def causal_attention(
         enable_gqa=q.shape[2] != k.shape[2],
     )
     return y.transpose(1, 2)
+
+
+def _one_query(q: Tensor, k: Tensor, v: Tensor, scale: float, mask: Tensor) -> Tensor:
+    """`causal_attention` written out for the one query of a compiled step, which inductor makes loops of.
+
+    torch's kernel has a thread per block of queries, and here there is one.
+    """
+    batch, _, heads, size = q.shape
+    grouped = q.view(batch, k.shape[2], -1, size) * scale
+    scores = grouped @ k.permute(0, 2, 3, 1)
+    probabilities = scores.masked_fill(~mask, float("-inf")).softmax(-1)
+    return (probabilities @ v.transpose(1, 2)).view(batch, 1, heads, size)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from torch import Tensor
+from torch import Tensor, nn
 
-from zoo.nn.matmul import linear
+from zoo.nn.matmul import Ready, linear
 from zoo.spec import Module, ParamSpec, Role
 
 
@@ -51,7 +51,51 @@ def matrix(
     )
 
 
-class Linear(Module):
+class Matrix(Module):
+    """A module that multiplies by its parameter `weight`, (out, in).
+
+    Attributes:
+        ready: the virtual weight while the model is `zoo.nn.ready.ready`; None: it is made at every call.
+    """
+
+    weight: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ready: Ready | None = None
+
+    def product(self, x: Tensor, scale: Tensor | float | None = None) -> Tensor:
+        """Multiply by the matrix, and by a scale if there is one.
+
+        Args:
+            x: (..., in).
+            scale: factor of x W^T, (out,) or (1,) or a number. It multiplies W, which has fewer
+                entries than the products of a batch, and whose gradient holds that of the scale; where
+                W is ready, the products of the few rows.
+
+        Returns:
+            (..., out).
+        """
+        if self.ready is not None:
+            y = self.ready(x)
+            return y if scale is None else y * scale
+        weight, factor = self.factored("weight")
+        if scale is not None:
+            weight = weight * (scale.unsqueeze(-1) if isinstance(scale, Tensor) else scale)
+        return linear(x, weight, factor)
+
+    @property
+    def multiplies(self) -> bool:
+        """Whether `product` is used."""
+        return True
+
+    def prepare(self, rows: int) -> None:
+        """Make it `ready` for so many rows; what is sharded, or only looked up in, stays as it is."""
+        if self.multiplies and type(self.weight) is nn.Parameter:
+            self.ready = Ready(self.virtual("weight"), rows)
+
+
+class Linear(Matrix):
     """y = x W^T (+ b), with W declared by `matrix`."""
 
     def __init__(self, spec: ParamSpec, bias: bool = False) -> None:
@@ -77,24 +121,12 @@ class Linear(Module):
             )
 
     def forward(self, x: Tensor, scale: Tensor | float | None = None) -> Tensor:
-        """Apply the map, times a scale if there is one.
-
-        Args:
-            x: (..., in).
-            scale: factor of x W^T, (out,) or (1,) or a number. It multiplies W, which has fewer
-                entries than the products of a batch, and whose gradient holds that of the scale.
-
-        Returns:
-            (..., out).
-        """
-        weight, factor = self.factored("weight")
-        if scale is not None:
-            weight = weight * (scale.unsqueeze(-1) if isinstance(scale, Tensor) else scale)
-        y = linear(x, weight, factor)
+        """(..., in) -> (..., out); the scale is that of `product`."""
+        y = self.product(x, scale)
         return y + self.virtual("bias").to(y.dtype) if self.has_bias else y  # autocast rounds y alone
 
 
-class Embedding(Module):
+class Embedding(Matrix):
     """One vector of size `width` for each of `rows` items.
 
     Tied to a read-out, it is declared with the read-out's range (Amos, section 3: the scale of a
@@ -138,6 +170,11 @@ class Embedding(Module):
                 normalised=normalised,
             ),
         )
+
+    @property
+    def multiplies(self) -> bool:
+        """Whether it is a read-out as well."""
+        return self.specs["weight"].tied
 
     def forward(self, index: Tensor) -> Tensor:
         """(...) int64 -> (..., width)."""

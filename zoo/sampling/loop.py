@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from zoo.errors import DataError, ZooError
 from zoo.models import Decoder, EncoderDecoder
+from zoo.nn.ready import ready
 from zoo.sampling.compiled import Read, compiled, roomy
 from zoo.sampling.draw import sample
 from zoo.sampling.padding import padding_of
@@ -91,7 +92,8 @@ def steps(
 ) -> Iterator[Tensor]:
     """What `generate` adds, as it is made; the arguments are the same.
 
-    The model is in evaluation mode until the last token is drawn or the iterator closed.
+    Until the last token is drawn or the iterator closed the model is in evaluation mode, and changes of
+    its weights go unseen.
 
     Yields:
         (batch, 1) int64, at most `max_new_tokens` times.
@@ -101,9 +103,7 @@ def steps(
     chance = torch.Generator(device).manual_seed(sampling.seed)
     prompt, mask = prompt.to(device), None if mask is None else mask.to(device)
     penalise = None if sampling.repetition_penalty is None else Repetition(sampling.repetition_penalty)
-    training = model.training
-    model.eval()
-    try:
+    with ready(model, len(prompt)):
         if isinstance(model, EncoderDecoder) and start_id is not None:
             read = _answering(model, prompt, mask, max_new_tokens, compile)
             tokens, mask = prompt.new_full((len(prompt), 1), start_id), None
@@ -124,8 +124,6 @@ def steps(
             yield tokens
             if ended.all():
                 return
-    finally:
-        model.train(training)
 
 
 def _continuing(model: nn.Module, prompt: Tensor, mask: Tensor | None, count: int, compile: bool) -> Read:
