@@ -89,7 +89,7 @@ def generate(
     ] = None,
     stream: Annotated[bool, typer.Option("--stream", help="Print the text while it is written.")] = False,
     compile: Annotated[
-        bool, typer.Option("--compile", help="Compile the step: worth it from some hundred tokens on.")
+        bool, typer.Option("--compile", help="Compile the step: worth it from about a thousand tokens on.")
     ] = False,
     seed: Annotated[int, typer.Option(help="Seed of the sampling.")] = 0,
 ) -> None:

@@ -50,7 +50,7 @@ def generate(
         mask: (batch, time) bool, False where the prompt is padded: in front of it for a decoder, anywhere
             in the source of an encoder-decoder; None: nowhere.
         compile: read all tokens but the first by a step that `torch.compile` makes once for a model, a
-            number of prompts and a length: worth it from some hundred tokens on.
+            number of prompts and a length: worth it from about a thousand tokens on.
 
     Returns:
         int64 on the model's device, n <= max_new_tokens: of a decoder prompt and continuation,
