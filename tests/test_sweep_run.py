@@ -21,7 +21,7 @@ from zoo.ablate.results import read_results
 from zoo.ablate.run import run_sweep
 from zoo.ablate.sweep import load_sweep
 from zoo.config import load_config
-from zoo.errors import ConfigError, ZooError
+from zoo.errors import ConfigError, DataError, ZooError
 from zoo.train.run import train
 
 BAD = {
@@ -154,6 +154,16 @@ def test_a_run_killed_while_it_wrote_its_first_file_starts_again(tmp_path: Path)
     folder.mkdir(parents=True)
     (folder / ".config.yaml.partial").write_text("init")
     assert statuses(execute(sweep, workers=1)) == {"init=he": {"finished"}, "init=small": {"finished"}}
+
+
+def test_data_that_no_run_can_read_is_told_once(tmp_path: Path, started: list[str]) -> None:
+    fields = base(tmp_path)
+    fields["data"]["corpus"] = {"type": "text", "paths": [str(tmp_path / "nowhere.txt")]}
+    sweep = load_sweep(sweep_file(tmp_path, base=fields))
+    with pytest.raises(DataError, match=r"nowhere\.txt"):
+        execute(sweep, workers=1)
+    assert not started
+    assert not (sweep.folder / "sweep.json").exists()
 
 
 def test_without_validation_there_is_nothing_to_compare(tmp_path: Path) -> None:

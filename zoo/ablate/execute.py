@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from rich.console import Console
@@ -16,7 +16,10 @@ from zoo.ablate.pool import Pool
 from zoo.ablate.sweep import Sweep
 from zoo.ablate.tuning import rule
 from zoo.ablate.worker import WORKERS
+from zoo.config import RunConfig
+from zoo.errors import DataError
 from zoo.train.interrupt import Interrupt
+from zoo.train.job import Job
 
 LOCK = ".lock"
 REPORTS = "errors"
@@ -52,6 +55,7 @@ def execute(sweep: Sweep, workers: int, console: Console | None = None) -> Resul
 
     Raises:
         ConfigError: two runs with one id, or a run folder that was changed by hand.
+        DataError: no run can read its data.
         ZooError: another sweep is at work in the same folder.
     """
     planner = Planner(sweep)
@@ -60,12 +64,32 @@ def execute(sweep: Sweep, workers: int, console: Console | None = None) -> Resul
     with locked(sweep.out / LOCK, busy):
         with locked(sweep.out / WORKERS, dying, patience=60):
             outcomes = {run: read_outcome(sweep.runs / run) for run in planner.ids}
+        if not any(outcome.ended for outcome in outcomes.values()):
+            _check_data(planner.configs)
         pool = Pool(workers, sweep.out, sweep.folder / REPORTS)
         with Interrupt() as interrupt, Display(console, sweep.name) as display:
             try:
                 return _Execution(sweep, planner, pool, outcomes, display).loop(interrupt)
             finally:
                 pool.stop()
+
+
+def _check_data(configs: Iterable[RunConfig]) -> None:
+    """Refuse a sweep of which no run can read its data; where only some cannot, they fail by themselves."""
+    tried: dict[str, DataError] = {}
+    for config in configs:
+        job = Job.of(config)
+        key = job.data.model_dump_json() + job.model.model_dump_json()
+        if key in tried:
+            continue
+        try:
+            job.data.prepare(job.model)
+        except DataError as error:
+            tried[key] = error
+        else:
+            return
+    if tried:
+        raise next(iter(tried.values()))
 
 
 class _Execution:

@@ -94,6 +94,11 @@ class Planner:
         """Of all runs that there may be."""
         return sorted({config.name for config in self._configs.values()})
 
+    @property
+    def configs(self) -> list[RunConfig]:
+        """Of all runs that there may be, variant by variant."""
+        return list(self._configs.values())
+
     def plan(self, outcomes: Mapping[str, Outcome]) -> Plan:
         """What the sweep consists of, as far as that follows from `outcomes`, by id."""
         runs: dict[str, Planned] = {}
