@@ -60,11 +60,16 @@ MODELS: dict[str, Callable[[], Any]] = {
 
 def saved(name: str, folder: Path, dtype: torch.dtype = torch.float32, **options: Any) -> Any:
     """A model of `MODELS` with every parameter random, norms and biases too, written to a folder."""
-    model = MODELS[name]().to(dtype).eval()
+    model = random_(MODELS[name]().to(dtype))
+    model.save_pretrained(folder, **options)
+    return model
+
+
+def random_(model: Any) -> Any:
+    """The model with every parameter drawn anew, for evaluation."""
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for p in model.parameters():
             centre = 1.0 if p.dim() == 1 else 0.0
             nn.init.normal_(p, centre, 0.2, generator=generator)
-    model.save_pretrained(folder, **options)
-    return model
+    return model.eval()

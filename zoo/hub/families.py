@@ -31,7 +31,7 @@ def family_of(config: Json, place: str) -> Family:
     known = [f.architecture for f in FAMILIES]
     if architectures:
         named = architectures[0] if isinstance(architectures, list) else architectures
-        found = [f for f in FAMILIES if f.architecture == named]
+        found = [f for f in FAMILIES if f.opens(str(named))]
         if not found:
             raise CheckpointError(
                 f"{place}: architectures: no family '{named}'{did_you_mean(str(named), known)}"

@@ -71,6 +71,14 @@ class Family:
             wrong = sorted(set(ours) ^ set(self.model.model_fields)) or "a field twice"
             raise ValueError(f"{self.architecture}: fields of {self.model.__name__} without place: {wrong}")
 
+    def opens(self, architecture: str) -> bool:
+        """Whether a class of theirs is this one, or the same trunk with another head or without one.
+
+        What is said of the trunk holds for all of them; which tensors of a head are there shows on reading.
+        """
+        stem, head = _STEM.fullmatch(self.architecture).groups()  # type: ignore[union-attr]
+        return architecture in {stem + other for other in (head, *_HEADS)}
+
     def to_zoo(self, config: Json, place: str) -> ModelConfig:
         """Their config.json as ours.
 
@@ -177,6 +185,18 @@ class Family:
                 place = ".".join(map(str, (theirs, *e["loc"][1:])))
                 found.append(f"{place}: {e['input']!r}; {e['msg']}")
         return found
+
+
+_STEM = re.compile(r"(\w+?)(LMHeadModel|For[A-Z]\w+)")
+_HEADS = (
+    "Model",
+    "ForPreTraining",
+    "ForNextSentencePrediction",
+    "ForSequenceClassification",
+    "ForTokenClassification",
+    "ForQuestionAnswering",
+    "ForMultipleChoice",
+)
 
 
 def _problem(name: str, value: Any, expected: str) -> str:
