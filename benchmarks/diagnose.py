@@ -66,8 +66,10 @@ class Sides:
         self.diagnosis.measure()
 
     def monitor(self) -> None:
-        """The monitor's copy and measurement."""
-        Monitor(self.registry).measure()
+        """The monitor's copy and measurements."""
+        monitor = Monitor(self.registry)
+        monitor.see_gradient()
+        monitor.measure()
 
 
 def seconds(work: Callable[[], None]) -> float:

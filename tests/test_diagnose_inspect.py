@@ -22,7 +22,7 @@ from zoo.hub.export import export
 from zoo.train.run import train
 
 MATRICES = {"embeddings", "condition-numbers", "spectra", "scale-over-eta"}
-CURVES = {"update-ratio", "norm", "m2-over-eta", "ratio"}
+CURVES = {"update-ratio", "norm", "m2-over-eta", "gradient-norm", "ratio"}
 
 
 @pytest.fixture(scope="module")

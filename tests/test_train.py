@@ -117,13 +117,20 @@ def test_monitor_measures_what_it_says() -> None:
     entry = registry["blocks.0.mlp.down.weight"]
     before = entry.parameter.detach().clone()
     monitor = Monitor(registry)
-    stepper(model)(batch, no)
+    step = stepper(model)
+    result = step.gradient(batch, no)
+    gradient = entry.parameter.grad
+    assert gradient is not None
+    expected = gradient.norm().item()
+    monitor.see_gradient()
+    step.update(result)
     after = entry.parameter.detach()
     rows = monitor.measure()
     row = rows[entry.name]
     assert len(rows) == 2 + 2 * 7
     assert row["update_ratio"] == pytest.approx(((after - before).norm() / before.norm()).item())
     assert row["norm"] == pytest.approx(after.norm().item())
+    assert row["gradient_norm"] == pytest.approx(expected)
     assert row["m2"] == pytest.approx(after.square().mean().sqrt().item())
     assert row["eta"] == entry.eta
     assert row["m2_over_eta"] == pytest.approx(row["m2"] / entry.eta)

@@ -15,7 +15,13 @@ from zoo.factory import recipe_of
 from zoo.recipe import declare
 from zoo.train.metrics import read_metrics
 
-SOURCES = {"update_ratio": "monitor", "norm": "monitor", "m2_over_eta": "diagnose", "ratio": "diagnose"}
+SOURCES = {
+    "update_ratio": "monitor",
+    "norm": "monitor",
+    "gradient_norm": "monitor",
+    "m2_over_eta": "diagnose",
+    "ratio": "diagnose",
+}
 """The quantities, and the lines of metrics.jsonl that hold them."""
 
 ENOUGH = 100
@@ -79,7 +85,7 @@ def read_history(run: Path) -> History:
                 for name, row in record[VARIABLES[kind]].items():
                     steps, values = curves[quantity][name]
                     steps.append(record["step"])
-                    values.append(row[quantity])
+                    values.append(row.get(quantity))
     diagnoses = [r for r in records if r["kind"] == "diagnose"]
     return History(
         config.name,

@@ -25,6 +25,11 @@ QUANTITIES = {
         "||W||",
         "Norm of each matrix, of what is trained (WeSaR, Figure 3).",
     ),
+    "gradient_norm": (
+        "Gradient norms",
+        "||gradient||",
+        "Norm of each matrix' gradient, before clipping (WeSaR, Figure 8).",
+    ),
     "m2_over_eta": (
         "Scales over eta",
         "M2 / eta",

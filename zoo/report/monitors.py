@@ -14,6 +14,7 @@ from zoo.report.plot import Plot, Series, View
 MEASUREMENTS = {
     "update_ratio": ("Update ratio", "‖ΔW‖ / ‖W‖", "How far one step moves a matrix (WeSaR, section 3)."),
     "norm": ("Norm", "‖W‖", "Frobenius norm of what is trained."),
+    "gradient_norm": ("Gradient norm", "‖∇W‖", "Before clipping (WeSaR, Figure 8)."),
     "m2_over_eta": ("Scale against eta", "M2(W) / eta", "Amos expects about 1 (section 3 of its paper)."),
 }
 
@@ -34,7 +35,7 @@ def monitors(results: Results) -> Iterator[Plot]:
         }
         if found:
             matrices = list(dict.fromkeys(m for _, values in found.values() for m in values))
-            logarithmic = key == "update_ratio"
+            logarithmic = key in ("update_ratio", "gradient_norm")
             views = [View("all matrices", AXES["steps"], unit, _all(found), log_y=logarithmic)]
             views += [
                 View(matrix, AXES["steps"], unit, _one(found, matrix), log_y=logarithmic)

@@ -13,7 +13,7 @@ from zoo.spec import MATRICES
 
 
 class Monitor:
-    """Measures one step: made before it, read after it.
+    """Measures one step: made before it, shown its gradient, read after it.
 
     It holds a copy of every matrix in between, which is why it is not used at every step.
     """
@@ -22,14 +22,23 @@ class Monitor:
         """Remember the matrices among `entries`, plain or sharded."""
         matrices = [entry for entry in entries if entry.spec.role in MATRICES]
         self._before = [(entry, entry.parameter.detach().clone()) for entry in matrices]
+        self._gradients: dict[str, float] = {}
+
+    def see_gradient(self) -> None:
+        """Take the norms of the gradient that is there; all ranks must call."""
+        gradients = {entry.name: entry.parameter.grad for entry, _ in self._before}
+        norms = {name: _norm(gradient) for name, gradient in gradients.items() if gradient is not None}
+        if norms:
+            self._gradients = dict(zip(norms, torch.stack(list(norms.values())).tolist(), strict=True))
 
     def measure(self) -> dict[str, dict[str, float | None]]:
         """What the step did; all ranks must ask.
 
         Returns:
             For every matrix: `update_ratio` = ||dW|| / ||W|| with W before the step (None for a
-            matrix of zeros), `norm` = ||W|| after it, `m2` = sqrt(mean(W^2)), `eta` from the
-            registry and `m2_over_eta`, which Amos drives to about 1 (Amos, section 3).
+            matrix of zeros), `norm` = ||W|| after it, `gradient_norm` before clipping (None where no
+            gradient was seen), `m2` = sqrt(mean(W^2)), `eta` from the registry and `m2_over_eta`, which
+            Amos drives to about 1 (Amos, section 3).
         """
         norms = []
         for entry, before in self._before:
@@ -38,13 +47,13 @@ class Monitor:
         numbers = torch.stack(norms).reshape(-1, 3).tolist() if norms else []
         return {entry.name: self._row(entry, *numbers[i]) for i, (entry, _) in enumerate(self._before)}
 
-    @staticmethod
-    def _row(entry: Entry, moved: float, before: float, after: float) -> dict[str, float | None]:
+    def _row(self, entry: Entry, moved: float, before: float, after: float) -> dict[str, float | None]:
         m2 = after / entry.spec.numel**0.5
         ratio = moved / before if before else None
         return {
             "update_ratio": ratio,
             "norm": after,
+            "gradient_norm": self._gradients.get(entry.name),
             "m2": m2,
             "eta": entry.eta,
             "m2_over_eta": m2 / entry.eta,

@@ -167,6 +167,8 @@ class _Session:
         self.diagnosis.begin(self.done)
         with self.clock.step(self.per_step):
             result = parts.stepper.gradient(batch, lambda: interrupt.asked)
+            if monitor is not None:
+                monitor.see_gradient()
             spike = self.spikes.take(self.done, result)
         if self.done == 1:
             self.log.write("size", 1, **sizes(parts))
