@@ -51,6 +51,20 @@ def test_greedy_tokens_are_those_without_a_cache(fields: dict[str, Any]) -> None
     assert torch.equal(found, tokens)
 
 
+LSTM = {"source": "lstm", "vocab_size": 30, "d_model": 8, "d_memory": 8, "seed": 1}
+
+
+@pytest.mark.parametrize("fields", [{**SIZES, **fields} for fields in MODELS] + [LSTM], ids=str)
+def test_of_a_prompt_only_the_last_position_is_read_out(fields: dict[str, Any]) -> None:
+    """A vocabulary of a hundred thousand makes the logits of a long prompt a gigabyte."""
+    net, tokens = build_model(**fields).eval(), prompt()
+    seen: list[int] = []
+    net.get_submodule("read_out").register_forward_hook(lambda _, __, logits: seen.append(logits.shape[1]))
+    generate(net, tokens, 3, temperature=0)
+    assert seen == [1, 1, 1]
+    torch.testing.assert_close(net(tokens, last=True), net(tokens)[:, -1:])
+
+
 def test_a_row_does_not_depend_on_its_neighbours() -> None:
     net, tokens = model(), prompt()
     together = generate(net, tokens, 10, temperature=0)

@@ -298,20 +298,22 @@ class Decoder(Model):
         """Remove the read-out."""
         del self.read_out
 
-    def forward(self, tokens: Tensor, cache: KVCache | None = None) -> Tensor:
+    def forward(self, tokens: Tensor, cache: KVCache | None = None, last: bool = False) -> Tensor:
         """Predict the next token at every position.
 
         Args:
             tokens: (batch, time) int64; with a cache, only those it does not hold yet.
             cache: from `cache()`; extended in place.
+            last: only at the last position, which is all that generation needs of a prompt.
 
         Returns:
-            Logits (batch, time, vocab).
+            Logits (batch, time, vocab), or (batch, 1, vocab).
 
         Raises:
             DataError: tokens of another shape or dtype, or more than the cache holds.
         """
-        logits: Tensor = self.read_out(self.hidden(tokens, cache))
+        h = self.hidden(tokens, cache)
+        logits: Tensor = self.read_out(h[:, -1:] if last else h)
         return logits
 
     def loss(self, *batch: Tensor, z_loss: float = 0.0) -> LossParts:

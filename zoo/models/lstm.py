@@ -124,15 +124,16 @@ class LSTMModel(Model):
         """The only one."""
         return [self.lstm]
 
-    def forward(self, tokens: Tensor, cache: Memory | None = None) -> Tensor:
+    def forward(self, tokens: Tensor, cache: Memory | None = None, last: bool = False) -> Tensor:
         """Predict the next token at every position.
 
         Args:
             tokens: (batch, time) int64; with a cache, only those that come after what it has read.
             cache: from `cache()`; brought forward in place. Without one the state is zeros.
+            last: only at the last position.
 
         Returns:
-            Logits (batch, time, vocab).
+            Logits (batch, time, vocab), or (batch, 1, vocab).
 
         Raises:
             DataError: tokens of another shape or dtype.
@@ -141,7 +142,7 @@ class LSTMModel(Model):
         h, state = self.read(tokens, cache.state if cache else None)
         if cache:
             cache.state = state
-        logits: Tensor = self.read_out(h)
+        logits: Tensor = self.read_out(h[:, -1:] if last else h)
         return logits
 
     def loss(self, *batch: Tensor, z_loss: float = 0.0) -> LossParts:

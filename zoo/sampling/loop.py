@@ -135,7 +135,7 @@ def _continuing(model: nn.Module, prompt: Tensor, mask: Tensor | None, count: in
     cache = model.cache(batch, room, device=prompt.device, **padding)  # type: ignore[operator]
 
     def read(tokens: Tensor) -> Tensor:
-        logits: Tensor = model(tokens, cache)[:, -1]
+        logits: Tensor = model(tokens, cache, last=True)[:, -1]
         return logits
 
     return compiled(read, cache) if compile else read
