@@ -311,10 +311,12 @@ def causal_attention(
 def _one_query(q: Tensor, k: Tensor, v: Tensor, scale: float, mask: Tensor) -> Tensor:
     """`causal_attention` written out for the one query of a compiled step, which inductor makes loops of.
 
-    torch's kernel has a thread per block of queries, and here there is one.
+    torch's kernel has a thread per block of queries, and here there is one. As there, scores and softmax
+    are float32.
     """
     batch, _, heads, size = q.shape
-    grouped = q.view(batch, k.shape[2], -1, size) * scale
-    scores = grouped @ k.permute(0, 2, 3, 1)
+    exact = torch.promote_types(q.dtype, torch.float32)
+    grouped = q.view(batch, k.shape[2], -1, size).to(exact) * scale
+    scores = grouped @ k.permute(0, 2, 3, 1).to(exact)
     probabilities = scores.masked_fill(~mask, float("-inf")).softmax(-1)
-    return (probabilities @ v.transpose(1, 2)).view(batch, 1, heads, size)
+    return (probabilities.to(v.dtype) @ v.transpose(1, 2)).view(batch, 1, heads, size)

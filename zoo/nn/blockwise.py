@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, library
 from torch.autograd.function import once_differentiable
 
 BLOCK = 128
@@ -78,7 +78,7 @@ class _Blockwise(torch.autograd.Function):
         return torch.cat(q_grad, 1), k_grad.to(k.dtype), v_grad.to(v.dtype), None
 
 
-@torch.library.custom_op("zoo::future", mutates_args=())
+@library.custom_op("zoo::future", mutates_args=())
 def _future(like: Tensor, time: int) -> Tensor:
     """(time, time): -inf where the key comes after the query, else 0.
 

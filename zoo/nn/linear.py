@@ -84,14 +84,10 @@ class Matrix(Module):
             weight = weight * (scale.unsqueeze(-1) if isinstance(scale, Tensor) else scale)
         return linear(x, weight, factor)
 
-    @property
-    def multiplies(self) -> bool:
-        """Whether `product` is used."""
-        return True
-
     def prepare(self, rows: int) -> None:
         """Make it `ready` for so many rows; what is sharded, or only looked up in, stays as it is."""
-        if self.multiplies and type(self.weight) is nn.Parameter:
+        spec = self.specs["weight"]
+        if (spec.role is Role.LINEAR or spec.tied) and type(self.weight) is nn.Parameter:
             self.ready = Ready(self.virtual("weight"), rows)
 
 
@@ -170,11 +166,6 @@ class Embedding(Matrix):
                 normalised=normalised,
             ),
         )
-
-    @property
-    def multiplies(self) -> bool:
-        """Whether it is a read-out as well."""
-        return self.specs["weight"].tied
 
     def forward(self, index: Tensor) -> Tensor:
         """(...) int64 -> (..., width)."""

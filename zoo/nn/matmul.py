@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, library
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
@@ -82,10 +82,10 @@ def _steady_linear(x: Tensor, weight: Tensor) -> Tensor:
     return y
 
 
-_LIBRARY = torch.library.Library("zoo", "FRAGMENT")  # type: ignore[no-untyped-call]
+_LIBRARY = library.Library("zoo", "FRAGMENT")  # type: ignore[no-untyped-call]
 _LIBRARY.define("steady_linear(Tensor x, Tensor weight) -> Tensor")  # type: ignore[no-untyped-call]
 _LIBRARY.impl("steady_linear", _steady_linear, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
-torch.library.register_fake("zoo::steady_linear", lambda x, weight: x.new_empty(*x.shape[:-1], len(weight)))
+library.register_fake("zoo::steady_linear", lambda x, weight: x.new_empty(*x.shape[:-1], len(weight)))
 
 
 def _onednn_serves(weight: Tensor) -> bool:
@@ -129,7 +129,7 @@ class _Linear(torch.autograd.Function):
         return _onednn(grad, weight.mT) if needs_x else None, grad.mT @ x if needs_weight else None
 
 
-@torch.library.custom_op("zoo::onednn_linear", mutates_args=())
+@library.custom_op("zoo::onednn_linear", mutates_args=())
 def _onednn(x: Tensor, weight: Tensor) -> Tensor:
     """(n, in), (out, in) -> (n, out); opaque, because inductor takes oneDNN's weights for constants."""
     y: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, None, "none", [], "")
@@ -164,7 +164,7 @@ class _GatedLinear(torch.autograd.Function):
         return dx, *(_gated_gradient(grad, x, weight, factor) if any(needs) else (None, None))
 
 
-@torch.library.custom_op("zoo::gated_gradient", mutates_args=())
+@library.custom_op("zoo::gated_gradient", mutates_args=())
 def _gated_gradient(grad: Tensor, x: Tensor, weight: Tensor, factor: Tensor) -> tuple[Tensor, Tensor]:
     """(n, out), (n, in), (out, in), (1,) -> the gradients of the last two."""
     change = grad.mT @ x

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 
 import torch
 from pydantic import Field, model_validator
-from torch import Tensor
+from torch import Tensor, library
 
 from zoo.schema import Config
 
@@ -74,7 +74,7 @@ def rotation(
     return cos, sin
 
 
-@torch.library.custom_op("zoo::angles", mutates_args=())
+@library.custom_op("zoo::angles", mutates_args=())
 def _angles(where: Tensor, frequency: Tensor) -> tuple[Tensor, Tensor]:
     """Cosines and sines (..., h / 2) of the frequencies (h / 2,) at the positions (...).
 
