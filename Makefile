@@ -39,6 +39,10 @@ $(VENV)/ready: constraints.txt pyproject.toml
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
+$(VENV)/docs: $(VENV)/ready
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,docs]'
+	touch $@
+
 demo: $(VENV)/ready
 	@for run in $(DEMO_RUNS); do \
 		rm -rf $(DEMO)/$$run && \

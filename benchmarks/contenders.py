@@ -79,8 +79,8 @@ def llama(w: Workload, device: str) -> Trainee:
 
 def litgpt(w: Workload, device: str) -> Trainee:
     """litgpt's GPT in its Llama form."""
-    from litgpt.config import Config  # type: ignore[import-untyped]
-    from litgpt.model import GPT  # type: ignore[import-untyped]
+    from litgpt.config import Config
+    from litgpt.model import GPT
 
     config = Config(
         name="benchmark",

@@ -20,7 +20,7 @@ import torch
 from benchmarks.harness import RESULTS, machine, parser, table
 from zoo import build_model, build_optimizer
 from zoo.init import Registry
-from zoo.train.config import TrainConfig
+from zoo.run.train_config import TrainConfig
 from zoo.train.diagnosis import WINDOW, Diagnosis
 from zoo.train.distributed import World
 from zoo.train.gradients import GradientAverages

@@ -23,8 +23,8 @@ from torch import Tensor
 
 from benchmarks.experiment import Experiment, Run, options, save, spread
 from zoo import load_model
-from zoo.config import load_config
 from zoo.data import Order, TextData
+from zoo.run.config import load_config
 
 RATES = {"lstm-ptb-amos": 1e-2, "lstm-ptb-adamw": 1.5e-3, "lstm-ptb-adam": 1.5e-3}
 """The paper's."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.experiment import Experiment, Run, options, spread
-from zoo.classify import Labeller
+from zoo.commands.classify import Labeller
 
 PRETRAIN: Run = ("pretrain", 2e-3, 0)
 RATES = {

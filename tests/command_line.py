@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from zoo.cli import main
+from zoo.commands.cli import main
 
 
 def zoo(*arguments: str | Path, status: int = 0) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from zoo.ablate.manifest import Manifest, Run, Tuning, Variant, write_manifest
-from zoo.config import dump_config, load_config
+from zoo.run.config import dump_config, load_config
 
 STEPS = 100
 EVERY = 10

@@ -12,8 +12,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from zoo.errors import CheckpointError, ZooError
 from zoo.optim import Amos
+from zoo.utils.errors import CheckpointError, ZooError
 
 GOLDEN = sorted((Path(__file__).parent / "golden" / "amos").glob("*.npz"))
 EACH_PATH = pytest.mark.parametrize("fused", [False, True], ids=["eager", "fused"])
@@ -325,15 +325,15 @@ def test_bad_input(groups: list[Any], options: dict[str, Any], message: str) -> 
 def test_a_kernel_that_cannot_be_compiled_is_an_error(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from zoo.optim import amos_fused
+    from zoo.kernels import amos
 
-    monkeypatch.setattr(amos_fused, "SOURCE", tmp_path / "missing.cpp")
-    amos_fused.kernels.cache_clear()
+    monkeypatch.setattr(amos, "SOURCE", tmp_path / "missing.cpp")
+    amos.kernels.cache_clear()
     try:
         with pytest.raises(ZooError, match="needs a C\\+\\+ compiler and ninja"):
             one(nn.Parameter(torch.zeros(3, 4)), (1,), fused=True)
     finally:
-        amos_fused.kernels.cache_clear()
+        amos.kernels.cache_clear()
 
 
 def test_sparse_gradients_and_foreign_checkpoints_are_refused() -> None:

@@ -13,15 +13,15 @@ from torch.nn import functional as F
 from transformers import BertConfig, BertForMaskedLM
 
 from zoo import build_model, generate
-from zoo.config import load_config
-from zoo.errors import DataError, ZooError
-from zoo.explanation import explain
+from zoo.checkpoint.recipe import Recipe, assemble, declare
+from zoo.config.registry import INITS
 from zoo.init import AmosInit, Init, Registry
 from zoo.models import BERT, BERTConfig
 from zoo.nn.linear import Linear
-from zoo.recipe import Recipe, assemble, declare
 from zoo.reparam import NoReparam
-from zoo.schema import INITS
+from zoo.run.config import load_config
+from zoo.run.explanation import explain
+from zoo.utils.errors import DataError, ZooError
 
 POSITIONS = ("absolute", "rope", "relative")
 SIZES: dict[str, Any] = {"vocab_size": 61, "d_model": 32, "n_layers": 2, "n_heads": 4}

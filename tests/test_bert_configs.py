@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from zoo.config import load_config
+from zoo.run.config import load_config
 
 BASE, LARGE = (12, 768, 12), (24, 1024, 16)
 TABLE_4 = {  # sizes, positions, batch, AdamW's beta_2 and rate, Amos' beta and xi, steps

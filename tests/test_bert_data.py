@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from zoo.config import load_config
 from zoo.data import Order, TokenFile
-from zoo.data.mlm import MaskedLM
-from zoo.errors import ConfigError, DataError
+from zoo.data.objectives.mlm import MaskedLM
+from zoo.run.config import load_config
+from zoo.utils.errors import ConfigError, DataError
 
 VOCABULARY = 1000
 CONTEXT = 64

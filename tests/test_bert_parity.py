@@ -11,15 +11,15 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import BertConfig, BertForMaskedLM
 
-from zoo.errors import CheckpointError
+from zoo.checkpoint.recipe import Recipe, assemble
 from zoo.hub.bert import BERT
 from zoo.hub.export import export_model
 from zoo.hub.folder import load_folder
 from zoo.hub.rules import expand
 from zoo.init import BERTInit, He, Init
 from zoo.models import BERTConfig
-from zoo.recipe import Recipe, assemble
 from zoo.reparam import NoReparam, Reparam, WeSaR
+from zoo.utils.errors import CheckpointError
 
 SIZES = {"vocab_size": 83, "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4}
 REST = {"intermediate_size": 80, "max_position_embeddings": 24, "type_vocab_size": 3}

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.nn import attention, blockwise
-from zoo.nn.blockwise import blockwise_attention
+from zoo.kernels import blockwise
+from zoo.kernels.blockwise import blockwise_attention
+from zoo.nn import attention
 
 Attend = Callable[[Tensor, Tensor, Tensor, float], Tensor]
 

@@ -17,15 +17,15 @@ from safetensors.torch import load_file, save_file
 from tiny_runs import ROOT, environment, tiny
 from torch import Tensor
 
-import zoo.tensorfile
+import zoo.checkpoint.safetensors
 from zoo import Registry, build_model, build_optimizer, load_model, merge, save_model, split
-from zoo.errors import CheckpointError, ZooError
-from zoo.modelfile import metadata
+from zoo.checkpoint.format import metadata
 from zoo.models import Model
 from zoo.optim.state import state_by_name
 from zoo.train.checkpoints import flatten, load_progress, unflatten
 from zoo.train.distributed import World
 from zoo.train.run import train
+from zoo.utils.errors import CheckpointError, ZooError
 
 SIZES = {"vocab_size": 40, "d_model": 16, "n_layers": 2, "n_heads": 2}
 RECIPES: list[dict[str, Any]] = [
@@ -238,7 +238,7 @@ def test_a_resume_from_a_truncated_checkpoint(tmp_path: Path) -> None:
 FULL = """
 import json, resource, sys
 from tiny_runs import tiny
-from zoo.errors import ZooError
+from zoo.utils.errors import ZooError
 from zoo.train.run import train
 resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
 try:
@@ -268,7 +268,7 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(zoo.tensorfile, "save_file", full)
+    monkeypatch.setattr(zoo.checkpoint.safetensors, "save_file", full)
     with pytest.raises(CheckpointError, match="cannot be written: No space left on device; what was"):
         save_model(model(seed=2), path)
     assert path.read_bytes() == before

@@ -12,12 +12,12 @@ from sklearn import metrics
 from test_cli import zoo as zoo  # a fixture
 from tiny_runs import of_kind, torchrun
 
-from zoo.classify import Labeller
-from zoo.config import load_config
-from zoo.data.labelled_text import Example
-from zoo.errors import DataError
+from zoo.commands.classify import Labeller
+from zoo.data.classification.files import Example
+from zoo.run.config import load_config
 from zoo.train.confusion import accuracy, confusions, f1, matthews
 from zoo.train.run import train
+from zoo.utils.errors import DataError
 
 WORDS = {"good": ("fine", "great", "lovely"), "bad": ("dull", "awful", "weak")}
 THINGS = ("film", "book", "song", "play", "dance", "tale", "poem", "show")

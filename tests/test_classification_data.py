@@ -12,15 +12,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from zoo.config import load_config
 from zoo.data import Order
-from zoo.data.byte import ByteTokenizer
-from zoo.data.classification import ClassificationData
-from zoo.data.classification_dataset import LabelledTexts
-from zoo.data.labelled_text import Columns, read_examples
-from zoo.data.layout import Layout, shortened
-from zoo.errors import ConfigError, DataError
+from zoo.data.classification.dataset import ClassificationData, LabelledTexts
+from zoo.data.classification.files import Columns, read_examples
+from zoo.data.classification.layout import Layout, shortened
+from zoo.data.tokenizers.byte import ByteTokenizer
 from zoo.models import ClassifierConfig
+from zoo.run.config import load_config
+from zoo.utils.errors import ConfigError, DataError
 
 EOS = 255
 ROWS = [("a film", "good", "x"), ("no", "bad", "y"), ("fine", "good", "zz"), ("dull", "bad", "w")]

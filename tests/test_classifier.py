@@ -13,15 +13,15 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from zoo import build_model, build_optimizer, load_model, save_model
-from zoo.config import load_config
-from zoo.errors import ConfigError, DataError
-from zoo.explanation import explain
+from zoo.checkpoint.recipe import Recipe, assemble
+from zoo.config.registry import INITS, MODELS
 from zoo.init import Registry
 from zoo.models import Classifier
 from zoo.models.classifier import pooled
-from zoo.recipe import Recipe, assemble
 from zoo.reparam import NoReparam
-from zoo.schema import INITS, MODELS
+from zoo.run.config import load_config
+from zoo.run.explanation import explain
+from zoo.utils.errors import ConfigError, DataError
 
 SIZES: dict[str, Any] = {"vocab_size": 40, "d_model": 16, "n_layers": 2, "n_heads": 2}
 TRUNKS: dict[str, dict[str, Any]] = {

@@ -10,8 +10,8 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from zoo import load_model
-from zoo.cli import main
-from zoo.errors import DivergenceError
+from zoo.commands.cli import main
+from zoo.utils.errors import DivergenceError
 
 Run = Callable[..., tuple[int, str, str]]
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from zoo.compose import shipped
-from zoo.config import dump_config, load_config
-from zoo.errors import ConfigError
-from zoo.schema import MODELS
+from zoo.config.compose import shipped
+from zoo.config.registry import MODELS
+from zoo.run.config import dump_config, load_config
+from zoo.utils.errors import ConfigError
 
 SIZES = {"vocab_size": 16, "d_model": 8, "n_layers": 1, "n_heads": 2}
 GPT = {"model": {"type": "gpt", **SIZES}}

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from zoo.config import load_config
-from zoo.errors import ConfigError
+from zoo.run.config import load_config
+from zoo.utils.errors import ConfigError
 
 MODEL = "model: {type: gpt, vocab_size: 16, d_model: 8, n_layers: 1, n_heads: 2}\n"
 

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from zoo.compose import shipped
-from zoo.config import RunConfig, dump_config, json_schema, load_config
+from zoo.config.compose import shipped
+from zoo.config.yaml import read_yaml
 from zoo.data import TextData
-from zoo.yamlfile import read_yaml
+from zoo.run.config import RunConfig, dump_config, json_schema, load_config
 
 FOLDER = next(iter(shipped().values())).parent
 FILES = sorted(file for file in FOLDER.rglob("*.yaml") if "sweeps" not in file.parts)  # test_sweep_docs.py

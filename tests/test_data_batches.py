@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from zoo.data import Order
-from zoo.data.batches import windows_per_epoch
-from zoo.data.objective import Causal
+from zoo.data.objectives.base import Causal
+from zoo.data.objectives.batches import windows_per_epoch
 from zoo.data.shuffle import ROUNDS, permute
 from zoo.data.tokens import TokenFile
-from zoo.errors import DataError
+from zoo.utils.errors import DataError
 
 CONTEXT = 8
 

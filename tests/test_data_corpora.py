@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from zoo.data.corpus import Document
-from zoo.data.jsonl import JsonlCorpus
-from zoo.data.python_docs import PythonDocsCorpus
-from zoo.data.text import MANY, PASSAGE, TextCorpus, passages
-from zoo.errors import DataError
+from zoo.data.corpora.base import Document
+from zoo.data.corpora.jsonl import JsonlCorpus
+from zoo.data.corpora.python_docs import PythonDocsCorpus
+from zoo.data.corpora.text import MANY, PASSAGE, TextCorpus, passages
+from zoo.utils.errors import DataError
 
 
 @pytest.fixture

@@ -10,16 +10,15 @@ import pytest
 import torch
 from PIL import Image
 
-from zoo.config import load_config
 from zoo.data import Order
-from zoo.data.augment import centre_crop, mirror, normalise, random_resized_crop, resize
 from zoo.data.dataset import Batch
-from zoo.data.digits import DigitsData
-from zoo.data.image_dataset import ImageDataset
-from zoo.data.images import ImageData
-from zoo.data.pictures import open_pictures
-from zoo.errors import ConfigError, DataError
+from zoo.data.images.augment import centre_crop, mirror, normalise, random_resized_crop, resize
+from zoo.data.images.dataset import ImageData, ImageDataset
+from zoo.data.images.digits import DigitsData
+from zoo.data.images.files import open_pictures
 from zoo.models import GPTConfig, ResNetConfig
+from zoo.run.config import load_config
+from zoo.utils.errors import ConfigError, DataError
 
 CLASSIFIER = ResNetConfig(depth=18, classes=3)
 GREY: dict[str, Any] = {"mean": (0.5,), "std": (0.25,)}

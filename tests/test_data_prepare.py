@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-import zoo.atomic
+import zoo.utils.atomic
 from zoo.data import Corpus, TextData, prepare
-from zoo.data.byte import ByteTokenizer
-from zoo.data.manifest import Manifest
 from zoo.data.split import Split
+from zoo.data.text.manifest import Manifest
+from zoo.data.tokenizers.byte import ByteTokenizer
 from zoo.data.tokens import TokenFile
-from zoo.errors import DataError
+from zoo.utils.errors import DataError
 
 DOCUMENTS = 40
 
@@ -280,7 +280,7 @@ def test_a_disk_that_fills_up_at_the_end_leaves_nothing_behind(
     def full(path: Path) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(zoo.atomic, "flush", full)
+    monkeypatch.setattr(zoo.utils.atomic, "flush", full)
     with pytest.raises(DataError, match=r"cannot be written: No space left on device"):
         prepare(config(texts))
     assert leftovers(config(texts).cache_folder()) == []

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zoo.data import load_tokenizer
-from zoo.data.byte import ByteConfig, ByteTokenizer
-from zoo.data.sentencepiece import SentencePieceConfig, SentencePieceTokenizer
-from zoo.data.tokenizer import Tokenizer
-from zoo.errors import DataError
+from zoo.data.tokenizers.base import Tokenizer
+from zoo.data.tokenizers.byte import ByteConfig, ByteTokenizer
+from zoo.data.tokenizers.sentencepiece import SentencePieceConfig, SentencePieceTokenizer
+from zoo.utils.errors import DataError
 
 WORDS = str.split("the quick brown fox jumps over the lazy dog while seven wizards vex a bold jumping king")
 PIECES = 300

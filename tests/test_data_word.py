@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from zoo.data import Order, TextData, load_tokenizer, prepare
-from zoo.data.stream import Stream
-from zoo.data.text import TextCorpus
+from zoo.data.corpora.text import TextCorpus
+from zoo.data.objectives.stream import Stream
+from zoo.data.tokenizers.word import WordConfig, WordTokenizer
 from zoo.data.tokens import TokenFile
-from zoo.data.word import WordConfig, WordTokenizer
-from zoo.errors import DataError
+from zoo.utils.errors import DataError
 
 LINES = [" the cat saw the <unk> \n", " N dogs saw the cat \n", " <eos> is not the end \n"]
 CONTEXT = 8

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from zoo import build_model, split
+from zoo.config.registry import MODELS, REPARAMS
 from zoo.diagnose.conditioning import Conditioning, condition, conditioning, spectra
 from zoo.diagnose.embeddings import SAMPLE, dot_products, embeddings, sample, spectrum
 from zoo.diagnose.entropy import attention_entropy, entropy, probabilities
@@ -20,7 +21,6 @@ from zoo.diagnose.summary import summary
 from zoo.diagnose.vectors import Vector, vectors
 from zoo.models import Model
 from zoo.nn.attention import Attention
-from zoo.schema import MODELS, REPARAMS
 from zoo.spec import Role, declared
 
 GPT: dict[str, Any] = {"vocab_size": 40, "d_model": 12, "n_layers": 3, "n_heads": 3, "d_mlp": 20}

@@ -10,7 +10,7 @@ import pytest
 from command_line import typed
 from tiny_runs import ROOT, TEXT, of_kind, tiny_fields
 
-from zoo.config import dump_config, load_config
+from zoo.run.config import dump_config, load_config
 
 DOCS = ROOT / "docs"
 INSIDE, SPIKES = ((DOCS / name).read_text(encoding="utf-8") for name in ("diagnostics.md", "spikes.md"))

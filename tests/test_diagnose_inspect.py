@@ -12,14 +12,14 @@ from test_grid import TINY
 from tiny_runs import TEXT, tiny
 
 from zoo import build_model, load_model, save_model
-from zoo.cli import main
+from zoo.commands.cli import main
 from zoo.diagnose.entropy import attention_entropy
 from zoo.diagnose.history import read_history
 from zoo.diagnose.inspection import inspect, read_text
 from zoo.diagnose.run_figures import run_sections, sections
-from zoo.errors import ZooError
 from zoo.hub.export import export
 from zoo.train.run import train
+from zoo.utils.errors import ZooError
 
 MATRICES = {"embeddings", "condition-numbers", "spectra", "scale-over-eta"}
 CURVES = {"update-ratio", "norm", "m2-over-eta", "gradient-norm", "ratio"}

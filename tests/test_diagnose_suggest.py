@@ -12,11 +12,11 @@ import pytest
 from tiny_runs import of_kind, tiny, tiny_fields
 
 from zoo import load_model
-from zoo.cli import main
+from zoo.commands.cli import main
 from zoo.diagnose.suggest import suggest_lr
-from zoo.errors import ZooError
 from zoo.init import Registry
 from zoo.train.run import train
+from zoo.utils.errors import ZooError
 
 AMOS = "optimizer={type: amos, lr: 0.02}"
 

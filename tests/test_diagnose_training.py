@@ -13,14 +13,14 @@ from torch import Tensor
 from two_ranks import on_two_ranks
 
 from zoo import build_model, build_optimizer, load_model
-from zoo.errors import ConfigError
 from zoo.init import Registry
 from zoo.models import Model
-from zoo.sharded import gathered
 from zoo.train.diagnosis import WINDOW, Diagnosis
 from zoo.train.distributed import World
 from zoo.train.gradients import DECAY, GradientAverages
 from zoo.train.run import train
+from zoo.utils.errors import ConfigError
+from zoo.utils.sharded import gathered
 
 ALONE = World(0, 1, torch.device("cpu"))
 

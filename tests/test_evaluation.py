@@ -20,15 +20,15 @@ from torch.nn import functional as F
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from zoo import build_model, load_model, save_model
-from zoo.data.byte import ByteTokenizer
-from zoo.data.word import WordTokenizer
-from zoo.errors import DataError, ZooError
+from zoo.data.tokenizers.byte import ByteTokenizer
+from zoo.data.tokenizers.word import WordTokenizer
 from zoo.evaluation.perplexity import carried_nats, read, windowed_nats
 from zoo.evaluation.report import Report, perplexity
 from zoo.evaluation.score import Score, total
 from zoo.evaluation.windows import sliding_windows
 from zoo.models import Model
 from zoo.train.run import train
+from zoo.utils.errors import DataError, ZooError
 
 PNG = b"\x89PNG\r\n\x1a\n"
 SIZES: dict[str, Any] = TRANSFORMER

@@ -16,12 +16,12 @@ from safetensors.torch import load_file, save_file
 from tiny_runs import assert_same, of_kind, tiny_fields
 
 from zoo import build_model, load_model, save_model
-from zoo.checkpoint import find_checkpoint
-from zoo.config import RunConfig, dump_config, json_schema, load_config
+from zoo.checkpoint.model import find_checkpoint
 from zoo.hub.export import export
 from zoo.hub.folder import load_folder
+from zoo.run.config import RunConfig, dump_config, json_schema, load_config
+from zoo.run.first_weights import begin
 from zoo.train.run import train
-from zoo.weights import begin
 
 
 @pytest.fixture(scope="module")

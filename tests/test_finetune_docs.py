@@ -12,11 +12,11 @@ from safetensors.torch import load_file
 from tiny_runs import TEXT, tiny_fields
 
 from zoo import load_model, merge
-from zoo.checkpoint import find_checkpoint
-from zoo.config import load_config
-from zoo.explanation import explain
+from zoo.checkpoint.model import find_checkpoint
+from zoo.run.config import load_config
+from zoo.run.explanation import explain
+from zoo.run.first_weights import begin
 from zoo.train.run import train
-from zoo.weights import begin
 
 PAGE = sections("fine-tuning.md")
 FIRST = "Starting from a checkpoint"

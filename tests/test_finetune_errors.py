@@ -12,10 +12,10 @@ from hub_models import saved as hub_folder
 from safetensors.torch import load_file, save_file
 from tiny_runs import tiny_fields
 
-from zoo.config import load_config
-from zoo.errors import ZooError
+from zoo.run.config import load_config
+from zoo.run.first_weights import begin
 from zoo.train.run import train
-from zoo.weights import begin
+from zoo.utils.errors import ZooError
 
 TEXT = "data: {corpus: {type: text, paths: [{folder}/text.txt]}, context: 16, cache_dir: {folder}/cache}\n"
 START = "model: {from: {folder}/runs/gpt}\n"

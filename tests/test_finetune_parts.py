@@ -15,11 +15,11 @@ from test_resume import OPTIMIZER_FORMS
 from tiny_runs import assert_same, of_kind, tiny_fields, torchrun
 
 from zoo import build_model, build_optimizer, load_model, split
-from zoo.checkpoint import find_checkpoint
-from zoo.config import load_config
-from zoo.explanation import explain
+from zoo.checkpoint.model import find_checkpoint
+from zoo.config.registry import OPTIMIZERS
 from zoo.init import FreezeRule, Registry, freeze, measure
-from zoo.schema import OPTIMIZERS
+from zoo.run.config import load_config
+from zoo.run.explanation import explain
 from zoo.spec import declared
 from zoo.train.run import train
 

@@ -13,10 +13,10 @@ import pytest
 import torch
 
 from zoo import build_model, build_optimizer, merge
+from zoo.config.registry import INITS, MODELS, OPTIMIZERS, REPARAMS
 from zoo.init import Registry
 from zoo.models import Model
 from zoo.optim.state import load_state_by_name, state_by_name
-from zoo.schema import INITS, MODELS, OPTIMIZERS, REPARAMS
 
 DECODER: dict[str, Any] = {"vocab_size": 24, "d_model": 8, "n_layers": 1, "n_heads": 2}
 TINY: dict[str, dict[str, Any]] = {

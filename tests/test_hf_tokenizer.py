@@ -12,15 +12,15 @@ import pytest
 import transformers
 from hub_tokenizers import TEXT, TOKENIZERS, saved
 
-from zoo.config import load_config
 from zoo.data import find_tokenizer, load_tokenizer
-from zoo.data.byte import ByteTokenizer
-from zoo.data.hf_tokenizer import HuggingFaceConfig, HuggingFaceTokenizer
-from zoo.data.saved import SavedConfig
-from zoo.data.sentencepiece import SentencePieceConfig
-from zoo.errors import DataError, ZooError
+from zoo.data.tokenizers.byte import ByteTokenizer
+from zoo.data.tokenizers.huggingface import HuggingFaceConfig, HuggingFaceTokenizer
+from zoo.data.tokenizers.saved import SavedConfig
+from zoo.data.tokenizers.sentencepiece import SentencePieceConfig
 from zoo.models import ModelConfig
+from zoo.run.config import load_config
 from zoo.sampling import Writer
+from zoo.utils.errors import DataError, ZooError
 
 SAMPLES = [*TEXT[:2], "", " ", "  two  blanks ", "tab\tline\r\n\n", "🙂 é e\u0301", "x" * 40]
 

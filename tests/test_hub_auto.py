@@ -10,10 +10,10 @@ import torch
 import transformers
 
 from zoo import Registry, build_model, generate, load_model
-from zoo.errors import CheckpointError, DataError
 from zoo.hub import register_auto
 from zoo.hub.export import export_model
 from zoo.models import Model
+from zoo.utils.errors import CheckpointError, DataError
 
 OPTIONS: list[dict[str, Any]] = [
     {},

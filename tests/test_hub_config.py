@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from hub_models import MODELS
 
-from zoo.errors import CheckpointError
 from zoo.hub.families import FAMILIES, family_for, family_of
 from zoo.hub.gpt2 import GPT2
 from zoo.models import GPTConfig, ResNetConfig
 from zoo.nn.rope import Llama3Scaling
+from zoo.utils.errors import CheckpointError
 
 
 @cache

@@ -15,17 +15,17 @@ from safetensors.torch import load_file
 from tiny_runs import tiny
 
 from zoo import build_model, generate, load_model, save_model, split
-from zoo.cli import main
+from zoo.commands.cli import main
 from zoo.data import find_tokenizer
-from zoo.data.byte import ByteTokenizer
-from zoo.data.span_corruption import SpanCorruption
-from zoo.errors import CheckpointError, ZooError
+from zoo.data.objectives.span_corruption import SpanCorruption
+from zoo.data.tokenizers.byte import ByteTokenizer
 from zoo.hub.export import Export, export, export_model
 from zoo.hub.families import family_for
 from zoo.hub.family import Family
 from zoo.hub.tokenizer import SAMPLE
 from zoo.models import Model
 from zoo.train.run import train
+from zoo.utils.errors import CheckpointError, ZooError
 
 SIZES: dict[str, Any] = {"vocab_size": 61, "d_model": 32, "n_layers": 2, "n_heads": 4}
 MODELS: dict[str, tuple[dict[str, Any], str]] = {

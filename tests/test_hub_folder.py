@@ -18,8 +18,8 @@ from tiny_runs import ROOT, environment
 from torch import Tensor
 
 from zoo import load_model, save_model
-from zoo.errors import CheckpointError, ZooError
 from zoo.hub.folder import load_folder
+from zoo.utils.errors import CheckpointError, ZooError
 
 SINGLE, INDEX, CONFIG = "model.safetensors", "model.safetensors.index.json", "config.json"
 READ_OUT, TABLE = "lm_head.weight", "model.embed_tokens.weight"
@@ -257,9 +257,9 @@ def test_sizes_that_no_number_of_bytes_has(tmp_path: Path) -> None:
 MEASURE = """
 import sys
 from pathlib import Path
-from zoo.config import load_config
+from zoo.run.config import load_config
 from zoo.hub.folder import load_folder
-from zoo.weights import begin
+from zoo.run.first_weights import begin
 
 def kilobytes(of):
     lines = Path("/proc/self/status").read_text().splitlines()

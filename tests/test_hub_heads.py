@@ -10,9 +10,9 @@ import torch
 import transformers
 from hub_models import GPT2, SIZES, random_, saved
 
-from zoo.errors import CheckpointError
 from zoo.hub.folder import load_folder
 from zoo.models.base import Trunk
+from zoo.utils.errors import CheckpointError
 
 BERT = {key: SIZES[key] for key in SIZES if key != "num_key_value_heads"}
 

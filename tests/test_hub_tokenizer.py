@@ -15,9 +15,9 @@ import transformers
 from hub_tokenizers import TOKENIZERS, saved
 
 from zoo.data import Tokenizer, find_tokenizer
-from zoo.data.byte import ByteTokenizer
-from zoo.data.sentencepiece import SentencePieceConfig, SentencePieceTokenizer
-from zoo.data.word import WordConfig
+from zoo.data.tokenizers.byte import ByteTokenizer
+from zoo.data.tokenizers.sentencepiece import SentencePieceConfig, SentencePieceTokenizer
+from zoo.data.tokenizers.word import WordConfig
 from zoo.hub.tokenizer import SAMPLE, samples, write_tokenizer
 
 LETTERS = "def (x):  return\n+ 12 caf\u00e9 \u4e2d\U0001f600\t"

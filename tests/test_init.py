@@ -6,14 +6,14 @@ import pytest
 import torch
 from torch import nn
 
-from zoo.errors import ZooError
+from zoo.checkpoint.recipe import Recipe, assemble
+from zoo.config.registry import INITS
 from zoo.init import Registry
 from zoo.init.infer import infer
 from zoo.models import GPTConfig, NGPTConfig
-from zoo.recipe import Recipe, assemble
 from zoo.reparam import NoReparam, WeSaR
-from zoo.schema import INITS
 from zoo.spec import Role
+from zoo.utils.errors import ZooError
 
 SIZES = {"vocab_size": 512, "d_model": 128, "n_layers": 2, "n_heads": 4}
 

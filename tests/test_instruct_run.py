@@ -14,7 +14,7 @@ from tiny_runs import of_kind, tiny_fields
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from zoo import load_model
-from zoo.config import load_config
+from zoo.run.config import load_config
 from zoo.train.run import train
 
 CHAT = {"type": "chat", "user": "<|im_start|>user\n", "assistant": "<|im_start|>assistant\n"}

@@ -13,16 +13,16 @@ from hub_tokenizers import saved
 from torch.nn import functional as F
 
 from zoo import build_model
-from zoo.config import load_config
 from zoo.data import Order
-from zoo.data.byte import ByteTokenizer
-from zoo.data.hf_tokenizer import HuggingFaceConfig
-from zoo.data.instruction_dataset import Instructions
-from zoo.data.instruction_examples import Examples
-from zoo.data.instruction_file import Conversation, Message, read_conversations
-from zoo.data.template import ChatTemplate, PlainTemplate, Template
-from zoo.errors import ConfigError, DataError
+from zoo.data.instructions.dataset import Instructions
+from zoo.data.instructions.examples import Examples
+from zoo.data.instructions.files import Conversation, Message, read_conversations
+from zoo.data.instructions.template import ChatTemplate, PlainTemplate, Template
+from zoo.data.tokenizers.byte import ByteTokenizer
+from zoo.data.tokenizers.huggingface import HuggingFaceConfig
 from zoo.models import Model
+from zoo.run.config import load_config
+from zoo.utils.errors import ConfigError, DataError
 
 END = 255
 ROWS = [{"prompt": f"Say {i}", "response": "yes " * (i % 5 + 1)} for i in range(20)]

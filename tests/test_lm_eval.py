@@ -19,8 +19,7 @@ from tiny_runs import TEXT, tiny
 from torch.nn import functional as F
 
 from zoo import build_model, load_model, save_model
-from zoo.data.byte import ByteTokenizer
-from zoo.errors import DataError, ZooError
+from zoo.data.tokenizers.byte import ByteTokenizer
 from zoo.evaluation import likelihood
 from zoo.evaluation.alone import alone
 from zoo.evaluation.harness import ZooLM
@@ -30,6 +29,7 @@ from zoo.evaluation.tasks import load_tasks
 from zoo.hub.export import export
 from zoo.models import Model
 from zoo.train.run import train
+from zoo.utils.errors import DataError, ZooError
 
 CONTEXT = 48
 WESAR = ("init=he", "reparam.type=wesar", "optimizer={type: amos, lr: 0.05}", f"data.context={CONTEXT}")

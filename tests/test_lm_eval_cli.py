@@ -18,10 +18,10 @@ from local_tasks import DATA, no_network, write_tasks
 from tiny_runs import ROOT, SIZES, tiny
 
 from zoo import build_model, save_model
-from zoo.data.byte import ByteTokenizer
-from zoo.errors import ZooError
+from zoo.data.tokenizers.byte import ByteTokenizer
 from zoo.evaluation.task_report import tasks
 from zoo.train.run import train
+from zoo.utils.errors import ZooError
 
 PAGE = (ROOT / "docs" / "evaluation.md").read_text("utf-8")
 PASSAGES = [{"text": "Two lazy dogs and a quick brown fox"}, {"text": "The fox jumps over the lazy dog"}]

@@ -11,8 +11,8 @@ from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from zoo.errors import ZooError
 from zoo.nn.loss import LossParts, linear_cross_entropy
+from zoo.utils.errors import ZooError
 
 CHUNKS = (None, 1, 5, 13, 100)
 

@@ -13,16 +13,16 @@ from tiny_runs import assert_same, kill, tiny_fields
 from torch import Tensor, nn
 
 from zoo import build_model, generate, load_model
-from zoo.checkpoint import find_checkpoint
-from zoo.config import load_config
+from zoo.checkpoint.model import find_checkpoint
 from zoo.data import Order
-from zoo.data.text_dataset import TextDataset
-from zoo.errors import DataError
+from zoo.data.text.dataset import TextDataset
 from zoo.init import Registry
+from zoo.kernels.recurrence import recurrence
 from zoo.models import LSTMConfig, LSTMModel
 from zoo.nn.lstm import LSTM, LSTMState
-from zoo.nn.recurrence import recurrence
+from zoo.run.config import load_config
 from zoo.train.run import train
+from zoo.utils.errors import DataError
 
 SIZES: dict[str, Any] = {"vocab_size": 40, "d_model": 12, "d_memory": 20}
 

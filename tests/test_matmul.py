@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.nn import matmul
-from zoo.nn.matmul import ROWS, linear
+from zoo.kernels import matmul
+from zoo.kernels.matmul import ROWS, linear
 
 
 def example(*shape: int, out: int = 9) -> tuple[Tensor, Tensor]:

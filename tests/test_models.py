@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.errors import DataError
+from zoo.checkpoint.recipe import Recipe, assemble
+from zoo.config.registry import INITS
 from zoo.init import AmosInit
 from zoo.models import Decoder, DecoderConfig, GPT2Config, GPTConfig, NGPTConfig, PostGPTConfig
 from zoo.nn.linear import Linear
@@ -19,10 +20,9 @@ from zoo.nn.norm import unit
 from zoo.nn.residual import Riemannian, Slerp
 from zoo.nn.rope import LinearScaling, Llama3Scaling, rotate, rotation
 from zoo.nn.scaling import AlphaConfig, ScalingConfig
-from zoo.recipe import Recipe, assemble
 from zoo.reparam import NoReparam
-from zoo.schema import INITS
 from zoo.spec import Module
+from zoo.utils.errors import DataError
 
 SIZES = {"vocab_size": 61, "d_model": 32, "n_layers": 2, "n_heads": 4}
 VARIANTS = {

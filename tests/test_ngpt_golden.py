@@ -10,11 +10,11 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from zoo.errors import CheckpointError
 from zoo.hub.ngpt_reference import load_ngpt_reference
 from zoo.models import GPT, NGPT, Decoder
+from zoo.nn.sphere import project
 from zoo.spec import declared
-from zoo.sphere import project
+from zoo.utils.errors import CheckpointError
 
 GOLDEN = Path(__file__).parent / "golden" / "ngpt"
 CASES = [

@@ -11,9 +11,9 @@ import torch
 from torch import nn
 
 from zoo import Registry, build_model, build_optimizer
-from zoo.errors import CheckpointError, ConfigError
+from zoo.config.registry import OPTIMIZERS, SCHEDULES
 from zoo.optim import AdamWConfig, Amos, AmosConfig, load_state_by_name, state_by_name
-from zoo.schema import OPTIMIZERS, SCHEDULES
+from zoo.utils.errors import CheckpointError, ConfigError
 
 SIZES: dict[str, Any] = {"vocab_size": 11, "d_model": 8, "n_layers": 1, "n_heads": 2, "d_mlp": 6}
 

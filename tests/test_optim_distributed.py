@@ -13,14 +13,14 @@ from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from two_ranks import on_two_ranks
 
 from zoo import build_model, build_optimizer
+from zoo.checkpoint.recipe import declare
 from zoo.init import initialise
 from zoo.models import Model
+from zoo.nn.sphere import project
 from zoo.optim import Adafactor, Muon, load_state_by_name, state_by_name
-from zoo.recipe import declare
-from zoo.sharded import gathered, whole
-from zoo.sphere import project
 from zoo.train.distributed import World
 from zoo.train.step import global_norm
+from zoo.utils.sharded import gathered, whole
 
 TOLERANCE: dict[str, Any] = {"rtol": 1e-6, "atol": 1e-6}
 SIZES: dict[str, Any] = {"vocab_size": 13, "d_model": 12, "n_layers": 1, "n_heads": 2, "d_mlp": 7}

@@ -12,15 +12,15 @@ from test_grid import TINY
 from torch import nn
 
 from zoo import Registry, build_model, build_optimizer
-from zoo.config import load_config
-from zoo.errors import ConfigError
-from zoo.explanation import explain
+from zoo.config.registry import MODELS, SCHEDULES
 from zoo.init import Entry, EtaOverride
 from zoo.models import Model
+from zoo.nn.sphere import project
 from zoo.optim import Amos, Combined, Muon, MuonConfig
-from zoo.schema import MODELS, SCHEDULES
+from zoo.run.config import load_config
+from zoo.run.explanation import explain
 from zoo.spec import Role
-from zoo.sphere import project
+from zoo.utils.errors import ConfigError
 
 SIZES: dict[str, Any] = {"vocab_size": 23, "d_model": 8, "n_layers": 1, "n_heads": 2, "d_mlp": 6}
 HIDDEN = {

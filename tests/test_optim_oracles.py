@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from transformers.optimization import Adafactor as TransformersAdafactor
 
 from zoo import Registry, build_model, build_optimizer
-from zoo.errors import ConfigError
+from zoo.config.registry import SCHEDULES
 from zoo.optim import Adafactor, Muon
 from zoo.optim.muon import orthogonal
-from zoo.schema import SCHEDULES
+from zoo.utils.errors import ConfigError
 
 SIZES: dict[str, Any] = {"vocab_size": 11, "d_model": 8, "n_layers": 1, "n_heads": 2, "d_mlp": 6}
 Shape = tuple[int, ...]

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from zoo.compose import shipped
-from zoo.config import RunConfig, load_config
-from zoo.factory import recipe_of
+from zoo.checkpoint.recipe import declare
+from zoo.config.compose import shipped
+from zoo.config.yaml import read_yaml
 from zoo.init import Registry
 from zoo.models import Model
 from zoo.nn.scaling import Scaling
-from zoo.recipe import declare
-from zoo.yamlfile import read_yaml
+from zoo.run.config import RunConfig, load_config
+from zoo.run.factory import recipe_of
 
 ROOT = Path(__file__).parent.parent
 FOLDER = next(iter(shipped().values())).parent / "papers"

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from zoo import build_model
+from zoo.kernels.matmul import LOOPS
 from zoo.models import Model
 from zoo.nn.linear import Embedding, Linear, Matrix, matrix
-from zoo.nn.matmul import LOOPS
 from zoo.nn.ready import ready
 
 SIZES: dict[str, Any] = {"vocab_size": 30, "d_model": 16, "n_layers": 2, "n_heads": 4, "seed": 1}

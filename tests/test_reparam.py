@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import nn
 
-from zoo.errors import ZooError
+from zoo.checkpoint.recipe import Recipe, assemble
 from zoo.init import He, Init, Registry
 from zoo.models import Decoder, GPTConfig, Model, NGPTConfig
-from zoo.recipe import Recipe, assemble
 from zoo.reparam import NoReparam, Reparam, ResidualScaling, SigmaReparam, WeSaR, merge, split
 from zoo.spec import Role
+from zoo.utils.errors import ZooError
 
 SIZES = {"vocab_size": 64, "d_model": 32, "n_layers": 2, "n_heads": 4}
 METHODS: list[Reparam] = [NoReparam(), WeSaR(), WeSaR(sigma2=16e-5, train_gates=False), ResidualScaling()]

@@ -11,11 +11,11 @@ from torch.distributed.tensor import DTensor
 from two_ranks import on_two_ranks
 
 from zoo import build_model, build_optimizer
+from zoo.checkpoint.recipe import declare
 from zoo.init import initialise
 from zoo.models import Model
-from zoo.recipe import declare
-from zoo.sharded import whole
 from zoo.train.distributed import World
+from zoo.utils.sharded import whole
 
 TOLERANCE: dict[str, Any] = {"rtol": 1e-5, "atol": 1e-6}
 SIZES: dict[str, Any] = {"vocab_size": 13, "d_model": 12, "n_layers": 1, "n_heads": 2, "d_mlp": 7}

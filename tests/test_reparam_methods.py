@@ -19,19 +19,19 @@ from torch.nn.utils import parametrizations
 from zoo import build_model, build_optimizer, load_model, save_model
 from zoo import merge as merge_model
 from zoo import split as split_model
-from zoo.config import load_config
-from zoo.errors import ConfigError
-from zoo.explanation import explain
 from zoo.init import GPT2, He, Init, Registry, Small
 from zoo.init.schemes import virtual_eta
 from zoo.models import GPTConfig, Model, NGPTConfig
 from zoo.nn.linear import Embedding, matrix
 from zoo.reparam import LoRA, NoReparam, Reparam, SigmaReparam, WeightNormalization
 from zoo.reparam.spectral import SpectralNorm
+from zoo.run.config import load_config
+from zoo.run.explanation import explain
 from zoo.spec import MATRICES, Module, ParamSpec, Role, declared
 from zoo.train import step
 from zoo.train.run import train
 from zoo.train.step import global_norm
+from zoo.utils.errors import ConfigError
 
 EXACT: dict[str, Any] = {"rtol": 1e-10, "atol": 1e-10}
 METHODS: list[Reparam] = [

@@ -18,12 +18,12 @@ from tiny_runs import of_kind, tiny
 from zoo.ablate.manifest import FILE
 from zoo.ablate.measured import SAMPLE
 from zoo.ablate.results import read_results
-from zoo.errors import ZooError
-from zoo.plotting import COLOURS
 from zoo.report.look import looks
 from zoo.report.losses import losses
 from zoo.report.report import report
 from zoo.train.run import train
+from zoo.utils.errors import ZooError
+from zoo.utils.plotting import COLOURS
 
 FINALS = {"adamw": [3.0, 3.01, 2.99], "amos": [2.9, 2.92, 2.89], "muon": [3.0, 2.99, 3.03]}
 RATES = {

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo import build_model, merge
-from zoo.config import load_config
-from zoo.errors import ConfigError, DataError, ZooError
+from zoo.config.registry import INITS
 from zoo.init import Registry
 from zoo.models import ResNet
 from zoo.models.resnet import DEPTHS, Bottleneck
@@ -21,8 +20,9 @@ from zoo.nn.classification import classify
 from zoo.nn.conv import Convolution
 from zoo.nn.linear import Linear
 from zoo.nn.loss import LossParts
-from zoo.schema import INITS
+from zoo.run.config import load_config
 from zoo.spec import Module, Role
+from zoo.utils.errors import ConfigError, DataError, ZooError
 
 TINY = {"classes": 10, "width": 4}
 

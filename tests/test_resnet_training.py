@@ -10,10 +10,10 @@ import torch
 from tiny_runs import assert_same, kill, of_kind, torchrun
 
 from zoo import build_model, load_model
-from zoo.config import load_config
 from zoo.data import Order
-from zoo.data.digits import DigitsData
+from zoo.data.images.digits import DigitsData
 from zoo.models import ResNet
+from zoo.run.config import load_config
 from zoo.train.run import train
 
 STEM = {"channels": 1, "stem_size": 3, "stem_stride": 1, "pool_size": 1, "pool_stride": 1}

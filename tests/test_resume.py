@@ -10,8 +10,8 @@ import pytest
 import torch
 from tiny_runs import assert_same, kill, saved, tiny_fields
 
-from zoo.config import load_config
-from zoo.schema import OPTIMIZERS
+from zoo.config.registry import OPTIMIZERS
+from zoo.run.config import load_config
 from zoo.train.run import train
 
 FORMS: dict[str, list[dict[str, Any]]] = {

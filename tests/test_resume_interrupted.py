@@ -14,13 +14,13 @@ import pytest
 from rich.console import Console
 from tiny_runs import ROOT, SIZES, assert_same, environment, kill, of_kind, tiny, tiny_fields
 
-from zoo.checkpoint import load_model
-from zoo.config import load_config
+from zoo.checkpoint.model import load_model
 from zoo.data import Batch, Order
-from zoo.data.text_dataset import TextDataset
-from zoo.errors import ConfigError
+from zoo.data.text.dataset import TextDataset
+from zoo.run.config import load_config
 from zoo.train.metrics import read_metrics
 from zoo.train.run import train
+from zoo.utils.errors import ConfigError
 
 CONSTANT = "schedule.type=constant"
 

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from zoo import build_model
-from zoo.errors import ZooError
 from zoo.models import Decoder
 from zoo.sampling import generate, sample
+from zoo.utils.errors import ZooError
 
 SIZES = {"vocab_size": 30, "d_model": 16, "n_layers": 2, "n_heads": 4}
 MODELS: list[dict[str, Any]] = [

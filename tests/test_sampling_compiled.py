@@ -11,9 +11,9 @@ import torch
 from torch._dynamo.utils import counters
 
 from zoo import build_model, generate
-from zoo.errors import DataError, ZooError
 from zoo.models import Decoder, Model
 from zoo.sampling import Sampling, left_padded, steps
+from zoo.utils.errors import DataError, ZooError
 
 SIZES = {"vocab_size": 30, "d_model": 16, "n_layers": 1, "n_heads": 4}
 DECODERS: list[dict[str, Any]] = [

@@ -11,10 +11,10 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig
 
 from zoo import build_model, generate
-from zoo.errors import DataError, ZooError
 from zoo.hub.folder import load_folder
 from zoo.models import Decoder
 from zoo.sampling import left_padded
+from zoo.utils.errors import DataError, ZooError
 
 SIZES = {"vocab_size": 30, "d_model": 16, "n_layers": 2, "n_heads": 4}
 MODELS: list[dict[str, Any]] = [

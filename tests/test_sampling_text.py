@@ -10,12 +10,12 @@ from command_line import zoo
 from transformers import RepetitionPenaltyLogitsProcessor
 
 from zoo import build_model, generate
-from zoo.data.byte import ByteTokenizer
-from zoo.data.sentencepiece import SentencePieceConfig
-from zoo.data.tokenizer import Tokenizer
-from zoo.errors import ZooError
+from zoo.data.tokenizers.base import Tokenizer
+from zoo.data.tokenizers.byte import ByteTokenizer
+from zoo.data.tokenizers.sentencepiece import SentencePieceConfig
 from zoo.sampling import Writer
 from zoo.sampling.repetition import Repetition
+from zoo.utils.errors import ZooError
 
 TEXT = "naïve café — 漢字, 🙂 and  two blanks\n and so on\n"
 

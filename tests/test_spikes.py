@@ -13,15 +13,15 @@ import torch
 from tiny_runs import assert_same, kill, of_kind, tiny, tiny_fields
 
 import zoo.train.step
-from zoo.checkpoint import find_checkpoint
-from zoo.config import load_config
+from zoo.checkpoint.model import find_checkpoint
+from zoo.checkpoint.safetensors import read_tensors
 from zoo.data import Batch
-from zoo.data.text_dataset import TextDataset
-from zoo.errors import ConfigError, DivergenceError
-from zoo.tensorfile import read_tensors
-from zoo.train.config import SpikeConfig
+from zoo.data.text.dataset import TextDataset
+from zoo.run.config import load_config
+from zoo.run.train_config import SpikeConfig
 from zoo.train.run import train
 from zoo.train.spikes import Detector, Spike
+from zoo.utils.errors import ConfigError, DivergenceError
 
 BAD = 45
 SEEN = ("train.steps=60", "train.spikes.window=20")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from zoo.ablate.sweep import load_sweep
-from zoo.errors import ConfigError
+from zoo.utils.errors import ConfigError
 
 BASE = "base: gpt-tiny\n"
 INIT = "axes: {init: [he, small]}\n"

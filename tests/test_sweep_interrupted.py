@@ -16,7 +16,7 @@ from tiny_sweeps import base, findings, sweep_file
 from zoo.ablate.execute import execute
 from zoo.ablate.manifest import read_manifest
 from zoo.ablate.sweep import load_sweep
-from zoo.errors import ZooError
+from zoo.utils.errors import ZooError
 
 STEPS = 300
 

@@ -15,8 +15,8 @@ from zoo.ablate.outcome import Outcome
 from zoo.ablate.plan import Plan, Planner
 from zoo.ablate.sweep import Sweep, load_sweep
 from zoo.ablate.tuning import best, on_border, points, rule, rungs, survivors
-from zoo.config import dump_config, load_config
-from zoo.errors import ConfigError
+from zoo.run.config import dump_config, load_config
+from zoo.utils.errors import ConfigError
 
 STUDY = """
 base: gpt-tiny

@@ -20,9 +20,9 @@ from zoo.ablate.pool import Pool
 from zoo.ablate.results import read_results
 from zoo.ablate.run import run_sweep
 from zoo.ablate.sweep import load_sweep
-from zoo.config import load_config
-from zoo.errors import ConfigError, DataError, ZooError
+from zoo.run.config import load_config
 from zoo.train.run import train
+from zoo.utils.errors import ConfigError, DataError, ZooError
 
 BAD = {
     "he": {"init": "he"},

@@ -17,9 +17,9 @@ from zoo.ablate.live import Display, Row, duration, sight
 from zoo.ablate.manifest import Run
 from zoo.ablate.run import checked
 from zoo.ablate.sweep import load_sweep
-from zoo.config import load_config
-from zoo.errors import ZooError
-from zoo.explanation import explain
+from zoo.run.config import load_config
+from zoo.run.explanation import explain
+from zoo.utils.errors import ZooError
 
 TUNE = {"grid": {"optimizer.lr": [0.001, 0.01, 0.1]}, "seeds": [0, 9], "halving": {"at": [0.5], "keep": 0.3}}
 

@@ -11,15 +11,15 @@ from torch import Tensor, nn
 from transformers import T5Config as HFConfig
 from transformers import T5ForConditionalGeneration
 
-from zoo.errors import DataError
-from zoo.explanation import flops_per_target
+from zoo.checkpoint.recipe import Recipe, assemble, declare
 from zoo.hub.rules import expand
 from zoo.hub.t5 import T5 as FAMILY
 from zoo.init import AmosInit, Init, Registry, T5Init
 from zoo.models import T5, EncoderDecoder, EncoderDecoderConfig, NGPTT5Config, T5Config
 from zoo.nn.linear import Linear
-from zoo.recipe import Recipe, assemble, declare
 from zoo.reparam import NoReparam
+from zoo.run.explanation import flops_per_target
+from zoo.utils.errors import DataError
 
 LARGE = T5Config(vocab_size=32128, d_model=1024, n_layers=24, n_heads=16, d_head=64, d_mlp=2816)
 SMALL = T5Config(vocab_size=32128, d_model=512, n_layers=8, n_heads=6, d_head=64, d_mlp=1024)

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from zoo.data import Order, TokenFile
-from zoo.data.byte import ByteTokenizer
+from zoo.data.objectives.span_corruption import SpanCorruption, parts
 from zoo.data.prompting import START
-from zoo.data.span_corruption import SpanCorruption, parts
-from zoo.errors import DataError
+from zoo.data.tokenizers.byte import ByteTokenizer
+from zoo.utils.errors import DataError
 
 VOCABULARY = 5000
 OBJECTIVE = SpanCorruption()

@@ -13,10 +13,10 @@ from transformers import T5Config as HFConfig
 from transformers import T5ForConditionalGeneration
 
 from zoo import build_model
-from zoo.errors import DataError, ZooError
 from zoo.hub.folder import load_folder
 from zoo.models import EncoderDecoder
 from zoo.sampling import generate
+from zoo.utils.errors import DataError, ZooError
 
 SIZES = {"vocab_size": 30, "d_model": 16, "n_layers": 2, "n_heads": 2, "d_head": 6}
 MODELS: list[dict[str, Any]] = [

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from zoo import build_model, build_optimizer
 from zoo.data import Order, TokenFile
-from zoo.data.span_corruption import SpanCorruption
+from zoo.data.objectives.span_corruption import SpanCorruption
 from zoo.init import Registry
 from zoo.models import Model, NGPTT5Config
 from zoo.nn.residual import Lerp

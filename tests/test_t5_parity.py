@@ -12,15 +12,15 @@ from transformers import T5Config as HFConfig
 from transformers import T5ForConditionalGeneration
 from transformers.models.t5.modeling_t5 import T5Attention
 
-from zoo.errors import CheckpointError
+from zoo.checkpoint.recipe import Recipe, assemble
+from zoo.config.registry import INITS
 from zoo.hub.folder import load_folder
 from zoo.hub.rules import expand
 from zoo.hub.t5 import T5 as FAMILY
 from zoo.models import T5, T5Config
 from zoo.nn.relative_bias import RelativeBias
-from zoo.recipe import Recipe, assemble
 from zoo.reparam import NoReparam
-from zoo.schema import INITS
+from zoo.utils.errors import CheckpointError
 
 SIZES: dict[str, Any] = {"vocab_size": 61, "d_model": 32, "d_ff": 40, "d_kv": 6}
 SIZES |= {"num_heads": 4, "num_layers": 2, "num_decoder_layers": 3}

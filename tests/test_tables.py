@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch import nn
 
-from zoo.errors import ConfigError
+from zoo.checkpoint.recipe import Recipe, declare
 from zoo.init import He, Init, Registry, Small
 from zoo.init.registry import EtaOverride
 from zoo.models import GPT, DecoderConfig, GPT2Config, GPTConfig, Model, ModelConfig, NGPTConfig
-from zoo.recipe import Recipe, declare
 from zoo.reparam import NoReparam, Reparam, ResidualScaling, WeSaR
 from zoo.spec import ParamSpec, Role
+from zoo.utils.errors import ConfigError
 
 
 def meta(config: ModelConfig, init: Init | None = None, reparam: Reparam | None = None) -> Model:

@@ -14,20 +14,20 @@ from torch import Tensor
 
 import zoo.train.step
 from zoo import build_model, build_optimizer, load_model
-from zoo.checkpoint import find_checkpoint
-from zoo.config import RunConfig, load_config
-from zoo.errors import CheckpointError, ConfigError, DivergenceError, ZooError
+from zoo.checkpoint.model import find_checkpoint
+from zoo.checkpoint.safetensors import read_tensors
 from zoo.init import Registry
 from zoo.models import Model
 from zoo.nn.loss import LossParts
-from zoo.tensorfile import read_tensors
+from zoo.run.config import RunConfig, load_config
 from zoo.train.checkpoints import Checkpoints
-from zoo.train.device import available, find_device
 from zoo.train.distributed import World
 from zoo.train.evaluate import evaluate
 from zoo.train.monitor import Monitor
 from zoo.train.run import train
 from zoo.train.step import Stepper
+from zoo.utils.device import available, find_device
+from zoo.utils.errors import CheckpointError, ConfigError, DivergenceError, ZooError
 
 ALONE = World(0, 1, torch.device("cpu"))
 

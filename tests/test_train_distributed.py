@@ -10,9 +10,9 @@ import torch
 from tiny_runs import of_kind, tiny_fields, torchrun
 
 from zoo import load_model
-from zoo.checkpoint import find_checkpoint
-from zoo.config import load_config
-from zoo.tensorfile import read_tensors
+from zoo.checkpoint.model import find_checkpoint
+from zoo.checkpoint.safetensors import read_tensors
+from zoo.run.config import load_config
 from zoo.train.run import train
 
 CASES: list[dict[str, Any]] = [

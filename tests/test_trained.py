@@ -16,8 +16,8 @@ from tiny_runs import tiny
 from torch import nn
 
 from zoo import build_model, load_model, save_model
+from zoo.run.trained import data_of, tokenizer_of
 from zoo.train.run import train
-from zoo.trained import data_of, tokenizer_of
 
 T5 = "model={type: t5, vocab_size: 357, d_model: 16, n_layers: 1, n_heads: 2, d_mlp: 32}"
 SIZES: dict[str, Any] = {"vocab_size": 300, "hidden_size": 16, "num_hidden_layers": 1}

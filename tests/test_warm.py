@@ -13,16 +13,16 @@ from tiny_runs import TEXT, of_kind, tiny
 from torch import Tensor
 
 from zoo import build_model, load_model, save_model
-from zoo.config import load_config
-from zoo.errors import ZooError
 from zoo.models import GPT, Model
 from zoo.nn.norm import unit
+from zoo.run.config import load_config
+from zoo.run.warm.convert import convert
+from zoo.run.warm.heads import Product, balanced_pairs
+from zoo.run.warm.ngpt import Choices, to_ngpt
+from zoo.run.warm.text import text_of
 from zoo.spec import declared
 from zoo.train.run import train
-from zoo.warm.convert import convert
-from zoo.warm.heads import Product, balanced_pairs
-from zoo.warm.ngpt import Choices, to_ngpt
-from zoo.warm.text import text_of
+from zoo.utils.errors import ZooError
 
 SIZES = {"vocab_size": 40, "d_model": 32, "n_layers": 2, "n_heads": 4}
 TOKENS = torch.arange(96).reshape(4, 24) % 40

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from zoo.checkpoint import find_checkpoint
-from zoo.config import RunConfig, load_config
-from zoo.tensorfile import read_tensors
+from zoo.checkpoint.model import find_checkpoint
+from zoo.checkpoint.safetensors import read_tensors
+from zoo.run.config import RunConfig, load_config
 from zoo.train.metrics import read_metrics
 
 ROOT = Path(__file__).parent.parent
@@ -75,7 +75,7 @@ def of_kind(run: Path, kind: str) -> list[dict[str, Any]]:
 VICTIM = """
 import json, sys, time
 import zoo.train.{module} as module
-from zoo.config import load_config
+from zoo.run.config import load_config
 from zoo.train.run import train
 
 original, calls = module.{function}, 0

@@ -10,15 +10,15 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from zoo.checkpoint import load_model, save_model
-    from zoo.config import load_config
-    from zoo.errors import ZooError
-    from zoo.explanation import explain
-    from zoo.factory import build_model, build_optimizer, merge, split
+    from zoo.checkpoint.model import load_model, save_model
     from zoo.init.registry import Registry
     from zoo.optim.amos import Amos
+    from zoo.run.config import load_config
+    from zoo.run.explanation import explain
+    from zoo.run.factory import build_model, build_optimizer, merge, split
     from zoo.sampling import generate
     from zoo.spec import Module, ParamSpec, Role
+    from zoo.utils.errors import ZooError
 
 __version__ = "0.1.0"
 
@@ -28,16 +28,16 @@ _HOME = {
     "ParamSpec": "zoo.spec",
     "Registry": "zoo.init.registry",
     "Role": "zoo.spec",
-    "ZooError": "zoo.errors",
-    "build_model": "zoo.factory",
-    "build_optimizer": "zoo.factory",
-    "explain": "zoo.explanation",
+    "ZooError": "zoo.utils.errors",
+    "build_model": "zoo.run.factory",
+    "build_optimizer": "zoo.run.factory",
+    "explain": "zoo.run.explanation",
     "generate": "zoo.sampling",
-    "load_config": "zoo.config",
-    "load_model": "zoo.checkpoint",
-    "merge": "zoo.factory",
-    "save_model": "zoo.checkpoint",
-    "split": "zoo.factory",
+    "load_config": "zoo.run.config",
+    "load_model": "zoo.checkpoint.model",
+    "merge": "zoo.run.factory",
+    "save_model": "zoo.checkpoint.model",
+    "split": "zoo.run.factory",
 }
 
 __all__ = [

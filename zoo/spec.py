@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.errors import ConfigError
+from zoo.utils.errors import ConfigError
 
 
 class Role(StrEnum):

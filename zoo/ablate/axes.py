@@ -8,9 +8,9 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from zoo.compose import extend
-from zoo.errors import did_you_mean
-from zoo.yamlfile import Located
+from zoo.config.compose import extend
+from zoo.config.yaml import Located
+from zoo.utils.errors import did_you_mean
 
 RESERVED = {"seed": "`seeds`", "name": "the sweep, which names its runs", "train.runs_dir": "`out`"}
 """Keys that no axis can have, and what says them."""

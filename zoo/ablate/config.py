@@ -8,9 +8,9 @@ from typing import Any, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from zoo.problems import describe
-from zoo.schema import Config
-from zoo.yamlfile import Located
+from zoo.config.messages import describe
+from zoo.config.registry import Config
+from zoo.config.yaml import Located
 
 Scalar = str | int | float | bool | None
 

@@ -10,12 +10,12 @@ from zoo.ablate.axes import Combination, nest
 from zoo.ablate.config import SweepConfig
 from zoo.ablate.identity import digest, essence
 from zoo.ablate.tuning import Point, points, rungs
-from zoo.compose import merge
-from zoo.config import RunConfig, validate
-from zoo.errors import ConfigError
-from zoo.inherit import inherit
-from zoo.train.job import Job
-from zoo.yamlfile import Located
+from zoo.config.compose import merge
+from zoo.config.yaml import Located
+from zoo.run.config import RunConfig, validate
+from zoo.run.from_checkpoint import inherit
+from zoo.run.job import Job
+from zoo.utils.errors import ConfigError
 
 
 @dataclass(frozen=True)

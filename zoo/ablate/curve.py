@@ -22,7 +22,7 @@ class Curve:
     Attributes:
         steps: optimizer steps done.
         tokens: targets of training until then: tokens of text, or images.
-        flops: floating point operations of training until then, see `zoo.explanation.flops_per_target`.
+        flops: floating point operations of training until then, see `zoo.run.explanation.flops_per_target`.
         seconds: of training steps until then; evaluations and checkpoints are not counted.
         loss: nats per target.
     """

@@ -19,11 +19,11 @@ from zoo.ablate.outcome import Outcome, read_outcome
 from zoo.ablate.plan import Planned, Planner
 from zoo.ablate.pool import Pool
 from zoo.ablate.sweep import Sweep
-from zoo.errors import ZooError
-from zoo.explanation import flops_per_target
-from zoo.factory import recipe_of
-from zoo.recipe import declare
-from zoo.train.job import Job
+from zoo.checkpoint.recipe import declare
+from zoo.run.explanation import flops_per_target
+from zoo.run.factory import recipe_of
+from zoo.run.job import Job
+from zoo.utils.errors import ZooError
 
 PROBE = 4  # steps from which the time is estimated where no run has finished
 

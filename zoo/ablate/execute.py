@@ -16,10 +16,10 @@ from zoo.ablate.pool import Pool
 from zoo.ablate.sweep import Sweep
 from zoo.ablate.tuning import rule
 from zoo.ablate.worker import WORKERS
-from zoo.config import RunConfig
-from zoo.errors import DataError
+from zoo.run.config import RunConfig
+from zoo.run.job import Job
 from zoo.train.interrupt import Interrupt
-from zoo.train.job import Job
+from zoo.utils.errors import DataError
 
 LOCK = ".lock"
 REPORTS = "errors"

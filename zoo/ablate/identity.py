@@ -6,8 +6,8 @@ import hashlib
 import json
 from typing import Any
 
-from zoo.config import RunConfig, plain
-from zoo.schema import Config
+from zoo.config.registry import Config
+from zoo.run.config import RunConfig, plain
 
 WITHOUT_EFFECT = frozenset({"name", "train.runs_dir", "train.checkpoint_every", "train.keep_last"})
 """Keys that change no number that a run writes down."""

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from zoo.atomic import explained
-from zoo.errors import ZooError
+from zoo.utils.atomic import explained
+from zoo.utils.errors import ZooError
 
 PAUSE = 0.1  # seconds between two attempts
 

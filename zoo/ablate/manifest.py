@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
-from zoo.atomic import write_file
-from zoo.errors import ZooError
-from zoo.schema import Config
+from zoo.config.registry import Config
+from zoo.utils.atomic import write_file
+from zoo.utils.errors import ZooError
 
 FILE = "sweep.json"
 

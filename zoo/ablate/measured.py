@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from zoo.ablate.curve import Curve, Numbers, read_curve
-from zoo.checkpoint import RUN_CONFIG
-from zoo.config import RunConfig, load_config, plain
-from zoo.errors import ZooError
+from zoo.checkpoint.model import RUN_CONFIG
+from zoo.run.config import RunConfig, load_config, plain
 from zoo.train.environment import FILE as ENVIRONMENT
 from zoo.train.folder import STATE, last_checkpoint
 from zoo.train.metrics import read_metrics
+from zoo.utils.errors import ZooError
 
 SAMPLE = "sample.txt"
 """Text that `zoo generate` leaves in a run folder."""
@@ -140,9 +140,9 @@ def _flops(config: RunConfig) -> int:
 @cache
 def _flops_of(architecture: str, length: int) -> int:
     """Counted once for all runs of an architecture: model and reparameterisation as JSON."""
-    from zoo.explanation import flops_per_target
-    from zoo.factory import recipe_of
-    from zoo.recipe import declare
+    from zoo.checkpoint.recipe import declare
+    from zoo.run.explanation import flops_per_target
+    from zoo.run.factory import recipe_of
 
     model, reparam = json.loads(architecture)
     return flops_per_target(declare(recipe_of(load_config({"model": model, "reparam": reparam}))), length)[1]

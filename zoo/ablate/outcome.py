@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from zoo.ablate.identity import run_id
-from zoo.atomic import write_file
-from zoo.checkpoint import RUN_CONFIG
-from zoo.config import load_config
-from zoo.errors import ConfigError
+from zoo.checkpoint.model import RUN_CONFIG
+from zoo.run.config import load_config
 from zoo.train.metrics import FILE as METRICS
 from zoo.train.metrics import read_metrics
+from zoo.utils.atomic import write_file
+from zoo.utils.errors import ConfigError
 
 RECORD = "record.json"
 """Written when a run has ended for good: how, and the checksum of what it had written down by then."""

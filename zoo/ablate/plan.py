@@ -11,8 +11,8 @@ from zoo.ablate.manifest import Phase
 from zoo.ablate.outcome import Outcome
 from zoo.ablate.sweep import Sweep
 from zoo.ablate.tuning import Choice, Point, best, on_border, survivors
-from zoo.config import RunConfig
-from zoo.errors import ConfigError
+from zoo.run.config import RunConfig
+from zoo.utils.errors import ConfigError
 
 UNKNOWN = Outcome()
 

@@ -15,7 +15,7 @@ import torch
 
 from zoo.ablate.plan import Planned
 from zoo.ablate.worker import WORKERS, Work, work
-from zoo.train.job import Job
+from zoo.run.job import Job
 
 THREADS = "OMP_NUM_THREADS"
 VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -106,4 +106,4 @@ class Pool:
             return f"killed by {signal.Signals(-status).name}"
         report = self.report(run)
         lines = report.read_text(encoding="utf-8").strip().splitlines() if report.is_file() else []
-        return lines[-1].removeprefix("zoo.errors.") if lines else f"ended with status {status}"
+        return lines[-1].removeprefix("zoo.utils.errors.") if lines else f"ended with status {status}"

@@ -13,10 +13,10 @@ from typing import Any
 from zoo.ablate.manifest import FILE, Manifest, Run, Variant, read_manifest, run_folder
 from zoo.ablate.measured import Measured, measure
 from zoo.ablate.outcome import verify
-from zoo.config import plain
-from zoo.errors import ZooError, did_you_mean
+from zoo.run.config import plain
 from zoo.train.folder import MAY_CHANGE
 from zoo.train.metrics import FILE as METRICS
+from zoo.utils.errors import ZooError, did_you_mean
 
 SAME = {"name", "seed", "train.device"} | {
     key for key in MAY_CHANGE if not key.startswith(("train.steps", "train.spikes"))

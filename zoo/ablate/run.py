@@ -12,7 +12,7 @@ from zoo.ablate.pool import usual_workers
 from zoo.ablate.results import read_results
 from zoo.ablate.sweep import Sweep
 from zoo.ablate.verdict import judge
-from zoo.errors import ZooError
+from zoo.utils.errors import ZooError
 
 
 def run_sweep(sweep: Sweep, workers: int | None = None, console: Console | None = None) -> Result:

@@ -10,11 +10,11 @@ from zoo.ablate.axes import Combination, combinations, select, variant_name
 from zoo.ablate.config import RUNS, Tune, check
 from zoo.ablate.contenders import Contender, contenders, require_difference
 from zoo.ablate.identity import digest, essence, run_id
-from zoo.compose import extend, find_config, merge, overlay, read_config
-from zoo.config import RunConfig, plain
-from zoo.errors import ConfigError
-from zoo.train.job import Job
-from zoo.yamlfile import Located
+from zoo.config.compose import extend, find_config, merge, overlay, read_config
+from zoo.config.yaml import Located
+from zoo.run.config import RunConfig, plain
+from zoo.run.job import Job
+from zoo.utils.errors import ConfigError
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ import numpy as np
 from zoo.ablate.measured import Measured
 from zoo.ablate.results import Results
 from zoo.ablate.statistics import LEVEL, Comparison, Summary, holm, paired, summarise, welch
-from zoo.errors import ZooError
+from zoo.utils.errors import ZooError
 
 ALPHA = 0.05
 """Probability of a false alarm in a sweep in which no variant differs from the baseline."""

@@ -17,12 +17,12 @@ import torch
 
 from zoo.ablate.lock import locked
 from zoo.ablate.outcome import write_record
-from zoo.atomic import write_file
-from zoo.checkpoint import RUN_CONFIG
-from zoo.config import RunConfig
-from zoo.errors import DivergenceError, ZooError
-from zoo.train.job import Job
+from zoo.checkpoint.model import RUN_CONFIG
+from zoo.run.config import RunConfig
+from zoo.run.job import Job
 from zoo.train.run import train
+from zoo.utils.atomic import write_file
+from zoo.utils.errors import DivergenceError, ZooError
 
 WORKERS = ".workers"
 """A lock below `out` that every worker shares: while it is held, one is at work."""

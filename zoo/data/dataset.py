@@ -10,11 +10,11 @@ from typing import ClassVar, Literal, Protocol
 
 from torch import Tensor
 
-from zoo.atomic import write_folder
+from zoo.config.registry import Config
 from zoo.data.prompting import Prompting
-from zoo.data.tokenizer import FOLDER, Tokenizer
-from zoo.errors import DataError
-from zoo.schema import Config
+from zoo.data.tokenizers.base import FOLDER, Tokenizer
+from zoo.utils.atomic import write_folder
+from zoo.utils.errors import DataError
 
 Batch = tuple[Tensor, ...]
 """The inputs of a model and then the targets; the first dimension of each counts the examples."""

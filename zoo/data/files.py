@@ -11,8 +11,8 @@ from typing import Any
 
 from filelock import FileLock
 
-from zoo.atomic import write_folder
-from zoo.errors import CheckpointError, DataError
+from zoo.utils.atomic import write_folder
+from zoo.utils.errors import CheckpointError, DataError
 
 BOM = "\ufeff"
 

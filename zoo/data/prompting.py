@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar, Protocol
 
-from zoo.data.tokenizer import Tokenizer
+from zoo.data.tokenizers.base import Tokenizer
 
 START = 0
 """What the target of an encoder-decoder starts with, whatever it means elsewhere: T5's padding."""

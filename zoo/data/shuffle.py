@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zoo.data.dataset import Order
-from zoo.errors import DataError
+from zoo.utils.errors import DataError
 
 ROUNDS = 6  # of the Feistel network; four are enough in theory, small networks like some more
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from zoo.errors import DataError
+from zoo.utils.errors import DataError
 
 T = TypeVar("T")
 

@@ -8,7 +8,7 @@ from typing import Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from zoo.errors import DataError
+from zoo.utils.errors import DataError
 
 Dtype = Literal["uint16", "uint32"]
 

@@ -6,14 +6,14 @@ from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
-from zoo.checkpoint import RUN_CONFIG
-from zoo.config import load_config
+from zoo.checkpoint.model import RUN_CONFIG
+from zoo.checkpoint.recipe import declare
 from zoo.diagnose.places import Place, places
 from zoo.diagnose.section import Curve
-from zoo.errors import ZooError
-from zoo.factory import recipe_of
-from zoo.recipe import declare
+from zoo.run.config import load_config
+from zoo.run.factory import recipe_of
 from zoo.train.metrics import read_metrics
+from zoo.utils.errors import ZooError
 
 SOURCES = {
     "update_ratio": "monitor",

@@ -13,17 +13,17 @@ from string import Template
 import torch
 from torch import Tensor
 
-from zoo.atomic import write_file
-from zoo.checkpoint import RUN_CONFIG, load_model
-from zoo.config import load_config
+from zoo.checkpoint.model import RUN_CONFIG, load_model
 from zoo.data import Order
 from zoo.diagnose.findings import look
 from zoo.diagnose.model_sections import model_sections
 from zoo.diagnose.run_figures import run_sections
 from zoo.diagnose.section import Section
-from zoo.errors import DataError, ZooError
 from zoo.models import Model
-from zoo.trained import data_of, tokenizer_of
+from zoo.run.config import load_config
+from zoo.run.trained import data_of, tokenizer_of
+from zoo.utils.atomic import write_file
+from zoo.utils.errors import DataError, ZooError
 
 PAGE = Template(Path(__file__).with_name("page.html").read_text(encoding="utf-8"))
 PART = """<section id="{s.name}">

@@ -18,7 +18,7 @@ from zoo.diagnose.findings import Scale
 from zoo.diagnose.section import Curve, by_layer, draw_curves, draw_line, legend, look, panels
 from zoo.diagnose.summary import finite
 from zoo.diagnose.vectors import Vector
-from zoo.plotting import INK, SOFT, colour, dress
+from zoo.utils.plotting import INK, SOFT, colour, dress
 
 BINS = 61
 """Of a histogram at most."""

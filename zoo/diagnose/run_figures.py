@@ -7,7 +7,7 @@ from pathlib import Path
 
 from zoo.diagnose.history import History, read_history
 from zoo.diagnose.section import Curve, Section, draw_curves, draw_line, legend, panels
-from zoo.plotting import SOFT
+from zoo.utils.plotting import SOFT
 
 AT_MOST = 4
 """Layers that get a panel, from the first to the last one."""

@@ -12,7 +12,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from zoo.plotting import INK, SOFT, colour, dress
+from zoo.utils.plotting import INK, SOFT, colour, dress
 
 STYLES = ("-", "--", ":", "-.")
 """Of lines, when the colours have been used up."""

@@ -15,13 +15,13 @@ from pathlib import Path
 from statistics import quantiles
 from tempfile import TemporaryDirectory
 
-from zoo.checkpoint import RUN_CONFIG
-from zoo.config import RunConfig, load_config
+from zoo.checkpoint.model import RUN_CONFIG
 from zoo.diagnose.history import ENOUGH, read_history
-from zoo.errors import ConfigError, ZooError
+from zoo.run.config import RunConfig, load_config
+from zoo.run.job import Job
 from zoo.train.diagnosis import WINDOW
-from zoo.train.job import Job
 from zoo.train.run import train
+from zoo.utils.errors import ConfigError, ZooError
 
 NEEDED = "amos"
 """The optimizer whose rate it is."""

@@ -19,13 +19,13 @@ from lm_eval.models.utils import postprocess_generated_text
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 from tqdm import tqdm
 
-from zoo.errors import DataError, ZooError
 from zoo.evaluation.continuation import batches, continuations
 from zoo.evaluation.likelihood import Answer, log_likelihoods
 from zoo.evaluation.perplexity import choose_windows
 from zoo.evaluation.subject import load_subject
 from zoo.evaluation.writing import Writing
-from zoo.train.device import find_device
+from zoo.utils.device import find_device
+from zoo.utils.errors import DataError, ZooError
 
 UNLIMITED = 1 << 30
 """The context of a model that carries a state."""

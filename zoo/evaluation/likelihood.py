@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from zoo.errors import DataError
 from zoo.models import Decoder, LSTMModel, Model
+from zoo.utils.errors import DataError
 
 Pair = tuple[Sequence[int], Sequence[int]]
 """The tokens of a context and those of its continuation."""

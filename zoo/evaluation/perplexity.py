@@ -13,12 +13,12 @@ from torch.nn import functional as F
 
 from zoo.data import Tokenizer
 from zoo.data.files import read_lines, read_text
-from zoo.errors import DataError, ZooError
 from zoo.evaluation.score import Score
 from zoo.evaluation.subject import Subject
 from zoo.evaluation.windows import check_windows, sliding_windows
 from zoo.models import LSTMModel, Model
 from zoo.nn.loss import IGNORED
+from zoo.utils.errors import DataError, ZooError
 
 STRETCH = 1024
 """Tokens at a time where a state is carried, so that a text may be of any length."""

@@ -13,14 +13,14 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator, ScalarFormatter
 from rich.table import Table
 
-from zoo.atomic import write_file
-from zoo.checkpoint import RUN_CONFIG
-from zoo.errors import ZooError
+from zoo.checkpoint.model import RUN_CONFIG
 from zoo.evaluation.perplexity import choose_windows, evaluate, read
 from zoo.evaluation.score import Score, total
 from zoo.evaluation.subject import load_subject
-from zoo.plotting import INK, SOFT, colour, dress
-from zoo.train.device import find_device
+from zoo.utils.atomic import write_file
+from zoo.utils.device import find_device
+from zoo.utils.errors import ZooError
+from zoo.utils.plotting import INK, SOFT, colour, dress
 
 RESULT = "perplexity.json"
 """Its name in a run's folder."""

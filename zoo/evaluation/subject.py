@@ -7,13 +7,13 @@ from pathlib import Path
 
 import torch
 
-from zoo.checkpoint import HUB_CONFIG, load_model
+from zoo.checkpoint.model import HUB_CONFIG, load_model
 from zoo.data import TextData, Tokenizer, find_tokenizer
-from zoo.data.text import TextCorpus
-from zoo.errors import DataError
+from zoo.data.corpora.text import TextCorpus
 from zoo.hub.shards import read_json
 from zoo.models import Model
-from zoo.trained import check_together, data_of, tokenizer_of
+from zoo.run.trained import check_together, data_of, tokenizer_of
+from zoo.utils.errors import DataError
 
 POSITIONS = "max_position_embeddings"
 """What a folder of the hub calls the context of its model's training."""

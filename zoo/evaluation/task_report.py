@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from zoo.atomic import write_file
-from zoo.checkpoint import RUN_CONFIG
-from zoo.errors import ZooError
+from zoo.checkpoint.model import RUN_CONFIG
+from zoo.utils.atomic import write_file
+from zoo.utils.errors import ZooError
 
 RESULT = "tasks.json"
 """Its name in a run's folder."""

@@ -13,8 +13,8 @@ from lm_eval.api.registry import METRIC_REGISTRY
 from lm_eval.defaults import DEFAULT_OTHER_SEED, DEFAULT_RANDOM_SEED
 from lm_eval.tasks import TaskManager
 
-from zoo.errors import DataError, ZooError, did_you_mean
 from zoo.evaluation.writing import Writing
+from zoo.utils.errors import DataError, ZooError, did_you_mean
 
 Loaded = dict[str, Any]
 """What the harness makes of names: its `tasks` and `groups` by name."""

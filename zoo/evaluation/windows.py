@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from zoo.errors import ZooError
 from zoo.nn.loss import IGNORED
+from zoo.utils.errors import ZooError
 
 
 def sliding_windows(

@@ -8,8 +8,8 @@ from typing import Any, Self
 
 from lm_eval.models.utils import normalize_gen_kwargs
 
-from zoo.errors import ZooError, did_you_mean
 from zoo.sampling import Sampling
+from zoo.utils.errors import ZooError, did_you_mean
 
 MAX_GEN_TOKS = 256
 """Tokens to write where a task does not say, as for the models of transformers."""

@@ -11,13 +11,13 @@ from transformers.cache_utils import Cache, DynamicCache
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
-from zoo.errors import DataError
 from zoo.hub.ngpt import NGPT
 from zoo.init import NGPTInit
 from zoo.init.initialise import draw
 from zoo.models import NGPTConfig
+from zoo.nn.sphere import project
 from zoo.spec import Module
-from zoo.sphere import project
+from zoo.utils.errors import DataError
 
 
 class ZooNGPTConfig(PreTrainedConfig):  # type: ignore[no-untyped-call]

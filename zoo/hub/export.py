@@ -11,11 +11,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from zoo.atomic import write_folder
-from zoo.checkpoint import load_model
+from zoo.checkpoint.model import load_model
 from zoo.data import Tokenizer
-from zoo.errors import CheckpointError, DataError, ZooError, did_you_mean
-from zoo.factory import merge
 from zoo.hub import register_auto
 from zoo.hub.families import family_for
 from zoo.hub.family import Family, Json
@@ -24,8 +21,11 @@ from zoo.hub.rules import expand
 from zoo.hub.shards import CONFIG, SHARD_BYTES, write_shards
 from zoo.hub.written_tokenizer import add_tokenizer
 from zoo.models import Model
+from zoo.run.factory import merge
+from zoo.run.trained import data_of, tokenizer_of
 from zoo.spec import declared
-from zoo.trained import data_of, tokenizer_of
+from zoo.utils.atomic import write_folder
+from zoo.utils.errors import CheckpointError, DataError, ZooError, did_you_mean
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 TOLERANCE = 1e-4

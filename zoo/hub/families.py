@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from zoo.errors import CheckpointError, did_you_mean
 from zoo.hub.bert import BERT
 from zoo.hub.family import Family, Json
 from zoo.hub.gpt2 import GPT2
@@ -12,6 +11,7 @@ from zoo.hub.ngpt import NGPT
 from zoo.hub.qwen import QWEN2, QWEN3
 from zoo.hub.t5 import T5
 from zoo.models import ModelConfig
+from zoo.utils.errors import CheckpointError, did_you_mean
 
 FAMILIES: tuple[Family, ...] = (LLAMA, MISTRAL, QWEN2, QWEN3, GPT2, BERT, T5, NGPT)
 """For a model that several can write, the first of them is taken."""

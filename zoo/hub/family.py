@@ -10,10 +10,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from zoo.errors import CheckpointError, did_you_mean
 from zoo.hub.fields import HARMLESS, REQUIRED, Field, Fixed, RefusedError, one_of
 from zoo.hub.rules import Rule
 from zoo.models import ModelConfig
+from zoo.utils.errors import CheckpointError, did_you_mean
 
 Json = dict[str, Any]
 

@@ -9,18 +9,18 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from zoo.errors import CheckpointError
+from zoo.checkpoint.recipe import Recipe, declare, materialise
+from zoo.checkpoint.report import Plan, Report, reconcile
+from zoo.checkpoint.safetensors import some
+from zoo.config.registry import INITS
 from zoo.hub.families import family_of
 from zoo.hub.family import Family
 from zoo.hub.rules import Rule, expand
 from zoo.hub.shards import CONFIG, DTYPES, Entry, read_json, stream, survey
 from zoo.init import initialise
-from zoo.loaded import Plan, Report, reconcile
 from zoo.models import Model
-from zoo.recipe import Recipe, declare, materialise
 from zoo.reparam import NoReparam
-from zoo.schema import INITS
-from zoo.tensorfile import some
+from zoo.utils.errors import CheckpointError
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ def load_folder(folder: Path, *, allow: Sequence[str] = ()) -> tuple[Model, Repo
 
 
 def open_hub(folder: Path) -> HubFolder:
-    """`HubFolder.open`, for `zoo.checkpoint.open_checkpoint`."""
+    """`HubFolder.open`, for `zoo.checkpoint.model.open_checkpoint`."""
     return HubFolder.open(folder)
 
 

@@ -13,12 +13,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from zoo.errors import CheckpointError
+from zoo.checkpoint.recipe import Recipe, declare, materialise
+from zoo.checkpoint.safetensors import check_match, read_tensors
 from zoo.init import GPT2, Init, NGPTInit
 from zoo.models import DecoderConfig, GPTConfig, Model, NGPTConfig
-from zoo.recipe import Recipe, declare, materialise
 from zoo.reparam import NoReparam
-from zoo.tensorfile import check_match, read_tensors
+from zoo.utils.errors import CheckpointError
 
 EMBEDDING, READ_OUT, S_Z = "transformer.wte.weight", "lm_head.weight", "sz"
 BASELINE_EPS = 1e-6

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from zoo.checkpoint.safetensors import opened, some, write_tensors
 from zoo.data.files import read_object
-from zoo.errors import CheckpointError, DataError
-from zoo.tensorfile import opened, some, write_tensors
+from zoo.utils.errors import CheckpointError, DataError
 
 CONFIG = "config.json"
 SINGLE = "model.safetensors"

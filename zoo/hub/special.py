@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from zoo.data.hf_tokenizer import SETTINGS_FILE, TOKENIZER_FILE
-from zoo.data.mlm import MASK
+from zoo.data.objectives.mlm import MASK
+from zoo.data.tokenizers.huggingface import SETTINGS_FILE, TOKENIZER_FILE
 
 Json = dict[str, Any]
 

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from zoo.data import Tokenizer
-from zoo.data.byte import ByteTokenizer
-from zoo.data.hf_tokenizer import READER, SETTINGS_FILE, TOKENIZER_FILE, HuggingFaceTokenizer
-from zoo.data.sentencepiece import SentencePieceTokenizer
-from zoo.data.word import EOS, UNKNOWN, WordTokenizer
+from zoo.data.tokenizers.byte import ByteTokenizer
+from zoo.data.tokenizers.huggingface import READER, SETTINGS_FILE, TOKENIZER_FILE, HuggingFaceTokenizer
+from zoo.data.tokenizers.sentencepiece import SentencePieceTokenizer
+from zoo.data.tokenizers.word import EOS, UNKNOWN, WordTokenizer
 from zoo.hub.piece_tokenizer import bpe, described, inexpressible
 from zoo.hub.pieces import Pieces
 from zoo.hub.special import special

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from zoo.atomic import remove
 from zoo.data import Tokenizer
-from zoo.data.tokenizer import DESCRIPTION
+from zoo.data.tokenizers.base import DESCRIPTION
 from zoo.hub.quiet import quiet
 from zoo.hub.special import add_special
 from zoo.hub.tokenizer import read_plainly, samples, write_tokenizer
+from zoo.utils.atomic import remove
 
 
 def add_tokenizer(tokenizer: Tokenizer, folder: Path, special: Sequence[str], end: int | None) -> str | None:

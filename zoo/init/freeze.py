@@ -8,9 +8,9 @@ from typing import Self
 from pydantic import Field, model_validator
 from torch import nn
 
-from zoo.errors import ConfigError
-from zoo.schema import Config
+from zoo.config.registry import Config
 from zoo.spec import Declared, Role, declared
+from zoo.utils.errors import ConfigError
 
 
 class FreezeRule(Config):

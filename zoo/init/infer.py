@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from zoo.errors import ZooError
 from zoo.init.registry import Entry, eta
 from zoo.spec import ParamSpec, Role
+from zoo.utils.errors import ZooError
 
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 

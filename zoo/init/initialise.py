@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from zoo.init.schemes import DRAWN, Init, virtual_std
+from zoo.nn.sphere import project
 from zoo.spec import Module, ParamSpec, Role, declared
-from zoo.sphere import project
 
 
 def generator(seed: int, name: str) -> torch.Generator:

@@ -10,10 +10,10 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 from torch import nn
 
-from zoo.errors import ConfigError
+from zoo.config.registry import Config
 from zoo.init.schemes import DRAWN, Init, virtual_eta, virtual_std
-from zoo.schema import Config
 from zoo.spec import MATRICES, Module, ParamSpec, Role, declared
+from zoo.utils.errors import ConfigError
 
 Reduction = Literal["none", "one_axis", "dense"]
 

@@ -11,7 +11,7 @@ from typing import Literal, Self
 
 from pydantic import Field
 
-from zoo.schema import INITS, Config
+from zoo.config.registry import INITS, Config
 from zoo.spec import MATRICES, ParamSpec, Role
 
 DRAWN = MATRICES | {Role.POSITION}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Literal
 
+from zoo.config.registry import INITS
 from zoo.init.schemes import Init
-from zoo.schema import INITS
 from zoo.spec import ParamSpec, Role
 
 

@@ -9,22 +9,22 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from zoo.errors import DataError
+from zoo.config.registry import Config
 from zoo.nn.attention import KVCache, Rope
 from zoo.nn.linear import Embedding, Linear, Matrix, matrix
 from zoo.nn.loss import LossParts, linear_cross_entropy
 from zoo.nn.positions import Place
 from zoo.nn.scaling import Scaling
-from zoo.schema import Config
 from zoo.spec import Module
+from zoo.utils.errors import DataError
 
 
 class Model(Module):
     """What every architecture offers besides ``model(tokens) -> logits``.
 
     Attributes:
-        recipe: the `zoo.recipe.Recipe` it was made from, put here by `zoo.recipe.declare`. Not typed:
-            recipes lie in a layer above.
+        recipe: the `zoo.checkpoint.recipe.Recipe` that the model was made from, put here by
+            `zoo.checkpoint.recipe.declare`. It has no type here, since recipes lie in a layer above.
     """
 
     recipe: Any

@@ -18,7 +18,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.errors import DataError
+from zoo.config.registry import MODELS, Config
 from zoo.models.base import Model, ModelConfig, check_tokens
 from zoo.nn.attention import AsTheyAre, Rope, Rotary
 from zoo.nn.biased import BiasedAttention
@@ -30,8 +30,8 @@ from zoo.nn.positions import positions
 from zoo.nn.relative import RelativeAttention
 from zoo.nn.residual import PostNorm
 from zoo.nn.rope import rotation
-from zoo.schema import MODELS, Config
 from zoo.spec import Module, ParamSpec, Role
+from zoo.utils.errors import DataError
 
 
 class AbsolutePositions(Config):

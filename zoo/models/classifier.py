@@ -16,6 +16,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
+from zoo.config.registry import MODELS
 from zoo.models.base import DecoderConfig, Model, ModelConfig
 from zoo.models.bert import BERTConfig
 from zoo.models.encoder_decoder import check_source
@@ -31,7 +32,6 @@ from zoo.nn.linear import Linear, matrix
 from zoo.nn.loss import LossParts
 from zoo.nn.norm import unit
 from zoo.nn.scaling import Scaling, ScalingConfig
-from zoo.schema import MODELS
 from zoo.spec import Module
 
 TrunkConfig = Annotated[

@@ -9,12 +9,12 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from zoo.errors import DataError
 from zoo.models.base import Model, ModelConfig, ReadOut, check_tokens
 from zoo.nn.attention import KVCache
 from zoo.nn.cross_attention import SourceCache
 from zoo.nn.linear import Embedding
 from zoo.nn.loss import LossParts
+from zoo.utils.errors import DataError
 
 
 class EncoderDecoderConfig(ModelConfig):

@@ -14,6 +14,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 from torch import Tensor, nn
 
+from zoo.config.registry import MODELS
 from zoo.models.base import ReadOut
 from zoo.models.rotary import RotaryDecoder, RotaryDecoderConfig
 from zoo.nn.attention import Attention, KVCache, LayerCache, NormThenRotary, Rope, Rotary
@@ -22,7 +23,6 @@ from zoo.nn.mlp import GELUMLP, SwiGLU
 from zoo.nn.norm import RMSNorm
 from zoo.nn.positions import Place
 from zoo.nn.residual import PreNorm
-from zoo.schema import MODELS
 from zoo.spec import Module
 
 

@@ -13,7 +13,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 from torch import Tensor, nn
 
-from zoo.errors import DataError
+from zoo.config.registry import MODELS
 from zoo.models.base import Decoder, DecoderConfig, ReadOut
 from zoo.nn.attention import AsTheyAre, Attention, KVCache, LayerCache, Rope
 from zoo.nn.layernorm import LayerNorm
@@ -21,8 +21,8 @@ from zoo.nn.linear import Embedding
 from zoo.nn.mlp import GELUMLP
 from zoo.nn.positions import Place, positions
 from zoo.nn.residual import PreNorm
-from zoo.schema import MODELS
 from zoo.spec import Module
+from zoo.utils.errors import DataError
 
 
 @MODELS.register

@@ -7,9 +7,9 @@ from typing import Literal
 
 from pydantic import Field
 
+from zoo.config.registry import Config
 from zoo.nn.residual import Lerp, Riemannian, Slerp
 from zoo.nn.scaling import AlphaConfig, ScalingConfig
-from zoo.schema import Config
 
 log = logging.getLogger("zoo")
 

@@ -19,13 +19,13 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.errors import DataError
+from zoo.config.registry import MODELS
 from zoo.models.base import Model, ModelConfig, ReadOut, check_tokens, consecutive
 from zoo.nn.linear import Embedding
 from zoo.nn.loss import LossParts, linear_cross_entropy
 from zoo.nn.lstm import LSTM, LSTMState
-from zoo.schema import MODELS
 from zoo.spec import Module, ParamSpec, Role
+from zoo.utils.errors import DataError
 
 
 @MODELS.register

@@ -5,7 +5,7 @@
     logits <- (E_out h) s_z
 
 No normalisation layers. Every vector of length d_model in every matrix has unit norm: it is put
-back on the sphere after each optimizer step (`zoo.sphere`), not in the forward pass.
+back on the sphere after each optimizer step (`zoo.nn.sphere`), not in the forward pass.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import ClassVar, Literal
 
 from torch import Tensor, nn
 
+from zoo.config.registry import MODELS
 from zoo.models.base import ReadOut
 from zoo.models.hypersphere import HypersphereConfig
 from zoo.models.rotary import RotaryDecoder, RotaryDecoderConfig
@@ -23,7 +24,6 @@ from zoo.nn.linear import Embedding
 from zoo.nn.mlp import ScaledSwiGLU
 from zoo.nn.positions import Place
 from zoo.nn.scaling import Scaling
-from zoo.schema import MODELS
 from zoo.spec import Module
 
 

@@ -21,6 +21,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
+from zoo.config.registry import MODELS
 from zoo.models.base import ReadOut, check_tokens
 from zoo.models.encoder_decoder import (
     DecoderCache,
@@ -38,7 +39,6 @@ from zoo.nn.mlp import ScaledSwiGLU
 from zoo.nn.positions import Place, positions
 from zoo.nn.rope import rotation
 from zoo.nn.scaling import Scaling
-from zoo.schema import MODELS
 from zoo.spec import Module
 
 

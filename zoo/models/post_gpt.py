@@ -13,6 +13,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 from torch import Tensor, nn
 
+from zoo.config.registry import MODELS
 from zoo.models.base import ReadOut
 from zoo.models.rotary import RotaryDecoder, RotaryDecoderConfig
 from zoo.nn.attention import Attention, KVCache, LayerCache, Rope, Rotary
@@ -21,7 +22,6 @@ from zoo.nn.mlp import GELUMLP
 from zoo.nn.norm import RMSNorm
 from zoo.nn.positions import Place
 from zoo.nn.residual import PostNorm
-from zoo.schema import MODELS
 from zoo.spec import Module
 
 

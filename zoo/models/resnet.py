@@ -18,7 +18,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.errors import DataError
+from zoo.config.registry import MODELS
 from zoo.models.base import Model, ModelConfig
 from zoo.nn.batchnorm import BatchNorm
 from zoo.nn.classification import classify
@@ -26,8 +26,8 @@ from zoo.nn.conv import Convolution, filters
 from zoo.nn.linear import Linear, matrix
 from zoo.nn.loss import LossParts
 from zoo.nn.mlp import ACTIVATION_STD
-from zoo.schema import MODELS
 from zoo.spec import Module
+from zoo.utils.errors import DataError
 
 
 class ConvNorm(Module):

@@ -17,6 +17,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
+from zoo.config.registry import MODELS
 from zoo.models.base import ReadOut, check_tokens
 from zoo.models.encoder_decoder import (
     DecoderCache,
@@ -34,7 +35,6 @@ from zoo.nn.norm import RMSNorm
 from zoo.nn.positions import Place, visible
 from zoo.nn.relative_bias import RelativeBias
 from zoo.nn.residual import PreNorm
-from zoo.schema import MODELS
 from zoo.spec import Module
 
 

@@ -11,7 +11,7 @@ from einops import rearrange
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.nn.blockwise import LONGEST, blockwise_attention
+from zoo.kernels.blockwise import LONGEST, blockwise_attention
 from zoo.nn.linear import Linear, matrix
 from zoo.nn.norm import RMSNorm, unit
 from zoo.nn.positions import Place, positions, visible

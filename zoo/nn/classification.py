@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.errors import ZooError
 from zoo.nn.loss import IGNORED, LossParts
+from zoo.utils.errors import ZooError
 
 
 def classify(

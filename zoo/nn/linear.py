@@ -6,7 +6,7 @@ import math
 
 from torch import Tensor, nn
 
-from zoo.nn.matmul import Ready, linear
+from zoo.kernels.matmul import Ready, linear
 from zoo.spec import Module, ParamSpec, Role
 
 

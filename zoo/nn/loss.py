@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from zoo.errors import ZooError
-from zoo.nn.matmul import product
+from zoo.kernels.matmul import product
+from zoo.utils.errors import ZooError
 
 IGNORED = -1
 """The target of a token that does not count."""

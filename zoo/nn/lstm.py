@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.nn.matmul import linear
-from zoo.nn.recurrence import recurrence
+from zoo.kernels.matmul import linear
+from zoo.kernels.recurrence import recurrence
 from zoo.spec import Module, ParamSpec, Role
 
 MEMORY_STD = 0.29

@@ -9,7 +9,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, library
 
-from zoo.schema import Config
+from zoo.config.registry import Config
 
 
 class LinearScaling(Config):

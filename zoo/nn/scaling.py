@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 from torch import Tensor
 
-from zoo.schema import Config
+from zoo.config.registry import Config
 from zoo.spec import Module, ParamSpec, Role
 
 

@@ -11,11 +11,11 @@ from pydantic import Field
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
+from zoo.config.registry import OPTIMIZERS
 from zoo.optim.base import OptimizerConfig, grouped
 from zoo.optim.own import OwnOptimizer
 from zoo.optim.sharding import local, reduced_like, sum_over_ranks
 from zoo.optim.slots import batches, slot_dtype
-from zoo.schema import OPTIMIZERS
 
 if TYPE_CHECKING:
     from zoo.init.registry import Entry

@@ -10,9 +10,9 @@ from pydantic import Field
 from torch import Tensor
 from torch.optim import Adam
 
+from zoo.config.registry import OPTIMIZERS
 from zoo.optim.base import OptimizerConfig, grouped
 from zoo.optim.slots import initial_slots
-from zoo.schema import OPTIMIZERS
 
 if TYPE_CHECKING:
     from zoo.init.registry import Entry

@@ -7,8 +7,8 @@ from typing import ClassVar, Literal
 from pydantic import Field
 from torch.optim import AdamW
 
+from zoo.config.registry import OPTIMIZERS
 from zoo.optim.adam import Decay, TwoMoments
-from zoo.schema import OPTIMIZERS
 
 
 @OPTIMIZERS.register

@@ -12,7 +12,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.optim.optimizer import ParamsT
 
-from zoo.errors import CheckpointError, ConfigError, did_you_mean
+from zoo.config.registry import OPTIMIZERS
 from zoo.optim.amos_fused import check_fused, fused_step
 from zoo.optim.amos_step import Variable, eager_step
 from zoo.optim.amos_update import Step
@@ -20,7 +20,7 @@ from zoo.optim.base import OptimizerConfig, grouped
 from zoo.optim.own import OwnOptimizer
 from zoo.optim.sharding import reduced_like
 from zoo.optim.slots import batches, slot_dtype
-from zoo.schema import OPTIMIZERS
+from zoo.utils.errors import CheckpointError, ConfigError, did_you_mean
 
 if TYPE_CHECKING:
     from zoo.init.registry import Entry, Reduction

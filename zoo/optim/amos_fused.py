@@ -1,53 +1,21 @@
-"""One Amos step of some variables by the kernel of `amos_cpu.cpp`: one pass over memory.
-
-The kernel is compiled for this machine when it is first asked for, which takes seconds, and kept
-by torch's extension cache.
-"""
+"""One Amos step of some variables by the kernel of `zoo/kernels/amos.cpp`: one pass over memory."""
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
-import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
-from zoo.errors import ConfigError
+from zoo.kernels.amos import kernels
 from zoo.optim.amos_step import Variable, advance
 from zoo.optim.amos_update import TINY, Step
 from zoo.optim.sharding import crosses_ranks
+from zoo.utils.errors import ConfigError
 
-SOURCE = Path(__file__).with_name("amos_cpu.cpp")
 LONGEST_ROW = 1 << 18
 """Entries that one thread may work on alone; the slots of longer rows are advanced by all."""
-
-
-@functools.cache
-def kernels() -> Any:
-    """The compiled operators.
-
-    Raises:
-        ConfigError: there is no C++ compiler or no ninja, or they fail.
-    """
-    from torch.utils.cpp_extension import load
-
-    try:
-        load(
-            "zoo_amos_" + torch.backends.cpu.get_cpu_capability().lower(),
-            [str(SOURCE)],
-            extra_cflags=["-O3", "-march=native", "-fopenmp"],
-            extra_ldflags=["-fopenmp"],
-            is_python_module=False,
-        )
-    except (RuntimeError, OSError) as error:
-        raise ConfigError(
-            f"Amos(fused=True) compiles a kernel, which failed; it needs a C++ compiler and ninja: {error}"
-        ) from error
-    return torch.ops.zoo_amos
 
 
 def check_fused(parameter: Tensor, dims: tuple[int, ...], name: str) -> None:

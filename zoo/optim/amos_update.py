@@ -1,7 +1,7 @@
 """Algorithm 1 of the Amos paper (arXiv 2210.11693) on plain tensors.
 
 The names are the paper's: xi is the learning rate, eta the model-oriented scale, g the gradient,
-v and b the slots. `amos_cpu.cpp` does the same in one pass over memory.
+v and b the slots. `zoo/kernels/amos.cpp` does the same in one pass over memory.
 """
 
 from __future__ import annotations

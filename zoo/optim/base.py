@@ -11,9 +11,9 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
-from zoo.errors import ConfigError
-from zoo.schema import Config
+from zoo.config.registry import Config
 from zoo.spec import ParamSpec
+from zoo.utils.errors import ConfigError
 
 if TYPE_CHECKING:
     from zoo.init.registry import Entry

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.optimizer import ParamsT
 
-from zoo.errors import ConfigError
+from zoo.config.registry import OPTIMIZERS
 from zoo.optim.adamw import AdamWConfig
 from zoo.optim.amos import AmosConfig
 from zoo.optim.base import OptimizerConfig, grouped
@@ -20,9 +20,9 @@ from zoo.optim.combined import Combined
 from zoo.optim.own import OwnOptimizer
 from zoo.optim.sharding import local, placed_like, reduced_like
 from zoo.optim.slots import slot_dtype
-from zoo.schema import OPTIMIZERS
-from zoo.sharded import whole
 from zoo.spec import ParamSpec, Role
+from zoo.utils.errors import ConfigError
+from zoo.utils.sharded import whole
 
 if TYPE_CHECKING:
     from zoo.init.registry import Entry

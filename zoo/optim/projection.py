@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch.optim import Optimizer
 
-from zoo.sphere import project
+from zoo.nn.sphere import project
 
 if TYPE_CHECKING:
     from zoo.init.registry import Entry

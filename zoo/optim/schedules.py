@@ -9,9 +9,9 @@ from pydantic import Field
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
-from zoo.errors import ConfigError
+from zoo.config.registry import SCHEDULES
 from zoo.optim.base import ScheduleConfig
-from zoo.schema import SCHEDULES
+from zoo.utils.errors import ConfigError
 
 
 @SCHEDULES.register

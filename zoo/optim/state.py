@@ -8,9 +8,9 @@ from typing import Any
 from torch import Tensor
 from torch.optim import Optimizer
 
-from zoo.errors import CheckpointError
 from zoo.optim.sharding import placed_like
 from zoo.optim.slots import initial_slots
+from zoo.utils.errors import CheckpointError
 
 
 def state_by_name(optimizer: Optimizer) -> dict[str, dict[str, Tensor]]:

@@ -7,9 +7,9 @@ from typing import ClassVar
 
 from torch import nn
 
+from zoo.config.registry import Config
 from zoo.init.schemes import Init
 from zoo.reparam.gate import attach_gate
-from zoo.schema import Config
 from zoo.spec import Declared, ParamSpec, declared
 
 log = logging.getLogger("zoo")

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from zoo.errors import ZooError
 from zoo.init.initialise import draw, fill, generator
 from zoo.init.schemes import Init
 from zoo.models import Model
 from zoo.reparam.base import Reparam
 from zoo.reparam.gate import attach_gate, detach
 from zoo.spec import ParamSpec, declared
+from zoo.utils.errors import ZooError
 
 
 @dataclass(frozen=True)

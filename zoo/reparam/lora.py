@@ -10,11 +10,11 @@ from pydantic import Field, field_validator
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.errors import ConfigError
+from zoo.config.registry import REPARAMS
 from zoo.init.schemes import Init, virtual_eta
 from zoo.reparam.base import Reparam, kept_lookup
-from zoo.schema import REPARAMS
 from zoo.spec import MATRICES, Declared, Module, ParamSpec, Reparameterisation, Role
+from zoo.utils.errors import ConfigError
 
 
 @dataclass(frozen=True)

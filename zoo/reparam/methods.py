@@ -7,10 +7,10 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from zoo.config.registry import REPARAMS
 from zoo.init.schemes import Init, virtual_std
 from zoo.reparam.base import Reparam, kept_lookup
 from zoo.reparam.gate import attach_gate
-from zoo.schema import REPARAMS
 from zoo.spec import MATRICES, Declared, ParamSpec
 
 

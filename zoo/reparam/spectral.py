@@ -11,11 +11,11 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional as F
 
+from zoo.config.registry import REPARAMS
 from zoo.init.schemes import Init, virtual_std
 from zoo.reparam.base import Reparam
-from zoo.schema import REPARAMS
-from zoo.sharded import whole
 from zoo.spec import MATRICES, Declared, Module, ParamSpec, Reparameterisation, Role
+from zoo.utils.sharded import whole
 
 FIRST_ITERATIONS = 15
 """Steps of the power method before training, as in torch; from a random start, one says little."""

@@ -11,12 +11,12 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional as F
 
+from zoo.config.registry import REPARAMS
 from zoo.init.initialise import fill
 from zoo.init.schemes import Init, virtual_eta, virtual_std
 from zoo.reparam.base import Reparam, kept_lookup
-from zoo.schema import REPARAMS
-from zoo.sharded import whole
 from zoo.spec import MATRICES, Declared, Module, ParamSpec, Reparameterisation, Role
+from zoo.utils.sharded import whole
 
 
 @dataclass(frozen=True)

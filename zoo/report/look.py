@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from zoo.plotting import COLOURS, colour
+from zoo.utils.plotting import COLOURS, colour
 
 DASHES = ("solid", "dash", "dot", "dashdot")
 """Lines beyond the last colour repeat the colours with other dashes."""

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from zoo.ablate.results import Results
-from zoo.checkpoint import load_model, pointer_file
+from zoo.checkpoint.model import load_model, pointer_file
 from zoo.diagnose.embeddings import Embeddings
 from zoo.diagnose.findings import Findings, look
 from zoo.diagnose.inspection import examples

@@ -8,7 +8,6 @@ from pathlib import Path
 from zoo.ablate.results import read_results
 from zoo.ablate.sheet import Sheet
 from zoo.ablate.verdict import ALPHA, Judgement, judge
-from zoo.atomic import write_file
 from zoo.report.look import looks
 from zoo.report.markdown import markdown
 from zoo.report.page import page
@@ -16,6 +15,7 @@ from zoo.report.plot import Plot
 from zoo.report.sections import sections
 from zoo.report.static import picture
 from zoo.report.tidy import curves_csv, sheets_csv
+from zoo.utils.atomic import write_file
 
 PAGE, MARKDOWN, TABLES, CURVES = "report.html", "report.md", "report.csv", "curves.csv"
 

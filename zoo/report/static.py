@@ -6,9 +6,9 @@ import io
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from zoo.plotting import INK, SOFT, dress
 from zoo.report.look import Look
 from zoo.report.plot import Plot, Series, View
+from zoo.utils.plotting import INK, SOFT, dress
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

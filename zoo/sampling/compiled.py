@@ -8,7 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from zoo.errors import DataError, ZooError
+from zoo.utils.errors import DataError, ZooError
 
 Read = Callable[[Tensor], Tensor]
 """Tokens a model has not seen yet, (batch, time) -> the logits of the one that follows, (batch, vocab)."""

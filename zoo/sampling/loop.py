@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from zoo.errors import DataError, ZooError
 from zoo.models import Decoder, EncoderDecoder
 from zoo.nn.ready import ready
 from zoo.sampling.compiled import Read, compiled, roomy
@@ -15,6 +14,7 @@ from zoo.sampling.draw import sample
 from zoo.sampling.padding import padding_of
 from zoo.sampling.repetition import Repetition
 from zoo.sampling.settings import Sampling
+from zoo.utils.errors import DataError, ZooError
 
 
 def generate(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from zoo.errors import DataError
+from zoo.utils.errors import DataError
 
 
 def left_padded(prompts: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:

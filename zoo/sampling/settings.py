@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from zoo.errors import ZooError
+from zoo.utils.errors import ZooError
 
 
 @dataclass(frozen=True)

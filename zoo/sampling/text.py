@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from zoo.errors import ZooError
+from zoo.utils.errors import ZooError
 
 UNFINISHED = "\N{REPLACEMENT CHARACTER}"
 """What tokenizers write for bytes that are no character, or not yet."""

@@ -7,19 +7,19 @@ from dataclasses import dataclass, replace
 import torch
 from torch.optim.lr_scheduler import LambdaLR
 
-from zoo.checkpoint import load_model
+from zoo.checkpoint.model import load_model
 from zoo.data import Dataset
-from zoo.errors import ConfigError
-from zoo.factory import build_optimizer
 from zoo.init import Registry, freeze, measure
 from zoo.models import Model
+from zoo.run.factory import build_optimizer
+from zoo.run.first_weights import Beginning, begin
+from zoo.run.job import Job
 from zoo.train.checkpoints import check_same_data, load_progress
 from zoo.train.distributed import World
 from zoo.train.folder import Start
-from zoo.train.job import Job
 from zoo.train.origin import check_tokenizer, read_measured, with_own_tokenizer
 from zoo.train.step import Loss, Stepper
-from zoo.weights import Beginning, begin
+from zoo.utils.errors import ConfigError
 
 
 @dataclass(frozen=True)

@@ -18,20 +18,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from zoo.atomic import link, remove, write_file, write_folder
-from zoo.checkpoint import CHECKPOINTS, MODEL_FILE, RUN_CONFIG, Which, pointer_file
-from zoo.data.class_names import LABELS_FILE
+from zoo.checkpoint.format import metadata
+from zoo.checkpoint.model import CHECKPOINTS, MODEL_FILE, RUN_CONFIG, Which, pointer_file
+from zoo.checkpoint.safetensors import read_tensors, write_tensors
+from zoo.data.classification.class_names import LABELS_FILE
 from zoo.data.dataset import Measure
-from zoo.data.tokenizer import FOLDER as TOKENIZER
-from zoo.errors import CheckpointError
-from zoo.modelfile import metadata
+from zoo.data.tokenizers.base import FOLDER as TOKENIZER
 from zoo.models import Model
 from zoo.optim.state import load_state_by_name, state_by_name
-from zoo.sharded import gathered
-from zoo.tensorfile import read_tensors, write_tensors
+from zoo.run.trained import RUN_COPY
 from zoo.train.distributed import World
 from zoo.train.folder import STATE, Start
-from zoo.trained import RUN_COPY
+from zoo.utils.atomic import link, remove, write_file, write_folder
+from zoo.utils.errors import CheckpointError
+from zoo.utils.sharded import gathered
 
 OPTIMIZER_FILE = "optimizer.safetensors"
 RANDOM_FILE = "random.safetensors"

@@ -14,9 +14,9 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from zoo.init import Registry
-from zoo.sharded import whole
 from zoo.train.distributed import World
 from zoo.train.gradients import GradientAverages
+from zoo.utils.sharded import whole
 
 WINDOW = 100
 """Steps whose gradients are averaged: with decay 0.98 the ones before have an eighth of the weight."""

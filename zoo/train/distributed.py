@@ -16,7 +16,7 @@ from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forwar
 
 from zoo.models import Model
 from zoo.spec import Module
-from zoo.train.device import find_device
+from zoo.utils.device import find_device
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 
 import zoo
-from zoo.atomic import write_file
 from zoo.train.distributed import World
+from zoo.utils.atomic import write_file
 
 FILE = "environment.json"
 PACKAGES = ("torch", "numpy", "pydantic", "safetensors", "sentencepiece", "einops")

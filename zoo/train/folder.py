@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from zoo.atomic import write_file
-from zoo.checkpoint import RUN_CONFIG, find_checkpoint, pointer_file
-from zoo.config import dump_config, load_config, plain
-from zoo.errors import ConfigError
-from zoo.train.config import SpikeConfig
-from zoo.train.job import Job
+from zoo.checkpoint.model import RUN_CONFIG, find_checkpoint, pointer_file
+from zoo.run.config import dump_config, load_config, plain
+from zoo.run.job import Job
+from zoo.run.train_config import SpikeConfig
+from zoo.utils.atomic import write_file
+from zoo.utils.errors import ConfigError
 
 STATE = "state.json"
 MAY_CHANGE = frozenset(

@@ -12,9 +12,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TextIO
 
-from zoo.atomic import explained, write_file
-from zoo.errors import ZooError
 from zoo.train.folder import Start
+from zoo.utils.atomic import explained, write_file
+from zoo.utils.errors import ZooError
 
 FILE = "metrics.jsonl"
 

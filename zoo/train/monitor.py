@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from zoo.init import Entry
-from zoo.sharded import whole
 from zoo.spec import MATRICES
+from zoo.utils.sharded import whole
 
 
 class Monitor:

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from rich.console import Console
 
-from zoo.atomic import write_file
-from zoo.checkpoint import run_of
+from zoo.checkpoint.model import run_of
 from zoo.data import DataConfig, Tokenizer
-from zoo.data.saved import SavedConfig, find_tokenizer
-from zoo.errors import CheckpointError, DataError
-from zoo.inherit import TOKENIZER, CheckpointConfig
-from zoo.weights import Beginning
+from zoo.data.tokenizers.saved import SavedConfig, find_tokenizer
+from zoo.run.first_weights import Beginning
+from zoo.run.from_checkpoint import TOKENIZER, CheckpointConfig
+from zoo.utils.atomic import write_file
+from zoo.utils.errors import CheckpointError, DataError
 
 LOADED = "loaded.json"
 ETAS = "measured_eta"

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from zoo.config import RunConfig
+from zoo.run.config import RunConfig
+from zoo.run.job import Job
 from zoo.train.distributed import world
 from zoo.train.folder import choose_start
-from zoo.train.job import Job
 from zoo.train.metrics import read_metrics
 from zoo.train.session import run_session
 

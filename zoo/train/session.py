@@ -9,24 +9,24 @@ from rich.console import Console
 from torch import Tensor
 
 from zoo.data import Order
-from zoo.errors import DivergenceError
+from zoo.run.job import Job
 from zoo.train.build import Parts, build
 from zoo.train.checkpoints import Checkpoints, load_diagnosis
 from zoo.train.clock import Clock
-from zoo.train.device import peak_memory
 from zoo.train.diagnosis import Diagnosis
 from zoo.train.distributed import World
 from zoo.train.environment import record
 from zoo.train.evaluate import evaluate
 from zoo.train.folder import Start, last_checkpoint, write_config
 from zoo.train.interrupt import Interrupt
-from zoo.train.job import Job
 from zoo.train.metrics import MetricsLog
 from zoo.train.monitor import Monitor
 from zoo.train.origin import tell
 from zoo.train.progress import TrainingBar
 from zoo.train.spikecontrol import Rollback, SpikeControl, go_back
 from zoo.train.step import StepResult, global_norm
+from zoo.utils.device import peak_memory
+from zoo.utils.errors import DivergenceError
 
 
 def run_session(

@@ -16,17 +16,17 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from zoo.atomic import write_file
-from zoo.errors import DivergenceError
 from zoo.init import Registry
+from zoo.run.train_config import SpikeConfig
 from zoo.train.checkpoints import forget_after, saved
-from zoo.train.config import SpikeConfig
 from zoo.train.distributed import World
 from zoo.train.folder import STATE, Start, last_checkpoint
 from zoo.train.metrics import MetricsLog
 from zoo.train.monitor import Monitor
 from zoo.train.spikes import Detector, Spike
 from zoo.train.step import Stepper, StepResult
+from zoo.utils.atomic import write_file
+from zoo.utils.errors import DivergenceError
 
 KEY = "spikes"
 """Of the state in a checkpoint's state.json."""

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
-from zoo.train.config import SpikeAction, SpikeConfig
+from zoo.run.train_config import SpikeAction, SpikeConfig
 
 NORMAL = 1.4826
 """Standard deviation of a normal distribution in units of its median absolute deviation."""

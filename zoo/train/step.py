@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from zoo.data import Batch
-from zoo.errors import DivergenceError
 from zoo.nn.loss import IGNORED, LossParts
-from zoo.sharded import whole
 from zoo.train.distributed import World
 from zoo.train.precision import Precision, autocast
+from zoo.utils.errors import DivergenceError
+from zoo.utils.sharded import whole
 
 Loss = Callable[..., LossParts]
 """(*inputs, targets, z_loss=0.0) -> parts: the loss of a `zoo.models.Model`."""

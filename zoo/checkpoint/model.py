@@ -1,0 +1,200 @@
+"""Models in files: safetensors with the recipe in the header, so that a file rebuilds its model.
+
+A path is a run folder, a checkpoint folder or a .safetensors file, or a folder in the layout of the
+Hugging Face hub; files of other libraries are read by the formats of `FORMATS`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from importlib import import_module
+from inspect import signature
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from zoo.checkpoint.format import ModelFile, metadata
+from zoo.checkpoint.recipe import Recipe, materialise
+from zoo.checkpoint.report import Plan
+from zoo.checkpoint.safetensors import check_match, fill, write_tensors
+from zoo.models import Model
+from zoo.utils.atomic import write_file
+from zoo.utils.errors import CheckpointError, ZooError, did_you_mean
+from zoo.utils.sharded import gathered
+
+MODEL_FILE = "model.safetensors"
+CHECKPOINTS = "checkpoints"
+RUN_CONFIG = "config.yaml"
+SUFFIX = ".safetensors"
+FORMATS = {"ngpt-reference": "zoo.hub.ngpt_reference:load_ngpt_reference"}
+"""Files of others: the name of the format, and the function (path, **options) that reads it."""
+HUB_CONFIG = "config.json"
+HUB_FOLDER = "zoo.hub.folder:load_hub"
+HUB_OPENER = "zoo.hub.folder:open_hub"
+"""What a folder of the Hugging Face hub has, what reads it, and what reads its config.json alone."""
+
+Which = Literal["last", "best"]
+
+
+class Origin(Protocol):
+    """A checkpoint before its weights are read: a `ModelFile` of zoo, or a `zoo.hub.folder.HubFolder`."""
+
+    @property
+    def recipe(self) -> Recipe:
+        """What its model is made of."""
+        ...
+
+    def restore(self, part: Model) -> None:
+        """Give a model declared on meta what the recipe alone does not tell."""
+
+    def plan(self, whole: Mapping[str, Tensor], needed: Collection[str], allow: Sequence[str]) -> Plan:
+        """Decide what to read, given the state dict of a model that has a place for all of it."""
+        ...
+
+
+def save_model(model: Model, path: str | Path) -> Path:
+    """Write a model to one file that `load_model` opens.
+
+    Args:
+        model: a zoo model; if it is sharded all ranks must call this, and the first one writes.
+        path: a .safetensors file, or a folder, which gets a ``model.safetensors``.
+
+    Returns:
+        The file.
+
+    Raises:
+        CheckpointError: the system refuses; a file that was there before is untouched.
+    """
+    file = _file_in(Path(path))
+    writes = not dist.is_initialized() or dist.get_rank() == 0
+    tensors, header = gathered(model.state_dict(), writes), metadata(model)
+    if writes:
+        write_file(file, lambda partial: write_tensors(partial, tensors, header))
+    return file
+
+
+def load_model(
+    path: str | Path,
+    format: str | None = None,
+    *,
+    which: Which = "last",
+    device: str | torch.device = "cpu",
+    **options: Any,
+) -> Model:
+    """Rebuild a model from what was saved.
+
+    Args:
+        path: a run folder, a checkpoint folder, a .safetensors file, or a folder with config.json
+            and safetensors as on the Hugging Face hub.
+        format: None for those, otherwise one of `FORMATS`.
+        which: the checkpoint of a run folder.
+        device: where the parameters live.
+        **options: of the format, for instance ``n_heads=4``; of a hub folder ``allow=["lm_head.*"]``,
+            the tensors that may be missing or without a place.
+
+    Returns:
+        The model, with its `recipe`.
+
+    Raises:
+        CheckpointError: missing, truncated, foreign, of another architecture, or not what the
+            format expects; the message names the file.
+        ZooError: an unknown format or option.
+    """
+    found = find_checkpoint(Path(path), which)
+    if format is None and (found / HUB_CONFIG).is_file():
+        return _foreign(found, HUB_FOLDER, options).to(device)
+    file = _file_in(found)
+    if format is not None:
+        if format not in FORMATS:
+            raise ZooError(f"no format called '{format}'{did_you_mean(format, FORMATS)}")
+        return _foreign(file, FORMATS[format], options).to(device)
+    if options:
+        raise ZooError(f"load_model: {', '.join(options)} has no effect without a format")
+    saved = _model_file(file)
+    model = saved.declare()
+    check_match(file, saved.held, model.state_dict())
+    materialise(model, torch.device(device))
+    fill(file, model.state_dict())
+    return model
+
+
+def open_checkpoint(path: Path, which: Which = "last") -> Origin:
+    """Find out what a checkpoint is, without reading its weights.
+
+    Args:
+        path: a run folder, a checkpoint folder, a .safetensors file, or a folder as on the hub.
+        which: the checkpoint of a run folder.
+
+    Raises:
+        CheckpointError: there is none, or one that cannot be read.
+    """
+    found = find_checkpoint(path, which)
+    if (found / HUB_CONFIG).is_file():
+        opened: Origin = _called(HUB_OPENER)(found)
+        return opened
+    return _model_file(_file_in(found))
+
+
+def find_checkpoint(path: Path, which: Which = "last") -> Path:
+    """The checkpoint folder of a run folder; any other path as it is.
+
+    Raises:
+        CheckpointError: the path does not exist, or the run has no such checkpoint.
+    """
+    if not path.exists():
+        raise CheckpointError(
+            f"{path}: no such file or folder; expected a run, a checkpoint or a {SUFFIX} file"
+        )
+    if not (path / RUN_CONFIG).is_file():
+        return path
+    pointer = pointer_file(path, which)
+    try:
+        return path / CHECKPOINTS / str(json.loads(pointer.read_text())["checkpoint"])
+    except FileNotFoundError as error:
+        raise CheckpointError(f"{path}: the run has no {which} checkpoint yet") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f'{pointer}: expected {{"checkpoint": "step-..."}}') from error
+
+
+def run_of(checkpoint: Path) -> Path:
+    """The run folder that a checkpoint folder belongs to; any other path as it is."""
+    return checkpoint.parent.parent if checkpoint.parent.name == CHECKPOINTS else checkpoint
+
+
+def pointer_file(run: Path, which: Which) -> Path:
+    """The small file that names a run's last or best checkpoint."""
+    return run / CHECKPOINTS / f"{which}.json"
+
+
+def _file_in(path: Path) -> Path:
+    return path if path.suffix == SUFFIX or path.is_file() else path / MODEL_FILE
+
+
+def _model_file(file: Path) -> ModelFile:
+    if file.name == MODEL_FILE and file.parent.is_dir() and not file.exists():
+        raise CheckpointError(
+            f"{file.parent}: neither {MODEL_FILE} nor {HUB_CONFIG} in it; expected a run, a checkpoint, or a "
+            "folder as on the Hugging Face hub"
+        )
+    expected = f"one from save_model, a hub folder with its {HUB_CONFIG}, or give a format: "
+    return ModelFile.open(file, expected + ", ".join(FORMATS))
+
+
+def _foreign(path: Path, reader: str, options: dict[str, Any]) -> Model:
+    read = _called(reader)
+    try:
+        signature(read).bind(path, **options)
+    except TypeError as error:
+        raise ZooError(f"{read.__name__}: {error}") from error
+    model: Model = read(path, **options)
+    return model
+
+
+def _called(function: str) -> Any:
+    """The function of a layer above that is written ``module:name``."""
+    module, name = function.split(":")
+    return getattr(import_module(module), name)

@@ -1,0 +1,64 @@
+"""What a model is made of, and the making: declare without memory, put gates in front, fill."""
+
+from __future__ import annotations
+
+import torch
+from pydantic import SerializeAsAny
+from torch import nn
+
+from zoo.config.registry import Config
+from zoo.init import Init, initialise
+from zoo.models import Model, ModelConfig
+from zoo.reparam import Reparam
+from zoo.utils.errors import ZooError
+
+
+class Recipe(Config):
+    """What a model was made from; stored with every checkpoint."""
+
+    model: SerializeAsAny[ModelConfig]
+    init: SerializeAsAny[Init]
+    reparam: SerializeAsAny[Reparam]
+
+
+def assemble(recipe: Recipe, seed: int, device: str | torch.device = "cpu") -> Model:
+    """Declare a model without memory, put its gates in front, then allocate and fill it.
+
+    Args:
+        recipe: architecture, initialisation and reparameterisation.
+        seed: seed of the initialisation.
+        device: where the parameters live; "meta" stops before allocating.
+
+    Returns:
+        The model, with `recipe` as an attribute.
+
+    Raises:
+        ZooError: a device that is not there.
+    """
+    model = declare(recipe)
+    device = torch.device(device)
+    if device.type != "meta":
+        materialise(model, device)
+        initialise(model, recipe.init, seed)
+    return model
+
+
+def declare(recipe: Recipe) -> Model:
+    """The model of a recipe on the meta device: all declarations, no memory."""
+    with torch.device("meta"):
+        model = recipe.model.build()
+        recipe.reparam.apply(model, recipe.init)
+    model.recipe = recipe
+    return model
+
+
+def materialise(model: nn.Module, device: torch.device) -> None:
+    """Allocate the parameters of a model declared on meta, uninitialised.
+
+    Raises:
+        ZooError: a device that is not there.
+    """
+    try:
+        model.to_empty(device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ZooError(f"device '{device}': {str(error).splitlines()[0]}") from error

@@ -1,0 +1,163 @@
+"""Texts in, classes out: what a trained classifier says of a text, and how often it is right."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.table import Table
+from torch import Tensor
+from torch.nn import functional as F
+
+from zoo.checkpoint.model import Which, load_model, pointer_file
+from zoo.data.classification.class_names import read_labels
+from zoo.data.classification.dataset import ClassificationData, Labelled
+from zoo.data.classification.files import Example, read_examples
+from zoo.data.classification.layout import Laid, Layout
+from zoo.models import Model
+from zoo.run.trained import data_of, tokenizer_of
+from zoo.train.confusion import confusions
+from zoo.train.evaluate import Evaluation, of_confusions
+from zoo.utils.device import find_device
+from zoo.utils.errors import DataError
+
+BATCH = 64
+"""Texts at once."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a classifier says of a text.
+
+    Attributes:
+        label: the class with the highest probability.
+        probabilities: of every class, by its name.
+    """
+
+    label: str
+    probabilities: dict[str, float]
+
+    def line(self) -> str:
+        """Label and probabilities, separated by tabs."""
+        return "\t".join([self.label, *(f"{p:.6f}" for p in self.probabilities.values())])
+
+
+@dataclass(frozen=True)
+class Scores:
+    """How right a classifier is on a labelled file.
+
+    Attributes:
+        file: its path.
+        texts: how many there are.
+        cut: of these, longer than the model reads.
+        evaluation: over all of them.
+    """
+
+    file: str
+    texts: int
+    cut: int
+    evaluation: Evaluation
+
+    def to_json(self) -> str:
+        """For programs."""
+        plain: dict[str, Any] = asdict(self) | {"evaluation": self.evaluation._asdict()}
+        return json.dumps(plain | plain.pop("evaluation"), indent=2) + "\n"
+
+    def table(self) -> Table:
+        """For the terminal."""
+        table = Table(box=None, show_header=False)
+        table.add_column(style="cyan")
+        table.add_column(justify="right")
+        table.add_row("file", self.file)
+        table.add_row("texts", f"{self.texts:,}" + (f", {self.cut:,} cut" if self.cut else ""))
+        for name, value in self.evaluation._asdict().items():
+            table.add_row(name.replace("_", " "), f"{value:.4f}")
+        return table
+
+
+@dataclass(frozen=True)
+class Labeller:
+    """A trained classifier with all that it takes to ask it.
+
+    Attributes:
+        model: in evaluation mode.
+        data: what it was trained on.
+        labels: names of the classes.
+        layout: how it reads texts.
+    """
+
+    model: Model
+    data: ClassificationData
+    labels: Sequence[str]
+    layout: Layout
+
+    @classmethod
+    def load(cls, path: Path, which: Which | None = None, device: str = "auto") -> Labeller:
+        """Open a run.
+
+        Args:
+            path: a run of data `classification`, or one of its checkpoints.
+            which: checkpoint of a run; None: the best one, or the last if there were no validation texts.
+            device: where to compute, see `find_device`.
+
+        Raises:
+            ZooError: no such run or checkpoint, or one that classifies no texts.
+        """
+        if which is None:
+            which = "best" if pointer_file(path, "best").is_file() else "last"
+        data = data_of(path) if path.exists() else None
+        model = load_model(path, which=which, device=find_device(device)).eval()
+        if not isinstance(data, ClassificationData):
+            raise DataError(f"{path}: was not trained to classify texts (data of type 'classification')")
+        segments: int = model.recipe.model.n_segments
+        return cls(model, data, read_labels(path), Layout(tokenizer_of(path), data.context, segments))
+
+    def ask(self, examples: Sequence[Example]) -> list[Verdict]:
+        """What it says of texts.
+
+        Raises:
+            DataError: no text, or a second one where there are no pairs, or none where there are.
+        """
+        for example in examples:
+            self._check(example)
+        laid = [self.layout.lay(example.text, example.pair) for example in examples]
+        rows = self._logits(laid).softmax(-1).tolist()
+        verdicts = [dict(zip(self.labels, row, strict=True)) for row in rows]
+        return [Verdict(max(p, key=lambda label: p[label]), p) for p in verdicts]
+
+    def read(self, file: Path) -> list[Example]:
+        """The texts of a file, without labels; columns as in training."""
+        return read_examples(file, replace(self.data.columns, label=None))
+
+    def score(self, file: Path) -> Scores:
+        """Compare with the labels of a file; columns as in training.
+
+        Raises:
+            DataError: a file that cannot be used, or a label that is none of the classes.
+        """
+        part = Labelled(read_examples(file, self.data.columns), self.labels, self.layout)
+        logits, labels = self._logits(part.laid), torch.from_numpy(part.labels)
+        matrix = confusions(labels, logits.argmax(-1), len(self.labels)).double()
+        evaluation = of_confusions(F.cross_entropy(logits, labels).item(), matrix)
+        return Scores(str(file), len(part), part.cut, evaluation)
+
+    def _check(self, example: Example) -> None:
+        if not example.text.strip() or (example.pair is not None and not example.pair.strip()):
+            raise DataError(f"{example.place}: empty; expected a text")
+        if (example.pair is None) != (self.data.pair is None):
+            expected = "one text, no pair" if self.data.pair is None else "a pair of texts"
+            raise DataError(f"{example.place}: the model was trained on {expected}")
+
+    @torch.no_grad()
+    def _logits(self, laid: Sequence[Laid]) -> Tensor:
+        """(n, classes) float64, on the CPU."""
+        device = next(self.model.parameters()).device
+        parts = []
+        for first in range(0, len(laid), BATCH):
+            inputs = self.layout.batch(laid[first : first + BATCH])
+            parts.append(self.model(*(t.to(device) for t in inputs)).cpu().double())
+        return torch.cat(parts)

@@ -1,0 +1,441 @@
+"""The command line: arguments in, words out. What the commands do is done elsewhere.
+
+Nothing heavy is imported before a command needs it, so that ``zoo --help`` is quick.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from zoo.utils.errors import DivergenceError, ZooError
+
+USER_ERROR = 2
+DIVERGED = 1
+INTERRUPTED = 130
+
+HELP = """
+Is an optimizer, an architecture or an initialisation really better? Train with it and see.
+
+zoo trains language models with Amos (an optimizer), nGPT (a transformer on the sphere) and WeSaR \
+(a reparameterisation), and with what they claim to beat: same data, same budget, one config each.
+
+A first session, minutes on a laptop, nothing to download:
+
+  zoo list configs                    what there is to train
+  zoo explain quickstart-ngpt         every parameter, what zoo knows of it
+  zoo train quickstart-ngpt           trains; writes runs/quickstart-ngpt
+  zoo generate runs/quickstart-ngpt --prompt "def "
+
+CONFIG is the name of a shipped config or a YAML file; any of its values can be changed behind it: \
+zoo train quickstart-ngpt train.steps=100 optimizer.lr=5e-3
+"""
+
+app = typer.Typer(
+    help=HELP,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Source = Annotated[
+    str, typer.Argument(metavar="CONFIG", help="A YAML file, a run folder, or the name of a shipped config.")
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[KEY=VALUE]...", help="Values to change, e.g. optimizer.lr=1e-3."),
+]
+
+
+@app.command()
+def train(
+    config: Source,
+    overrides: Overrides = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the run's last checkpoint.")] = False,
+) -> None:
+    """Train a model; Ctrl-C saves, --resume goes on as if nothing had happened."""
+    from rich.console import Console
+
+    from zoo.run.config import load_config
+    from zoo.train.run import train as run
+
+    result = run(load_config(config, overrides or ()), resume=resume, console=Console())
+    if not result.finished:
+        raise typer.Exit(INTERRUPTED)
+
+
+@app.command()
+def generate(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or any other checkpoint.")],
+    prompt: Annotated[str, typer.Option(help="The text to continue, or to fill in: <extra_id_0>.")],
+    max_new_tokens: Annotated[int, typer.Option(help="Tokens to add.")] = 200,
+    temperature: Annotated[float, typer.Option(help="0: always the likeliest token.")] = 0.8,
+    top_k: Annotated[int | None, typer.Option(help="Sample among the k likeliest tokens.")] = None,
+    top_p: Annotated[
+        float | None, typer.Option(help="Sample among the likeliest tokens of this total probability.")
+    ] = None,
+    repetition_penalty: Annotated[
+        float | None, typer.Option(help="Above 1: tokens that are there already become less likely.")
+    ] = None,
+    stop: Annotated[
+        list[str] | None, typer.Option(help="End before this text; may be given several times.")
+    ] = None,
+    stream: Annotated[bool, typer.Option("--stream", help="Print the text while it is written.")] = False,
+    compile: Annotated[
+        bool, typer.Option("--compile", help="Compile the step: worth it from about a thousand tokens on.")
+    ] = False,
+    seed: Annotated[int, typer.Option(help="Seed of the sampling.")] = 0,
+) -> None:
+    """Continue a prompt, or answer it, with a trained model; the text is also left in a run's sample.txt."""
+    from zoo.commands.generate import complete
+    from zoo.sampling import Sampling
+
+    sampling = Sampling(temperature, top_k, top_p, repetition_penalty, seed)
+    show = partial(typer.echo, nl=False) if stream else None
+    text = complete(run, prompt, max_new_tokens, sampling, stop=stop or (), show=show, compile=compile)
+    typer.echo("" if stream else text)
+
+
+@app.command()
+def classify(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run of data 'classification'.")],
+    text: Annotated[str | None, typer.Option(help="A text to classify.")] = None,
+    pair: Annotated[str | None, typer.Option(help="The second text, of a model of pairs.")] = None,
+    file: Annotated[Path | None, typer.Option(help="A .tsv or .jsonl file of texts to classify.")] = None,
+    score: Annotated[Path | None, typer.Option(help="A labelled file to compare with.")] = None,
+    which: Annotated[str | None, typer.Option(help="best or last checkpoint; default: best.")] = None,
+    device: Annotated[str, typer.Option(help="Where to compute.")] = "auto",
+    as_json: Annotated[bool, typer.Option("--json", help="For programs; with --score.")] = False,
+) -> None:
+    """Say which class a text is of, or each of a file, or how often a classifier is right."""
+    from rich.console import Console
+
+    from zoo.commands.classify import Labeller
+    from zoo.data.classification.files import Example
+
+    if sum(given is not None for given in (text, file, score)) != 1:
+        raise ZooError("classify: expected one of --text, --file and --score")
+    if pair is not None and text is None:
+        raise ZooError("classify: --pair has no effect without --text")
+    if as_json and score is None:
+        raise ZooError("classify: --json has no effect without --score")
+    if which not in (None, "best", "last"):
+        raise ZooError(f"classify: --which {which}: expected best or last")
+    labeller = Labeller.load(run, which, device)  # type: ignore[arg-type]
+    if score is not None:
+        scores = labeller.score(score)
+        if as_json:
+            typer.echo(scores.to_json(), nl=False)
+        else:
+            Console().print(scores.table())
+        return
+    examples = labeller.read(file) if file else [Example("--text", text or "", pair)]
+    verdicts = labeller.ask(examples)
+    typer.echo("\t".join(["label", *labeller.labels]))
+    for verdict in verdicts:
+        typer.echo(verdict.line())
+
+
+@app.command()
+def explain(
+    config: Source,
+    overrides: Overrides = None,
+    fold: Annotated[bool, typer.Option("--fold", help="Show blocks that repeat once.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Show every parameter: role, shape, sigma, eta, gate, slots; and the totals. Allocates nothing."""
+    from rich.console import Console
+
+    from zoo.run.config import load_config
+    from zoo.run.explanation import explain as describe
+
+    if as_json and fold:
+        raise ZooError("explain: --fold has no effect with --json, which has a row per parameter")
+    explanation = describe(load_config(config, overrides or ()))
+    if as_json:
+        typer.echo(explanation.to_json())
+    else:
+        # A table cut off at 80 columns helps nobody who pipes it into a file.
+        console = Console()
+        Console(width=None if console.is_terminal else 200).print(explanation.table(fold))
+
+
+@app.command("list")
+def list_(
+    kind: Annotated[str | None, typer.Argument(help="configs, models, inits, optimizers, ...")] = None,
+) -> None:
+    """List what a config can name, with a line on each."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from zoo.run.catalogue import catalogue
+
+    for title, choices in catalogue(kind).items():
+        table = Table(title=title, title_justify="left", title_style="bold", box=None, show_header=False)
+        table.add_column(no_wrap=True, style="cyan")
+        for name, description in choices.items():
+            table.add_row(name, description)
+        Console().print(table)
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON schema of config files, for editors."""
+    import json
+
+    from zoo.run.config import json_schema
+
+    typer.echo(json.dumps(json_schema(), indent=2))
+
+
+@app.command()
+def sweep(
+    file: Annotated[Path, typer.Argument(metavar="SWEEP.yaml", help="See docs/ablations.md.")],
+    overrides: Overrides = None,
+    workers: Annotated[int | None, typer.Option(help="Runs at a time; default: one per GPU, or one.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the sweeps; default: as in the file.")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what it costs: runs, tokens, FLOPs, time.")
+    ] = False,
+) -> None:
+    """Train every variant of a question, tuned alike, with several seeds; the same command goes on."""
+    from rich.console import Console
+
+    from zoo.ablate.estimate import estimate
+    from zoo.ablate.run import checked, run_sweep
+    from zoo.ablate.sweep import load_sweep
+
+    console = Console()
+    shown = Console(width=None if console.is_terminal else 200)
+    plan = load_sweep(file, overrides or (), out)
+    if dry_run:
+        shown.print(estimate(plan, checked(workers)), highlight=False)
+        return
+    result = run_sweep(plan, workers, shown)
+    if not result.finished:
+        raise typer.Exit(INTERRUPTED)
+    if any(run.status == "failed" and "final" in run.phases for run in result.manifest.runs):
+        raise typer.Exit(DIVERGED)
+
+
+@app.command()
+def report(
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="SWEEP|RUN...", help="The folder of a sweep, or run folders.")
+    ],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="The folder for report.html, .md, .csv and pictures.")
+    ] = Path("report"),
+    baseline: Annotated[
+        str | None,
+        typer.Option(help="The variant to compare with; default: the sweep's, or the first run's."),
+    ] = None,
+    alpha: Annotated[float, typer.Option(help="How often no difference may be taken for one.")] = 0.05,
+) -> None:
+    """Say which variant is better and how surely: verdict, speed-up, curves, costs, on one page."""
+    from rich.console import Console
+
+    from zoo.ablate.conclusion import conclusion
+    from zoo.report.report import report as write
+
+    judgement, page = write(runs, out, baseline=baseline, alpha=alpha)
+    console = Console()
+    Console(width=None if console.is_terminal else 200).print(conclusion(judgement))
+    typer.echo(f"wrote {page}")
+
+
+@app.command("eval")
+def eval_(
+    model: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or any other checkpoint.")],
+    perplexity: Annotated[
+        Path | None, typer.Option(metavar="FILE...", help="Texts to predict, UTF-8; or --tasks.")
+    ] = None,
+    more: Annotated[list[Path] | None, typer.Argument(metavar="[FILE]...", hidden=True)] = None,
+    tasks: Annotated[
+        str | None, typer.Option(metavar="NAMES", help="Tasks of lm-evaluation-harness: quiz,lambada.")
+    ] = None,
+    task_path: Annotated[Path | None, typer.Option(help="A folder with task files of yours.")] = None,
+    limit: Annotated[int | None, typer.Option(help="Only the first questions of each task.")] = None,
+    num_fewshot: Annotated[int | None, typer.Option(help="Solved examples before each question.")] = None,
+    contexts: Annotated[
+        str, typer.Option(help="Tokens of a window, e.g. 64,128,256; default: as in the training.")
+    ] = "",
+    stride: Annotated[int | None, typer.Option(help="New tokens of a window; default: half of them.")] = None,
+    batch_size: Annotated[int, typer.Option(help="Windows or requests at once.")] = 8,
+    lines: Annotated[
+        bool | None,
+        typer.Option(help="Whether each line is a document, with its end; default: as in the training."),
+    ] = None,
+    tokenizer: Annotated[Path | None, typer.Option(help="Its folder, where none is with the model.")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, mps, cuda or cuda:N.")] = "auto",
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="The JSON file; default: RUN/perplexity.json or RUN/tasks.json."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Measure the perplexity of texts, per token, word and byte, or the scores of tasks."""
+    from rich.console import Console
+
+    from zoo.evaluation import report as texts
+    from zoo.evaluation import task_report as questions
+
+    if (perplexity is None) == (tasks is None):
+        raise ZooError("eval: expected either --perplexity FILE... or --tasks NAMES")
+    try:
+        lengths = [int(word) for word in contexts.split(",")] if contexts else []
+    except ValueError as error:
+        raise ZooError(f"eval: --contexts {contexts}: expected numbers, e.g. 64,128,256") from error
+    of_texts = {"--stride": stride, "--lines": lines, "more files": more}
+    of_tasks = {"--task-path": task_path, "--limit": limit, "--num-fewshot": num_fewshot}
+    for name, value in (of_tasks if tasks is None else of_texts).items():
+        if value is not None and value != []:
+            raise ZooError(
+                f"eval: {name} has no effect with {'--perplexity' if tasks is None else '--tasks'}"
+            )
+    common: dict[str, Any] = {"batch_size": batch_size, "tokenizer": tokenizer, "device": device, "out": out}
+    report: texts.Report | questions.TaskReport
+    if perplexity is not None:
+        report, written = texts.perplexity(
+            model, [perplexity, *(more or ())], contexts=lengths, stride=stride, lines=lines, **common
+        )
+    else:
+        report, written = questions.tasks(
+            model,
+            [name.strip() for name in (tasks or "").split(",") if name.strip()],
+            task_path=task_path,
+            limit=limit,
+            num_fewshot=num_fewshot,
+            contexts=lengths,
+            **common,
+        )
+    if as_json:
+        typer.echo(report.to_json(), nl=False)
+    else:
+        console = Console()
+        Console(width=None if console.is_terminal else 200).print(report.table())
+        typer.echo(f"wrote {', '.join(map(str, written))}")
+
+
+@app.command()
+def inspect(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or any other checkpoint.")],
+    text: Annotated[
+        Path | None, typer.Option(help="What attention is measured on; default: the run's validation text.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="The folder to write; default: RUN/inspect.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, mps, cuda or cuda:N.")] = "auto",
+) -> None:
+    """Draw a checkpoint: embeddings, condition numbers, scalings, attention; and a run's curves."""
+    from zoo.diagnose.inspection import inspect as look
+    from zoo.utils.device import find_device
+
+    typer.echo(f"wrote {', '.join(map(str, look(run, text, out, find_device(device))))}")
+
+
+@app.command("suggest-lr")
+def suggest_lr(
+    config: Source,
+    overrides: Overrides = None,
+    steps: Annotated[
+        int | None, typer.Option(help="Of each of the two short runs; default: 200, or what there is.")
+    ] = None,
+) -> None:
+    """Read Amos' learning rate off the gradients: of two short runs, or of the run folder given."""
+    from zoo.diagnose.suggest import suggest_lr as suggest
+
+    typer.echo(suggest(config, overrides or (), steps))
+
+
+@app.command("import")
+def import_(
+    source: Annotated[
+        Path,
+        typer.Argument(help="A folder of the Hugging Face hub, or a .safetensors file with its --format."),
+    ],
+    out: Annotated[Path, typer.Argument(help="The .safetensors file or folder to write.")],
+    format: Annotated[str | None, typer.Option(help="Whose file it is, e.g. ngpt-reference.")] = None,
+    n_heads: Annotated[int | None, typer.Option(help="Attention heads, where the file does not say.")] = None,
+    allow: Annotated[
+        list[str] | None, typer.Option(help="Tensors that may be missing or without a place: cls.*")
+    ] = None,
+) -> None:
+    """Turn a checkpoint of another library into one of zoo."""
+    from zoo.checkpoint.model import load_model, save_model
+    from zoo.hub.folder import load_folder
+    from zoo.run.trained import bring_tokenizer
+
+    if format is None and n_heads is None:
+        model, report = load_folder(source, allow=allow or ())
+        typer.echo(report)
+    else:
+        options: dict[str, Any] = {"n_heads": n_heads, "allow": allow}
+        given = {name: value for name, value in options.items() if value is not None}
+        model = load_model(source, format=format, **given)
+    file = save_model(model, out)
+    typer.echo(f"wrote {file}")
+    if format is None and file.parent == out:
+        typer.echo(bring_tokenizer(source, out))
+
+
+@app.command()
+def export(
+    source: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or a checkpoint of zoo.")],
+    out: Annotated[Path, typer.Argument(help="The folder to make.")],
+    to: Annotated[str, typer.Option(help="hf: what transformers' from_pretrained opens.")] = "hf",
+    dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16.")] = "float32",
+) -> None:
+    """Write a model for another library, gates folded, and check that it computes the same there."""
+    from zoo.hub.export import export as write
+
+    typer.echo(write(source, out, to=to, dtype=dtype))
+
+
+@app.command()
+def convert(
+    source: Annotated[
+        Path,
+        typer.Argument(help="A run folder, a checkpoint of zoo, or a folder as on the Hugging Face hub."),
+    ],
+    out: Annotated[Path, typer.Argument(help="The folder to make, for model: {from: OUT}.")],
+    to: Annotated[str, typer.Option(help="wesar (exact), or ngpt (approximate, of Llama's layout).")],
+    text: Annotated[
+        Path | None,
+        typer.Option(help="A text to measure on, UTF-8; default: that of the source's training."),
+    ] = None,
+) -> None:
+    """Re-express a trained model as WeSaR or nGPT, to train on; says what the start costs."""
+    from zoo.run.warm.convert import convert as write
+
+    typer.echo(write(source, out, to=to, text=text))
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and exit.
+
+    The status is 2 for a mistake of the user, 1 for a run that diverged, 130 for one that was
+    interrupted.
+
+    Args:
+        arguments: instead of those the process was started with.
+    """
+    try:
+        app(args=arguments, prog_name="zoo")
+    except ZooError as error:
+        _fail(error, USER_ERROR)
+    except DivergenceError as error:
+        _fail(error, DIVERGED)
+
+
+def _fail(error: Exception, status: int) -> None:
+    typer.secho(f"error: {error}", fg=typer.colors.RED, err=True)
+    sys.exit(status)

@@ -1,0 +1,168 @@
+"""One configuration out of several: `extends`, and overrides from the command line.
+
+Mappings are merged key by key. A component (anything with a `type`) of another type replaces what
+was there, and so does one that is taken `from` a checkpoint: fields never leak from one type into
+another.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import yaml
+
+from zoo.config.yaml import Located, read_value, read_yaml
+from zoo.utils.errors import ConfigError, did_you_mean
+
+SUFFIXES = (".yaml", ".yml")
+FROM = "from"
+"""The key of a model that is taken over from a checkpoint."""
+
+
+def shipped() -> dict[str, Path]:
+    """The configurations that come with zoo: name to file."""
+    package = Path(__file__).parent.parent
+    # In a wheel they are part of the package, in a checkout they lie beside it.
+    folder = next(f for f in (package / "configs", package.parent / "configs") if f.is_dir())
+    return {file.stem: file for file in sorted(folder.glob("*.yaml"), key=lambda file: file.stem)}
+
+
+def find_config(source: str | Path, folder: Path = Path()) -> Path:
+    """The file meant by a path or the name of a shipped configuration.
+
+    Args:
+        source: a path (it has a suffix .yaml or a separator), a folder with a ``config.yaml``, such
+            as a run, or a name.
+        folder: what a relative path is relative to.
+
+    Raises:
+        ConfigError: there is no such file.
+    """
+    text = os.fspath(source)
+    path = folder / text
+    if path.is_dir() and (path / "config.yaml").is_file():
+        return path / "config.yaml"
+    if path.is_file():
+        return path
+    if path.suffix in SUFFIXES or len(path.parts) > len(folder.parts) + 1:
+        near = [str(f) for f in path.parent.glob("*") if f.suffix in SUFFIXES]
+        raise ConfigError(f"{path}: no such file{did_you_mean(str(path), near)}")
+    if text not in shipped():
+        raise ConfigError(f"no config called '{text}'{did_you_mean(text, shipped())}")
+    return shipped()[text]
+
+
+def read_config(file: Path, problems: list[str], above: tuple[Path, ...] = ()) -> Located:
+    """Read a file and everything it extends.
+
+    Args:
+        file: YAML.
+        problems: gets one line for each thing that is wrong.
+        above: the files that extend this one.
+
+    Raises:
+        ConfigError: a file that cannot be read, or that extends itself.
+    """
+    if file.resolve() in above:
+        chain = " -> ".join(f.name for f in (*above, file))
+        raise ConfigError(f"{_shown(file)}: extends itself: {chain}")
+    try:
+        text = file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{_shown(file)}: not UTF-8 at byte {error.start}") from error
+    except OSError as error:
+        raise ConfigError(f"{_shown(file)}: cannot be read: {error.strerror}") from error
+    return extend(read_yaml(text, _shown(file), problems), file.parent, problems, (*above, file.resolve()))
+
+
+def extend(own: Located, folder: Path, problems: list[str], above: tuple[Path, ...] = ()) -> Located:
+    """Put a mapping on top of what its key `extends` names, composed from left to right."""
+    if "extends" not in own.value:
+        return own
+    names = own.value["extends"]
+    merged = Located({}, own.place)
+    for parent in names.value if isinstance(names.value, list) else [names]:
+        if not isinstance(parent.value, str):
+            problems.append(f"{parent.place}: extends: value {parent.value!r}: expected a name or a path")
+            continue
+        try:
+            file = find_config(parent.value, folder)
+        except ConfigError as error:
+            problems.append(f"{parent.place}: extends: {error}")
+            continue
+        merged = merge(merged, read_config(file, problems, above))
+    rest = {key: value for key, value in own.value.items() if key != "extends"}
+    return merge(merged, Located(rest, own.place))
+
+
+def merge(base: Located, over: Located) -> Located:
+    """`over` on top of `base`; what `over` does not mention stays."""
+    if isinstance(base.value, list) and isinstance(over.value, dict):
+        return _merge_list(base, over)
+    if not isinstance(over.value, dict) and not (isinstance(base.value, dict) and "type" in base.value):
+        return over
+    below, above = _fields(base), _fields(over)
+    if below is None or above is None or _other_type(below, above):
+        return over
+    merged = dict(below)
+    for key, value in above.items():
+        merged[key] = merge(merged[key], value) if key in merged else value
+    return Located(merged, base.place or over.place)
+
+
+def overlay(overrides: Sequence[str], problems: list[str]) -> Located:
+    """Turn overrides ``a.b=c`` into one mapping to put on top of a configuration.
+
+    Args:
+        overrides: in any order: a component is set before its fields. Of two values for one key the
+            last counts.
+        problems: gets one line for each thing that is wrong.
+    """
+    result = Located({}, "")
+    pairs = []
+    for text in overrides:
+        key, equals, value = text.partition("=")
+        if not equals or not all(key.split(".")) or not value.strip():
+            problems.append(f"override '{text}': expected key=value, for instance optimizer.lr=1e-3")
+        else:
+            pairs.append((key.split("."), value, f"override '{text}'"))
+    for keys, value, place in sorted(pairs, key=lambda pair: (len(pair[0]), pair[0][-1] != FROM)):
+        try:
+            located = read_value(value, place, problems)
+        except yaml.YAMLError as error:
+            problems.append(f"{place}: not a YAML value: {getattr(error, 'problem', error)}")
+            continue
+        for key in reversed(keys):
+            located = Located({key: located}, place)
+        result = merge(result, located)
+    return result
+
+
+def _fields(node: Located) -> dict[str, Located] | None:
+    """The items of a mapping; of a string, those of the component it is the short form of."""
+    if isinstance(node.value, str):
+        return {"type": node}
+    return node.value if isinstance(node.value, dict) else None
+
+
+def _other_type(below: dict[str, Located], above: dict[str, Located]) -> bool:
+    if FROM in above:
+        return True
+    return "type" in below and "type" in above and bool(below["type"].value != above["type"].value)
+
+
+def _merge_list(base: Located, over: Located) -> Located:
+    """Override single items: ``eta_overrides.0.eta=1``."""
+    items = list(base.value)
+    for key, value in over.value.items():
+        if not key.isdecimal() or int(key) >= len(items):
+            return over
+        items[int(key)] = merge(items[int(key)], value)
+    return Located(items, base.place)
+
+
+def _shown(file: Path) -> str:
+    """The path as one would type it here."""
+    return str(file.relative_to(Path.cwd())) if file.is_relative_to(Path.cwd()) else str(file)

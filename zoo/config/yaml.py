@@ -1,0 +1,194 @@
+"""YAML in which every value knows the file and line it comes from.
+
+Scalars are read as YAML 1.2 reads them, in both directions: ``1e-3`` is a number (a string in YAML
+1.1), ``yes`` and ``on`` are strings. Keys written twice, anchors and tags are problems; all problems
+of a file are collected, none is raised but a syntax error.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import yaml
+
+from zoo.utils.errors import ConfigError
+
+Path: TypeAlias = tuple[str | int, ...]
+"""The keys and indices that lead from the top to a value."""
+
+TAG = "tag:yaml.org,2002:"
+SCALARS: dict[str, tuple[re.Pattern[str], Callable[[str], Any]]] = {
+    "null": (re.compile(r"~|null|Null|NULL|"), lambda text: None),
+    "bool": (re.compile(r"true|True|TRUE|false|False|FALSE"), lambda text: text.lower() == "true"),
+    "int": (re.compile(r"[-+]?\d+(_\d+)*"), int),
+    "float": (re.compile(r"[-+]?(\.\d+|\d+(\.\d*)?)([eE][-+]?\d+)?"), float),
+    "str": (re.compile(r"(?s).*"), str),
+}
+"""YAML 1.2's core schema, without octal, infinity and NaN, and with ``1_000_000``."""
+
+
+@dataclass(frozen=True)
+class Located:
+    """A value and where it was written.
+
+    Attributes:
+        value: a mapping or list of `Located`, or a scalar.
+        place: ``file:line``, the text of an override, or "" for values that come from Python.
+    """
+
+    value: Any
+    place: str
+
+    @classmethod
+    def of(cls, value: Any, place: str = "") -> Located:
+        """Locate a value from Python, and everything in it, at one place."""
+        if isinstance(value, dict):
+            return cls({str(k): cls.of(v, place) for k, v in value.items()}, place)
+        if isinstance(value, list | tuple):
+            return cls([cls.of(v, place) for v in value], place)
+        return cls(value, place)
+
+    def plain(self) -> Any:
+        """The value without places."""
+        if isinstance(self.value, dict):
+            return {key: item.plain() for key, item in self.value.items()}
+        if isinstance(self.value, list):
+            return [item.plain() for item in self.value]
+        return self.value
+
+    def find(self, path: Path) -> tuple[Located, bool]:
+        """The value at `path` and True, or what comes nearest above it and False."""
+        at = self
+        for key in path:
+            inside = dict(enumerate(at.value)) if isinstance(at.value, list) else at.value
+            if not isinstance(inside, dict) or key not in inside:
+                return at, False
+            at = inside[key]
+        return at, True
+
+
+class _Loader(yaml.SafeLoader):
+    """Resolves scalars by `SCALARS` alone."""
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes a string where `SCALARS` would read something else."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+for _class in (_Loader, _Dumper):
+    _class.yaml_implicit_resolvers = {}
+    for _name, (_pattern, _) in SCALARS.items():
+        if _name != "str":
+            _class.add_implicit_resolver(TAG + _name, re.compile(f"(?:{_pattern.pattern})\\Z"), None)
+
+
+def read_yaml(text: str, file: str, problems: list[str]) -> Located:
+    """Read one document.
+
+    Args:
+        text: YAML.
+        file: what to call it in places.
+        problems: gets one line for each thing that is wrong.
+
+    Returns:
+        A mapping; empty for an empty file.
+
+    Raises:
+        ConfigError: text that is not YAML, or not a mapping.
+    """
+    try:
+        root = yaml.compose(text, Loader=_Loader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = f":{mark.line + 1}" if mark else ""
+        what = ", ".join(part for part in (error.context, error.problem) if part)
+        raise ConfigError(f"{file}{line}: not YAML: {what}") from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{file}: not YAML: {' '.join(str(error).split())}") from error
+    if root is None:
+        return Located({}, f"{file}:1")
+    if not isinstance(root, yaml.MappingNode):
+        raise ConfigError(
+            f"{file}:{root.start_mark.line + 1}: expected a mapping (key: value), got {_kind(root)}"
+        )
+    return _Reader(file, problems).read(root, ())
+
+
+def read_value(text: str, place: str, problems: list[str]) -> Located:
+    """Read the right-hand side of an override, located at `place` as a whole."""
+    root = yaml.compose(text, Loader=_Loader)
+    if root is None:
+        return Located(None, place)
+    return Located.of(_Reader(place, problems).read(root, ()).plain(), place)
+
+
+def dump_yaml(value: Any) -> str:
+    """Write plain data as YAML that `read_yaml` reads as the same."""
+    return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+
+
+def dotted(path: Path) -> str:
+    """A path as it is written in overrides and messages."""
+    return ".".join(map(str, path))
+
+
+class _Reader:
+    """Turns composed nodes into `Located` values and notes what is wrong with them."""
+
+    def __init__(self, file: str, problems: list[str]) -> None:
+        self.file = file
+        self.problems = problems
+        self.seen: set[int] = set()
+
+    def read(self, node: yaml.Node, path: Path) -> Located:
+        if id(node) in self.seen:
+            self.problem(node, path, "anchors and aliases are not supported; use `extends`")
+            return Located(None, self.place(node))
+        self.seen.add(id(node))
+        if isinstance(node, yaml.MappingNode):
+            return Located(self.mapping(node, path), self.place(node))
+        if isinstance(node, yaml.SequenceNode):
+            items = [self.read(item, (*path, i)) for i, item in enumerate(node.value)]
+            return Located(items, self.place(node))
+        return Located(self.scalar(node, path), self.place(node))
+
+    def mapping(self, node: yaml.MappingNode, path: Path) -> dict[str, Located]:
+        result: dict[str, Located] = {}
+        for key_node, value_node in node.value:
+            if not isinstance(key_node, yaml.ScalarNode):
+                self.problem(key_node, path, f"expected a plain key, got {_kind(key_node)}")
+                continue
+            key = str(key_node.value)
+            if key in result:
+                self.problem(key_node, (*path, key), f"written twice, first at {result[key].place}")
+            result[key] = Located(self.read(value_node, (*path, key)).value, self.place(key_node))
+        return result
+
+    def scalar(self, node: yaml.Node, path: Path) -> Any:
+        kind = node.tag.removeprefix(TAG)
+        if kind not in SCALARS:
+            self.problem(node, path, f"tag '{node.tag}' is not supported")
+            return None
+        pattern, convert = SCALARS[kind]
+        if not pattern.fullmatch(node.value):
+            self.problem(node, path, f"value '{node.value}': expected {kind}")
+            return None
+        return convert(node.value)
+
+    def place(self, node: yaml.Node) -> str:
+        return f"{self.file}:{node.start_mark.line + 1}"
+
+    def problem(self, node: yaml.Node, path: Path, what: str) -> None:
+        self.problems.append(": ".join(part for part in (self.place(node), dotted(path), what) if part))
+
+
+def _kind(node: yaml.Node) -> str:
+    if isinstance(node, yaml.MappingNode):
+        return "a mapping"
+    return "a list" if isinstance(node, yaml.SequenceNode) else f"'{node.value}'"

@@ -1,0 +1,1 @@
+"""Texts with a class as a data set."""

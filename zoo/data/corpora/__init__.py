@@ -1,0 +1,26 @@
+"""Corpora: where the text comes from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from zoo.config.registry import CORPORA, choice
+from zoo.data.corpora.base import CorpusConfig, Document, Source
+from zoo.data.corpora.jsonl import JsonlCorpus
+from zoo.data.corpora.python_docs import PythonDocsCorpus
+from zoo.data.corpora.text import TextCorpus
+
+__all__ = [
+    "AnyCorpus",
+    "CorpusConfig",
+    "Document",
+    "JsonlCorpus",
+    "PythonDocsCorpus",
+    "Source",
+    "TextCorpus",
+]
+
+if TYPE_CHECKING:
+    AnyCorpus = CorpusConfig
+else:
+    AnyCorpus = choice(CORPORA)

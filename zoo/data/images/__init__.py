@@ -1,0 +1,1 @@
+"""Images with a class as a data set."""

@@ -1,0 +1,134 @@
+"""Where labelled images come from: a folder for each class, or arrays in one file."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from zipfile import BadZipFile
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+from zoo.data.files import sha256, sha256_file
+from zoo.utils.errors import DataError
+
+SUFFIXES = frozenset({".jpeg", ".jpg", ".png", ".bmp", ".gif", ".ppm", ".tif", ".tiff", ".webp"})
+ARRAYS = ".npz"
+
+
+class Pictures(ABC):
+    """Images with their labels.
+
+    Attributes:
+        place: where they are, for messages.
+        labels: (n,) int64, numbers of classes.
+        classes: names of the classes, in the order of their numbers.
+        channels: of each image.
+        fingerprint: changes whenever an image does.
+    """
+
+    place: str
+    labels: NDArray[np.int64]
+    classes: Sequence[str]
+    channels: int
+    fingerprint: str
+
+    @abstractmethod
+    def read(self, index: int) -> Tensor:
+        """An image: (channels, height, width) uint8."""
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+def open_pictures(written: str) -> Pictures:
+    """Find images.
+
+    Args:
+        written: a folder with a folder of image files for each class, or an .npz file of arrays
+            `images`, (n, h, w) or (n, h, w, channels) uint8, and `labels`, (n,) integers from 0.
+
+    Raises:
+        DataError: neither, or without an image.
+    """
+    path = Path(written).expanduser()
+    if path.is_dir():
+        return FolderOfClasses(path)
+    if path.is_file() and path.suffix == ARRAYS:
+        return ArrayFile(path)
+    raise DataError(f"{written}: expected a folder with a folder for each class, or an {ARRAYS} file")
+
+
+class FolderOfClasses(Pictures):
+    """A folder with a folder of image files for each class; the classes are in the order of their names.
+
+    The fingerprint is that of names and sizes: to read every file would take an hour of ImageNet.
+
+    Raises:
+        DataError: no folder with an image in it, or a class without one.
+    """
+
+    channels = 3
+
+    def __init__(self, path: Path) -> None:
+        self.place = str(path)
+        folders = sorted(folder for folder in path.iterdir() if folder.is_dir())
+        self.classes = [folder.name for folder in folders]
+        found = [sorted(f for f in folder.rglob("*") if f.suffix.lower() in SUFFIXES) for folder in folders]
+        empty = [str(folder) for folder, files in zip(folders, found, strict=True) if not files]
+        if empty or not folders:
+            raise DataError(f"{empty[0] if empty else path}: no image; expected a folder for each class")
+        self._files = [file for files in found for file in files]
+        self.labels = np.repeat(np.arange(len(found)), [len(files) for files in found])
+        listing = "\n".join(f"{f.relative_to(path).as_posix()} {f.stat().st_size}" for f in self._files)
+        self.fingerprint = sha256(listing.encode())
+
+    def read(self, index: int) -> Tensor:
+        """An image, in colours: (3, height, width) uint8."""
+        file = self._files[index]
+        try:
+            with Image.open(file) as image:
+                pixels = np.array(image.convert("RGB"))
+        except OSError as error:
+            raise DataError(f"{file}: not an image that can be read ({error})") from error
+        return torch.from_numpy(pixels).permute(2, 0, 1)
+
+
+class ArrayFile(Pictures):
+    """An .npz file of arrays.
+
+    Raises:
+        DataError: other arrays than those `open_pictures` describes.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.place = str(path)
+        self.fingerprint = sha256_file(path)
+        expected = "expected arrays `images` (n, h, w[, channels]) uint8 and `labels` (n,), integers from 0"
+        try:
+            with np.load(path, allow_pickle=False) as arrays:
+                images, labels = arrays["images"], arrays["labels"]
+        except (OSError, ValueError, KeyError, BadZipFile) as error:
+            raise DataError(f"{path}: {expected}, got an error: {error}") from error
+        if (
+            images.dtype != np.uint8
+            or images.ndim not in (3, 4)
+            or not np.issubdtype(labels.dtype, np.integer)
+            or labels.shape != images.shape[:1]
+            or not len(labels)
+            or labels.min() < 0
+        ):
+            got = f"{images.dtype} {images.shape} and {labels.dtype} {labels.shape}"
+            raise DataError(f"{path}: {expected}, got {got}")
+        self._images = images[..., None] if images.ndim == 3 else images
+        self.labels = labels.astype(np.int64)
+        self.classes = [str(number) for number in range(int(labels.max()) + 1)]
+        self.channels = self._images.shape[-1]
+
+    def read(self, index: int) -> Tensor:
+        """An image, with the channels it has: (channels, height, width) uint8."""
+        return torch.from_numpy(self._images[index]).permute(2, 0, 1)

@@ -1,0 +1,1 @@
+"""Prompts with an answer, and conversations, as a data set."""

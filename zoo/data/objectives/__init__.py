@@ -1,0 +1,18 @@
+"""Objectives: what is asked of a model that reads text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from zoo.config.registry import OBJECTIVES, choice
+from zoo.data.objectives.base import Causal, Objective
+from zoo.data.objectives.mlm import MaskedLM
+from zoo.data.objectives.span_corruption import SpanCorruption
+from zoo.data.objectives.stream import Stream
+
+__all__ = ["AnyObjective", "Causal", "MaskedLM", "Objective", "SpanCorruption", "Stream"]
+
+if TYPE_CHECKING:
+    AnyObjective = Objective
+else:
+    AnyObjective = choice(OBJECTIVES)

@@ -1,0 +1,31 @@
+"""Tokenizers: how text becomes tokens."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from zoo.config.registry import TOKENIZERS, choice
+from zoo.data.tokenizers.base import Tokenizer, TokenizerConfig, load_tokenizer
+from zoo.data.tokenizers.byte import ByteConfig
+from zoo.data.tokenizers.huggingface import HuggingFaceConfig
+from zoo.data.tokenizers.saved import SavedConfig, find_tokenizer
+from zoo.data.tokenizers.sentencepiece import SentencePieceConfig
+from zoo.data.tokenizers.word import WordConfig
+
+__all__ = [
+    "AnyTokenizer",
+    "ByteConfig",
+    "HuggingFaceConfig",
+    "SavedConfig",
+    "SentencePieceConfig",
+    "Tokenizer",
+    "TokenizerConfig",
+    "WordConfig",
+    "find_tokenizer",
+    "load_tokenizer",
+]
+
+if TYPE_CHECKING:
+    AnyTokenizer = TokenizerConfig
+else:
+    AnyTokenizer = choice(TOKENIZERS)

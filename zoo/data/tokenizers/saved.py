@@ -1,0 +1,58 @@
+"""Tokenizer `saved`: the one that is kept with a run, a checkpoint or an imported model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from zoo.config.registry import TOKENIZERS
+from zoo.data.tokenizers.base import DESCRIPTION, FOLDER, Tokenizer, TokenizerConfig, load_tokenizer
+from zoo.data.tokenizers.huggingface import TOKENIZER_FILE, HuggingFaceConfig
+from zoo.data.tokenizers.sentencepiece import MODEL_FILE, SentencePieceConfig
+from zoo.utils.errors import DataError
+
+
+def find_tokenizer(path: str | Path) -> Tokenizer:
+    """The tokenizer that belongs to a model, of whatever kind it is.
+
+    Args:
+        path: a run, a checkpoint, an imported model (its folder or file), a folder of the Hugging Face
+            hub, or the tokenizer's own folder.
+
+    Raises:
+        DataError: there is none, or its files cannot be used.
+    """
+    path = Path(path)
+    folder = path.parent if path.is_file() else path
+    for place in (folder / FOLDER, folder):
+        if (place / DESCRIPTION).is_file():
+            return load_tokenizer(place)
+        if (place / TOKENIZER_FILE).is_file():
+            return HuggingFaceConfig(path=place).build(lambda: iter(()))
+        if (place / MODEL_FILE).is_file():
+            return SentencePieceConfig.load(place)
+    found = "" if folder.is_dir() else ", which is no folder"
+    raise DataError(
+        f"no tokenizer in {folder}{found}: expected {DESCRIPTION}, {TOKENIZER_FILE} or {MODEL_FILE} there or "
+        f"in its folder '{FOLDER}'"
+    )
+
+
+@TOKENIZERS.register
+class SavedConfig(TokenizerConfig):
+    """The tokenizer of a run, a checkpoint, an imported model or a Hugging Face folder."""
+
+    type: Literal["saved"] = "saved"
+    path: Path = Field(description="the folder of the run, checkpoint or model, or the tokenizer's own")
+
+    def build(self, texts: Callable[[], Iterator[str]]) -> Tokenizer:
+        """Read its files; they need no texts."""
+        return find_tokenizer(self.path.expanduser())
+
+    @classmethod
+    def load(cls, folder: Path) -> Tokenizer:
+        """Read what any tokenizer wrote."""
+        return load_tokenizer(folder)

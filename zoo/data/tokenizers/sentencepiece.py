@@ -1,0 +1,153 @@
+"""Tokenizer `sentencepiece`: a .model file, or one trained on the corpus."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from zoo.config.registry import TOKENIZERS
+from zoo.data.files import read_bytes, sha256
+from zoo.data.tokenizers.base import Tokenizer, TokenizerConfig
+from zoo.utils.errors import DataError
+
+MODEL_FILE = "tokenizer.model"
+
+
+def _library() -> Any:
+    try:
+        import sentencepiece
+    except ImportError as error:
+        raise DataError("the sentencepiece tokenizer needs a package: pip install sentencepiece") from error
+    return sentencepiece
+
+
+class SentencePieceTokenizer(Tokenizer):
+    """A sentencepiece model (Kudo and Richardson 2018, arXiv:1808.06226).
+
+    Models trained here give back every text exactly, with one exception that is sentencepiece's own:
+    it writes a blank as U+2581, so that character in a text comes back as a blank. Other models may
+    normalise the text, as their makers chose.
+
+    Args:
+        model: the content of a .model file.
+        place: where it came from, for messages.
+
+    Attributes:
+        processor: sentencepiece's own.
+
+    Raises:
+        DataError: not a sentencepiece model, or one without a piece that ends a document.
+    """
+
+    type = "sentencepiece"
+
+    def __init__(self, model: bytes, place: str | Path) -> None:
+        library = _library()
+        try:
+            if not model:  # which the library takes for "no model yet"
+                raise ValueError("empty")
+            self.processor = library.SentencePieceProcessor(model_proto=model)
+        except (RuntimeError, ValueError) as error:
+            raise DataError(f"{place}: not a sentencepiece model") from error
+        self._model = model
+        self.vocab_size = int(self.processor.get_piece_size())
+        self.eos_id = int(self.processor.eos_id())
+        self.hash = sha256(model)
+        if self.eos_id < 0:
+            raise DataError(
+                f"{place}: the model has no end-of-sentence piece, so documents could not be told apart; "
+                "train it with --eos_id"
+            )
+
+    @property
+    def opening(self) -> list[int]:
+        """The piece that begins a sentence, if the model has one."""
+        bos = int(self.processor.bos_id())
+        return [] if bos < 0 else [bos]
+
+    def encode(self, text: str) -> list[int]:
+        """Turn text into the ids of pieces."""
+        ids: list[int] = self.processor.encode(text)
+        return ids
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Join the pieces."""
+        text: str = self.processor.decode(self.words(ids))
+        return text
+
+    def save(self, folder: Path) -> None:
+        """Write the .model file and its description."""
+        (folder / MODEL_FILE).write_bytes(self._model)
+        super().save(folder)
+
+
+@TOKENIZERS.register
+class SentencePieceConfig(TokenizerConfig):
+    """Sentencepiece: load a .model file, or train one with `vocab_size` pieces on the training text.
+
+    Training is deterministic, keeps every character (no normalisation, bytes for rare characters)
+    and never sees the validation documents.
+    """
+
+    type: Literal["sentencepiece"] = "sentencepiece"
+    model: Path | None = Field(default=None, description="a .model file to load")
+    vocab_size: int | None = Field(default=None, ge=257, description="train a model with so many pieces")
+    algorithm: Literal["bpe", "unigram"] = Field(
+        default="bpe", description="how the pieces are chosen in training"
+    )
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        if (self.model is None) == (self.vocab_size is None):
+            raise ValueError("give either 'model' (a .model file to load) or 'vocab_size' (to train one)")
+        if self.model is not None and self.algorithm != "bpe":
+            raise ValueError("'algorithm' has no effect on a model that is loaded: leave it out")
+        return self
+
+    @property
+    def learns(self) -> bool:
+        """Whether the model is trained rather than loaded."""
+        return self.model is None
+
+    def build(self, texts: Callable[[], Iterator[str]]) -> SentencePieceTokenizer:
+        """Load the model, or train it on the lines of `texts`."""
+        if self.model is not None:
+            return SentencePieceTokenizer(read_bytes(self.model.expanduser()), self.model)
+        library, written = _library(), io.BytesIO()
+        lines = (line for text in texts() for line in text.splitlines() if line)
+        try:
+            library.SentencePieceTrainer.train(
+                sentence_iterator=lines,
+                model_writer=written,
+                vocab_size=self.vocab_size,
+                model_type=self.algorithm,
+                byte_fallback=True,
+                normalization_rule_name="identity",
+                remove_extra_whitespaces=False,
+                add_dummy_prefix=False,
+                allow_whitespace_only_pieces=True,
+                split_digits=True,
+                max_sentence_length=1 << 20,  # bytes; a longer line would be left out of the training
+                shuffle_input_sentence=False,
+                num_threads=1,  # the sums of unigram training depend on it
+                unk_id=0,
+                eos_id=1,
+                bos_id=-1,
+                pad_id=-1,
+                minloglevel=2,
+            )
+        except (RuntimeError, OSError) as error:
+            raise DataError(
+                f"sentencepiece cannot train {self.vocab_size} pieces on this corpus: {error}"
+            ) from error
+        return SentencePieceTokenizer(written.getvalue(), "the trained model")
+
+    @classmethod
+    def load(cls, folder: Path) -> SentencePieceTokenizer:
+        """Read the .model file that `save` wrote."""
+        path = folder / MODEL_FILE
+        return SentencePieceTokenizer(read_bytes(path), path)

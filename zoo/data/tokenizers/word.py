@@ -1,0 +1,96 @@
+"""Tokenizer `word`: what stands between blanks, as word-level benchmarks count (Mikolov's Penn Treebank)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from zoo.config.registry import TOKENIZERS
+from zoo.data.files import read_text, sha256
+from zoo.data.tokenizers.base import Tokenizer, TokenizerConfig
+from zoo.utils.errors import DataError
+
+VOCABULARY_FILE = "vocabulary.txt"
+EOS, UNKNOWN = "<eos>", "<unk>"
+
+
+class WordTokenizer(Tokenizer):
+    """Words from a list; any other word becomes ``<unk>``, and ``<eos>`` ends a document.
+
+    Blanks, and so line ends, only separate words: with ``document: line`` each line is a document and
+    ends with ``<eos>``.
+
+    Args:
+        vocabulary: the words in the order of their ids; the first two are ``<eos>`` and ``<unk>``.
+        place: where they came from, for messages.
+
+    Raises:
+        DataError: not such a list.
+    """
+
+    type = "word"
+    eos_id = 0
+    unknown_id = 1
+
+    def __init__(self, vocabulary: Sequence[str], place: str | Path) -> None:
+        if list(vocabulary[:2]) != [EOS, UNKNOWN] or len(set(vocabulary)) != len(vocabulary):
+            raise DataError(f"{place}: expected a vocabulary of different words that begins {EOS}, {UNKNOWN}")
+        self.vocabulary = list(vocabulary)
+        self.vocab_size = len(self.vocabulary)
+        self.hash = sha256("\n".join(self.vocabulary).encode("utf-8"))
+        self._ids = {word: i for i, word in enumerate(self.vocabulary) if i != self.eos_id}
+
+    def encode(self, text: str) -> list[int]:
+        """Look up the words; an ``<eos>`` that is written out is no word of the list."""
+        return [self._ids.get(word, self.unknown_id) for word in text.split()]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Join the words with blanks."""
+        return " ".join(self.vocabulary[i] for i in self.words(ids))
+
+    def save(self, folder: Path) -> None:
+        """Write the words, one a line, and the description."""
+        text = "".join(f"{word}\n" for word in self.vocabulary)
+        (folder / VOCABULARY_FILE).write_text(text, encoding="utf-8", newline="\n")
+        super().save(folder)
+
+
+@TOKENIZERS.register
+class WordConfig(TokenizerConfig):
+    """Words between blanks: those of the training text, the rest is <unk>."""
+
+    type: Literal["word"] = "word"
+    vocab_size: int | None = Field(
+        default=None,
+        ge=3,
+        description="keep the most frequent words, so many in all; null: every word",
+    )
+
+    @property
+    def learns(self) -> bool:
+        """The vocabulary is that of the training text."""
+        return True
+
+    def build(self, texts: Callable[[], Iterator[str]]) -> WordTokenizer:
+        """Count the words of the texts; the most frequent come first, equally frequent ones by the alphabet.
+
+        Raises:
+            DataError: there are none.
+        """
+        counts = Counter(word for text in texts() for word in text.split())
+        for special in (EOS, UNKNOWN):
+            counts.pop(special, None)
+        if not counts:
+            raise DataError("the training text has no word to make a vocabulary from")
+        words = sorted(counts, key=lambda word: (-counts[word], word))
+        return WordTokenizer([EOS, UNKNOWN, *words][: self.vocab_size], "the training text")
+
+    @classmethod
+    def load(cls, folder: Path) -> WordTokenizer:
+        """Read the words that `save` wrote."""
+        path = folder / VOCABULARY_FILE
+        return WordTokenizer(read_text(path).split("\n")[:-1], path)

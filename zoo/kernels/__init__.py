@@ -1,0 +1,1 @@
+"""Everything that calls private or machine-near operators, each beside a plain PyTorch path."""

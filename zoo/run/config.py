@@ -1,0 +1,247 @@
+"""The configuration of a run: what it may say, and how it is read and written.
+
+A file is strict YAML. Its `type:` keys select registered classes, whose fields are the schema, so
+that a misspelt key or an impossible value is reported with its line, all at once.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from pydantic import Field, ValidationError, model_validator
+
+import zoo.data.classification.dataset
+import zoo.data.images.dataset
+import zoo.data.images.digits
+import zoo.data.instructions.dataset
+import zoo.data.text.dataset
+import zoo.init
+import zoo.models
+import zoo.optim.base
+import zoo.reparam
+from zoo.config.compose import FROM, extend, find_config, merge, overlay, read_config
+from zoo.config.messages import describe, is_written
+from zoo.config.registry import (
+    DATASETS,
+    INITS,
+    MODELS,
+    OPTIMIZERS,
+    REPARAMS,
+    SCHEDULES,
+    Config,
+    choice,
+    classes_in,
+    is_choice,
+)
+from zoo.config.yaml import Located, dump_yaml
+from zoo.init import EtaOverride, FreezeRule
+from zoo.run.from_checkpoint import CheckpointConfig, inherit
+from zoo.run.train_config import TrainConfig
+from zoo.utils.errors import ConfigError
+
+if TYPE_CHECKING:
+    AnyModel = Config
+    AnyInit = zoo.init.Init
+    AnyReparam = zoo.reparam.Reparam
+    AnyOptimizer = zoo.optim.base.OptimizerConfig
+    AnySchedule = zoo.optim.base.ScheduleConfig
+    AnyData = zoo.data.DataConfig
+else:
+    AnyModel, AnyInit, AnyReparam = choice(MODELS), choice(INITS), choice(REPARAMS)
+    AnyOptimizer, AnySchedule = choice(OPTIMIZERS), choice(SCHEDULES)
+    AnyData = choice(DATASETS)
+
+
+TAKEN_OVER = {
+    "type": "object",
+    "required": [FROM],
+    "properties": {FROM: {"type": "string", "description": "a checkpoint; other keys are put on top"}},
+}
+"""A model by its checkpoint, in the JSON schema."""
+
+
+class RunConfig(Config):
+    """Everything that determines a run."""
+
+    name: str = Field(
+        "run",
+        pattern=r"^\w[\w.-]*$",
+        description="name of the run folder; default: the name of the file",
+    )
+    seed: int = Field(0, ge=0, description="seed of the initialisation and of the order of the data")
+    model: AnyModel | None = Field(None, description="architecture")
+    checkpoint: CheckpointConfig | None = Field(
+        None, description="where the first weights come from; `model: {from: path}` fills it in"
+    )
+    init: AnyInit | None = Field(None, description="initialisation; null: the architecture's own")
+    reparam: AnyReparam = Field(zoo.reparam.NoReparam(), description="reparameterisation")
+    optimizer: AnyOptimizer | None = Field(None, description="optimizer")
+    schedule: AnySchedule = Field(SCHEDULES["constant"](), description="learning rate over time")
+    data: AnyData | None = Field(None, description="what it is trained on")
+    train: TrainConfig | None = Field(None, description="training")
+    eta_overrides: tuple[EtaOverride, ...] = Field(
+        (), description="other eta for variables of a role (Amos-*Scale)"
+    )
+    eta: Literal["declared", "measured"] = Field(
+        "declared", description="measured: the root mean square of what comes from a checkpoint"
+    )
+    freeze: tuple[FreezeRule, ...] = Field((), description="what is not trained, by role, axes and depth")
+    layer_decay: float = Field(
+        1.0, gt=0, le=1, description="learning rate of depth k of L layers times layer_decay^(L + 1 - k)"
+    )
+
+    @model_validator(mode="after")
+    def _eta_is_used(self) -> Self:
+        uses_eta = self.optimizer is None or self.optimizer.uses_eta
+        if self.eta_overrides and not uses_eta:
+            raise ValueError("eta_overrides have no effect: this optimizer does not use eta")
+        if self.eta == "measured" and not uses_eta:
+            raise ValueError("eta: measured has no effect: this optimizer does not use eta")
+        if self.eta == "measured" and self.checkpoint is None:
+            raise ValueError(
+                "eta: measured is of a checkpoint's weights; expected `model: {from: path}`: the init's "
+                "weights say nothing"
+            )
+        return self
+
+
+def load_config(source: str | Path | dict[str, Any], overrides: Sequence[str] = ()) -> RunConfig:
+    """Read a configuration.
+
+    Args:
+        source: a YAML file, a run folder, the name of a shipped configuration, or a dict.
+        overrides: ``a.b=c`` with c in YAML; put on top.
+
+    Returns:
+        The configuration, complete and checked; what a model takes over from a checkpoint is written
+        out.
+
+    Raises:
+        ConfigError: every problem that was found, one per line.
+    """
+    problems: list[str] = []
+    if isinstance(source, dict):
+        given = extend(Located.of(plain(source)), Path(), problems)
+    else:
+        file = find_config(source)
+        given = merge(Located.of({"name": file.stem}, str(file)), read_config(file, problems))
+    given = merge(given, overlay(overrides, problems))
+    given = inherit(given, problems)
+    config = validate(given, problems)
+    if config is None or problems:
+        raise ConfigError("\n".join(problems))
+    return config
+
+
+def validate(given: Located, problems: list[str]) -> RunConfig | None:
+    """Check a composed configuration.
+
+    Args:
+        given: values and where they were written.
+        problems: gets one line for each thing that is wrong.
+
+    Returns:
+        The configuration, or None if there were problems.
+    """
+    given = long_form(given, RunConfig)
+    values = given.plain()
+    errors = []
+    # Strictly as JSON: no number for a string or the other way round. Defaults are Python objects,
+    # which this refuses as well, so what it says of them is left to the second reading.
+    try:
+        RunConfig.model_validate_json(json.dumps(values), strict=True)
+    except ValidationError as error:
+        errors += [e for e in error.errors() if is_written(e, RunConfig, given)]
+    config = None
+    try:
+        config = RunConfig.model_validate(values)
+    except ValidationError as error:
+        errors += error.errors()
+    # Both readings find the same, but for coercions and for rules that need all fields of a class.
+    first = {e["loc"]: e for e in reversed(errors)}
+    found = [describe(e, RunConfig, given) for e in first.values()]
+    problems += sorted(set(found), key=_by_line)
+    return None if errors else config
+
+
+def long_form(given: Located, owner: type[Config]) -> Located:
+    """Write out the components that are given by name alone: ``he`` is ``{type: he}``.
+
+    Args:
+        given: the fields of `owner`, short or long.
+        owner: a configuration class.
+    """
+    if not isinstance(given.value, dict):
+        return given
+    fields = dict(given.value)
+    for key in fields.keys() & owner.model_fields.keys():
+        classes = classes_in(owner.model_fields[key].annotation)
+        value, typed = fields[key], is_choice(classes)
+        if typed and isinstance(value.value, str):
+            value = Located({"type": value}, value.place)
+        if typed and isinstance(value.value, dict):
+            value, classes = _typed(value, classes)
+        fields[key] = long_form(value, classes[0]) if len(classes) == 1 else value
+    return Located(fields, given.place)
+
+
+def _typed(given: Located, classes: list[type[Config]]) -> tuple[Located, list[type[Config]]]:
+    """A component with its `type`, if there is one to assume, and the classes it may then be of."""
+    names = {c.model_fields["type"].default: c for c in classes}
+    assumed = [Located(n, given.place) for n, c in names.items() if c.assumed]
+    fields = ({"type": assumed[0]} if assumed else {}) | given.value
+    name = fields["type"].value if "type" in fields else None
+    chosen = names.get(name) if isinstance(name, str) else None
+    return Located(fields, given.place), [chosen] if chosen else classes
+
+
+def plain(value: Any) -> Any:
+    """Configuration objects anywhere in nested dicts and lists, as the plain data of their fields."""
+    if isinstance(value, Config):
+        return value.model_dump(mode="json")
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    return [plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def dump_config(config: RunConfig) -> str:
+    """The resolved configuration as YAML that `load_config` reads as an equal one."""
+    return dump_yaml(config.model_dump(mode="json"))
+
+
+def json_schema() -> dict[str, Any]:
+    """JSON schema of a config file with every registered choice, for editors.
+
+    Nothing is required, since any key may come from the file that is extended.
+    """
+    schema: dict[str, Any] = _optional(RunConfig.model_json_schema())
+    names = {"type": "string", "description": "a shipped configuration, or a path relative to this file"}
+    schema["properties"] = {
+        "extends": {"anyOf": [names, {"type": "array", "items": names}]},
+        **schema["properties"],
+    }
+    return schema
+
+
+def _optional(schema: Any) -> Any:
+    """Drop what is required, and let a component also be its name."""
+    if isinstance(schema, list):
+        return [_optional(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    # A `required` that is a list is the keyword; a property of that name would be a mapping.
+    kept = {k: _optional(v) for k, v in schema.items() if not (k == "required" and isinstance(v, list))}
+    if "discriminator" not in kept:
+        return kept
+    names, choices = sorted(kept.pop("discriminator")["mapping"]), kept.pop("oneOf")
+    taken = [TAKEN_OVER] if MODELS.choices.keys() >= set(names) else []
+    return {**kept, "anyOf": [{"enum": names}, *choices, *taken]}
+
+
+def _by_line(problem: str) -> tuple[str, int, str]:
+    place = re.match(r"(.*?):(\d+): ", problem)
+    return (place[1], int(place[2]), problem) if place else ("", 0, problem)

@@ -1,0 +1,299 @@
+"""What a config amounts to before it is trained: one row per parameter, and totals."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from zoo.checkpoint.recipe import Recipe
+from zoo.init import Registry, freeze, measure
+from zoo.init.registry import Entry
+from zoo.models import Model
+from zoo.run.first_weights import outline
+from zoo.spec import Declared, Module, ParamSpec, declared
+
+FLOAT32 = 4
+
+NUMBERS = ("depth", "sigma", "eta", "lr x", "gate", "state")
+"""Columns aligned on the right."""
+
+USUAL_LENGTH = 1024
+"""Of an example where a config says nothing of data."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One parameter; None where a column does not apply.
+
+    `lr` is the factor on the learning rate, None for what is frozen; `state_bytes` are bytes of float32
+    slots.
+    """
+
+    name: str
+    role: str
+    shape: tuple[int, ...]
+    axes: tuple[str, ...]
+    depth: int
+    fan_in: int
+    sigma: float | None
+    eta: float | None
+    lr: float | None
+    gate: float | None
+    slot: tuple[int, ...] | None
+    sphere: str | None
+    decays: bool
+    state_bytes: int
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Sums over the model.
+
+    Attributes:
+        parameters: number of entries, gates and frozen ones included.
+        gates: of these, gates.
+        frozen: of these, not trained.
+        optimizer: the optimizer the state is counted for.
+        optimizer_bytes: its slots in float32.
+        adamw_bytes: what AdamW's two moments take, for comparison.
+        length: of the example that the FLOPs are counted at: tokens of a sequence, side of an image.
+        unit: what the FLOPs are counted for: a token, an image, a target of any kind.
+        forward_flops: floating point operations per unit of the forward pass.
+        training_flops: the same of forward and backward pass.
+    """
+
+    parameters: int
+    gates: int
+    frozen: int
+    optimizer: str
+    optimizer_bytes: int
+    adamw_bytes: int
+    length: int
+    unit: str
+    forward_flops: int
+    training_flops: int
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The registry as a table."""
+
+    model: str
+    rows: Sequence[Row]
+    totals: Totals
+
+    def to_json(self) -> str:
+        """Rows and totals as JSON."""
+        return json.dumps(asdict(self), indent=1)
+
+    def table(self, fold: bool = False) -> Group:
+        """Rows and totals for the terminal.
+
+        Args:
+            fold: show blocks that repeat once, with their number.
+        """
+        table = Table(title=self.model, title_justify="left", header_style="bold", pad_edge=False)
+        for column in (
+            "parameter",
+            "role",
+            "shape",
+            "axes",
+            "depth",
+            "sigma",
+            "eta",
+            "lr x",
+            "gate",
+            "slot",
+            "sphere",
+            "decay",
+            "state",
+        ):
+            table.add_column(
+                column,
+                justify="right" if column in NUMBERS else "left",
+                no_wrap=column != "axes",
+            )
+        for row, count in _folded(self.rows) if fold else [(row, 1) for row in self.rows]:
+            table.add_row(
+                row.name if count == 1 else f"{row.name} (x {count})",
+                row.role,
+                _shape(row.shape),
+                " ".join(row.axes),
+                str(row.depth) if count == 1 else "",
+                _number(row.sigma),
+                _number(row.eta),
+                "frozen" if row.lr is None else _number(row.lr),
+                _number(row.gate),
+                "" if row.slot is None else _shape(row.slot),
+                row.sphere or "",
+                "yes" if row.decays else "",
+                _bytes(row.state_bytes),
+            )
+        t = self.totals
+        share = f" ({t.optimizer_bytes / t.adamw_bytes:.1%} of AdamW's)" if t.adamw_bytes else ""
+        lines = [
+            f"parameters      {t.parameters:,} ({t.parameters / 1e6:,.1f} M)"
+            + (f", of which {t.gates:,} gates" if t.gates else "")
+            + (f", of which {t.frozen:,} frozen" if t.frozen else ""),
+            f"optimizer       {t.optimizer}: {_bytes(t.optimizer_bytes)}{share}",
+            f"FLOPs per {t.unit} {t.forward_flops:.3e} forward, {t.training_flops:.3e} training, "
+            f"at length {t.length}",
+        ]
+        return Group(table, Text("\n".join(lines)))
+
+
+def explain(config: Any) -> Explanation:
+    """Describe a config without allocating its weights, unless a checkpoint's decide what is described.
+
+    Args:
+        config: a `zoo.run.config.RunConfig` with a model.
+
+    Returns:
+        One row per parameter, and totals.
+
+    Raises:
+        ConfigError: no model in the config, or a setting that has no effect.
+    """
+    beginning = outline(config)
+    model, recipe = beginning.model, beginning.model.recipe
+    freeze(model, config.freeze)
+    measured = measure(model, beginning.taken) if config.eta == "measured" else None
+    registry = Registry(model, recipe.init, config.eta_overrides, config.layer_decay, measured)
+    entries = {entry.name: entry for entry in registry}
+    rows = [
+        _row(entries[p.name], config.optimizer) if p.name in entries else _frozen(p) for p in declared(model)
+    ]
+    length = USUAL_LENGTH if config.data is None else config.data.length
+    forward, training = flops_per_target(model.to("meta"), length)
+    trained = sum(entry.spec.numel for entry in registry)
+    frozen = sum(p.spec.numel for p in registry.frozen)
+    totals = Totals(
+        parameters=trained + frozen,
+        gates=sum(math.prod(row.shape) for row in rows if row.role == "gate"),
+        frozen=frozen,
+        optimizer=config.optimizer.type if config.optimizer is not None else "none",
+        optimizer_bytes=sum(row.state_bytes for row in rows),
+        adamw_bytes=2 * FLOAT32 * trained,
+        length=length,
+        unit="target" if config.data is None else config.data.unit.removesuffix("s"),
+        forward_flops=forward,
+        training_flops=training,
+    )
+    return Explanation(_title(recipe), rows, totals)
+
+
+def flops_per_target(model: Model, length: int) -> tuple[int, int]:
+    """Count floating point operations on meta tensors.
+
+    Args:
+        model: declared on meta.
+        length: of the example.
+
+    Returns:
+        Per target (token, image): of the forward pass, and of forward and backward together. Matrix
+        products and attention are counted (attention in full, not its causal half), elementwise work
+        is not.
+    """
+    *inputs, targets = (t.to("meta") for t in model.example(1, length))
+    model.eval()  # what training measures on the side, a single example may be too small for
+    with FlopCounterMode(display=False) as forward:
+        logits = model(*inputs)
+    with FlopCounterMode(display=False) as backward:
+        logits.backward(torch.empty_like(logits))
+    once, units = forward.get_total_flops(), targets.numel()
+    return once // units, (once + backward.get_total_flops()) // units
+
+
+def _row(entry: Entry, optimizer: Any) -> Row:
+    spec = entry.spec
+    slots: Mapping[str, tuple[int, ...]] = optimizer.slots(entry) if optimizer is not None else {}
+    return Row(
+        name=entry.name,
+        role=str(spec.role),
+        shape=spec.shape,
+        axes=spec.axes,
+        depth=entry.depth,
+        fan_in=spec.fan_in_size,
+        sigma=entry.sigma,
+        eta=entry.eta,
+        lr=entry.lr_factor,
+        gate=_gate(entry.owner, entry.local, spec),
+        slot=min(slots.values(), key=math.prod) if slots else None,
+        sphere=spec.sphere,
+        decays=entry.decays,
+        state_bytes=FLOAT32 * sum(math.prod(shape) for shape in slots.values()),
+    )
+
+
+def _frozen(p: Declared) -> Row:
+    """What is not trained has neither eta nor slots."""
+    return Row(
+        name=p.name,
+        role=str(p.spec.role),
+        shape=p.spec.shape,
+        axes=p.spec.axes,
+        depth=p.depth,
+        fan_in=p.spec.fan_in_size,
+        sigma=None,
+        eta=None,
+        lr=None,
+        gate=_gate(p.module, p.local, p.spec),
+        slot=None,
+        sphere=p.spec.sphere,
+        decays=False,
+        state_bytes=0,
+    )
+
+
+def _gate(owner: nn.Module, local: str, spec: ParamSpec) -> float | None:
+    gated = isinstance(owner, Module) and local in owner.reparameterised
+    return spec.scale if gated else None
+
+
+def _title(recipe: Recipe) -> str:
+    parts = (recipe.model, recipe.init, recipe.reparam)
+    model, init, reparam = (getattr(part, "type", "") for part in parts)
+    return f"{model}, init {init}, reparam {reparam}"
+
+
+def _folded(rows: Sequence[Row]) -> list[tuple[Row, int]]:
+    """Rows that differ only in the number of the block, as one with a count."""
+    counts: dict[tuple[Any, ...], list[Any]] = {}
+    for row in rows:
+        name = ".".join("*" if part.isdigit() else part for part in row.name.split("."))
+        same = (name, row.shape, row.sigma, row.eta, row.lr, row.gate)
+        if same in counts:
+            counts[same][1] += 1
+        else:
+            counts[same] = [row, 1]
+    return [
+        (row if n == 1 else Row(**{**asdict(row), "name": key[0], "shape": row.shape}), n)
+        for key, (row, n) in counts.items()
+    ]
+
+
+def _shape(shape: Sequence[int]) -> str:
+    return " x ".join(map(str, shape))
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"
+
+
+def _bytes(count: int) -> str:
+    size = float(count)
+    for suffix in ("B", "KiB", "MiB"):
+        if size < 1024:
+            return f"{size:.0f} {suffix}" if suffix == "B" else f"{size:.1f} {suffix}"
+        size /= 1024
+    return f"{size:.1f} GiB"

@@ -1,0 +1,113 @@
+"""From a recipe to a model, and from a model to its optimizer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from zoo.config.registry import MODELS
+from zoo.init import EtaOverride, Registry
+from zoo.models import Model
+from zoo.optim.base import OptimizerConfig
+from zoo.optim.projection import attach_projection
+from zoo.reparam.step import attach_measurements
+from zoo.run.config import load_config
+from zoo.run.conversion import merge, split
+from zoo.run.first_weights import begin, outline, recipe_of
+from zoo.utils.errors import ConfigError
+
+__all__ = ["build_model", "build_optimizer", "merge", "recipe_of", "split"]
+
+
+def build_model(
+    source: str | Path | dict[str, Any],
+    *,
+    init: str | dict[str, Any] | None = None,
+    reparam: str | dict[str, Any] | None = None,
+    seed: int | None = None,
+    device: str | torch.device = "cpu",
+    **fields: Any,
+) -> Model:
+    """Build and initialise a model.
+
+    Args:
+        source: a config file, the name of a shipped config, a config as a dict, or the name of an
+            architecture (``zoo list models``), which `fields` then describe.
+        init: initialisation, replacing the config's; by default the architecture's own.
+        reparam: reparameterisation, replacing the config's.
+        seed: seed of the initialisation, replacing the config's.
+        device: where the parameters live; "meta" declares everything and allocates nothing.
+        **fields: fields of the model, replacing the config's.
+
+    Returns:
+        The model; float32, in training mode, with its `recipe` as an attribute.
+
+    Raises:
+        ConfigError: anything unknown, misspelt or impossible.
+    """
+    if isinstance(source, str) and source in MODELS.choices:
+        source = {"model": {"type": source, **fields}}
+        fields = {}
+    changes: dict[str, Any] = {f"model.{k}": v for k, v in fields.items()}
+    changes |= {k: v for k, v in (("init", init), ("reparam", reparam), ("seed", seed)) if v is not None}
+    config = load_config(source, [f"{k}={json.dumps(v)}" for k, v in changes.items()])
+    if torch.device(device).type == "meta":
+        return outline(config).model.to("meta")
+    return begin(config, device).model
+
+
+def build_optimizer(
+    model: nn.Module,
+    optimizer: str | dict[str, Any] | OptimizerConfig,
+    *,
+    eta_overrides: Sequence[EtaOverride] = (),
+    layer_decay: float = 1.0,
+    measured: Mapping[str, float] | None = None,
+    **fields: Any,
+) -> torch.optim.Optimizer:
+    """Build an optimizer for a zoo model, with all that follows its steps attached.
+
+    That is the projection onto spheres (`zoo.optim.projection`) and what reparameterisations measure
+    (`zoo.reparam.step`).
+
+    Args:
+        model: a model of declared parameters, plain or sharded.
+        optimizer: its name (``zoo list optimizers``), a dict with `type`, or its config.
+        eta_overrides: other eta for some variables (Amos-*Scale).
+        layer_decay: smaller learning rates towards the input, see `Registry`.
+        measured: etas by name in the place of the declared ones, see `zoo.init.measure`.
+        **fields: fields of the optimizer's config.
+
+    Returns:
+        A `torch.optim.Optimizer` whose groups come from the registry.
+
+    Raises:
+        ConfigError: an unknown optimizer or field, or an override, a layer decay or measured etas
+            without effect.
+    """
+    if isinstance(optimizer, OptimizerConfig):
+        config = optimizer
+        if fields:
+            raise ConfigError(f"optimizer: given as a config, and fields {sorted(fields)} besides")
+    else:
+        given = {"type": optimizer} if isinstance(optimizer, str) else optimizer
+        wanted = load_config({"optimizer": {**given, **fields}}).optimizer
+        assert wanted is not None
+        config = wanted
+    registry = Registry(model, None, eta_overrides, layer_decay, measured)
+    for i, override in enumerate(eta_overrides):
+        if not any(override.matches(entry.spec) and config.reads_eta(entry.spec) for entry in registry):
+            raise ConfigError(f"eta_overrides[{i}] has no effect: this optimizer reads no eta of its matches")
+    if measured is not None and not any(e.name in measured and config.reads_eta(e.spec) for e in registry):
+        raise ConfigError(
+            "eta: measured has no effect: nothing trained whose eta is read came from the checkpoint"
+        )
+    built = config.build(registry)
+    attach_projection(built, registry)
+    attach_measurements(built, model)
+    return built

@@ -1,0 +1,187 @@
+"""A model taken over from a checkpoint: what `model: {from: path}` in a configuration stands for.
+
+Only what the checkpoint says of itself is read, not its weights. The result says everything that was
+taken over, so that the checkpoint has to be there when a run starts, and not when it goes on.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, ValidationError
+
+from zoo.checkpoint.model import find_checkpoint, open_checkpoint, run_of
+from zoo.checkpoint.recipe import Recipe
+from zoo.config.compose import FROM
+from zoo.config.registry import DATASETS, INITS, REPARAMS, Config
+from zoo.config.yaml import Located, dotted
+from zoo.data.tokenizers.saved import find_tokenizer
+from zoo.reparam import Reparam
+from zoo.utils.errors import DataError, ZooError
+
+TOKENIZER = "tokenizer"
+"""What `allow` calls it."""
+
+
+class CheckpointConfig(Config):
+    """Where a run takes its first weights from."""
+
+    path: Path = Field(description="a run folder, a checkpoint, or a folder of the Hugging Face hub")
+    part: str = Field("", description="the part of the model that is filled, e.g. trunk; empty: all of it")
+    allow: tuple[str, ...] = Field(
+        (),
+        description="patterns of tensors that may be missing or without a place; `tokenizer`: another one",
+    )
+
+
+def inherit(given: Located, problems: list[str]) -> Located:
+    """Write out what a model takes over: its fields, init, reparameterisation and tokenizer.
+
+    Args:
+        given: a composed configuration.
+        problems: gets one line for each thing that is wrong.
+
+    Returns:
+        The configuration without `from`, and with `checkpoint`; as it is where there is no `from`.
+    """
+    found = list(_places(given.value.get("model"), ()))
+    if not found:
+        return given
+    if len(found) > 1:
+        where = ", ".join(dotted(("model", *path, FROM)) for path, _ in found)
+        problems.append(_problem(found[1][1].place, where, "expected one checkpoint"))
+        return _without_model(given)
+    (part, source), problem = found[0], len(problems)
+    place = source.value[FROM].place
+    where = dotted(("model", *part, FROM))
+    try:
+        path, recipe = _opened(source.value[FROM].value)
+    except ZooError as error:
+        problems += [_problem(place, where, line) for line in str(error).splitlines()]
+        return _without_model(given)
+    model = _replaced(given.value["model"], part, _on_top(recipe, source, where, problems))
+    fields = {**given.value, "model": model}
+    fields["checkpoint"] = _checkpoint(given.value.get("checkpoint"), path, part, place, problems)
+    fields |= _made_from(given, recipe, place, problems)
+    if len(problems) == problem and (data := _with_tokenizer(given.value.get("data"), path, place, problems)):
+        fields["data"] = data
+    return Located(fields, given.place)
+
+
+def _without_model(given: Located) -> Located:
+    """The rest of a configuration, which may have further problems."""
+    return Located({key: value for key, value in given.value.items() if key != "model"}, given.place)
+
+
+def _places(node: Located | None, path: tuple[str, ...]) -> Any:
+    """Every mapping in a model that has a `from`, and the keys that lead to it."""
+    if node is None or not isinstance(node.value, dict):
+        return
+    if FROM in node.value:
+        yield path, node
+        return
+    for key, value in node.value.items():
+        yield from _places(value, (*path, key))
+
+
+def _opened(path: Any) -> tuple[Path, Recipe]:
+    """The checkpoint at a path, and what it is."""
+    if not isinstance(path, str | Path) or not str(path):
+        raise ZooError(f"value {path!r}: expected the path of a run, a checkpoint or a model's folder")
+    found = find_checkpoint(Path(path).expanduser())
+    return found, open_checkpoint(found).recipe
+
+
+def _on_top(recipe: Recipe, source: Located, where: str, problems: list[str]) -> Located:
+    """The checkpoint's fields, and the keys beside `from` on top of them."""
+    own = Located.of(recipe.model.model_dump(mode="json"), source.value[FROM].place)
+    rest = {key: value for key, value in source.value.items() if key != FROM}
+    kind = rest.pop("type", None)
+    if kind is not None and kind.value != own.value["type"].value:
+        what = f"value {kind.value!r}: the checkpoint is a '{own.value['type'].value}'"
+        problems.append(_problem(kind.place, where.removesuffix(FROM) + "type", what))
+    return Located({**own.value, **rest}, source.place)
+
+
+def _replaced(model: Located, part: tuple[str, ...], by: Located) -> Located:
+    """The model with another component at `part`."""
+    if not part:
+        return by
+    inner = _replaced(model.value[part[0]], part[1:], by)
+    return Located({**model.value, part[0]: inner}, model.place)
+
+
+def _checkpoint(
+    given: Located | None, path: Path, part: tuple[str, ...], place: str, problems: list[str]
+) -> Located:
+    """Where the weights come from, with what the configuration allows."""
+    fields = given.value if given is not None and isinstance(given.value, dict) else {}
+    twice = [key for key in ("path", "part") if key in fields]
+    problems += [
+        _problem(fields[k].place, f"checkpoint.{k}", "the model's `from` says so already") for k in twice
+    ]
+    taken = {"path": Located(str(path), place), "part": Located(dotted(part), place)}
+    return Located({**fields, **taken}, place)
+
+
+def _made_from(given: Located, recipe: Recipe, place: str, problems: list[str]) -> dict[str, Located]:
+    """The reparameterisation, unless the configuration names one, and the init that goes with it."""
+    reparam, init = given.value.get("reparam"), given.value.get("init")
+    made: dict[str, Located] = {}
+    if reparam is None or reparam.value is None:
+        made["reparam"] = Located.of(recipe.reparam.model_dump(mode="json"), place)
+        kept = True
+    else:
+        kept = _built(REPARAMS, reparam) == recipe.reparam
+    expected = start_init(recipe, kept)
+    if init is not None and init.value is not None and _built(INITS, init) != expected:
+        made_with = expected.model_dump(mode="json")
+        what = f"value {init.plain()!r}: the checkpoint was made with {made_with}; leave it out, or null"
+        problems.append(_problem(init.place, "init", what))
+    return {**made, "init": Located.of(expected.model_dump(mode="json"), place)}
+
+
+def start_init(recipe: Recipe, kept: bool) -> Any:
+    """The init of a model that starts from a checkpoint.
+
+    Args:
+        recipe: the checkpoint's.
+        kept: whether the model keeps its reparameterisation; otherwise it is merged first.
+    """
+    model: Any = recipe.model
+    return recipe.init if kept else recipe.init.folded(tied=model.tied)
+
+
+def _built(kind: Any, given: Located) -> Any:
+    """The component that is written, by name or in full; None if it is none, which is reported later."""
+    fields = {"type": given.value} if isinstance(given.value, str) else given.plain()
+    try:
+        found: Reparam = kind[fields["type"]](**fields)
+    except (ValidationError, ZooError, KeyError, TypeError):
+        return None
+    return found
+
+
+def _with_tokenizer(data: Located | None, path: Path, place: str, problems: list[str]) -> Located | None:
+    """The data with the checkpoint's own tokenizer, where it needs one and names none."""
+    if data is None or not isinstance(data.value, dict) or "tokenizer" in data.value:
+        return None
+    assumed = next(name for name, cls in DATASETS.choices.items() if cls.assumed)
+    kind = data.value["type"].value if "type" in data.value else assumed
+    if kind not in DATASETS.choices or "tokenizer" not in DATASETS.choices[kind].model_fields:
+        return None
+    folder = run_of(path)
+    try:
+        find_tokenizer(folder)
+    except DataError as error:
+        what = f"missing, and the checkpoint's own cannot be used: {error}"
+        problems.append(_problem(place, "data.tokenizer", what))
+        return None
+    tokenizer = Located.of({"type": "saved", "path": str(folder)}, place)
+    return Located({**data.value, "tokenizer": tokenizer}, data.place)
+
+
+def _problem(place: str, key: str, what: str) -> str:
+    """A line, with the place if the value was written in a file."""
+    return ": ".join(part for part in (place, key, what) if part)

@@ -1,0 +1,99 @@
+"""The `train:` part of a configuration."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from zoo.config.registry import Config
+
+SpikeAction = Literal["log", "skip", "rollback"]
+DEVICE = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
+
+
+class SpikeConfig(Config):
+    """When a step counts as a loss spike, and what is done about it."""
+
+    action: SpikeAction = Field(
+        "log",
+        description="log: write it down; skip: leave the batch out; rollback: go back to the last "
+        "checkpoint, leave out the batches since, cut the rate",
+    )
+    threshold: float = Field(
+        6.0, gt=0, description="robust standard deviations above the median of the steps before"
+    )
+    window: int = Field(100, ge=20, description="steps before that are looked at")
+    cool_steps: int | None = Field(
+        None, ge=1, description="after going back: steps at a lower rate; default 100"
+    )
+    cool_factor: float | None = Field(
+        None, gt=0, le=1, description="after going back: factor of the rate; default 0.5"
+    )
+    at_most: int | None = Field(None, ge=1, description="times to go back before giving up; default 10")
+
+    @model_validator(mode="after")
+    def _rollback_only(self) -> Self:
+        fields = ("cool_steps", "cool_factor", "at_most")
+        given = [field for field in fields if getattr(self, field) is not None]
+        if given and self.action != "rollback":
+            raise ValueError(f"{', '.join(given)} without effect: the action is {self.action}, not rollback")
+        return self
+
+
+class TrainConfig(Config):
+    """How long, on what and how exactly to train, and what to write down meanwhile."""
+
+    steps: int = Field(ge=1, description="optimizer steps")
+    batch_size: int = Field(
+        ge=1, description="sequences per optimizer step, all ranks and accumulation together"
+    )
+    accumulation: int = Field(1, ge=1, description="parts the batch is divided into, one after the other")
+    precision: Literal["fp32", "bf16"] = Field(
+        "fp32", description="bf16: autocast; the weights and the optimizer's state stay float32"
+    )
+    clip_norm: float | None = Field(1.0, gt=0, description="largest global norm of the gradient; null: any")
+    z_loss: float = Field(0.0, ge=0, description="coefficient of mean(log Z ^ 2), reported apart")
+    compile: bool = Field(False, description="compile the loss with torch.compile")
+    device: str = Field("auto", description="cpu, cuda, cuda:N, mps, or auto: the fastest there is")
+    eval_every: int = Field(100, ge=1, description="steps between evaluations on the validation text")
+    eval_batches: int | None = Field(
+        8,
+        ge=1,
+        description="validation batches of batch_size sequences, always the same; null: all",
+    )
+    log_every: int = Field(10, ge=1, description="steps between lines in metrics.jsonl")
+    monitor_every: int | None = Field(
+        100,
+        ge=1,
+        description="steps between measurements of every matrix: update, norm, M2 against eta; null: never",
+    )
+    diagnose_every: int | None = Field(
+        200,
+        ge=1,
+        description="steps between measurements of every variable: M2 against eta, the ratio of Amos' "
+        "Assumption 1 over the 100 steps before; null: never",
+    )
+    spikes: SpikeConfig | None = Field(
+        SpikeConfig(), description="what is done about loss spikes; null: nobody looks for them"
+    )
+    checkpoint_every: int = Field(100, ge=1, description="steps between checkpoints")
+    keep_last: int = Field(2, ge=1, description="checkpoints kept, besides the best")
+    runs_dir: Path = Field(Path("runs"), description="where run folders are made")
+
+    @field_validator("device")
+    @classmethod
+    def _known_device(cls, value: str) -> str:
+        if not DEVICE.fullmatch(value):
+            raise ValueError(f"'{value}' is not a device; expected auto, cpu, mps, cuda or cuda:N")
+        return value
+
+    @model_validator(mode="after")
+    def _batch_divides(self) -> Self:
+        if self.batch_size % self.accumulation:
+            raise ValueError(
+                f"batch_size {self.batch_size} is not divisible by accumulation {self.accumulation}"
+            )
+        return self

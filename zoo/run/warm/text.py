@@ -1,0 +1,92 @@
+"""The text of a warm start: some to measure on, and some that was kept out of it to compare losses on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from zoo.data import DataConfig, TextData
+from zoo.data.dataset import Batch, Order
+from zoo.data.files import read_text
+from zoo.data.objectives.batches import successors
+from zoo.models import Model
+from zoo.run.trained import data_of, tokenizer_of
+from zoo.utils.errors import DataError, ZooError
+
+BATCH = 8
+"""Examples at once."""
+MEASURED, COMPARED = 4, 16
+"""Batches to measure on, and batches to compare losses on, at most."""
+CONTEXT = 256
+"""Tokens of an example where nothing tells those of the training."""
+
+
+@dataclass(frozen=True)
+class Text:
+    """Batches of a text.
+
+    Attributes:
+        measured: (batch, time) int64 each.
+        compared: inputs and targets each, of other parts of the text.
+    """
+
+    measured: Sequence[Tensor]
+    compared: Sequence[Batch]
+
+    @torch.no_grad()
+    def loss(self, model: Model) -> float:
+        """Mean cross entropy of `compared`, in nats per token."""
+        training = model.training
+        model.eval()
+        weights = [batch[-1].numel() for batch in self.compared]
+        losses = [model.loss(*batch).cross_entropy.item() for batch in self.compared]
+        model.train(training)
+        return sum(w * loss for w, loss in zip(weights, losses, strict=True)) / sum(weights)
+
+
+def text_of(path: Path, model: Model, file: Path | None) -> Text:
+    """The text to use.
+
+    Args:
+        path: of the model.
+        model: the model.
+        file: UTF-8, whose first half is measured and whose second half compared; None: what the model was
+            trained on, and what was held out of it.
+
+    Raises:
+        DataError: a file that is too short, or a model that comes without a tokenizer.
+        ZooError: neither a file nor a training on text is known.
+    """
+    data = data_of(path)
+    if file is not None:
+        return _of_file(path, file, _context(data))
+    if not isinstance(data, TextData) or data.objective_name != "causal":
+        raise ZooError(f"convert: nothing tells what text {path} was trained on; give some, with --text FILE")
+    examples = data.prepare(model.recipe.model)
+    held_out = examples.validation(Order(seed=0, step=0, batch_size=BATCH), COMPARED)
+    if held_out is None:
+        raise ZooError(
+            f"convert: no text was held out of the training of {path}; give some, with --text FILE"
+        )
+    orders = [Order(seed=0, step=step, batch_size=BATCH) for step in range(MEASURED)]
+    return Text([examples.training(order)[0] for order in orders], list(held_out))
+
+
+def _context(data: DataConfig | None) -> int:
+    return data.length if isinstance(data, TextData) else CONTEXT
+
+
+def _of_file(path: Path, file: Path, context: int) -> Text:
+    tokens = torch.tensor(tokenizer_of(path).encode(read_text(file)))
+    halves = [half.unfold(0, context + 1, context) for half in tokens.chunk(2) if len(half) > context]
+    if len(halves) < 2:
+        raise DataError(f"{file}: {len(tokens)} tokens; expected at least {2 * (context + 1)}, two examples")
+    measured, compared = (torch.split(half, BATCH) for half in halves)
+    return Text(
+        [successors(rows)[0] for rows in measured[:MEASURED]],
+        [successors(rows) for rows in compared[:COMPARED]],
+    )

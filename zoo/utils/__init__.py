@@ -1,0 +1,1 @@
+"""Helpers without knowledge of models: errors, atomic files, sharded tensors, devices, plots."""
