@@ -53,7 +53,7 @@ def reparameterised(method: Reparam, module: Module) -> Module:
     module.double()
     for p in list(declared(module)):
         if p.local in module.reparameterised:
-            module.reparameterised[p.local].settle(module, p.local)
+            module.reparameterised[p.local].initialise(module, p.local)
     return module
 
 

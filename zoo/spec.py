@@ -148,8 +148,8 @@ class Reparameterisation:
     lookup: float = 1.0
 
     @property
-    def own(self) -> tuple[str, ...]:
-        """Local names of the parameters and statistics that it has added to the module."""
+    def added(self) -> tuple[str, ...]:
+        """Local names of the parameters and buffers that it has added to the module."""
         raise NotImplementedError
 
     def __call__(self, module: Module, weight: Tensor) -> Tensor:
@@ -160,11 +160,11 @@ class Reparameterisation:
         """A tensor and a factor (1,) whose product is the virtual tensor; None: there is no factor."""
         return self(module, weight), None
 
-    def rows(self, module: Module, weight: Tensor, index: Tensor) -> Tensor:
+    def virtual_rows(self, module: Module, weight: Tensor, index: Tensor) -> Tensor:
         """The rows `index` of the virtual tensor: (*index.shape, row size)."""
         raise NotImplementedError
 
-    def settle(self, module: Module, name: str) -> None:
+    def initialise(self, module: Module, name: str) -> None:
         """Once everything is drawn: fill what starts from the value of the parameter `name`."""
 
     def after_step(self, module: Module, name: str) -> None:
@@ -185,8 +185,8 @@ class Module(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.specs: dict[str, ParamSpec] = {}
-        self.statistics: dict[str, float | Literal["unit"]] = {}
-        self.averages: list[str] = []
+        self.buffer_starts: dict[str, float | Literal["unit"]] = {}
+        self.averaged_buffers: list[str] = []
         self.reparameterised: dict[str, Reparameterisation] = {}
 
     @property
@@ -205,17 +205,17 @@ class Module(nn.Module):
         self.specs[name] = spec
 
     def drop(self, name: str) -> None:
-        """Remove the parameter or statistic `name` and its declaration."""
+        """Remove the parameter or buffer `name` and its declaration."""
         delattr(self, name)
         self.specs.pop(name, None)
-        self.statistics.pop(name, None)
+        self.buffer_starts.pop(name, None)
 
     def freeze(self, name: str, frozen: bool = True) -> None:
         """Declare that the parameter `name` is not trained, or is again."""
         self.specs[name] = replace(self.specs[name], frozen=frozen)
         self.get_parameter(name).requires_grad_(not frozen)
 
-    def statistic(
+    def buffer(
         self, name: str, shape: tuple[int, ...], start: float | Literal["unit"], average: bool = False
     ) -> None:
         """Create the buffer `name`, float32 and uninitialised: state that is measured, not trained.
@@ -230,9 +230,9 @@ class Module(nn.Module):
                 the mean of all.
         """
         self.register_buffer(name, torch.empty(shape, dtype=torch.float32))
-        self.statistics[name] = start
+        self.buffer_starts[name] = start
         if average:
-            self.averages.append(name)
+            self.averaged_buffers.append(name)
 
     def virtual(self, name: str) -> Tensor:
         """The tensor the layer uses for `name`: the parameter, or what it stands for."""
@@ -260,7 +260,7 @@ class Module(nn.Module):
         reparameterisation = self.reparameterised.get(name)
         if reparameterisation is None:
             return F.embedding(index, weight)
-        return reparameterisation.rows(self, weight, index)
+        return reparameterisation.virtual_rows(self, weight, index)
 
 
 @dataclass(frozen=True)

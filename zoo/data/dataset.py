@@ -160,8 +160,8 @@ class DataConfig(Config):
                 f"data: the objective is '{self.objective_name}', but model '{getattr(model, 'type', '')}' "
                 f"is trained by {' or '.join(sorted(model.objectives))}"
             )
-        longest = getattr(model, "longest", None)
-        if longest is not None and self.length > longest:
+        max_seq_len = getattr(model, "max_seq_len", None)
+        if max_seq_len is not None and self.length > max_seq_len:
             raise DataError(
-                f"data.context is {self.length}, but the model has vectors for {longest} positions"
+                f"data.context is {self.length}, but the model has vectors for {max_seq_len} positions"
             )

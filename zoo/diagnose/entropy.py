@@ -46,7 +46,7 @@ def attention_entropy(model: Model, *inputs: Tensor) -> list[AttentionEntropy]:
     Returns:
         In the order in which the attentions compute; empty for a model without any.
     """
-    layers = {block: i for i, block in enumerate(model.shards, 1)}
+    layers = {block: i for i, block in enumerate(model.fsdp_units, 1)}
     places = {m: (i, path) for block, i in layers.items() for path, m in block.named_modules()}
     found: list[AttentionEntropy] = []
 

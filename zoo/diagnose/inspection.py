@@ -70,7 +70,7 @@ def inspect(
     overrides = load_config(path).eta_overrides if run else ()
     found = look(model, None if inputs is None else [t.to(device) for t in inputs], overrides)
     drawn = [*model_sections(found), *(run_sections(path) if run else [])]
-    about = f"{type(model).__name__}, {len(model.shards)} layers; attention {what}."
+    about = f"{type(model).__name__}, {len(model.fsdp_units)} layers; attention {what}."
     target = (path if run else Path()) / FOLDER if out is None else out
     numbers = {"model": str(path), "attention": what, **found.to_json()}
     return _write(target, path.name or str(path), about, drawn, json.dumps(numbers, indent=1) + "\n")
@@ -115,7 +115,7 @@ def read_text(model: Model, path: Path, text: Path) -> list[Tensor]:
         raise DataError(f"{text}: cannot be read as UTF-8: {error}") from error
     tokens = tokenizer_of(path).encode(words)
     data = data_of(path)
-    context = min(LONGEST, config.longest or LONGEST, data.length if data else LONGEST)
+    context = min(LONGEST, config.max_seq_len or LONGEST, data.length if data else LONGEST)
     starts = list(islice(range(0, len(tokens) - context + 1, context), EXAMPLES))
     if len(tokens) < 2:
         raise DataError(f"{text}: {len(tokens)} tokens; expected two or more")

@@ -16,7 +16,7 @@ class Place:
 
     Attributes:
         parameter: the declaration, and where the tensor lives.
-        layer: the depth of what is in one of `Model.shards`, from 1 (an encoder-decoder's decoder
+        layer: the depth of what is in one of `Model.fsdp_units`, from 1 (an encoder-decoder's decoder
             follows its encoder); 0 outside of them.
         label: its name within the layer, the same in all layers; outside, within the model.
         part: a reparameterisation makes another tensor with it (WeSaR's gate, LoRA's two factors).
@@ -49,7 +49,7 @@ class Place:
 
 def places(model: Model) -> list[Place]:
     """Every parameter of a model, in the order of its modules."""
-    inside = {module: path for block in model.shards for path, module in block.named_modules()}
+    inside = {module: path for block in model.fsdp_units for path, module in block.named_modules()}
     paths = {module: path for path, module in model.named_modules()} | inside
     found = []
     for p in declared(model):
@@ -60,7 +60,7 @@ def places(model: Model) -> list[Place]:
 
 def _added(module: Module) -> set[str]:
     """Local names of what reparameterisations have added."""
-    return {own for made in module.reparameterised.values() for own in made.own}
+    return {local for made in module.reparameterised.values() for local in made.added}
 
 
 def _label(p: Declared, path: str) -> str:

@@ -29,20 +29,20 @@ def chunks(items: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
 def log_likelihoods(
     model: Model,
     pairs: Sequence[Pair],
-    longest: int,
+    max_seq_len: int,
     batch_size: int,
     progress: Callable[[int], object] = lambda done: None,
 ) -> list[Answer]:
     """Score continuations, what is read being read once.
 
     What a model reads is context and continuation without the last token, of which the first ones are
-    left out where they are more than `longest`. Requests that read the same, such as the choices of a
+    left out where they are more than `max_seq_len`. Requests that read the same, such as the choices of a
     question that are single tokens, share one row; rows of about the same length share a batch.
 
     Args:
         model: a decoder or an LSTM in evaluation mode.
         pairs: at least one token in each part.
-        longest: tokens that the model reads at most.
+        max_seq_len: tokens that the model reads at most.
         batch_size: rows at once.
         progress: told how many more pairs are done.
 
@@ -50,17 +50,17 @@ def log_likelihoods(
         One for each pair, in their order; computed in float32.
 
     Raises:
-        DataError: a part without tokens, or a continuation longer than `longest`.
+        DataError: a part without tokens, or a continuation longer than `max_seq_len`.
     """
     users: dict[tuple[int, ...], list[int]] = defaultdict(list)
     for i, (context, continuation) in enumerate(pairs):
         if not context or not continuation:
             raise DataError("a context or a continuation has no token; expected at least one in each")
-        if len(continuation) > longest:
+        if len(continuation) > max_seq_len:
             raise DataError(
-                f"a continuation has {len(continuation)} tokens; expected at most {longest}, the context"
+                f"a continuation has {len(continuation)} tokens; expected at most {max_seq_len}, the context"
             )
-        users[(*context, *continuation)[-longest - 1 : -1]].append(i)
+        users[(*context, *continuation)[-max_seq_len - 1 : -1]].append(i)
     answers: dict[int, Answer] = {}
     device = next(model.parameters()).device
     for rows in chunks(sorted(users, key=len, reverse=True), batch_size):

@@ -100,15 +100,15 @@ def choose_windows(
         raise ZooError(
             "eval: nothing tells the context the model was trained with; give it, e.g. --contexts 1024"
         )
-    longest = subject.model.recipe.model.longest
+    max_seq_len = subject.model.recipe.model.max_seq_len
     chosen: list[Windows | None] = []
     for context in sorted(set(contexts or [subject.context or 0])):
         new = max(1, context // 2) if stride is None else stride
         check_windows(context, new, batch_size)
-        if longest is not None and context > longest:
+        if max_seq_len is not None and context > max_seq_len:
             raise ZooError(
-                f"eval: context is {context}, but the model has vectors for {longest} positions; "
-                f"expected at most {longest}"
+                f"eval: context is {context}, but the model has vectors for {max_seq_len} positions; "
+                f"expected at most {max_seq_len}"
             )
         chosen.append((context, new))
     return chosen

@@ -37,7 +37,7 @@ def draw(init: Init, spec: ParamSpec, source: torch.Generator) -> Tensor:
 
 @torch.no_grad()
 def initialise(model: nn.Module, init: Init, seed: int, names: Collection[str] | None = None) -> None:
-    """Fill every declared parameter and statistic in place and put the spheres in order.
+    """Fill every declared parameter and buffer in place and put the spheres in order.
 
     Sharded parameters take their part of the whole tensor, so that one rank and many start equal.
 
@@ -45,7 +45,7 @@ def initialise(model: nn.Module, init: Init, seed: int, names: Collection[str] |
         model: materialised on any device (not meta), plain or sharded.
         init: the scheme.
         seed: any integer.
-        names: of the parameters and statistics to fill; None: all.
+        names: of the parameters and buffers to fill; None: all.
 
     Raises:
         ValueError: a parameter without a declaration.
@@ -54,23 +54,23 @@ def initialise(model: nn.Module, init: Init, seed: int, names: Collection[str] |
     for p in parameters:
         fill(p.parameter.data, draw(init, p.spec, generator(seed, p.name)))
     for path, module in model.named_modules():
-        for local, start in module.statistics.items() if isinstance(module, Module) else ():
-            statistic = f"{path}.{local}" if path else local
-            if names is None or statistic in names:
-                reset(module.get_buffer(local), start, generator(seed, statistic))
+        for local, start in module.buffer_starts.items() if isinstance(module, Module) else ():
+            buffer = f"{path}.{local}" if path else local
+            if names is None or buffer in names:
+                reset(module.get_buffer(local), start, generator(seed, buffer))
     project([(p.parameter, p.spec.sphere_dim) for p in parameters if p.spec.sphere_dim is not None])
     for p in parameters:
         if (reparameterisation := p.module.reparameterised.get(p.local)) is not None:
-            reparameterisation.settle(p.module, p.local)
+            reparameterisation.initialise(p.module, p.local)
 
 
-def reset(statistic: Tensor, start: float | Literal["unit"], source: torch.Generator) -> None:
-    """Put a statistic where it starts, in place."""
+def reset(buffer: Tensor, start: float | Literal["unit"], source: torch.Generator) -> None:
+    """Put a buffer where it starts, in place."""
     if start == "unit":
-        vector = torch.empty(statistic.shape, dtype=torch.float32, device="cpu").normal_(generator=source)
-        statistic.copy_(vector / vector.norm())
+        vector = torch.empty(buffer.shape, dtype=torch.float32, device="cpu").normal_(generator=source)
+        buffer.copy_(vector / vector.norm())
     else:
-        statistic.fill_(start)
+        buffer.fill_(start)
 
 
 def fill(parameter: Tensor, whole: Tensor) -> None:

@@ -42,13 +42,13 @@ def linear(x: Tensor, weight: Tensor, factor: Tensor | None = None) -> Tensor:
     return y.view(*x.shape[:-1], len(weight))
 
 
-def product(x: Tensor, weight: Tensor) -> Tensor:
+def matmul(x: Tensor, weight: Tensor) -> Tensor:
     """x W^T without a gradient, for functions that write their own: (n, in), (out, in) -> (n, out)."""
     y: Tensor = _onednn(x, weight) if _suits_onednn(x, weight) else F.linear(x, weight)
     return y
 
 
-class Ready:
+class PreparedMatrix:
     """A matrix as it is best multiplied by when it does not change: y = x W^T without a gradient.
 
     In float32 on a CPU torch's product reads the matrix at a third of the memory's speed. Few rows are

@@ -13,7 +13,7 @@ from zoo.config.registry import Config
 from zoo.nn.attention import KVCache, Rope
 from zoo.nn.linear import Embedding, Linear, Matrix, matrix
 from zoo.nn.loss import LossParts, linear_cross_entropy
-from zoo.nn.positions import Place
+from zoo.nn.positions import CachePosition
 from zoo.nn.scaling import Scaling
 from zoo.spec import Module
 from zoo.utils.errors import DataError
@@ -30,14 +30,14 @@ class Model(Module):
     recipe: Any
 
     @property
-    def shards(self) -> Sequence[nn.Module]:
+    def fsdp_units(self) -> Sequence[nn.Module]:
         """What is gathered at a time when the model is sharded; the rest is one more piece."""
         return ()
 
     @property
     def layers(self) -> Sequence[nn.Module]:
         """The blocks, which are what is gathered at a time."""
-        return self.shards
+        return self.fsdp_units
 
     def example(self, batch: int = 1, time: int = 16) -> tuple[Tensor, ...]:
         """Inputs and then targets for trying the model out, on the CPU.
@@ -73,7 +73,7 @@ class ModelConfig(Config):
     objectives: ClassVar[frozenset[str]]
 
     @property
-    def longest(self) -> int | None:
+    def max_seq_len(self) -> int | None:
         """Tokens of a sequence at most: those there are position vectors for; None: any number."""
         return None
 
@@ -143,7 +143,7 @@ class Vocabulary(Protocol):
         """Whether the input embedding is the read-out."""
 
 
-class ReadOut(Module):
+class LMHead(Module):
     """logits <- (E h) s, with E a matrix of its own or the input embedding, s optional."""
 
     def __init__(
@@ -187,7 +187,7 @@ class ReadOut(Module):
 
     def forward(self, h: Tensor) -> Tensor:
         """(batch, time, d) -> logits (batch, time, vocab)."""
-        logits = self.owner.product(h)
+        logits = self.owner.matmul(h)
         s = self.scale()
         return logits if s is None else logits * s
 
@@ -211,10 +211,10 @@ class Trunk(Protocol):
     """What a model that reads text offers to be given another head."""
 
     @property
-    def shards(self) -> Sequence[nn.Module]:
+    def fsdp_units(self) -> Sequence[nn.Module]:
         """See `Model`."""
 
-    def headless(self) -> None:
+    def remove_head(self) -> None:
         """Remove all that does not contribute to `states`; the model then predicts nothing any more."""
 
     def states(self, tokens: Tensor, segments: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
@@ -237,10 +237,10 @@ class Decoder(Model):
     config: DecoderConfig
     embedding: Embedding
     blocks: nn.ModuleList
-    read_out: ReadOut
+    read_out: LMHead
 
     @property
-    def shards(self) -> Sequence[nn.Module]:
+    def fsdp_units(self) -> Sequence[nn.Module]:
         """The blocks."""
         return list(self.blocks)
 
@@ -266,7 +266,7 @@ class Decoder(Model):
         return h
 
     def rope(
-        self, position: Place, time: int, device: torch.device, padding: Tensor | None = None
+        self, position: CachePosition, time: int, device: torch.device, padding: Tensor | None = None
     ) -> Rope | None:
         """The rotations, in a model that tells positions by them.
 
@@ -281,7 +281,7 @@ class Decoder(Model):
         """
         return None
 
-    def embed(self, tokens: Tensor, position: Place, padding: Tensor | None = None) -> Tensor:
+    def embed(self, tokens: Tensor, position: CachePosition, padding: Tensor | None = None) -> Tensor:
         """What the first block is given, (batch, time, d); `position` and `padding` as for `rope`."""
         h: Tensor = self.embedding(tokens)
         return h
@@ -294,7 +294,7 @@ class Decoder(Model):
         """What `Trunk` describes; padding stands behind the text, where no token sees it."""
         return self.hidden(tokens)
 
-    def headless(self) -> None:
+    def remove_head(self) -> None:
         """Remove the read-out."""
         del self.read_out
 

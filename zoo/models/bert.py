@@ -103,7 +103,7 @@ class BERTConfig(ModelConfig):
         return 2 * self.n_layers
 
     @property
-    def longest(self) -> int | None:
+    def max_seq_len(self) -> int | None:
         """Absolute positions have a vector each."""
         return self.position.length if isinstance(self.position, AbsolutePositions) else None
 
@@ -123,7 +123,7 @@ class BERT(Model):
         self.head = MLMHead(c, self.embedding.token)
 
     @property
-    def shards(self) -> Sequence[nn.Module]:
+    def fsdp_units(self) -> Sequence[nn.Module]:
         """The blocks."""
         return list(self.blocks)
 
@@ -153,7 +153,7 @@ class BERT(Model):
         """What `zoo.models.base.Trunk` describes."""
         return self.hidden(tokens, segments, mask)
 
-    def headless(self) -> None:
+    def remove_head(self) -> None:
         """Remove the masked language model's head."""
         del self.head
 

@@ -70,9 +70,9 @@ class ClassifierConfig(ModelConfig):
         return self.trunk.default_init
 
     @property
-    def longest(self) -> int | None:
+    def max_seq_len(self) -> int | None:
         """The trunk's."""
-        return self.trunk.longest
+        return self.trunk.max_seq_len
 
     @property
     def vocab_size(self) -> int:
@@ -129,7 +129,7 @@ class Classifier(Model):
         super().__init__()
         self.config = c
         self.trunk = c.trunk.build()
-        self.trunk.headless()
+        self.trunk.remove_head()
         self.dropout = nn.Dropout(c.dropout)
         self.head = (
             UnitHead(c.classes, c.trunk.d_model, c.trunk.s_z)
@@ -138,9 +138,9 @@ class Classifier(Model):
         )
 
     @property
-    def shards(self) -> Sequence[nn.Module]:
+    def fsdp_units(self) -> Sequence[nn.Module]:
         """The trunk's."""
-        return self.trunk.shards
+        return self.trunk.fsdp_units
 
     def forward(self, tokens: Tensor, segments: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
         """Classify texts.
@@ -170,7 +170,7 @@ class Classifier(Model):
     def example(self, batch: int = 1, time: int = 16) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Pairs of texts of different lengths, as long as the trunk can read at most, and labels."""
         c = self.config
-        time = min(time, c.longest or time)
+        time = min(time, c.max_seq_len or time)
         tokens = torch.arange(batch * time, device="cpu").reshape(batch, time) % c.vocab_size
         position = torch.arange(time, device="cpu").expand(batch, time)
         segments = (position >= time // 2).long() * min(1, c.n_segments - 1)

@@ -9,7 +9,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from zoo.models.base import Model, ModelConfig, ReadOut, check_tokens
+from zoo.models.base import LMHead, Model, ModelConfig, check_tokens
 from zoo.nn.attention import KVCache
 from zoo.nn.cross_attention import SourceCache
 from zoo.nn.linear import Embedding
@@ -85,10 +85,10 @@ class EncoderDecoder(Model):
     embedding: Embedding
     encoder_blocks: nn.ModuleList
     decoder_blocks: nn.ModuleList
-    read_out: ReadOut
+    read_out: LMHead
 
     @property
-    def shards(self) -> Sequence[nn.Module]:
+    def fsdp_units(self) -> Sequence[nn.Module]:
         """The blocks of both stacks, or of the encoder if there is nothing else."""
         return [*self.encoder_blocks, *getattr(self, "decoder_blocks", ())]
 
@@ -125,7 +125,7 @@ class EncoderDecoder(Model):
         """What `zoo.models.base.Trunk` describes: the encoder's."""
         return self.encode(tokens, mask)
 
-    def headless(self) -> None:
+    def remove_head(self) -> None:
         """Remove the decoder."""
         del self.decoder_blocks, self.read_out
 

@@ -15,13 +15,13 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from zoo.config.registry import MODELS
-from zoo.models.base import ReadOut
+from zoo.models.base import LMHead
 from zoo.models.rotary import RotaryDecoder, RotaryDecoderConfig
 from zoo.nn.attention import Attention, KVCache, LayerCache, NormThenRotary, Rope, Rotary
 from zoo.nn.linear import Embedding
 from zoo.nn.mlp import GELUMLP, SwiGLU
 from zoo.nn.norm import RMSNorm
-from zoo.nn.positions import Place
+from zoo.nn.positions import CachePosition
 from zoo.nn.residual import PreNorm
 from zoo.spec import Module
 
@@ -63,7 +63,9 @@ class Block(Module):
         self.attention_residual = PreNorm(c.d_model, c.norm_eps)
         self.mlp_residual = PreNorm(c.d_model, c.norm_eps)
 
-    def forward(self, h: Tensor, rope: Rope, cache: LayerCache | None = None, position: Place = 0) -> Tensor:
+    def forward(
+        self, h: Tensor, rope: Rope, cache: LayerCache | None = None, position: CachePosition = 0
+    ) -> Tensor:
         """(batch, time, d) -> the same."""
         h = self.attention_residual(h, self.attention, rope, cache, position)
         h = self.mlp_residual(h, self.mlp)
@@ -79,7 +81,7 @@ class GPT(RotaryDecoder):
         self.embedding = Embedding(("vocab", c.vocab_size), c.d_model, tied=c.tied)
         self.blocks = nn.ModuleList(Block(c) for _ in range(c.n_layers))
         self.norm = RMSNorm(("embed", c.d_model), c.norm_eps)
-        self.read_out = ReadOut(c, self.embedding)
+        self.read_out = LMHead(c, self.embedding)
 
     def hidden(self, tokens: Tensor, cache: KVCache | None = None) -> Tensor:
         """(batch, time) int64 -> the normalised stream, (batch, time, d)."""

@@ -14,12 +14,12 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from zoo.config.registry import MODELS
-from zoo.models.base import Decoder, DecoderConfig, ReadOut
+from zoo.models.base import Decoder, DecoderConfig, LMHead
 from zoo.nn.attention import AsTheyAre, Attention, KVCache, LayerCache, Rope
 from zoo.nn.layernorm import LayerNorm
 from zoo.nn.linear import Embedding
 from zoo.nn.mlp import GELUMLP
-from zoo.nn.positions import Place, positions
+from zoo.nn.positions import CachePosition, positions
 from zoo.nn.residual import PreNorm
 from zoo.spec import Module
 from zoo.utils.errors import DataError
@@ -36,7 +36,7 @@ class GPT2Config(DecoderConfig):
     norm_eps: float = Field(1e-5, gt=0, description="added to the variance in LayerNorm")
 
     @property
-    def longest(self) -> int:
+    def max_seq_len(self) -> int:
         """Each position has a vector of its own."""
         return self.context
 
@@ -65,7 +65,7 @@ class Block(Module):
         self.mlp_residual = PreNorm(c.d_model, c.norm_eps, norm=LayerNorm)
 
     def forward(
-        self, h: Tensor, rope: Rope | None, cache: LayerCache | None = None, position: Place = 0
+        self, h: Tensor, rope: Rope | None, cache: LayerCache | None = None, position: CachePosition = 0
     ) -> Tensor:
         """(batch, time, d) -> the same."""
         h = self.attention_residual(h, self.attention, rope, cache, position)
@@ -85,9 +85,9 @@ class GPT2(Decoder):
         self.position = Embedding(("positions", c.context), c.d_model, output_std=std)
         self.blocks = nn.ModuleList(Block(c) for _ in range(c.n_layers))
         self.norm = LayerNorm(("embed", c.d_model), c.norm_eps)
-        self.read_out = ReadOut(c, self.embedding)
+        self.read_out = LMHead(c, self.embedding)
 
-    def embed(self, tokens: Tensor, position: Place, padding: Tensor | None = None) -> Tensor:
+    def embed(self, tokens: Tensor, position: CachePosition, padding: Tensor | None = None) -> Tensor:
         """E_token + E_position, (batch, time, d).
 
         Raises:

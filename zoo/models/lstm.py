@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.config.registry import MODELS
-from zoo.models.base import Model, ModelConfig, ReadOut, check_tokens, consecutive
+from zoo.models.base import LMHead, Model, ModelConfig, check_tokens, consecutive
 from zoo.nn.linear import Embedding
 from zoo.nn.loss import LossParts, linear_cross_entropy
 from zoo.nn.lstm import LSTM, LSTMState
@@ -63,7 +63,7 @@ class LSTMConfig(ModelConfig):
         return LSTMModel(self)
 
 
-class BiasedReadOut(ReadOut):
+class BiasedLMHead(LMHead):
     """logits <- E h + b."""
 
     def __init__(self, c: LSTMConfig, embedding: Embedding) -> None:
@@ -72,7 +72,7 @@ class BiasedReadOut(ReadOut):
 
     def forward(self, h: Tensor) -> Tensor:
         """(batch, time, d) -> logits (batch, time, vocab)."""
-        return self.owner.product(h) + self.virtual("bias")
+        return self.owner.matmul(h) + self.virtual("bias")
 
     def loss(self, h: Tensor, targets: Tensor, z_loss: float) -> LossParts:
         """Cross entropy of (batch, time, d) and (batch, time), without ever holding all logits."""
@@ -116,7 +116,7 @@ class LSTMModel(Model):
             hidden_dropout=c.hidden_dropout,
             memory_dropout=c.memory_dropout,
         )
-        self.read_out = BiasedReadOut(c, self.embedding)
+        self.read_out = BiasedLMHead(c, self.embedding)
         self.carried = None if c.streams is None else Carried(c.streams, c.d_model, c.d_memory)
 
     @property
@@ -203,8 +203,8 @@ class Carried(Module):
             d_memory: size of c.
         """
         super().__init__()
-        self.statistic("h", (streams, d_model), start=0.0)
-        self.statistic("c", (streams, d_memory), start=0.0)
+        self.buffer("h", (streams, d_model), start=0.0)
+        self.buffer("c", (streams, d_memory), start=0.0)
 
     def state(self, batch: int) -> LSTMState:
         """The state that a batch of `batch` sequences starts from.

@@ -16,13 +16,13 @@ from typing import ClassVar, Literal
 from torch import Tensor, nn
 
 from zoo.config.registry import MODELS
-from zoo.models.base import ReadOut
+from zoo.models.base import LMHead
 from zoo.models.hypersphere import HypersphereConfig
 from zoo.models.rotary import RotaryDecoder, RotaryDecoderConfig
 from zoo.nn.attention import Attention, KVCache, LayerCache, Rope, RotaryThenScaledNorm
 from zoo.nn.linear import Embedding
 from zoo.nn.mlp import ScaledSwiGLU
-from zoo.nn.positions import Place
+from zoo.nn.positions import CachePosition
 from zoo.nn.scaling import Scaling
 from zoo.spec import Module
 
@@ -61,7 +61,9 @@ class Block(Module):
         self.attention_residual = c.residual(c.d_model, c.alpha, first)
         self.mlp_residual = c.residual(c.d_model, c.alpha)
 
-    def forward(self, h: Tensor, rope: Rope, cache: LayerCache | None = None, position: Place = 0) -> Tensor:
+    def forward(
+        self, h: Tensor, rope: Rope, cache: LayerCache | None = None, position: CachePosition = 0
+    ) -> Tensor:
         """(batch, time, d), unit norm -> the same."""
         h = self.attention_residual(h, self.attention, rope, cache, position)
         h = self.mlp_residual(h, self.mlp)
@@ -80,7 +82,7 @@ class NGPT(RotaryDecoder):
         )
         self.blocks = nn.ModuleList(Block(c, first=i == 0) for i in range(c.n_layers))
         s_z = Scaling((("vocab", c.vocab_size),), c.s_z, default_scale=std)
-        self.read_out = ReadOut(c, self.embedding, s_z, input_std=std, sphere="embed")
+        self.read_out = LMHead(c, self.embedding, s_z, input_std=std, sphere="embed")
 
     def hidden(self, tokens: Tensor, cache: KVCache | None = None) -> Tensor:
         """(batch, time) int64 -> the stream, (batch, time, d), unit norm."""

@@ -22,7 +22,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from zoo.config.registry import MODELS
-from zoo.models.base import ReadOut, check_tokens
+from zoo.models.base import LMHead, check_tokens
 from zoo.models.encoder_decoder import (
     DecoderCache,
     EncoderDecoder,
@@ -36,7 +36,7 @@ from zoo.nn.biased import BiasedAttention
 from zoo.nn.cross_attention import CrossAttention, SourceCache
 from zoo.nn.linear import Embedding
 from zoo.nn.mlp import ScaledSwiGLU
-from zoo.nn.positions import Place, positions
+from zoo.nn.positions import CachePosition, positions
 from zoo.nn.rope import rotation
 from zoo.nn.scaling import Scaling
 from zoo.spec import Module
@@ -98,7 +98,7 @@ class DecoderBlock(Module):
         memory: Tensor,
         mask: Tensor | None,
         cache: LayerCache | None = None,
-        position: Place = 0,
+        position: CachePosition = 0,
         source_cache: SourceCache | None = None,
     ) -> Tensor:
         """(batch, time, d), unit norm -> the same."""
@@ -119,7 +119,7 @@ class NGPTT5(EncoderDecoder):
         self.encoder_blocks = nn.ModuleList(EncoderBlock(c, first=i == 0) for i in range(c.n_layers))
         self.decoder_blocks = nn.ModuleList(DecoderBlock(c, first=i == 0) for i in range(c.decoder_layers))
         s_z = Scaling((("vocab", c.vocab_size),), c.s_z, default_scale=std)
-        self.read_out = ReadOut(c, self.embedding, s_z, input_std=std, sphere="embed")
+        self.read_out = LMHead(c, self.embedding, s_z, input_std=std, sphere="embed")
 
     def encode(self, source: Tensor, mask: Tensor | None = None) -> Tensor:
         """Read a source: (batch, source) int64 -> (batch, source, d), unit norm."""
@@ -145,7 +145,7 @@ class NGPTT5(EncoderDecoder):
             cache.position += prefix.shape[1]
         return h
 
-    def rope(self, position: Place, time: int, device: torch.device) -> Rope:
+    def rope(self, position: CachePosition, time: int, device: torch.device) -> Rope:
         """Cosines and sines (time, h / 2) of the positions from `position` on."""
         where = positions(position, time, device)
         return rotation(where, self.config.head_size, self.config.rope_base)

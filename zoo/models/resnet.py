@@ -213,7 +213,7 @@ class ResNet(Model):
         self.classifier = Linear(matrix(("classes", c.classes), into), bias=True)
 
     @property
-    def shards(self) -> Sequence[nn.Module]:
+    def fsdp_units(self) -> Sequence[nn.Module]:
         """The blocks."""
         return list(self.blocks)
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from zoo.models.base import Decoder, DecoderConfig
 from zoo.nn.attention import Rope
-from zoo.nn.positions import Place, positions
+from zoo.nn.positions import CachePosition, positions
 from zoo.nn.rope import RopeScaling, rotation
 
 
@@ -36,7 +36,7 @@ class RotaryDecoder(Decoder):
     config: RotaryDecoderConfig
 
     def rope(
-        self, position: Place, time: int, device: torch.device, padding: Tensor | None = None
+        self, position: CachePosition, time: int, device: torch.device, padding: Tensor | None = None
     ) -> Rope | None:
         """As `Decoder`'s."""
         c = self.config

@@ -18,7 +18,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from zoo.config.registry import MODELS
-from zoo.models.base import ReadOut, check_tokens
+from zoo.models.base import LMHead, check_tokens
 from zoo.models.encoder_decoder import (
     DecoderCache,
     EncoderDecoder,
@@ -32,7 +32,7 @@ from zoo.nn.cross_attention import CrossAttention, SourceCache
 from zoo.nn.linear import Embedding
 from zoo.nn.mlp import GatedGELU
 from zoo.nn.norm import RMSNorm
-from zoo.nn.positions import Place, visible
+from zoo.nn.positions import CachePosition, visible
 from zoo.nn.relative_bias import RelativeBias
 from zoo.nn.residual import PreNorm
 from zoo.spec import Module
@@ -99,7 +99,7 @@ class DecoderBlock(Module):
         memory: Tensor,
         mask: Tensor | None,
         cache: LayerCache | None = None,
-        position: Place = 0,
+        position: CachePosition = 0,
         source_cache: SourceCache | None = None,
     ) -> Tensor:
         """(batch, time, d) -> the same."""
@@ -123,7 +123,7 @@ class T5(EncoderDecoder):
         self.decoder_bias = RelativeBias(c.n_heads, c.buckets, c.max_distance, both_directions=False)
         self.decoder_blocks = nn.ModuleList(DecoderBlock(c) for _ in range(c.decoder_layers))
         self.decoder_norm = RMSNorm(embed, c.norm_eps)
-        self.read_out = ReadOut(c, self.embedding)
+        self.read_out = LMHead(c, self.embedding)
         self.dropout = nn.Dropout(c.dropout)
 
     def encode(self, source: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -139,9 +139,9 @@ class T5(EncoderDecoder):
         h = self.dropout(self.encoder_norm(h))
         return h
 
-    def headless(self) -> None:
+    def remove_head(self) -> None:
         """Remove the decoder."""
-        super().headless()
+        super().remove_head()
         del self.decoder_bias, self.decoder_norm
 
     def decode(

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from zoo.kernels.blockwise import LONGEST, blockwise_attention
 from zoo.nn.linear import Linear, matrix
 from zoo.nn.norm import RMSNorm, unit
-from zoo.nn.positions import Place, positions, visible
+from zoo.nn.positions import CachePosition, positions, visible
 from zoo.nn.rope import rotate
 from zoo.nn.scaling import Scaling, ScalingConfig
 from zoo.spec import Module
@@ -38,7 +38,7 @@ class LayerCache:
     values: Tensor
     padding: Tensor | None = None
 
-    def extend(self, k: Tensor, v: Tensor, position: Place) -> tuple[Tensor, Tensor]:
+    def extend(self, k: Tensor, v: Tensor, position: CachePosition) -> tuple[Tensor, Tensor]:
         """Store (batch, time, kv heads, h) at `position`; return everything up to there.
 
         Where the position is a tensor, everything that there is room for.
@@ -79,7 +79,7 @@ class KVCache:
         empty = partial(torch.zeros, (batch, heads, self.capacity, size), device=device, dtype=dtype)
         self.layers = [LayerCache(empty(), empty(), padding) for _ in range(n_layers)]
         self.padding = padding
-        self.position: Place = 0
+        self.position: CachePosition = 0
 
     def fix(self) -> None:
         """Make shapes independent of the position, so that one compiled step serves every token.
@@ -217,7 +217,9 @@ class Attention(Module):
             bias,
         )
 
-    def forward(self, x: Tensor, rope: Rope, cache: LayerCache | None = None, position: Place = 0) -> Tensor:
+    def forward(
+        self, x: Tensor, rope: Rope, cache: LayerCache | None = None, position: CachePosition = 0
+    ) -> Tensor:
         """Attend to the tokens of `x` and to those in the cache.
 
         Args:
@@ -259,7 +261,7 @@ class Attention(Module):
 
 
 def causal_attention(
-    q: Tensor, k: Tensor, v: Tensor, scale: float, position: Place = 0, padding: Tensor | None = None
+    q: Tensor, k: Tensor, v: Tensor, scale: float, position: CachePosition = 0, padding: Tensor | None = None
 ) -> Tensor:
     """Causal softmax attention.
 

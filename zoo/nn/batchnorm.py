@@ -34,8 +34,8 @@ class BatchNorm(Module):
         super().__init__()
         for name, role in (("scale", Role.NORM_SCALE), ("bias", Role.BIAS)):
             self.param(name, ParamSpec(role, (channels,), ("channels",), residual_branches=residual_branches))
-        self.statistic("mean", (channels,), 0.0, average=True)
-        self.statistic("variance", (channels,), 1.0, average=True)
+        self.buffer("mean", (channels,), 0.0, average=True)
+        self.buffer("variance", (channels,), 1.0, average=True)
 
     def forward(self, x: Tensor) -> Tensor:
         """(n, channels, h, w) -> the same; in training there must be more than one pixel in all."""

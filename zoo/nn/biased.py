@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from zoo.nn.attention import Attention, LayerCache, Rope
-from zoo.nn.positions import Place
+from zoo.nn.positions import CachePosition
 
 
 class BiasedAttention(Attention):
@@ -31,7 +31,7 @@ class BiasedAttention(Attention):
         rope: Rope | None,
         bias: Tensor | None,
         cache: LayerCache | None = None,
-        position: Place = 0,
+        position: CachePosition = 0,
     ) -> Tensor:
         """Attend to the tokens of `x` and to those in the cache.
 

@@ -6,7 +6,7 @@ import math
 
 from torch import Tensor, nn
 
-from zoo.kernels.matmul import Ready, linear
+from zoo.kernels.matmul import PreparedMatrix, linear
 from zoo.spec import Module, ParamSpec, Role
 
 
@@ -55,29 +55,29 @@ class Matrix(Module):
     """A module that multiplies by its parameter `weight`, (out, in).
 
     Attributes:
-        ready: the virtual weight while the model is `zoo.nn.ready.ready`; None: it is made at every call.
+        prepared: the virtual weight, laid out by `zoo.nn.prepared.prepared`; None outside of it.
     """
 
     weight: Tensor
 
     def __init__(self) -> None:
         super().__init__()
-        self.ready: Ready | None = None
+        self.prepared: PreparedMatrix | None = None
 
-    def product(self, x: Tensor, scale: Tensor | float | None = None) -> Tensor:
+    def matmul(self, x: Tensor, scale: Tensor | float | None = None) -> Tensor:
         """Multiply by the matrix, and by a scale if there is one.
 
         Args:
             x: (..., in).
             scale: factor of x W^T, (out,) or (1,) or a number. It multiplies W, which has fewer
                 entries than the products of a batch, and whose gradient holds that of the scale; where
-                W is ready, the products of the few rows.
+                W is prepared, the products of the few rows.
 
         Returns:
             (..., out).
         """
-        if self.ready is not None:
-            y = self.ready(x)
+        if self.prepared is not None:
+            y = self.prepared(x)
             return y if scale is None else y * scale
         weight, factor = self.factored("weight")
         if scale is not None:
@@ -85,10 +85,10 @@ class Matrix(Module):
         return linear(x, weight, factor)
 
     def prepare(self, rows: int) -> None:
-        """Make it `ready` for so many rows; what is sharded, or only looked up in, stays as it is."""
+        """Make it `prepared` for so many rows; what is sharded, or only looked up in, stays as it is."""
         spec = self.specs["weight"]
         if (spec.role is Role.LINEAR or spec.tied) and type(self.weight) is nn.Parameter:
-            self.ready = Ready(self.virtual("weight"), rows)
+            self.prepared = PreparedMatrix(self.virtual("weight"), rows)
 
 
 class Linear(Matrix):
@@ -117,8 +117,8 @@ class Linear(Matrix):
             )
 
     def forward(self, x: Tensor, scale: Tensor | float | None = None) -> Tensor:
-        """(..., in) -> (..., out); the scale is that of `product`."""
-        y = self.product(x, scale)
+        """(..., in) -> (..., out); the scale is that of `matmul`."""
+        y = self.matmul(x, scale)
         return y + self.virtual("bias").to(y.dtype) if self.has_bias else y  # autocast rounds y alone
 
 

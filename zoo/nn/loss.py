@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from zoo.kernels.matmul import product
+from zoo.kernels.matmul import matmul
 from zoo.utils.errors import ZooError
 
 IGNORED = -1
@@ -154,7 +154,7 @@ def _sums(
         for h, t in chunks:
             counted = (t != IGNORED).to(exact)
             index = torch.where(t == IGNORED, 0, t).unsqueeze(-1)
-            logits = product(h, matrix).to(exact)
+            logits = matmul(h, matrix).to(exact)
             if bias is not None:
                 logits = logits.add_(bias)
             lse = logits.logsumexp(-1)

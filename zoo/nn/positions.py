@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-Place = int | Tensor
+CachePosition = int | Tensor
 """Number of tokens before; a 0-dim int64 tensor where one compiled step serves all of them."""
 
 
-def positions(start: Place, time: int, device: torch.device, padding: Tensor | None = None) -> Tensor:
+def positions(start: CachePosition, time: int, device: torch.device, padding: Tensor | None = None) -> Tensor:
     """Count from the first token of each text; padding in front of it stands at 0 and is never seen.
 
     Args:
@@ -25,7 +25,7 @@ def positions(start: Place, time: int, device: torch.device, padding: Tensor | N
     return counted if padding is None else (counted - padding[:, None]).clamp(min=0)
 
 
-def visible(start: Place, time: int, keys: int, device: torch.device) -> Tensor:
+def visible(start: CachePosition, time: int, keys: int, device: torch.device) -> Tensor:
     """Which of the keys 0, 1, ... the queries at `start`, start + 1, ... see: all up to their own.
 
     Returns:

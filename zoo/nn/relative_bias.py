@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from zoo.nn.positions import Place
+from zoo.nn.positions import CachePosition
 from zoo.spec import Module, ParamSpec, Role
 
 BIAS_STD = 0.5
@@ -39,7 +39,7 @@ class RelativeBias(Module):
             ParamSpec(Role.POSITION, shape=(buckets, n_heads), axes=("bucket", "heads"), output_std=BIAS_STD),
         )
 
-    def forward(self, first: Place, queries: int, keys: int, device: torch.device) -> Tensor:
+    def forward(self, first: CachePosition, queries: int, keys: int, device: torch.device) -> Tensor:
         """The bias of queries at positions `first`, first + 1, ... and of keys at 0, 1, ...
 
         Args:

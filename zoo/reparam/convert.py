@@ -113,7 +113,7 @@ def split(model: Model, method: Reparam, init: Init, seed: int = 0) -> Conversio
     for new in [p for p in declared(model) if p.name not in old]:
         fill(new.parameter.data, draw(init, new.spec, generator(seed, new.name)))
     for p in chosen:
-        p.module.reparameterised[p.local].settle(p.module, p.local)
+        p.module.reparameterised[p.local].initialise(p.module, p.local)
     return _compare(len(chosen), before, _logits(model))
 
 

@@ -26,7 +26,7 @@ class Gate(Reparameterisation):
     parameter: str | None = None
 
     @property
-    def own(self) -> tuple[str, ...]:
+    def added(self) -> tuple[str, ...]:
         """The trained gate."""
         return () if self.parameter is None else (self.parameter,)
 
@@ -44,7 +44,7 @@ class Gate(Reparameterisation):
         factor = self.factor(module)
         return (weight, factor) if isinstance(factor, Tensor) else (self(module, weight), None)
 
-    def rows(self, module: Module, weight: Tensor, index: Tensor) -> Tensor:
+    def virtual_rows(self, module: Module, weight: Tensor, index: Tensor) -> Tensor:
         """The rows `index` of the virtual table, times the lookup factor."""
         return F.embedding(index, weight) * (self.factor(module) * self.lookup)
 
@@ -74,7 +74,7 @@ def attach_gate(module: Module, name: str, gate_start: float, *, trained: bool, 
 def detach(module: Module, name: str) -> Reparameterisation:
     """Remove what is in front of `name`, with its declarations, leaving the parameter as it is."""
     reparameterisation = module.reparameterised.pop(name)
-    for local in reparameterisation.own:
+    for local in reparameterisation.added:
         module.drop(local)
     module.specs[name] = module.specs[name].scaled_by(1.0)
     return reparameterisation

@@ -34,7 +34,7 @@ class LowRank(Reparameterisation):
     sphere_dim: int | None = None
 
     @property
-    def own(self) -> tuple[str, ...]:
+    def added(self) -> tuple[str, ...]:
         """A and B."""
         return self.down, self.up
 
@@ -44,7 +44,7 @@ class LowRank(Reparameterisation):
         virtual = weight + change.view_as(weight) * self.factor
         return virtual if self.sphere_dim is None else F.normalize(virtual, dim=self.sphere_dim)
 
-    def rows(self, module: Module, weight: Tensor, index: Tensor) -> Tensor:
+    def virtual_rows(self, module: Module, weight: Tensor, index: Tensor) -> Tensor:
         """The rows `index` of the virtual table, times the lookup factor."""
         change = F.embedding(index, getattr(module, self.up)) @ getattr(module, self.down)
         virtual = F.embedding(index, weight) + change * self.factor

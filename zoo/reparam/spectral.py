@@ -27,8 +27,8 @@ class SpectralNorm(Reparameterisation):
 
     Attributes:
         gamma: local name of the trained factor.
-        left: local name of u, the statistic (out,).
-        right: local name of v, the statistic (in,).
+        left: local name of u, the buffer (out,).
+        right: local name of v, the buffer (in,).
         differentiate: whether the gradient goes through sigma.
         scale: a fixed factor on the whole tensor: the embedding scaling of a table.
     """
@@ -40,7 +40,7 @@ class SpectralNorm(Reparameterisation):
     scale: float = 1.0
 
     @property
-    def own(self) -> tuple[str, ...]:
+    def added(self) -> tuple[str, ...]:
         """gamma, u and v."""
         return self.gamma, self.left, self.right
 
@@ -61,11 +61,11 @@ class SpectralNorm(Reparameterisation):
         """The virtual tensor, of the shape of `weight`."""
         return weight * self.factor(module, weight)
 
-    def rows(self, module: Module, weight: Tensor, index: Tensor) -> Tensor:
+    def virtual_rows(self, module: Module, weight: Tensor, index: Tensor) -> Tensor:
         """The rows `index` of the virtual table, times the lookup factor."""
         return F.embedding(index, weight) * (self.factor(module, weight) * self.lookup)
 
-    def settle(self, module: Module, name: str) -> None:
+    def initialise(self, module: Module, name: str) -> None:
         """Start near the singular vectors of the matrix that was drawn."""
         self.iterate(module, name, FIRST_ITERATIONS)
 
@@ -116,8 +116,8 @@ class SigmaReparam(Reparam):
         gamma, left, right = f"{name}_gamma", f"{name}_u", f"{name}_v"
         module.specs[name] = spec.scaled_by(virtual_std(init, spec) / math.sqrt(self.sigma2))
         module.param(gamma, ParamSpec(Role.GATE, (1,), ("gate",), start=1.0))
-        module.statistic(left, (m,), "unit")
-        module.statistic(right, (n,), "unit")
+        module.buffer(left, (m,), "unit")
+        module.buffer(right, (n,), "unit")
         module.reparameterised[name] = SpectralNorm(
             gamma, left, right, self.differentiate, scale, lookup=kept
         )

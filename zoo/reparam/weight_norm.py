@@ -30,7 +30,7 @@ class RowNorm(Reparameterisation):
     length: str
 
     @property
-    def own(self) -> tuple[str, ...]:
+    def added(self) -> tuple[str, ...]:
         """g."""
         return (self.length,)
 
@@ -40,14 +40,14 @@ class RowNorm(Reparameterisation):
         v = weight.reshape(len(g), -1)
         return (v * (g.unsqueeze(1) / norm(v))).view_as(weight)
 
-    def rows(self, module: Module, weight: Tensor, index: Tensor) -> Tensor:
+    def virtual_rows(self, module: Module, weight: Tensor, index: Tensor) -> Tensor:
         """The rows `index` of the virtual table, times the lookup factor."""
         v = F.embedding(index, weight)
         g = F.embedding(index, getattr(module, self.length).unsqueeze(1))
         return v * (g * self.lookup / norm(v))
 
     @torch.no_grad()
-    def settle(self, module: Module, name: str) -> None:
+    def initialise(self, module: Module, name: str) -> None:
         """g starts at the norms of the rows that were drawn, in the virtual tensor's scale."""
         g: Tensor = getattr(module, self.length)
         v = whole(getattr(module, name)).reshape(len(g), -1)

@@ -24,18 +24,18 @@ class Fixable(Protocol):
         """Do so, from now on."""
 
 
-def roomy(length: int, longest: int | None = None) -> int:
+def roomy(length: int, max_seq_len: int | None = None) -> int:
     """The room for `length` tokens, the last of which is not read.
 
     Args:
         length: prompt, padding included, and continuation.
-        longest: tokens that the model has positions for; None: any number.
+        max_seq_len: tokens that the model has positions for; None: any number.
 
     Raises:
         DataError: it has not enough.
     """
-    if longest is not None and length - 1 > longest:
-        raise DataError(f"generate: {length - 1} tokens are read, but there are {longest} positions")
+    if max_seq_len is not None and length - 1 > max_seq_len:
+        raise DataError(f"generate: {length - 1} tokens are read, but there are {max_seq_len} positions")
     return -(-length // ROOM) * ROOM
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from zoo.models import Decoder, EncoderDecoder
-from zoo.nn.ready import ready
+from zoo.nn.prepared import prepared
 from zoo.sampling.compiled import Read, compiled, roomy
 from zoo.sampling.draw import sample
 from zoo.sampling.padding import padding_of
@@ -103,7 +103,7 @@ def steps(
     chance = torch.Generator(device).manual_seed(sampling.seed)
     prompt, mask = prompt.to(device), None if mask is None else mask.to(device)
     penalise = None if sampling.repetition_penalty is None else Repetition(sampling.repetition_penalty)
-    with ready(model, len(prompt)):
+    with prepared(model, len(prompt)):
         if isinstance(model, EncoderDecoder) and start_id is not None:
             read = _answering(model, prompt, mask, max_new_tokens, compile)
             tokens, mask = prompt.new_full((len(prompt), 1), start_id), None
@@ -130,7 +130,7 @@ def _continuing(model: nn.Module, prompt: Tensor, mask: Tensor | None, count: in
     """A decoder, with room for `count` tokens behind the prompt."""
     batch, length = prompt.shape
     padding = {} if mask is None else {"padding": padding_of(mask, prompt)}
-    fixed = roomy(length + count, model.config.longest)  # type: ignore[union-attr, arg-type]
+    fixed = roomy(length + count, model.config.max_seq_len)  # type: ignore[union-attr, arg-type]
     room = fixed if compile else length + count
     cache = model.cache(batch, room, device=prompt.device, **padding)  # type: ignore[operator]
 

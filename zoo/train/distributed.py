@@ -56,7 +56,7 @@ class World:
         if self.mesh is None:
             return
         modules = [m for m in model.modules() if isinstance(m, Module)]
-        averages = [m.get_buffer(name) for m in modules for name in m.averages]
+        averages = [m.get_buffer(name) for m in modules for name in m.averaged_buffers]
         if averages:
             mean = self.sum(torch.cat([a.flatten() for a in averages])) / self.size
             parts = torch.split(mean, [a.numel() for a in averages])
@@ -84,7 +84,7 @@ class World:
         """
         if self.mesh is None:
             return
-        for block in model.shards:
+        for block in model.fsdp_units:
             fully_shard(block, mesh=self.mesh)
         fully_shard(model, mesh=self.mesh)
         register_fsdp_forward_method(model, "loss")

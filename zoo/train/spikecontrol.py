@@ -155,7 +155,7 @@ class SpikeControl:
 
     @contextmanager
     def _undone(self) -> Iterator[None]:
-        """Put weights, statistics and slots back to what they were."""
+        """Put weights, buffers and slots back to what they were."""
         model, optimizer = self._stepper.model, self._stepper.optimizer
         tensors = [*model.parameters(), *model.buffers()]
         before = [t.detach().clone() for t in tensors]

@@ -12,7 +12,7 @@ from zoo import build_model
 from zoo.kernels.matmul import LOOPS
 from zoo.models import Model
 from zoo.nn.linear import Embedding, Linear, Matrix, matrix
-from zoo.nn.ready import ready
+from zoo.nn.prepared import prepared
 
 SIZES: dict[str, Any] = {"vocab_size": 30, "d_model": 16, "n_layers": 2, "n_heads": 4, "seed": 1}
 MODELS: list[dict[str, Any]] = [
@@ -44,7 +44,7 @@ def test_the_logits_are_those_of_the_model(fields: dict[str, Any], rows: int) ->
     model = build_model(**SIZES, **fields).eval()
     texts = [TOKENS[:rows, :1], TOKENS]
     expected = [logits(model, text) for text in texts]
-    with ready(model, rows):
+    with prepared(model, rows):
         for text, before in zip(texts, expected, strict=True):
             torch.testing.assert_close(logits(model, text), before, rtol=1e-5, atol=1e-5)
 
@@ -59,7 +59,7 @@ def test_what_is_compiled_multiplies_by_the_same(rows: int, scale: Tensor | floa
         parameter.normal_(generator=torch.Generator().manual_seed(len(parameter.shape)))
     x = torch.randn(rows, 1, 8, generator=torch.Generator().manual_seed(0))
     expected = linear(x, scale)
-    with ready(linear, rows):
+    with prepared(linear, rows):
         step = torch.compile(linear, fullgraph=True, backend="eager")
         torch.testing.assert_close(step(x, scale), expected)
 
@@ -68,7 +68,7 @@ def test_what_is_compiled_multiplies_by_the_same(rows: int, scale: Tensor | floa
 def test_nothing_is_made_again_until_it_ends() -> None:
     """Which is why it is fast, and why changes go unseen."""
     model = build_model("gpt", **SIZES, init="he", reparam="wesar")
-    with ready(model, 4):
+    with prepared(model, 4):
         before = logits(model, TOKENS)
         for module in matrices(model)[1:]:
             module.weight.zero_()
@@ -80,20 +80,20 @@ def test_nothing_is_made_again_until_it_ends() -> None:
 def test_the_model_is_left_as_it_was(training: bool) -> None:
     """After an error as well."""
     model = build_model("gpt", **SIZES).train(training)
-    with pytest.raises(KeyError), ready(model, 1):
+    with pytest.raises(KeyError), prepared(model, 1):
         assert not model.training
-        assert all(m.ready for m in matrices(model) if isinstance(m, Linear))
+        assert all(m.prepared for m in matrices(model) if isinstance(m, Linear))
         raise KeyError
     assert model.training == training
-    assert not any(m.ready for m in matrices(model))
+    assert not any(m.prepared for m in matrices(model))
 
 
 @pytest.mark.parametrize("tied", [False, True])
 def test_a_table_is_laid_out_where_it_is_a_read_out(tied: bool) -> None:
     model = build_model("gpt", **SIZES, tied=tied)
     (table,) = (m for m in matrices(model) if isinstance(m, Embedding))
-    with ready(model, 4):
-        assert (table.ready is not None) == tied
+    with prepared(model, 4):
+        assert (table.prepared is not None) == tied
 
 
 @torch.no_grad()
@@ -102,7 +102,7 @@ def test_other_dtypes_stay_in_the_layout_they_have() -> None:
     linear.weight.normal_(generator=torch.Generator().manual_seed(0))
     x = torch.ones(4, 8, dtype=torch.bfloat16)
     expected = linear(x)
-    with ready(linear, 4):
-        assert linear.ready is not None
-        assert linear.ready.weight.data_ptr() == linear.weight.data_ptr()
+    with prepared(linear, 4):
+        assert linear.prepared is not None
+        assert linear.prepared.weight.data_ptr() == linear.weight.data_ptr()
         assert torch.equal(linear(x), expected)

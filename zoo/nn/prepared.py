@@ -12,7 +12,7 @@ from zoo.nn.linear import Matrix
 
 
 @contextmanager
-def ready(model: nn.Module, rows: int) -> Iterator[None]:
+def prepared(model: nn.Module, rows: int) -> Iterator[None]:
     """Within it `model` is in evaluation mode and only read: changes of its weights go unseen.
 
     Gates, norms and low-rank terms are multiplied into their matrices, and on a CPU these are laid out
@@ -32,5 +32,5 @@ def ready(model: nn.Module, rows: int) -> Iterator[None]:
         yield
     finally:
         for matrix in matrices:
-            matrix.ready = None
+            matrix.prepared = None
         model.train(training)
