@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from zoo.checkpoint.model import load_model, save_model
     from zoo.init.registry import Registry
     from zoo.optim.amos import Amos
+    from zoo.optim.attach import attach
     from zoo.run.config import load_config
     from zoo.run.explanation import explain
     from zoo.run.factory import build_model, build_optimizer, merge, split
@@ -29,6 +30,7 @@ _HOME = {
     "Registry": "zoo.init.registry",
     "Role": "zoo.spec",
     "ZooError": "zoo.utils.errors",
+    "attach": "zoo.optim.attach",
     "build_model": "zoo.run.factory",
     "build_optimizer": "zoo.run.factory",
     "explain": "zoo.run.explanation",
@@ -48,6 +50,7 @@ __all__ = [
     "Role",
     "ZooError",
     "__version__",
+    "attach",
     "build_model",
     "build_optimizer",
     "explain",

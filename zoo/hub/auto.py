@@ -54,7 +54,7 @@ class ZooNGPTConfig(PreTrainedConfig):  # type: ignore[no-untyped-call]
 class ZooNGPTForCausalLM(PreTrainedModel, GenerationMixin):  # type: ignore[no-untyped-call]
     """`zoo.models.NGPT` with their outputs and their cache.
 
-    Training it outside zoo needs the projection after every step: `zoo.build_optimizer(model.model, ...)`.
+    Training it outside zoo needs the projection after every step: `zoo.attach(optimizer, model)`.
     """
 
     config_class = ZooNGPTConfig

@@ -4,10 +4,10 @@ from zoo.optim.adafactor import Adafactor, AdafactorConfig
 from zoo.optim.adam import AdamConfig
 from zoo.optim.adamw import AdamWConfig
 from zoo.optim.amos import Amos, AmosConfig
+from zoo.optim.attach import attach
 from zoo.optim.base import OptimizerConfig, ScheduleConfig
 from zoo.optim.combined import Combined
 from zoo.optim.muon import Muon, MuonConfig
-from zoo.optim.projection import attach_projection
 from zoo.optim.schedules import WSD, Constant, Cosine, Linear, LinearRestart, RSqrt
 from zoo.optim.state import load_state_by_name, state_by_name
 
@@ -29,7 +29,7 @@ __all__ = [
     "OptimizerConfig",
     "RSqrt",
     "ScheduleConfig",
-    "attach_projection",
+    "attach",
     "load_state_by_name",
     "state_by_name",
 ]

@@ -13,9 +13,8 @@ from torch import nn
 from zoo.config.registry import MODELS
 from zoo.init import EtaOverride, Registry
 from zoo.models import Model
+from zoo.optim.attach import attach
 from zoo.optim.base import OptimizerConfig
-from zoo.optim.projection import attach_projection
-from zoo.reparam.step import attach_measurements
 from zoo.run.config import load_config
 from zoo.run.conversion import merge, split
 from zoo.run.first_weights import begin, outline, recipe_of
@@ -70,10 +69,7 @@ def build_optimizer(
     measured: Mapping[str, float] | None = None,
     **fields: Any,
 ) -> torch.optim.Optimizer:
-    """Build an optimizer for a zoo model, with all that follows its steps attached.
-
-    That is the projection onto spheres (`zoo.optim.projection`) and what reparameterisations measure
-    (`zoo.reparam.step`).
+    """Build an optimizer for a zoo model and `attach` it.
 
     Args:
         model: a model of declared parameters, plain or sharded.
@@ -108,6 +104,5 @@ def build_optimizer(
             "eta: measured has no effect: nothing trained whose eta is read came from the checkpoint"
         )
     built = config.build(registry)
-    attach_projection(built, registry)
-    attach_measurements(built, model)
+    attach(built, model)
     return built
