@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -334,6 +335,30 @@ def test_a_kernel_that_cannot_be_compiled_is_an_error(
             one(nn.Parameter(torch.zeros(3, 4)), (1,), fused=True)
     finally:
         amos.kernels.cache_clear()
+
+
+def test_a_lock_of_a_killed_compilation_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """torch would wait forever for the file to go away; the step is taken without the kernel."""
+    from zoo.kernels import amos
+
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
+    lock = amos._build_folder() / "lock"
+    lock.parent.mkdir(parents=True)
+    lock.touch()
+    os.utime(lock, (0, 0))
+    amos.kernels.cache_clear()
+    try:
+        locked, eager = (nn.Parameter(torch.ones(3, 4)) for _ in range(2))
+        optimizers = [one(locked, (1,), fused=True), one(eager, (1,))]
+    finally:
+        amos.kernels.cache_clear()
+    assert f"goes on without its kernel: {lock} is" in caplog.text
+    for optimizer, theta in zip(optimizers, (locked, eager), strict=True):
+        theta.grad = torch.arange(12.0).view(3, 4)
+        optimizer.step()
+    assert torch.equal(locked, eager)
 
 
 def test_sparse_gradients_and_foreign_checkpoints_are_refused() -> None:

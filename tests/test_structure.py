@@ -1,6 +1,7 @@
 """The architecture, held by reading the source: layers, one place for parameters, no name logic."""
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -174,3 +175,34 @@ def test_importing_is_cheap(module: str) -> None:
     code = f"import sys, {module}; print(*(m for m in {heavy.split()} if m in sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
+
+
+MAY_USE_PRIVATE_PARTS = {
+    "sampling.compiled": "torch has no public name for the errors of its compiler",
+    "ablate.pool": "the module that is loaded before workers are forked is slow to import",
+}
+
+
+def private_parts(tree: ast.Module) -> Iterator[str]:
+    """The private parts of torch, and the operators of its compiled libraries, that a module uses."""
+    for node in ast.walk(tree):
+        words = ""
+        if isinstance(node, ast.ImportFrom):
+            words = node.module or ""
+        elif isinstance(node, ast.Import):
+            words = " ".join(alias.name for alias in node.names)
+        elif isinstance(node, ast.Attribute):
+            words = ast.unparse(node)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            words = node.value
+        if re.fullmatch(r"torch(\.\w+)*?\.(_\w+|ops)(\.\w+)*", words):
+            yield words
+
+
+def test_private_parts_of_torch_are_used_in_kernels_only() -> None:
+    """There each has a guard of the version and a plain path beside it."""
+    users = {module_of(file): sorted(set(private_parts(parse(file)))) for file in SOURCES}
+    outside = {module for module, parts in users.items() if parts and part_of(module) != "kernels"}
+    assert outside == set(MAY_USE_PRIVATE_PARTS), {module: users[module] for module in outside}
+    guarded = {module for module, parts in users.items() if parts and part_of(module) == "kernels"}
+    assert guarded == {"kernels.matmul", "kernels.foreach", "kernels.amos", "kernels.support"}, users

@@ -1,1 +1,1 @@
-"""Everything that calls private or machine-near operators, each beside a plain PyTorch path."""
+"""Fast paths: private operators of torch and C++, each with a plain PyTorch path that computes the same."""

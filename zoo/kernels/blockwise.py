@@ -1,8 +1,10 @@
 """Causal attention in blocks of queries, for short sequences on a CPU.
 
-torch's fused CPU kernel reaches a third of the speed of its matrix products. Here every block of
-queries meets only the keys up to its end (so little is computed in vain), in batched matrix
-products; the probabilities are kept for a backward pass written by hand.
+torch's fused CPU kernel reaches a third of the speed of its matrix products. Here every block of queries
+is multiplied with the keys up to the block's end only, so that few scores are computed and masked, in
+batched matrix products; the probabilities are kept for the backward pass, which is written by hand. No
+private operator of torch is used; the tests compare with `scaled_dot_product_attention`, which computes
+the attention of all longer sequences.
 """
 
 from __future__ import annotations
@@ -13,21 +15,23 @@ import torch
 from torch import Tensor, library
 from torch.autograd.function import once_differentiable
 
+from zoo.kernels.support import differentiable
+
 BLOCK = 128
-"""Queries per block: the last block of the keys is computed in full and half of it masked."""
+"""Queries per block. Of a block's scores with its own keys, which are all computed, half are masked."""
 
 LONGEST = 512
-"""Up to here the kept probabilities are a small part of a layer's activations."""
+"""Tokens of the longest sequence: the kept probabilities are a small part of a layer's activations."""
 
 
 def blockwise_attention(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
-    """softmax(scale q k^T, causal) v, with scores and softmax in float32.
+    """Compute softmax(scale q k^T, causal) v, with scores and softmax in float32.
 
     Args:
         q: (batch, time, heads, h).
         k: the same shape.
         v: the same shape.
-        scale: factor of the scores.
+        scale: the factor of the scores.
 
     Returns:
         (batch, time, heads, h), in the dtype of `q`.
@@ -35,22 +39,22 @@ def blockwise_attention(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor
     batch, time, heads, _ = q.shape
     folded = [t.transpose(1, 2).reshape(batch * heads, time, -1) for t in (q, k, v)]
     with torch.autocast(q.device.type, enabled=False):  # it would round the scores
-        y: Tensor = _Blockwise.apply(*folded, scale)  # type: ignore[no-untyped-call]
+        y: Tensor = differentiable(_Blockwise, *folded, scale)
     return y.view(batch, heads, time, -1).transpose(1, 2)
 
 
 class _Blockwise(torch.autograd.Function):
-    """The same on (batch * heads, time, h)."""
+    """`blockwise_attention` of tensors (batch * heads, time, h)."""
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
         exact = torch.promote_types(q.dtype, torch.float32)
         queries, keys = q.to(exact) * scale, k.to(exact)
         time = q.shape[1]
-        future = _future(queries, time)
+        mask = _causal_mask(queries, time)
         outputs, probabilities = [], []
         for start, end in _blocks(time):
-            scores = queries[:, start:end] @ keys[:, :end].mT + future[start:end, :end]
+            scores = queries[:, start:end] @ keys[:, :end].mT + mask[start:end, :end]
             p = torch.softmax(scores, dim=-1).to(q.dtype)
             outputs.append(p @ v[:, :end])
             probabilities.append(p)
@@ -64,7 +68,7 @@ class _Blockwise(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, y, *probabilities = ctx.saved_tensors
         exact = torch.promote_types(q.dtype, torch.float32)
-        # Of the softmax's backward, dS = P (dP - rowsum(P dP)), the row sums are those of y dy.
+        # The gradient of the scores is P (dP - rowsum(P dP)), and the row sums of P dP are those of y dy.
         sums = (grad.to(exact) * y.to(exact)).sum(-1, keepdim=True)
         q_grad = []
         k_grad, v_grad = (torch.zeros_like(t, dtype=exact) for t in (k, v))
@@ -78,20 +82,20 @@ class _Blockwise(torch.autograd.Function):
         return torch.cat(q_grad, 1), k_grad.to(k.dtype), v_grad.to(v.dtype), None
 
 
-@library.custom_op("zoo::future", mutates_args=())
-def _future(like: Tensor, time: int) -> Tensor:
-    """(time, time): -inf where the key comes after the query, else 0.
+@library.custom_op("zoo::causal_mask", mutates_args=())
+def _causal_mask(like: Tensor, time: int) -> Tensor:
+    """Return (time, time): -inf where the key comes after the query, else 0.
 
-    Opaque to inductor, which would otherwise compare positions again for every single score.
+    The operator is opaque to inductor, which would otherwise compare the positions for every score.
     """
     return torch.full((time, time), -torch.inf, dtype=like.dtype, device=like.device).triu(1)
 
 
-@_future.register_fake
+@_causal_mask.register_fake
 def _(like: Tensor, time: int) -> Tensor:
     return like.new_empty(time, time)
 
 
 def _blocks(time: int) -> list[tuple[int, int]]:
-    """Start and end of each block of queries."""
+    """Return the start and end of each block of queries."""
     return [(start, min(start + BLOCK, time)) for start in range(0, time, BLOCK)]

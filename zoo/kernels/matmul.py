@@ -1,8 +1,8 @@
-"""x W^T on whatever multiplies matrices fastest.
+"""x W^T by the fastest matrix product at hand.
 
-In float32 on a CPU torch asks MKL, which on processors of other makers leaves a tenth and more of
-their speed unused; oneDNN, which comes with torch as well and already serves bfloat16, does not.
-Both compute in float32.
+For float32 on a CPU torch calls MKL, which leaves a tenth and more of the speed of processors of other
+makers unused. oneDNN, which comes with torch as well and already serves bfloat16, does not. Both compute
+in float32. Where oneDNN's operators are missing, everything here is `torch.nn.functional.linear`.
 """
 
 from __future__ import annotations
@@ -14,53 +14,72 @@ from torch import Tensor, library
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-ONEDNN: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+from zoo.kernels.support import differentiable, has_operator
+
+ONEDNN: bool = (
+    torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]  # torch does not annotate it
+    and has_operator("mkldnn", "_linear_pointwise", ("X", "W", "B", "attr", "scalars", "algorithm"))
+    and has_operator("mkldnn", "_reorder_linear_weight", ("self", "batch_size"))
+)
+"""Whether oneDNN's matrix product can be called."""
 
 ROWS = 64
-"""Below so many rows there is little to gain, and nothing is trained."""
+"""Inputs with fewer rows are left to torch: there is little to gain, and models are not trained on them."""
 
 LOOPS = 2
-"""Rows up to which a loop over the matrix for each of them is as fast as a product."""
+"""Up to this many rows, a loop over the matrix for each row is as fast as a matrix product."""
 
 
 def linear(x: Tensor, weight: Tensor, factor: Tensor | None = None) -> Tensor:
-    """x W^T, like `torch.nn.functional.linear`, times a factor if there is one.
+    """Compute x (factor W)^T, differentiably.
 
     Args:
         x: (..., in).
-        weight: (out, in).
-        factor: (1,).
+        weight: W, (out, in).
+        factor: (1,), or None for 1.
 
     Returns:
         (..., out).
     """
     if not _suits_onednn(x, weight):
-        return F.linear(x, weight if factor is None else weight * factor)  # differentiates itself
+        return F.linear(x, weight if factor is None else weight * factor)
     rows = x.reshape(-1, x.shape[-1])
-    given = (rows, weight) if factor is None else (rows, weight, factor)
-    y: Tensor = (_Linear if factor is None else _GatedLinear).apply(*given)  # type: ignore[no-untyped-call]
+    y: Tensor = (
+        differentiable(_Linear, rows, weight)
+        if factor is None
+        else differentiable(_GatedLinear, rows, weight, factor)
+    )
     return y.view(*x.shape[:-1], len(weight))
 
 
 def matmul(x: Tensor, weight: Tensor) -> Tensor:
-    """x W^T without a gradient, for functions that write their own: (n, in), (out, in) -> (n, out)."""
+    """Compute x W^T without a gradient, for functions that define their own backward pass.
+
+    Args:
+        x: (n, in).
+        weight: W, (out, in).
+
+    Returns:
+        (n, out).
+    """
     y: Tensor = _onednn(x, weight) if _suits_onednn(x, weight) else F.linear(x, weight)
     return y
 
 
 class PreparedMatrix:
-    """A matrix as it is best multiplied by when it does not change: y = x W^T without a gradient.
+    """A constant matrix W, stored in the layout in which x W^T is computed fastest; no gradients.
 
-    In float32 on a CPU torch's product reads the matrix at a third of the memory's speed. Few rows are
-    served by loops that inductor writes, more of them by a copy in oneDNN's layout.
+    In float32 on a CPU torch's product reads the matrix at a third of the memory's speed. Inputs of few
+    rows are multiplied by loops that inductor writes, inputs of more rows by a copy in oneDNN's layout.
     """
 
     def __init__(self, weight: Tensor, rows: int) -> None:
-        """Lay it out.
+        """Store the matrix.
 
         Args:
-            weight: (out, in).
-            rows: of the inputs it is going to multiply; those of others are as exact, but no faster.
+            weight: W, (out, in).
+            rows: the number of rows of the inputs to come. Inputs with another number of rows give
+                results that are as exact, but no faster.
         """
         self.onednn = _onednn_serves(weight)
         self.loops = self.onednn and rows <= LOOPS
@@ -69,27 +88,27 @@ class PreparedMatrix:
         self.weight = weight
 
     def __call__(self, x: Tensor) -> Tensor:
-        """(..., in) -> (..., out)."""
+        """Compute x W^T: (..., in) -> (..., out)."""
         if self.loops and torch.compiler.is_compiling():
             return (x.unsqueeze(-2) * self.weight).sum(-1)
-        y: Tensor = (torch.ops.zoo.steady_linear if self.onednn else F.linear)(x, self.weight)
+        y: Tensor = (torch.ops.zoo.prepared_linear if self.onednn else F.linear)(x, self.weight)
         return y
 
 
-def _steady_linear(x: Tensor, weight: Tensor) -> Tensor:
-    """Opaque to inductor like `_onednn`, and lighter to call, which counts with every token."""
+def _onednn_product(x: Tensor, weight: Tensor) -> Tensor:
+    """(..., in), (out, in) -> (..., out) by oneDNN."""
     y: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, None, "none", [], "")
     return y
 
 
-_LIBRARY = library.Library("zoo", "FRAGMENT")  # type: ignore[no-untyped-call]
-_LIBRARY.define("steady_linear(Tensor x, Tensor weight) -> Tensor")  # type: ignore[no-untyped-call]
-_LIBRARY.impl("steady_linear", _steady_linear, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
-library.register_fake("zoo::steady_linear", lambda x, weight: x.new_empty(*x.shape[:-1], len(weight)))
+# Without the wrapper of `custom_op` around it, because its call is paid for at every generated token.
+library.define("zoo::prepared_linear", "(Tensor x, Tensor weight) -> Tensor")
+library.impl("zoo::prepared_linear", "default", _onednn_product)
+library.register_fake("zoo::prepared_linear", lambda x, weight: x.new_empty(*x.shape[:-1], len(weight)))
 
 
 def _onednn_serves(weight: Tensor) -> bool:
-    """Float32 on a CPU, and no autocast that would want another dtype."""
+    """Return whether the weight is float32 on a CPU and no autocast asks for another dtype."""
     return (
         ONEDNN
         and weight.device.type == "cpu"
@@ -99,9 +118,9 @@ def _onednn_serves(weight: Tensor) -> bool:
 
 
 def _suits_onednn(x: Tensor, weight: Tensor) -> bool:
-    """Many rows as well.
+    """Return whether oneDNN computes x W^T faster than torch does.
 
-    A slice of a matrix is copied entry by entry by oneDNN, a thousand times slower: torch serves it.
+    oneDNN copies a slice of a matrix entry by entry, a thousand times slower: slices are left to torch.
     """
     return (
         _onednn_serves(weight)
@@ -112,7 +131,7 @@ def _suits_onednn(x: Tensor, weight: Tensor) -> bool:
 
 
 class _Linear(torch.autograd.Function):
-    """(n, in), (out, in) -> (n, out)."""
+    """x (n, in), W (out, in) -> x W^T (n, out)."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
@@ -125,15 +144,14 @@ class _Linear(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
         x, weight = ctx.saved_tensors
         needs_x, needs_weight = ctx.needs_input_grad
-        # The sum over the rows is where MKL is no slower, and it needs no transposed copies.
+        # MKL is no slower at the sum over the rows, and it needs no transposed copies.
         return _onednn(grad, weight.mT) if needs_x else None, grad.mT @ x if needs_weight else None
 
 
 @library.custom_op("zoo::onednn_linear", mutates_args=())
 def _onednn(x: Tensor, weight: Tensor) -> Tensor:
-    """(n, in), (out, in) -> (n, out); opaque, because inductor takes oneDNN's weights for constants."""
-    y: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, None, "none", [], "")
-    return y
+    """(n, in), (out, in) -> (n, out); opaque to inductor, which takes oneDNN's weights for constants."""
+    return _onednn_product(x, weight)
 
 
 @_onednn.register_fake
@@ -142,10 +160,10 @@ def _(x: Tensor, weight: Tensor) -> Tensor:
 
 
 class _GatedLinear(torch.autograd.Function):
-    """(n, in), (out, in), (1,) -> (n, out): x (factor W)^T.
+    """x (n, in), W (out, in), factor (1,) -> x (factor W)^T (n, out).
 
-    The factor's gradient is taken where that of the product has just been computed and is still in the
-    processor's cache; left to the compiler it costs a pass over all weights.
+    The gradient of the factor is computed where that of the product is still in the processor's cache;
+    left to the compiler, it costs a pass over all weights.
     """
 
     @staticmethod
@@ -160,18 +178,18 @@ class _GatedLinear(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, virtual, factor = ctx.saved_tensors
         needs_x, *needs = ctx.needs_input_grad
-        dx = _onednn(grad, virtual.mT) if needs_x else None
-        return dx, *(_gated_gradient(grad, x, weight, factor) if any(needs) else (None, None))
+        x_grad = _onednn(grad, virtual.mT) if needs_x else None
+        return x_grad, *(_gated_gradients(grad, x, weight, factor) if any(needs) else (None, None))
 
 
-@library.custom_op("zoo::gated_gradient", mutates_args=())
-def _gated_gradient(grad: Tensor, x: Tensor, weight: Tensor, factor: Tensor) -> tuple[Tensor, Tensor]:
-    """(n, out), (n, in), (out, in), (1,) -> the gradients of the last two."""
-    change = grad.mT @ x
-    slope = torch.dot(change.view(-1), weight.reshape(-1)).view(1)
-    return change.mul_(factor), slope
+@library.custom_op("zoo::gated_gradients", mutates_args=())
+def _gated_gradients(grad: Tensor, x: Tensor, weight: Tensor, factor: Tensor) -> tuple[Tensor, Tensor]:
+    """(n, out), (n, in), (out, in), (1,) -> the gradients of the weight and of the factor."""
+    virtual_grad = grad.mT @ x
+    factor_grad = torch.dot(virtual_grad.view(-1), weight.reshape(-1)).view(1)
+    return virtual_grad.mul_(factor), factor_grad
 
 
-@_gated_gradient.register_fake
+@_gated_gradients.register_fake
 def _(grad: Tensor, x: Tensor, weight: Tensor, factor: Tensor) -> tuple[Tensor, Tensor]:
     return torch.empty_like(weight), torch.empty_like(factor)

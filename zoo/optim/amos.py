@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 from torch.optim.optimizer import ParamsT
 
 from zoo.config.registry import OPTIMIZERS
+from zoo.kernels.amos import StaleLockError
 from zoo.optim.amos_fused import check_fused, fused_step
 from zoo.optim.amos_step import Variable, eager_step
 from zoo.optim.amos_update import Step
@@ -24,6 +26,8 @@ from zoo.utils.errors import CheckpointError, ConfigError, did_you_mean
 
 if TYPE_CHECKING:
     from zoo.init.registry import Entry, Reduction
+
+log = logging.getLogger("zoo")
 
 OPTIONS = ("lr", "beta", "momentum", "clip_value", "extra_l2", "c_coef", "d_coef", "eta", "reduce", "fused")
 FOREIGN = ("params", "param_names", "initial_lr")
@@ -265,7 +269,11 @@ def _check_group(group: dict[str, Any], name: str) -> None:
         if not all(-n <= d < n for d in reduce) or len({d % n for d in reduce}) < len(reduce):
             raise ConfigError(f"{name}: reduce is {reduce}, but {which} has shape {tuple(parameter.shape)}")
         if group["fused"]:
-            check_fused(parameter, _dims(parameter, reduce), f"{name}: {which}")
+            try:
+                check_fused(parameter, _dims(parameter, reduce), f"{name}: {which}")
+            except StaleLockError as error:
+                log.warning("Amos(fused=True) goes on without its kernel: %s", error)
+                group["fused"] = False
 
 
 @OPTIMIZERS.register

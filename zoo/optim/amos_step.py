@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from zoo.kernels.foreach import copy_all
 from zoo.optim.amos_update import Step, apply, factors, sum_of_squares
 from zoo.optim.sharding import local, sum_over_ranks
 
@@ -55,7 +56,7 @@ def advance(variables: Sequence[Variable], step: Step) -> list[tuple[Tensor, Ten
     by = factors(flat["v"], flat["b"], torch.cat([square.reshape(-1) for square in squares]), step)
     sizes = [square.numel() for square in squares]
     for name, values in slots.items():
-        torch._foreach_copy_(
+        copy_all(
             values,
             [new.view_as(old) for new, old in zip(torch.split(flat[name], sizes), values, strict=True)],
         )

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from zoo.init import Entry
+from zoo.kernels.foreach import lerp_all, norms
 from zoo.optim.sharding import local, placed_like
 from zoo.train.distributed import World
 
@@ -58,7 +59,7 @@ class GradientAverages:
             self._mean = [torch.zeros_like(p.detach()) for p in parameters]
         self.count += 1
         gradients = [local(torch.zeros_like(p) if p.grad is None else p.grad) for p in parameters]
-        torch._foreach_lerp_([local(mean) for mean in self._mean], gradients, 1 - DECAY)
+        lerp_all([local(mean) for mean in self._mean], gradients, 1 - DECAY)
         self._square.lerp_(self._sums_of_squares(gradients), 1 - DECAY)
 
     def ratios(self) -> dict[str, float | None]:
@@ -102,4 +103,4 @@ class GradientAverages:
 
     def _sums_of_squares(self, tensors: list[Tensor]) -> Tensor:
         """Of each tensor's entries, (tensors,)."""
-        return torch.stack(torch._foreach_norm(tensors)).to(self._world.exact).square()
+        return norms(tensors).to(self._world.exact).square()

@@ -1,0 +1,45 @@
+"""Which private parts of torch this installation has. The modules of this package ask before they use one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.torch_version import TorchVersion
+
+FIRST, END = "2.11", "3.0"
+"""The versions of torch whose private parts are used: from the first one, up to but without the last one."""
+
+
+def is_trusted() -> bool:
+    """Return whether private parts of the installed torch may be used."""
+    return TorchVersion(FIRST) <= TorchVersion(torch.__version__) < TorchVersion(END)
+
+
+def has_operator(namespace: str, name: str, arguments: tuple[str, ...]) -> bool:
+    """Return whether ``torch.ops.<namespace>.<name>`` may be used.
+
+    Args:
+        namespace: the operator's, such as ``mkldnn``.
+        name: the operator's.
+        arguments: the names of the arguments that it must take, in order.
+    """
+    packet = getattr(getattr(torch.ops, namespace), name, None)
+    if packet is None or not is_trusted():
+        return False
+    return tuple(argument.name for argument in packet.default._schema.arguments) == arguments
+
+
+def has_function(name: str) -> bool:
+    """Return whether the private function ``torch.<name>`` may be used."""
+    return is_trusted() and hasattr(torch, name)
+
+
+def differentiable(function: type[torch.autograd.Function], *arguments: Any) -> Any:
+    """Call a function that defines its own backward pass.
+
+    Args:
+        function: a subclass of `torch.autograd.Function`.
+        *arguments: what its `forward` takes after the context.
+    """
+    return function.apply(*arguments)  # type: ignore[no-untyped-call]  # torch does not annotate it
