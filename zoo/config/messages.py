@@ -72,7 +72,7 @@ def resolve(root: type[Config], loc: Path) -> tuple[Path, list[type[Config]]]:
         elif len(classes) == 1:
             path += (key,)
             field = classes[0].model_fields.get(key)
-            classes = classes if field is None else classes_in(field.annotation)
+            classes = classes if field is None else classes_in(field)
             tag_follows = is_choice(classes)
     return path, classes
 
@@ -107,7 +107,7 @@ def _meant(key: str, path: Path, owner: type[Config], root: type[Config]) -> str
     if len(path) > 1 or "did you mean" in here:
         return here
     for section, field in root.model_fields.items():
-        if any(key in c.model_fields for c in classes_in(field.annotation)):
+        if any(key in c.model_fields for c in classes_in(field)):
             return f"; did you mean '{section}.{key}'?"
     return here
 

@@ -1,23 +1,39 @@
-"""Frozen, strict configuration classes, and the registries that YAML's ``type:`` selects from."""
+"""Strict configuration classes, and the registries that a YAML key `type:` selects from."""
 
 from __future__ import annotations
 
-from functools import reduce
-from operator import or_
-from typing import Annotated, Any, ClassVar, Generic, TypeVar, get_args
+import inspect
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, ClassVar, Generic, TypeVar, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler
+from pydantic.fields import FieldInfo
+from pydantic_core import CoreSchema, core_schema
 
 from zoo.utils.errors import ConfigError, did_you_mean
 
+_DEPENDENTS: list[type[Config]] = []
+"""The classes whose validators depend on what is registered."""
+
 
 class Config(BaseModel):
-    """A frozen pydantic model in which an unknown key is an error."""
+    """A frozen pydantic model in which an unknown key is an error.
+
+    The validator of a class is built when it is first needed: by then its choices are registered.
+    """
 
     assumed: ClassVar[bool] = False
     """Whether it is the choice where no ``type:`` is written."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, defer_build=True)
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        """Note whether the validator of a new class depends on what is registered."""
+        for field in cls.__pydantic_fields__.values():
+            if any(kind or base in _DEPENDENTS for base, kind in _allowed(field)):
+                _DEPENDENTS.append(cls)
+                return
 
 
 ConfigT = TypeVar("ConfigT", bound=type[Config])
@@ -26,28 +42,56 @@ ConfigT = TypeVar("ConfigT", bound=type[Config])
 class Kind(Generic[ConfigT]):
     """A registry of configuration classes of one kind: the choices of a ``type:`` key.
 
-    Registering is one decorator on the class; its field ``type: Literal["name"] = "name"`` gives
-    the name, its first docstring line the description that ``zoo list`` prints.
+    Registering is one decorator on the class; its field ``type: Literal["name"] = "name"`` gives the name,
+    its first docstring line the description that ``zoo list`` prints. A field of the type
+    ``Annotated[Base, KIND]`` accepts every class of the registry `KIND` that is derived from `Base`, those
+    that are registered after the field was declared included.
+
+    Attributes:
+        name: what one of the choices is called in messages.
+        plural: what ``zoo list`` calls all of them.
+        choices: the registered classes by their names.
     """
 
-    def __init__(self, name: str) -> None:
+    registries: ClassVar[dict[str, Kind[Any]]] = {}
+    """All registries by their plurals."""
+
+    def __init__(self, name: str, plural: str) -> None:
         self.name = name
+        self.plural = plural
         self.choices: dict[str, Any] = {}
+        self.registries[plural] = self
 
     def register(self, cls: ConfigT) -> ConfigT:
-        """Add a class under the default of its ``type`` field; usable as a decorator."""
-        fields: dict[str, Any] = cls.__pydantic_fields__
-        name = fields["type"].default
-        if not isinstance(name, str) or name in self.choices:
-            raise ValueError(f"{self.name} '{name}' is registered twice or has no name")
+        """Add a class under the default of its ``type`` field; usable as a decorator.
+
+        Raises:
+            ConfigError: if the class has no name, or one that is taken.
+        """
+        field = cls.__pydantic_fields__.get("type")
+        name = None if field is None else field.default
+        if not isinstance(name, str):
+            raise ConfigError(
+                f"{self.name} {cls.__name__} has no name; expected a field `type: Literal['name'] = 'name'`"
+            )
+        if name in self.choices:
+            raise ConfigError(
+                f"{self.name} {cls.__name__}: the name '{name}' is taken by {location(self.choices[name])}"
+            )
         self.choices[name] = cls
+        _rebuild_dependents()
         return cls
+
+    def remove(self, name: str) -> None:
+        """Remove a class, that of a plugin which fails or is loaded once more."""
+        del self.choices[name]
+        _rebuild_dependents()
 
     def __getitem__(self, name: str) -> Any:
         """The class registered as `name`.
 
         Raises:
-            ConfigError: there is none.
+            ConfigError: if there is none.
         """
         if name not in self.choices:
             raise ConfigError(f"no {self.name} called '{name}'{did_you_mean(name, self.choices)}")
@@ -57,17 +101,32 @@ class Kind(Generic[ConfigT]):
         """Name and first docstring line of every choice."""
         return {n: (c.__doc__ or "").strip().split("\n")[0] for n, c in sorted(self.choices.items())}
 
+    def derived_from(self, base: type[Config]) -> dict[str, type[Config]]:
+        """The choices that are derived from the class `base`."""
+        return {name: cls for name, cls in self.choices.items() if issubclass(cls, base)}
 
-def choice(kind: Kind[Any]) -> Any:
-    """The type of a field whose key ``type:`` selects a class registered in `kind` so far."""
-    return Annotated[reduce(or_, kind.choices.values()), Field(discriminator="type")]
+    def __get_pydantic_core_schema__(self, base: type[Config], handler: GetCoreSchemaHandler) -> CoreSchema:
+        """The union of the classes that are registered now, told apart by their `type`."""
+        classes = self.derived_from(base).items()
+        return core_schema.tagged_union_schema(
+            {name: handler.generate_schema(cls) for name, cls in classes}, discriminator="type"
+        )
 
 
-def classes_in(annotation: Any) -> list[type[Config]]:
-    """The configuration classes that the annotation of a field allows, however nested."""
-    if isinstance(annotation, type) and issubclass(annotation, Config):
-        return [annotation]
-    return [found for part in get_args(annotation) for found in classes_in(part)]
+def location(cls: type) -> str:
+    """The name of a class, and the file and line of its source, for messages."""
+    try:
+        return f"{cls.__name__} ({inspect.getsourcefile(cls)}:{inspect.getsourcelines(cls)[1]})"
+    except (OSError, TypeError):  # a class that was typed into an interpreter
+        return f"{cls.__module__}.{cls.__name__}"
+
+
+def classes_in(field: FieldInfo) -> list[type[Config]]:
+    """The configuration classes that a field allows, however nested."""
+    classes: list[type[Config]] = []
+    for base, kind in _allowed(field):
+        classes += [base] if kind is None else kind.derived_from(base).values()
+    return classes
 
 
 def is_choice(classes: list[type[Config]]) -> bool:
@@ -75,12 +134,45 @@ def is_choice(classes: list[type[Config]]) -> bool:
     return bool(classes) and all("type" in c.model_fields for c in classes)
 
 
-MODELS: Kind[Any] = Kind("model")
-INITS: Kind[Any] = Kind("init")
-REPARAMS: Kind[Any] = Kind("reparam")
-OPTIMIZERS: Kind[Any] = Kind("optimizer")
-SCHEDULES: Kind[Any] = Kind("schedule")
-TOKENIZERS: Kind[Any] = Kind("tokenizer")
-CORPORA: Kind[Any] = Kind("corpus")
-OBJECTIVES: Kind[Any] = Kind("objective")
-DATASETS: Kind[Any] = Kind("data")
+def _allowed(field: FieldInfo) -> Iterator[tuple[type[Config], Kind[Any] | None]]:
+    """The configuration classes in a field's type, with the registry that each is a base class of, if any."""
+
+    def walk(annotation: Any, metadata: Sequence[Any]) -> Iterator[tuple[type[Config], Kind[Any] | None]]:
+        if get_origin(annotation) is Annotated:
+            inner, *metadata = get_args(annotation)
+            yield from walk(inner, metadata)
+        elif isinstance(annotation, type) and issubclass(annotation, Config):
+            yield annotation, next((item for item in metadata if isinstance(item, Kind)), None)
+        else:
+            for part in get_args(annotation):
+                yield from walk(part, ())
+
+    return walk(field.annotation, field.metadata)
+
+
+def _rebuild_dependents() -> None:
+    """Build the validators again that know other choices than there are now, inner classes first."""
+    stale = [cls for cls in _DEPENDENTS if cls.__pydantic_complete__]
+
+    def rebuild(cls: type[Config]) -> None:
+        if cls in stale:
+            stale.remove(cls)
+            for field in cls.__pydantic_fields__.values():
+                for inner in classes_in(field):
+                    rebuild(inner)
+            cls.model_rebuild(force=True)
+
+    for cls in tuple(stale):
+        rebuild(cls)
+
+
+MODELS: Kind[Any] = Kind("model", "models")
+INITS: Kind[Any] = Kind("init", "inits")
+REPARAMS: Kind[Any] = Kind("reparam", "reparams")
+OPTIMIZERS: Kind[Any] = Kind("optimizer", "optimizers")
+SCHEDULES: Kind[Any] = Kind("schedule", "schedules")
+DATASETS: Kind[Any] = Kind("data", "data")
+OBJECTIVES: Kind[Any] = Kind("objective", "objectives")
+TOKENIZERS: Kind[Any] = Kind("tokenizer", "tokenizers")
+CORPORA: Kind[Any] = Kind("corpus", "corpora")
+TEMPLATES: Kind[Any] = Kind("template", "templates")

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -18,11 +18,7 @@ import zoo.data.classification.dataset
 import zoo.data.images.dataset
 import zoo.data.images.digits
 import zoo.data.instructions.dataset
-import zoo.data.text.dataset
-import zoo.init
-import zoo.models
-import zoo.optim.base
-import zoo.reparam
+import zoo.data.text.dataset  # noqa: F401  (these five register themselves)
 from zoo.config.compose import FROM, extend, find_config, merge, overlay, read_config
 from zoo.config.messages import describe, is_written
 from zoo.config.registry import (
@@ -33,28 +29,18 @@ from zoo.config.registry import (
     REPARAMS,
     SCHEDULES,
     Config,
-    choice,
     classes_in,
     is_choice,
 )
 from zoo.config.yaml import Located, dump_yaml
-from zoo.init import EtaOverride, FreezeRule
+from zoo.data import DataConfig
+from zoo.init import EtaOverride, FreezeRule, Init
+from zoo.models import ModelConfig
+from zoo.optim import Constant, OptimizerConfig, ScheduleConfig
+from zoo.reparam import NoReparam, Reparam
 from zoo.run.from_checkpoint import CheckpointConfig, inherit
 from zoo.run.train_config import TrainConfig
 from zoo.utils.errors import ConfigError
-
-if TYPE_CHECKING:
-    AnyModel = Config
-    AnyInit = zoo.init.Init
-    AnyReparam = zoo.reparam.Reparam
-    AnyOptimizer = zoo.optim.base.OptimizerConfig
-    AnySchedule = zoo.optim.base.ScheduleConfig
-    AnyData = zoo.data.DataConfig
-else:
-    AnyModel, AnyInit, AnyReparam = choice(MODELS), choice(INITS), choice(REPARAMS)
-    AnyOptimizer, AnySchedule = choice(OPTIMIZERS), choice(SCHEDULES)
-    AnyData = choice(DATASETS)
-
 
 TAKEN_OVER = {
     "type": "object",
@@ -73,15 +59,17 @@ class RunConfig(Config):
         description="name of the run folder; default: the name of the file",
     )
     seed: int = Field(0, ge=0, description="seed of the initialisation and of the order of the data")
-    model: AnyModel | None = Field(None, description="architecture")
+    model: Annotated[ModelConfig, MODELS] | None = Field(None, description="architecture")
     checkpoint: CheckpointConfig | None = Field(
         None, description="where the first weights come from; `model: {from: path}` fills it in"
     )
-    init: AnyInit | None = Field(None, description="initialisation; null: the architecture's own")
-    reparam: AnyReparam = Field(zoo.reparam.NoReparam(), description="reparameterisation")
-    optimizer: AnyOptimizer | None = Field(None, description="optimizer")
-    schedule: AnySchedule = Field(SCHEDULES["constant"](), description="learning rate over time")
-    data: AnyData | None = Field(None, description="what it is trained on")
+    init: Annotated[Init, INITS] | None = Field(
+        None, description="initialisation; null: the architecture's own"
+    )
+    reparam: Annotated[Reparam, REPARAMS] = Field(NoReparam(), description="reparameterisation")
+    optimizer: Annotated[OptimizerConfig, OPTIMIZERS] | None = Field(None, description="optimizer")
+    schedule: Annotated[ScheduleConfig, SCHEDULES] = Field(Constant(), description="learning rate over time")
+    data: Annotated[DataConfig, DATASETS] | None = Field(None, description="what it is trained on")
     train: TrainConfig | None = Field(None, description="training")
     eta_overrides: tuple[EtaOverride, ...] = Field(
         (), description="other eta for variables of a role (Amos-*Scale)"
@@ -179,7 +167,7 @@ def long_form(given: Located, owner: type[Config]) -> Located:
         return given
     fields = dict(given.value)
     for key in fields.keys() & owner.model_fields.keys():
-        classes = classes_in(owner.model_fields[key].annotation)
+        classes = classes_in(owner.model_fields[key])
         value, typed = fields[key], is_choice(classes)
         if typed and isinstance(value.value, str):
             value = Located({"type": value}, value.place)

@@ -49,7 +49,7 @@ def recipe_of(config: RunConfig) -> Recipe:
     """
     if config.model is None:
         raise ConfigError("model: missing; expected `model: {type: ..., ...}`")
-    model: ModelConfig = config.model  # type: ignore[assignment]
+    model: ModelConfig = config.model
     return Recipe(model=model, init=config.init or INITS[model.default_init](), reparam=config.reparam)
 
 

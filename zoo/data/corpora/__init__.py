@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Annotated
 
-from zoo.config.registry import CORPORA, choice
+from zoo.config.registry import CORPORA
 from zoo.data.corpora.base import CorpusConfig, Document, Source
 from zoo.data.corpora.jsonl import JsonlCorpus
 from zoo.data.corpora.python_docs import PythonDocsCorpus
@@ -20,7 +20,4 @@ __all__ = [
     "TextCorpus",
 ]
 
-if TYPE_CHECKING:
-    AnyCorpus = CorpusConfig
-else:
-    AnyCorpus = choice(CORPORA)
+AnyCorpus = Annotated[CorpusConfig, CORPORA]

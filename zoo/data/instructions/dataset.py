@@ -6,20 +6,20 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from zoo.config.registry import DATASETS, choice
+from zoo.config.registry import DATASETS, TEMPLATES
 from zoo.data.classification.layout import WIDTHS
 from zoo.data.dataset import Batch, DataConfig, Reader
 from zoo.data.files import sha256, sha256_file
 from zoo.data.instructions.examples import Examples, fitting
 from zoo.data.instructions.files import Conversation, read_conversations
-from zoo.data.instructions.template import TEMPLATES, PlainTemplate, Template
+from zoo.data.instructions.template import PlainTemplate, Template
 from zoo.data.listed import Listed
 from zoo.data.prompting import readable
 from zoo.data.split import divide
@@ -27,10 +27,7 @@ from zoo.data.tokenizers import AnyTokenizer, ByteConfig, Tokenizer
 from zoo.data.tokenizers.base import check_vocabulary
 from zoo.nn.loss import IGNORED
 
-if TYPE_CHECKING:
-    AnyTemplate = Template
-else:
-    AnyTemplate = choice(TEMPLATES)
+AnyTemplate = Annotated[Template, TEMPLATES]
 
 
 @DATASETS.register

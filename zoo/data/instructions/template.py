@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from pydantic import Field
 
-from zoo.config.registry import Config, Kind
+from zoo.config.registry import TEMPLATES, Config
 from zoo.data.instructions.files import Message, Role
 from zoo.data.tokenizers.base import Tokenizer
-
-TEMPLATES: Kind[Any] = Kind("template")
 
 
 class Laid(NamedTuple):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Annotated
 
-from zoo.config.registry import OBJECTIVES, choice
+from zoo.config.registry import OBJECTIVES
 from zoo.data.objectives.base import Causal, Objective
 from zoo.data.objectives.mlm import MaskedLM
 from zoo.data.objectives.span_corruption import SpanCorruption
@@ -12,7 +12,4 @@ from zoo.data.objectives.stream import Stream
 
 __all__ = ["AnyObjective", "Causal", "MaskedLM", "Objective", "SpanCorruption", "Stream"]
 
-if TYPE_CHECKING:
-    AnyObjective = Objective
-else:
-    AnyObjective = choice(OBJECTIVES)
+AnyObjective = Annotated[Objective, OBJECTIVES]

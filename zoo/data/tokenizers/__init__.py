@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Annotated
 
-from zoo.config.registry import TOKENIZERS, choice
+from zoo.config.registry import TOKENIZERS
 from zoo.data.tokenizers.base import Tokenizer, TokenizerConfig, load_tokenizer
 from zoo.data.tokenizers.byte import ByteConfig
 from zoo.data.tokenizers.huggingface import HuggingFaceConfig
@@ -25,7 +25,4 @@ __all__ = [
     "load_tokenizer",
 ]
 
-if TYPE_CHECKING:
-    AnyTokenizer = TokenizerConfig
-else:
-    AnyTokenizer = choice(TOKENIZERS)
+AnyTokenizer = Annotated[TokenizerConfig, TOKENIZERS]

@@ -1,0 +1,133 @@
+"""Registries: what is registered at any time may be named in a configuration from then on."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any, Literal
+
+import pytest
+from pydantic import Field, TypeAdapter, ValidationError
+
+from zoo.config.registry import CORPORA, INITS, MODELS, OPTIMIZERS, SCHEDULES, Config, Kind, classes_in
+from zoo.data import TextData
+from zoo.data.corpora import TextCorpus
+from zoo.models import ClassifierConfig, DecoderConfig, GPTConfig, ModelConfig
+from zoo.optim import ScheduleConfig
+from zoo.run.catalogue import catalogue
+from zoo.run.config import json_schema, load_config
+from zoo.utils.errors import ConfigError
+
+
+@contextmanager
+def registered(kind: Kind[Any], cls: type[Config]) -> Iterator[None]:
+    """The class is registered within the block."""
+    kind.register(cls)
+    try:
+        yield
+    finally:
+        kind.remove(cls.model_fields["type"].default)
+
+
+class Halved(ScheduleConfig):
+    """Half of the learning rate."""
+
+    type: Literal["halved"] = "halved"
+    share: float = 0.5
+
+
+class Silence(TextCorpus):
+    """No text at all."""
+
+    type: Literal["silence"] = "silence"  # type: ignore[assignment]
+    paths: list[str] = Field([])
+
+
+class Wide(GPTConfig):
+    """A wide GPT."""
+
+    type: Literal["wide"] = "wide"  # type: ignore[assignment]
+
+
+def test_a_class_registered_after_the_first_config_was_read_can_be_named() -> None:
+    load_config("gpt-tiny")
+    with pytest.raises(ConfigError, match=r"schedule\.type: value 'halved': no such type"):
+        load_config("gpt-tiny", ["schedule=halved"])
+    with registered(SCHEDULES, Halved):
+        config = load_config("gpt-tiny", ["schedule=halved"])
+        assert config.schedule == Halved()
+        assert load_config(config.model_dump(mode="json")) == config
+        with pytest.raises(ConfigError, match=r"schedule\.type: value 'halves'.*did you mean 'halved'"):
+            load_config("gpt-tiny", ["schedule=halves"])
+        with pytest.raises(ConfigError, match=r"schedule\.shares: unknown key; did you mean 'share'"):
+            load_config("gpt-tiny", ["schedule={type: halved, shares: 1}"])
+        assert catalogue("schedule")["schedules"]["halved"] == "Half of the learning rate."
+        assert "Halved" in json_schema()["$defs"]
+    with pytest.raises(ConfigError, match="no such type"):
+        load_config("gpt-tiny", ["schedule=halved"])
+    assert "Halved" not in json_schema()["$defs"]
+
+
+def test_choices_within_choices_are_rebuilt() -> None:
+    """A corpus is chosen in the data, which is chosen in the run."""
+    assert load_config({"data": {"type": "text"}}).data == TextData()
+    with registered(CORPORA, Silence):
+        assert TextData.model_validate({"corpus": {"type": "silence"}}).corpus == Silence()
+        assert load_config({"data": {"type": "text", "corpus": "silence"}}).data == TextData(corpus=Silence())
+    with pytest.raises(ConfigError, match="no such type"):
+        load_config({"data": {"corpus": "silence"}})
+
+
+def test_a_field_accepts_the_choices_that_are_derived_from_its_type() -> None:
+    class Decoders(Config):
+        first: Annotated[DecoderConfig, MODELS]
+        rest: tuple[Annotated[ModelConfig, MODELS], ...] = ()
+
+    sizes = {"vocab_size": 16, "d_model": 8, "n_layers": 1, "n_heads": 2}
+    assert ClassifierConfig not in classes_in(Decoders.model_fields["first"])
+    assert ClassifierConfig in classes_in(Decoders.model_fields["rest"])
+    assert Decoders.model_validate({"first": {"type": "gpt", **sizes}}).first == GPTConfig(**sizes)
+    with pytest.raises(ValidationError, match="union_tag_invalid"):
+        Decoders.model_validate({"first": {"type": "classifier"}})
+    with registered(MODELS, Wide):
+        both = {"first": {"type": "wide", **sizes}, "rest": [{"type": "wide", **sizes}]}
+        assert Decoders.model_validate(both) == Decoders(first=Wide(**sizes), rest=(Wide(**sizes),))
+
+
+def test_a_registry_of_one_choice_is_a_choice() -> None:
+    only = Kind[Any]("only", "only")
+    with registered(only, Halved):
+        adapter = TypeAdapter(Annotated[ScheduleConfig, only])
+        assert adapter.validate_python({"type": "halved"}) == Halved()
+        with pytest.raises(ValidationError, match="union_tag_invalid"):
+            adapter.validate_python({"type": "constant"})
+    del Kind.registries["only"]
+
+
+def no_type() -> type[Config]:
+    class Nameless(Config):
+        rate: float = 1.0
+
+    return Nameless
+
+
+def no_default() -> type[Config]:
+    class Undecided(Config):
+        type: Literal["undecided"]
+
+    return Undecided
+
+
+REFUSED: list[tuple[Kind[Any], Callable[[], type[Config]], str]] = [
+    (OPTIMIZERS, no_type, r"^optimizer Nameless has no name; expected a field `type: Literal\['name'\]"),
+    (INITS, no_default, "^init Undecided has no name"),
+    (MODELS, lambda: GPTConfig, r"^model GPTConfig: the name 'gpt' is taken by GPTConfig \(.*gpt\.py:\d+\)$"),
+]
+
+
+@pytest.mark.parametrize(("kind", "make", "message"), REFUSED, ids=lambda v: getattr(v, "name", ""))
+def test_a_class_without_a_name_of_its_own_is_refused(
+    kind: Kind[Any], make: Callable[[], type[Config]], message: str
+) -> None:
+    before = dict(kind.choices)
+    with pytest.raises(ConfigError, match=message):
+        kind.register(make())
+    assert kind.choices == before
