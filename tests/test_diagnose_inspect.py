@@ -14,10 +14,11 @@ from tiny_runs import TEXT, tiny
 from zoo import build_model, load_model, save_model
 from zoo.commands.cli import main
 from zoo.diagnose.entropy import attention_entropy
+from zoo.diagnose.examples import text_examples
 from zoo.diagnose.history import read_history
-from zoo.diagnose.inspection import inspect, read_text
-from zoo.diagnose.run_figures import run_sections, sections
 from zoo.hub.export import export
+from zoo.report.inspection import inspect
+from zoo.report.training_figures import training_images
 from zoo.train.run import train
 from zoo.utils.errors import ZooError
 
@@ -61,7 +62,7 @@ def test_a_run_from_all_sides(runs: list[Path]) -> None:
 
 
 def test_a_run_that_measured_nothing_has_no_curves(runs: list[Path]) -> None:
-    assert run_sections(runs[2]) == []
+    assert training_images(runs[2]) == []
 
 
 @pytest.mark.parametrize("name", ["resnet", "lstm"])
@@ -86,20 +87,10 @@ def test_a_folder_of_the_hub_with_a_text(tmp_path: Path) -> None:
     found = json.loads(files[1].read_text(encoding="utf-8"))
     assert found["attention"] == "on given.txt"
     model = load_model(run).eval()
-    (tokens,) = read_text(load_model(tmp_path / "hub"), tmp_path / "hub", text)
+    (tokens,) = text_examples(load_model(tmp_path / "hub"), tmp_path / "hub", text)
     expected = [e.heads.tolist() for e in attention_entropy(model, tokens)]
     for row, heads in zip(found["attention_entropy"], expected, strict=True):
         assert row["heads"] == pytest.approx(heads, abs=1e-5)
-
-
-def test_runs_side_by_side(runs: list[Path]) -> None:
-    """For the report: a panel for each run, of its last layer."""
-    drawn = sections(runs)
-    assert {section.name for section in drawn} == CURVES
-    for section in drawn:
-        assert [axes.get_title("left") for axes in section.figure.axes] == ["sphere", "gates", "nothing"]
-        assert section.caption.endswith("last layer.")
-        assert section.png().startswith(b"\x89PNG")
 
 
 def test_a_history(runs: list[Path]) -> None:
@@ -108,6 +99,19 @@ def test_a_history(runs: list[Path]) -> None:
     curve = history.of_layer("update_ratio", 5)["attention.q"]
     assert list(curve[0]) == [2, 4, 6]
     assert "mlp_residual.alpha" in history.of_layer("m2_over_eta", 5)
+
+
+def test_names_are_no_markup(tmp_path: Path) -> None:
+    """Neither the name of the model's file nor that of the text becomes a tag of the page."""
+    run = train(tiny(tmp_path, steps=5)).folder
+    evil = run.rename(run.with_name("<img src=x onerror=alert(1)>"))
+    text = tmp_path / "<script>alert(2)<"
+    text.write_text(TEXT[:400], encoding="utf-8")
+    page = inspect(evil, text, tmp_path / "out")[0].read_text(encoding="utf-8")
+    assert "<h1>&lt;img src=x onerror=alert(1)&gt;</h1>" in page
+    assert "attention on &lt;script&gt;alert(2)&lt;." in page
+    assert "<script" not in page
+    assert "onerror=alert(1)>" not in page
 
 
 def test_the_command(runs: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -136,4 +140,4 @@ def test_what_cannot_be_looked_at(runs: list[Path], tmp_path: Path) -> None:
         assert not (tmp_path / "out").exists()
     for folder in (tmp_path, tmp_path / "no"):
         with pytest.raises(ZooError, match="expected a run folder"):
-            sections([runs[0], folder])
+            training_images(folder)

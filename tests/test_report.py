@@ -18,9 +18,9 @@ from tiny_runs import of_kind, tiny
 from zoo.ablate.manifest import FILE
 from zoo.ablate.measured import SAMPLE
 from zoo.ablate.results import read_results
-from zoo.report.look import looks
 from zoo.report.losses import losses
 from zoo.report.report import report
+from zoo.report.style import line_styles
 from zoo.train.run import train
 from zoo.utils.errors import ZooError
 from zoo.utils.plotting import COLOURS
@@ -52,8 +52,12 @@ class Balanced(HTMLParser):
         self.open: list[str] = []
         self.words = ""
         self.addresses: list[str] = []
+        self.tags: list[str] = []
+        self.attributes: set[str] = set()
 
     def handle_starttag(self, tag: str, attrs: Sequence[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes |= {key for key, _ in attrs}
         self.addresses += [value or "" for key, value in attrs if key in ("src", "href", "srcset")]
         if tag not in VOID:
             self.open.append(tag)
@@ -97,11 +101,36 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 def test_the_page_stands_alone(written: Path) -> None:
     page = parse(written / "report.html")
-    assert all(address.startswith("data:") for address in page.addresses)
+    assert all(address.startswith(("data:", "#")) for address in page.addresses)
     for words in ("Verdict", "Speed-up", "Sensitivity", "Time and memory", "Inside the training", "Runs"):
         assert words in page.words
     assert "amos: better than adamw" in page.words
     assert "muon: the best optimizer.lr tried, 0.001, is at the border of its grid" in page.words
+
+
+def test_names_and_texts_are_no_markup(tmp_path: Path) -> None:
+    """A variant, a run, an error and a generated text that want to end the script or to start one."""
+    evil = "</script><img src=x onerror=alert(1)>"
+    finals = {"base": [3.0, 3.01], evil: [2.9, 2.92]}
+    folder = write_sweep(
+        tmp_path / "sweep", finals, status={(evil, 1): "failed"}, tune={v: {1e-3: 3.0} for v in finals}
+    )
+    manifest = json.loads((folder / FILE).read_text())
+    run = next(run for run in manifest["runs"] if run["status"] == "failed")
+    run["error"] = evil
+    renamed = folder / "runs" / "<img src=x onerror=alert(2)>"
+    (folder / run["folder"]).rename(renamed)
+    run["folder"] = f"runs/{renamed.name}"
+    manifest["name"] = evil
+    (folder / FILE).write_text(json.dumps(manifest))
+    (folder / "runs/base-0" / SAMPLE).write_text(evil)
+    out = report([folder], tmp_path / "report")[1].parent
+    page = parse(out / "report.html")
+    assert page.words.count(evil) > 5
+    assert page.tags.count("script") == 3
+    assert page.tags.count("img") == len(list(out.glob("*.png")))
+    assert not [name for name in page.attributes if name.startswith("on")]
+    assert "<img" not in (out / "report.md").read_text().replace(f"    {evil}", "")  # a code block shows it
 
 
 def test_every_plot_has_a_picture(written: Path) -> None:
@@ -220,7 +249,7 @@ def test_a_curve_is_as_long_as_the_finished_runs(tmp_path: Path) -> None:
 
 def test_one_look_per_variant() -> None:
     assert len(set(COLOURS)) == len(COLOURS)
-    seen = looks(f"v{i}" for i in range(4 * len(COLOURS)))
+    seen = line_styles(f"v{i}" for i in range(4 * len(COLOURS)))
     assert len(set(seen.values())) == len(seen)
 
 

@@ -59,12 +59,6 @@ class Sheet:
             [column.text(value) for column, value in zip(self.columns, row, strict=True)] for row in self.rows
         ]
 
-    def markdown(self) -> str:
-        """As a table of GitHub's Markdown."""
-        lines = [[c.title for c in self.columns], ["---:" if c.right else "---" for c in self.columns]]
-        escaped = [[text.replace("|", "\\|") for text in row] for row in self.texts]
-        return "".join(f"| {' | '.join(row)} |\n" for row in [*lines, *escaped])
-
     def rich(self) -> Table:
         """For the terminal."""
         table = Table(title=self.title, title_justify="left", box=None, pad_edge=False)

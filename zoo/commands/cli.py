@@ -336,10 +336,10 @@ def inspect(
     device: Annotated[str, typer.Option(help="auto, cpu, mps, cuda or cuda:N.")] = "auto",
 ) -> None:
     """Draw a checkpoint: embeddings, condition numbers, scalings, attention; and a run's curves."""
-    from zoo.diagnose.inspection import inspect as look
+    from zoo.report.inspection import inspect as write
     from zoo.utils.device import find_device
 
-    typer.echo(f"wrote {', '.join(map(str, look(run, text, out, find_device(device))))}")
+    typer.echo(f"wrote {', '.join(map(str, write(run, text, out, find_device(device))))}")
 
 
 @app.command("suggest-lr")

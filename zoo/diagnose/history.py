@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from zoo.checkpoint.model import RUN_CONFIG
 from zoo.checkpoint.recipe import declare
 from zoo.diagnose.places import Place, places
-from zoo.diagnose.section import Curve
 from zoo.run.config import load_config
 from zoo.run.factory import recipe_of
 from zoo.train.metrics import read_metrics
@@ -26,6 +26,9 @@ SOURCES = {
 
 ENOUGH = 100
 """Entries of a variable whose ratio can be trusted: the average of a single number may vanish by chance."""
+
+Curve = tuple[Sequence[float], Sequence[float | None]]
+"""Where the values were measured (steps or layers), and the values; None: not measured."""
 
 VARIABLES = {"monitor": "matrices", "diagnose": "variables"}
 """Where in a line the variables are."""

@@ -52,7 +52,7 @@ def losses(results: Results) -> Iterator[Plot]:
                 [View("steps", AXES["steps"], NATS, found)],
                 f"Below 0: better than {base} at the same step. Line: mean of the differences of the same "
                 "seed; band: lowest and highest of them.",
-                zero=True,
+                zero_line=True,
             )
     yield from _every_run(results)
 
@@ -109,7 +109,7 @@ def _every_run(results: Results) -> Iterator[Plot]:
     for name in ("training", "validation"):
         curves = [(variant, run.config.name, getattr(run, name)) for variant, run in runs]
         series = [
-            Series(title, variant, *_thinned(curve), own=True, thin=True)
+            Series(title, variant, *_thinned(curve), single_run=True)
             for variant, title, curve in curves
             if len(curve) > 1
         ]

@@ -1,4 +1,4 @@
-"""A report as Markdown, its pictures beside it."""
+"""A report as Markdown; its pictures lie beside it."""
 
 from __future__ import annotations
 
@@ -6,28 +6,41 @@ from collections.abc import Sequence
 
 from zoo.ablate.sheet import Sheet
 from zoo.report.plot import Plot
-from zoo.report.section import Sample, Section
+from zoo.report.section import Image, Sample, Section
 
 
-def markdown(title: str, lead: Sequence[str], sections: Sequence[Section]) -> str:
-    """The whole report.
+def markdown_page(title: str, lead: Sequence[str], sections: Sequence[Section]) -> str:
+    """A report; what could be taken for HTML is escaped.
 
     Args:
-        title: its heading.
-        lead: the sentences under it.
+        title: the heading of the report.
+        lead: the sentences below the title.
         sections: in order.
     """
-    parts = [f"# {title}", *lead]
+    parts = [f"# {_escape(title)}", *map(_escape, lead)]
     for section in sections:
-        parts += [f"## {section.title}", *(f"> {note}." for note in section.notes)]
+        parts += [f"## {section.title}", *(f"> {_escape(note)}." for note in section.notes)]
         parts += [_block(block) for block in section.blocks]
     return "\n\n".join(parts) + "\n"
 
 
-def _block(block: Sheet | Plot | Sample) -> str:
+def _block(block: Sheet | Plot | Image | Sample) -> str:
     if isinstance(block, Sheet):
-        return f"{block.markdown()}\n{block.note}"
-    if isinstance(block, Plot):
-        return f"![{block.title}]({block.key}.png)\n\n{block.title}. {block.note}"
-    quoted = "".join(f"    {line}\n" for line in block.text.splitlines())
-    return f"{block.run}:\n\n{quoted}"
+        return f"{_table(block)}\n{_escape(block.note)}"
+    if isinstance(block, Sample):
+        code = "".join(f"    {line}\n" for line in block.text.splitlines())
+        return f"{_escape(block.run)}:\n\n{code}"
+    title = _escape(block.title)
+    return f"![{title}]({block.key}.png)\n\n{title}. {_escape(block.note)}"
+
+
+def _table(table: Sheet) -> str:
+    """A table in the dialect of GitHub."""
+    alignment = ["---:" if column.right else "---" for column in table.columns]
+    rows = [[column.title for column in table.columns], *table.texts]
+    cells = [[_escape(text).replace("|", "\\|") for text in row] for row in rows]
+    return "".join(f"| {' | '.join(row)} |\n" for row in [cells[0], alignment, *cells[1:]])
+
+
+def _escape(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;")

@@ -12,8 +12,8 @@ from torch import Tensor
 from zoo.ablate.results import Results
 from zoo.checkpoint.model import load_model, pointer_file
 from zoo.diagnose.embeddings import Embeddings
+from zoo.diagnose.examples import validation_examples
 from zoo.diagnose.findings import Findings, look
-from zoo.diagnose.inspection import examples
 from zoo.report.plot import Plot, Series, View
 
 QUANTILES = 101
@@ -57,7 +57,7 @@ def models(results: Results) -> Iterator[Plot]:
         for _, run in results.begun(variant.name)[:1]:
             if pointer_file(run.folder, "last").exists():
                 model = load_model(run.folder).eval()
-                found[variant.name] = look(model, examples(model, run.folder)[0])
+                found[variant.name] = look(model, validation_examples(model, run.folder)[0])
     for kind in KINDS:
         drawn = {variant: kind.lines(findings) for variant, findings in found.items()}
         labels = dict.fromkeys(label for lines in drawn.values() for label in lines)

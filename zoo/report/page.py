@@ -1,120 +1,90 @@
-"""A report as one HTML file without anything beside it; its plots react, and on paper they are pictures."""
+"""A page as one HTML file that loads nothing; its plots are interactive, and on paper they are pictures."""
 
 from __future__ import annotations
 
 import base64
-import html
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from string import Template
 
-from zoo.ablate.sheet import Sheet
-from zoo.report.interactive import figures
-from zoo.report.look import Look
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from zoo.report.interactive import plotly_figure
 from zoo.report.plot import Plot
-from zoo.report.section import Sample, Section
+from zoo.report.section import Image, Section
+from zoo.report.static import draw_png
+from zoo.report.style import LineStyle
+from zoo.utils.atomic import write_file
 
-HERE = Path(__file__).parent
-VERDICTS = ("better", "worse")
-"""Words that stand out."""
+TEMPLATES = Environment(
+    loader=FileSystemLoader(Path(__file__).parent),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+TEMPLATES.filters["kind"] = lambda block: type(block).__name__
+TEMPLATES.filters["base64"] = lambda content: base64.b64encode(content).decode("ascii")
+TEMPLATES.globals["zip"] = zip
+TEMPLATES.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
 
 
-def page(
+def draw_images(sections: Sequence[Section], styles: Mapping[str, LineStyle]) -> dict[str, bytes]:
+    """The plots and images of some sections as PNG files, by key."""
+    blocks = [block for section in sections for block in section.blocks]
+    images = {block.key: block.png for block in blocks if isinstance(block, Image)}
+    return images | {block.key: draw_png(block, styles) for block in blocks if isinstance(block, Plot)}
+
+
+def html_page(
     title: str,
     lead: Sequence[str],
     sections: Sequence[Section],
-    looks: Mapping[str, Look],
-    pictures: Mapping[str, bytes],
+    styles: Mapping[str, LineStyle],
+    images: Mapping[str, bytes],
 ) -> str:
-    """The page.
+    """A page; all texts are escaped.
 
     Args:
-        title: its heading.
-        lead: the sentences under it.
+        title: the heading of the page.
+        lead: the sentences below the title.
         sections: in order.
-        looks: by variant.
-        pictures: PNGs of the plots by their keys, for paper and where no scripts run.
+        styles: the colours and dashes by variant.
+        images: what `draw_images` returned; of a plot the page shows it on paper and where no scripts run.
     """
+    plots = [block for section in sections for block in section.blocks if isinstance(block, Plot)]
+    return TEMPLATES.get_template("page.html").render(
+        title=title,
+        lead=lead,
+        sections=sections,
+        styles=styles,
+        images=images,
+        plots=[plotly_figure(plot, styles) for plot in plots],
+        plotly=_plotly() if plots else "",
+    )
+
+
+def write_files(folder: Path, contents: Mapping[str, str | bytes]) -> list[Path]:
+    """Write files into a folder, texts as UTF-8, each whole or not at all.
+
+    Args:
+        folder: made if it does not exist.
+        contents: by file name.
+
+    Returns:
+        The paths in the same order.
+    """
+    for name, content in contents.items():
+        _write(folder / name, content.encode("utf-8") if isinstance(content, str) else content)
+    return [folder / name for name in contents]
+
+
+def _write(path: Path, content: bytes) -> None:
+    write_file(path, lambda partial: partial.write_bytes(content))
+
+
+def _plotly() -> str:
+    """The source of plotly.js."""
     from plotly.offline import get_plotlyjs
 
-    plots = [block for section in sections for block in section.blocks if isinstance(block, Plot)]
-    data = json.dumps([figures(plot, looks) for plot in plots], separators=(",", ":"), allow_nan=False)
-    return Template(_file("page.html")).substitute(
-        title=html.escape(title),
-        style=_file("page.css"),
-        lead="\n".join(f"<p>{html.escape(sentence)}</p>" for sentence in lead),
-        sections="\n".join(_section(section, looks, pictures) for section in sections),
-        plotly=get_plotlyjs(),
-        plots=data.replace("<", "\\u003c"),  # a name must not end the script
-        script=_file("page.js"),
-    )
-
-
-def _file(name: str) -> str:
-    return (HERE / name).read_text(encoding="utf-8")
-
-
-def _section(section: Section, looks: Mapping[str, Look], pictures: Mapping[str, bytes]) -> str:
-    parts = [f"<section>\n<h2>{html.escape(section.title)}</h2>"]
-    if section.notes:
-        items = "".join(f"<li>{html.escape(note)}.</li>" for note in section.notes)
-        parts.append(f'<ul class="caveats">{items}</ul>')
-    for block in section.blocks:
-        if isinstance(block, Sheet):
-            parts.append(_sheet(block, looks, section.title))
-        elif isinstance(block, Plot):
-            parts.append(_plot(block, pictures[block.key]))
-        else:
-            parts.append(_sample(block, looks))
-    return "\n".join([*parts, "</section>"])
-
-
-def _sheet(sheet: Sheet, looks: Mapping[str, Look], above: str) -> str:
-    """A table; its title is left out if it is that of the section above it."""
-    title = "" if sheet.title == above else f"<h3>{html.escape(sheet.title)}</h3>\n"
-    head = "".join(f"<th{_left(column.right)}>{html.escape(column.title)}</th>" for column in sheet.columns)
-    rows = []
-    for row in sheet.texts:
-        cells = [f'<td class="left">{_variant(row[0], looks)}</td>']
-        for column, text in list(zip(sheet.columns, row, strict=True))[1:]:
-            classes = ["" if column.right else "left", text if text in VERDICTS else ""]
-            cells.append(f'<td class="{" ".join(filter(None, classes))}">{html.escape(text)}</td>')
-        rows.append(f"<tr>{''.join(cells)}</tr>")
-    body = "\n".join(rows)
-    return (
-        f'{title}<div class="scroll"><table id="table-{sheet.key}">\n<thead><tr>{head}</tr></thead>\n'
-        f'<tbody>\n{body}\n</tbody>\n</table></div>\n<p class="note">{html.escape(sheet.note)}</p>'
-    )
-
-
-def _left(right: bool) -> str:
-    return "" if right else ' class="left"'
-
-
-def _variant(name: str, looks: Mapping[str, Look]) -> str:
-    """A variant's name, which hides it in all plots."""
-    text = html.escape(name)
-    colour = looks[name].colour
-    return (
-        f'<button type="button" class="variant" data-variant="{text}" aria-pressed="true" '
-        f'style="--colour:{colour}">{text.replace(",", ",<wbr>")}</button>'
-    )
-
-
-def _plot(plot: Plot, picture: bytes) -> str:
-    source = base64.b64encode(picture).decode("ascii")
-    title = html.escape(plot.title)
-    return (
-        f"<figure>\n<h3>{title}</h3>\n"
-        f'<div class="views" id="views-{plot.key}"></div>\n<div class="plot" id="plot-{plot.key}"></div>\n'
-        f'<img alt="{title}" src="data:image/png;base64,{source}">\n'
-        f'<figcaption class="note">{html.escape(plot.note)}</figcaption>\n</figure>'
-    )
-
-
-def _sample(sample: Sample, looks: Mapping[str, Look]) -> str:
-    return (
-        f"<h3>{html.escape(sample.run)}</h3>\n"
-        f'<pre style="--colour:{looks[sample.variant].colour}">{html.escape(sample.text)}</pre>'
-    )
+    source: str = get_plotlyjs()
+    return source

@@ -1,4 +1,4 @@
-"""From run folders to a folder with the report: page, Markdown, CSV, pictures."""
+"""`zoo report`: from run folders to a folder with a page, Markdown, CSV files and pictures."""
 
 from __future__ import annotations
 
@@ -8,16 +8,13 @@ from pathlib import Path
 from zoo.ablate.results import read_results
 from zoo.ablate.sheet import Sheet
 from zoo.ablate.verdict import ALPHA, Judgement, judge
-from zoo.report.look import looks
-from zoo.report.markdown import markdown
-from zoo.report.page import page
-from zoo.report.plot import Plot
+from zoo.report.markdown import markdown_page
+from zoo.report.page import draw_images, html_page, write_files
 from zoo.report.sections import sections
-from zoo.report.static import picture
+from zoo.report.style import line_styles
 from zoo.report.tidy import curves_csv, sheets_csv
-from zoo.utils.atomic import write_file
 
-PAGE, MARKDOWN, TABLES, CURVES = "report.html", "report.md", "report.csv", "curves.csv"
+PAGE = "report.html"
 
 
 def report(
@@ -32,29 +29,26 @@ def report(
         alpha: see `judge`.
 
     Returns:
-        The judgement, and the page.
+        The judgement, and the path of the page.
 
     Raises:
-        ZooError: see `read_results` and `judge`; or `out` is a file. Nothing was written then.
+        ZooError: see `read_results` and `judge`, before anything is written; or `out` is a file.
     """
     results = read_results(paths, baseline)
     judgement = judge(results, alpha)
     content = sections(judgement)
-    seen = looks(variant.name for variant in results.manifest.variants)
-    blocks = [block for section in content for block in section.blocks]
-    pictures = {block.key: picture(block, seen) for block in blocks if isinstance(block, Plot)}
+    styles = line_styles(variant.name for variant in results.manifest.variants)
+    images = draw_images(content, styles)
     title, lead = results.manifest.name, judgement.sentences
-    texts = {
-        PAGE: page(title, lead, content, seen, pictures),
-        MARKDOWN: markdown(title, lead, content),
-        TABLES: sheets_csv([block for block in blocks if isinstance(block, Sheet)]),
-        CURVES: curves_csv(results),
-    }
-    files = {name: text.encode("utf-8") for name, text in texts.items()}
-    for name, content_ in (files | {f"{key}.png": png for key, png in pictures.items()}).items():
-        _write(out / name, content_)
+    tables = [block for section in content for block in section.blocks if isinstance(block, Sheet)]
+    write_files(
+        out,
+        {
+            PAGE: html_page(title, lead, content, styles, images),
+            "report.md": markdown_page(title, lead, content),
+            "report.csv": sheets_csv(tables),
+            "curves.csv": curves_csv(results),
+            **{f"{key}.png": png for key, png in images.items()},
+        },
+    )
     return judgement, out / PAGE
-
-
-def _write(path: Path, content: bytes) -> None:
-    write_file(path, lambda partial: partial.write_bytes(content))

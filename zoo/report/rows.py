@@ -23,8 +23,8 @@ def forest(judgement: Judgement) -> Iterator[Plot]:
             f"Final loss less that of {base}",
             [View("difference", "nats per target; left of 0 is better", "", series)],
             f"Point: mean difference; line: its {LEVEL:.0%} confidence interval, of the one comparison.",
-            rows=True,
-            zero=True,
+            variant_rows=True,
+            zero_line=True,
         )
 
 
@@ -42,4 +42,4 @@ def costs(results: Results) -> Iterator[Plot]:
         ]
         if series:
             note = "Point: mean over seeds; line: lowest and highest seed."
-            yield Plot(key, title, [View(unit, unit, "", series)], note, rows=True)
+            yield Plot(key, title, [View(unit, unit, "", series)], note, variant_rows=True)

@@ -1,4 +1,4 @@
-"""What a report is made of, whether it becomes a page or Markdown."""
+"""What a page is made of, whether it is written as HTML or as Markdown."""
 
 from __future__ import annotations
 
@@ -10,8 +10,31 @@ from zoo.report.plot import Plot
 
 
 @dataclass(frozen=True)
+class Image:
+    """A picture that is the same on paper and in the browser.
+
+    Attributes:
+        key: its file name without ".png": letters and hyphens.
+        title: the heading.
+        png: the content of the file.
+        note: how the quantity is defined and how to read the picture.
+    """
+
+    key: str
+    title: str
+    png: bytes
+    note: str
+
+
+@dataclass(frozen=True)
 class Sample:
-    """Text that a run generated, and the variant it is of."""
+    """A text that a run generated.
+
+    Attributes:
+        variant: the name of the run's variant.
+        run: the name of the run.
+        text: what was generated.
+    """
 
     variant: str
     run: str
@@ -24,10 +47,10 @@ class Section:
 
     Attributes:
         title: the heading.
-        blocks: tables, plots and samples, in order.
-        notes: sentences that stand first, as a list.
+        blocks: tables, plots, images and samples, in order.
+        notes: sentences without their full stops; they stand above the blocks as a list.
     """
 
     title: str
-    blocks: Sequence[Sheet | Plot | Sample]
+    blocks: Sequence[Sheet | Plot | Image | Sample]
     notes: Sequence[str] = ()

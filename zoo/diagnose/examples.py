@@ -1,0 +1,80 @@
+"""The examples on which a model's attention is measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from zoo.data import Order
+from zoo.models import Model
+from zoo.run.trained import data_of, tokenizer_of
+from zoo.utils.errors import DataError, ZooError
+
+EXAMPLES, MAX_LENGTH = 4, 512
+"""The number of examples, and the most tokens of one that is cut from a text."""
+
+TEXT_OBJECTIVES = frozenset({"causal", "stream", "mlm"})
+"""Objectives of models whose only input is a text."""
+
+
+def validation_examples(model: Model, path: Path) -> tuple[Sequence[Tensor] | None, str]:
+    """The first validation examples of the data that a model was trained on.
+
+    Args:
+        model: the model.
+        path: where it was loaded from.
+
+    Returns:
+        The inputs of the model, or None where there are none; and in words, what attention was measured on
+        or why it was not measured.
+    """
+    config = data_of(path)
+    if config is None:
+        return None, "was not measured: nobody knows what the model was trained on; give --text"
+    try:
+        held_out = config.prepare(model.recipe.model).validation(Order(0, 0, EXAMPLES), 1)
+    except ZooError as error:
+        return None, f"was not measured: {error}"
+    batch = next(iter(held_out or ()), None)
+    if batch is None:
+        return None, "was not measured: the run holds nothing out; give --text"
+    return batch[:-1], f"on {len(batch[0])} validation examples"
+
+
+def text_examples(model: Model, path: Path, text: Path) -> list[Tensor]:
+    """The beginning of a text, cut into examples.
+
+    Args:
+        model: a model whose only input is a text.
+        path: where it was loaded from, with its tokenizer.
+        text: a UTF-8 file.
+
+    Returns:
+        One tensor (up to 4, context) int64.
+
+    Raises:
+        DataError: the model needs other inputs than a text or has no tokenizer, or the text cannot be read
+            or has fewer than two tokens.
+    """
+    config = model.recipe.model
+    if not config.objectives & TEXT_OBJECTIVES:
+        raise DataError(
+            f"inspect: --text: a model of type '{config.type}' is trained by "
+            f"{' or '.join(sorted(config.objectives))} and needs other inputs than a text; leave --text out "
+            "to measure its attention on its validation examples"
+        )
+    try:
+        content = text.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{text}: cannot be read as UTF-8: {error}") from error
+    tokens = tokenizer_of(path).encode(content)
+    if len(tokens) < 2:
+        raise DataError(f"{text}: {len(tokens)} tokens; expected two or more")
+    data = data_of(path)
+    context = min(MAX_LENGTH, config.max_seq_len or MAX_LENGTH, data.length if data else MAX_LENGTH)
+    starts = list(islice(range(0, len(tokens) - context + 1, context), EXAMPLES))
+    return [torch.tensor([tokens[i : i + context] for i in starts] or [tokens])]

@@ -1,0 +1,63 @@
+"""`zoo inspect`: pictures, a page and numbers of one checkpoint."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import torch
+
+from zoo.checkpoint.model import RUN_CONFIG, load_model
+from zoo.diagnose.examples import text_examples, validation_examples
+from zoo.diagnose.findings import look
+from zoo.report.model_figures import model_images
+from zoo.report.page import draw_images, html_page, write_files
+from zoo.report.section import Section
+from zoo.report.training_figures import training_images
+from zoo.run.config import load_config
+
+FOLDER = "inspect"
+"""Its name in a run's folder."""
+
+
+def inspect(
+    path: Path, text: Path | None = None, out: Path | None = None, device: torch.device | str = "cpu"
+) -> list[Path]:
+    """Measure and draw a model, and if it is a run the curves of its training.
+
+    Args:
+        path: a run folder, one of its checkpoints, a file of zoo, or a folder in the layout of the Hugging
+            Face hub.
+        text: a UTF-8 file to measure the attention's entropy on; None: the first validation examples of the
+            data that the model was trained on, if there are any.
+        out: the folder for the PNG files, inspect.html and inspect.json; None: the folder ``inspect`` in the
+            run folder, or in the working directory if `path` is not a run folder.
+        device: where to compute.
+
+    Returns:
+        The files that were written: the page, the numbers, then the pictures.
+
+    Raises:
+        ZooError: there is no model at `path`, or the text cannot be read or is no input of the model.
+    """
+    model = load_model(path, device=device).eval()
+    if text is None:
+        inputs, examples = validation_examples(model, path)
+    else:
+        inputs, examples = text_examples(model, path, text), f"on {text.name}"
+    is_run = (path / RUN_CONFIG).is_file()
+    overrides = load_config(path).eta_overrides if is_run else ()
+    findings = look(model, None if inputs is None else [t.to(device) for t in inputs], overrides)
+    images = [*model_images(findings), *(training_images(path) if is_run else [])]
+    sections = [Section(image.title, [image]) for image in images]
+    pngs = draw_images(sections, {})
+    lead = [f"{type(model).__name__}, {len(model.fsdp_units)} layers; attention {examples}."]
+    numbers = {"model": str(path), "attention": examples, **findings.to_json()}
+    return write_files(
+        (path if is_run else Path()) / FOLDER if out is None else out,
+        {
+            "inspect.html": html_page(path.name or str(path), lead, sections, {}, pngs),
+            "inspect.json": json.dumps(numbers, indent=1) + "\n",
+            **{f"{key}.png": png for key, png in pngs.items()},
+        },
+    )

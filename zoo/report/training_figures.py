@@ -1,0 +1,96 @@
+"""Curves of every variable over the steps of a run, as in the papers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from zoo.diagnose.history import Curve, History, read_history
+from zoo.report.panels import draw_curves, draw_legend, draw_line, panels
+from zoo.report.section import Image
+from zoo.utils.plotting import SOFT, to_png
+
+MAX_LAYERS = 4
+"""The number of layers that get a panel."""
+
+QUANTITIES = {
+    "update_ratio": (
+        "Update ratios",
+        "||dW|| / ||W||",
+        "Norm of a step's change of each trained matrix over the norm of the matrix before the step (WeSaR, "
+        "Figures 1 and 9 to 12). Matrices that move much faster than others make loss spikes likely; WeSaR "
+        "keeps the ratios alike.",
+    ),
+    "norm": (
+        "Norms",
+        "||W||",
+        "Norm of each trained matrix (WeSaR, Figure 3).",
+    ),
+    "gradient_norm": (
+        "Gradient norms",
+        "||gradient||",
+        "Norm of each matrix's gradient, before clipping (WeSaR, Figure 8).",
+    ),
+    "m2_over_eta": (
+        "Scales over eta",
+        "M2 / eta",
+        "M2 = sqrt(mean(theta^2)) of every variable over Amos' eta (Amos, Figure 3). Amos should bring the "
+        "quotient close to 1 (dotted); other optimizers do not know eta.",
+    ),
+    "ratio": (
+        "The ratio of Assumption 1",
+        "M2(E[g]) / sqrt(E[M2(g)^2])",
+        "E is a running average with decay 0.98 over the steps before (Amos, Figure 6): the learning rate xi "
+        "should not be above the lowest curve. Dotted: the ratio of independent gradients with mean 0; of a "
+        "curve at or below it we only know that the true ratio is smaller.",
+    ),
+}
+
+
+def training_images(run: Path) -> list[Image]:
+    """Draw every quantity that a run measured, with a panel for some layers from the first to the last.
+
+    Args:
+        run: a run folder.
+
+    Raises:
+        ZooError: `run` is not a run folder.
+    """
+    return list(_draw(read_history(run)))
+
+
+def _draw(history: History) -> Iterator[Image]:
+    layers = _choose_layers(history.layers)
+    for quantity, (title, label, note) in QUANTITIES.items():
+        curves = {layer: history.of_layer(quantity, layer) for layer in layers}
+        if not any(curves.values()):
+            continue
+        order = list(dict.fromkeys(name for panel in curves.values() for name in panel))
+        figure, every = panels(len(layers), columns=3 if len(layers) > 4 else 2, height=3.0)
+        for axes, (layer, panel) in zip(every, curves.items(), strict=True):
+            name = f"layer {layer}" if layer else "outside of the layers"
+            draw_curves(axes, name, "step", label, panel, order, log=True)
+            for guide in _guides(quantity, history.floor):
+                draw_line(axes, guide, True, color=SOFT, lw=1, ls=":", zorder=1)
+        limits = [limit for axes in every if axes.lines for limit in axes.get_ylim()]
+        for axes in every:
+            axes.set_ylim(min(limits), max(limits))
+        draw_legend(figure, every)
+        yield Image(quantity.replace("_", "-"), title, to_png(figure), note)
+
+
+def _guides(quantity: str, floor: Curve) -> Iterator[Curve]:
+    """The dotted lines of a panel."""
+    steps, values = floor
+    if quantity == "ratio":
+        yield floor
+    elif quantity == "m2_over_eta":
+        yield steps, [1.0] * len(values)
+
+
+def _choose_layers(layers: Sequence[int]) -> list[int]:
+    """Layer 0, which is what lies outside, and at most `MAX_LAYERS` more, evenly spaced."""
+    inside = [layer for layer in layers if layer]
+    count = min(MAX_LAYERS, len(inside))
+    chosen = [inside[round(i * (len(inside) - 1) / max(count - 1, 1))] for i in range(count)]
+    return [0, *chosen] if 0 in layers else chosen
