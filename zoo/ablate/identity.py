@@ -9,7 +9,9 @@ from typing import Any
 from zoo.config.registry import Config
 from zoo.run.config import RunConfig, plain
 
-WITHOUT_EFFECT = frozenset({"name", "train.runs_dir", "train.checkpoint_every", "train.keep_last"})
+WITHOUT_EFFECT = frozenset(
+    {"name", "train.runs_dir", "train.checkpoint_every", "train.keep_last", "train.loggers"}
+)
 """Keys that change no number that a run writes down."""
 
 DECIDES_ROLLBACK = frozenset({"train.checkpoint_every", "train.keep_last"})

@@ -69,6 +69,7 @@ def resolve(root: type[Config], loc: Path) -> tuple[Path, list[type[Config]]]:
             classes = tagged
         elif isinstance(key, int):
             path += (key,)
+            tag_follows = is_choice(classes)
         elif len(classes) == 1:
             path += (key,)
             field = classes[0].model_fields.get(key)

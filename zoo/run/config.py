@@ -167,14 +167,20 @@ def long_form(given: Located, owner: type[Config]) -> Located:
         return given
     fields = dict(given.value)
     for key in fields.keys() & owner.model_fields.keys():
-        classes = classes_in(owner.model_fields[key])
-        value, typed = fields[key], is_choice(classes)
-        if typed and isinstance(value.value, str):
-            value = Located({"type": value}, value.place)
-        if typed and isinstance(value.value, dict):
-            value, classes = _typed(value, classes)
-        fields[key] = long_form(value, classes[0]) if len(classes) == 1 else value
+        fields[key] = _component(fields[key], classes_in(owner.model_fields[key]))
     return Located(fields, given.place)
+
+
+def _component(value: Located, classes: list[type[Config]]) -> Located:
+    """The long form of a component, or of each component of a list."""
+    if isinstance(value.value, list):
+        return Located([_component(item, classes) for item in value.value], value.place)
+    typed = is_choice(classes)
+    if typed and isinstance(value.value, str):
+        value = Located({"type": value}, value.place)
+    if typed and isinstance(value.value, dict):
+        value, classes = _typed(value, classes)
+    return long_form(value, classes[0]) if len(classes) == 1 else value
 
 
 def _typed(given: Located, classes: list[type[Config]]) -> tuple[Located, list[type[Config]]]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from zoo.config.registry import Config
+from zoo.config.registry import LOGGERS, Config
+from zoo.run.loggers import LoggerConfig
 
 SpikeAction = Literal["log", "skip", "rollback"]
 DEVICE = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
@@ -81,6 +82,9 @@ class TrainConfig(Config):
     )
     checkpoint_every: int = Field(100, ge=1, description="steps between checkpoints")
     keep_last: int = Field(2, ge=1, description="checkpoints kept, besides the best")
+    loggers: tuple[Annotated[LoggerConfig, LOGGERS], ...] = Field(
+        (), description="where the records of metrics.jsonl are written as well, each logger once"
+    )
     runs_dir: Path = Field(Path("runs"), description="where run folders are made")
 
     @field_validator("device")
@@ -89,6 +93,14 @@ class TrainConfig(Config):
         if not DEVICE.fullmatch(value):
             raise ValueError(f"'{value}' is not a device; expected auto, cpu, mps, cuda or cuda:N")
         return value
+
+    @field_validator("loggers")
+    @classmethod
+    def _each_once(cls, loggers: tuple[LoggerConfig, ...]) -> tuple[LoggerConfig, ...]:
+        types = [getattr(logger, "type", "") for logger in loggers]
+        if twice := sorted({name for name in types if types.count(name) > 1}):
+            raise ValueError(f"{', '.join(twice)} is given more than once")
+        return loggers
 
     @model_validator(mode="after")
     def _batch_divides(self) -> Self:

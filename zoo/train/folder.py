@@ -27,6 +27,7 @@ MAY_CHANGE = frozenset(
         "checkpoint_every",
         "keep_last",
         "runs_dir",
+        "loggers",
         "spikes",
         *(f"spikes.{key}" for key in SpikeConfig.model_fields),
     )

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import ExitStack, closing
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TextIO
 
+from zoo.run.config import plain
+from zoo.run.job import Job
+from zoo.run.loggers import Logger
 from zoo.train.folder import Start
 from zoo.utils.atomic import explained, write_file
 from zoo.utils.errors import ZooError
@@ -22,39 +26,44 @@ FILE = "metrics.jsonl"
 class MetricsLog:
     """The metrics.jsonl of a run that is being trained; on ranks that do not write, nothing."""
 
-    def __init__(self, run: Path | None, start: Start) -> None:
+    def __init__(self, run: Path | None, start: Start, job: Job | None = None) -> None:
         """Prepare.
 
         Args:
             run: the run folder, or None to write nothing.
             start: where this session begins; lines after its checkpoint are dropped.
+            job: names the loggers that get every record as well; None: there are none.
         """
-        self._run, self._start = run, start
+        self._run, self._start, self._job = run, start, job
+        self._loggers: list[Logger] = []
         self._file: TextIO | None = None
+        self._open = ExitStack()
 
     def __enter__(self) -> Self:
         if self._run is not None:
             path = self._run / FILE
-            kept = self._kept() if path.exists() and self._start.checkpoint else ""
-            write_file(path, lambda partial: partial.write_text(kept, encoding="utf-8"))
-            self._file = path.open("a", encoding="utf-8")
+            # That the run went back belongs to its record, wherever it is now.
+            kept = [
+                record
+                for record in (read_metrics(self._run) if path.exists() and self._start.checkpoint else ())
+                if record["step"] <= self._start.step or record.get("action") == "rollback"
+            ]
+            lines = "".join(json.dumps(record) + "\n" for record in kept)
+            write_file(path, lambda partial: partial.write_text(lines, encoding="utf-8"))
+            with ExitStack() as stack:
+                self._file = stack.enter_context(path.open("a", encoding="utf-8"))
+                if self._job is not None:
+                    config = plain(self._job.config)
+                    for settings in self._job.train.loggers:
+                        logger = stack.enter_context(closing(settings.open(self._run, config, kept)))
+                        self._loggers.append(logger)
+                self._open = stack.pop_all()
         return self
-
-    def _kept(self) -> str:
-        assert self._run is not None
-        # That the run went back belongs to its record, wherever it is now.
-        records = [
-            record
-            for record in read_metrics(self._run)
-            if record["step"] <= self._start.step or record.get("action") == "rollback"
-        ]
-        return "".join(json.dumps(record) + "\n" for record in records)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._file is not None:
-            self._file.close()
+        self._open.close()
 
     def write(self, kind: str, step: int, **values: Any) -> None:
         """Append a line; it is with the system when this returns.
@@ -63,9 +72,12 @@ class MetricsLog:
             CheckpointError: the system refuses, for instance because the disk is full.
         """
         if self._file is not None:
+            record = {"kind": kind, "step": step, **values}
             with explained(Path(self._file.name)):
-                self._file.write(json.dumps({"kind": kind, "step": step, **values}) + "\n")
+                self._file.write(json.dumps(record) + "\n")
                 self._file.flush()
+            for logger in self._loggers:
+                logger.write(record)
 
     def flush(self) -> None:
         """Bring all lines to the disk, before a checkpoint relies on them."""

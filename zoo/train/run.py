@@ -64,6 +64,8 @@ def train(
         DivergenceError: a loss or gradient that is not finite; the last checkpoint is kept.
     """
     job = Job.of(config)
+    for logger in job.train.loggers:
+        logger.check()
     with world(job.train.device) as ranks:
         start = choose_start(job, resume)
         ranks.wait()

@@ -84,7 +84,7 @@ def _session(job: Job, start: Start, world: World, console: Console | None, unti
         record(job.folder, world, start.step)
         parts.dataset.save(job.folder)
     with (
-        MetricsLog(job.folder if world.is_main else None, start) as log,
+        MetricsLog(job.folder if world.is_main else None, start, job) as log,
         Interrupt(launched=world.size > 1) as interrupt,
         TrainingBar(console, job.config.name, start.step, job.train.steps, parts.dataset.unit) as bar,
     ):

@@ -1,0 +1,7 @@
+"""Loggers: the records of metrics.jsonl, shown by the dashboards that `train.loggers` names."""
+
+from zoo.run.loggers.base import Logger, LoggerConfig, Record, scalars
+from zoo.run.loggers.tensorboard import TensorBoard
+from zoo.run.loggers.wandb import Wandb
+
+__all__ = ["Logger", "LoggerConfig", "Record", "TensorBoard", "Wandb", "scalars"]

@@ -1,0 +1,47 @@
+"""TensorBoard: event files in the run folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from zoo.config.registry import LOGGERS
+from zoo.config.yaml import dump_yaml
+from zoo.run.loggers.base import Logger, LoggerConfig, Record, scalars
+from zoo.utils.atomic import remove
+
+
+class TensorBoardLogger(Logger):
+    """Event files with a scalar per number, at the record's step."""
+
+    def __init__(self, folder: Path, config: Mapping[str, Any], kept: Sequence[Record]) -> None:
+        """Write the event files anew up to the checkpoint, so that no step is in them twice."""
+        from torch.utils.tensorboard import SummaryWriter
+
+        remove(folder)
+        self._writer = SummaryWriter(folder)
+        self._writer.add_text("config", f"```yaml\n{dump_yaml(dict(config))}```")
+        for record in kept:
+            self.write(record)
+
+    def write(self, record: Record) -> None:
+        """Add every number of the record as a scalar."""
+        for tag, value in scalars(record).items():
+            self._writer.add_scalar(tag, value, record["step"])
+
+    def close(self) -> None:
+        """Write what is buffered and close the event file."""
+        self._writer.close()
+
+
+@LOGGERS.register
+class TensorBoard(LoggerConfig):
+    """TensorBoard event files in RUN/tensorboard; view them with `tensorboard --logdir RUN`."""
+
+    package: ClassVar[str] = "tensorboard"
+    type: Literal["tensorboard"] = "tensorboard"
+
+    def open(self, folder: Path, config: Mapping[str, Any], kept: Sequence[Record]) -> Logger:
+        """Open RUN/tensorboard."""
+        return TensorBoardLogger(folder / "tensorboard", config, kept)
