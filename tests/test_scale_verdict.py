@@ -1,0 +1,246 @@
+"""The verdict across scale: the worked example of its design, bad tables, and what each word asks for."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from zoo.ablate.scale.chain import claims
+from zoo.ablate.scale.items import compare_items
+from zoo.ablate.scale.law import fit_law
+from zoo.ablate.scale.line import Line, back_test
+from zoo.ablate.scale.looks import anytime_value, critical_values, critical_values_of_sizes
+from zoo.ablate.scale.runs import Run, Table, cells, read_runs
+from zoo.ablate.scale.shown import as_json, lines
+from zoo.ablate.scale.simulate import DESIGN_C, Faults, measured, study
+from zoo.ablate.scale.speedup import size_speedup
+from zoo.ablate.scale.tuning import at_border, extension, tuning_gap, vertex
+from zoo.ablate.scale.verdict import judge
+from zoo.utils.errors import DataError
+
+SIZES = (0.25, 0.5, 1.0, 2.0, 4.0)
+BUDGETS = (0.25, 0.5, 1.0)
+
+
+def worked_loss(i: int, j: int, s: int, b: int) -> float:
+    """The loss of size i, budget j, seed s of side b: no random numbers."""
+    n = SIZES[i]
+    tokens: float = 10 * n**0.3 * BUDGETS[j] * (1.3 * (n / 0.25) ** -0.05 if b else 1)
+    ripple = 0.006 * math.sin(1.9 * i + 2.3 * j + 2.4 * s * (b + 1) + 4.6 * b)
+    loss: float = 0.45 + 0.25 * n**-0.3 + 0.8 * tokens**-0.3 + ripple
+    return loss
+
+
+def worked_runs(**changes: Any) -> list[Run]:
+    return [
+        Run(name, SIZES[i] * 1e6, 10e6 * SIZES[i] ** 0.3 * BUDGETS[j], s, worked_loss(i, j, s, b), **changes)
+        for b, name in enumerate(("adamw", "muon"))
+        for i in range(5)
+        for j in range(3)
+        for s in range(3)
+    ]
+
+
+def sides() -> tuple[Any, Any]:
+    runs = worked_runs()
+    return tuple(cells(run for run in runs if run.variant == name) for name in ("adamw", "muon"))  # type: ignore[return-value]
+
+
+@pytest.fixture(scope="module")
+def sizes() -> list[Any]:
+    baseline, variant = sides()
+    return [size_speedup(n, baseline[n], variant[n]) for n in sorted(baseline)]
+
+
+def test_the_losses_of_the_worked_example() -> None:
+    assert [worked_loss(0, j, 0, 0) for j in range(3)] == pytest.approx(
+        [1.517412, 1.392626, 1.277197], abs=1e-6
+    )
+    assert [worked_loss(0, j, 0, 1) for j in range(3)] == pytest.approx(
+        [1.459338, 1.349294, 1.250115], abs=1e-6
+    )
+
+
+def test_every_size_by_itself(sizes: list[Any]) -> None:
+    assert [s.ln_c for s in sizes] == pytest.approx([0.2612, 0.2254, 0.1970, 0.1583, 0.1209], abs=2e-4)
+    assert [s.drift for s in sizes] == pytest.approx([-0.0036, -0.0235, 0.0221, 0.0098, -0.0292], abs=2e-4)
+    assert [s.se for s in sizes] == pytest.approx([0.0123, 0.0081, 0.0080, 0.0100, 0.0073], abs=2e-4)
+    half = sizes[0].half_width()
+    assert math.exp(sizes[0].ln_c - half) == pytest.approx(1.232, abs=5e-4)
+    assert math.exp(sizes[0].ln_c + half) == pytest.approx(1.369, abs=5e-4)
+
+
+def test_the_line(sizes: list[Any]) -> None:
+    line = Line(sizes)
+    assert (line.middle.estimate, line.middle.half95) == pytest.approx((0.1926, 0.0086), abs=2e-4)
+    assert line.middle.half_width(0.9) == pytest.approx(0.0071, abs=2e-4)
+    assert (line.largest.estimate, line.largest.half95) == pytest.approx((0.1230, 0.0154), abs=2e-4)
+    assert (line.slope.estimate, line.slope.half95) == pytest.approx((-0.0502, 0.0092), abs=2e-4)
+    beyond = line.predict(math.log(8e6))
+    assert (beyond.estimate, beyond.half95) == pytest.approx((0.0883, 0.0289), abs=2e-4)
+    test = back_test(sizes)
+    assert (test.estimate, test.half95) == pytest.approx((0.1262, 0.0344), abs=2e-4)
+    assert test.holds(sizes[-1].ln_c)
+    assert not test.holds(sizes[-1].ln_c + 0.04)
+
+
+def test_the_law() -> None:
+    law = fit_law(*sides(), weighted=False)
+    assert (law.irreducible, law.a, law.b) == pytest.approx((0.4542, 0.3006, 0.3020), abs=1e-3)
+    assert (law.ln_c, law.half95, law.slope, law.slope_half95) == pytest.approx(
+        (0.1240, 0.0075, -0.0499, 0.0037), abs=1e-3
+    )
+
+
+def test_the_parabola_and_its_borders() -> None:
+    losses = dict(zip((1e-3, 2e-3, 4e-3, 8e-3, 16e-3), (2.30, 2.20, 2.15, 2.17, 2.31), strict=True))
+    assert vertex(losses).ln_rate == pytest.approx(-5.3729, abs=1e-4)
+    assert not at_border(losses)
+    falling = {1e-3: 2.3, 2e-3: 2.2, 4e-3: 2.1}
+    assert at_border(falling)
+    assert extension(falling) == pytest.approx(8e-3)
+    with pytest.raises(ValueError, match="border"):
+        vertex(falling)
+    with pytest.raises(ValueError, match="diverged"):
+        vertex({1e-3: 2.3, 2e-3: 2.2, 4e-3: math.inf})
+
+
+def test_a_chain_per_variant() -> None:
+    first = {"a": (0.001, 0.01, 0.2), "b": (0.02, 0.5, 0.5), "c": (0.2, 0.001, 0.001)}
+    assert list(claims(first).values()) == [2, 0, 0]
+    second = {"a": (0.001, 0.01, 0.012), "b": (0.02, 0.5, 0.5), "c": (0.04, 0.001, 0.001)}
+    assert list(claims(second).values()) == [3, 1, 0]
+
+
+def test_items_of_two_recipes() -> None:
+    baseline = np.array([[float((7 * s + 3 * i) % 5 < 2) for i in range(12)] for s in range(3)])
+    variant = np.array([[float((7 * s + 3 * i + s * i) % 5 < 3) for i in range(12)] for s in range(3)])
+    found = compare_items(baseline, variant)
+    assert (found.difference, found.se) == pytest.approx((0.0278, 0.1939), abs=1e-4)
+    assert found.df == pytest.approx(1.46, abs=5e-3)
+    with pytest.raises(ValueError, match="at least two seeds"):
+        compare_items(baseline[:1], variant[:1])
+
+
+def test_critical_values_of_several_looks() -> None:
+    assert critical_values(6, studies=400_000)[1:] == pytest.approx((5.28, 3.79, 3.09), rel=0.02)
+    declared = tuple(math.log(n) for n in (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4))
+    assert critical_values_of_sizes(declared, studies=400_000)[1:] == pytest.approx(
+        (5.15, 3.81, 3.14), rel=0.02
+    )
+    assert anytime_value(3) == math.inf
+    anytime = [anytime_value(n) for n in range(4, 11)]
+    assert anytime == pytest.approx([7.21, 5.36, 4.73, 4.40, 4.20, 4.07, 3.97], abs=0.006)
+
+
+def test_the_gap_of_tuning_shrinks_with_a_parabola() -> None:
+    parabola = vertex({1e-3: 2.30, 2e-3: 2.20, 4e-3: 2.15, 8e-3: 2.17, 16e-3: 2.31})
+    rates = (1e-3, 2e-3, 4e-3, 8e-3, 16e-3)
+
+    def gap(interpolated: bool) -> float:
+        return tuning_gap(parabola, rates, sd=0.0155, seeds=1, per_token=0.35, interpolated=interpolated)
+
+    assert gap(True) < 0.5 * gap(False)
+
+
+def test_a_difference_without_noise_is_read_without_bias() -> None:
+    for ln_c in (0.0, math.log(1.2), math.log(1.5), math.log(2)):
+        cells_ = [
+            {(t, 0): 0.45 + 0.8 * (t * math.exp(side * ln_c)) ** -0.3 for t in (5.0, 10.0, 20.0)}
+            for side in (0, 1)
+        ]
+        assert size_speedup(1e6, *cells_).ln_c == pytest.approx(ln_c, abs=3e-3)
+
+
+def test_line_and_seeds_cover_the_truth() -> None:
+    """A short form of `python -m benchmarks.scale_verdict`, whose output is committed."""
+    random = np.random.default_rng(0)
+    hits = []
+    for _ in range(12):
+        line = Line(measured(DESIGN_C, study(DESIGN_C, lambda n: math.log(1.2), random, Faults(tuning=0.03))))
+        hits.append(
+            [abs(value.estimate - math.log(1.2)) <= value.half95 for value in (line.middle, line.largest)]
+        )
+    assert np.mean(hits) >= 0.75
+
+
+def test_words_and_json() -> None:
+    found = judge(Table(tuple(worked_runs())), "adamw", margin=1.05)
+    plain = json.loads(as_json(found, "adamw", margin=1.05, alpha=0.05))["variants"]["muon"]
+    assert plain["word"] == "faster"
+    assert plain["at_largest"]
+    assert plain["sizes"][0]["params"] == 250_000
+    assert plain["line"]["prediction_2x"]["estimate"] == pytest.approx(0.0883, abs=2e-4)
+    assert plain["back_test"] == {
+        "predicted": pytest.approx(0.1262, abs=2e-4),
+        "half95": pytest.approx(0.0344, abs=2e-4),
+        "found": pytest.approx(0.1209, abs=2e-4),
+        "hit": True,
+    }
+    assert any("muon: faster than adamw" in line for line in lines(found, "adamw", 1.05))
+
+
+def test_the_baseline_again_is_not_called_better() -> None:
+    runs = worked_runs()
+    again = [
+        Run("again", r.size, r.tokens, r.seed + 10, worked_loss(i % 45 // 9, i % 9 // 3, i % 3 + 5, 0))
+        for i, r in enumerate(runs[:45])
+    ]
+    found = judge(Table((*runs[:45], *again)), "adamw", margin=1.1)["again"]
+    assert found.word == "equal"
+
+
+def test_a_slower_variant_and_one_out_of_reach() -> None:
+    found = judge(Table(tuple(worked_runs())), "muon")["adamw"]
+    assert found.word == "slower"
+    far = [Run("far", r.size, r.tokens, r.seed, r.loss / 3) for r in worked_runs() if r.variant == "adamw"]
+    assert judge(Table((*worked_runs()[:45], *far)), "adamw")["far"].word == "not comparable"
+
+
+def test_a_rate_at_the_border_leaves_its_size_out() -> None:
+    runs = worked_runs(rate=1e-3)
+    tuning = [Run("muon", 4e6, 10e6, 9, loss, rate) for rate, loss in ((5e-4, 1.9), (2.5e-4, 2.0))]
+    found = judge(Table((*runs, *tuning)), "adamw")["muon"]
+    assert [left.params for left in found.left_out] == [4e6, 4e6]
+    assert "border" in found.left_out[0].reason
+    assert len(found.sizes) == 4
+
+
+HEADER = "variant,size,tokens,seed,loss"
+BAD = {
+    "no such column": ("variant,size,tokens,loss\na,1,1,1", "no column seed"),
+    "unknown column": (HEADER + ",los\na,1M,1,0,2,3", "unknown column 'los'; did you mean 'loss'"),
+    "no rows": (HEADER + "\n", "no rows"),
+    "not a number": (HEADER + "\na,1M,lots,0,2", "RUNS:2: tokens: value 'lots': expected a number above 0"),
+    "negative": (HEADER + "\na,1M,-5,0,2", "RUNS:2: tokens: value '-5'"),
+    "nan": (HEADER + "\na,1M,5,0,nan", "RUNS:2: loss: value 'nan'"),
+    "seed": (HEADER + "\na,1M,5,0.5,2", "RUNS:2: seed: value '0.5': expected an integer"),
+    "contradiction": (HEADER + "\na,1M,5,0,2\na,1M,5,0,3", "stands at RUNS:2 already"),
+    "sizes coincide": (HEADER + "\na,1000000,5,0,2\na,1000100,5,0,3", "are the same to a thousandth"),
+    "fields": (HEADER + "\na,1M,5,0", "another number of fields"),
+    "name": (HEADER + "\n,1M,5,0,2", "variant: empty"),
+    "items": (HEADER + ",items\na,1M,5,0,2,1 x", "items: could not convert"),
+    "unequal items": (HEADER + ",items\na,1M,5,0,2,1 0\na,1M,5,1,2,1", "different numbers of scores"),
+}
+
+
+@pytest.mark.parametrize("text, message", BAD.values(), ids=BAD)
+def test_bad_tables(tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "runs.csv"
+    file.write_text(text)
+    with pytest.raises(DataError) as error:
+        read_runs(file)
+    assert message.replace("RUNS", str(file)) in str(error.value)
+
+
+def test_bad_questions() -> None:
+    table = Table(tuple(worked_runs()))
+    with pytest.raises(DataError, match="did you mean 'adamw'"):
+        judge(table, "adam")
+    with pytest.raises(DataError, match="margin 1: expected a factor above 1"):
+        judge(table, "adamw", margin=1.0)
+    with pytest.raises(DataError, match="only runs of 'adamw'"):
+        judge(Table(tuple(worked_runs()[:45])), "adamw")

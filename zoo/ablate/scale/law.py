@@ -1,0 +1,168 @@
+"""The shared scaling law, as a second opinion beside the line.
+
+``L = E + A N^-a + B (c T)^-b`` with ``ln c = g0 + g1 ln(N / N_max)`` of the variant: exponents are
+shared by both sides (arXiv 2602.07712 finds separate laws ill-conditioned). E, a and b are nuisance:
+with six sizes E is known to some .08 nats and its error goes with those of b and B, yet ln c comes out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import optimize, stats
+from scipy.special import expit
+
+from zoo.ablate.scale.speedup import Cells, jackknife_variance, mean_losses
+
+Array = NDArray[np.float64]
+
+EXPONENTS = (0.05, 1.5)
+"""The range of a and b."""
+HUBER = 1.5
+"""Residuals beyond so many standard deviations count linearly in the robust fit."""
+
+
+@dataclass(frozen=True)
+class Law:
+    """A fitted law.
+
+    Attributes:
+        irreducible: E, in nats.
+        a: exponent of the parameters.
+        b: exponent of the tokens.
+        ln_c: ln c at the largest size.
+        slope: change of ln c per e-fold of parameters.
+        half95: half the 95 % interval of `ln_c`, by deleting one size at a time, Student's t with
+            sizes - 2 degrees of freedom; None with fewer than four sizes.
+        slope_half95: the same of `slope`.
+    """
+
+    irreducible: float
+    a: float
+    b: float
+    ln_c: float
+    slope: float
+    half95: float | None
+    slope_half95: float | None
+
+
+def fit_law(
+    baseline: Mapping[float, Cells],
+    variant: Mapping[float, Cells],
+    *,
+    weighted: bool = True,
+    robust: bool = False,
+) -> Law:
+    """Fit both sides of a ladder.
+
+    Args:
+        baseline: losses by parameters.
+        variant: the same; the parameters are those of the baseline's models.
+        weighted: weigh each cell by its seeds times (L / slope)^2, so that residuals are in ln tokens.
+        robust: Huber's loss instead of squares.
+
+    Raises:
+        ValueError: there are fewer than three sizes on both sides.
+    """
+    sizes = sorted(baseline.keys() & variant.keys())
+    if len(sizes) < 3:
+        raise ValueError(f"{len(sizes)} sizes; expected at least three")
+
+    def fit(kept: list[float], start: Array | None = None) -> tuple[Array, float]:
+        return _fit(
+            _Cells.of({n: baseline[n] for n in kept}, {n: variant[n] for n in kept}), weighted, robust, start
+        )
+
+    best, low = fit(sizes)
+    e, a, b, _, _, g0, g1 = _unpacked(best, low)
+    half = slope_half = None
+    if len(sizes) > 3:
+        deleted = []
+        for left_out in sizes:
+            kept = [n for n in sizes if n != left_out]
+            *_, here, trend = _unpacked(*fit(kept, best))
+            deleted.append((here + trend * math.log(sizes[-1] / kept[-1]), trend))
+        t = float(stats.t.ppf(0.975, len(sizes) - 2))
+        half, slope_half = (
+            t * math.sqrt(jackknife_variance(values)) for values in zip(*deleted, strict=True)
+        )
+    return Law(e, a, b, g0, g1, half, slope_half)
+
+
+@dataclass(frozen=True)
+class _Cells:
+    """Mean losses of all cells, as columns."""
+
+    ln_n: Array
+    ln_t: Array
+    ln_loss: Array
+    seeds: Array
+    variant: Array
+
+    @classmethod
+    def of(cls, baseline: Mapping[float, Cells], variant: Mapping[float, Cells]) -> _Cells:
+        rows = []
+        for side, ladder in enumerate((baseline, variant)):
+            for params, cells in ladder.items():
+                for ln_tokens, ln_loss in zip(*mean_losses(cells), strict=True):
+                    seeds = sum(math.isclose(math.log(t), ln_tokens) for t, _ in cells)
+                    rows.append((math.log(params), ln_tokens, ln_loss, seeds, side))
+        return cls(*np.array(rows, dtype=np.float64).T)
+
+
+def _unpacked(p: Array, low: float) -> tuple[float, float, float, float, float, float, float]:
+    """E, a, b, A, B, g0, g1 from unbounded parameters; `low` is the lowest loss."""
+    least, most = EXPONENTS
+    a, b = (float(least + (most - least) * expit(v)) for v in p[1:3])
+    return low * float(expit(p[0])), a, b, math.exp(p[3]), math.exp(p[4]), float(p[5]), float(p[6])
+
+
+def _fit(cells: _Cells, weighted: bool, robust: bool, start: Array | None) -> tuple[Array, float]:
+    """The best parameters from several starts, and the lowest loss that bounds E."""
+    low, n_max = float(np.exp(cells.ln_loss.min())), cells.ln_n.max()
+
+    def parts(p: Array) -> tuple[Array, Array]:
+        e, a, b, scale_n, scale_t, g0, g1 = _unpacked(p, low)
+        ln_c = cells.variant * (g0 + g1 * (cells.ln_n - n_max))
+        of_tokens = scale_t * np.exp(-b * (cells.ln_t + ln_c))
+        return e + scale_n * np.exp(-a * cells.ln_n) + of_tokens, b * of_tokens
+
+    def solve(
+        begin: Array, weights: Array, loss: str = "linear", f_scale: float = 1.0
+    ) -> optimize.OptimizeResult:
+        def residuals(p: Array) -> Array:
+            values: Array = weights * (cells.ln_loss - np.log(parts(p)[0]))
+            return values
+
+        return optimize.least_squares(
+            residuals,
+            begin,
+            x_scale="jac",
+            xtol=1e-13,
+            ftol=1e-13,
+            gtol=1e-13,
+            max_nfev=2000,
+            loss=loss,
+            f_scale=f_scale,
+        )
+
+    ones = np.ones_like(cells.ln_n)
+    begins = [
+        np.array([e, x, x, math.log(0.2 * low), math.log(0.5 * low), 0.0, 0.0])
+        for e in (-1, 0, 1)
+        for x in (-2, -1)
+    ]
+    results = [solve(begin, ones) for begin in ([start] if start is not None else begins)]
+    best = min(results, key=lambda result: float(result.cost))
+    if weighted or robust:
+        loss, slope = parts(best.x)
+        weights = np.sqrt(cells.seeds) * loss / slope if weighted else ones
+        best = solve(best.x, weights)
+        if robust:
+            spread = float(stats.median_abs_deviation(best.fun, scale="normal")) or 1e-12
+            best = solve(best.x, weights, "huber", HUBER * spread)
+    return np.asarray(best.x, dtype=np.float64), low

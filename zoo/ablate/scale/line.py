@@ -1,0 +1,189 @@
+"""The speed-up across sizes: a straight line through ln c over ln N, with the wider of two intervals.
+
+Sizes are the replicates. The interval is the wider one of the scatter of the sizes about the line and of
+the seeds within the sizes: the interval of Hartung and Knapp with the guard of Röver, Knapp and Friede
+(BMC Med. Res. Methodol. 2015), with sizes in the place of trials. Intervals over seeds alone are too
+narrow wherever something is shared by all seeds of a size, and tuning always is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from zoo.ablate.scale.speedup import SizeSpeedup
+
+Array = NDArray[np.float64]
+
+FEWEST_SIZES = 4
+"""Below so many sizes there is no line."""
+PRIOR_SEEDS = 3
+"""Degrees of freedom that the other sizes' seed variance counts for at each size."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A value read off the line.
+
+    Attributes:
+        estimate: the value: ln c, or its change per e-fold of parameters.
+        scatter: its standard error by the scatter of the sizes, with `df_scatter` degrees of freedom.
+        df_scatter: sizes less two.
+        seeds: its standard error by the seeds within the sizes.
+        df_seeds: of that, after Satterthwaite.
+    """
+
+    estimate: float
+    scatter: float
+    df_scatter: float
+    seeds: float
+    df_seeds: float
+
+    def half_width(self, level: float = 0.95) -> float:
+        """Half the confidence interval: the wider of both."""
+        return max(float(stats.t.ppf((1 + level) / 2, df)) * se for se, df in self._errors())
+
+    @property
+    def half95(self) -> float:
+        """Half the 95 % interval."""
+        return self.half_width()
+
+    @property
+    def p_value(self) -> float:
+        """Two-sided, of zero, by the wider of both intervals."""
+        return max(
+            float(2 * stats.t.sf(abs(self.estimate) / se, df)) if se else float(self.estimate == 0)
+            for se, df in self._errors()
+        )
+
+    def detectable(self, power: float = 0.8) -> float:
+        """The factor c that such a study finds with this probability."""
+        se, df = max(self._errors(), key=lambda pair: float(stats.t.ppf(0.975, pair[1])) * pair[0])
+        share = 1 + float(stats.t.ppf(power, df) / stats.t.ppf(0.975, df))
+        return math.exp(float(stats.t.ppf(0.975, df)) * se * share)
+
+    def _errors(self) -> tuple[tuple[float, float], tuple[float, float]]:
+        return (self.scatter, self.df_scatter), (self.seeds, self.df_seeds)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """A prediction for one further size.
+
+    Attributes:
+        estimate: ln c on the line.
+        half95: half the 95 % prediction interval.
+    """
+
+    estimate: float
+    half95: float
+
+    def holds(self, value: float) -> bool:
+        """Whether a value lies in the interval."""
+        return abs(value - self.estimate) <= self.half95
+
+
+class Line:
+    """An unweighted straight line through the sizes' ln c over ln N.
+
+    Attributes:
+        x: ln parameters of each size.
+    """
+
+    def __init__(self, sizes: Sequence[SizeSpeedup]) -> None:
+        """Fit the line.
+
+        Args:
+            sizes: at least three (for a back-test; a verdict needs `FEWEST_SIZES`), one of them with two
+                seeds or more.
+
+        Raises:
+            ValueError: there are fewer sizes, or no size has more than one seed.
+        """
+        if len(sizes) < 3:
+            raise ValueError(f"{len(sizes)} sizes; expected at least three")
+        if all(size.se is None for size in sizes):
+            raise ValueError("every size has one seed; expected at least two seeds at one size")
+        self.x = np.log([size.params for size in sizes])
+        self._theta = np.array([size.ln_c for size in sizes])
+        self._slopes = (self.x - self.x.mean()) / ((self.x - self.x.mean()) ** 2).sum()
+        fitted = self._theta.mean() + (self.x - self.x.mean()) * (self._slopes @ self._theta)
+        self._df = len(sizes) - 2
+        self._residual = float(((self._theta - fitted) ** 2).sum() / self._df)
+        self._variances, self._seed_df = _seed_variances(sizes)
+
+    @property
+    def middle(self) -> Estimate:
+        """ln c in the middle of the sizes."""
+        return self._read(self._weights(float(self.x.mean())))
+
+    @property
+    def largest(self) -> Estimate:
+        """ln c at the largest size."""
+        return self._read(self._weights(float(self.x.max())))
+
+    @property
+    def slope(self) -> Estimate:
+        """Change of ln c per e-fold of parameters."""
+        return self._read(self._slopes)
+
+    def predict(self, ln_params: float) -> Prediction:
+        """ln c of one further size.
+
+        Args:
+            ln_params: ln of its parameters.
+        """
+        weights = self._weights(ln_params)
+        value = self._read(weights)
+        scatter = math.sqrt(self._residual * (float(weights @ weights) + 1))
+        seeds = math.sqrt(value.seeds**2 + float(self._variances.mean()))
+        halves = [
+            float(stats.t.ppf(0.975, df)) * se
+            for se, df in ((scatter, value.df_scatter), (seeds, value.df_seeds))
+        ]
+        return Prediction(value.estimate, max(halves))
+
+    def _weights(self, at: float) -> Array:
+        weights: Array = 1 / len(self.x) + (at - self.x.mean()) * self._slopes
+        return weights
+
+    def _read(self, weights: Array) -> Estimate:
+        """The value with these weights on the sizes, and its two standard errors."""
+        parts = weights**2 * self._variances
+        total = float(parts.sum())
+        df = total**2 / float((parts**2 / self._seed_df).sum()) if total else float(self._df)
+        return Estimate(
+            float(weights @ self._theta),
+            math.sqrt(self._residual * float(weights @ weights)),
+            self._df,
+            math.sqrt(total),
+            df,
+        )
+
+
+def back_test(sizes: Sequence[SizeSpeedup]) -> Prediction:
+    """What the line through all sizes but the largest says of the largest one.
+
+    A miss forbids extrapolation; a hit licenses nothing by itself.
+
+    Args:
+        sizes: at least four.
+    """
+    ascending = sorted(sizes, key=lambda size: size.params)
+    return Line(ascending[:-1]).predict(math.log(ascending[-1].params))
+
+
+def _seed_variances(sizes: Sequence[SizeSpeedup]) -> tuple[Array, Array]:
+    """Of every size the variance of ln c over seeds, shrunk towards the other sizes', and its freedom."""
+    df = np.array([size.seeds - 1 if size.se is not None else 0 for size in sizes], dtype=np.float64)
+    count = np.array([size.seeds for size in sizes], dtype=np.float64)
+    single = np.array([0.0 if s.se is None else s.se**2 * s.seeds for s in sizes])  # of one seed
+    weighted = df * single
+    others = df.sum() - df
+    pooled = np.divide(weighted.sum() - weighted, others, out=single.copy(), where=others > 0)
+    return (weighted + PRIOR_SEEDS * pooled) / (df + PRIOR_SEEDS) / count, df + PRIOR_SEEDS

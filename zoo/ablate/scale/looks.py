@@ -1,0 +1,106 @@
+"""Seeds or sizes added until it is decided, without more false alarms: exact critical values.
+
+Student's t is pivotal under "no difference", so its joint distribution over the looks is simulated once
+and for all worlds. The error is spent as alpha (n / n_max)^2.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+STUDIES = 2_000_000
+"""Simulated studies without a difference; the first critical value is the least sure, to some 3 %."""
+CHUNK = 100_000
+FIRST_LOOK = 3
+MIXTURE = 4.0
+"""g: variance of mean / sd that the anytime-valid test expects (arXiv 2310.03722)."""
+
+
+@functools.cache
+def critical_values(n_max: int, alpha: float = 0.05, studies: int = STUDIES) -> tuple[float, ...]:
+    """Critical values of |t| for looks after 3, 4, ..., n_max seeds.
+
+    Args:
+        n_max: the declared maximum.
+        alpha: the probability of a false alarm over all looks.
+        studies: how many are simulated.
+
+    Raises:
+        ValueError: the maximum is below three.
+    """
+    if n_max < FIRST_LOOK:
+        raise ValueError(f"at most {n_max} seeds; expected {FIRST_LOOK} or more")
+    random = np.random.default_rng(0)
+    counts = np.arange(1, n_max + 1)
+    parts = []
+    for _ in range(0, studies, CHUNK):
+        draws = random.standard_normal((min(CHUNK, studies), n_max))
+        mean = draws.cumsum(1) / counts
+        square = (draws**2).cumsum(1) - counts * mean**2
+        n = counts[FIRST_LOOK - 1 :]
+        parts.append(
+            np.abs(mean[:, FIRST_LOOK - 1 :]) * np.sqrt(n) / np.sqrt(square[:, FIRST_LOOK - 1 :] / (n - 1))
+        )
+    spent = [alpha * (n / n_max) ** 2 for n in range(FIRST_LOOK, n_max + 1)]
+    return _boundaries(np.concatenate(parts), spent)
+
+
+@functools.cache
+def critical_values_of_sizes(
+    ln_params: tuple[float, ...], first: int = 4, alpha: float = 0.05, studies: int = STUDIES
+) -> tuple[float, ...]:
+    """Critical values of the line's |t| in the middle of the sizes, looked at after each added size.
+
+    Args:
+        ln_params: ln parameters of all sizes that are declared, in the order in which they are added.
+        first: sizes at the first look.
+        alpha: the probability of a false alarm over all looks.
+        studies: how many are simulated.
+    """
+    random = np.random.default_rng(0)
+    parts = []
+    for _ in range(0, studies, CHUNK):
+        theta = random.standard_normal((min(CHUNK, studies), len(ln_params)))
+        looks = []
+        for k in range(first, len(ln_params) + 1):
+            x, y = np.array(ln_params[:k]), theta[:, :k]
+            x = x - x.mean()
+            slope = y @ x / (x @ x)
+            middle = y.mean(1)
+            residual = ((y - middle[:, None] - slope[:, None] * x) ** 2).sum(1) / (k - 2)
+            looks.append(np.abs(middle) / np.sqrt(residual / k))
+        parts.append(np.stack(looks, 1))
+    most = len(ln_params)
+    return _boundaries(np.concatenate(parts), [alpha * (k / most) ** 2 for k in range(first, most + 1)])
+
+
+def _boundaries(statistics: Array, spent: Sequence[float]) -> tuple[float, ...]:
+    """At every look the value that leaves so many studies beyond it, of those not stopped before."""
+    alive = np.ones(len(statistics), dtype=bool)
+    before, values = 0.0, []
+    for look, total in enumerate(spent):
+        reject = round((total - before) * len(statistics))
+        here = np.sort(statistics[alive, look])
+        value = float(here[-reject])
+        values.append(value)
+        alive &= statistics[:, look] < value
+        before = total
+    return tuple(values)
+
+
+def anytime_value(n: int, alpha: float = 0.05, g: float = MIXTURE) -> float:
+    """The critical value of |t| after n seeds where no maximum was declared; infinite if there is none.
+
+    It holds at every n at once: an e-value with mean / sd ~ N(0, g) (arXiv 2310.03722).
+    """
+    q = float((math.sqrt(1 + n * g) / alpha) ** (2 / n))
+    if q >= 1 + n * g:
+        return math.inf
+    return math.sqrt((n - 1) * (q - 1) / (1 - q / (1 + n * g)))

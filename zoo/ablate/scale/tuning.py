@@ -1,0 +1,142 @@
+"""Tuning that does not lie: a parabola over the learning rate instead of the best point of a grid.
+
+The error of tuning is shared by all seeds of a size, so no test over seeds sees it. A parabola through the
+best point and its neighbours brings it down to a third of that of the best point, at no cost.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+MOST_EXTENSIONS = 4
+"""Points that may be added while the best one is the first or the last."""
+
+
+@dataclass(frozen=True)
+class Parabola:
+    """Loss over ln rate, near the best of the tried rates.
+
+    Attributes:
+        ln_rate: of the vertex, at most half a step from the best point.
+        loss: at the vertex.
+        curvature: half the second derivative, in nats per (ln rate)^2.
+    """
+
+    ln_rate: float
+    loss: float
+    curvature: float
+
+
+def at_border(losses: Mapping[float, float]) -> bool:
+    """Whether the best of the tried rates is the lowest or the highest: there may be a better one outside.
+
+    Args:
+        losses: the mean loss by rate; infinite where runs diverged.
+    """
+    rates = sorted(losses)
+    return min(rates, key=lambda rate: losses[rate]) in (rates[0], rates[-1])
+
+
+def extension(losses: Mapping[float, float]) -> float:
+    """The rate to try next where the best one lies at the border: one step outside.
+
+    Raises:
+        ValueError: the best rate is not at the border.
+    """
+    if not at_border(losses):
+        raise ValueError("the best rate is not at the border of the grid")
+    rates = sorted(losses)
+    best = min(rates, key=lambda rate: losses[rate])
+    return best * best / rates[1] if best == rates[0] else best * best / rates[-2]
+
+
+def vertex(losses: Mapping[float, float]) -> Parabola:
+    """The parabola through the best rate and its two neighbours.
+
+    Args:
+        losses: the mean loss by rate.
+
+    Returns:
+        Its vertex, kept within half a step of the best rate.
+
+    Raises:
+        ValueError: the best rate is at the border, or a neighbour's loss is not finite.
+    """
+    if at_border(losses):
+        raise ValueError(
+            "the best rate is at the border of the grid, so there is no parabola; extend the grid"
+        )
+    rates = sorted(losses)
+    i = min(range(len(rates)), key=lambda i: losses[rates[i]])
+    near = rates[i - 1 : i + 2]
+    x, y = np.log(near), np.array([losses[rate] for rate in near])
+    if not np.isfinite(y).all():
+        raise ValueError(
+            f"a run beside the best rate {rates[i]:g} diverged, so there is no parabola; refine the grid"
+        )
+    curvature, slope, offset = np.polyfit(x - x[1], y, 2)
+    if curvature <= 0:
+        return Parabola(float(x[1]), float(y[1]), 0.0)
+    step = float(np.clip(-slope / (2 * curvature), (x[0] - x[1]) / 2, (x[2] - x[1]) / 2))
+    return Parabola(float(x[1]) + step, float(offset + slope * step + curvature * step**2), float(curvature))
+
+
+def tuning_gap(
+    parabola: Parabola,
+    rates: tuple[float, ...],
+    *,
+    sd: float,
+    seeds: int,
+    per_token: float,
+    interpolated: bool,
+    studies: int = 20_000,
+    generator: int = 0,
+) -> float:
+    """The standard deviation of the difference that tuning alone makes between two equal sides.
+
+    The rule is simulated on the fitted parabola with the seeds' noise.
+
+    Args:
+        parabola: the fitted one, taken for the truth.
+        rates: the grid, ascending, in equal factors.
+        sd: standard deviation of a run's loss, in nats.
+        seeds: runs per point of the grid.
+        per_token: fall of the loss per e-fold of tokens, in nats: from nats to ln tokens.
+        interpolated: whether the comparison is trained at the vertex, or at the best point.
+        studies: how many tunings are simulated.
+        generator: seed of the simulation.
+
+    Returns:
+        In ln tokens.
+    """
+    random = np.random.default_rng(generator)
+    x = np.log(rates)
+    regrets = np.empty((2, studies))
+    for side in range(2):
+        # Where the optimum lies between the points of the grid is unknown, so it is drawn as well.
+        centre = parabola.ln_rate + random.uniform(-0.5, 0.5, studies) * (x[1] - x[0])
+        losses = parabola.curvature * (x - centre[:, None]) ** 2
+        losses += random.normal(0, sd / math.sqrt(seeds), losses.shape)
+        chosen = _chosen(x, losses, interpolated)
+        regrets[side] = parabola.curvature * (chosen - centre) ** 2 / per_token
+    return float((regrets[1] - regrets[0]).std())
+
+
+def _chosen(x: Array, losses: Array, interpolated: bool) -> Array:
+    """ln rate chosen in each row of losses: the best point, or the vertex of the parabola through it."""
+    best = losses.argmin(1)
+    if not interpolated:
+        return np.asarray(x[best], dtype=np.float64)
+    inner = best.clip(1, len(x) - 2)
+    rows = np.arange(len(losses))
+    left, middle, right = (losses[rows, inner + k] for k in (-1, 0, 1))
+    bend = left - 2 * middle + right
+    step = np.where(bend > 0, (left - right) / np.where(bend > 0, 2 * bend, 1), 0.0).clip(-0.5, 0.5)
+    return np.asarray(x[inner] + step * (x[1] - x[0]), dtype=np.float64)
