@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from zoo.ablate.curve import Curve
-from zoo.ablate.statistics import holm, paired, power, summarise, welch
+from zoo.ablate.statistics import holm, paired_t_test, power, summarise, welch_t_test
 
 RANDOM = np.random.default_rng(20261121)
 SAMPLES = [(RANDOM.normal(3.0, 0.1, n).tolist(), RANDOM.normal(3.05, 0.2, n).tolist()) for n in (2, 3, 5, 30)]
@@ -15,7 +15,7 @@ SAMPLES = [(RANDOM.normal(3.0, 0.1, n).tolist(), RANDOM.normal(3.05, 0.2, n).tol
 
 @pytest.mark.parametrize(("ours", "theirs"), SAMPLES)
 def test_paired_t(ours: list[float], theirs: list[float]) -> None:
-    found, oracle = paired(ours, theirs, 0.05), stats.ttest_rel(ours, theirs)
+    found, oracle = paired_t_test(ours, theirs, 0.05), stats.ttest_rel(ours, theirs)
     assert found.p == pytest.approx(oracle.pvalue)
     assert (found.low, found.high) == pytest.approx(tuple(oracle.confidence_interval(0.95)))
     assert (found.test, found.n) == ("paired t", len(ours))
@@ -25,7 +25,7 @@ def test_paired_t(ours: list[float], theirs: list[float]) -> None:
 @pytest.mark.parametrize(("ours", "theirs"), SAMPLES)
 def test_welch(ours: list[float], theirs: list[float]) -> None:
     theirs = [*theirs, 3.1]  # the sides need not be of one length
-    found, oracle = welch(ours, theirs, 0.05), stats.ttest_ind(ours, theirs, equal_var=False)
+    found, oracle = welch_t_test(ours, theirs, 0.05), stats.ttest_ind(ours, theirs, equal_var=False)
     assert found.p == pytest.approx(oracle.pvalue)
     assert (found.low, found.high) == pytest.approx(tuple(oracle.confidence_interval(0.95)))
 
@@ -57,8 +57,8 @@ def test_holm_by_hand() -> None:
 def test_seeds_needed_are_those_of_cohens_tables(effect: float, pairs: int, per_side: int) -> None:
     """Power 0.8 at two-sided 0.05 (Cohen 1988, tables 2.4.1; the pairs as in the manual of G*Power)."""
     ours, theirs = [effect + 0.5**0.5, effect - 0.5**0.5], [0.5**0.5, -(0.5**0.5)]  # both of deviation 1
-    assert paired(ours, [0.0, 0.0], 0.05).seeds == pairs
-    assert welch(ours, theirs, 0.05).seeds == per_side
+    assert paired_t_test(ours, [0.0, 0.0], 0.05).seeds == pairs
+    assert welch_t_test(ours, theirs, 0.05).seeds == per_side
 
 
 def test_detectable_is_found_with_probability_08() -> None:
@@ -66,7 +66,7 @@ def test_detectable_is_found_with_probability_08() -> None:
     deviation, n = 0.3, 6
     pattern = np.array([1, -1, 1, -1, 1, -1]) * deviation * np.sqrt(5 / 6)
     assert np.std(pattern, ddof=1) == pytest.approx(deviation)
-    detectable = paired(pattern.tolist(), [0.0] * n, 0.05).detectable
+    detectable = paired_t_test(pattern.tolist(), [0.0] * n, 0.05).detectable
     draws = np.random.default_rng(0).normal(detectable, deviation, (4000, n))
     found = np.mean(stats.ttest_1samp(draws, 0, axis=1).pvalue < 0.05)
     assert found == pytest.approx(0.8, abs=0.02)
@@ -75,14 +75,14 @@ def test_detectable_is_found_with_probability_08() -> None:
 
 def test_without_scatter() -> None:
     """What rounds to no scatter at all is neither an error nor a warning."""
-    same = paired([3.0, 3.5], [2.75, 3.25], 0.05)
+    same = paired_t_test([3.0, 3.5], [2.75, 3.25], 0.05)
     assert (same.p, same.low, same.high, same.detectable) == (0.0, 0.25, 0.25, 0.0)
-    assert welch([3.0, 3.0], [2.0, 2.0], 0.05).p == 0.0
-    assert paired([3.0, 3.5], [3.0, 3.5], 0.05).p == 1.0
+    assert welch_t_test([3.0, 3.0], [2.0, 2.0], 0.05).p == 0.0
+    assert paired_t_test([3.0, 3.5], [3.0, 3.5], 0.05).p == 1.0
 
 
 def test_differences_beyond_any_number_of_seeds() -> None:
-    assert paired([3.0, 3.0001, 2.9998], [3.1, 2.9, 3.0], 0.05).seeds is None
+    assert paired_t_test([3.0, 3.0001, 2.9998], [3.1, 2.9, 3.0], 0.05).seeds is None
 
 
 def curve(losses: list[float]) -> Curve:

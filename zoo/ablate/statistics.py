@@ -1,33 +1,35 @@
-"""Means and differences over seeds, and how sure they are: Student's t, Welch's t, Holm's correction."""
+"""Means and differences over seeds with their uncertainty: t tests, Holm's correction, statistical power."""
 
 from __future__ import annotations
 
+import warnings
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import sqrt
-from statistics import mean, stdev
+from statistics import mean, stdev, variance
+from typing import Any
 
 LEVEL = 0.95
-"""Of the confidence intervals."""
+"""Confidence level of all intervals."""
 
 POWER = 0.8
-"""Probability of finding a difference, for what could have been found and how many seeds would."""
+"""The probability of finding a difference that `Comparison.detectable` and `Comparison.seeds` refer to."""
 
-MOST_SEEDS = 1000
-"""Where the search for a number of seeds ends."""
+MAX_SEEDS = 1000
+"""The search for a sufficient number of seeds ends here."""
 
 
 @dataclass(frozen=True)
 class Summary:
-    """A mean over seeds: of one value there is neither deviation nor interval.
+    """A mean over seeds. Of a single value there is neither a deviation nor an interval.
 
     Attributes:
         n: number of values.
         mean: of the values.
-        sd: sample standard deviation, n - 1 in the denominator.
-        low: lower end of the confidence interval, mean - t sd / sqrt(n).
+        sd: sample standard deviation, with n - 1 in the denominator.
+        low: lower end of the confidence interval of the mean, mean - t sd / sqrt(n).
         high: its upper end.
     """
 
@@ -40,18 +42,18 @@ class Summary:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A difference of means.
+    """A difference of two means and its t test.
 
     Attributes:
-        test: what was computed: "paired t" or "Welch's t".
-        n: pairs, or seeds of both sides together.
-        difference: its mean; below 0 where the first side has the lower values.
+        test: "paired t" or "Welch's t".
+        n: the number of pairs, or of seeds of both sides together.
+        difference: the first mean less the second.
         low: lower end of the confidence interval of the difference.
         high: its upper end.
-        p: two-sided, of this comparison alone.
-        detectable: the smallest true difference that such data would show with probability 0.8.
-        seeds: that would show the difference found with that probability, per side; None: more
-            than 1000.
+        p: two-sided, not adjusted for other comparisons.
+        detectable: the smallest true difference that such data would show with probability `POWER`.
+        seeds: the number of seeds per side that would show the observed difference with probability
+            `POWER`; None: more than `MAX_SEEDS`.
     """
 
     test: str
@@ -65,62 +67,64 @@ class Comparison:
 
 
 def summarise(values: Sequence[float]) -> Summary:
-    """Mean, standard deviation and confidence interval.
+    """Mean, standard deviation and confidence interval of one or more values."""
+    from scipy.stats import ttest_1samp
+
+    if len(values) == 1:
+        return Summary(1, values[0])
+    with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # values that are nearly equal
+        interval = ttest_1samp(values, 0.0).confidence_interval(LEVEL)
+    return Summary(len(values), mean(values), stdev(values), float(interval.low), float(interval.high))
+
+
+def paired_t_test(ours: Sequence[float], theirs: Sequence[float], alpha: float) -> Comparison:
+    """Student's t test of the differences of pairs, in which what both sides of a pair share cancels.
 
     Args:
-        values: one per seed, at least one.
+        ours: one value per seed, two or more.
+        theirs: the values of the same seeds in the same order.
+        alpha: the significance level that `detectable` and `seeds` refer to.
     """
-    n, centre = len(values), mean(values)
-    if n == 1:
-        return Summary(1, centre)
-    sd = stdev(values)
-    half = _critical(n - 1, 1 - LEVEL) * sd / sqrt(n)
-    return Summary(n, centre, sd, centre - half, centre + half)
+    from scipy.stats import ttest_rel
 
-
-def paired(ours: Sequence[float], theirs: Sequence[float], alpha: float) -> Comparison:
-    """Student's t test of the differences of pairs: what both sides of a pair share cancels.
-
-    Args:
-        ours: one value per seed.
-        theirs: of the same seeds, in the same order; two or more.
-        alpha: level at which a difference would be found.
-    """
     differences = [a - b for a, b in zip(ours, theirs, strict=True)]
     n, sd = len(differences), stdev(differences)
-    return _compare(
-        "paired t", n, mean(differences), sd / sqrt(n), n - 1, alpha, lambda m: (sd / sqrt(m), m - 1)
+    with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # differences nearly equal
+        test = ttest_rel(ours, theirs)
+    return _comparison(
+        "paired t", n, mean(differences), test, sd / sqrt(n), alpha, lambda m: (sd / sqrt(m), m - 1)
     )
 
 
-def welch(ours: Sequence[float], theirs: Sequence[float], alpha: float) -> Comparison:
-    """Welch's t test, for seeds that are not the same on both sides.
+def welch_t_test(ours: Sequence[float], theirs: Sequence[float], alpha: float) -> Comparison:
+    """Welch's t test, for sides whose seeds are not the same.
 
     Args:
         ours: two or more values.
         theirs: two or more values.
-        alpha: level at which a difference would be found.
+        alpha: the significance level that `detectable` and `seeds` refer to.
     """
-    # As squares of standard errors, of which Welch and Satterthwaite's degrees of freedom are made.
-    a, b = (stdev(side) ** 2 / len(side) for side in (ours, theirs))
-    lower = a**2 / (len(ours) - 1) + b**2 / (len(theirs) - 1)
-    dof = (a + b) ** 2 / lower if lower else len(ours) + len(theirs) - 2
-    variances = a * len(ours) + b * len(theirs)
-    return _compare(
+    from scipy.stats import ttest_ind
+
+    variances = variance(ours), variance(theirs)
+    error = sqrt(variances[0] / len(ours) + variances[1] / len(theirs))
+    with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # values that are nearly equal
+        test = ttest_ind(ours, theirs, equal_var=False)
+    return _comparison(
         "Welch's t",
         len(ours) + len(theirs),
         mean(ours) - mean(theirs),
-        sqrt(a + b),
-        dof,
+        test,
+        error,
         alpha,
-        lambda m: (sqrt(variances / m), 2 * m - 2),
+        lambda m: (sqrt(sum(variances) / m), 2 * m - 2),
     )
 
 
 def holm(ps: Sequence[float]) -> list[float]:
-    """Adjust p values for their number, so that one false alarm among all stays at its level (Holm 1979).
+    """Adjust p values for their number (Holm 1979): then one false alarm or more has probability alpha.
 
-    The i-th smallest of m becomes p (m - i + 1), at least the one before it and at most 1.
+    The i-th smallest of m p values becomes p (m - i + 1), at least the one before it and at most 1.
     """
     adjusted, least = [0.0] * len(ps), 0.0
     for rank, i in enumerate(sorted(range(len(ps)), key=lambda i: ps[i])):
@@ -129,78 +133,78 @@ def holm(ps: Sequence[float]) -> list[float]:
 
 
 def power(shift: float, dof: float, alpha: float) -> float:
-    """Probability that a two-sided t test finds a difference, with the right sign.
+    """The probability that a two-sided t test finds a difference, with the right sign.
 
     Args:
         shift: the true difference over its standard error.
         dof: degrees of freedom.
-        alpha: level of the test.
+        alpha: significance level of the test.
     """
     from scipy.stats import nct
 
-    return float(nct.sf(_critical(dof, alpha), dof, abs(shift)))
+    return float(nct.sf(_critical_t(dof, alpha), dof, abs(shift)))
 
 
-def _compare(
-    test: str,
+def _comparison(
+    name: str,
     n: int,
     difference: float,
+    test: Any,  # a result of scipy, which has no type stubs
     error: float,
-    dof: float,
     alpha: float,
     design: Callable[[int], tuple[float, float]],
 ) -> Comparison:
-    """A t test.
+    """Add to a t test what it could have found.
 
     Args:
-        test: its name.
+        name: of the test.
         n: as in `Comparison`.
         difference: of the means.
+        test: the result of scipy, undefined if `error` is 0.
         error: standard error of the difference.
-        dof: degrees of freedom.
-        alpha: level at which a difference would be found.
-        design: standard error and degrees of freedom with another number of seeds.
+        alpha: the significance level of `detectable` and `seeds`.
+        design: the number of seeds per side -> standard error and degrees of freedom.
     """
-    from scipy.stats import t
-
-    half = _critical(dof, 1 - LEVEL) * error
-    alone = 0.0 if difference else 1.0  # where nothing scatters
+    interval = test.confidence_interval(LEVEL)
+    without_noise = 0.0 if difference else 1.0
     return Comparison(
-        test=test,
+        test=name,
         n=n,
         difference=difference,
-        low=difference - half,
-        high=difference + half,
-        p=float(2 * t.sf(abs(difference) / error, dof)) if error else alone,
-        detectable=error * _shift(dof, alpha),
-        seeds=_seeds(difference, design, alpha),
+        low=float(interval.low) if error else difference,
+        high=float(interval.high) if error else difference,
+        p=float(test.pvalue) if error else without_noise,
+        detectable=error * _detectable_shift(float(test.df), alpha),
+        seeds=_sufficient_seeds(difference, design, alpha),
     )
 
 
 @cache
-def _critical(dof: float, alpha: float) -> float:
-    """What |t| exceeds with probability alpha where there is no difference."""
+def _critical_t(dof: float, alpha: float) -> float:
+    """The value that |t| exceeds with probability alpha if there is no difference."""
     from scipy.stats import t
 
     return float(t.isf(alpha / 2, dof))
 
 
 @cache
-def _shift(dof: float, alpha: float) -> float:
-    """The true difference, in standard errors, that is found with probability 0.8."""
+def _detectable_shift(dof: float, alpha: float) -> float:
+    """The true difference, in standard errors, that is found with probability `POWER`."""
     from scipy.optimize import brentq
 
     # The median of |t| is about the shift, so that twice the critical value is more than enough.
-    return float(brentq(lambda shift: power(shift, dof, alpha) - POWER, 0, 4 * _critical(dof, alpha) + 4))
+    return float(brentq(lambda shift: power(shift, dof, alpha) - POWER, 0, 4 * _critical_t(dof, alpha) + 4))
 
 
-def _seeds(difference: float, design: Callable[[int], tuple[float, float]], alpha: float) -> int | None:
-    """The smallest number of seeds that finds `difference` with probability 0.8."""
+def _sufficient_seeds(
+    difference: float, design: Callable[[int], tuple[float, float]], alpha: float
+) -> int | None:
+    """The smallest number of seeds that finds a difference with probability `POWER`."""
 
-    def found(m: int) -> bool:
+    def suffices(m: int) -> bool:
         error, dof = design(m)
         return not error or power(difference / error, dof, alpha) >= POWER
 
-    numbers = range(2, MOST_SEEDS + 1)
-    index = bisect_left(numbers, True, key=found) if difference else len(numbers)
+    numbers = range(2, MAX_SEEDS + 1)
+    index = bisect_left(numbers, True, key=suffices) if difference else len(numbers)
     return numbers[index] if index < len(numbers) else None

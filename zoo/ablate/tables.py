@@ -23,7 +23,7 @@ from zoo.ablate.sheet import (
     spikes,
 )
 from zoo.ablate.speedup import Speedup, speedups, target
-from zoo.ablate.statistics import LEVEL, MOST_SEEDS, POWER
+from zoo.ablate.statistics import LEVEL, MAX_SEEDS, POWER
 from zoo.ablate.verdict import Judgement, Verdict
 
 VARIANT = Column("variant", right=False)
@@ -76,7 +76,7 @@ def _verdict_row(results: Results, verdict: Verdict) -> list[Any]:
         verdict.p,
         compared and compared.test,
         compared and compared.detectable,
-        compared and (compared.seeds or f"> {MOST_SEEDS}"),
+        compared and (compared.seeds or f"> {MAX_SEEDS}"),
         (sum(run.spikes for run in runs), depth) if runs else None,
     ]
 

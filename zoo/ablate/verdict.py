@@ -15,7 +15,7 @@ import numpy as np
 
 from zoo.ablate.measured import Measured
 from zoo.ablate.results import Results
-from zoo.ablate.statistics import LEVEL, Comparison, Summary, holm, paired, summarise, welch
+from zoo.ablate.statistics import LEVEL, Comparison, Summary, holm, paired_t_test, summarise, welch_t_test
 from zoo.utils.errors import ZooError
 
 ALPHA = 0.05
@@ -179,10 +179,10 @@ def _test(ours: Mapping[int, Measured], theirs: Mapping[int, Measured]) -> Liter
 
 def _compare(ours: Mapping[int, Measured], theirs: Mapping[int, Measured], alpha: float) -> Comparison:
     if _test(ours, theirs) == "welch":
-        return welch(_losses(ours, "final"), _losses(theirs, "final"), alpha)
+        return welch_t_test(_losses(ours, "final"), _losses(theirs, "final"), alpha)
     seeds = sorted(ours.keys() & theirs.keys())
     a, b = (_losses({seed: side[seed] for seed in seeds}, "final") for side in (ours, theirs))
-    return paired(a, b, alpha)
+    return paired_t_test(a, b, alpha)
 
 
 def _equal(ours: Mapping[int, Measured], theirs: Mapping[int, Measured]) -> bool:
