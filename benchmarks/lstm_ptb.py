@@ -23,7 +23,7 @@ from torch import Tensor
 
 from benchmarks.experiment import Experiment, Run, options, save, spread
 from zoo import load_model
-from zoo.data import Order, TextData
+from zoo.data import BatchSpec, TextData
 from zoo.run.config import load_config
 
 RATES = {"lstm-ptb-amos": 1e-2, "lstm-ptb-adamw": 1.5e-3, "lstm-ptb-adam": 1.5e-3}
@@ -38,7 +38,7 @@ def perplexity(folder: Path, text: Path) -> float:
     config = load_config(folder, [f"data.validation_corpus.paths={json.dumps([str(text)])}"])
     assert isinstance(config.data, TextData)
     model = load_model(folder).eval()
-    batches = config.data.prepare(model.config).validation(Order(0, 0, 1), batches=2**40)  # type: ignore[arg-type]
+    batches = config.data.prepare(model.config).validation_batches(BatchSpec(0, 0, 1), max_batches=2**40)  # type: ignore[arg-type]
     assert batches is not None
     (batch,) = batches
     cross_entropy: Tensor = model.loss(*batch).cross_entropy

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from zoo.data import Order, TokenFile
+from zoo.data import BatchSpec, TokenFile
 from zoo.data.objectives.mlm import MaskedLM
 from zoo.run.config import load_config
 from zoo.utils.errors import ConfigError, DataError
@@ -29,10 +29,10 @@ def tokens(tmp_path_factory: pytest.TempPathFactory) -> TokenFile:
 
 
 def batch(
-    tokens: TokenFile, seed: int = 0, step: int = 0, rank: int = 0, world: int = 1
+    tokens: TokenFile, seed: int = 0, step: int = 0, rank: int = 0, world_size: int = 1
 ) -> list[torch.Tensor]:
-    order = Order(seed=seed, step=step, batch_size=200, rank=rank, world=world)
-    return list(MaskedLM().training(tokens, order, CONTEXT, VOCABULARY))
+    order = BatchSpec(seed=seed, step=step, batch_size=200, rank=rank, world_size=world_size)
+    return list(MaskedLM().train_batch(tokens, order, CONTEXT, VOCABULARY))
 
 
 def test_what_the_paper_says(tokens: TokenFile) -> None:
@@ -68,7 +68,7 @@ def test_a_batch_is_a_function_of_seed_and_step(tokens: TokenFile) -> None:
 
 @pytest.mark.parametrize("world", [2, 5])
 def test_ranks_share_the_batch_of_one(tokens: TokenFile, world: int) -> None:
-    parts = [batch(tokens, step=3, rank=rank, world=world) for rank in range(world)]
+    parts = [batch(tokens, step=3, rank=rank, world_size=world) for rank in range(world)]
     for joined, whole in zip(map(torch.cat, zip(*parts, strict=True)), batch(tokens, step=3), strict=True):
         assert torch.equal(joined, whole)
 
@@ -81,9 +81,9 @@ def test_every_epoch_has_other_masks(tokens: TokenFile) -> None:
 
 
 def test_validation_is_always_the_same(tokens: TokenFile) -> None:
-    def batches(seed: int, rank: int = 0, world: int = 1) -> list[torch.Tensor]:
-        order = Order(seed=seed, step=seed, batch_size=20, rank=rank, world=world)
-        found = [torch.stack(b) for b in MaskedLM().validation(tokens, order, CONTEXT, VOCABULARY, 3)]
+    def batches(seed: int, rank: int = 0, world_size: int = 1) -> list[torch.Tensor]:
+        order = BatchSpec(seed=seed, step=seed, batch_size=20, rank=rank, world_size=world_size)
+        found = [torch.stack(b) for b in MaskedLM().validation_batches(tokens, order, CONTEXT, VOCABULARY, 3)]
         assert len(found) == 3
         return found
 
@@ -97,8 +97,8 @@ def test_validation_is_always_the_same(tokens: TokenFile) -> None:
     ("share", "context", "count"), [(0.15, 4, 1), (0.15, 2, 1), (0.5, 9, 4), (1.0, 5, 5)]
 )
 def test_at_least_one_token_is_chosen(tokens: TokenFile, share: float, context: int, count: int) -> None:
-    order = Order(seed=0, step=0, batch_size=3)
-    _, targets = MaskedLM(share=share).training(tokens, order, context, VOCABULARY)
+    order = BatchSpec(seed=0, step=0, batch_size=3)
+    _, targets = MaskedLM(share=share).train_batch(tokens, order, context, VOCABULARY)
     assert (targets != -1).sum(1).tolist() == [count] * 3
 
 

@@ -205,7 +205,7 @@ def test_pairs(tmp_path: Path) -> None:
     settings["model"]["trunk"] |= {"type": "bert"}
     run = train(load_config(settings), until=3).folder
     labeller = Labeller.load(run)
-    assert labeller.layout.segments == 2
+    assert labeller.encoder.segments == 2
     assert labeller.ask([Example("here", "p", "p")])[0].label in ("0", "1")
     with pytest.raises(DataError, match="here: the model was trained on a pair of texts"):
         labeller.ask([Example("here", "p")])

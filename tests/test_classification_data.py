@@ -12,10 +12,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from zoo.data import Order
-from zoo.data.classification.dataset import ClassificationData, LabelledTexts
+from zoo.data import BatchSpec
+from zoo.data.classification.dataset import ClassificationData, ClassificationDataset
+from zoo.data.classification.encoding import TextPairEncoder, truncated_lengths
 from zoo.data.classification.files import Columns, read_examples
-from zoo.data.classification.layout import Layout, shortened
 from zoo.data.tokenizers.byte import ByteTokenizer
 from zoo.models import ClassifierConfig
 from zoo.run.config import load_config
@@ -45,7 +45,7 @@ def many(folder: Path, count: int, name: str = "many.tsv") -> str:
     return tsv(folder, "text\tlabel", *(f"text {i}\t{i % 2}" for i in range(count)), name=name)
 
 
-def dataset(model: dict[str, Any] | None = None, **data: Any) -> LabelledTexts:
+def dataset(model: dict[str, Any] | None = None, **data: Any) -> ClassificationDataset:
     config = load_config({"model": MODEL | (model or {}), "data": {"type": "classification", **data}})
     assert isinstance(config.data, ClassificationData)
     assert isinstance(config.model, ClassifierConfig)
@@ -69,17 +69,17 @@ def test_tsv_and_jsonl_are_read_alike(tmp_path: Path) -> None:
 
 
 def test_layout_by_hand() -> None:
-    layout = Layout(ByteTokenizer(), 10, segments=2)
-    one, two = layout.lay("ab"), layout.lay("ab", "c")
+    layout = TextPairEncoder(ByteTokenizer(), 10, segments=2)
+    one, two = layout.encode("ab"), layout.encode("ab", "c")
     assert (one.tokens, two.tokens) == ((EOS, 97, 98, EOS), (EOS, 97, 98, EOS, 99, EOS))
-    tokens, segments, mask = layout.batch([one, two])
+    tokens, segments, mask = layout.collate([one, two])
     assert tokens.tolist() == [[EOS, 97, 98, EOS] + 4 * [EOS], [EOS, 97, 98, EOS, 99, EOS, EOS, EOS]]
     assert segments.tolist() == [8 * [0], [0, 0, 0, 0, 1, 1, 0, 0]]
     assert mask.sum(1).tolist() == [4, 6]
-    assert not Layout(ByteTokenizer(), 10).batch([two])[1].any(), "one segment"
-    long = layout.lay("abcdefghijk")
-    assert (len(long.tokens), long.cut, one.cut) == (10, True, False)
-    assert layout.batch([long])[0].shape == (1, 10), "never longer than the context"
+    assert not TextPairEncoder(ByteTokenizer(), 10).collate([two])[1].any(), "one segment"
+    long = layout.encode("abcdefghijk")
+    assert (len(long.tokens), long.truncated, one.truncated) == (10, True, False)
+    assert layout.collate([long])[0].shape == (1, 10), "never longer than the context"
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_layout_by_hand() -> None:
     [((3, 4), 7, (3, 4)), ((9, 2), 7, (5, 2)), ((2, 9), 7, (2, 5)), ((9, 8), 6, (3, 3)), ((9, 8), 5, (2, 3))],
 )
 def test_the_longer_of_a_pair_gives_way(lengths: tuple[int, int], room: int, kept: tuple[int, int]) -> None:
-    assert shortened(*lengths, room) == kept
+    assert truncated_lengths(*lengths, room) == kept
 
 
 def test_batches_are_a_function_of_their_order(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_batches_are_a_function_of_their_order(tmp_path: Path) -> None:
     data = dataset(train=many(tmp_path, 24))
     epochs = []
     for epoch in range(3):
-        steps = [data.training(Order(7, 3 * epoch + step, 8)) for step in range(3)]
+        steps = [data.train_batch(BatchSpec(7, 3 * epoch + step, 8)) for step in range(3)]
         epochs.append(
             [tuple(row[m].tolist()) for t, _, mask, _ in steps for row, m in zip(t, mask, strict=True)]
         )
@@ -103,8 +103,8 @@ def test_batches_are_a_function_of_their_order(tmp_path: Path) -> None:
     assert all(a != b for a, b in pairwise(epochs))
     again = dataset(train=many(tmp_path, 24))
     for step in (0, 5):
-        whole = again.training(Order(7, step, 8))
-        halves = [data.training(Order(7, step, 8, rank, 2)) for rank in range(2)]
+        whole = again.train_batch(BatchSpec(7, step, 8))
+        halves = [data.train_batch(BatchSpec(7, step, 8, rank, 2)) for rank in range(2)]
         assert torch.equal(torch.cat([half[-1] for half in halves]), whole[-1])
         assert [text for half in halves for text in texts_of(half)] == texts_of(whole)
     assert again.fingerprint == data.fingerprint
@@ -113,7 +113,7 @@ def test_batches_are_a_function_of_their_order(tmp_path: Path) -> None:
 
 def test_labels_follow_their_texts(tmp_path: Path) -> None:
     data = dataset(train=many(tmp_path, 24))
-    tokens, _, mask, labels = data.training(Order(0, 0, 24))
+    tokens, _, mask, labels = data.train_batch(BatchSpec(0, 0, 24))
     for row, m, label in zip(tokens, mask, labels, strict=True):
         number = bytes(row[m].tolist()[1:-1]).decode().split()[1]
         assert int(number) % 2 == label
@@ -126,7 +126,7 @@ def test_validation_is_whole_on_any_number_of_ranks(tmp_path: Path, world: int) 
     counted = []
     sizes = []
     for rank in range(world):
-        batches = data.validation(Order(0, 0, 6, rank, world), None)
+        batches = data.validation_batches(BatchSpec(0, 0, 6, rank, world), None)
         assert batches is not None
         parts = list(batches)
         sizes.append([len(labels) for *_, labels in parts])
@@ -141,31 +141,31 @@ def test_a_share_is_held_out_with_its_duplicates(tmp_path: Path) -> None:
     texts = [f"text {i % 50}\t{i % 2}" for i in range(200)]
     file = tsv(tmp_path, "text\tlabel", *texts)
     data = dataset(train=file, validation=0.2)
-    assert data.held_out is not None
-    held, trained = set(data.held_out.laid), set(data.train.laid)
+    assert data.validation_examples is not None
+    held, trained = set(data.validation_examples.encoded), set(data.train_examples.encoded)
     assert not held & trained
-    assert (len(held | trained), len(data.held_out) + len(data.train)) == (50, 200)
-    assert 0.05 < len(data.held_out) / 200 < 0.4
-    assert dataset(train=file).held_out is None
+    assert (len(held | trained), len(data.validation_examples) + len(data.train_examples)) == (50, 200)
+    assert 0.05 < len(data.validation_examples) / 200 < 0.4
+    assert dataset(train=file).validation_examples is None
 
 
 def test_the_order_of_labels(tmp_path: Path) -> None:
     numbers = tsv(tmp_path, "text\tlabel", "a\t10", "b\t9", "c\t2", name="numbers.tsv")
-    assert dataset({"classes": 3}, train=numbers).names == ("2", "9", "10")
+    assert dataset({"classes": 3}, train=numbers).class_names == ("2", "9", "10")
     words = rows(tmp_path)
-    assert dataset(train=words, text="sentence").names == ("bad", "good")
+    assert dataset(train=words, text="sentence").class_names == ("bad", "good")
     given = dataset(train=words, text="sentence", labels=["good", "bad"])
-    assert given.train.labels.tolist() == [0, 1, 0, 1]
+    assert given.train_examples.labels.tolist() == [0, 1, 0, 1]
     given.save(tmp_path)
     assert json.loads((tmp_path / "labels.json").read_text()) == {"labels": ["good", "bad"]}
     numbers_in_json = tsv(tmp_path, '{"text": "a", "label": 1}', '{"text": "b", "label": 0}', name="n.jsonl")
-    assert dataset(train=numbers_in_json).names == ("0", "1")
+    assert dataset(train=numbers_in_json).class_names == ("0", "1")
 
 
 def test_cut_texts_are_counted_and_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     file = tsv(tmp_path, "text\tlabel", "short\t0", f"{'long ' * 9}\t1", f"{'longer ' * 9}\t1")
     data = dataset(train=file, validation=many(tmp_path, 4), context=16)
-    assert data.train.cut == 2
+    assert data.train_examples.n_truncated == 2
     assert [r.getMessage() for r in caplog.records] == [
         "data: 2 of 3 training texts are longer than data.context 16 and lose their ends"
     ]
@@ -211,7 +211,7 @@ def test_files_that_cannot_be_used(
 ) -> None:
     file = tsv(tmp_path, *lines, name=name)
     if not message:  # the smallest that works
-        assert len(dataset(train=file, **fields).train) == 1
+        assert len(dataset(train=file, **fields).train_examples) == 1
         return
     with pytest.raises(DataError, match=message):
         dataset(train=file, **fields)

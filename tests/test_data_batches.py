@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from zoo.data import Order
+from zoo.data import BatchSpec
 from zoo.data.objectives.base import Causal
 from zoo.data.objectives.batches import windows_per_epoch
 from zoo.data.shuffle import ROUNDS, permute
@@ -22,13 +22,13 @@ CONTEXT = 8
 def batch(
     tokens: TokenFile, *, seed: int, step: int, batch_size: int, context: int, rank: int = 0, world: int = 1
 ) -> tuple[torch.Tensor, ...]:
-    return Causal().training(tokens, Order(seed, step, batch_size, rank, world), context, 0)
+    return Causal().train_batch(tokens, BatchSpec(seed, step, batch_size, rank, world), context, 0)
 
 
 def validation_batches(
     tokens: TokenFile, *, batch_size: int, context: int, batches: int = 1000, rank: int = 0, world: int = 1
 ) -> Iterator[tuple[torch.Tensor, ...]]:
-    return Causal().validation(tokens, Order(0, 0, batch_size, rank, world), context, 0, batches)
+    return Causal().validation_batches(tokens, BatchSpec(0, 0, batch_size, rank, world), context, 0, batches)
 
 
 def counting(tmp_path: Path, length: int) -> TokenFile:

@@ -10,12 +10,12 @@ import pytest
 import torch
 from PIL import Image
 
-from zoo.data import Order
+from zoo.data import BatchSpec
 from zoo.data.dataset import Batch
 from zoo.data.images.augment import centre_crop, mirror, normalise, random_resized_crop, resize
 from zoo.data.images.dataset import ImageData, ImageDataset
 from zoo.data.images.digits import DigitsData
-from zoo.data.images.files import open_pictures
+from zoo.data.images.files import open_image_files
 from zoo.models import GPTConfig, ResNetConfig
 from zoo.run.config import load_config
 from zoo.utils.errors import ConfigError, DataError
@@ -59,17 +59,17 @@ def test_a_batch_depends_on_seed_and_step_alone(folder: Path) -> None:
     """Any number of threads and of ranks, any history, gives the same batch."""
     one, other = images(folder, workers=1), images(folder, workers=4)
     for step in (0, 1, 7):
-        whole = one.training(Order(3, step, 8))
+        whole = one.train_batch(BatchSpec(3, step, 8))
         assert whole[0].shape == (8, 3, 16, 16)
-        assert_equal(whole, other.training(Order(3, step, 8)))
-        halves = [other.training(Order(3, step, 8, rank, 2)) for rank in range(2)]
+        assert_equal(whole, other.train_batch(BatchSpec(3, step, 8)))
+        halves = [other.train_batch(BatchSpec(3, step, 8, rank, 2)) for rank in range(2)]
         assert_equal(whole, (torch.cat([h[0] for h in halves]), torch.cat([h[1] for h in halves])))
-    assert not torch.equal(one.training(Order(3, 0, 8))[0], one.training(Order(4, 0, 8))[0])
+    assert not torch.equal(one.train_batch(BatchSpec(3, 0, 8))[0], one.train_batch(BatchSpec(4, 0, 8))[0])
 
 
 def test_an_epoch_has_every_image_once_and_the_next_cuts_it_out_elsewhere(folder: Path) -> None:
     dataset = images(folder, mirror=False)
-    epochs = [dataset.training(Order(0, step, 12)) for step in range(2)]
+    epochs = [dataset.train_batch(BatchSpec(0, step, 12)) for step in range(2)]
     for _, labels in epochs:
         assert sorted(labels.tolist()) == [0] * 5 + [1] * 4 + [2] * 3
     first, second = (torch.sort(pixels.flatten(1).sum(1)).values for pixels, _ in epochs)
@@ -79,7 +79,7 @@ def test_an_epoch_has_every_image_once_and_the_next_cuts_it_out_elsewhere(folder
 def test_validation_is_the_middle_of_every_image(folder: Path) -> None:
     """Against Pillow: resize so that the crop is 7/8 of the shorter side, cut, normalise."""
     dataset = images(folder, size=14)
-    batches = list(dataset.validation(Order(0, 5, 5), 100) or ())
+    batches = list(dataset.validation_batches(BatchSpec(0, 5, 5), 100) or ())
     assert [len(labels) for _, labels in batches] == [5, 5, 2]
     file = folder / "validation/ant/0.png"
     with Image.open(file) as image:  # 50 x 40 pixels
@@ -87,7 +87,7 @@ def test_validation_is_the_middle_of_every_image(folder: Path) -> None:
     expected = (small - np.array(dataset.data.mean)) / np.array(dataset.data.std)
     found = batches[0][0][0].permute(1, 2, 0).double().numpy()
     assert np.abs(found - expected).max() < 0.02, "Pillow rounds to whole numbers of 255"
-    assert images(folder, validation=None).validation(Order(0, 0, 5), 1) is None
+    assert images(folder, validation=None).validation_batches(BatchSpec(0, 0, 5), 1) is None
 
 
 def test_cut_outs_have_the_sizes_they_should() -> None:
@@ -137,11 +137,11 @@ def test_arrays(tmp_path: Path) -> None:
     path = arrays(tmp_path / "grey.npz")
     model = ResNetConfig(depth=18, classes=3, channels=1)
     dataset = ImageData(train=str(path), validation=str(path), size=10, centre=1.0, **GREY).prepare(model)
-    pixels, labels = next(iter(dataset.validation(Order(0, 0, 6), 1) or ()))
+    pixels, labels = next(iter(dataset.validation_batches(BatchSpec(0, 0, 6), 1) or ()))
     stored = torch.from_numpy(np.load(path)["images"])[:, 1:11]
     torch.testing.assert_close(pixels, (stored.unsqueeze(1) / 255 - 0.5) / 0.25)
     assert labels.tolist() == [0, 1, 2, 0, 1, 2]
-    assert open_pictures(str(arrays(tmp_path / "colour.npz", (6, 4, 4, 3)))).read(0).shape == (3, 4, 4)
+    assert open_image_files(str(arrays(tmp_path / "colour.npz", (6, 4, 4, 3)))).read(0).shape == (3, 4, 4)
 
 
 def test_the_fingerprint_knows_images_and_settings(folder: Path) -> None:
@@ -159,12 +159,12 @@ def test_digits() -> None:
     assert pixels.shape == (1438, 1, 8, 8)
     assert (pixels.mean().abs() < 1e-5) and (pixels.std() - 1).abs() < 1e-5
     assert labels.bincount().min() > 130
-    held_out = list(dataset.validation(Order(0, 0, 100), 100) or ())
+    held_out = list(dataset.validation_batches(BatchSpec(0, 0, 100), 100) or ())
     assert sum(len(labels) for _, labels in held_out) == 359
 
 
 def all_of_epoch(dataset: Any) -> list[Batch]:
-    return [dataset.training(Order(0, step, 719)) for step in range(2)]
+    return [dataset.train_batch(BatchSpec(0, step, 719)) for step in range(2)]
 
 
 def broken(folder: Path, what: str) -> dict[str, Any]:
@@ -224,7 +224,7 @@ def broken(folder: Path, what: str) -> dict[str, Any]:
 def test_images_that_cannot_be_used(folder: Path, what: str, message: str) -> None:
     fields = broken(folder, what)
     with pytest.raises(DataError, match=message):
-        images(folder, **fields).training(Order(0, 0, 12))
+        images(folder, **fields).train_batch(BatchSpec(0, 0, 12))
 
 
 def test_a_model_for_something_else() -> None:
@@ -244,4 +244,4 @@ def test_impossible_settings(field: str) -> None:
 
 def test_reading_gives_what_was_stored(folder: Path) -> None:
     stored = torch.from_numpy(picture(0, 40, 50)).permute(2, 0, 1)
-    assert torch.equal(open_pictures(str(folder / "train")).read(0), stored)
+    assert torch.equal(open_image_files(str(folder / "train")).read(0), stored)

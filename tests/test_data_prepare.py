@@ -15,9 +15,9 @@ import pytest
 from pydantic import ValidationError
 
 import zoo.utils.atomic
-from zoo.data import Corpus, TextData, prepare
+from zoo.data import TextData, TokenizedCorpus, prepare
 from zoo.data.split import Split
-from zoo.data.text.manifest import Manifest
+from zoo.data.text.manifest import TokenManifest
 from zoo.data.tokenizers.byte import ByteTokenizer
 from zoo.data.tokens import TokenFile
 from zoo.utils.errors import DataError
@@ -91,7 +91,7 @@ def test_the_manifest_tells_the_truth(texts: Path) -> None:
         assert side.documents == len(found)
         assert side.utf8_bytes == sum(map(len, found))
         assert side.tokens == len(tokens) == (corpus.folder / side.file).stat().st_size // 2
-    assert Manifest.read(corpus.folder) == manifest
+    assert TokenManifest.read(corpus.folder) == manifest
 
 
 def test_a_second_run_reuses_the_tokens(texts: Path, encoded: list[str]) -> None:
@@ -303,17 +303,17 @@ def test_a_source_that_changes_meanwhile_is_noticed(texts: Path, monkeypatch: py
         prepare(config(texts))
 
 
-def damage_manifest(corpus: Corpus) -> None:
+def damage_manifest(corpus: TokenizedCorpus) -> None:
     """Cut the manifest short."""
     (corpus.folder / "manifest.json").write_text("{")
 
 
-def damage_tokens(corpus: Corpus) -> None:
+def damage_tokens(corpus: TokenizedCorpus) -> None:
     """Cut the tokens short."""
     (corpus.folder / "train.bin").write_bytes(b"12")
 
 
-def lose_tokens(corpus: Corpus) -> None:
+def lose_tokens(corpus: TokenizedCorpus) -> None:
     """Delete the tokens."""
     (corpus.folder / "train.bin").unlink()
 

@@ -105,7 +105,7 @@ def test_only_training_looks_at_texts() -> None:
     def unread() -> Iterator[str]:
         raise AssertionError("read")
 
-    assert not ByteConfig().learns
+    assert not ByteConfig().is_trained
     assert ByteConfig().build(unread).vocab_size == 256
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from zoo.data import Order, TextData, load_tokenizer, prepare
+from zoo.data import BatchSpec, TextData, load_tokenizer, prepare
 from zoo.data.corpora.text import TextCorpus
 from zoo.data.objectives.stream import Stream
 from zoo.data.tokenizers.word import WordConfig, WordTokenizer
@@ -94,7 +94,7 @@ def test_a_row_goes_on_where_it_was(tmp_path: Path) -> None:
     tokens = counting(tmp_path, 1003)
     last = None
     for step in range(40):  # longer than a row: it goes on in the next one's text
-        inputs, targets = Stream().training(tokens, Order(3, step, 5), CONTEXT, 0)
+        inputs, targets = Stream().train_batch(tokens, BatchSpec(3, step, 5), CONTEXT, 0)
         assert inputs.shape == targets.shape == (5, CONTEXT)
         assert torch.equal(inputs[:, 1:], targets[:, :-1])
         assert torch.equal(targets, (inputs + 1) % 1003)
@@ -107,26 +107,30 @@ def test_an_epoch_has_every_token_once(tmp_path: Path) -> None:
     rows, length = 5, 1000
     tokens = counting(tmp_path, length)
     for seed in (0, 1):
-        batches = [Stream().training(tokens, Order(seed, s, rows), CONTEXT, 0) for s in range(25)]
+        batches = [Stream().train_batch(tokens, BatchSpec(seed, s, rows), CONTEXT, 0) for s in range(25)]
         seen = torch.cat([targets.flatten() for _, targets in batches])
         assert sorted(seen.tolist()) == list(range(length))
-    starts = {int(Stream().training(tokens, Order(s, 0, rows), CONTEXT, 0)[0][0, 0]) for s in range(9)}
+    starts = {int(Stream().train_batch(tokens, BatchSpec(s, 0, rows), CONTEXT, 0)[0][0, 0]) for s in range(9)}
     assert len(starts) == 9
 
 
 def test_every_token_is_evaluated_once_the_first_one_too(tmp_path: Path) -> None:
     tokens = counting(tmp_path, 100)
-    (inputs, targets), *more = Stream().validation(tokens, Order(0, 0, 4), CONTEXT, 0, batches=99)
+    (inputs, targets), *more = Stream().validation_batches(
+        tokens, BatchSpec(0, 0, 4), CONTEXT, 0, max_batches=99
+    )
     assert not more
     assert targets.tolist() == [list(range(100))]
     assert inputs.tolist() == [[99, *range(99)]]
-    (inputs, targets), *more = Stream().validation(tokens, Order(0, 0, 4), CONTEXT, 0, batches=2)
+    (inputs, targets), *more = Stream().validation_batches(
+        tokens, BatchSpec(0, 0, 4), CONTEXT, 0, max_batches=2
+    )
     assert not more
     assert targets.tolist() == [list(range(64))]
 
 
 def test_several_processes_and_short_texts_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"stream: the state .* one process' own, but there are 2"):
-        Stream().training(counting(tmp_path, 100), Order(0, 0, 4, 1, 2), CONTEXT, 0)
+        Stream().train_batch(counting(tmp_path, 100), BatchSpec(0, 0, 4, 1, 2), CONTEXT, 0)
     with pytest.raises(DataError, match="8 tokens, but one example is made from 9"):
-        Stream().training(counting(tmp_path, 8), Order(0, 0, 4), CONTEXT, 0)
+        Stream().train_batch(counting(tmp_path, 8), BatchSpec(0, 0, 4), CONTEXT, 0)

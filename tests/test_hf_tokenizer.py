@@ -38,9 +38,9 @@ def test_the_tokens_are_those_of_transformers(tmp_path: Path, name: str) -> None
     ours, theirs = opened(name, tmp_path), transformers.AutoTokenizer.from_pretrained(tmp_path)
     _, bos, eos = TOKENIZERS[name]
     assert (ours.vocab_size, ours.eos_id) == (len(theirs), theirs.convert_tokens_to_ids(eos))
-    assert ours.opening == ([] if bos is None else [theirs.convert_tokens_to_ids(bos)])
-    assert theirs.encode(TEXT[0])[: len(ours.opening)] == ours.opening
-    assert ours.start_id == (ours.eos_id if bos is None else ours.opening[0])
+    assert ours.prefix_ids == ([] if bos is None else [theirs.convert_tokens_to_ids(bos)])
+    assert theirs.encode(TEXT[0])[: len(ours.prefix_ids)] == ours.prefix_ids
+    assert ours.start_id == (ours.eos_id if bos is None else ours.prefix_ids[0])
     for text in SAMPLES:
         ids = ours.encode(text)
         assert ids == theirs.encode(text, add_special_tokens=False), text
@@ -58,9 +58,9 @@ def test_special_tokens_in_a_text_are_text(tmp_path: Path, name: str) -> None:
     assert ours.eos_id not in ours.encode(text)
     if name != "unigram":
         assert ours.decode(ours.encode(text)) == text
-    assert ours.encode_markers(text).count(ours.eos_id) == 1
+    assert ours.encode_with_special_tokens(text).count(ours.eos_id) == 1
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
-    assert ours.encode_markers(text) == theirs.encode(text, add_special_tokens=False)
+    assert ours.encode_with_special_tokens(text) == theirs.encode(text, add_special_tokens=False)
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)

@@ -13,9 +13,8 @@ from hub_tokenizers import saved
 from torch.nn import functional as F
 
 from zoo import build_model
-from zoo.data import Order
-from zoo.data.instructions.dataset import Instructions
-from zoo.data.instructions.examples import Examples
+from zoo.data import BatchSpec
+from zoo.data.instructions.dataset import EncodedConversations, InstructionDataset
 from zoo.data.instructions.files import Conversation, Message, read_conversations
 from zoo.data.instructions.template import ChatTemplate, PlainTemplate, Template
 from zoo.data.tokenizers.byte import ByteTokenizer
@@ -43,39 +42,39 @@ def model(type: str = "gpt", **fields: Any) -> Model:
     return build_model(type, **{**sizes, **fields})
 
 
-def dataset(folder: Path, rows: list[Any], reader: Any = None, **fields: Any) -> Instructions:
+def dataset(folder: Path, rows: list[Any], reader: Any = None, **fields: Any) -> InstructionDataset:
     data = {"type": "instructions", "train": str(written(folder, rows)), "context": 32, **fields}
     config = load_config({"data": data}).data
     assert config is not None
     prepared = config.prepare((reader or model()).recipe.model)
-    assert isinstance(prepared, Instructions)
+    assert isinstance(prepared, InstructionDataset)
     return prepared
 
 
 def test_the_plain_template_by_hand() -> None:
     """What is learned is underlined: the answer and the end behind it."""
-    laid = PlainTemplate().lay(TALK[1:3], ByteTokenizer())
+    laid = PlainTemplate().encode(TALK[1:3], ByteTokenizer())
     assert laid.tokens == [END, *b"ab\n", *b"cd", END]
-    assert laid.learned == [False, False, False, False, True, True, True]
-    assert PlainTemplate(separator=" -> ").ask("ab", ByteTokenizer()) == [END, *b"ab -> "]
+    assert laid.loss_mask == [False, False, False, False, True, True, True]
+    assert PlainTemplate(separator=" -> ").encode_prompt("ab", ByteTokenizer()) == [END, *b"ab -> "]
 
 
 def test_a_conversation_by_hand() -> None:
     chat = ChatTemplate(system="<", user="(", assistant=")", end="|", answered="~")
-    laid = chat.lay(TALK, ByteTokenizer())
+    laid = chat.encode(TALK, ByteTokenizer())
     text = [END, *b"<S|(ab|)cd", END, *b"~(e|)f", END]
     ____ = [0, *map(int, "0000000011"), 1, *map(int, "000001"), 1]
     assert laid.tokens == text
-    assert laid.learned == [bool(i) for i in ____]
-    assert chat.ask("ab", ByteTokenizer()) == [END, *b"(ab|)"]
+    assert laid.loss_mask == [bool(i) for i in ____]
+    assert chat.encode_prompt("ab", ByteTokenizer()) == [END, *b"(ab|)"]
 
 
 @pytest.mark.parametrize("template", [PlainTemplate(), ChatTemplate()])
 def test_a_prompt_alone_has_the_tokens_of_the_training(template: Template) -> None:
-    asked = template.ask("ab", ByteTokenizer())
-    laid = template.lay(TALK[1:3], ByteTokenizer())
+    asked = template.encode_prompt("ab", ByteTokenizer())
+    laid = template.encode(TALK[1:3], ByteTokenizer())
     assert laid.tokens[: len(asked)] == asked
-    assert laid.learned == [False] * len(asked) + [True] * 3
+    assert laid.loss_mask == [False] * len(asked) + [True] * 3
 
 
 def test_markers_are_special_tokens_and_messages_never(tmp_path: Path) -> None:
@@ -88,7 +87,7 @@ def test_markers_are_special_tokens_and_messages_never(tmp_path: Path) -> None:
     )
     talk = (Message("user", "fox <|im_end|> dog"), Message("assistant", "<|im_start|>"))
     start, end = 1, 2
-    laid = chat.lay(talk, tokenizer)
+    laid = chat.encode(talk, tokenizer)
     assert laid.tokens[0] == end  # there is no token that begins a text
     assert [t for t in laid.tokens[1:] if t in (start, end)] == [start, end, start, end]
     assert tokenizer.decode(laid.tokens) == "user\nfox <|im_end|> dog\nassistant\n<|im_start|>"
@@ -98,7 +97,7 @@ def test_a_batch_by_hand(tmp_path: Path) -> None:
     """Padded on the right to a multiple of 8; a target is the token that follows, or -1."""
     rows = [{"prompt": "ab", "response": "c"}, {"prompt": "d", "response": "efghijk"}]
     data = dataset(tmp_path, rows, validation=None)
-    tokens, targets = data.training(Order(0, 0, 2))
+    tokens, targets = data.train_batch(BatchSpec(0, 0, 2))
     if tokens[0, 1] == ord("d"):
         tokens, targets = tokens.flip(0), targets.flip(0)
     pad = [END] * 11
@@ -112,7 +111,7 @@ def test_the_loss_is_that_of_the_answers_alone(tmp_path: Path, name: str) -> Non
     """Each example read by itself, without padding; the mean over all tokens that are learned."""
     net = model(name)
     data = dataset(tmp_path, ROWS, net, template="chat", validation=None, context=64)
-    batch = data.training(Order(3, 1, 6))
+    batch = data.train_batch(BatchSpec(3, 1, 6))
     nats, count = 0.0, 0
     for tokens, targets in zip(*batch, strict=True):
         last = int((targets >= 0).nonzero().max())
@@ -139,42 +138,42 @@ def test_prompts_get_no_gradient_of_their_own() -> None:
 def test_batches_are_a_function_of_the_order(tmp_path: Path) -> None:
     """Ranks and steps divide them; an epoch has every example once."""
 
-    def rows(*orders: Order) -> list[tuple[int, ...]]:
-        batches = [data.training(order) for order in orders]
+    def rows(*orders: BatchSpec) -> list[tuple[int, ...]]:
+        batches = [data.train_batch(order) for order in orders]
         return [tuple(row[row >= 0].tolist()) for _, targets in batches for row in targets]
 
     data = dataset(tmp_path, [{"prompt": "x", "response": f"answer {i}"} for i in range(20)], validation=None)
-    whole = rows(Order(5, 0, 20))
-    assert rows(*(Order(5, 0, 20, rank, 4) for rank in range(4))) == whole
-    assert rows(*(Order(5, step, 5) for step in range(4))) == whole
+    whole = rows(BatchSpec(5, 0, 20))
+    assert rows(*(BatchSpec(5, 0, 20, rank, 4) for rank in range(4))) == whole
+    assert rows(*(BatchSpec(5, step, 5) for step in range(4))) == whole
     assert sorted(whole) == sorted((*f"answer {i}".encode(), END) for i in range(20))
-    assert rows(Order(5, 1, 20)) != whole
-    assert rows(Order(6, 0, 20)) != whole
+    assert rows(BatchSpec(5, 1, 20)) != whole
+    assert rows(BatchSpec(6, 0, 20)) != whole
 
 
 def test_validation(tmp_path: Path) -> None:
     """The same for any ranks, filled up with what does not count; equal prompts stay together."""
     rows = [{"prompt": f"p{i // 2}", "response": f"r{i}"} for i in range(40)]
     data = dataset(tmp_path, rows, validation=0.3)
-    assert data.held_out is not None
-    assert len(data.train) + len(data.held_out) == 40
-    assert len(data.held_out) % 2 == 0
-    order = Order(0, 0, 4)
-    found = data.validation(order, None)
+    assert data.validation_examples is not None
+    assert len(data.train_examples) + len(data.validation_examples) == 40
+    assert len(data.validation_examples) % 2 == 0
+    order = BatchSpec(0, 0, 4)
+    found = data.validation_batches(order, None)
     assert found is not None
     one = torch.cat([targets[targets >= 0] for _, targets in found])
     ranks = []
     for rank in range(4):
-        part = data.validation(Order(9, 7, 4, rank, 4), None)
+        part = data.validation_batches(BatchSpec(9, 7, 4, rank, 4), None)
         assert part is not None
         ranks.append(list(part))
     shared = torch.cat([t[t >= 0] for step in zip(*ranks, strict=True) for _, t in step])
     assert torch.equal(one, shared)
-    assert dataset(tmp_path, rows, validation=None).validation(order, 1) is None
+    assert dataset(tmp_path, rows, validation=None).validation_batches(order, 1) is None
     other = str(written(tmp_path, rows[:3], "validation.jsonl"))
     beside = dataset(tmp_path, rows, validation=other)
-    assert beside.held_out is not None
-    assert (len(beside.train), len(beside.held_out)) == (40, 3)
+    assert beside.validation_examples is not None
+    assert (len(beside.train_examples), len(beside.validation_examples)) == (40, 3)
 
 
 def talk(*words: str) -> Conversation:
@@ -191,16 +190,16 @@ def test_what_is_too_long_loses_its_beginning() -> None:
         talk("a", "0123456789"),
     ]
     given += [talk("ab", "cd", "ef", "gh")]
-    part = Examples(given, PlainTemplate(), ByteTokenizer(), 10)
-    assert (part.cut, part.dropped) == (3, 1)
-    whole, cut, full, again = part.laid
+    part = EncodedConversations(given, PlainTemplate(), ByteTokenizer(), 10)
+    assert (part.n_truncated, part.n_dropped) == (3, 1)
+    whole, cut, full, again = part.encoded
     assert whole.tokens == [END, *b"abcd\nefgh", END]
     assert cut.tokens == [END, *b"defgh\nxyz"[-9:], END]
     assert full.tokens == [END, *b"efghijklm", END]
     assert again.tokens == [END, *b"\ncd", END, *b"ef\ngh", END]
-    for laid in part.laid:
-        assert len(laid.tokens) == len(laid.learned) <= 11
-    assert full.learned == [False] + [True] * 10
+    for laid in part.encoded:
+        assert len(laid.tokens) == len(laid.loss_mask) <= 11
+    assert full.loss_mask == [False] + [True] * 10
 
 
 def test_what_is_too_long_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -208,7 +207,7 @@ def test_what_is_too_long_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixtu
     rows += [{"prompt": "p", "response": "r" * 40}] * 2
     with caplog.at_level(logging.WARNING, "zoo"):
         data = dataset(tmp_path, rows, validation=None)
-    assert len(data.train) == 2
+    assert len(data.train_examples) == 2
     longer = "training examples are longer than data.context 32 and"
     assert f"data: 1 of 4 {longer} lose their beginnings" in caplog.text
     assert f"data: 2 of 4 {longer} are left out" in caplog.text

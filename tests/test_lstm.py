@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from zoo import build_model, generate, load_model
 from zoo.checkpoint.model import find_checkpoint
-from zoo.data import Order
+from zoo.data import BatchSpec
 from zoo.data.text.dataset import TextDataset
 from zoo.init import Registry
 from zoo.kernels.recurrence import recurrence
@@ -243,7 +243,7 @@ def test_validation_is_one_long_pass_over_every_token(tmp_path: Path) -> None:
     logits = model(text.roll(1)[None])[0]
     expected = nn.functional.cross_entropy(logits.double(), text).item()
     assert result.validation == pytest.approx(expected, rel=1e-6)
-    steps = data.validation(Order(0, 0, 4), 999)
+    steps = data.validation_batches(BatchSpec(0, 0, 4), 999)
     assert steps is not None
     assert sum(targets.numel() for _, targets in steps) == count
 

@@ -10,7 +10,7 @@ import torch
 from tiny_runs import assert_same, kill, of_kind, torchrun
 
 from zoo import build_model, load_model
-from zoo.data import Order
+from zoo.data import BatchSpec
 from zoo.data.images.digits import DigitsData
 from zoo.models import ResNet
 from zoo.run.config import load_config
@@ -51,7 +51,7 @@ def test_digits_are_learned(tmp_path: Path, optimizer: str) -> None:
     assert accuracy > 0.9
     model = load_model(run.folder).eval()
     dataset = DigitsData().prepare(model.recipe.model)
-    batches = dataset.validation(Order(0, 0, 64), 100)
+    batches = dataset.validation_batches(BatchSpec(0, 0, 64), 100)
     assert batches is not None
     with torch.no_grad():
         right = torch.cat([model(images).argmax(1) == labels for images, labels in batches])
@@ -77,7 +77,7 @@ def test_two_processes(tmp_path: Path) -> None:
     trained = load_model(tmp_path / "runs/two")
     model = build_model(trained.recipe.model_dump())
     assert isinstance(model, ResNet)
-    images, labels = DigitsData().prepare(model.config).training(Order(0, 0, 16))
+    images, labels = DigitsData().prepare(model.config).train_batch(BatchSpec(0, 0, 16))
     halves = list(zip(images.chunk(2), labels.chunk(2), strict=True))
     losses = [model.loss(*half).total.item() for half in halves]
     assert of_kind(tmp_path / "runs/two", "train")[0]["loss"] == pytest.approx(sum(losses) / 2, rel=1e-6)

@@ -15,7 +15,7 @@ from rich.console import Console
 from tiny_runs import ROOT, SIZES, assert_same, environment, kill, of_kind, tiny, tiny_fields
 
 from zoo.checkpoint.model import load_model
-from zoo.data import Batch, Order
+from zoo.data import Batch, BatchSpec
 from zoo.data.text.dataset import TextDataset
 from zoo.run.config import load_config
 from zoo.train.metrics import read_metrics
@@ -54,15 +54,15 @@ def test_killed_before_the_first_checkpoint_it_starts_again(tmp_path: Path) -> N
 def signals(monkeypatch: pytest.MonkeyPatch, *numbers: signal.Signals) -> None:
     """Have this process receive signals in the middle of step 7."""
 
-    right = TextDataset.training
+    right = TextDataset.train_batch
 
-    def batch(self: TextDataset, order: Order) -> Batch:
+    def batch(self: TextDataset, order: BatchSpec) -> Batch:
         if order.step == 6:
             for number in numbers:
                 signal.raise_signal(number)
         return right(self, order)
 
-    monkeypatch.setattr(TextDataset, "training", batch)
+    monkeypatch.setattr(TextDataset, "train_batch", batch)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -79,16 +79,16 @@ def test_nothing_is_judged_by_too_few_steps_but_what_is_no_number() -> None:
 
 def spoil(monkeypatch: pytest.MonkeyPatch, *places: int) -> list[int]:
     """Let one batch or several be noise in place of text; returns all that are asked for."""
-    original, asked = TextDataset.training, []
+    original, asked = TextDataset.train_batch, []
 
-    def training(self: TextDataset, order: Any) -> Batch:
+    def train_batch(self: TextDataset, order: Any) -> Batch:
         asked.append(order.step)
         tokens, targets = original(self, order)
         if order.step in (places or (BAD,)):
             targets = torch.randint(0, 256, targets.shape, generator=torch.Generator().manual_seed(1))
         return tokens, targets
 
-    monkeypatch.setattr(TextDataset, "training", training)
+    monkeypatch.setattr(TextDataset, "train_batch", train_batch)
     return asked
 
 

@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from zoo.data import Order, TokenFile
-from zoo.data.objectives.span_corruption import SpanCorruption, parts
-from zoo.data.prompting import START
+from zoo.data import BatchSpec, TokenFile
+from zoo.data.objectives.span_corruption import SpanCorruption, random_partition
+from zoo.data.prompting import DECODER_START_ID
 from zoo.data.tokenizers.byte import ByteTokenizer
 from zoo.utils.errors import DataError
 
@@ -31,7 +31,7 @@ def tokens(tmp_path: Path) -> TokenFile:
 
 def batch(tokens: TokenFile, step: int = 0, context: int = 128, **order: int) -> tuple[Tensor, ...]:
     order = {"seed": 3, "batch_size": 4, **order}
-    return OBJECTIVE.training(tokens, Order(step=step, **order), context, VOCABULARY)
+    return OBJECTIVE.train_batch(tokens, BatchSpec(step=step, **order), context, VOCABULARY)
 
 
 def rebuilt(source: list[int], target: list[int]) -> list[int]:
@@ -56,15 +56,15 @@ def test_the_text_can_be_rebuilt(tokens: TokenFile, context: int) -> None:
     assert prefix.shape == targets.shape
     for s, t in zip(source.tolist(), targets.tolist(), strict=True):
         text = rebuilt(s, t)
-        assert len(text) == OBJECTIVE.reads(context)
+        assert len(text) == OBJECTIVE.tokens_per_example(context)
         assert np.array_equal(np.diff(text) % 4000, np.ones(len(text) - 1)), "consecutive tokens of the file"
-    assert prefix[:, 0].tolist() == [START] * 4
+    assert prefix[:, 0].tolist() == [DECODER_START_ID] * 4
     assert torch.equal(prefix[:, 1:], targets[:, :-1])
 
 
 def test_lengths_of_the_paper() -> None:
     """T5's 512 tokens of source are made from 568, and leave targets of 114."""
-    shape = OBJECTIVE.shape(512)
+    shape = OBJECTIVE.lengths(512)
     assert (shape.text, shape.source, shape.targets) == (568, 512, 114)
 
 
@@ -75,9 +75,9 @@ def test_every_source_is_full(fields: dict[str, Any]) -> None:
     """And one token more of text would not fit."""
     objective = SpanCorruption(**fields, sentinels=10_000)
     for context in range(8, 700):
-        shape = objective.shape(context)
+        shape = objective.lengths(context)
         assert shape.source == context
-        assert objective._divide(shape.text + 1).source > context
+        assert objective._lengths_of(shape.text + 1).source > context
 
 
 def test_density_and_mean_span(tokens: TokenFile) -> None:
@@ -87,7 +87,7 @@ def test_density_and_mean_span(tokens: TokenFile) -> None:
     spans = (targets > VOCABULARY).sum(1)
     assert left_out.tolist() == [85] * 16
     assert spans.tolist() == [28] * 16
-    assert (left_out / OBJECTIVE.reads(512)).tolist() == pytest.approx([0.15] * 16, abs=0.001)
+    assert (left_out / OBJECTIVE.tokens_per_example(512)).tolist() == pytest.approx([0.15] * 16, abs=0.001)
     assert (left_out / spans).tolist() == pytest.approx([3.0] * 16, abs=0.05)
     lengths = [
         sum(1 for _ in run)
@@ -104,7 +104,7 @@ def test_a_pure_function_of_the_order(tokens: TokenFile) -> None:
     """The ranks' parts are the whole batch, in any division into steps; another seed divides otherwise."""
     whole = batch(tokens, step=1, batch_size=8)
     for found in (
-        [batch(tokens, step=1, batch_size=8, rank=r, world=2) for r in range(2)],
+        [batch(tokens, step=1, batch_size=8, rank=r, world_size=2) for r in range(2)],
         [batch(tokens, step=2 + i, batch_size=4) for i in range(2)],
     ):
         for i, expected in enumerate(whole):
@@ -114,8 +114,8 @@ def test_a_pure_function_of_the_order(tokens: TokenFile) -> None:
 
 def test_validation_is_the_same_at_every_call(tokens: TokenFile) -> None:
     def run(world: int) -> list[list[Tensor]]:
-        orders = [Order(9, 5, 4, rank, world) for rank in range(world)]
-        found = [list(OBJECTIVE.validation(tokens, o, 64, VOCABULARY, 2)) for o in orders]
+        orders = [BatchSpec(9, 5, 4, rank, world) for rank in range(world)]
+        found = [list(OBJECTIVE.validation_batches(tokens, o, 64, VOCABULARY, 2)) for o in orders]
         return [[torch.cat(same) for same in zip(*parts, strict=True)] for parts in zip(*found, strict=True)]
 
     once, again, halves = run(1), run(1), run(2)
@@ -130,7 +130,7 @@ def test_validation_is_the_same_at_every_call(tokens: TokenFile) -> None:
 def test_divisions_are_equally_likely() -> None:
     """5 = 1 + 1 + 3 = 1 + 2 + 2 = ...: six ways."""
     chance = np.random.default_rng(0)
-    drawn = [tuple(parts(5, 3, chance).tolist()) for _ in range(6000)]
+    drawn = [tuple(random_partition(5, 3, chance).tolist()) for _ in range(6000)]
     counts = {way: drawn.count(way) for way in set(drawn)}
     assert set(counts) == {(1, 1, 3), (1, 3, 1), (3, 1, 1), (1, 2, 2), (2, 1, 2), (2, 2, 1)}
     assert all(abs(count - 1000) < 120 for count in counts.values())
@@ -157,4 +157,4 @@ def test_prompts_and_answers_are_text() -> None:
 )
 def test_impossible_shapes(fields: dict[str, Any], context: int, message: str) -> None:
     with pytest.raises(DataError, match=message):
-        SpanCorruption(**fields).reads(context)
+        SpanCorruption(**fields).tokens_per_example(context)

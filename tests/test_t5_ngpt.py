@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from zoo import build_model, build_optimizer
-from zoo.data import Order, TokenFile
+from zoo.data import BatchSpec, TokenFile
 from zoo.data.objectives.span_corruption import SpanCorruption
 from zoo.init import Registry
 from zoo.models import Model, NGPTT5Config
@@ -83,7 +83,7 @@ def test_it_learns_to_fill_in(tmp_path: Path) -> None:
     tokens, objective = TokenFile(path, "uint16", 4000), SpanCorruption(sentinels=10)
     model = build_model("ngpt-t5", **{**SIZES, "vocab_size": 51})
     optimizer = build_optimizer(model, "adamw", lr=0.02)
-    batches = (objective.training(tokens, Order(0, i, 16), 32, 40) for i in range(80))
+    batches = (objective.train_batch(tokens, BatchSpec(0, i, 16), 32, 40) for i in range(80))
     losses = [step(model, optimizer, batch) for batch in batches]
     assert losses[0] > 3.5
     assert np.mean(losses[-10:]) < 2.0

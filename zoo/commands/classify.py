@@ -15,9 +15,9 @@ from torch.nn import functional as F
 
 from zoo.checkpoint.model import Which, load_model, pointer_file
 from zoo.data.classification.class_names import read_labels
-from zoo.data.classification.dataset import ClassificationData, Labelled
+from zoo.data.classification.dataset import ClassificationData, EncodedTexts
+from zoo.data.classification.encoding import EncodedText, TextPairEncoder
 from zoo.data.classification.files import Example, read_examples
-from zoo.data.classification.layout import Laid, Layout
 from zoo.models import Model
 from zoo.run.trained import data_of, tokenizer_of
 from zoo.train.confusion import confusions
@@ -87,13 +87,13 @@ class Labeller:
         model: in evaluation mode.
         data: what it was trained on.
         labels: names of the classes.
-        layout: how it reads texts.
+        encoder: input format of the model.
     """
 
     model: Model
     data: ClassificationData
     labels: Sequence[str]
-    layout: Layout
+    encoder: TextPairEncoder
 
     @classmethod
     def load(cls, path: Path, which: Which | None = None, device: str = "auto") -> Labeller:
@@ -114,7 +114,9 @@ class Labeller:
         if not isinstance(data, ClassificationData):
             raise DataError(f"{path}: was not trained to classify texts (data of type 'classification')")
         segments: int = model.recipe.model.n_segments
-        return cls(model, data, read_labels(path), Layout(tokenizer_of(path), data.context, segments))
+        return cls(
+            model, data, read_labels(path), TextPairEncoder(tokenizer_of(path), data.context, segments)
+        )
 
     def ask(self, examples: Sequence[Example]) -> list[Verdict]:
         """What it says of texts.
@@ -124,8 +126,8 @@ class Labeller:
         """
         for example in examples:
             self._check(example)
-        laid = [self.layout.lay(example.text, example.pair) for example in examples]
-        rows = self._logits(laid).softmax(-1).tolist()
+        encoded = [self.encoder.encode(example.text, example.pair) for example in examples]
+        rows = self._logits(encoded).softmax(-1).tolist()
         verdicts = [dict(zip(self.labels, row, strict=True)) for row in rows]
         return [Verdict(max(p, key=lambda label: p[label]), p) for p in verdicts]
 
@@ -139,11 +141,11 @@ class Labeller:
         Raises:
             DataError: a file that cannot be used, or a label that is none of the classes.
         """
-        part = Labelled(read_examples(file, self.data.columns), self.labels, self.layout)
-        logits, labels = self._logits(part.laid), torch.from_numpy(part.labels)
+        part = EncodedTexts(read_examples(file, self.data.columns), self.labels, self.encoder)
+        logits, labels = self._logits(part.encoded), torch.from_numpy(part.labels)
         matrix = confusions(labels, logits.argmax(-1), len(self.labels)).double()
         evaluation = of_confusions(F.cross_entropy(logits, labels).item(), matrix)
-        return Scores(str(file), len(part), part.cut, evaluation)
+        return Scores(str(file), len(part), part.n_truncated, evaluation)
 
     def _check(self, example: Example) -> None:
         if not example.text.strip() or (example.pair is not None and not example.pair.strip()):
@@ -153,11 +155,11 @@ class Labeller:
             raise DataError(f"{example.place}: the model was trained on {expected}")
 
     @torch.no_grad()
-    def _logits(self, laid: Sequence[Laid]) -> Tensor:
+    def _logits(self, encoded: Sequence[EncodedText]) -> Tensor:
         """(n, classes) float64, on the CPU."""
         device = next(self.model.parameters()).device
         parts = []
-        for first in range(0, len(laid), BATCH):
-            inputs = self.layout.batch(laid[first : first + BATCH])
+        for first in range(0, len(encoded), BATCH):
+            inputs = self.encoder.collate(encoded[first : first + BATCH])
             parts.append(self.model(*(t.to(device) for t in inputs)).cpu().double())
         return torch.cat(parts)

@@ -9,7 +9,7 @@ import torch
 
 from zoo.ablate.measured import SAMPLE
 from zoo.checkpoint.model import RUN_CONFIG, load_model
-from zoo.data.prompting import Foreign, Prompting
+from zoo.data.prompting import HubPrompting, Prompting
 from zoo.models import Model
 from zoo.run.trained import check_together, data_of, tokenizer_of
 from zoo.sampling import Sampling, Writer, steps
@@ -52,7 +52,9 @@ def complete(
     ids = prompting.encode(prompt, tokenizer)
     if not ids:
         raise DataError("prompt: empty; expected some text to continue")
-    writer = Writer(lambda tokens: prompting.decode(tokens, tokenizer), ids if prompting.echoes else (), stop)
+    writer = Writer(
+        lambda tokens: prompting.decode(tokens, tokenizer), ids if prompting.continues_prompt else (), stop
+    )
     pieces: list[str] = []
 
     def write(piece: str) -> None:
@@ -60,7 +62,7 @@ def complete(
         if show:
             show(piece)
 
-    start, end = prompting.start, prompting.end(tokenizer)
+    start, end = prompting.decoder_start_id, prompting.eos_id(tokenizer)
     tokens = steps(
         model,
         torch.tensor([ids]),
@@ -92,4 +94,4 @@ def _prompting(path: Path, model: Model) -> Prompting:
     answers = "span-corruption" in objectives
     if not answers and not objectives & {"causal", "stream"}:
         raise DataError(f"{path}: a model of type '{model.recipe.model.type}' writes no text")
-    return Foreign(answers)
+    return HubPrompting(answers)

@@ -1,26 +1,26 @@
-"""Text to batches: corpora, tokenizers, token files, and batches without state."""
+"""Data sets: corpora, tokenizers, token files, and batches that are pure functions of (seed, step, rank)."""
 
-from zoo.data.corpora.base import CorpusConfig, Document, Source
-from zoo.data.dataset import Batch, DataConfig, Dataset, Order
+from zoo.data.corpora.base import CorpusConfig, Document, SourceFile
+from zoo.data.dataset import Batch, BatchSpec, DataConfig, Dataset
 from zoo.data.text.dataset import TextData
-from zoo.data.text.manifest import Manifest
-from zoo.data.text.prepare import Corpus, prepare
+from zoo.data.text.manifest import TokenManifest
+from zoo.data.text.prepare import TokenizedCorpus, prepare
 from zoo.data.tokenizers.base import Tokenizer, TokenizerConfig, load_tokenizer
 from zoo.data.tokenizers.saved import find_tokenizer
 from zoo.data.tokens import TokenFile
 
 __all__ = [
     "Batch",
-    "Corpus",
+    "BatchSpec",
     "CorpusConfig",
     "DataConfig",
     "Dataset",
     "Document",
-    "Manifest",
-    "Order",
-    "Source",
+    "SourceFile",
     "TextData",
     "TokenFile",
+    "TokenManifest",
+    "TokenizedCorpus",
     "Tokenizer",
     "TokenizerConfig",
     "find_tokenizer",

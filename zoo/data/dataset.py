@@ -1,4 +1,4 @@
-"""What a data set is to training: batches as a pure function of an order."""
+"""The interface between a data set and training: each batch is a pure function of a `BatchSpec`."""
 
 from __future__ import annotations
 
@@ -17,56 +17,56 @@ from zoo.utils.atomic import write_folder
 from zoo.utils.errors import DataError
 
 Batch = tuple[Tensor, ...]
-"""The inputs of a model and then the targets; the first dimension of each counts the examples."""
+"""The inputs of a model, then the targets; the first dimension of each tensor is the batch dimension."""
 
-Measure = Literal["cross_entropy", "accuracy", "f1", "matthews"]
-"""What an evaluation measures: the lower the better for the cross entropy, the higher for the rest."""
+Metric = Literal["cross_entropy", "accuracy", "f1", "matthews"]
+"""A validation metric: a lower cross entropy is better, of the others a higher value is."""
 
 
 @dataclass(frozen=True)
-class Order:
-    """Which batch is wanted; the batches of the ranks, joined in their order, are that of a single one.
+class BatchSpec:
+    """Which batch is wanted; the batches of all ranks, concatenated, are the batch of a single process.
 
     Attributes:
-        seed: of the order of the examples and of everything random in them.
-        step: of the optimizer, from 0.
-        batch_size: examples of all ranks together.
-        rank: this process, from 0.
-        world: number of processes; divides `batch_size`.
+        seed: seed of the shuffling and of all other randomness in the examples.
+        step: optimizer step, from 0.
+        batch_size: number of examples over all ranks.
+        rank: number of this process, from 0.
+        world_size: number of processes; divides `batch_size`.
 
     Raises:
-        DataError: a batch that does not divide among the ranks.
+        DataError: the batch size is not divisible by the number of processes.
     """
 
     seed: int
     step: int
     batch_size: int
     rank: int = 0
-    world: int = 1
+    world_size: int = 1
 
     def __post_init__(self) -> None:
-        if self.batch_size % self.world:
+        if self.batch_size % self.world_size:
             raise DataError(
-                f"a batch of {self.batch_size} examples does not divide among {self.world} processes"
+                f"a batch of {self.batch_size} examples does not divide among {self.world_size} processes"
             )
 
     @property
-    def share(self) -> int:
-        """Examples of this rank."""
-        return self.batch_size // self.world
+    def rank_batch_size(self) -> int:
+        """Number of examples of this rank."""
+        return self.batch_size // self.world_size
 
     @property
-    def first(self) -> int:
-        """Number of this rank's first example, counted from the start of training."""
-        return self.step * self.batch_size + self.rank * self.share
+    def first_example(self) -> int:
+        """Index of this rank's first example, counted from the start of training."""
+        return self.step * self.batch_size + self.rank * self.rank_batch_size
 
 
-class Reader(Protocol):
-    """What data has to know of the model that is trained on it."""
+class ModelRequirements(Protocol):
+    """The fields of a model's configuration that a data set checks itself against."""
 
     @property
     def objectives(self) -> frozenset[str]:
-        """What it can be trained by."""
+        """Names of the objectives that the model can be trained with."""
         ...
 
 
@@ -74,48 +74,48 @@ class Dataset(ABC):
     """Training and validation examples.
 
     Attributes:
-        fingerprint: changes whenever an example does.
-        tokenizer: what made the tokens; None where there are none.
-        unit: what is counted, in the plural: tokens, images.
-        units: how many of them an example is.
-        classes: number of classes, where each example has one label; None where it has not.
-        best: the measure by which the best checkpoint is chosen.
+        fingerprint: digest that changes whenever an example does.
+        tokenizer: the tokenizer of the examples; None for images.
+        unit: plural noun for what is counted: tokens, images.
+        units_per_example: how many of them one example has.
+        classes: number of classes if every example has one label, otherwise None.
+        best_metric: the metric that selects the best checkpoint.
     """
 
     fingerprint: str
     tokenizer: Tokenizer | None
     unit: str
-    units: int
+    units_per_example: int
     classes: int | None = None
-    best: Measure = "cross_entropy"
+    best_metric: Metric = "cross_entropy"
 
     @abstractmethod
-    def training(self, order: Order) -> Batch:
+    def train_batch(self, spec: BatchSpec) -> Batch:
         """This rank's part of a training batch, on the CPU."""
 
     @abstractmethod
-    def validation(self, order: Order, batches: int | None) -> Iterator[Batch] | None:
-        """The examples to evaluate on: the same ones at every call, in every run.
+    def validation_batches(self, spec: BatchSpec, max_batches: int | None) -> Iterator[Batch] | None:
+        """This rank's parts of the validation batches: the same ones at every call and in every run.
 
-        The last batch may be smaller. Every rank gets equally many examples of each, so weigh a batch
-        by its number of targets.
+        The last batch may be smaller. Every rank gets the same number of examples of each batch, so a mean
+        over batches must weight each batch by its number of targets.
 
         Args:
-            order: its step is of no account.
-            batches: at most so many; None: all there are.
+            spec: batch size and ranks; the step has no effect.
+            max_batches: upper limit of the number of batches; None: the whole validation set.
 
         Returns:
-            This rank's parts; None where nothing is held out.
+            The batches, or None if the data set has no validation examples.
         """
 
-    def save(self, run: Path) -> None:
-        """Leave in the folder of a run what its model cannot be used without: the tokenizer."""
+    def save(self, folder: Path) -> None:
+        """Write what a trained model needs at inference, that is the tokenizer, into the run's folder."""
         if self.tokenizer is not None:
-            write_folder(run / FOLDER, self.tokenizer.save)
+            write_folder(folder / FOLDER, self.tokenizer.save)
 
 
 class DataConfig(Config):
-    """Where examples come from: the `data:` part of a configuration.
+    """The `data:` part of a configuration: where examples come from.
 
     Attributes:
         unit: see `Dataset`.
@@ -125,35 +125,36 @@ class DataConfig(Config):
 
     @property
     def length(self) -> int:
-        """Length of an example: tokens of a sequence, height and width of an image."""
+        """Length of an example: tokens of a sequence, or height and width of an image."""
         raise NotImplementedError
 
     @property
     def objective_name(self) -> str:
-        """What the examples ask of a model: one of its `objectives`."""
+        """Name of the training objective; the model's `objectives` must contain it."""
         raise NotImplementedError
 
     @property
     def prompting(self) -> Prompting | None:
-        """How a model that was trained on this is given text; None: it is not."""
+        """How a model trained on this data is prompted; None if it generates no text."""
         return None
 
-    def prepare(self, model: Reader) -> Dataset:
-        """Make the examples ready.
+    def prepare(self, model: ModelRequirements) -> Dataset:
+        """Build the data set, tokenised and cached where that applies.
 
         Args:
-            model: the configuration of the model that will read them.
+            model: the configuration of the model that will be trained on it.
 
         Raises:
-            DataError: data that cannot be used, or not by this model.
+            DataError: the files cannot be used, or the model cannot be trained on such examples.
         """
         raise NotImplementedError
 
-    def check_reader(self, model: Reader) -> None:
-        """Refuse a model that is not trained on such examples, or that they are too long for.
+    def check_model(self, model: ModelRequirements) -> None:
+        """Check that a model can be trained on these examples.
 
         Raises:
-            DataError: it is, or they are.
+            DataError: the model does not have this objective, or has fewer positions than an example has
+                tokens.
         """
         if self.objective_name not in model.objectives:
             raise DataError(

@@ -1,4 +1,4 @@
-"""Files: find them, read them strictly, make a folder all at once or not at all."""
+"""Finding files, reading them strictly, and creating a folder atomically."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ def find_files(paths: Sequence[str], suffixes: Sequence[str]) -> list[Path]:
     """Expand files, directories and glob patterns into files.
 
     Args:
-        paths: as the user wrote them; ``~`` is expanded, relative ones start at the working directory.
-        suffixes: what a file inside a directory must end in; files and globs are taken as they are.
+        paths: as the user wrote them; ``~`` is expanded, a relative path starts at the working directory.
+        suffixes: suffixes of the files to take from a directory; they do not restrict files and globs.
 
     Returns:
         Resolved paths, each once, in the order of `paths`, sorted by name within a directory or glob.
 
     Raises:
-        DataError: a path, a pattern or a directory that yields no file.
+        DataError: a path, pattern or directory yields no file.
     """
-    found: dict[Path, None] = {}
+    files: dict[Path, None] = {}
     for written in paths:
-        found.update(dict.fromkeys(file.resolve() for file in _expand(written, suffixes)))
-    return list(found)
+        files.update(dict.fromkeys(file.resolve() for file in _expand(written, suffixes)))
+    return list(files)
 
 
 def _expand(written: str, suffixes: Sequence[str]) -> list[Path]:
@@ -58,7 +58,7 @@ def read_bytes(path: Path) -> bytes:
     """Read a whole file.
 
     Raises:
-        DataError: the file cannot be read; the message has its path and the system's reason.
+        DataError: the file cannot be read.
     """
     try:
         return path.read_bytes()
@@ -70,7 +70,7 @@ def read_text(path: Path) -> str:
     """Read a UTF-8 file without its byte order mark; line ends stay as they are.
 
     Raises:
-        DataError: unreadable, empty, nothing but white space, or not UTF-8 (with the byte's offset).
+        DataError: the file cannot be read, is blank or is not UTF-8.
     """
     data = read_bytes(path)
     try:
@@ -86,7 +86,7 @@ def read_object(path: Path) -> dict[str, Any]:
     """Read a file that holds one JSON object.
 
     Raises:
-        DataError: unreadable, not JSON, or something else than an object.
+        DataError: the file cannot be read, is not JSON, or holds something other than an object.
     """
     try:
         content = json.loads(read_bytes(path))
@@ -103,12 +103,12 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
     """Stream the lines of a UTF-8 file that are not blank.
 
     Yields:
-        Line number from 1, and the line without its end and without a byte order mark.
+        Line number from 1, and the line without its line end and without a byte order mark.
 
     Raises:
-        DataError: unreadable, no line at all, or not UTF-8 (with line and byte offset in the file).
+        DataError: the file cannot be read, is blank or is not UTF-8.
     """
-    offset, filled = 0, False  # bytes before this line; whether a line had text
+    offset, has_text = 0, False  # offset: bytes before this line
     try:
         with path.open("rb") as stream:
             for number, raw in enumerate(stream, 1):
@@ -119,11 +119,11 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
                 offset += len(raw)
                 line = (line.removeprefix(BOM) if number == 1 else line).rstrip("\r\n")
                 if line.strip():
-                    filled = True
+                    has_text = True
                     yield number, line
     except OSError as error:
         raise DataError(f"{path}: {error.strerror}") from error
-    if not filled:
+    if not has_text:
         raise DataError(f"{path}: the file is empty; leave it out")
 
 
@@ -134,7 +134,7 @@ def _not_utf8(place: str, offset: int, byte: int) -> DataError:
 
 
 def sha256(data: bytes) -> str:
-    """Hexadecimal SHA-256 of some bytes."""
+    """Hexadecimal SHA-256 of bytes."""
     return hashlib.sha256(data).hexdigest()
 
 
@@ -152,20 +152,20 @@ def sha256_file(path: Path) -> str:
 
 
 def build_once(folder: Path, fill: Callable[[Path], object]) -> bool:
-    """Make `folder` complete, or not at all, however many processes ask for it at once.
+    """Create a folder atomically and only once, even if several processes ask for it at the same time.
 
-    One process makes it under a file lock; the others wait for the lock and find the result. What a
-    killed process left unfinished is swept away.
+    One process creates it under a file lock; the others wait for the lock and find the result. The
+    unfinished folder of a process that was killed is removed.
 
     Args:
-        folder: the folder to make; if it exists it is complete and nothing happens.
-        fill: writes the content into the empty folder that it is given.
+        folder: the folder to create; if it exists it is complete and nothing happens.
+        fill: writes the contents into the empty folder that it is given.
 
     Returns:
-        Whether this call made the folder.
+        Whether this call created the folder.
 
     Raises:
-        DataError: it cannot be written, for instance because the disk is full.
+        DataError: the folder cannot be written, for instance because the disk is full.
     """
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""What lies between the words of a user and the tokens of a model that writes."""
+"""Prompts: how text becomes the tokens that a generative model is given, and its tokens become text."""
 
 from __future__ import annotations
 
@@ -7,78 +7,73 @@ from typing import ClassVar, Protocol
 
 from zoo.data.tokenizers.base import Tokenizer
 
-START = 0
-"""What the target of an encoder-decoder starts with, whatever it means elsewhere: T5's padding."""
+DECODER_START_ID = 0
+"""First token of an encoder-decoder's target, whatever else the id means: T5's padding token."""
 
 
 class Prompting(Protocol):
-    """How a prompt is put to a model, and what the model wrote is read."""
+    """How a model is prompted and how its output is decoded."""
 
     @property
-    def start(self) -> int | None:
-        """What the target of an encoder-decoder starts with; None: a decoder, which continues its prompt."""
+    def decoder_start_id(self) -> int | None:
+        """First token of an encoder-decoder's target; None for a decoder, which continues its prompt."""
 
     @property
-    def echoes(self) -> bool:
-        """Whether the prompt is part of the text: it is continued rather than answered."""
+    def continues_prompt(self) -> bool:
+        """Whether the output text begins with the prompt; otherwise it is an answer on its own."""
         ...
 
     @property
     def special_tokens(self) -> tuple[str, ...]:
-        """Names of the ids behind the tokenizer's, in their order."""
+        """Names of the ids that follow the tokenizer's vocabulary, in the order of the ids."""
         ...
 
-    def end(self, tokenizer: Tokenizer) -> int:
-        """The id that ends what the model writes."""
+    def eos_id(self, tokenizer: Tokenizer) -> int:
+        """The id at which generation stops."""
         ...
 
     def encode(self, text: str, tokenizer: Tokenizer) -> list[int]:
-        """The tokens of a prompt, as the model is given them; none for no text."""
+        """Token ids of a prompt as the model is given them; an empty list for an empty prompt."""
         ...
 
     def decode(self, ids: Iterable[int], tokenizer: Tokenizer) -> str:
-        """What the model wrote, as text."""
+        """Text of the generated ids."""
         ...
 
 
-class Foreign:
-    """How a model of the hub is asked: as transformers would, special tokens of the text included.
+class HubPrompting:
+    """Prompting of a model from the Hugging Face hub: as transformers does, with special tokens in the text.
 
     Attributes:
-        start: what the target of an encoder-decoder (T5) starts with, its padding; None: a decoder.
+        decoder_start_id: first token of T5's target, its padding token; None for a decoder.
     """
 
     special_tokens: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(self, answers: bool) -> None:
-        """Say what it is.
-
-        Args:
-            answers: whether it is an encoder-decoder.
-        """
-        self.start = START if answers else None
+    def __init__(self, is_encoder_decoder: bool) -> None:
+        self.decoder_start_id = DECODER_START_ID if is_encoder_decoder else None
 
     @property
-    def echoes(self) -> bool:
-        """A decoder's."""
-        return self.start is None
+    def continues_prompt(self) -> bool:
+        """True for a decoder."""
+        return self.decoder_start_id is None
 
-    def end(self, tokenizer: Tokenizer) -> int:
-        """The end of a document."""
+    def eos_id(self, tokenizer: Tokenizer) -> int:
+        """The tokenizer's end-of-document id."""
         return tokenizer.eos_id
 
     def encode(self, text: str, tokenizer: Tokenizer) -> list[int]:
-        """What opens a text, if anything does, and the text; a source ends as a document does."""
-        ids = tokenizer.encode_markers(text)
+        """The text after the tokenizer's prefix for a decoder, followed by eos for an encoder."""
+        ids = tokenizer.encode_with_special_tokens(text)
         if not ids:
             return []
-        return [*tokenizer.opening, *ids] if self.echoes else [*ids, tokenizer.eos_id]
+        return [*tokenizer.prefix_ids, *ids] if self.continues_prompt else [*ids, tokenizer.eos_id]
 
     def decode(self, ids: Iterable[int], tokenizer: Tokenizer) -> str:
-        """The text, without special tokens."""
-        return readable(ids, tokenizer)
+        """The text without special tokens."""
+        return decode_in_vocabulary(ids, tokenizer)
 
 
-def readable(ids: Iterable[int], tokenizer: Tokenizer) -> str:
-    """The text of what a model wrote, without ids that are no token: its vocabulary may be larger."""
+def decode_in_vocabulary(ids: Iterable[int], tokenizer: Tokenizer) -> str:
+    """Decode generated ids; a model's vocabulary may be larger than the tokenizer's, such ids are skipped."""
     return tokenizer.decode(token for token in ids if token < tokenizer.vocab_size)

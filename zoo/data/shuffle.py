@@ -1,6 +1,7 @@
-"""The order of examples: shuffled in every epoch to train on, spread evenly to evaluate on.
+"""Which examples a batch has: shuffled in every epoch for training, spread evenly for validation.
 
-Both are pure functions of an `Order`. An epoch's permutation is keyed and computed, never stored.
+Both are pure functions of a `BatchSpec`. The permutation of an epoch is computed from a key and never
+stored.
 """
 
 from __future__ import annotations
@@ -11,100 +12,97 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from zoo.data.dataset import Order
+from zoo.data.dataset import BatchSpec
 from zoo.utils.errors import DataError
 
-ROUNDS = 6  # of the Feistel network; four are enough in theory, small networks like some more
+ROUNDS = 6  # of the Feistel network; four suffice in theory, small networks mix better with a few more
 
 
-class Part(NamedTuple):
-    """The part of a batch that comes from one epoch.
+class EpochPart(NamedTuple):
+    """The part of a batch that belongs to one epoch.
 
     Attributes:
-        inside: (share,) bool, which of this rank's examples they are.
-        word: 64 random bits of the epoch.
-        examples: int64, from 0 to the number of examples - 1.
+        mask: (rank_batch_size,) bool, which of this rank's examples belong to the epoch.
+        random_word: 64 random bits of the epoch.
+        examples: int64, their indices, from 0 to the number of examples - 1.
     """
 
-    inside: NDArray[np.bool_]
-    word: int
+    mask: NDArray[np.bool_]
+    random_word: int
     examples: NDArray[np.int64]
 
 
-def shuffled(order: Order, count: int) -> Iterator[Part]:
-    """Yield what an optimizer step of one rank consists of.
+def epoch_parts(spec: BatchSpec, count: int) -> Iterator[EpochPart]:
+    """Yield the parts of a rank's training batch, one for each epoch that the batch reaches into.
 
     Args:
-        order: which batch.
-        count: examples of an epoch.
-
-    Yields:
-        One part for each epoch that the batch reaches into.
+        spec: which batch.
+        count: number of examples in an epoch.
     """
-    numbers = np.arange(order.first, order.first + order.share, dtype=np.int64)
+    numbers = np.arange(spec.first_example, spec.first_example + spec.rank_batch_size, dtype=np.int64)
     for epoch in range(int(numbers[0]) // count, int(numbers[-1]) // count + 1):
-        inside = numbers // count == epoch
-        words = np.random.SeedSequence([order.seed, epoch]).generate_state(ROUNDS + 1, np.uint64)
+        mask = numbers // count == epoch
+        words = np.random.SeedSequence([spec.seed, epoch]).generate_state(ROUNDS + 1, np.uint64)
         keys = words[1:].astype(np.uint64)
-        yield Part(inside, int(words[0]), permute(numbers[inside] % count, count, keys))
+        yield EpochPart(mask, int(words[0]), permute(numbers[mask] % count, count, keys))
 
 
-def drawn(order: Order, count: int) -> NDArray[np.int64]:
-    """The examples of an optimizer step of one rank, (share,) int64, where all epochs have the same.
+def training_indices(spec: BatchSpec, count: int) -> NDArray[np.int64]:
+    """Indices of the examples in a rank's training batch, (rank_batch_size,) int64.
 
     Args:
-        order: which batch.
-        count: examples of an epoch.
+        spec: which batch.
+        count: number of examples in an epoch.
     """
-    indices = np.empty(order.share, dtype=np.int64)
-    for part in shuffled(order, count):
-        indices[part.inside] = part.examples
+    indices = np.empty(spec.rank_batch_size, dtype=np.int64)
+    for part in epoch_parts(spec, count):
+        indices[part.mask] = part.examples
     return indices
 
 
-def spread(
-    order: Order, count: int, batches: int | None, what: str
+def validation_indices(
+    spec: BatchSpec, count: int, max_batches: int | None, examples: str
 ) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """Yield the examples to evaluate on: the same ones at every call, in every run.
+    """Yield the examples of each validation batch: the same ones at every call and in every run.
 
-    The last batch may be smaller; every rank gets equally many examples of each.
+    The last batch may be smaller; every rank gets the same number of examples of each batch.
 
     Args:
-        order: the ranks and the size of a batch; seed and step are of no account.
-        count: how many examples there are.
-        batches: at most so many; None: all examples.
-        what: they are, and where, for messages.
+        spec: batch size and ranks; seed and step have no effect.
+        count: number of examples.
+        max_batches: upper limit of the number of batches; None: all examples.
+        examples: what the examples are and where they come from, for the error message.
 
     Yields:
-        The number of this rank's first example among those that are wanted, and the examples.
+        Position of this rank's first example among those of all batches, and the indices of its examples.
 
     Raises:
-        DataError: fewer examples than ranks.
+        DataError: there are fewer examples than ranks.
     """
-    wanted = count if batches is None else min(count, batches * order.batch_size)
-    wanted -= wanted % order.world
+    wanted = count if max_batches is None else min(count, max_batches * spec.batch_size)
+    wanted -= wanted % spec.world_size
     if not wanted:
-        raise DataError(f"{what} for {order.world} processes")
-    examples = np.arange(wanted, dtype=np.int64) * count // wanted
-    for first in range(0, wanted, order.batch_size):
-        of_all = examples[first : first + order.batch_size]
-        share = len(of_all) // order.world
-        yield first + order.rank * share, of_all[order.rank * share : (order.rank + 1) * share]
+        raise DataError(f"{examples} for {spec.world_size} processes")
+    indices = np.arange(wanted, dtype=np.int64) * count // wanted
+    for first in range(0, wanted, spec.batch_size):
+        batch = indices[first : first + spec.batch_size]
+        share = len(batch) // spec.world_size
+        yield first + spec.rank * share, batch[spec.rank * share : (spec.rank + 1) * share]
 
 
 def permute(numbers: NDArray[np.int64], count: int, keys: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """Map each of 0 .. count - 1 to another one, no two to the same.
+    """Apply a pseudorandom permutation of 0 .. count - 1.
 
-    A Feistel network (Luby and Rackoff 1988) permutes the next larger power of four; what falls
-    outside goes through it again until it is inside (Black and Rogaway 2002, "cycle walking").
+    A Feistel network (Luby and Rackoff 1988) permutes the next larger power of four; an image outside the
+    range goes through the network again until it is inside (Black and Rogaway 2002, "cycle walking").
 
     Args:
-        numbers: (n,) from 0 to `count` - 1.
-        count: how many numbers there are.
+        numbers: (n,) int64 from 0 to `count` - 1.
+        count: size of the permuted set.
         keys: one per round.
 
     Returns:
-        (n,) their images.
+        (n,) int64, their images.
     """
     half = max(1, (int(count - 1).bit_length() + 1) // 2)
     bits, mask = np.uint64(half), np.uint64((1 << half) - 1)

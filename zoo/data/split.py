@@ -1,12 +1,14 @@
-"""Which documents are held out for validation."""
+"""Which documents or examples are held out for validation."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeVar
 
+from zoo.data.files import sha256_file
 from zoo.utils.errors import DataError
 
 T = TypeVar("T")
@@ -16,9 +18,9 @@ T = TypeVar("T")
 class Split:
     """Holds out the documents whose hash lies below a threshold.
 
-    The hash is that of the document's id, so neither the order of the documents nor a document that
-    is added moves any other. Only where the share would leave one side without a document does
-    the threshold give way, by just one document.
+    The hash is that of the document's id, so neither the order of the documents nor a new document moves
+    any other to the other side. If the share leaves one side without a document, the threshold is moved
+    just far enough to give it one.
 
     Attributes:
         threshold: documents with a smaller hash (0 to 2^64 - 1) are for validation.
@@ -32,10 +34,10 @@ class Split:
 
         Args:
             ids: the ids of all documents.
-            share: the part of the documents to hold out, 0 (none) to below 1.
+            share: fraction of the documents to hold out, 0 (none) to below 1.
 
         Raises:
-            DataError: there is only one document to divide.
+            DataError: there is only one document.
         """
         threshold = int(share * 2**64)
         if threshold == 0:
@@ -57,30 +59,52 @@ class Split:
         return _hash(document) < self.threshold
 
 
-def divide(items: Sequence[T], texts: Sequence[str], share: float) -> tuple[list[T], list[T]]:
-    """Hold out a share of things, by their texts, so that equal texts stay together.
-
-    Args:
-        items: what is divided.
-        texts: what each is known by.
-        share: the part to hold out, above 0 and below 1.
-
-    Returns:
-        Those to train on, and those that are held out.
+def check_validation(validation: str | float | None) -> None:
+    """Check the value of `data.validation` where it is a file, a share of the training file, or null.
 
     Raises:
-        DataError: all texts are equal.
+        ValueError: a share that is not between 0 and 1.
     """
-    if len(set(texts)) == 1:
+    if isinstance(validation, float) and not 0 < validation < 1:
+        raise ValueError(f"validation is {validation:g}; expected a file, a share between 0 and 1, or null")
+
+
+def read_split(
+    train: str, validation: str | float | None, read: Callable[[Path], list[T]], key: Callable[[T], str]
+) -> tuple[list[T], list[T]]:
+    """Read the training and the validation examples.
+
+    Args:
+        train: file of the training examples.
+        validation: file of the validation examples, or the share of those in `train` to hold out, or None.
+        read: reads the examples of a file.
+        key: text of an example by whose hash it is held out, so that equal texts stay on one side.
+
+    Raises:
+        DataError: a file that cannot be used, or a share of examples that all have the same key.
+    """
+    examples = read(Path(train).expanduser())
+    if validation is None:
+        return examples, []
+    if isinstance(validation, str):
+        return examples, read(Path(validation).expanduser())
+    keys = [key(example) for example in examples]
+    if len(set(keys)) == 1:
         raise DataError(
-            f"data.validation is {share}, but all texts of data.train are the same, which cannot be divided; "
-            "expected others as well, or data.validation: a file or null"
+            f"data.validation is {validation}, but all texts of data.train are the same, which cannot be "
+            "divided; expected others as well, or data.validation: a file or null"
         )
-    split = Split.of(texts, share)
+    split = Split.of(keys, validation)
     sides: tuple[list[T], list[T]] = ([], [])
-    for item, text in zip(items, texts, strict=True):
-        sides[split.holds_out(text)].append(item)
+    for example, text in zip(examples, keys, strict=True):
+        sides[split.holds_out(text)].append(example)
     return sides
+
+
+def file_digests(train: str, validation: str | float | None) -> list[str]:
+    """SHA-256 of the files that `read_split` reads."""
+    files = [train, *([validation] if isinstance(validation, str) else [])]
+    return [sha256_file(Path(file).expanduser()) for file in files]
 
 
 def _hash(document: str) -> int:

@@ -1,4 +1,4 @@
-"""Token ids in a file: written document by document, read through a memory map."""
+"""Files of token ids: written document by document, read through a memory map."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ Dtype = Literal["uint16", "uint32"]
 
 
 def dtype_for(vocab_size: int) -> Dtype:
-    """The smallest type that holds every id below `vocab_size`."""
+    """The smallest dtype that holds every id below `vocab_size`."""
     return "uint16" if vocab_size <= 2**16 else "uint32"
 
 
 class TokenFile:
-    """A one-dimensional array of token ids in a file, mapped into memory and never changed.
+    """A one-dimensional array of token ids in a file, mapped into memory, read only.
 
     Args:
-        path: the file: ids in little-endian order and nothing else.
-        dtype: type of an id.
-        length: how many ids there must be.
+        path: file of little-endian ids without a header.
+        dtype: dtype of an id.
+        length: expected number of ids.
 
     Raises:
         DataError: the file is missing or has another size.
@@ -32,11 +32,11 @@ class TokenFile:
 
     def __init__(self, path: Path, dtype: Dtype, length: int) -> None:
         expected = length * np.dtype(dtype).itemsize
-        found = path.stat().st_size if path.is_file() else None
-        if found != expected:
-            size = "missing" if found is None else f"{found:,} bytes long"
+        size = path.stat().st_size if path.is_file() else None
+        if size != expected:
+            state = "missing" if size is None else f"{size:,} bytes long"
             raise DataError(
-                f"{path}: expected {length:,} tokens in {expected:,} bytes, but the file is {size}; "
+                f"{path}: expected {length:,} tokens in {expected:,} bytes, but the file is {state}; "
                 f"delete {path.parent} to prepare the data again"
             )
         self.path = path
@@ -47,29 +47,31 @@ class TokenFile:
         return int(self._tokens.shape[0])
 
     def windows(self, starts: NDArray[np.int64], length: int) -> NDArray[np.int64]:
-        """Read stretches of tokens; past the last one the file begins again.
+        """Read windows of tokens; positions wrap around at the end of the file.
 
         Args:
-            starts: (n,) positions from 0.
-            length: tokens per stretch.
+            starts: (n,) int64 positions from 0.
+            length: number of tokens in a window.
 
         Returns:
-            (n, length) token ids.
+            (n, length) int64 token ids.
         """
         positions = starts[:, None] + np.arange(length)
         return self._tokens.take(positions, mode="wrap").astype(np.int64)
 
 
 class TokenWriter:
-    """Writes the ids of documents one after another, each with the id that ends it.
+    """Writes the ids of documents one after another, each followed by the end-of-document id.
 
     Args:
-        path: file to make.
-        dtype: type of an id.
-        eos_id: what ends a document.
+        path: file to create.
+        dtype: dtype of an id.
+        eos_id: id that ends a document.
 
     Attributes:
-        documents, tokens, utf8_bytes: what was written so far.
+        documents: number of documents written so far.
+        tokens: number of ids written so far, the ends of documents included.
+        utf8_bytes: size of the written documents as UTF-8 text.
     """
 
     def __init__(self, path: Path, dtype: Dtype, eos_id: int) -> None:
@@ -88,8 +90,8 @@ class TokenWriter:
         """Append a document.
 
         Args:
-            text: its text, for the count of bytes.
-            ids: its tokens.
+            text: text of the document, for the count of bytes.
+            ids: token ids of the document, without the one that ends it.
         """
         self._file.write(np.array([*ids, self._eos_id], dtype=self._dtype).data)
         self.documents += 1

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from zoo.data import Order
+from zoo.data import BatchSpec
 from zoo.models import Model
 from zoo.run.trained import data_of, tokenizer_of
 from zoo.utils.errors import DataError, ZooError
@@ -36,7 +36,7 @@ def validation_examples(model: Model, path: Path) -> tuple[Sequence[Tensor] | No
     if config is None:
         return None, "was not measured: nobody knows what the model was trained on; give --text"
     try:
-        held_out = config.prepare(model.recipe.model).validation(Order(0, 0, EXAMPLES), 1)
+        held_out = config.prepare(model.recipe.model).validation_batches(BatchSpec(0, 0, EXAMPLES), 1)
     except ZooError as error:
         return None, f"was not measured: {error}"
     batch = next(iter(held_out or ()), None)

@@ -64,7 +64,7 @@ def load_subject(path: Path, tokenizer: Path | None, device: torch.device) -> Su
     found = _tokenizer(path, tokenizer)
     check_together(path, found, config.vocab_size)
     folder = path if path.is_dir() else path.parent
-    start, opening, context, lines = found.start_id, found.opening, config.max_seq_len, False
+    start, opening, context, lines = found.start_id, found.prefix_ids, config.max_seq_len, False
     data = data_of(path)
     if data is not None:
         context = data.length

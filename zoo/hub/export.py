@@ -99,7 +99,7 @@ def export(source: Path, out: Path, *, to: str = "hf", dtype: str = "float32") -
     notes: Json = {}
     if (data := data_of(source)) is not None and data.prompting is not None and tokenizer is not None:
         asked = data.prompting
-        notes = {"context": data.length, "end": asked.end(tokenizer), "special": asked.special_tokens}
+        notes = {"context": data.length, "end": asked.eos_id(tokenizer), "special": asked.special_tokens}
     return export_model(model, out, dtype=DTYPES[dtype], tokenizer=tokenizer, reason=reason, **notes)
 
 

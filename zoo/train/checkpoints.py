@@ -22,7 +22,7 @@ from zoo.checkpoint.format import metadata
 from zoo.checkpoint.model import CHECKPOINTS, MODEL_FILE, RUN_CONFIG, Which, pointer_file
 from zoo.checkpoint.safetensors import read_tensors, write_tensors
 from zoo.data.classification.class_names import LABELS_FILE
-from zoo.data.dataset import Measure
+from zoo.data.dataset import Metric
 from zoo.data.tokenizers.base import FOLDER as TOKENIZER
 from zoo.models import Model
 from zoo.optim.state import load_state_by_name, state_by_name
@@ -42,12 +42,12 @@ class Checkpoints:
     """Writes a run's checkpoints and keeps the last few and the best.
 
     Attributes:
-        measure: by which the best checkpoint is chosen, see `zoo.data.dataset.Measure`.
+        measure: by which the best checkpoint is chosen, see `zoo.data.dataset.Metric`.
         best: its best value of a checkpoint so far; infinite, on the side that loses, before the first.
     """
 
     def __init__(
-        self, run: Path, world: World, keep_last: int, data: str, measure: Measure = "cross_entropy"
+        self, run: Path, world: World, keep_last: int, data: str, measure: Metric = "cross_entropy"
     ) -> None:
         """Find the best value of an earlier session; nothing is written yet.
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from torch import Tensor
 
-from zoo.data import Order
+from zoo.data import BatchSpec
 from zoo.run.job import Job
 from zoo.train.build import Parts, build
 from zoo.train.checkpoints import Checkpoints, load_diagnosis
@@ -66,7 +66,9 @@ def _session(job: Job, start: Start, world: World, console: Console | None, unti
     """
     parts = build(job, start, world)
     dataset = parts.dataset
-    checkpoints = Checkpoints(job.folder, world, job.train.keep_last, dataset.fingerprint, dataset.best)
+    checkpoints = Checkpoints(
+        job.folder, world, job.train.keep_last, dataset.fingerprint, dataset.best_metric
+    )
     diagnosis = Diagnosis(parts.registry, parts.optimizer, world, job.train.diagnose_every, job.train.steps)
     if start.checkpoint is not None:
         diagnosis.load(load_diagnosis(start.checkpoint))
@@ -131,7 +133,7 @@ class _Session:
         self.log, self.bar, self.checkpoints, self.diagnosis = log, bar, checkpoints, diagnosis
         self.spikes, self.settings = spikes, job.train
         self.done = done
-        self.per_step = self.settings.batch_size * parts.dataset.units
+        self.per_step = self.settings.batch_size * parts.dataset.units_per_example
         self.clock = Clock()
 
     def loop(self, interrupt: Interrupt, until: int) -> int:
@@ -151,14 +153,16 @@ class _Session:
         """Whether it is time for what happens so often, and at the end."""
         return self.done % every == 0 or self.done == self.settings.steps
 
-    def _order(self, batch_size: int, skipped: int = 0) -> Order:
+    def _order(self, batch_size: int, skipped: int = 0) -> BatchSpec:
         """This rank's part of the batch after the steps that are done and those left out."""
-        return Order(self.job.config.seed, self.done + skipped, batch_size, self.world.rank, self.world.size)
+        return BatchSpec(
+            self.job.config.seed, self.done + skipped, batch_size, self.world.rank, self.world.size
+        )
 
     def _step(self, interrupt: Interrupt) -> bool:
         """Take one step and log it; returns whether any rank was asked to stop."""
         parts, every = self.parts, self.settings.monitor_every
-        batch = parts.dataset.training(self._order(self.settings.batch_size, self.spikes.position.skipped))
+        batch = parts.dataset.train_batch(self._order(self.settings.batch_size, self.spikes.position.skipped))
         schedule = zip(parts.scheduler.base_lrs, parts.scheduler.lr_lambdas, strict=True)
         for group, (lr, factor) in zip(parts.optimizer.param_groups, schedule, strict=True):
             group["lr"] = lr * factor(self.done) * self.spikes.rate(self.done)
@@ -204,7 +208,7 @@ class _Session:
         parallel = self.settings.batch_size // self.settings.accumulation
         if count is not None:
             count *= self.settings.accumulation
-        batches = parts.dataset.validation(self._order(parallel), count)
+        batches = parts.dataset.validation_batches(self._order(parallel), count)
         if batches is None:
             return None
         classes = parts.dataset.classes
@@ -213,7 +217,7 @@ class _Session:
         told = {name: value for name, value in found._asdict().items() if value is not None}
         self.log.write("validation", self.done, tokens=self.done * self.per_step, **told)
         self.bar.validation(found.cross_entropy)
-        measured = told[parts.dataset.best]
+        measured = told[parts.dataset.best_metric]
         return measured if self.checkpoints.improves(measured) else None
 
     def _save(self, best: float | None) -> None:

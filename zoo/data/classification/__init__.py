@@ -1,1 +1,1 @@
-"""Texts with a class as a data set."""
+"""Text classification: texts, or pairs of texts, with one label each."""

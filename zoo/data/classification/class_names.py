@@ -1,4 +1,4 @@
-"""The names of classes: their order, and the file that keeps them with a run."""
+"""The names of classes: their order, and the file beside a trained model that keeps them."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from zoo.utils.atomic import write_file
 from zoo.utils.errors import DataError
 
 LABELS_FILE = "labels.json"
-"""Its name in the folder of a run and of a checkpoint."""
+"""Name of the file in the folder of a run and of a checkpoint."""
 
 
-def in_order(labels: Iterable[str]) -> tuple[str, ...]:
-    """All different labels: in the order of numbers if all are numbers, otherwise of the alphabet."""
+def sorted_labels(labels: Iterable[str]) -> tuple[str, ...]:
+    """The different labels in the order of class indices: sorted as numbers if all are, else as text."""
     names = set(labels)
     numbers = all(name.isdecimal() for name in names)
     return tuple(sorted(names, key=(lambda name: (int(name), name)) if numbers else None))
 
 
 def write_labels(run: Path, names: Sequence[str]) -> None:
-    """Keep the names of classes, in the order of their numbers, in a run's folder."""
+    """Write the names of the classes, in the order of their indices, into a run's folder."""
     text = json.dumps({"labels": list(names)}, ensure_ascii=False) + "\n"
     write_file(run / LABELS_FILE, lambda partial: partial.write_text(text, encoding="utf-8"))
 
 
 def read_labels(folder: Path) -> list[str]:
-    """The names of classes in the folder of a run or a checkpoint, in the order of their numbers.
+    """Read the names of the classes, in the order of their indices, from a run's or checkpoint's folder.
 
     Raises:
-        DataError: there are none.
+        DataError: the folder has no such file, or the file has no list of labels.
     """
     path = folder / LABELS_FILE
     labels = read_object(path).get("labels") if path.is_file() else None

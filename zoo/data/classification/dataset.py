@@ -1,9 +1,10 @@
-"""Texts with labels, in files: what a classifier is trained on."""
+"""The data set of labelled texts that a classifier is trained on, and its configuration."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import ClassVar, Literal, Protocol, Self, cast
 
@@ -13,12 +14,13 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from zoo.config.registry import DATASETS
-from zoo.data.classification.class_names import in_order, write_labels
-from zoo.data.classification.files import Columns, Example, divided, read_examples
-from zoo.data.classification.layout import Laid, Layout
-from zoo.data.dataset import Batch, DataConfig, Measure, Reader
-from zoo.data.files import sha256, sha256_file
-from zoo.data.listed import Listed
+from zoo.data.classification.class_names import sorted_labels, write_labels
+from zoo.data.classification.encoding import EncodedText, TextPairEncoder
+from zoo.data.classification.files import Columns, Example, read_examples
+from zoo.data.dataset import Batch, DataConfig, Metric, ModelRequirements
+from zoo.data.files import sha256
+from zoo.data.map_dataset import MapDataset
+from zoo.data.split import check_validation, file_digests, read_split
 from zoo.data.tokenizers import AnyTokenizer, ByteConfig
 from zoo.data.tokenizers.base import check_vocabulary
 from zoo.utils.errors import DataError, did_you_mean
@@ -26,8 +28,8 @@ from zoo.utils.errors import DataError, did_you_mean
 log = logging.getLogger("zoo")
 
 
-class TextClassifier(Reader, Protocol):
-    """What labelled texts have to know of the model that is trained on them."""
+class TextModelRequirements(ModelRequirements, Protocol):
+    """The fields of a text classifier's configuration that the data set checks itself against."""
 
     classes: int
     vocab_size: int
@@ -50,24 +52,23 @@ class ClassificationData(DataConfig):
     label: str = Field("label", description="the column of the label")
     labels: tuple[str, ...] | None = Field(
         None,
-        description="the labels in the order of their numbers; null: those of `train`, in the order of "
-        "numbers or of the alphabet",
+        description="the labels in the order of their class indices; null: those of `train`, sorted as "
+        "numbers or alphabetically",
     )
     tokenizer: AnyTokenizer = Field(default=ByteConfig(), description="how text becomes tokens")
     context: int = Field(
-        128, gt=3, description="tokens of an example at most; longer texts are cut, and counted"
+        128,
+        gt=3,
+        description="maximal number of tokens of an example; longer texts are truncated",
     )
-    best: Measure | None = Field(
+    best: Metric | None = Field(
         None,
-        description="measure on the validation texts by which the best checkpoint is kept; null: accuracy",
+        description="metric on the validation texts that selects the best checkpoint; null: accuracy",
     )
 
     @model_validator(mode="after")
-    def _settings_act(self) -> Self:
-        if isinstance(self.validation, float) and not 0 < self.validation < 1:
-            raise ValueError(
-                f"validation is {self.validation:g}; expected a file, a share between 0 and 1, or null"
-            )
+    def _check_settings(self) -> Self:
+        check_validation(self.validation)
         if self.validation is None and self.best is not None:
             raise ValueError("`best` has no effect without validation texts")
         if self.labels is not None and len(set(self.labels)) != len(self.labels):
@@ -78,131 +79,127 @@ class ClassificationData(DataConfig):
 
     @property
     def objective_name(self) -> str:
-        """Classification, of texts."""
+        """Classification of texts."""
         return "text-classification"
 
     @property
     def length(self) -> int:
-        """Tokens of an example at most."""
+        """Maximal number of tokens of an example."""
         return self.context
 
     @property
     def columns(self) -> Columns:
-        """What is read of a file to train on."""
+        """The columns of a training file."""
         return Columns(self.text, self.pair, self.label)
 
-    def prepare(self, model: Reader) -> LabelledTexts:
+    def prepare(self, model: ModelRequirements) -> ClassificationDataset:
         """Read and tokenise the texts.
 
         Raises:
-            DataError: files or sizes that cannot be used, or not by this model.
+            DataError: the files cannot be used, the context leaves no room for text, or the model cannot be
+                trained on such examples.
         """
-        self.check_reader(model)
-        reader = cast(TextClassifier, model)
-        marks = Layout.marks(self.pair is not None)
-        if self.context <= marks:
+        self.check_model(model)
+        special = TextPairEncoder.n_special_tokens(self.pair is not None)
+        if self.context <= special:
             raise DataError(
-                f"data.context is {self.context}, but {marks} tokens mark where texts begin and end"
+                f"data.context is {self.context}, but {special} tokens mark where texts begin and end"
             )
-        return LabelledTexts(self, reader)
+        return ClassificationDataset(self, cast(TextModelRequirements, model))
 
 
-class Labelled:
-    """Tokenised examples with the numbers of their classes.
+class EncodedTexts:
+    """Tokenised texts with the indices of their classes.
 
     Attributes:
-        laid: their tokens.
-        labels: (n,) int64.
-        cut: how many were longer than the context.
+        encoded: their tokens.
+        labels: (n,) int64, class indices.
+        n_truncated: number of texts that were longer than the context.
     """
 
-    def __init__(self, examples: Sequence[Example], names: Sequence[str], layout: Layout) -> None:
+    def __init__(self, examples: Sequence[Example], names: Sequence[str], encoder: TextPairEncoder) -> None:
         """Tokenise.
 
         Args:
             examples: with labels.
-            names: of the classes.
-            layout: how the model reads them.
+            names: names of the classes in the order of their indices.
+            encoder: input format of the model.
 
         Raises:
-            DataError: a label that is no class, with its place.
+            DataError: a label is not the name of a class.
         """
-        numbers = {name: number for number, name in enumerate(names)}
+        indices = {name: index for index, name in enumerate(names)}
         for example in examples:
-            if example.label not in numbers:
+            if example.label not in indices:
                 near = did_you_mean(str(example.label), names)
                 raise DataError(f"{example.place}: label '{example.label}' is not one of the classes{near}")
-        self.laid: list[Laid] = [layout.lay(example.text, example.pair) for example in examples]
-        self.labels: NDArray[np.int64] = np.array([numbers[str(e.label)] for e in examples], dtype=np.int64)
-        self.cut = sum(laid.cut for laid in self.laid)
+        self.encoded: list[EncodedText] = [encoder.encode(e.text, e.pair) for e in examples]
+        self.labels: NDArray[np.int64] = np.array([indices[str(e.label)] for e in examples], dtype=np.int64)
+        self.n_truncated = sum(encoded.truncated for encoded in self.encoded)
 
     def __len__(self) -> int:
-        return len(self.laid)
+        return len(self.encoded)
 
 
-class LabelledTexts(Listed[Labelled]):
-    """Labelled texts, shuffled in every epoch.
+class ClassificationDataset(MapDataset[EncodedTexts]):
+    """Labelled texts, reshuffled in every epoch.
 
     Attributes:
-        names: of the classes, in the order of their numbers.
+        class_names: names of the classes in the order of their indices.
     """
 
-    what = "texts"
     unit = ClassificationData.unit
 
-    def __init__(self, data: ClassificationData, model: TextClassifier) -> None:
+    def __init__(self, data: ClassificationData, model: TextModelRequirements) -> None:
         """Read and tokenise the files.
 
         Args:
-            data: where they are.
-            model: what reads them.
+            data: files, columns and tokenizer.
+            model: the configuration of the model that will be trained on them.
 
         Raises:
-            DataError: a file, label or tokenizer that cannot be used, other classes than the model's.
+            DataError: a file, label or tokenizer cannot be used, or the labels are not the model's classes.
         """
-        train, held_out = _divided(data)
+        train, held_out = read_split(
+            data.train, data.validation, partial(read_examples, columns=data.columns), _split_key
+        )
         self.tokenizer = data.tokenizer.build(lambda: _texts(train))
         check_vocabulary(self.tokenizer, model.vocab_size)
-        self.names = data.labels or in_order(str(example.label) for example in train)
-        if len(self.names) != model.classes:
+        self.class_names = data.labels or sorted_labels(str(example.label) for example in train)
+        if len(self.class_names) != model.classes:
             raise DataError(
-                f"data: there are {len(self.names)} labels ({', '.join(self.names)}), but model.classes is "
-                f"{model.classes}"
+                f"data: there are {len(self.class_names)} labels ({', '.join(self.class_names)}), but "
+                f"model.classes is {model.classes}"
             )
-        self.classes, self.best = len(self.names), data.best or "accuracy"
-        self._layout = Layout(self.tokenizer, data.context, model.n_segments)
-        self.train = Labelled(train, self.names, self._layout)
-        self.held_out = Labelled(held_out, self.names, self._layout) if held_out else None
-        self._report_cuts(data)
-        self.fingerprint = _fingerprint(data, self.tokenizer.hash, self.names)
+        self.classes, self.best_metric = len(self.class_names), data.best or "accuracy"
+        self._encoder = TextPairEncoder(self.tokenizer, data.context, model.n_segments)
+        self.train_examples = self._encode(train, "training")
+        self.validation_examples = self._encode(held_out, "validation") if held_out else None
+        self.fingerprint = _fingerprint(data, self.tokenizer.hash, self.class_names)
 
-    def _report_cuts(self, data: ClassificationData) -> None:
-        for part, what in ((self.train, "training"), (self.held_out, "validation")):
-            if part is not None and part.cut:
-                log.warning(
-                    f"data: {part.cut:,} of {len(part):,} {what} texts are longer than data.context "
-                    f"{data.context} and lose their ends"
-                )
+    def _encode(self, examples: Sequence[Example], side: str) -> EncodedTexts:
+        """Tokenise, with a warning if texts had to be truncated."""
+        texts = EncodedTexts(examples, self.class_names, self._encoder)
+        if texts.n_truncated:
+            log.warning(
+                f"data: {texts.n_truncated:,} of {len(texts):,} {side} texts are longer than data.context "
+                f"{self._encoder.context} and lose their ends"
+            )
+        return texts
 
-    def batch(self, part: Labelled, indices: NDArray[np.int64]) -> Batch:
-        """Tokens, segments and mask as `Layout.batch` makes them, labels (n,) int64."""
-        inputs = self._layout.batch([part.laid[i] for i in indices])
-        return *inputs, torch.from_numpy(part.labels[indices])
+    def collate(self, examples: EncodedTexts, indices: NDArray[np.int64]) -> Batch:
+        """Tokens, segments and mask as `TextPairEncoder.collate` returns them, labels (n,) int64."""
+        inputs = self._encoder.collate([examples.encoded[i] for i in indices])
+        return *inputs, torch.from_numpy(examples.labels[indices])
 
-    def save(self, run: Path) -> None:
-        """The tokenizer, and the names of the classes in labels.json."""
-        super().save(run)
-        write_labels(run, self.names)
+    def save(self, folder: Path) -> None:
+        """Write the tokenizer, and the names of the classes in labels.json."""
+        super().save(folder)
+        write_labels(folder, self.class_names)
 
 
-def _divided(data: ClassificationData) -> tuple[list[Example], list[Example]]:
-    """The examples to train on, and those to evaluate on."""
-    examples = read_examples(Path(data.train).expanduser(), data.columns)
-    if data.validation is None:
-        return examples, []
-    if isinstance(data.validation, str):
-        return examples, read_examples(Path(data.validation).expanduser(), data.columns)
-    return divided(examples, data.validation)
+def _split_key(example: Example) -> str:
+    return f"{example.text}\t{example.pair or ''}"
 
 
 def _texts(examples: Sequence[Example]) -> Iterator[str]:
@@ -213,8 +210,7 @@ def _texts(examples: Sequence[Example]) -> Iterator[str]:
 
 
 def _fingerprint(data: ClassificationData, tokenizer: str, names: Sequence[str]) -> str:
-    files = [data.train, *([data.validation] if isinstance(data.validation, str) else [])]
     settings = data.model_dump_json(exclude={"train", "validation", "tokenizer", "labels", "best"})
-    parts = [*(sha256_file(Path(file).expanduser()) for file in files), settings, tokenizer, *names]
     share = data.validation if isinstance(data.validation, float) else ""
-    return sha256("\n".join([*parts, str(share)]).encode())
+    parts = [*file_digests(data.train, data.validation), settings, tokenizer, *names, str(share)]
+    return sha256("\n".join(parts).encode())

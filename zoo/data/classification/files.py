@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from zoo.data.corpora.jsonl import json_object, text_field
 from zoo.data.files import read_lines
-from zoo.data.split import divide
+from zoo.data.json_lines import read_json_lines, text_field
 from zoo.utils.errors import DataError, did_you_mean
 
 TSV, JSONL = ".tsv", ".jsonl"
@@ -17,12 +16,12 @@ TSV, JSONL = ".tsv", ".jsonl"
 
 @dataclass(frozen=True)
 class Columns:
-    """What the parts of an example are called in a file.
+    """The columns of a .tsv file, or keys of JSON objects, that are read.
 
     Attributes:
-        text: of the text.
-        pair: of the second text, where there are pairs.
-        label: of the name of the class; None: labels are not read.
+        text: name of the column of the text.
+        pair: name of the column of the second text; None: the examples are single texts.
+        label: name of the column of the label; None: labels are not read.
     """
 
     text: str
@@ -36,9 +35,9 @@ class Example:
 
     Attributes:
         place: file and line, for messages.
-        text: without white space around it.
-        pair: the second text, likewise.
-        label: the name of its class, if it was read.
+        text: the text, without surrounding white space.
+        pair: the second text, likewise, or None.
+        label: name of the class, or None if labels were not read.
     """
 
     place: str
@@ -48,72 +47,45 @@ class Example:
 
 
 def read_examples(path: Path, columns: Columns) -> list[Example]:
-    """Read a file.
+    """Read the examples of a file in their order; blank lines are skipped.
 
     Args:
-        path: a .tsv file, whose first line names the columns, without quoting; or a .jsonl file.
+        path: a .tsv file whose first line names the columns, without quoting; or a .jsonl file.
         columns: what to read.
 
-    Returns:
-        The examples in the order of the file; blank lines are none.
-
     Raises:
-        DataError: another kind of file, one that cannot be read, has no example or lacks a column, or a
-            text or label that is empty or of another type; with the line and the column.
+        DataError: the suffix is neither of the two, the file cannot be read, has no example or lacks a
+            column, or a text or label is empty or of another type.
     """
     if path.suffix not in (TSV, JSONL):
         raise DataError(f"{path}: expected a name that ends in {TSV} (with a header) or {JSONL}")
-    rows = _tsv(path, columns) if path.suffix == TSV else _jsonl(path)
-    examples = [_example(place, row, columns) for place, row in rows]
+    rows = _read_tsv(path, columns) if path.suffix == TSV else read_json_lines(path)
+    examples = [_example(f"{path}:{number}", row, columns) for number, row in rows]
     if not examples:
         raise DataError(f"{path}: no example, only a header")
     return examples
 
 
-def divided(examples: Sequence[Example], share: float) -> tuple[list[Example], list[Example]]:
-    """Hold a share of the examples out, by the hash of their texts, so that equal texts stay together.
-
-    Args:
-        examples: of at least two different texts.
-        share: the part to hold out, above 0 and below 1.
-
-    Returns:
-        The examples to train on, and those that are held out.
-
-    Raises:
-        DataError: all texts are equal.
-    """
-    keys = [f"{example.text}\t{example.pair or ''}" for example in examples]
-    return divide(examples, keys, share)
-
-
-def _tsv(path: Path, columns: Columns) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Place and fields of every line behind the header."""
-    names: Sequence[str] | None = None
+def _read_tsv(path: Path, columns: Columns) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Line number and fields of every line after the header."""
+    header: Sequence[str] | None = None
     for number, line in read_lines(path):
         fields, place = line.split("\t"), f"{path}:{number}"
-        if names is None:
-            names = fields
-            _check_header(names, columns, place)
-        elif len(fields) != len(names):
-            raise DataError(f"{place}: {len(fields)} columns, but the header has {len(names)}")
+        if header is None:
+            header = fields
+            _check_header(header, columns, place)
+        elif len(fields) != len(header):
+            raise DataError(f"{place}: {len(fields)} columns, but the header has {len(header)}")
         else:
-            yield place, dict(zip(names, fields, strict=True))
+            yield number, dict(zip(header, fields, strict=True))
 
 
-def _check_header(names: Sequence[str], columns: Columns, place: str) -> None:
+def _check_header(header: Sequence[str], columns: Columns, place: str) -> None:
     for column in (columns.text, columns.pair, columns.label):
-        if column is not None and names.count(column) != 1:
-            if column in names:
-                raise DataError(f"{place}: there are {names.count(column)} columns called '{column}'")
-            raise DataError(f"{place}: no column '{column}' in the header{did_you_mean(column, names)}")
-
-
-def _jsonl(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Place and object of every line."""
-    for number, line in read_lines(path):
-        place = f"{path}:{number}"
-        yield place, json_object(line, place)
+        if column is not None and header.count(column) != 1:
+            if column in header:
+                raise DataError(f"{place}: there are {header.count(column)} columns called '{column}'")
+            raise DataError(f"{place}: no column '{column}' in the header{did_you_mean(column, header)}")
 
 
 def _example(place: str, row: dict[str, Any], columns: Columns) -> Example:
@@ -123,7 +95,7 @@ def _example(place: str, row: dict[str, Any], columns: Columns) -> Example:
 
 
 def _label(place: str, row: dict[str, Any], column: str) -> str:
-    """The name of a class; one that is a whole number may be written as such in JSON."""
+    """The name of a class; in JSON a label may also be an integer."""
     value = row.get(column)
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)

@@ -1,11 +1,11 @@
-"""Corpora: where the text comes from."""
+"""Corpora: sources of text."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
 from zoo.config.registry import CORPORA
-from zoo.data.corpora.base import CorpusConfig, Document, Source
+from zoo.data.corpora.base import CorpusConfig, Document, SourceFile
 from zoo.data.corpora.jsonl import JsonlCorpus
 from zoo.data.corpora.python_docs import PythonDocsCorpus
 from zoo.data.corpora.text import TextCorpus
@@ -16,7 +16,7 @@ __all__ = [
     "Document",
     "JsonlCorpus",
     "PythonDocsCorpus",
-    "Source",
+    "SourceFile",
     "TextCorpus",
 ]
 

@@ -1,4 +1,4 @@
-"""What a corpus is: documents with names, and the files they come from."""
+"""Corpora: named documents and the files they come from."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from zoo.utils.errors import DataError
 
 @dataclass(frozen=True)
 class Document:
-    """A piece of text that the split into training and validation keeps whole.
+    """A piece of text that lies as a whole in the training or the validation split.
 
     Attributes:
-        id: a name that is the same on every machine; it alone decides the side of the split.
+        id: name that is the same on every machine; the split depends on it alone.
         text: the text.
     """
 
@@ -30,12 +30,12 @@ class Document:
 
 
 @dataclass(frozen=True)
-class Source:
+class SourceFile:
     """A file that a corpus reads.
 
     Attributes:
-        name: path within the corpus, the same on every machine.
-        path: where it lies on this one.
+        name: path within the corpus, which is the same on every machine.
+        path: path on this machine.
     """
 
     name: str
@@ -43,40 +43,40 @@ class Source:
 
 
 class CorpusConfig(Config):
-    """Where text comes from. Two passes over `documents` yield the same."""
+    """The source of a text. Every pass over `documents` yields the same documents."""
 
     @abstractmethod
     def documents(self) -> Iterator[Document]:
         """Yield the documents in a fixed order.
 
         Raises:
-            DataError: a file that cannot be used.
+            DataError: a file cannot be used.
         """
 
     @abstractmethod
-    def sources(self) -> list[Source]:
-        """List the files whose contents decide what `documents` yields, in a fixed order.
+    def sources(self) -> list[SourceFile]:
+        """List the files that `documents` reads, in a fixed order.
 
         Raises:
-            DataError: there is none, or a path does not exist.
+            DataError: there is no file, or a path does not exist.
         """
 
 
-def _as_list(value: Any) -> Any:
+def _as_list(value: Any) -> Any:  # Any: pydantic passes whatever the YAML has
     return [value] if isinstance(value, str) else value
 
 
-Strings = Annotated[list[str], BeforeValidator(_as_list), Field(min_length=1)]
+StringList = Annotated[list[str], BeforeValidator(_as_list), Field(min_length=1)]
 
 
 class FileCorpus(CorpusConfig):
-    """A corpus that reads files which the user names."""
+    """A corpus of files that the configuration names."""
 
-    paths: Strings = Field(description="files, directories (searched to the bottom) and glob patterns")
-    suffixes: Strings = Field(description="what the files taken from a directory end in")
+    paths: StringList = Field(description="files, directories (searched recursively) and glob patterns")
+    suffixes: StringList = Field(description="suffixes of the files that are read from a directory")
 
-    def sources(self) -> list[Source]:
-        """List the files, named by their paths below the directory they have in common."""
+    def sources(self) -> list[SourceFile]:
+        """List the files, named by their paths relative to their common directory."""
         default = type(self).model_fields["suffixes"].default
         if self.suffixes != default and not any(Path(path).expanduser().is_dir() for path in self.paths):
             raise DataError(
@@ -85,9 +85,9 @@ class FileCorpus(CorpusConfig):
             )
         files = find_files(self.paths, self.suffixes)
         root = os.path.commonpath([file.parent for file in files])
-        return [Source(_printable(file.relative_to(root)), file) for file in files]
+        return [SourceFile(_printable(file.relative_to(root)), file) for file in files]
 
 
 def _printable(path: Path) -> str:
-    """The path with forward slashes; bytes that are not UTF-8, which file systems allow, are escaped."""
+    """The path with forward slashes, and bytes that are not valid UTF-8 escaped."""
     return os.fsencode(path.as_posix()).decode("utf-8", errors="backslashreplace")

@@ -1,4 +1,4 @@
-"""Corpus `python-docs`: the text that every Python installation brings along."""
+"""Corpus `python-docs`: documentation and source code that are part of every Python installation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from zoo.config.registry import CORPORA
-from zoo.data.corpora.base import CorpusConfig, Document, Source
+from zoo.data.corpora.base import CorpusConfig, Document, SourceFile
 from zoo.data.files import read_text
 from zoo.utils.errors import DataError
 
@@ -19,7 +19,7 @@ OPTIONAL = {"distutils", "ensurepip", "idlelib", "lib2to3", "tkinter", "turtle",
 # ... and these are character tables, and the topics themselves in another notation.
 TABLES = {"encodings", "pydoc_data"}
 TESTS = frozenset({"test", "tests"})
-LEAST_BYTES = 3_000_000
+MIN_LIBRARY_BYTES = 3_000_000
 
 
 @CORPORA.register
@@ -39,17 +39,17 @@ class PythonDocsCorpus(CorpusConfig):
         for source in _library():
             yield Document(source.name, read_text(source.path))
 
-    def sources(self) -> list[Source]:
+    def sources(self) -> list[SourceFile]:
         """List the file of the topics and the sources of the library."""
         library = _library()
-        found = sum(source.path.stat().st_size for source in library)
-        if found < LEAST_BYTES:
+        size = sum(source.path.stat().st_size for source in library)
+        if size < MIN_LIBRARY_BYTES:
             raise DataError(
-                f"python-docs: the Python installation at {_root()} has only {found:,} bytes of library "
-                f"source in {len(library)} files (expected {LEAST_BYTES:,} or more); it was stripped: "
+                f"python-docs: the Python installation at {_root()} has only {size:,} bytes of library "
+                f"source in {len(library)} files (expected {MIN_LIBRARY_BYTES:,} or more); it was stripped: "
                 "use a complete Python, or a 'text' corpus"
             )
-        return [Source("topics.py", _topics_file()), *library]
+        return [SourceFile("topics.py", _topics_file()), *library]
 
 
 def _topics() -> dict[str, str]:
@@ -73,7 +73,7 @@ def _root() -> Path:
     return Path(sysconfig.get_path("stdlib"))
 
 
-def _library() -> list[Source]:
+def _library() -> list[SourceFile]:
     """The sources of the standard library's modules, without tests and empty files."""
     root = _root()
     files: list[Path] = []
@@ -82,7 +82,7 @@ def _library() -> list[Source]:
         files += [module] if module.is_file() else sorted((root / name).rglob("*.py"))
     relative = [(file.relative_to(root), file) for file in files]
     return [
-        Source(f"library/{name.as_posix()}", file)
+        SourceFile(f"library/{name.as_posix()}", file)
         for name, file in relative
         if not TESTS.intersection(name.parts) and file.stat().st_size
     ]

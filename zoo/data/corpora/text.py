@@ -1,4 +1,4 @@
-"""Corpus `text`: plain text files, as they are."""
+"""Corpus `text`: plain text files."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Literal
 from pydantic import Field
 
 from zoo.config.registry import CORPORA
-from zoo.data.corpora.base import Document, FileCorpus, Strings
+from zoo.data.corpora.base import Document, FileCorpus, StringList
 from zoo.data.files import read_lines, read_text
 
-MANY = 100  # files: from here on a share of the files is about that share of the text
+MANY = 100  # files; with so many a share of the files is about the same share of the text
 PASSAGE = 4096  # characters: long enough to learn from, short enough that one book has hundreds
 
 
@@ -19,17 +19,19 @@ PASSAGE = 4096  # characters: long enough to learn from, short enough that one b
 class TextCorpus(FileCorpus):
     """Text files, directories and globs; UTF-8.
 
-    What a document is decides what the validation split holds out:
+    The validation split holds out whole documents. A document is:
 
-    * ``file``: each file is one.
-    * ``passage``: whole paragraphs of a file, gathered until they have 4096 characters; joined they
-      are the file again, character by character.
-    * ``line``: each line that is not blank.
-    * ``auto``: ``file`` if there are 100 files or more, ``passage`` for fewer (some books).
+    * ``file``: a whole file.
+    * ``passage``: consecutive paragraphs of a file with 4096 characters or a little more; the passages of a
+      file concatenated are the file.
+    * ``line``: a line that is not blank.
+    * ``auto``: ``file`` if there are at least 100 files, otherwise ``passage``.
     """
 
     type: Literal["text"] = "text"
-    suffixes: Strings = Field(default=[".txt"], description="what the files taken from a directory end in")
+    suffixes: StringList = Field(
+        default=[".txt"], description="suffixes of the files that are read from a directory"
+    )
     document: Literal["auto", "file", "passage", "line"] = Field(
         default="auto", description="what a document is; auto: passages, or files if there are 100 or more"
     )
@@ -52,17 +54,17 @@ class TextCorpus(FileCorpus):
 
 
 def passages(text: str, size: int = PASSAGE) -> Iterator[str]:
-    """Cut a text after a blank line as soon as `size` characters are full.
+    """Split a text at the first blank line after every `size` characters.
 
-    A stretch without blank lines is cut at the end of a line once it has twice as many, so that
-    verse and logs are divided too.
+    A passage without a blank line is split at the end of a line once it has twice as many characters, so
+    that verse and logs are split as well.
 
     Args:
         text: any text.
-        size: characters of a passage, at least.
+        size: minimal number of characters of a passage but the last.
 
     Yields:
-        Passages that joined are `text`.
+        Passages whose concatenation is `text`.
     """
     start = end = 0
     for line in text.splitlines(keepends=True):

@@ -1,4 +1,4 @@
-"""Images from files, with the usual augmentation."""
+"""The data set of labelled images in files, with the usual augmentation, and its configuration."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from pydantic import Field
 from torch import Tensor
 
 from zoo.config.registry import DATASETS
-from zoo.data.dataset import Batch, Order, Reader
+from zoo.data.dataset import Batch, BatchSpec, ModelRequirements
 from zoo.data.files import sha256
 from zoo.data.images.augment import centre_crop, mirror, normalise, random_resized_crop
-from zoo.data.images.files import open_pictures
-from zoo.data.images.labelled import LabelledData, LabelledImages
+from zoo.data.images.files import ImageFiles, open_image_files
+from zoo.data.images.labelled import LabelledImageData, LabelledImages
 from zoo.utils.errors import DataError
 
 WHITE = 255
 
 
 @DATASETS.register
-class ImageData(LabelledData):
-    """Images in a folder for each class, or in .npz files: random cut-outs, mirrored, normalised."""
+class ImageData(LabelledImageData):
+    """Images in a folder for each class, or in .npz files: random crops, mirrored, normalised."""
 
     type: Literal["images"] = "images"
     train: str = Field(
         description="a folder with a folder of images for each class, or an .npz file: images, labels"
     )
     validation: str | None = Field(None, description="the same, for validation; null: none")
-    size: int = Field(224, gt=0, description="height and width of what the model sees")
+    size: int = Field(224, gt=0, description="height and width of the images that the model sees")
     least_area: float = Field(
-        0.08, gt=0, le=1, description="smallest share of an image that a random cut-out is, in training"
+        0.08, gt=0, le=1, description="smallest area of a random crop in training, as a share of the image"
     )
     mirror: bool = Field(True, description="mirror half of the images, in training")
     centre: float = Field(
-        0.875, gt=0, le=1, description="side of the cut-out over the image's shorter side, in validation"
+        0.875, gt=0, le=1, description="side of the central crop over the image's shorter side, in validation"
     )
     mean: tuple[float, ...] = Field(
         (0.485, 0.456, 0.406), description="mean of every channel, white being 1; default: ImageNet's"
@@ -54,90 +54,96 @@ class ImageData(LabelledData):
         """Height and width of an image."""
         return self.size
 
-    def prepare(self, model: Reader) -> ImageDataset:
-        """Find the images.
+    def prepare(self, model: ModelRequirements) -> ImageDataset:
+        """List the images; they are read when they are needed.
 
         Raises:
-            DataError: files that cannot be used, or not by this model.
+            DataError: the files cannot be used, or the model cannot be trained on such images.
         """
         dataset = ImageDataset(self)
-        self.check_classifier(model, dataset.classes, dataset.channels)
+        self.check_image_model(model, dataset.classes, dataset.channels)
         return dataset
 
 
 class ImageDataset(LabelledImages):
-    """Pictures, augmented in training.
+    """Images in files, augmented in training.
+
+    All images of a batch are read in parallel threads, and each training batch in the background while the
+    model is trained on the previous one.
 
     Attributes:
-        channels: of an image.
+        channels: number of channels of an image.
     """
 
     def __init__(self, data: ImageData) -> None:
-        """Find the pictures.
+        """List the images.
 
         Raises:
-            DataError: there are none, validation has other classes or channels than training, or they do
-                not have as many channels as there are means and standard deviations.
+            DataError: there are none, the validation images have other classes or channels than the training
+                images, or the numbers of means and standard deviations differ from the number of channels.
         """
         self.data = data
-        self._train = open_pictures(data.train)
-        self._validation = None if data.validation is None else open_pictures(data.validation)
+        self._train = open_image_files(data.train)
+        self._validation = None if data.validation is None else open_image_files(data.validation)
         self._check()
         self.classes, self.channels = len(self._train.classes), self._train.channels
-        self.labels = self._train.labels
-        self.held_out = None if self._validation is None else self._validation.labels
-        prints = [p.fingerprint for p in (self._train, self._validation) if p is not None]
+        self.train_labels = self._train.labels
+        self.validation_labels = None if self._validation is None else self._validation.labels
+        digests = [p.fingerprint for p in (self._train, self._validation) if p is not None]
         settings = data.model_dump_json(exclude={"train", "validation", "workers"})
-        self.fingerprint = sha256("\n".join([*prints, settings]).encode())
-        self._pool = ThreadPoolExecutor(data.workers)
-        self._ahead = ThreadPoolExecutor(1)
-        self._coming: dict[Order, Future[Batch]] = {}
+        self.fingerprint = sha256("\n".join([*digests, settings]).encode())
+        self._readers = ThreadPoolExecutor(data.workers)
+        self._prefetcher = ThreadPoolExecutor(1)
+        self._prefetched: dict[BatchSpec, Future[Batch]] = {}
 
-    def training(self, order: Order) -> Batch:
-        """This rank's part of a training batch; the next one is read while this one is trained on."""
-        read = super().training
-        following = replace(order, step=order.step + 1)
-        wanted = self._coming.pop(order, None) or self._ahead.submit(read, order)
-        self._coming = {following: self._ahead.submit(read, following)}
-        return wanted.result()
+    def train_batch(self, spec: BatchSpec) -> Batch:
+        """This rank's part of a training batch; the next batch is read while the model is trained on it."""
+        read = super().train_batch
+        following = replace(spec, step=spec.step + 1)
+        batch = self._prefetched.pop(spec, None) or self._prefetcher.submit(read, spec)
+        self._prefetched = {following: self._prefetcher.submit(read, following)}
+        return batch.result()
 
-    def training_images(self, indices: Sequence[int], sources: Sequence[np.random.Generator]) -> Tensor:
-        """Random cut-outs, some mirrored: (n, channels, size, size)."""
-        return self._stack(self._augmented, indices, sources)
+    def training_images(self, indices: Sequence[int], rngs: Sequence[np.random.Generator]) -> Tensor:
+        """Random crops, some mirrored: (n, channels, size, size) float32."""
+        return self._stack(self._augmented, indices, rngs)
 
     def validation_images(self, indices: Sequence[int]) -> Tensor:
-        """What is in the middle: (n, channels, size, size)."""
-        return self._stack(self._centred, indices)
+        """Central crops: (n, channels, size, size) float32."""
+        files = self._validation
+        if files is None:
+            raise DataError("data.validation is null, so there are no validation images")
+        return self._stack(lambda i: centre_crop(files.read(i), self.data.size, self.data.centre), indices)
 
-    def _augmented(self, index: int, source: np.random.Generator) -> Tensor:
-        image = random_resized_crop(self._train.read(index), self.data.size, self.data.least_area, source)
-        return mirror(image, source) if self.data.mirror else image
-
-    def _centred(self, index: int) -> Tensor:
-        assert self._validation is not None
-        return centre_crop(self._validation.read(index), self.data.size, self.data.centre)
+    def _augmented(self, index: int, rng: np.random.Generator) -> Tensor:
+        image = random_resized_crop(self._train.read(index), self.data.size, self.data.least_area, rng)
+        return mirror(image, rng) if self.data.mirror else image
 
     def _stack(self, make: Callable[..., Tensor], *arguments: Sequence[object]) -> Tensor:
         """Make images in all threads; each is a pure function of its arguments."""
-        images = torch.stack(list(self._pool.map(make, *arguments)))
+        images = torch.stack(list(self._readers.map(make, *arguments)))
         return normalise(images / WHITE, self.data.mean, self.data.std)
 
     def _check(self) -> None:
-        train, validation = self._train, self._validation
-        for what, count in (("mean", len(self.data.mean)), ("std", len(self.data.std))):
+        train = self._train
+        for name, count in (("mean", len(self.data.mean)), ("std", len(self.data.std))):
             if count != train.channels:
                 raise DataError(
-                    f"data.{what} has {count} entries, but {train.place} has {train.channels} channels"
+                    f"data.{name} has {count} entries, but {train.place} has {train.channels} channels"
                 )
-        if validation is None:
-            return
-        if validation.channels != train.channels:
+        if self._validation is not None:
+            _check_same_kind(self._validation, train)
+
+
+def _check_same_kind(validation: ImageFiles, train: ImageFiles) -> None:
+    """Check that the validation images have the channels and the classes of the training images."""
+    if validation.channels != train.channels:
+        raise DataError(
+            f"{validation.place}: images of {validation.channels} channels, but those of {train.place} "
+            f"have {train.channels}"
+        )
+    for number, (here, there) in enumerate(zip_longest(validation.classes, train.classes)):
+        if here is not None and here != there:
             raise DataError(
-                f"{validation.place}: images of {validation.channels} channels, but those of {train.place} "
-                f"have {train.channels}"
+                f"{validation.place}: class {number} is '{here}', but in {train.place} it is '{there}'"
             )
-        for number, (here, there) in enumerate(zip_longest(validation.classes, train.classes)):
-            if here is not None and here != there:
-                raise DataError(
-                    f"{validation.place}: class {number} is '{here}', but in {train.place} it is '{there}'"
-                )

@@ -1,9 +1,9 @@
-"""Scikit-learn's handwritten digits: 1797 images of 8 x 8 pixels, which nobody has to download."""
+"""Scikit-learn's handwritten digits: 1797 images of 8 x 8 pixels that need no download."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -11,10 +11,10 @@ from pydantic import Field
 from torch import Tensor
 
 from zoo.config.registry import DATASETS
-from zoo.data.dataset import Reader
+from zoo.data.dataset import ModelRequirements
 from zoo.data.files import sha256
 from zoo.data.images.augment import normalise
-from zoo.data.images.labelled import LabelledData, LabelledImages
+from zoo.data.images.labelled import LabelledImageData, LabelledImages
 from zoo.utils.errors import DataError
 
 SIDE = 8
@@ -22,7 +22,7 @@ CLASSES = 10
 
 
 @DATASETS.register
-class DigitsData(LabelledData):
+class DigitsData(LabelledImageData):
     """Handwritten digits, 8 x 8 pixels, that come with scikit-learn: for tests and first steps."""
 
     type: Literal["digits"] = "digits"
@@ -33,51 +33,47 @@ class DigitsData(LabelledData):
         """Height and width of an image."""
         return SIDE
 
-    def prepare(self, model: Reader) -> Digits:
+    def prepare(self, model: ModelRequirements) -> DigitsDataset:
         """Load the digits.
 
         Raises:
-            DataError: a model for something else, or no scikit-learn.
+            DataError: the model is made for other images, or scikit-learn is not installed.
         """
-        self.check_classifier(model, CLASSES, 1)
-        return Digits(self.validation)
+        self.check_image_model(model, CLASSES, 1)
+        return DigitsDataset(self.validation)
 
 
-class Digits(LabelledImages):
+class DigitsDataset(LabelledImages):
     """The digits, normalised by mean and standard deviation of the training images; no augmentation."""
 
     classes = CLASSES
 
     def __init__(self, validation: float) -> None:
-        """Load and divide them.
+        """Load and split the images.
 
         Args:
-            validation: share of the images held out.
+            validation: share of the images that is held out.
 
         Raises:
-            DataError: no scikit-learn.
+            DataError: scikit-learn is not installed.
         """
-        found = _library().load_digits()
-        pixels = torch.from_numpy(found.images).float().unsqueeze(1)
-        labels = found.target.astype(np.int64)
+        try:
+            from sklearn.datasets import load_digits
+        except ImportError as error:
+            raise DataError("data: the digits come with a package: pip install scikit-learn") from error
+        digits = load_digits()
+        pixels = torch.from_numpy(digits.images).float().unsqueeze(1)
+        labels = digits.target.astype(np.int64)
         count = round(len(labels) * (1 - validation))
         train = pixels[:count]
         self._images = normalise(pixels, [train.mean().item()], [train.std().item()])
-        self.labels, self.held_out = labels[:count], labels[count:]
-        self.fingerprint = sha256(found.images.tobytes() + labels.tobytes() + str(count).encode())
+        self.train_labels, self.validation_labels = labels[:count], labels[count:]
+        self.fingerprint = sha256(digits.images.tobytes() + labels.tobytes() + str(count).encode())
 
-    def training_images(self, indices: Sequence[int], sources: Sequence[np.random.Generator]) -> Tensor:
-        """As they are: (n, 1, 8, 8)."""
+    def training_images(self, indices: Sequence[int], rngs: Sequence[np.random.Generator]) -> Tensor:
+        """The images unchanged: (n, 1, 8, 8)."""
         return self._images[indices]
 
     def validation_images(self, indices: Sequence[int]) -> Tensor:
-        """As they are: (n, 1, 8, 8)."""
-        return self._images[len(self.labels) :][indices]
-
-
-def _library() -> Any:
-    try:
-        from sklearn import datasets
-    except ImportError as error:
-        raise DataError("data: the digits come with a package: pip install scikit-learn") from error
-    return datasets
+        """The images unchanged: (n, 1, 8, 8)."""
+        return self._images[len(self.train_labels) :][indices]

@@ -1,4 +1,4 @@
-"""Where labelled images come from: a folder for each class, or arrays in one file."""
+"""Labelled images in files: a folder for each class, or arrays in one .npz file."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ SUFFIXES = frozenset({".jpeg", ".jpg", ".png", ".bmp", ".gif", ".ppm", ".tif", "
 ARRAYS = ".npz"
 
 
-class Pictures(ABC):
+class ImageFiles(ABC):
     """Images with their labels.
 
     Attributes:
-        place: where they are, for messages.
-        labels: (n,) int64, numbers of classes.
-        classes: names of the classes, in the order of their numbers.
-        channels: of each image.
-        fingerprint: changes whenever an image does.
+        place: path of the images, for messages.
+        labels: (n,) int64, class indices.
+        classes: names of the classes, in the order of their indices.
+        channels: number of channels of an image.
+        fingerprint: digest that changes whenever an image does.
     """
 
     place: str
@@ -39,37 +39,38 @@ class Pictures(ABC):
 
     @abstractmethod
     def read(self, index: int) -> Tensor:
-        """An image: (channels, height, width) uint8."""
+        """Read one image: (channels, height, width) uint8."""
 
     def __len__(self) -> int:
         return len(self.labels)
 
 
-def open_pictures(written: str) -> Pictures:
-    """Find images.
+def open_image_files(written: str) -> ImageFiles:
+    """Open a folder or file of labelled images.
 
     Args:
         written: a folder with a folder of image files for each class, or an .npz file of arrays
             `images`, (n, h, w) or (n, h, w, channels) uint8, and `labels`, (n,) integers from 0.
 
     Raises:
-        DataError: neither, or without an image.
+        DataError: the path is neither of the two, or has no image.
     """
     path = Path(written).expanduser()
     if path.is_dir():
-        return FolderOfClasses(path)
+        return ImageFolder(path)
     if path.is_file() and path.suffix == ARRAYS:
         return ArrayFile(path)
     raise DataError(f"{written}: expected a folder with a folder for each class, or an {ARRAYS} file")
 
 
-class FolderOfClasses(Pictures):
-    """A folder with a folder of image files for each class; the classes are in the order of their names.
+class ImageFolder(ImageFiles):
+    """A folder with a folder of image files for each class; the classes are sorted by name.
 
-    The fingerprint is that of names and sizes: to read every file would take an hour of ImageNet.
+    The fingerprint covers the names and sizes of the files, not their contents: reading all of ImageNet
+    would take an hour.
 
     Raises:
-        DataError: no folder with an image in it, or a class without one.
+        DataError: there is no class, or a class has no image.
     """
 
     channels = 3
@@ -78,17 +79,19 @@ class FolderOfClasses(Pictures):
         self.place = str(path)
         folders = sorted(folder for folder in path.iterdir() if folder.is_dir())
         self.classes = [folder.name for folder in folders]
-        found = [sorted(f for f in folder.rglob("*") if f.suffix.lower() in SUFFIXES) for folder in folders]
-        empty = [str(folder) for folder, files in zip(folders, found, strict=True) if not files]
+        files_by_class = [
+            sorted(f for f in folder.rglob("*") if f.suffix.lower() in SUFFIXES) for folder in folders
+        ]
+        empty = [str(folder) for folder, files in zip(folders, files_by_class, strict=True) if not files]
         if empty or not folders:
             raise DataError(f"{empty[0] if empty else path}: no image; expected a folder for each class")
-        self._files = [file for files in found for file in files]
-        self.labels = np.repeat(np.arange(len(found)), [len(files) for files in found])
+        self._files = [file for files in files_by_class for file in files]
+        self.labels = np.repeat(np.arange(len(folders)), [len(files) for files in files_by_class])
         listing = "\n".join(f"{f.relative_to(path).as_posix()} {f.stat().st_size}" for f in self._files)
         self.fingerprint = sha256(listing.encode())
 
     def read(self, index: int) -> Tensor:
-        """An image, in colours: (3, height, width) uint8."""
+        """Read one image as RGB: (3, height, width) uint8."""
         file = self._files[index]
         try:
             with Image.open(file) as image:
@@ -98,11 +101,15 @@ class FolderOfClasses(Pictures):
         return torch.from_numpy(pixels).permute(2, 0, 1)
 
 
-class ArrayFile(Pictures):
+def _image_files(folder: Path) -> list[Path]:
+    return sorted(file for file in folder.rglob("*") if file.suffix.lower() in SUFFIXES)
+
+
+class ArrayFile(ImageFiles):
     """An .npz file of arrays.
 
     Raises:
-        DataError: other arrays than those `open_pictures` describes.
+        DataError: the arrays are not those that `open_image_files` describes.
     """
 
     def __init__(self, path: Path) -> None:
@@ -130,5 +137,5 @@ class ArrayFile(Pictures):
         self.channels = self._images.shape[-1]
 
     def read(self, index: int) -> Tensor:
-        """An image, with the channels it has: (channels, height, width) uint8."""
+        """Read one image with its own channels: (channels, height, width) uint8."""
         return torch.from_numpy(self._images[index]).permute(2, 0, 1)

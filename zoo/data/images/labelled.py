@@ -1,4 +1,4 @@
-"""Labelled images as a data set."""
+"""Interface of the data sets of labelled images."""
 
 from __future__ import annotations
 
@@ -11,86 +11,90 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from zoo.data.dataset import Batch, DataConfig, Dataset, Order, Reader
-from zoo.data.shuffle import drawn, spread
+from zoo.data.dataset import Batch, BatchSpec, DataConfig, Dataset, ModelRequirements
+from zoo.data.shuffle import training_indices, validation_indices
 from zoo.utils.errors import DataError
 
 
-class Classifier(Reader, Protocol):
-    """What images have to know of the model that is trained on them."""
+class ImageModelRequirements(ModelRequirements, Protocol):
+    """The fields of an image classifier's configuration that a data set checks itself against."""
 
     classes: int
     channels: int
 
 
-class LabelledData(DataConfig):
-    """Images with labels: what is asked is the class."""
+class LabelledImageData(DataConfig):
+    """Configuration of images with one label each."""
 
     unit: ClassVar[str] = "images"
 
     @property
     def objective_name(self) -> str:
-        """Classification."""
+        """Classification of images."""
         return "classification"
 
-    def check_classifier(self, model: Reader, classes: int, channels: int) -> None:
-        """Refuse a model that is not made for these images.
+    def check_image_model(self, model: ModelRequirements, classes: int, channels: int) -> None:
+        """Check that a model can be trained on these images.
 
         Args:
             model: the configuration of the model.
-            classes: how many there are.
-            channels: of an image.
+            classes: number of classes of the data set.
+            channels: number of channels of an image.
 
         Raises:
-            DataError: it is no classifier, or one of other sizes.
+            DataError: the model is not an image classifier, or has other numbers of classes or channels.
         """
-        self.check_reader(model)
-        wanted = cast(Classifier, model)
-        for what, have, need in (
-            ("classes", classes, wanted.classes),
-            ("channels", channels, wanted.channels),
+        self.check_model(model)
+        classifier = cast(ImageModelRequirements, model)
+        for name, have, need in (
+            ("classes", classes, classifier.classes),
+            ("channels", channels, classifier.channels),
         ):
             if have != need:
-                raise DataError(f"data: the images have {have} {what}, but model.{what} is {need}")
+                raise DataError(f"data: the images have {have} {name}, but model.{name} is {need}")
 
 
 class LabelledImages(Dataset):
-    """Images and labels; what becomes of an image, a subclass says.
+    """Images and labels; a subclass reads and augments the images.
 
     Attributes:
         classes: number of classes.
-        labels: (n,) int64, of the training images.
-        held_out: the same of those for validation, or None.
+        train_labels: (n,) int64, class indices of the training images.
+        validation_labels: the same for the validation images, or None.
     """
 
     tokenizer = None
-    unit = LabelledData.unit
-    units = 1
+    unit = LabelledImageData.unit
+    units_per_example = 1
     classes: int
-    labels: NDArray[np.int64]
-    held_out: NDArray[np.int64] | None
+    train_labels: NDArray[np.int64]
+    validation_labels: NDArray[np.int64] | None
 
     @abstractmethod
-    def training_images(self, indices: Sequence[int], sources: Sequence[np.random.Generator]) -> Tensor:
-        """Training images, augmented with random numbers from one source each: (n, channels, h, w)."""
+    def training_images(self, indices: Sequence[int], rngs: Sequence[np.random.Generator]) -> Tensor:
+        """Training images, each augmented with its own random generator: (n, channels, h, w) float32."""
 
     @abstractmethod
     def validation_images(self, indices: Sequence[int]) -> Tensor:
-        """Validation images: (n, channels, h, w)."""
+        """Validation images: (n, channels, h, w) float32."""
 
-    def training(self, order: Order) -> Batch:
+    def train_batch(self, spec: BatchSpec) -> Batch:
         """This rank's part of a training batch: images (n, channels, h, w) float32, labels (n,) int64."""
-        indices = drawn(order, len(self.labels))
-        # By the number of an example in the run, so that an image is another one in every epoch.
-        sources = [np.random.default_rng((order.seed, order.first + i)) for i in range(order.share)]
-        return self.training_images(indices.tolist(), sources), torch.from_numpy(self.labels[indices])
+        indices = training_indices(spec, len(self.train_labels))
+        # Seeded by the number of the example in the run, so that an image differs from epoch to epoch.
+        numbers = range(spec.first_example, spec.first_example + spec.rank_batch_size)
+        rngs = [np.random.default_rng((spec.seed, number)) for number in numbers]
+        return self.training_images(indices.tolist(), rngs), torch.from_numpy(self.train_labels[indices])
 
-    def validation(self, order: Order, batches: int | None) -> Iterator[Batch] | None:
-        """Images spread evenly over those for validation; None if there are none."""
-        if self.held_out is None:
-            return None
-        return self._evaluated(order, batches, self.held_out)
+    def validation_batches(self, spec: BatchSpec, max_batches: int | None) -> Iterator[Batch] | None:
+        """Batches of images spread evenly over the validation set; None if there is none."""
+        labels = self.validation_labels
+        return None if labels is None else self._validation_batches(spec, max_batches, labels)
 
-    def _evaluated(self, order: Order, batches: int | None, labels: NDArray[np.int64]) -> Iterator[Batch]:
-        for _, indices in spread(order, len(labels), batches, f"{len(labels)} validation images"):
+    def _validation_batches(
+        self, spec: BatchSpec, max_batches: int | None, labels: NDArray[np.int64]
+    ) -> Iterator[Batch]:
+        for _, indices in validation_indices(
+            spec, len(labels), max_batches, f"{len(labels)} validation images"
+        ):
             yield self.validation_images(indices.tolist()), torch.from_numpy(labels[indices])

@@ -1,1 +1,1 @@
-"""Prompts with an answer, and conversations, as a data set."""
+"""Instruction tuning: prompts with a response, and conversations, of which the answers are learned."""

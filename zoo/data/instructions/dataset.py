@@ -1,12 +1,12 @@
-"""Instructions: prompts and conversations that a decoder learns to answer."""
+"""The data set of prompts and conversations that a decoder learns to answer, and its configuration."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import logging
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Protocol, Self, cast
 
 import numpy as np
 import torch
@@ -14,25 +14,32 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from zoo.config.registry import DATASETS, TEMPLATES
-from zoo.data.classification.layout import WIDTHS
-from zoo.data.dataset import Batch, DataConfig, Reader
-from zoo.data.files import sha256, sha256_file
-from zoo.data.instructions.examples import Examples, fitting
+from zoo.data.dataset import Batch, DataConfig, ModelRequirements
+from zoo.data.files import sha256
 from zoo.data.instructions.files import Conversation, read_conversations
-from zoo.data.instructions.template import PlainTemplate, Template
-from zoo.data.listed import Listed
-from zoo.data.prompting import readable
-from zoo.data.split import divide
+from zoo.data.instructions.template import EncodedConversation, PlainTemplate, Template
+from zoo.data.map_dataset import MapDataset, padded_length
+from zoo.data.prompting import decode_in_vocabulary
+from zoo.data.split import check_validation, file_digests, read_split
 from zoo.data.tokenizers import AnyTokenizer, ByteConfig, Tokenizer
 from zoo.data.tokenizers.base import check_vocabulary
 from zoo.nn.loss import IGNORED
+from zoo.utils.errors import DataError
 
 AnyTemplate = Annotated[Template, TEMPLATES]
+
+log = logging.getLogger("zoo")
+
+
+class DecoderRequirements(ModelRequirements, Protocol):
+    """The fields of a decoder's configuration that the data set checks itself against."""
+
+    vocab_size: int
 
 
 @DATASETS.register
 class InstructionData(DataConfig):
-    """Prompts and responses, or conversations, in JSON Lines; only what the assistant says is learned."""
+    """Prompts and responses, or conversations, in JSON Lines; only the assistant's messages are learned."""
 
     unit: ClassVar[str] = "examples"
 
@@ -46,131 +53,171 @@ class InstructionData(DataConfig):
     context: int = Field(
         256,
         gt=1,
-        description="tokens of an example at most; longer ones lose their beginnings, counted",
+        description="maximal number of tokens of an example; longer ones lose their beginnings",
     )
 
     @model_validator(mode="after")
-    def _share_divides(self) -> Self:
-        if isinstance(self.validation, float) and not 0 < self.validation < 1:
-            raise ValueError(
-                f"validation is {self.validation:g}; expected a file, a share between 0 and 1, or null"
-            )
+    def _check_settings(self) -> Self:
+        check_validation(self.validation)
         return self
 
     @property
     def objective_name(self) -> str:
-        """The next token, though not of every token."""
+        """Prediction of the next token, with some of the targets ignored."""
         return "causal"
 
     @property
     def length(self) -> int:
-        """Tokens of an example at most."""
+        """Maximal number of tokens of an example."""
         return self.context
 
     @property
-    def prompting(self) -> Answering:
-        """As in the training: by the template."""
-        return Answering(self.template)
+    def prompting(self) -> TemplatePrompting:
+        """Prompts in the template of the training."""
+        return TemplatePrompting(self.template)
 
-    def prepare(self, model: Reader) -> Instructions:
-        """Read and tokenise the examples.
+    def prepare(self, model: ModelRequirements) -> InstructionDataset:
+        """Read and tokenise the conversations.
 
         Raises:
-            DataError: files or sizes that cannot be used, or not by this model.
+            DataError: the files or sizes cannot be used, or the model cannot be trained on such examples.
         """
-        self.check_reader(model)
-        return Instructions(self, model.vocab_size)  # type: ignore[attr-defined]
+        self.check_model(model)
+        return InstructionDataset(self, cast(DecoderRequirements, model).vocab_size)
 
 
 @dataclass(frozen=True)
-class Answering:
-    """A prompt is a user's message in a template, and the assistant's comes back.
+class TemplatePrompting:
+    """A prompt is a user's message in a template, and the model generates the assistant's.
 
     Attributes:
-        template: of the training.
+        template: the template of the training.
     """
 
     template: Template
-    start: ClassVar[None] = None
-    echoes: ClassVar[bool] = False
+    decoder_start_id: ClassVar[None] = None
+    continues_prompt: ClassVar[bool] = False
     special_tokens: ClassVar[tuple[str, ...]] = ()
 
-    def end(self, tokenizer: Tokenizer) -> int:
-        """An answer ends as a document does."""
+    def eos_id(self, tokenizer: Tokenizer) -> int:
+        """The tokenizer's end-of-document id."""
         return tokenizer.eos_id
 
     def encode(self, text: str, tokenizer: Tokenizer) -> list[int]:
-        """The prompt in the template, up to where the answer begins."""
-        return self.template.ask(text, tokenizer) if text else []
+        """The prompt in the template, up to the first token of the answer."""
+        return self.template.encode_prompt(text, tokenizer) if text else []
 
     def decode(self, ids: Iterable[int], tokenizer: Tokenizer) -> str:
         """The answer."""
-        return readable(ids, tokenizer)
+        return decode_in_vocabulary(ids, tokenizer)
 
 
-class Instructions(Listed[Examples]):
-    """Conversations, shuffled in every epoch; a batch is as long as its longest example."""
+class EncodedConversations:
+    """Tokenised conversations, none longer than the context.
 
-    what = "examples"
+    A longer one loses the tokens after its first one, so that the last answer and the text before it are
+    kept; one whose last answer alone does not fit is dropped.
+
+    Attributes:
+        encoded: their tokens.
+        n_truncated: number of conversations that lost tokens.
+        n_dropped: number of conversations that were dropped.
+    """
+
+    def __init__(
+        self, conversations: Sequence[Conversation], template: Template, tokenizer: Tokenizer, context: int
+    ) -> None:
+        """Tokenise.
+
+        Args:
+            conversations: at least one.
+            template: turns conversations into text.
+            tokenizer: turns text into tokens.
+            context: maximal number of input tokens of an example.
+        """
+        self.encoded: list[EncodedConversation] = []
+        self.n_truncated = self.n_dropped = 0
+        for conversation in conversations:
+            encoded = template.encode(conversation.messages, tokenizer)
+            if len(encoded.tokens) - 1 > context:  # the last token is only a target
+                if all(encoded.loss_mask[-context - 1 :]):
+                    self.n_dropped += 1
+                    continue
+                self.n_truncated += 1
+                encoded = EncodedConversation(*([part[0], *part[-context:]] for part in encoded))
+            self.encoded.append(encoded)
+
+    def __len__(self) -> int:
+        return len(self.encoded)
+
+
+class InstructionDataset(MapDataset[EncodedConversations]):
+    """Conversations, reshuffled in every epoch; a batch is padded to its longest example."""
+
     unit = InstructionData.unit
 
     def __init__(self, data: InstructionData, vocab_size: int) -> None:
         """Read and tokenise the files.
 
         Args:
-            data: where they are.
-            vocab_size: of the model that will read them.
+            data: files, template and tokenizer.
+            vocab_size: vocabulary of the model that will be trained on them.
 
         Raises:
-            DataError: a file or tokenizer that cannot be used, or no example that fits.
+            DataError: a file or the tokenizer cannot be used, or no example fits into the context.
         """
-        train, held_out = _divided(data)
-        tokenizer = data.tokenizer.build(lambda: (m.content for c in train for m in c.messages))
-        check_vocabulary(tokenizer, vocab_size)
-        self.train = fitting(train, data.template, tokenizer, data.context, "training")
-        self.held_out = (
-            fitting(held_out, data.template, tokenizer, data.context, "validation") if held_out else None
-        )
-        self.tokenizer, self.fingerprint = tokenizer, _fingerprint(data, tokenizer.hash)
-        self._context, self._padding = data.context, tokenizer.eos_id
+        train, held_out = read_split(data.train, data.validation, read_conversations, _split_key)
+        self.tokenizer = data.tokenizer.build(lambda: (m.content for c in train for m in c.messages))
+        check_vocabulary(self.tokenizer, vocab_size)
+        self._data, self._padding = data, self.tokenizer.eos_id
+        self.train_examples = self._encode(train, self.tokenizer, "training")
+        self.validation_examples = self._encode(held_out, self.tokenizer, "validation") if held_out else None
+        self.fingerprint = _fingerprint(data, self.tokenizer.hash)
 
-    def batch(self, part: Examples, indices: NDArray[np.int64]) -> Batch:
-        """Tokens and targets, (examples, time) int64; what is not learned is -1.
+    def _encode(
+        self, conversations: Sequence[Conversation], tokenizer: Tokenizer, side: str
+    ) -> EncodedConversations:
+        """Tokenise, with a warning if conversations were truncated or dropped."""
+        data, total = self._data, len(conversations)
+        examples = EncodedConversations(conversations, data.template, tokenizer, data.context)
+        for count, fate in (
+            (examples.n_truncated, "lose their beginnings"),
+            (examples.n_dropped, "are left out, since their answers alone are longer"),
+        ):
+            if count:
+                log.warning(
+                    f"data: {count:,} of {total:,} {side} examples are longer than data.context "
+                    f"{data.context} and {fate}"
+                )
+        if not len(examples):
+            raise DataError(
+                f"data: no {side} example fits into data.context {data.context}: all {total:,} answers "
+                "alone are longer"
+            )
+        return examples
 
-        Padding stands behind an example, where no token of a decoder that counts can see it.
+    def collate(self, examples: EncodedConversations, indices: NDArray[np.int64]) -> Batch:
+        """Tokens and targets, (n, time) int64; the target is -1 where the loss mask is False.
+
+        Padding is on the right, where the causal mask hides it from every token that has a target.
         """
-        laid = [part.laid[i] for i in indices]
-        longest = max(len(each.tokens) for each in laid) - 1
-        shape = (len(laid), min(self._context, -(-longest // WIDTHS) * WIDTHS))
+        batch = [examples.encoded[i] for i in indices]
+        lengths = [len(encoded.tokens) - 1 for encoded in batch]
+        shape = (len(batch), padded_length(lengths, self._data.context))
         tokens = np.full(shape, self._padding, dtype=np.int64)
         targets = np.full(shape, IGNORED, dtype=np.int64)
-        for i, each in enumerate(laid):
-            tokens[i, : len(each.tokens) - 1] = each.tokens[:-1]
-            targets[i, : len(each.tokens) - 1] = np.where(each.learned[1:], each.tokens[1:], IGNORED)
+        for i, (encoded, length) in enumerate(zip(batch, lengths, strict=True)):
+            tokens[i, :length] = encoded.tokens[:-1]
+            targets[i, :length] = np.where(encoded.loss_mask[1:], encoded.tokens[1:], IGNORED)
         return torch.from_numpy(tokens), torch.from_numpy(targets)
 
 
-def _divided(data: InstructionData) -> tuple[list[Conversation], list[Conversation]]:
-    """The conversations to train on, and those to evaluate on.
-
-    By the hash of what comes before the last answer one is held out, so that all answers to the same are
-    on one side.
-    """
-    conversations = read_conversations(Path(data.train).expanduser())
-    if data.validation is None:
-        return conversations, []
-    if isinstance(data.validation, str):
-        return conversations, read_conversations(Path(data.validation).expanduser())
-    return divide(conversations, [_question(c) for c in conversations], data.validation)
-
-
-def _question(conversation: Conversation) -> str:
+def _split_key(conversation: Conversation) -> str:
+    """Everything before the last answer, so that all answers to one prompt are on the same side."""
     return json.dumps(conversation.messages[:-1])
 
 
 def _fingerprint(data: InstructionData, tokenizer: str) -> str:
-    files = [data.train, *([data.validation] if isinstance(data.validation, str) else [])]
     share = data.validation if isinstance(data.validation, float) else None
     settings = [share, data.template.model_dump(mode="json"), data.context, tokenizer]
-    parts = [sha256_file(Path(file).expanduser()) for file in files]
-    return sha256(json.dumps([*parts, *settings]).encode())
+    return sha256(json.dumps([*file_digests(data.train, data.validation), *settings]).encode())

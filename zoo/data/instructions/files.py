@@ -4,31 +4,30 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, cast, get_args
 
-from zoo.data.corpora.jsonl import json_object, text_field
-from zoo.data.files import read_lines
+from zoo.data.json_lines import read_json_lines, text_field
 from zoo.utils.errors import DataError, did_you_mean
 
-Role = Literal["system", "user", "assistant"]
-ROLES: tuple[str, ...] = get_args(Role)
-SINGLE, MANY = ("prompt", "response"), "messages"
+Speaker = Literal["system", "user", "assistant"]
+SPEAKERS: tuple[str, ...] = get_args(Speaker)
+PROMPT_KEYS, MESSAGES_KEY = ("prompt", "response"), "messages"
 
 
 class Message(NamedTuple):
-    """What somebody said."""
+    """One message of a conversation."""
 
-    role: Role
+    role: Speaker
     content: str
 
 
 @dataclass(frozen=True)
 class Conversation:
-    """What was said; the assistant has the last word.
+    """A conversation, the last message of which is the assistant's.
 
     Attributes:
-        place: file and line, for messages.
-        messages: at least one, one after the other.
+        place: file and line, for error messages.
+        messages: at least one, in their order.
     """
 
     place: str
@@ -36,56 +35,49 @@ class Conversation:
 
 
 def read_conversations(path: Path) -> list[Conversation]:
-    """Read a file.
+    """Read the conversations of a .jsonl file in their order; blank lines are skipped.
 
     A line is ``{"prompt": ..., "response": ...}``, which is a user's message and the assistant's, or
-    ``{"messages": [{"role": ..., "content": ...}, ...]}``. Other keys do not matter.
-
-    Args:
-        path: a .jsonl file.
-
-    Returns:
-        The conversations in the order of the file; blank lines are none.
+    ``{"messages": [{"role": ..., "content": ...}, ...]}``. Other keys are ignored.
 
     Raises:
-        DataError: a file that cannot be read, or a line that is no conversation; with line and key.
+        DataError: the file cannot be read, or a line is not a conversation.
     """
-    found = []
-    for number, line in read_lines(path):
-        place = f"{path}:{number}"
-        found.append(Conversation(place, _messages(json_object(line, place), place)))
-    return found
+    places = ((f"{path}:{number}", row) for number, row in read_json_lines(path))
+    return [Conversation(place, _messages(row, place)) for place, row in places]
 
 
 def _messages(row: dict[str, Any], place: str) -> tuple[Message, ...]:
-    single = [key for key in SINGLE if key in row]
-    if MANY not in row:
-        if not single:
-            near = did_you_mean(next(iter(row), ""), [*SINGLE, MANY])
-            raise DataError(f"{place}: expected the keys 'prompt' and 'response', or '{MANY}'{near}")
-        prompt, response = (text_field(row, key, place) for key in SINGLE)
+    prompt_keys = [key for key in PROMPT_KEYS if key in row]
+    if MESSAGES_KEY not in row:
+        if not prompt_keys:
+            near = did_you_mean(next(iter(row), ""), [*PROMPT_KEYS, MESSAGES_KEY])
+            raise DataError(f"{place}: expected the keys 'prompt' and 'response', or '{MESSAGES_KEY}'{near}")
+        prompt, response = (text_field(row, key, place) for key in PROMPT_KEYS)
         return Message("user", prompt), Message("assistant", response)
-    if single:
-        raise DataError(f"{place}: has '{MANY}' and '{single[0]}' as well; expected one or the other")
-    listed = row[MANY]
-    if not isinstance(listed, list) or not listed:
-        raise DataError(f"{place}: field '{MANY}' must be a list of messages, found {_told(listed)}")
-    messages = tuple(_message(item, f"{place}: {MANY}[{i}]") for i, item in enumerate(listed))
+    if prompt_keys:
+        raise DataError(
+            f"{place}: has '{MESSAGES_KEY}' and '{prompt_keys[0]}' as well; expected one or the other"
+        )
+    items = row[MESSAGES_KEY]
+    if not isinstance(items, list) or not items:
+        raise DataError(f"{place}: field '{MESSAGES_KEY}' must be a list of messages, found {_kind(items)}")
+    messages = tuple(_message(item, f"{place}: {MESSAGES_KEY}[{i}]") for i, item in enumerate(items))
     if messages[-1].role != "assistant":
         raise DataError(
-            f"{place}: the last of the {MANY} is the {messages[-1].role}'s; expected the assistant's"
+            f"{place}: the last of the {MESSAGES_KEY} is the {messages[-1].role}'s; expected the assistant's"
         )
     return messages
 
 
 def _message(item: Any, place: str) -> Message:
     if not isinstance(item, dict):
-        raise DataError(f"{place}: expected an object with role and content, found {_told(item)}")
+        raise DataError(f"{place}: expected an object with role and content, found {_kind(item)}")
     role = text_field(item, "role", place)
-    if role not in ROLES:
-        raise DataError(f"{place}: role '{role}'; expected {', '.join(ROLES)}")
-    return Message(role, text_field(item, "content", place))  # type: ignore[arg-type]
+    if role not in SPEAKERS:
+        raise DataError(f"{place}: role '{role}'; expected {', '.join(SPEAKERS)}")
+    return Message(cast(Speaker, role), text_field(item, "content", place))
 
 
-def _told(value: Any) -> str:
+def _kind(value: Any) -> str:
     return "an empty list" if value == [] else type(value).__name__

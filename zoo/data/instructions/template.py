@@ -1,4 +1,4 @@
-"""Templates: how a conversation becomes one text, and which of its tokens a model learns to write."""
+"""Templates: how a conversation becomes tokens, and on which of them the loss is computed."""
 
 from __future__ import annotations
 
@@ -8,64 +8,65 @@ from typing import Literal, NamedTuple
 from pydantic import Field
 
 from zoo.config.registry import TEMPLATES, Config
-from zoo.data.instructions.files import Message, Role
+from zoo.data.instructions.files import Message, Speaker
 from zoo.data.tokenizers.base import Tokenizer
 
 
-class Laid(NamedTuple):
+class EncodedConversation(NamedTuple):
     """A conversation as tokens.
 
     Attributes:
-        tokens: what opens a text, then the messages with what stands around them.
-        learned: which of them the model learns to write: what the assistant says, and its ends.
+        tokens: the start token, then the messages with the template's markers.
+        loss_mask: for each token whether the model is trained to predict it: True for the assistant's
+            messages and the end-of-document token after each of them.
     """
 
     tokens: list[int]
-    learned: list[bool]
+    loss_mask: list[bool]
 
 
 class Template(Config):
-    """What stands before and behind a message.
+    """The text before and after a message.
 
-    Messages and what stands around them are turned into tokens apart, so that no token spans a border and
-    a prompt alone has the tokens that it has in training. What opens a text (`Tokenizer.start_id`) comes
-    first; an answer ends as a document does.
+    Messages and markers are tokenised separately, so no token spans the border between them and a prompt on
+    its own has the same tokens as in training. A conversation begins with `Tokenizer.start_id`; an answer
+    ends with `Tokenizer.eos_id`.
     """
 
-    def opens(self, role: Role) -> str:
+    def before(self, role: Speaker) -> str:
         """The text before a message."""
         raise NotImplementedError
 
-    def closes(self, role: Role) -> str:
-        """The text behind a message: of the assistant's, behind the end of the answer."""
+    def after(self, role: Speaker) -> str:
+        """The text after a message; after the assistant's it follows the end-of-document token."""
         raise NotImplementedError
 
-    def lay(self, messages: Sequence[Message], tokenizer: Tokenizer) -> Laid:
+    def encode(self, messages: Sequence[Message], tokenizer: Tokenizer) -> EncodedConversation:
         """Turn a conversation into tokens."""
-        laid = Laid([tokenizer.start_id], [False])
+        encoded = EncodedConversation([tokenizer.start_id], [False])
 
         def add(ids: list[int], learned: bool = False) -> None:
-            laid.tokens.extend(ids)
-            laid.learned.extend([learned] * len(ids))
+            encoded.tokens.extend(ids)
+            encoded.loss_mask.extend([learned] * len(ids))
 
         for i, (role, content) in enumerate(messages, 1):
-            answer = role == "assistant"
-            add(_markers(self.opens(role), tokenizer))
-            add(tokenizer.encode(content), answer)
-            if answer:
+            is_answer = role == "assistant"
+            add(_markers(self.before(role), tokenizer))
+            add(tokenizer.encode(content), is_answer)
+            if is_answer:
                 add([tokenizer.eos_id], learned=True)
-            if not answer or i < len(messages):
-                add(_markers(self.closes(role), tokenizer))
-        return laid
+            if not is_answer or i < len(messages):
+                add(_markers(self.after(role), tokenizer))
+        return encoded
 
-    def ask(self, prompt: str, tokenizer: Tokenizer) -> list[int]:
-        """The tokens of a user's message, up to where the answer begins."""
-        asked = self.lay([Message("user", prompt)], tokenizer).tokens
-        return asked + _markers(self.opens("assistant"), tokenizer)
+    def encode_prompt(self, prompt: str, tokenizer: Tokenizer) -> list[int]:
+        """The tokens of a user's message, up to the first token of the answer."""
+        tokens = self.encode([Message("user", prompt)], tokenizer).tokens
+        return tokens + _markers(self.before("assistant"), tokenizer)
 
 
 def _markers(text: str, tokenizer: Tokenizer) -> list[int]:
-    return tokenizer.encode_markers(text) if text else []
+    return tokenizer.encode_with_special_tokens(text) if text else []
 
 
 @TEMPLATES.register
@@ -75,12 +76,12 @@ class PlainTemplate(Template):
     type: Literal["plain"] = "plain"
     separator: str = Field("\n", description="stands behind every message that is not the assistant's")
 
-    def opens(self, role: Role) -> str:
-        """Nothing."""
+    def before(self, role: Speaker) -> str:
+        """An empty string."""
         return ""
 
-    def closes(self, role: Role) -> str:
-        """The separator; an answer has its end."""
+    def after(self, role: Speaker) -> str:
+        """The separator, but nothing after an answer."""
         return "" if role == "assistant" else self.separator
 
 
@@ -95,11 +96,10 @@ class ChatTemplate(Template):
     end: str = Field("\n", description="behind a message of the system or the user")
     answered: str = Field("\n", description="behind the end of an answer, if the conversation goes on")
 
-    def opens(self, role: Role) -> str:
+    def before(self, role: Speaker) -> str:
         """The marker of the role."""
-        marker: str = getattr(self, role)
-        return marker
+        return {"system": self.system, "user": self.user, "assistant": self.assistant}[role]
 
-    def closes(self, role: Role) -> str:
+    def after(self, role: Speaker) -> str:
         """What ends a message."""
         return self.answered if role == "assistant" else self.end

@@ -1,4 +1,4 @@
-"""Objectives: what is asked of a model that reads text."""
+"""Objectives: what a text model is trained to predict."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Objectives: what is asked of a model that reads text, as examples cut from a stream of tokens."""
+"""Objectives: how windows of a token file become the inputs and targets of a text model."""
 
 from __future__ import annotations
 
@@ -6,69 +6,69 @@ from collections.abc import Iterable, Iterator
 from typing import Literal
 
 from zoo.config.registry import OBJECTIVES, Config
-from zoo.data.dataset import Batch, Order
-from zoo.data.objectives.batches import successors, training_windows, validation_windows
-from zoo.data.prompting import readable
+from zoo.data.dataset import Batch, BatchSpec
+from zoo.data.objectives.batches import inputs_and_targets, training_windows, validation_windows
+from zoo.data.prompting import decode_in_vocabulary
 from zoo.data.tokenizers.base import Tokenizer
 from zoo.data.tokens import TokenFile
 
 
 class Objective(Config):
-    """How a window of tokens becomes inputs and targets."""
+    """How windows of tokens become inputs and targets, and how a model trained that way is prompted."""
 
     @property
     def special_tokens(self) -> tuple[str, ...]:
-        """Names of the ids that it needs behind those of the tokenizer, in their order: masks, sentinels."""
+        """Names of the ids it needs after the tokenizer's vocabulary (masks, sentinels), in their order."""
         return ()
 
-    def reads(self, context: int) -> int:
-        """Tokens that one example is made from."""
+    def tokens_per_example(self, context: int) -> int:
+        """Number of tokens of the text that one example is made from."""
         return context + 1
 
-    def training(self, tokens: TokenFile, order: Order, context: int, vocabulary: int) -> Batch:
+    def train_batch(self, tokens: TokenFile, spec: BatchSpec, context: int, vocab_size: int) -> Batch:
         """This rank's part of a training batch.
 
         Args:
-            tokens: to read from.
-            order: which batch.
-            context: tokens that the model sees in an example.
-            vocabulary: size of the tokenizer's vocabulary, the first id that is free.
+            tokens: the training text.
+            spec: which batch.
+            context: number of tokens that the model sees in an example.
+            vocab_size: size of the tokenizer's vocabulary, which is the id of the first special token.
 
         Returns:
             The model's inputs and the targets, on the CPU.
 
         Raises:
-            DataError: too few tokens.
+            DataError: the text is shorter than one example.
         """
         raise NotImplementedError
 
-    def validation(
-        self, tokens: TokenFile, order: Order, context: int, vocabulary: int, batches: int | None
+    def validation_batches(
+        self, tokens: TokenFile, spec: BatchSpec, context: int, vocab_size: int, max_batches: int | None
     ) -> Iterator[Batch]:
-        """This rank's parts of at most `batches` batches to evaluate on, the same at every call."""
+        """This rank's parts of at most `max_batches` validation batches, the same at every call."""
         raise NotImplementedError
 
     @property
-    def start(self) -> int | None:
-        """What an answer to a prompt starts with; None: a prompt is not answered but continued."""
+    def decoder_start_id(self) -> int | None:
+        """First token of an encoder-decoder's target; None for a decoder, which continues its prompt."""
         return None
 
     @property
-    def echoes(self) -> bool:
-        """Whether the prompt is part of the text that comes out."""
-        return self.start is None
+    def continues_prompt(self) -> bool:
+        """Whether the output text begins with the prompt."""
+        return self.decoder_start_id is None
 
-    def end(self, tokenizer: Tokenizer) -> int:
-        """The id that ends what a model generates."""
+    def eos_id(self, tokenizer: Tokenizer) -> int:
+        """The id at which generation stops."""
         return tokenizer.eos_id
 
     def encode(self, text: str, tokenizer: Tokenizer) -> list[int]:
-        """The tokens of a prompt, as the model is given them."""
+        """Token ids of a prompt as the model is given them."""
         return tokenizer.encode(text)
 
     def decode(self, ids: Iterable[int], tokenizer: Tokenizer) -> str:
-        """What a model generated, as text."""
-        return readable(ids, tokenizer)
+        """Text of the generated ids."""
+        return decode_in_vocabulary(ids, tokenizer)
 
 
 @OBJECTIVES.register
@@ -77,13 +77,13 @@ class Causal(Objective):
 
     type: Literal["causal"] = "causal"
 
-    def training(self, tokens: TokenFile, order: Order, context: int, vocabulary: int) -> Batch:
+    def train_batch(self, tokens: TokenFile, spec: BatchSpec, context: int, vocab_size: int) -> Batch:
         """Inputs and the tokens that follow them, (examples, context) int64."""
-        return successors(training_windows(tokens, order, context, context + 1))
+        return inputs_and_targets(training_windows(tokens, spec, context, context + 1))
 
-    def validation(
-        self, tokens: TokenFile, order: Order, context: int, vocabulary: int, batches: int | None
+    def validation_batches(
+        self, tokens: TokenFile, spec: BatchSpec, context: int, vocab_size: int, max_batches: int | None
     ) -> Iterator[Batch]:
         """Windows spread evenly over the text."""
-        rows = validation_windows(tokens, order, context, context + 1, batches)
-        return (successors(windows) for _, windows in rows)
+        batches = validation_windows(tokens, spec, context, context + 1, max_batches)
+        return (inputs_and_targets(windows) for _, windows in batches)

@@ -1,4 +1,4 @@
-"""Masked language modelling (Devlin et al. 2019): recover tokens from those on both sides."""
+"""Masked language modelling (Devlin et al. 2019): predict masked tokens from those on both sides."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from pydantic import Field
 from torch import Tensor
 
 from zoo.config.registry import OBJECTIVES
-from zoo.data.dataset import Batch, Order
+from zoo.data.dataset import Batch, BatchSpec
 from zoo.data.objectives.base import Objective
 from zoo.data.objectives.batches import training_windows, validation_windows
 from zoo.data.tokens import TokenFile
 from zoo.nn.loss import IGNORED
 
 MASKED, REPLACED = 0.8, 0.1
-"""Of the chosen tokens: shares that become the mask or another token; the rest is left as it is."""
+"""Shares of the predicted tokens that become the mask or a random token; the rest is left unchanged."""
 
 MASK = "[MASK]"
-"""What BERT calls the token in the place of those to recover."""
+"""BERT's name of the mask token."""
 
-CHOICES = 0x6D6C6D
-"""Tells the random numbers of masking from those of the order of the text."""
+RNG_STREAM = 0x6D6C6D
+"""Keeps the random numbers of the masks independent of those of the shuffling."""
 
 
 @OBJECTIVES.register
@@ -37,62 +37,62 @@ class MaskedLM(Objective):
 
     @property
     def special_tokens(self) -> tuple[str, ...]:
-        """The mask, the first id after the tokenizer's."""
+        """The mask, the first id after the tokenizer's vocabulary."""
         return (MASK,)
 
-    def reads(self, context: int) -> int:
-        """As many as the model sees: nothing follows them."""
+    def tokens_per_example(self, context: int) -> int:
+        """The same number as the model sees."""
         return context
 
-    def training(self, tokens: TokenFile, order: Order, context: int, vocabulary: int) -> Batch:
-        """Tokens, some of them masked, and targets: (examples, context) int64 each."""
-        windows = training_windows(tokens, order, context, context)
-        return self._mask(windows, order.seed, order.first, vocabulary)
+    def train_batch(self, tokens: TokenFile, spec: BatchSpec, context: int, vocab_size: int) -> Batch:
+        """Partly masked tokens, and targets: (examples, context) int64 each."""
+        windows = training_windows(tokens, spec, context, context)
+        return self._mask(windows, spec.seed, spec.first_example, vocab_size)
 
-    def validation(
-        self, tokens: TokenFile, order: Order, context: int, vocabulary: int, batches: int | None
+    def validation_batches(
+        self, tokens: TokenFile, spec: BatchSpec, context: int, vocab_size: int, max_batches: int | None
     ) -> Iterator[Batch]:
-        """Windows spread evenly over the text, masked in the same places in every run."""
-        rows = validation_windows(tokens, order, context, context, batches)
-        return (self._mask(windows, 0, first, vocabulary) for first, windows in rows)
+        """Windows spread evenly over the text, masked at the same positions in every run."""
+        batches = validation_windows(tokens, spec, context, context, max_batches)
+        return (self._mask(windows, 0, first, vocab_size) for first, windows in batches)
 
-    def _mask(self, windows: Tensor, seed: int, first: int, vocabulary: int) -> tuple[Tensor, Tensor]:
-        """Mask each window by its own number alone, so that ranks and steps do not matter.
+    def _mask(self, windows: Tensor, seed: int, first: int, vocab_size: int) -> tuple[Tensor, Tensor]:
+        """Mask each window with a generator seeded by the window's own number, whatever the rank or step.
 
         Args:
             windows: (n, context) int64.
-            seed: of the masks.
+            seed: seed of the masks.
             first: number of the first window.
-            vocabulary: number of the tokenizer's tokens.
+            vocab_size: size of the tokenizer's vocabulary.
 
         Returns:
-            Inputs and targets, int64 like `windows`; the target of what is not to be recovered is -1.
+            Inputs and targets, int64 like `windows`; targets are -1 where nothing is to be predicted.
         """
         inputs, targets = windows.numpy().copy(), np.full(windows.shape, IGNORED, dtype=np.int64)
         for i, row in enumerate(windows.numpy()):
-            chance = np.random.default_rng([CHOICES, seed, first + i])
-            where = self.chosen(len(row), chance)
-            targets[i, where] = row[where]
-            inputs[i, where] = corrupted(row[where], vocabulary, chance)
+            rng = np.random.default_rng([RNG_STREAM, seed, first + i])
+            positions = self.predicted_positions(len(row), rng)
+            targets[i, positions] = row[positions]
+            inputs[i, positions] = corrupt(row[positions], vocab_size, rng)
         return torch.from_numpy(inputs), torch.from_numpy(targets)
 
-    def chosen(self, length: int, chance: np.random.Generator) -> NDArray[np.int64]:
-        """Positions to recover: the share of `length`, rounded, at least one, all different."""
-        return chance.permutation(length)[: max(1, round(self.share * length))]
+    def predicted_positions(self, length: int, rng: np.random.Generator) -> NDArray[np.int64]:
+        """Random positions to predict: the share of `length`, rounded, but at least one; all different."""
+        return rng.permutation(length)[: max(1, round(self.share * length))]
 
 
-def corrupted(tokens: NDArray[np.int64], vocabulary: int, chance: np.random.Generator) -> NDArray[np.int64]:
-    """What the model sees of chosen tokens.
+def corrupt(tokens: NDArray[np.int64], vocab_size: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Replace the tokens to be predicted by what the model sees in their place.
 
     Args:
-        tokens: (n,) ids.
-        vocabulary: number of the tokenizer's tokens; that number is the mask.
-        chance: source of chance.
+        tokens: (n,) int64 ids.
+        vocab_size: size of the tokenizer's vocabulary, which is the id of the mask.
+        rng: random generator.
 
     Returns:
-        (n,): mostly the mask, some other token now and then, or the token itself.
+        (n,) int64: the mask (80 %), a random token (10 %), or the token itself (10 %).
     """
-    draw = chance.random(len(tokens))
-    others = chance.integers(vocabulary, size=len(tokens))
-    kept = np.where(draw < MASKED + REPLACED, others, tokens)
-    return np.where(draw < MASKED, vocabulary, kept)
+    draw = rng.random(len(tokens))
+    replacements = rng.integers(vocab_size, size=len(tokens))
+    unmasked = np.where(draw < MASKED + REPLACED, replacements, tokens)
+    return np.where(draw < MASKED, vocab_size, unmasked)

@@ -4,9 +4,8 @@
     source   Thank you <0> me to your party <1> week <end>
     targets  <0> for inviting <1> last <end>
 
-A source has exactly `context` tokens, and as many tokens of text go into it as then fit; the targets
-have a fixed length as well. With 15 % in spans of 3 tokens, 568 tokens make a source of 512 and
-targets of 114.
+A source has exactly `context` tokens and is made from the longest text that fits; the targets have a fixed
+length as well. With 15 % in spans of 3 tokens, 568 tokens of text make a source of 512 and targets of 114.
 """
 
 from __future__ import annotations
@@ -23,32 +22,32 @@ from pydantic import Field
 from torch import Tensor
 
 from zoo.config.registry import OBJECTIVES
-from zoo.data.dataset import Batch, Order
+from zoo.data.dataset import Batch, BatchSpec
 from zoo.data.objectives.base import Objective
 from zoo.data.objectives.batches import training_windows, validation_windows
-from zoo.data.prompting import START
+from zoo.data.prompting import DECODER_START_ID
 from zoo.data.tokenizers.base import Tokenizer
 from zoo.data.tokens import TokenFile
 from zoo.utils.errors import DataError
 
-CHOICES = 0x7370616E
-"""Tells the random numbers of the spans from those of the order of the text."""
+RNG_STREAM = 0x7370616E
+"""Keeps the random numbers of the spans independent of those of the shuffling."""
 
 END = "<|end|>"
-"""What ends sources and targets."""
+"""Name of the token that ends sources and targets."""
 
 SENTINEL = re.compile(r"<extra_id_(\d+)>")
-"""How T5 writes a sentinel in a text."""
+"""T5's spelling of a sentinel in text."""
 
 
 @dataclass(frozen=True)
-class Shape:
-    """How a text is divided.
+class SpanLengths:
+    """Numbers of tokens and spans of an example.
 
     Attributes:
-        text: number of its tokens.
-        noise: how many of them are left out ...
-        spans: ... in so many spans.
+        text: number of tokens of the text.
+        noise: number of tokens that are removed from it.
+        spans: number of spans that the removed tokens form.
     """
 
     text: int
@@ -57,12 +56,12 @@ class Shape:
 
     @property
     def source(self) -> int:
-        """What is left, a sentinel for every span, and the end."""
+        """Length of the source: the remaining tokens, a sentinel for every span, and the end."""
         return self.text - self.noise + self.spans + 1
 
     @property
     def targets(self) -> int:
-        """What was left out, each span behind its sentinel, and the end."""
+        """Length of the targets: the removed tokens, a sentinel before every span, and the end."""
         return self.noise + self.spans + 1
 
 
@@ -77,101 +76,102 @@ class SpanCorruption(Objective):
 
     @property
     def special_tokens(self) -> tuple[str, ...]:
-        """The end, then the sentinels from the last to the first."""
+        """The end token, then the sentinels from the last to the first."""
         return (END, *(f"<extra_id_{i}>" for i in reversed(range(self.sentinels))))
 
-    def sentinel(self, i: int, vocabulary: int) -> int:
-        """The id of sentinel `i` behind a vocabulary."""
-        return vocabulary + self.sentinels - i
+    def sentinel(self, i: int, vocab_size: int) -> int:
+        """The id of sentinel `i` after a vocabulary of the given size."""
+        return vocab_size + self.sentinels - i
 
     @property
-    def start(self) -> int:
-        """What prefixes start with."""
-        return START
+    def decoder_start_id(self) -> int:
+        """T5's padding token."""
+        return DECODER_START_ID
 
-    def end(self, tokenizer: Tokenizer) -> int:
-        """The id that ends sources and targets, the first behind the tokenizer's."""
+    def eos_id(self, tokenizer: Tokenizer) -> int:
+        """The id that ends sources and targets, the first after the tokenizer's vocabulary."""
         return tokenizer.vocab_size
 
-    def reads(self, context: int) -> int:
-        """The largest text whose source fits: it then has `context` tokens."""
-        return self.shape(context).text
+    def tokens_per_example(self, context: int) -> int:
+        """Length of the longest text whose source has `context` tokens."""
+        return self.lengths(context).text
 
-    def shape(self, context: int) -> Shape:
-        """How texts are divided so that sources have exactly `context` tokens.
+    def lengths(self, context: int) -> SpanLengths:
+        """The lengths with which sources have exactly `context` tokens.
 
         Raises:
-            DataError: no text can be, or it takes more spans than there are sentinels.
+            DataError: the context is too small, or requires more spans than there are sentinels.
         """
-        found = self._divide(max(context - 1, 2))  # which fits: there are no more spans than noise
-        # One token more lengthens the source by one or by none, so that every length is met.
-        while (longer := self._divide(found.text + 1)).source <= context:
-            found = longer
-        if found.source != context or found.spans > found.text - found.noise:
+        lengths = self._lengths_of(max(context - 1, 2))  # this fits: there are no more spans than noise
+        # One more token makes the source longer by one or by none, so that every length is met.
+        while (longer := self._lengths_of(lengths.text + 1)).source <= context:
+            lengths = longer
+        if lengths.source != context or lengths.spans > lengths.text - lengths.noise:
             raise DataError(
                 f"data.context {context} is too small to leave out {self.density:.0%} of a text "
                 f"in spans of {self.mean_span:g}"
             )
-        if found.spans > self.sentinels:
+        if lengths.spans > self.sentinels:
             raise DataError(
-                f"data.context {context} makes {found.spans} spans, but data.objective.sentinels is "
+                f"data.context {context} makes {lengths.spans} spans, but data.objective.sentinels is "
                 f"{self.sentinels}: raise it, or data.objective.mean_span"
             )
-        return found
+        return lengths
 
-    def _divide(self, text: int) -> Shape:
+    def _lengths_of(self, text: int) -> SpanLengths:
         noise = min(max(round(self.density * text), 1), text - 1)
-        return Shape(text, noise, max(round(noise / self.mean_span), 1))
+        return SpanLengths(text, noise, max(round(noise / self.mean_span), 1))
 
-    def training(self, tokens: TokenFile, order: Order, context: int, vocabulary: int) -> Batch:
-        """Sources (examples, context), prefixes and targets (examples, their length), int64."""
-        shape = self.shape(context)
-        windows = training_windows(tokens, order, shape.text, shape.text)
-        return self._corrupt(windows, shape, order.seed, order.first, vocabulary)
+    def train_batch(self, tokens: TokenFile, spec: BatchSpec, context: int, vocab_size: int) -> Batch:
+        """Sources (examples, context), decoder inputs and targets (examples, their length), int64."""
+        lengths = self.lengths(context)
+        windows = training_windows(tokens, spec, lengths.text, lengths.text)
+        return self._corrupt(windows, lengths, spec.seed, spec.first_example, vocab_size)
 
-    def validation(
-        self, tokens: TokenFile, order: Order, context: int, vocabulary: int, batches: int | None
+    def validation_batches(
+        self, tokens: TokenFile, spec: BatchSpec, context: int, vocab_size: int, max_batches: int | None
     ) -> Iterator[Batch]:
         """Windows spread evenly over the text, with the same spans in every run."""
-        shape = self.shape(context)
-        rows = validation_windows(tokens, order, shape.text, shape.text, batches)
-        return (self._corrupt(windows, shape, 0, first, vocabulary) for first, windows in rows)
+        lengths = self.lengths(context)
+        batches = validation_windows(tokens, spec, lengths.text, lengths.text, max_batches)
+        return (self._corrupt(windows, lengths, 0, first, vocab_size) for first, windows in batches)
 
     def _corrupt(
-        self, windows: Tensor, shape: Shape, seed: int, first: int, vocabulary: int
+        self, windows: Tensor, lengths: SpanLengths, seed: int, first: int, vocab_size: int
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Divide each window by its own number alone, so that ranks and steps do not matter.
+        """Remove spans from each window with a generator seeded by the window's own number.
 
         Args:
             windows: (n, text) int64.
-            shape: how each is divided.
-            seed: of the spans.
+            lengths: numbers of tokens and spans.
+            seed: seed of the spans.
             first: number of the first window.
-            vocabulary: number of the tokenizer's tokens.
+            vocab_size: size of the tokenizer's vocabulary.
 
         Returns:
-            Sources, prefixes and targets.
+            Sources, decoder inputs (the targets shifted right) and targets, int64.
         """
-        sources = np.full((len(windows), shape.source), vocabulary, dtype=np.int64)
-        targets = np.full((len(windows), shape.targets), vocabulary, dtype=np.int64)
+        sources = np.full((len(windows), lengths.source), vocab_size, dtype=np.int64)
+        targets = np.full((len(windows), lengths.targets), vocab_size, dtype=np.int64)
         for i, row in enumerate(windows.numpy()):
-            chance = np.random.default_rng([CHOICES, seed, first + i])
-            kept = parts(shape.text - shape.noise, shape.spans, chance)
-            left_out = parts(shape.noise, shape.spans, chance)
+            rng = np.random.default_rng([RNG_STREAM, seed, first + i])
+            kept = random_partition(lengths.text - lengths.noise, lengths.spans, rng)
+            removed = random_partition(lengths.noise, lengths.spans, rng)
             source: list[int] = []
             target: list[int] = []
-            for span, (a, b, c) in enumerate(stretches(kept, left_out)):
-                source += [*row[a:b], self.sentinel(span, vocabulary)]
-                target += [self.sentinel(span, vocabulary), *row[b:c]]
+            for span, (a, b, c) in enumerate(span_boundaries(kept, removed)):
+                source += [*row[a:b], self.sentinel(span, vocab_size)]
+                target += [self.sentinel(span, vocab_size), *row[b:c]]
             sources[i, :-1], targets[i, :-1] = source, target
-        prefixes = np.concatenate((np.full((len(windows), 1), START), targets[:, :-1]), 1)
-        return torch.from_numpy(sources), torch.from_numpy(prefixes), torch.from_numpy(targets)
+        start = np.full((len(windows), 1), DECODER_START_ID)
+        decoder_inputs = np.concatenate((start, targets[:, :-1]), 1)
+        return torch.from_numpy(sources), torch.from_numpy(decoder_inputs), torch.from_numpy(targets)
 
     def encode(self, text: str, tokenizer: Tokenizer) -> list[int]:
-        """A source: the tokens of a text, in which ``<extra_id_0>`` stands for what is to be filled in.
+        """Token ids of a source, in which ``<extra_id_0>`` and so on stand for the spans to be filled in.
 
         Raises:
-            DataError: a sentinel that there is not.
+            DataError: the text has a sentinel that does not exist.
         """
         ids: list[int] = []
         for i, piece in enumerate(SENTINEL.split(text)):  # texts and numbers in turn
@@ -181,12 +181,12 @@ class SpanCorruption(Objective):
             if int(piece) >= self.sentinels:
                 raise DataError(f"<extra_id_{piece}>: there are {self.sentinels} sentinels, from 0 on")
             ids.append(self.sentinel(int(piece), tokenizer.vocab_size))
-        return [*ids, self.end(tokenizer)] if ids else []
+        return [*ids, self.eos_id(tokenizer)] if ids else []
 
     def decode(self, ids: Iterable[int], tokenizer: Tokenizer) -> str:
-        """A target as text, with its sentinels; the start and whatever no text consists of are left out."""
+        """Text of a target, with its sentinels; all other special tokens are left out."""
         text, run = "", list[int]()
-        first, last = self.sentinel(0, tokenizer.vocab_size), self.end(tokenizer)
+        first, last = self.sentinel(0, tokenizer.vocab_size), self.eos_id(tokenizer)
         for token in [*ids, last]:
             if token < last:
                 run.append(token)
@@ -198,22 +198,22 @@ class SpanCorruption(Objective):
         return text
 
 
-def parts(total: int, count: int, chance: np.random.Generator) -> NDArray[np.int64]:
-    """Divide a length into parts of at least 1, every way equally likely (T5's random segmentation).
+def random_partition(total: int, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Partition a length into parts of at least 1, uniformly at random (T5's random segmentation).
 
     Args:
-        total: what the parts add up to, at least `count`.
+        total: sum of the parts, at least `count`.
         count: number of parts.
-        chance: source of chance.
+        rng: random generator.
 
     Returns:
-        (count,) lengths.
+        (count,) int64 lengths.
     """
-    cuts = np.sort(chance.permutation(total - 1)[: count - 1]) + 1
+    cuts = np.sort(rng.permutation(total - 1)[: count - 1]) + 1
     return np.diff(cuts, prepend=0, append=total)
 
 
-def stretches(kept: NDArray[np.int64], left_out: NDArray[np.int64]) -> Iterator[tuple[int, int, int]]:
-    """Where each kept stretch begins, where the span left out behind it begins, and where that ends."""
-    ends = np.cumsum(kept + left_out).tolist()
-    return zip([0, *ends[:-1]], (np.array(ends) - left_out).tolist(), ends, strict=True)
+def span_boundaries(kept: NDArray[np.int64], removed: NDArray[np.int64]) -> Iterator[tuple[int, int, int]]:
+    """For each span: where the kept text before it begins, where the span begins, and where it ends."""
+    ends = np.cumsum(kept + removed).tolist()
+    return zip([0, *ends[:-1]], (np.array(ends) - removed).tolist(), ends, strict=True)

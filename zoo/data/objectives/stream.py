@@ -9,57 +9,57 @@ import numpy as np
 import torch
 
 from zoo.config.registry import OBJECTIVES
-from zoo.data.dataset import Batch, Order
+from zoo.data.dataset import Batch, BatchSpec
 from zoo.data.objectives.base import Objective
-from zoo.data.objectives.batches import successors, windows_per_epoch
+from zoo.data.objectives.batches import inputs_and_targets, windows_per_epoch
 from zoo.data.tokens import TokenFile
 from zoo.utils.errors import DataError
 
 
 @OBJECTIVES.register
 class Stream(Objective):
-    """Predict every token from all those before it: a row goes on where it was in the batch before.
+    """Predict every token from all those before it: each row continues where it ended in the batch before.
 
-    The text is a ring, and the rows are readers spread evenly over it, from a start that the seed
-    decides. Each reads on for ever, so that an epoch has every token (almost) once and no row ever jumps.
-    What stands before the first token is the last one, the end of a document.
+    The text is treated as a ring, and the rows start at equally spaced positions of it, from an offset that
+    depends on the seed. Every row reads on without a jump, so that the rows together read (almost) every
+    token once per epoch. The token before the first one is the last one, the end of a document.
     """
 
     type: Literal["stream"] = "stream"
 
-    def training(self, tokens: TokenFile, order: Order, context: int, vocabulary: int) -> Batch:
+    def train_batch(self, tokens: TokenFile, spec: BatchSpec, context: int, vocab_size: int) -> Batch:
         """Inputs and the tokens that follow them, (examples, context) int64.
 
         Raises:
-            DataError: too few tokens, or several processes.
+            DataError: the text is shorter than one example, or there are several processes.
         """
-        _check(tokens, order, context)
-        length, rows = len(tokens), order.batch_size
-        first = int(np.random.SeedSequence(order.seed).generate_state(1, np.uint64)[0]) % length
-        starts = first + np.arange(rows, dtype=np.int64) * length // rows + order.step * context
-        return successors(torch.from_numpy(tokens.windows(starts - 1, context + 1)))
+        _check(tokens, spec, context)
+        length, rows = len(tokens), spec.batch_size
+        offset = int(np.random.SeedSequence(spec.seed).generate_state(1, np.uint64)[0]) % length
+        starts = offset + np.arange(rows, dtype=np.int64) * length // rows + spec.step * context
+        return inputs_and_targets(torch.from_numpy(tokens.windows(starts - 1, context + 1)))
 
-    def validation(
-        self, tokens: TokenFile, order: Order, context: int, vocabulary: int, batches: int | None
+    def validation_batches(
+        self, tokens: TokenFile, spec: BatchSpec, context: int, vocab_size: int, max_batches: int | None
     ) -> Iterator[Batch]:
         """The text from its beginning as one row, (1, tokens), each token predicted once.
 
-        That is how perplexities of word-level language models are counted (batch 1, state carried).
-        With `batches` the row ends after as many tokens as so many training batches have.
+        This is how word-level perplexities are measured in the literature (batch 1, state carried). With
+        `max_batches` the row ends after as many tokens as that number of training batches has.
 
         Raises:
-            DataError: too few tokens, or several processes.
+            DataError: the text is shorter than one example, or there are several processes.
         """
-        _check(tokens, order, context)
-        wanted = len(tokens) if batches is None else batches * order.batch_size * context
-        count = min(len(tokens), wanted)
-        yield successors(torch.from_numpy(tokens.windows(np.array([-1]), count + 1)))
+        _check(tokens, spec, context)
+        limit = len(tokens) if max_batches is None else max_batches * spec.batch_size * context
+        count = min(len(tokens), limit)
+        yield inputs_and_targets(torch.from_numpy(tokens.windows(np.array([-1]), count + 1)))
 
 
-def _check(tokens: TokenFile, order: Order, context: int) -> None:
+def _check(tokens: TokenFile, spec: BatchSpec, context: int) -> None:
     windows_per_epoch(tokens, context, context + 1)
-    if order.world > 1:
+    if spec.world_size > 1:
         raise DataError(
             f"data.objective stream: the state that goes from batch to batch is one process' own, "
-            f"but there are {order.world}: train in one, or with objective causal"
+            f"but there are {spec.world_size}: train in one, or with objective causal"
         )

@@ -1,4 +1,4 @@
-"""Text as a data set: a corpus, a tokenizer, an objective."""
+"""The data set of text (a corpus, a tokenizer, an objective), and its configuration."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from pydantic import Field, model_validator
 
 from zoo.config.registry import DATASETS
 from zoo.data.corpora import AnyCorpus, PythonDocsCorpus
-from zoo.data.dataset import Batch, DataConfig, Dataset, Order, Reader
+from zoo.data.dataset import Batch, BatchSpec, DataConfig, Dataset, ModelRequirements
 from zoo.data.objectives import AnyObjective, Causal, Objective
-from zoo.data.text.prepare import Corpus, prepare
+from zoo.data.text.prepare import TokenizedCorpus, prepare
 from zoo.data.tokenizers import AnyTokenizer, ByteConfig
 
 
 @DATASETS.register
 class TextData(DataConfig):
-    """Text: where it comes from, how it becomes sequences of tokens, and what is asked of them."""
+    """Text: its corpus, its tokenizer, and the objective that a model is trained with on it."""
 
     assumed: ClassVar[bool] = True
     unit: ClassVar[str] = "tokens"
@@ -28,7 +28,7 @@ class TextData(DataConfig):
     corpus: AnyCorpus = Field(default=PythonDocsCorpus(), description="where the text comes from")
     tokenizer: AnyTokenizer = Field(default=ByteConfig(), description="how text becomes tokens")
     objective: AnyObjective = Field(default=Causal(), description="what is to be predicted")
-    context: int = Field(default=256, gt=0, description="tokens the model sees in a sequence")
+    context: int = Field(default=256, gt=0, description="number of tokens that the model sees in a sequence")
     validation: float | None = Field(
         default=None,
         ge=0,
@@ -51,40 +51,39 @@ class TextData(DataConfig):
         return self
 
     @property
-    def held_out(self) -> float:
-        """Share of the corpus' documents that is not trained on."""
+    def validation_share(self) -> float:
+        """Share of the corpus' documents that is held out for validation."""
         if self.validation is not None:
             return self.validation
         return 0.05 if self.validation_corpus is None else 0.0
 
     @property
     def objective_name(self) -> str:
-        """The type of the objective."""
+        """The `type` of the objective."""
         name: str = type(self.objective).model_fields["type"].default
         return name
 
     @property
     def length(self) -> int:
-        """Tokens of a sequence."""
+        """Number of tokens of a sequence."""
         return self.context
 
     @property
     def prompting(self) -> Objective:
-        """The objective's."""
+        """The objective, which also says how the model is prompted."""
         return self.objective
 
-    def prepare(self, model: Reader) -> TextDataset:
-        """Tokenise the text, or find it tokenised.
+    def prepare(self, model: ModelRequirements) -> TextDataset:
+        """Tokenise the text, or reuse the cached tokens.
 
         Raises:
-            DataError: text, tokenizer or sizes that cannot be used, or another objective than the
-                model's.
+            DataError: the text, tokenizer or sizes cannot be used, or the model does not have the objective.
         """
-        self.check_reader(model)
+        self.check_model(model)
         return TextDataset(self, getattr(model, "vocab_size", None))
 
     def cache_folder(self) -> Path:
-        """The folder in which prepared data is kept."""
+        """The folder of the prepared data."""
         if self.cache_dir is not None:
             return self.cache_dir.expanduser()
         home = os.environ.get("XDG_CACHE_HOME")
@@ -95,7 +94,7 @@ class TextDataset(Dataset):
     """Examples of an objective from a corpus.
 
     Attributes:
-        corpus: the tokens and the tokenizer.
+        corpus: the token files and the tokenizer.
     """
 
     unit = TextData.unit
@@ -104,27 +103,29 @@ class TextDataset(Dataset):
         """Prepare the corpus.
 
         Args:
-            data: what to prepare.
-            vocab_size: of the model that will read it; None: do not compare.
+            data: the configuration.
+            vocab_size: vocabulary of the model that will be trained; None: it is not checked.
 
         Raises:
             DataError: see `prepare`.
         """
         self.data = data
-        self.corpus: Corpus = prepare(data, vocab_size)
+        self.corpus: TokenizedCorpus = prepare(data, vocab_size)
         self.tokenizer = self.corpus.tokenizer
         self.fingerprint = self.corpus.folder.name
-        self.units = data.context
-        self._vocabulary = self.tokenizer.vocab_size
+        self.units_per_example = data.context
 
-    def training(self, order: Order) -> Batch:
+    def train_batch(self, spec: BatchSpec) -> Batch:
         """This rank's part of a training batch, on the CPU."""
-        return self.data.objective.training(self.corpus.train, order, self.data.context, self._vocabulary)
+        data, corpus = self.data, self.corpus
+        return data.objective.train_batch(corpus.train, spec, data.context, corpus.tokenizer.vocab_size)
 
-    def validation(self, order: Order, batches: int | None) -> Iterator[Batch] | None:
+    def validation_batches(self, spec: BatchSpec, max_batches: int | None) -> Iterator[Batch] | None:
         """The objective's validation batches; None if no document is held out."""
-        if self.corpus.validation is None:
+        data, corpus = self.data, self.corpus
+        if corpus.validation is None:
             return None
-        return self.data.objective.validation(
-            self.corpus.validation, order, self.data.context, self._vocabulary, batches
+        vocab_size = corpus.tokenizer.vocab_size
+        return data.objective.validation_batches(
+            corpus.validation, spec, data.context, vocab_size, max_batches
         )

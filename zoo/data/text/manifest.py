@@ -1,4 +1,4 @@
-"""What prepared data says about itself: manifest.json."""
+"""manifest.json: the description of prepared token files."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from zoo.data.tokens import Dtype
 from zoo.utils.errors import DataError
 
 MANIFEST = "manifest.json"
-VERSION = 2  # raise it when the same sources and settings would give other tokens
+VERSION = 2  # increase it when the same sources and settings would give other tokens
 
 
 class SourceEntry(Config):
-    """A file the text came from."""
+    """A file of the corpus."""
 
     name: str
     bytes: int
@@ -25,7 +25,7 @@ class SourceEntry(Config):
 
 
 class TokenizerEntry(Config):
-    """The tokenizer that made the tokens."""
+    """The tokenizer of the tokens."""
 
     type: str
     hash: str
@@ -33,8 +33,11 @@ class TokenizerEntry(Config):
     eos_id: int
 
 
-class SideEntry(Config):
-    """One side of the split: `tokens` counts the ends of documents, `utf8_bytes` does not."""
+class SplitEntry(Config):
+    """The training or the validation split.
+
+    `tokens` counts the end-of-document tokens, `utf8_bytes` does not count them.
+    """
 
     file: str
     documents: int
@@ -42,17 +45,18 @@ class SideEntry(Config):
     utf8_bytes: int
 
 
-class Manifest(Config):
-    """Everything that decided the tokens, and how many there are.
+class TokenManifest(Config):
+    """Everything that determines the tokens, and their numbers.
 
     Attributes:
-        version: of the layout and the rules.
-        corpora: the configurations of the corpus and, if it has one of its own, of the validation text.
-        sources: the files, in order.
-        tokenizer: what made the tokens.
-        validation_share: the part of the documents held out.
-        dtype: type of the ids in the files, little-endian.
-        train, validation: the two sides; `validation` is None if nothing is held out.
+        version: version of the file format and of the tokenisation.
+        corpora: the configurations of the corpus and, if there is one, of the validation corpus.
+        sources: the files, in their order.
+        tokenizer: the tokenizer.
+        validation_share: share of the documents that is held out.
+        dtype: dtype of the ids in the files, little-endian.
+        train: the training split.
+        validation: the validation split; None if nothing is held out.
     """
 
     version: int
@@ -61,19 +65,19 @@ class Manifest(Config):
     tokenizer: TokenizerEntry
     validation_share: float
     dtype: Dtype
-    train: SideEntry
-    validation: SideEntry | None
+    train: SplitEntry
+    validation: SplitEntry | None
 
     def write(self, folder: Path) -> None:
-        """Write it into a folder."""
+        """Write manifest.json into a folder."""
         (folder / MANIFEST).write_text(self.model_dump_json(indent=1) + "\n", encoding="utf-8")
 
     @classmethod
-    def read(cls, folder: Path) -> Manifest:
-        """Read it from a folder.
+    def read(cls, folder: Path) -> TokenManifest:
+        """Read manifest.json from a folder.
 
         Raises:
-            DataError: there is none, or it is damaged.
+            DataError: the file is missing or damaged.
         """
         path = folder / MANIFEST
         try:

@@ -1,4 +1,4 @@
-"""From text to token files: once, then reused."""
+"""Tokenising a corpus into token files, once; later calls reuse them."""
 
 from __future__ import annotations
 
@@ -7,95 +7,51 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-from zoo.data.corpora.base import CorpusConfig, Source
+from zoo.data.corpora.base import CorpusConfig, SourceFile
 from zoo.data.files import build_once, sha256, sha256_file
-from zoo.data.objectives import Objective
 from zoo.data.split import Split
-from zoo.data.text.manifest import VERSION, Manifest, SideEntry, SourceEntry, TokenizerEntry
+from zoo.data.text.manifest import VERSION, SourceEntry, SplitEntry, TokenizerEntry, TokenManifest
 from zoo.data.tokenizers.base import Tokenizer, TokenizerConfig, load_tokenizer
 from zoo.data.tokens import TokenFile, TokenWriter, dtype_for
 from zoo.utils.errors import DataError
 
-
-class TextSettings(Protocol):
-    """What is read of a data configuration to prepare its text; `TextData` has all of it."""
-
-    @property
-    def corpus(self) -> CorpusConfig:
-        """Where the text comes from."""
-        ...
-
-    @property
-    def validation_corpus(self) -> CorpusConfig | None:
-        """Where the validation text comes from, if it has a source of its own."""
-        ...
-
-    @property
-    def tokenizer(self) -> TokenizerConfig:
-        """How text becomes tokens."""
-        ...
-
-    @property
-    def objective(self) -> Objective:
-        """What is to be predicted."""
-        ...
-
-    @property
-    def objective_name(self) -> str:
-        """The type of the objective."""
-        ...
-
-    @property
-    def context(self) -> int:
-        """Tokens that the model sees in a sequence."""
-        ...
-
-    @property
-    def held_out(self) -> float:
-        """Share of the corpus' documents that is not trained on."""
-        ...
-
-    def cache_folder(self) -> Path:
-        """The folder in which prepared data is kept."""
-        ...
+if TYPE_CHECKING:
+    from zoo.data.text.dataset import TextData
 
 
 @dataclass(frozen=True)
-class Corpus:
-    """Tokens ready for training.
+class TokenizedCorpus:
+    """A corpus as token files.
 
     Attributes:
-        tokenizer: what made them.
-        train: the tokens to train on.
-        validation: the tokens held out; None if ``data.validation`` is 0.
+        tokenizer: the tokenizer.
+        train: the training tokens.
+        validation: the validation tokens; None if nothing is held out.
         manifest: sources, split and counts.
-        folder: where they lie.
+        folder: folder of the files.
     """
 
     tokenizer: Tokenizer
     train: TokenFile
     validation: TokenFile | None
-    manifest: Manifest
+    manifest: TokenManifest
     folder: Path
 
 
-def prepare(data: TextSettings, vocab_size: int | None = None) -> Corpus:
-    """Tokenise a corpus, or find it tokenised.
+def prepare(data: TextData, vocab_size: int | None = None) -> TokenizedCorpus:
+    """Tokenise a corpus, or reuse the token files of an earlier call.
 
-    The folder's name is a hash of the sources' contents, of the settings and of the tokenizer: what
-    changed gets a new folder, what did not is reused, and several processes may ask at once.
+    The name of the folder is a hash of the contents of the sources, of the settings and of the tokenizer, so
+    that a change leads to a new folder. Several processes may call this at the same time.
 
     Args:
-        data: what to prepare.
-        vocab_size: of the model that will read the tokens; None: do not compare.
-
-    Returns:
-        The tokens.
+        data: corpus, tokenizer, split and cache folder.
+        vocab_size: vocabulary of the model that will be trained on the tokens; None: it is not checked.
 
     Raises:
-        DataError: text, tokenizer or sizes that cannot be used, or a disk that cannot be written.
+        DataError: the text, the tokenizer or the sizes cannot be used, or the disk cannot be written.
     """
     sources = [source for corpus in _corpora(data) for source in corpus.sources()]
     stamps = _stamps(sources)
@@ -103,9 +59,26 @@ def prepare(data: TextSettings, vocab_size: int | None = None) -> Corpus:
         SourceEntry(name=source.name, bytes=size, sha256=sha256_file(source.path))
         for source, (size, _) in zip(sources, stamps, strict=True)
     ]
-    rules = [VERSION, [corpus.model_dump(mode="json") for corpus in _corpora(data)], data.held_out]
-    text_key = [*rules, [entry.model_dump() for entry in entries]]
+    settings = [VERSION, [corpus.model_dump(mode="json") for corpus in _corpora(data)], data.validation_share]
+    text_key = [*settings, [entry.model_dump() for entry in entries]]
     tokenizer = _tokenizer(data, text_key)
+    _check_vocabulary(data, tokenizer, vocab_size)
+
+    def fill(folder: Path) -> None:
+        _tokenise(data, entries, tokenizer, folder)
+        if _stamps(sources) != stamps:
+            raise DataError("a file of the corpus changed while it was read; start again")
+
+    folder = data.cache_folder() / "tokens" / _digest([*text_key, tokenizer.hash])
+    build_once(folder, fill)
+    manifest = TokenManifest.read(folder)
+    train = _open(folder, manifest, manifest.train, data, "training")
+    entry = manifest.validation
+    validation = None if entry is None else _open(folder, manifest, entry, data, "validation")
+    return TokenizedCorpus(tokenizer, train, validation, manifest, folder)
+
+
+def _check_vocabulary(data: TextData, tokenizer: Tokenizer, vocab_size: int | None) -> None:
     extra = len(data.objective.special_tokens)
     needed = tokenizer.vocab_size + extra
     if vocab_size is not None and needed > vocab_size:
@@ -115,56 +88,44 @@ def prepare(data: TextSettings, vocab_size: int | None = None) -> Corpus:
             f"model.vocab_size is {vocab_size}: set it to {needed} or more, or use a smaller tokenizer"
         )
 
-    def fill(folder: Path) -> None:
-        _tokenise(data, entries, tokenizer, folder)
-        if _stamps(sources) != stamps:
-            raise DataError("a file of the corpus changed while it was read; start again")
 
-    folder = data.cache_folder() / "tokens" / _digest([*text_key, tokenizer.hash])
-    build_once(folder, fill)
-    manifest = Manifest.read(folder)
-    train = _open(folder, manifest, manifest.train, data, "training")
-    held_out = manifest.validation
-    validation = None if held_out is None else _open(folder, manifest, held_out, data, "validation")
-    return Corpus(tokenizer, train, validation, manifest, folder)
-
-
-def _corpora(data: TextSettings) -> list[CorpusConfig]:
-    """The corpus to train on, and the one to validate on if there is one."""
+def _corpora(data: TextData) -> list[CorpusConfig]:
+    """The training corpus, and the validation corpus if there is one."""
     return [data.corpus, *([] if data.validation_corpus is None else [data.validation_corpus])]
 
 
-def _stamps(sources: list[Source]) -> list[tuple[int, int]]:
-    states = [source.path.stat() for source in sources]
-    return [(state.st_size, state.st_mtime_ns) for state in states]
+def _stamps(sources: list[SourceFile]) -> list[tuple[int, int]]:
+    """Size in bytes and time of modification of each file."""
+    stats = [source.path.stat() for source in sources]
+    return [(stat.st_size, stat.st_mtime_ns) for stat in stats]
 
 
 def _digest(key: object) -> str:
     return sha256(json.dumps(key, sort_keys=True).encode())[:32]
 
 
-def _tokenizer(data: TextSettings, text_key: list[object]) -> Tokenizer:
-    """The tokenizer; one that learns from the training documents is kept beside the tokens."""
+def _tokenizer(data: TextData, text_key: list[object]) -> Tokenizer:
+    """The tokenizer; one that is trained on the training documents is cached beside the tokens."""
     config: TokenizerConfig = data.tokenizer
 
     def texts() -> Iterator[str]:
-        split = _split(data.corpus, data.held_out)
+        split = _split(data)
         return (d.text for d in data.corpus.documents() if not split.holds_out(d.id))
 
-    if not config.learns:
+    if not config.is_trained:
         return config.build(texts)
     folder = data.cache_folder() / "tokenizers" / _digest([*text_key, config.model_dump(mode="json")])
     build_once(folder, lambda partial: config.build(texts).save(partial))
     return load_tokenizer(folder)
 
 
-def _split(corpus: CorpusConfig, share: float) -> Split:
-    return Split.of((document.id for document in corpus.documents()), share)
+def _split(data: TextData) -> Split:
+    return Split.of((document.id for document in data.corpus.documents()), data.validation_share)
 
 
-def _tokenise(data: TextSettings, entries: list[SourceEntry], tokenizer: Tokenizer, folder: Path) -> None:
+def _tokenise(data: TextData, entries: list[SourceEntry], tokenizer: Tokenizer, folder: Path) -> None:
     """Write train.bin, validation.bin (if something is held out) and manifest.json."""
-    split = _split(data.corpus, data.held_out)
+    split = _split(data)
     dtype = dtype_for(tokenizer.vocab_size)
     names = {False: "train.bin"} | (
         {True: "validation.bin"} if split.threshold or data.validation_corpus else {}
@@ -178,13 +139,13 @@ def _tokenise(data: TextSettings, entries: list[SourceEntry], tokenizer: Tokeniz
             writers[split.holds_out(document.id)].add(document.text, tokenizer.encode(document.text))
         for document in data.validation_corpus.documents() if data.validation_corpus else ():
             writers[True].add(document.text, tokenizer.encode(document.text))
-    sides = {
-        held_out: SideEntry(
+    splits = {
+        held_out: SplitEntry(
             file=names[held_out], documents=w.documents, tokens=w.tokens, utf8_bytes=w.utf8_bytes
         )
         for held_out, w in writers.items()
     }
-    Manifest(
+    TokenManifest(
         version=VERSION,
         corpora=[corpus.model_dump(mode="json") for corpus in _corpora(data)],
         sources=entries,
@@ -194,20 +155,20 @@ def _tokenise(data: TextSettings, entries: list[SourceEntry], tokenizer: Tokeniz
             vocab_size=tokenizer.vocab_size,
             eos_id=tokenizer.eos_id,
         ),
-        validation_share=data.held_out,
+        validation_share=data.validation_share,
         dtype=dtype,
-        train=sides[False],
-        validation=sides.get(True),
+        train=splits[False],
+        validation=splits.get(True),
     ).write(folder)
 
 
-def _open(folder: Path, manifest: Manifest, side: SideEntry, data: TextSettings, what: str) -> TokenFile:
-    tokens = TokenFile(folder / side.file, manifest.dtype, side.tokens)
-    needed = data.objective.reads(data.context)
+def _open(folder: Path, manifest: TokenManifest, entry: SplitEntry, data: TextData, split: str) -> TokenFile:
+    tokens = TokenFile(folder / entry.file, manifest.dtype, entry.tokens)
+    needed = data.objective.tokens_per_example(data.context)
     if len(tokens) < needed:
         raise DataError(
-            f"the {what} text has {len(tokens):,} tokens in {side.documents:,} documents, but one "
+            f"the {split} text has {len(tokens):,} tokens in {entry.documents:,} documents, but one "
             f"example of {data.context:,} is made from {needed:,}: add text, "
-            f"{'raise data.validation, ' if what == 'validation' else ''}or lower data.context"
+            f"{'raise data.validation, ' if split == 'validation' else ''}or lower data.context"
         )
     return tokens

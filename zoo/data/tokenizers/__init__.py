@@ -1,4 +1,4 @@
-"""Tokenizers: how text becomes tokens."""
+"""Tokenizers: text to token ids and back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a tokenizer is, and how one is kept in a folder."""
+"""The interface of tokenizers, and how they are saved in a folder and loaded again."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from zoo.utils.errors import DataError
 
 DESCRIPTION = "zoo-tokenizer.json"
 FOLDER = "tokenizer"
-"""Where a run and each of its checkpoints keep theirs."""
+"""Name of the tokenizer's folder in a run, and in each of its checkpoints."""
 
 
 class Tokenizer(ABC):
     """Text to token ids and back.
 
     Attributes:
-        type: the name under which its configuration is registered.
-        vocab_size: ids run from 0 to `vocab_size` - 1.
-        eos_id: the id that ends a document; `encode` never yields it.
-        hash: hexadecimal digest of everything that decides what `encode` returns.
+        type: name under which its configuration is registered.
+        vocab_size: number of ids, which run from 0 to `vocab_size` - 1.
+        eos_id: id that ends a document; `encode` never returns it.
+        hash: hexadecimal digest of everything that determines the output of `encode`.
     """
 
     type: ClassVar[str]
@@ -33,33 +33,33 @@ class Tokenizer(ABC):
     hash: str
 
     @property
-    def opening(self) -> list[int]:
-        """What its makers put in front of every text that stands alone: a token for that purpose, or none."""
+    def prefix_ids(self) -> list[int]:
+        """Ids that its authors put before a text, such as Llama's beginning-of-text token; often none."""
         return []
 
     @property
     def start_id(self) -> int:
-        """The id in front of a text that stands alone, where there has to be one."""
-        return (self.opening or [self.eos_id])[0]
+        """Id to start a sequence with where a first token is required: the prefix, or else `eos_id`."""
+        return (self.prefix_ids or [self.eos_id])[0]
 
     @abstractmethod
     def encode(self, text: str) -> list[int]:
-        """Turn text into ids, without an id that ends it."""
+        """Turn text into ids, without an end-of-document id."""
 
-    def encode_markers(self, text: str) -> list[int]:
-        """Turn text of a template into ids: as `encode`, but special tokens written out may count."""
+    def encode_with_special_tokens(self, text: str) -> list[int]:
+        """Like `encode`, but special tokens that are spelled out in the text may become their ids."""
         return self.encode(text)
 
     @abstractmethod
     def decode(self, ids: Iterable[int]) -> str:
-        """Turn ids into text; ids that end a document are left out.
+        """Turn ids into text; end-of-document ids are skipped.
 
         Raises:
-            DataError: an id outside the vocabulary.
+            DataError: an id is outside the vocabulary.
         """
 
     def save(self, folder: Path) -> None:
-        """Write what `load_tokenizer` needs into an existing folder."""
+        """Write the files that `load_tokenizer` reads into an existing folder."""
         description = {
             "type": self.type,
             "vocab_size": self.vocab_size,
@@ -68,11 +68,11 @@ class Tokenizer(ABC):
         }
         (folder / DESCRIPTION).write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")
 
-    def words(self, ids: Iterable[int]) -> list[int]:
-        """Check ids, and leave out those that end a document.
+    def without_eos(self, ids: Iterable[int]) -> list[int]:
+        """Check ids, and remove those that end a document.
 
         Raises:
-            DataError: an id outside the vocabulary.
+            DataError: an id is outside the vocabulary.
         """
         kept = []
         for token in ids:
@@ -84,35 +84,35 @@ class Tokenizer(ABC):
 
 
 class TokenizerConfig(Config):
-    """Which tokenizer to use, and what it takes to make it."""
+    """Which tokenizer to use, and how to build it."""
 
     @property
-    def learns(self) -> bool:
-        """Whether `build` looks at the texts: such a tokenizer is trained once and kept."""
+    def is_trained(self) -> bool:
+        """Whether `build` trains the tokenizer on the texts; the result is then cached."""
         return False
 
     @abstractmethod
     def build(self, texts: Callable[[], Iterator[str]]) -> Tokenizer:
-        """Make the tokenizer.
+        """Build the tokenizer.
 
         Args:
-            texts: yields the training documents, afresh at every call.
+            texts: yields the training documents, from the first one at every call.
 
         Raises:
-            DataError: a file that cannot be used, or texts from which it cannot be trained.
+            DataError: a file cannot be used, or the tokenizer cannot be trained on the texts.
         """
 
     @classmethod
     @abstractmethod
     def load(cls, folder: Path) -> Tokenizer:
-        """Read back what the tokenizer's `save` wrote into `folder`."""
+        """Load the tokenizer from the files that its `save` wrote into `folder`."""
 
 
 def check_vocabulary(tokenizer: Tokenizer, vocab_size: int) -> None:
-    """Refuse a tokenizer that has more tokens than a model.
+    """Check that a model's vocabulary has room for all tokens of a tokenizer.
 
     Raises:
-        DataError: it has.
+        DataError: the tokenizer has more tokens than the model.
     """
     if tokenizer.vocab_size > vocab_size:
         raise DataError(
@@ -122,13 +122,13 @@ def check_vocabulary(tokenizer: Tokenizer, vocab_size: int) -> None:
 
 
 def load_tokenizer(folder: str | Path) -> Tokenizer:
-    """Read a tokenizer that `Tokenizer.save` wrote.
+    """Load a tokenizer that `Tokenizer.save` wrote.
 
     Args:
-        folder: the folder, for instance ``runs/demo/tokenizer``.
+        folder: the tokenizer's folder, for instance ``runs/demo/tokenizer``.
 
     Raises:
-        DataError: there is none, or its files do not belong together.
+        DataError: the folder has no tokenizer, or its files do not belong together.
     """
     path = Path(folder) / DESCRIPTION
     try:

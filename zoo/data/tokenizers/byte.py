@@ -12,7 +12,7 @@ from zoo.data.tokenizers.base import Tokenizer, TokenizerConfig
 
 
 class ByteTokenizer(Tokenizer):
-    """256 ids, one per byte; 0xFF, which UTF-8 never uses, ends a document."""
+    """One id per byte; byte 0xFF, which never occurs in UTF-8, ends a document."""
 
     type = "byte"
     vocab_size = 256
@@ -25,7 +25,7 @@ class ByteTokenizer(Tokenizer):
 
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text; bytes that are not UTF-8, as a model may sample, become U+FFFD."""
-        return bytes(self.words(ids)).decode("utf-8", errors="replace")
+        return bytes(self.without_eos(ids)).decode("utf-8", errors="replace")
 
 
 @TOKENIZERS.register
@@ -35,10 +35,10 @@ class ByteConfig(TokenizerConfig):
     type: Literal["byte"] = "byte"
 
     def build(self, texts: Callable[[], Iterator[str]]) -> ByteTokenizer:
-        """Make the tokenizer; it needs no texts."""
+        """Build the tokenizer; the texts are not read."""
         return ByteTokenizer()
 
     @classmethod
     def load(cls, folder: Path) -> ByteTokenizer:
-        """Make the tokenizer; there is nothing to read."""
+        """Build the tokenizer; no file is read."""
         return ByteTokenizer()

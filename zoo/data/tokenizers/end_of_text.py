@@ -1,4 +1,4 @@
-"""Which token ends a document: what the files of a Hugging Face folder say."""
+"""Which token ends a document, according to the files of a Hugging Face folder."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ BY_TEXT = ("tokenizer_config.json", "special_tokens_map.json")
 BY_ID = ("generation_config.json", "config.json")
 
 
-def end_of_text(folder: Path) -> str | int | None:
-    """The token that ends a document, by the first file that names one.
+def find_eos(folder: Path) -> str | int | None:
+    """The end-of-text token that a folder's files name, or else the separator, as for BERT.
 
     Args:
-        folder: where the files are; none of them has to be. BERT's separator will do where there is no
-            such token.
+        folder: a Hugging Face folder; each of the files may be missing.
 
     Returns:
-        Its text or its id; None: no file names one. Of several ids the first.
+        The token's text, or its id (the first of several), from the first file that names one; None if no
+        file does.
 
     Raises:
-        DataError: a file that is no JSON object.
+        DataError: a file is not a JSON object.
     """
     contents = {name: read_object(folder / name) for name in (*BY_TEXT, *BY_ID) if (folder / name).is_file()}
     for key in ("eos", "sep"):
         for name in BY_TEXT:
-            token = name_of(contents.get(name, {}).get(f"{key}_token"))
+            token = token_text(contents.get(name, {}).get(f"{key}_token"))
             if token is not None:
                 return token
         for name in BY_ID:
-            found = contents.get(name, {}).get(f"{key}_token_id")
-            ids = found if isinstance(found, list) else [found]
+            value = contents.get(name, {}).get(f"{key}_token_id")
+            ids = value if isinstance(value, list) else [value]
             if ids and isinstance(ids[0], int):
                 return ids[0]
     return None
 
 
-def name_of(token: Any) -> str | None:
+def token_text(token: Any) -> str | None:
     """The text of a token as these files write it: a string, or an object with its `content`."""
     text = token.get("content") if isinstance(token, dict) else token
     return text if isinstance(text, str) else None

@@ -1,4 +1,4 @@
-"""Tokenizer `huggingface`: a tokenizer.json, read by the library that wrote it."""
+"""Tokenizer `huggingface`: a tokenizer.json, read by Hugging Face's own library."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from pydantic import Field
 from zoo.config.registry import TOKENIZERS
 from zoo.data.files import read_bytes, read_object, sha256
 from zoo.data.tokenizers.base import Tokenizer, TokenizerConfig
-from zoo.data.tokenizers.end_of_text import BY_ID, BY_TEXT, end_of_text
+from zoo.data.tokenizers.end_of_text import BY_ID, BY_TEXT, find_eos
 from zoo.utils.errors import DataError
 
 TOKENIZER_FILE = "tokenizer.json"
 SETTINGS_FILE = "tokenizer_config.json"
 READER = "PreTrainedTokenizerFast"
-"""The class of transformers that opens any tokenizer.json."""
+"""The class of transformers that can open any tokenizer.json."""
 
 
-def _library() -> Any:
+def _library() -> Any:  # Any: an optional package without types
     try:
         import tokenizers
     except ImportError as error:
@@ -34,17 +34,17 @@ def _library() -> Any:
 class HuggingFaceTokenizer(Tokenizer):
     """A tokenizer of the Hugging Face hub.
 
-    Special tokens that are written out in a text are text, as any other words; in the markers of a
-    template (`encode_markers`) they count.
+    `encode` treats the spelling of a special token as ordinary text; `encode_with_special_tokens`, used for
+    the markers of a template, turns it into the token.
 
     Args:
-        content: of a tokenizer.json.
-        settings: of the tokenizer_config.json beside it, may be empty.
-        eos: the token that ends a document: its text or its id.
-        place: where they came from, for messages.
+        content: content of a tokenizer.json.
+        settings: content of the tokenizer_config.json beside it, may be empty.
+        eos: text or id of the token that ends a document.
+        place: the file, for messages.
 
     Raises:
-        DataError: not a tokenizer.json, or a token that it does not have.
+        DataError: the content is not a tokenizer.json, or `eos` is not one of its tokens.
     """
 
     type = "huggingface"
@@ -72,24 +72,24 @@ class HuggingFaceTokenizer(Tokenizer):
         self.hash = sha256(content + f"\neos {self.eos_id}".encode())
 
     def _id(self, token: str | int, what: str, place: str | Path) -> int:
-        """The id of a token that is named by its text or its id."""
+        """The id of a token that is given by its text or its id."""
         known = self._tokenizer.token_to_id(token) if isinstance(token, str) else token
         if known is None or known < 0 or self._tokenizer.id_to_token(known) is None:
             raise DataError(f"{place}: {what} is {token!r}, which is no token of the {self.vocab_size} there")
         return int(known)
 
     @property
-    def opening(self) -> list[int]:
-        """What the file itself puts in front of a text: Llama's beginning, nothing for most."""
-        around: list[int] = self._tokenizer.encode("", add_special_tokens=True).ids
-        return [token for token in around if token != self.eos_id]
+    def prefix_ids(self) -> list[int]:
+        """Ids that the file's post-processor puts before a text, such as Llama's beginning-of-text token."""
+        added: list[int] = self._tokenizer.encode("", add_special_tokens=True).ids
+        return [token for token in added if token != self.eos_id]
 
     def encode(self, text: str) -> list[int]:
-        """Turn text into ids, with no special token in front, behind or inside."""
+        """Turn text into ids, without special tokens."""
         return [token for token in self._encode(text, special=False) if token != self.eos_id]
 
-    def encode_markers(self, text: str) -> list[int]:
-        """Turn the text of a template into ids; special tokens that are written out count as such."""
+    def encode_with_special_tokens(self, text: str) -> list[int]:
+        """Turn the text of a template into ids; special tokens that it spells out become their ids."""
         return self._encode(text, special=True)
 
     def _encode(self, text: str, special: bool) -> list[int]:
@@ -98,12 +98,12 @@ class HuggingFaceTokenizer(Tokenizer):
         return ids
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Turn ids into text; special tokens are left out."""
-        text: str = self._tokenizer.decode(self.words(ids), skip_special_tokens=True)
+        """Turn ids into text; special tokens are skipped."""
+        text: str = self._tokenizer.decode(self.without_eos(ids), skip_special_tokens=True)
         return text
 
     def save(self, folder: Path) -> None:
-        """Write tokenizer.json as it was, tokenizer_config.json with the end in it, and the description."""
+        """Write tokenizer.json unchanged, tokenizer_config.json with `eos_token`, and the description."""
         (folder / TOKENIZER_FILE).write_bytes(self._content)
         settings = json.dumps(self._settings, indent=2, ensure_ascii=False)
         (folder / SETTINGS_FILE).write_text(settings + "\n", encoding="utf-8")
@@ -122,11 +122,11 @@ class HuggingFaceConfig(TokenizerConfig):
     )
 
     def build(self, texts: Callable[[], Iterator[str]]) -> HuggingFaceTokenizer:
-        """Read the files; they need no texts."""
+        """Read the files; the texts are not read."""
         path = self.path.expanduser()
         file = path / TOKENIZER_FILE if path.is_dir() else path
         content = read_bytes(file)
-        eos = end_of_text(file.parent) if self.eos is None else self.eos
+        eos = find_eos(file.parent) if self.eos is None else self.eos
         if eos is None:
             raise DataError(
                 f"{file}: no file beside it says which token ends a document (eos_token in "
@@ -139,5 +139,5 @@ class HuggingFaceConfig(TokenizerConfig):
 
     @classmethod
     def load(cls, folder: Path) -> HuggingFaceTokenizer:
-        """Read the files that `save` wrote."""
+        """Load the files that `save` wrote."""
         return cls(path=folder).build(lambda: iter(()))

@@ -1,4 +1,4 @@
-"""Tokenizer `saved`: the one that is kept with a run, a checkpoint or an imported model."""
+"""Tokenizer `saved`: the tokenizer of a run, a checkpoint or an imported model."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from zoo.utils.errors import DataError
 
 
 def find_tokenizer(path: str | Path) -> Tokenizer:
-    """The tokenizer that belongs to a model, of whatever kind it is.
+    """Load the tokenizer that belongs to a model, whatever its type.
 
     Args:
-        path: a run, a checkpoint, an imported model (its folder or file), a folder of the Hugging Face
-            hub, or the tokenizer's own folder.
+        path: a run, a checkpoint, an imported model (its folder or file), a Hugging Face folder, or the
+            tokenizer's own folder.
 
     Raises:
-        DataError: there is none, or its files cannot be used.
+        DataError: there is no tokenizer, or its files cannot be used.
     """
     path = Path(path)
     folder = path.parent if path.is_file() else path
@@ -34,9 +34,9 @@ def find_tokenizer(path: str | Path) -> Tokenizer:
             return HuggingFaceConfig(path=place).build(lambda: iter(()))
         if (place / MODEL_FILE).is_file():
             return SentencePieceConfig.load(place)
-    found = "" if folder.is_dir() else ", which is no folder"
+    hint = "" if folder.is_dir() else ", which is no folder"
     raise DataError(
-        f"no tokenizer in {folder}{found}: expected {DESCRIPTION}, {TOKENIZER_FILE} or {MODEL_FILE} there or "
+        f"no tokenizer in {folder}{hint}: expected {DESCRIPTION}, {TOKENIZER_FILE} or {MODEL_FILE} there or "
         f"in its folder '{FOLDER}'"
     )
 
@@ -49,10 +49,10 @@ class SavedConfig(TokenizerConfig):
     path: Path = Field(description="the folder of the run, checkpoint or model, or the tokenizer's own")
 
     def build(self, texts: Callable[[], Iterator[str]]) -> Tokenizer:
-        """Read its files; they need no texts."""
+        """Load the files; the texts are not read."""
         return find_tokenizer(self.path.expanduser())
 
     @classmethod
     def load(cls, folder: Path) -> Tokenizer:
-        """Read what any tokenizer wrote."""
+        """Load a tokenizer of any type that `save` wrote."""
         return load_tokenizer(folder)

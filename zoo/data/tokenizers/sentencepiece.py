@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -17,40 +17,33 @@ from zoo.utils.errors import DataError
 MODEL_FILE = "tokenizer.model"
 
 
-def _library() -> Any:
-    try:
-        import sentencepiece
-    except ImportError as error:
-        raise DataError("the sentencepiece tokenizer needs a package: pip install sentencepiece") from error
-    return sentencepiece
-
-
 class SentencePieceTokenizer(Tokenizer):
     """A sentencepiece model (Kudo and Richardson 2018, arXiv:1808.06226).
 
-    Models trained here give back every text exactly, with one exception that is sentencepiece's own:
-    it writes a blank as U+2581, so that character in a text comes back as a blank. Other models may
-    normalise the text, as their makers chose.
+    A model trained by zoo reproduces every text exactly, with one exception that is due to sentencepiece: it
+    represents a blank as U+2581, so this character is decoded as a blank. Other models may normalise the
+    text.
 
     Args:
-        model: the content of a .model file.
-        place: where it came from, for messages.
+        model: content of a .model file.
+        place: the file, for messages.
 
     Attributes:
-        processor: sentencepiece's own.
+        processor: the `sentencepiece.SentencePieceProcessor`.
 
     Raises:
-        DataError: not a sentencepiece model, or one without a piece that ends a document.
+        DataError: the content is not a sentencepiece model, or the model has no end-of-sentence piece.
     """
 
     type = "sentencepiece"
 
     def __init__(self, model: bytes, place: str | Path) -> None:
-        library = _library()
+        import sentencepiece  # here, as the import takes 0.1 s
+
         try:
-            if not model:  # which the library takes for "no model yet"
+            if not model:  # the library takes an empty model for "not loaded yet"
                 raise ValueError("empty")
-            self.processor = library.SentencePieceProcessor(model_proto=model)
+            self.processor = sentencepiece.SentencePieceProcessor(model_proto=model)
         except (RuntimeError, ValueError) as error:
             raise DataError(f"{place}: not a sentencepiece model") from error
         self._model = model
@@ -64,19 +57,19 @@ class SentencePieceTokenizer(Tokenizer):
             )
 
     @property
-    def opening(self) -> list[int]:
-        """The piece that begins a sentence, if the model has one."""
+    def prefix_ids(self) -> list[int]:
+        """The beginning-of-sentence piece, if the model has one."""
         bos = int(self.processor.bos_id())
         return [] if bos < 0 else [bos]
 
     def encode(self, text: str) -> list[int]:
-        """Turn text into the ids of pieces."""
+        """Turn text into ids of pieces."""
         ids: list[int] = self.processor.encode(text)
         return ids
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Join the pieces."""
-        text: str = self.processor.decode(self.words(ids))
+        """Turn ids into text."""
+        text: str = self.processor.decode(self.without_eos(ids))
         return text
 
     def save(self, folder: Path) -> None:
@@ -89,16 +82,16 @@ class SentencePieceTokenizer(Tokenizer):
 class SentencePieceConfig(TokenizerConfig):
     """Sentencepiece: load a .model file, or train one with `vocab_size` pieces on the training text.
 
-    Training is deterministic, keeps every character (no normalisation, bytes for rare characters)
-    and never sees the validation documents.
+    Training is deterministic, does not normalise the text, falls back to bytes for rare characters, and
+    never sees the validation documents.
     """
 
     type: Literal["sentencepiece"] = "sentencepiece"
     model: Path | None = Field(default=None, description="a .model file to load")
-    vocab_size: int | None = Field(default=None, ge=257, description="train a model with so many pieces")
-    algorithm: Literal["bpe", "unigram"] = Field(
-        default="bpe", description="how the pieces are chosen in training"
+    vocab_size: int | None = Field(
+        default=None, ge=257, description="train a model with this number of pieces"
     )
+    algorithm: Literal["bpe", "unigram"] = Field(default="bpe", description="training algorithm")
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:
@@ -109,20 +102,22 @@ class SentencePieceConfig(TokenizerConfig):
         return self
 
     @property
-    def learns(self) -> bool:
-        """Whether the model is trained rather than loaded."""
+    def is_trained(self) -> bool:
+        """True if the model is trained, False if it is loaded."""
         return self.model is None
 
     def build(self, texts: Callable[[], Iterator[str]]) -> SentencePieceTokenizer:
         """Load the model, or train it on the lines of `texts`."""
         if self.model is not None:
             return SentencePieceTokenizer(read_bytes(self.model.expanduser()), self.model)
-        library, written = _library(), io.BytesIO()
+        import sentencepiece
+
+        model_file = io.BytesIO()
         lines = (line for text in texts() for line in text.splitlines() if line)
         try:
-            library.SentencePieceTrainer.train(
+            sentencepiece.SentencePieceTrainer.train(
                 sentence_iterator=lines,
-                model_writer=written,
+                model_writer=model_file,
                 vocab_size=self.vocab_size,
                 model_type=self.algorithm,
                 byte_fallback=True,
@@ -131,7 +126,7 @@ class SentencePieceConfig(TokenizerConfig):
                 add_dummy_prefix=False,
                 allow_whitespace_only_pieces=True,
                 split_digits=True,
-                max_sentence_length=1 << 20,  # bytes; a longer line would be left out of the training
+                max_sentence_length=1 << 20,  # bytes; a longer line would be skipped
                 shuffle_input_sentence=False,
                 num_threads=1,  # the sums of unigram training depend on it
                 unk_id=0,
@@ -144,10 +139,10 @@ class SentencePieceConfig(TokenizerConfig):
             raise DataError(
                 f"sentencepiece cannot train {self.vocab_size} pieces on this corpus: {error}"
             ) from error
-        return SentencePieceTokenizer(written.getvalue(), "the trained model")
+        return SentencePieceTokenizer(model_file.getvalue(), "the trained model")
 
     @classmethod
     def load(cls, folder: Path) -> SentencePieceTokenizer:
-        """Read the .model file that `save` wrote."""
+        """Load the .model file that `save` wrote."""
         path = folder / MODEL_FILE
         return SentencePieceTokenizer(read_bytes(path), path)

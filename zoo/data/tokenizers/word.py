@@ -1,4 +1,4 @@
-"""Tokenizer `word`: what stands between blanks, as word-level benchmarks count (Mikolov's Penn Treebank)."""
+"""Tokenizer `word`: words separated by blanks, as in word-level benchmarks (Mikolov's Penn Treebank)."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ EOS, UNKNOWN = "<eos>", "<unk>"
 
 
 class WordTokenizer(Tokenizer):
-    """Words from a list; any other word becomes ``<unk>``, and ``<eos>`` ends a document.
+    """A fixed vocabulary of words; any other word becomes ``<unk>``, and ``<eos>`` ends a document.
 
-    Blanks, and so line ends, only separate words: with ``document: line`` each line is a document and
-    ends with ``<eos>``.
+    White space, line ends included, only separates words. With a corpus of ``document: line`` each line is
+    a document and ends with ``<eos>``.
 
     Args:
         vocabulary: the words in the order of their ids; the first two are ``<eos>`` and ``<unk>``.
-        place: where they came from, for messages.
+        place: the file, for messages.
 
     Raises:
-        DataError: not such a list.
+        DataError: the list does not begin with these two, or has a word twice.
     """
 
     type = "word"
@@ -45,12 +45,12 @@ class WordTokenizer(Tokenizer):
         self._ids = {word: i for i, word in enumerate(self.vocabulary) if i != self.eos_id}
 
     def encode(self, text: str) -> list[int]:
-        """Look up the words; an ``<eos>`` that is written out is no word of the list."""
+        """Look up the words; ``<eos>`` in the text becomes ``<unk>``."""
         return [self._ids.get(word, self.unknown_id) for word in text.split()]
 
     def decode(self, ids: Iterable[int]) -> str:
         """Join the words with blanks."""
-        return " ".join(self.vocabulary[i] for i in self.words(ids))
+        return " ".join(self.vocabulary[i] for i in self.without_eos(ids))
 
     def save(self, folder: Path) -> None:
         """Write the words, one a line, and the description."""
@@ -67,19 +67,19 @@ class WordConfig(TokenizerConfig):
     vocab_size: int | None = Field(
         default=None,
         ge=3,
-        description="keep the most frequent words, so many in all; null: every word",
+        description="size of the vocabulary, which has the most frequent words; null: every word",
     )
 
     @property
-    def learns(self) -> bool:
-        """The vocabulary is that of the training text."""
+    def is_trained(self) -> bool:
+        """True: the vocabulary consists of the words of the training text."""
         return True
 
     def build(self, texts: Callable[[], Iterator[str]]) -> WordTokenizer:
-        """Count the words of the texts; the most frequent come first, equally frequent ones by the alphabet.
+        """Count the words of the texts; the ids are sorted by frequency, then alphabetically.
 
         Raises:
-            DataError: there are none.
+            DataError: the texts have no word.
         """
         counts = Counter(word for text in texts() for word in text.split())
         for special in (EOS, UNKNOWN):
@@ -91,6 +91,6 @@ class WordConfig(TokenizerConfig):
 
     @classmethod
     def load(cls, folder: Path) -> WordTokenizer:
-        """Read the words that `save` wrote."""
+        """Load the words that `save` wrote."""
         path = folder / VOCABULARY_FILE
         return WordTokenizer(read_text(path).split("\n")[:-1], path)

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from zoo.data import DataConfig, TextData
-from zoo.data.dataset import Batch, Order
+from zoo.data.dataset import Batch, BatchSpec
 from zoo.data.files import read_text
-from zoo.data.objectives.batches import successors
+from zoo.data.objectives.batches import inputs_and_targets
 from zoo.models import Model
 from zoo.run.trained import data_of, tokenizer_of
 from zoo.utils.errors import DataError, ZooError
@@ -67,13 +67,13 @@ def text_of(path: Path, model: Model, file: Path | None) -> Text:
     if not isinstance(data, TextData) or data.objective_name != "causal":
         raise ZooError(f"convert: nothing tells what text {path} was trained on; give some, with --text FILE")
     examples = data.prepare(model.recipe.model)
-    held_out = examples.validation(Order(seed=0, step=0, batch_size=BATCH), COMPARED)
+    held_out = examples.validation_batches(BatchSpec(seed=0, step=0, batch_size=BATCH), COMPARED)
     if held_out is None:
         raise ZooError(
             f"convert: no text was held out of the training of {path}; give some, with --text FILE"
         )
-    orders = [Order(seed=0, step=step, batch_size=BATCH) for step in range(MEASURED)]
-    return Text([examples.training(order)[0] for order in orders], list(held_out))
+    orders = [BatchSpec(seed=0, step=step, batch_size=BATCH) for step in range(MEASURED)]
+    return Text([examples.train_batch(order)[0] for order in orders], list(held_out))
 
 
 def _context(data: DataConfig | None) -> int:
@@ -87,6 +87,6 @@ def _of_file(path: Path, file: Path, context: int) -> Text:
         raise DataError(f"{file}: {len(tokens)} tokens; expected at least {2 * (context + 1)}, two examples")
     measured, compared = (torch.split(half, BATCH) for half in halves)
     return Text(
-        [successors(rows)[0] for rows in measured[:MEASURED]],
-        [successors(rows) for rows in compared[:COMPARED]],
+        [inputs_and_targets(rows)[0] for rows in measured[:MEASURED]],
+        [inputs_and_targets(rows) for rows in compared[:COMPARED]],
     )

@@ -1,0 +1,61 @@
+"""JSON Lines: files with one JSON object per line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from zoo.data.files import read_lines
+from zoo.utils.errors import DataError, did_you_mean
+
+
+def read_json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Stream the objects of a file.
+
+    Yields:
+        Line number from 1, and the object. Blank lines are skipped.
+
+    Raises:
+        DataError: the file cannot be read, or a line is not a JSON object.
+    """
+    for number, line in read_lines(path):
+        place = f"{path}:{number}"
+        try:
+            value: Any = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise DataError(f"{place}: not JSON: {error.msg} at column {error.colno}") from error
+        except (ValueError, RecursionError) as error:  # numbers too long, brackets too deep for Python
+            raise DataError(f"{place}: JSON beyond Python's limits: {error}") from error
+        if not isinstance(value, dict):
+            raise DataError(f"{place}: expected a JSON object, found {type(value).__name__}")
+        yield number, value
+
+
+def text_field(value: dict[str, Any], field: str, place: str) -> str:
+    """The text under a key of an object.
+
+    Args:
+        value: the object.
+        field: the key.
+        place: file and line of the object, for messages.
+
+    Raises:
+        DataError: the key is missing, or its value is not a string, is empty or is not valid Unicode.
+    """
+    if field not in value:
+        raise DataError(f"{place}: no field '{field}'{did_you_mean(field, value)}")
+    text = value[field]
+    if not isinstance(text, str):
+        raise DataError(f"{place}: field '{field}' must be a string, found {type(text).__name__}")
+    if not text.strip():
+        raise DataError(f"{place}: field '{field}' is empty")
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise DataError(
+            f"{place}: field '{field}' has half a surrogate pair (\\u{ord(text[error.start]):04x}) "
+            f"at character {error.start}, which no UTF-8 text can hold"
+        ) from error
+    return text
