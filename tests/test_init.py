@@ -13,7 +13,6 @@ from zoo.init.infer import infer
 from zoo.models import GPTConfig, NGPTConfig
 from zoo.reparam import NoReparam, WeSaR
 from zoo.spec import Role
-from zoo.utils.errors import ZooError
 
 SIZES = {"vocab_size": 512, "d_model": 128, "n_layers": 2, "n_heads": 4}
 
@@ -94,12 +93,3 @@ def test_inference_for_foreign_modules() -> None:
         "linear.weight": 8**-0.5,
     }
     assert etas == pytest.approx({**expected, "conv.bias": 0.5, "norm.bias": 0.5, "linear.bias": 0.5})
-
-
-def test_inference_names_what_it_does_not_know() -> None:
-    model = Foreign()
-    model.mystery = nn.Bilinear(2, 3, 4)
-    with pytest.raises(
-        ZooError, match=r"cannot infer what these parameters are: mystery.weight \(4, 2, 3\) of Bilinear"
-    ):
-        infer(model)

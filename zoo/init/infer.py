@@ -1,82 +1,250 @@
-"""Declarations for modules that are not ours, inferred from what kind of module owns a tensor.
+"""Entries for the parameters of any module: Amos then serves every PyTorch model.
 
-Amos then serves any PyTorch model. What cannot be inferred, the ranges between which a layer
-works (the second kernel of an MLP follows an activation, say), takes the default 1.
+zoo's modules have declared their parameters; `zoo.init.module_rules` declares those of PyTorch's modules,
+`zoo.hub.layouts` those of transformers. What is left is guessed from the shape of the parameter, and named
+in a warning.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import importlib
+import logging
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from typing import Any
 
 from torch import nn
+from torch.nn.parallel import DataParallel, DistributedDataParallel
+from torch.nn.parameter import is_lazy
+from torch.nn.utils.parametrize import is_parametrized
 
+from zoo.init.module_rules import parameter_specs
 from zoo.init.registry import Entry, eta
 from zoo.spec import ParamSpec, Role
-from zoo.utils.errors import ZooError
+from zoo.utils.errors import ConfigError, did_you_mean
 
-CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+log = logging.getLogger("zoo")
+
+RULES_OF_OTHERS = {"transformers": "zoo.hub.layouts"}
+"""Packages, and the modules that add rules for theirs to `parameter_specs`; imported when a model has one."""
+
+Overrides = Mapping[str | type[nn.Module], Mapping[str, Any]]
+"""By pattern or class, a mapping with `eta`, `reduce` or both; the values are the user's and checked here."""
 
 
-def infer(model: nn.Module) -> Sequence[Entry]:
-    """One entry per parameter of any module; a parameter that is shared appears once.
+@dataclass
+class _Variable:
+    """A parameter, which several modules may share.
+
+    Attributes:
+        names: its full names.
+        owners: the modules that own it, as classes of overrides see them.
+        entry: what was inferred.
+        guessed: whether that was a guess.
+    """
+
+    entry: Entry
+    guessed: bool
+    names: list[str] = field(default_factory=list)
+    owners: list[nn.Module] = field(default_factory=list)
+
+
+def infer(model: nn.Module, overrides: Overrides | None = None) -> list[Entry]:
+    """Make one entry per parameter of any module; a parameter that is shared appears once.
+
+    Parameters of modules without a rule are guessed as torch lays them out: the first dimension of a
+    matrix counts the outputs (eta = 1/sqrt(fan_in)), a vector called ``weight`` is a scale (eta = 1),
+    another one is a bias (eta = 1/2), and a single number is a scale. A warning lists the guesses.
 
     Args:
-        model: a module made of `nn.Linear`, convolutions, `nn.Embedding`, normalisations and
-            modules whose own parameters are vectors (as normalisations of other libraries are).
-            A transposed kernel (transformers' ``Conv1D``) says so by its attribute ``nf``.
+        model: any module; also compiled, parametrised or wrapped for data parallelism.
+        overrides: other values of `eta` and of `reduce` (tensor dimensions that share a slot). A key is
+            a pattern of full names (``"encoder.*.weight"``) or a class of modules, which stands for the
+            parameters that such a module owns itself.
 
     Returns:
-        Entries in the order of the modules.
+        Entries in the order of the modules, without the parameters that zoo's modules have frozen. The
+        names of a compiled or wrapped model are those of the model inside.
 
     Raises:
-        ZooError: parameters whose role cannot be inferred; the message names them.
+        ConfigError: A parameter has no shape yet, an override is malformed or matches nothing, or two
+            overrides match one parameter.
     """
-    found: dict[int, Entry] = {}
-    unknown: list[str] = []
+    model = _unwrapped(model)
+    variables = _variables(model)
+    entries = _overridden(variables, overrides or {}, type(model).__name__)
+    guesses = [
+        f"{entry.name} {entry.spec.shape}: eta {entry.eta:.4g}, reduced axes {list(entry.reduce('one_axis'))}"
+        for entry, variable in zip(entries, variables, strict=True)
+        if variable.guessed and entry.parameter.requires_grad and entry is variable.entry
+    ]
+    if guesses:
+        log.warning(
+            "%s: no rule says what these parameters are; guessed from their shapes (state others by "
+            "`overrides`): %s",
+            type(model).__name__,
+            "; ".join(guesses),
+        )
+    return entries
+
+
+def _unwrapped(model: nn.Module) -> nn.Module:
+    """Return the module inside `torch.compile` and data parallelism, whose names do not depend on them."""
+    while True:
+        inner = model._modules.get("_orig_mod")  # torch.compile's wrapper has no public class
+        if isinstance(model, DataParallel | DistributedDataParallel):
+            inner = model.module
+        if inner is None:
+            return model
+        model = inner
+
+
+def _variables(model: nn.Module) -> list[_Variable]:
+    """Find the parameters of a model, with what the rules say of them."""
+    specs: dict[tuple[nn.Module, str], ParamSpec] = {}
+    parametrised: dict[nn.Module, nn.Module] = {}
+    variables: dict[int, _Variable] = {}
     for path, module in model.named_modules():
+        _load_rules(module)
+        for relative, spec in parameter_specs(module).items():
+            *inner, local = relative.split(".")
+            owner = module.get_submodule(".".join(inner))
+            specs.setdefault((owner, local), spec)  # modules further out come first, and know more
+        for originals, of_originals in _originals(module, specs):
+            parametrised[originals] = module
+            specs |= {(originals, local): spec for local, spec in of_originals.items()}
         for local, parameter in module._parameters.items():
             if parameter is None:
                 continue
             name = f"{path}.{local}" if path else local
-            spec = _spec(module, local, tuple(parameter.shape))
-            if spec is None:
-                unknown.append(f"{name} {tuple(parameter.shape)} of {type(module).__name__}")
-                continue
-            if id(parameter) in found:
-                first = found[id(parameter)]
-                spec = _shared(first.spec, spec)
-                found[id(parameter)] = Entry(first.name, first.owner, first.local, spec, eta(spec), None)
+            if is_lazy(parameter):
+                raise ConfigError(f"{name} has no shape yet; call the model before the optimizer is built")
+            shape, by_rule = tuple(parameter.shape), specs.get((module, local))
+            if by_rule is not None and by_rule.shape == shape:
+                spec, guessed = by_rule, False
             else:
-                found[id(parameter)] = Entry(name, module, local, spec, eta(spec), None)
-    if unknown:
-        raise ZooError(
-            f"{type(model).__name__}: cannot infer what these parameters are: {'; '.join(unknown)}. "
-            "Give them to Amos as groups of their own, with `eta` and `reduce`"
-        )
-    return list(found.values())
+                spec, guessed = _guess(shape, parameter is module._parameters.get("weight")), True
+            if spec.frozen:
+                continue
+            variable = variables.get(id(parameter))
+            if variable is None:
+                variable = _Variable(Entry(name, module, local, spec, eta(spec), None), guessed)
+                variables[id(parameter)] = variable
+            else:
+                shared = _shared(variable.entry.spec, spec)
+                variable.entry = replace(variable.entry, spec=shared, eta=eta(shared))
+            variable.names.append(name)
+            variable.owners.append(parametrised.get(module, module))
+    return list(variables.values())
 
 
-def _spec(module: nn.Module, local: str, shape: tuple[int, ...]) -> ParamSpec | None:
-    """What the parameter `local` of a module of this kind is."""
-    if len(shape) == 1:
-        weight = module._parameters.get("weight")
-        is_scale = weight is not None and weight is module._parameters[local]
-        return ParamSpec(Role.NORM_SCALE if is_scale else Role.BIAS, shape, ("features",))
-    if isinstance(module, nn.Linear):
-        return ParamSpec(Role.LINEAR, shape, ("out", "in"), fan_in=("in",))
-    if isinstance(module, nn.Embedding):
-        return ParamSpec(Role.EMBEDDING, shape, ("rows", "embed"), fan_in=("embed",))
-    if isinstance(module, CONVOLUTIONS):
-        kernel = tuple(f"kernel_{i}" for i in range(len(shape) - 2))
-        return ParamSpec(Role.CONV, shape, ("out", "in", *kernel), fan_in=("in", *kernel))
-    if len(shape) == 2 and getattr(module, "nf", None) == shape[1]:
-        return ParamSpec(Role.LINEAR, shape, ("in", "out"), fan_in=("in",))
-    return None
+def _load_rules(module: nn.Module) -> None:
+    """Import the rules of the package that a module comes from."""
+    package = type(module).__module__.partition(".")[0]
+    if package in RULES_OF_OTHERS:
+        importlib.import_module(RULES_OF_OTHERS[package])
+
+
+def _originals(
+    module: nn.Module, specs: Mapping[tuple[nn.Module, str], ParamSpec]
+) -> Iterator[tuple[nn.Module, Mapping[str, ParamSpec]]]:
+    """Yield what `torch.nn.utils.parametrizations` trains in the place of a module's parameters.
+
+    An original of the shape of the parameter is declared as the parameter. Weight normalisation has
+    another one, which holds the norms of rows: that of a row of eta's is what it should converge to.
+    """
+    parametrizations = module._modules.get("parametrizations")
+    if not is_parametrized(module) or not isinstance(parametrizations, nn.ModuleDict):
+        return
+    for name, originals in parametrizations.items():
+        whole = specs.get((module, name))
+        if whole is None:
+            continue
+        found: dict[str, ParamSpec] = {}
+        for local, original in originals.named_parameters(recurse=False):
+            shape = tuple(original.shape)
+            per_row = tuple(1 if n == 1 else m for n, m in zip(shape, whole.shape, strict=False))
+            if shape == whole.shape:
+                found[local] = whole
+            elif shape == per_row or original.numel() == 1:
+                norm = eta(whole) * math.sqrt(whole.numel / original.numel())
+                found[local] = ParamSpec(Role.GATE, shape, whole.axes[: len(shape)], start=norm)
+        yield originals, found
+
+
+def _guess(shape: tuple[int, ...], is_weight: bool) -> ParamSpec:
+    """Declare a parameter of which only the shape is known."""
+    axes = tuple(f"axis_{i}" for i in range(len(shape)))
+    if len(shape) > 1:
+        return ParamSpec(Role.LINEAR, shape, axes, fan_in=axes[1:])
+    scale = is_weight or math.prod(shape) == 1
+    return ParamSpec(Role.NORM_SCALE if scale else Role.BIAS, shape, axes)
 
 
 def _shared(first: ParamSpec, second: ParamSpec) -> ParamSpec:
-    """An embedding that is also a kernel has the scale of the kernel (Amos, section 3)."""
+    """Declare a parameter that two modules share: an embedding that is a kernel as well has its eta."""
     for one, other in ((first, second), (second, first)):
         if one.role is Role.EMBEDDING and other.role is Role.LINEAR:
-            return ParamSpec(Role.EMBEDDING, one.shape, one.axes, fan_in=one.fan_in, tied=True)
+            return replace(one, input_std=other.input_std, output_std=other.output_std, tied=True)
     return first
+
+
+def _overridden(variables: list[_Variable], overrides: Overrides, model: str) -> list[Entry]:
+    """Apply the overrides, each to the parameters that it matches."""
+    entries = []
+    unused = dict.fromkeys(overrides)
+    for variable in variables:
+        matching = [key for key in overrides if _matches(key, variable)]
+        if len(matching) > 1:
+            raise ConfigError(
+                f"overrides {', '.join(map(_shown, matching))} all match {variable.names[0]}: expected at "
+                "most one"
+            )
+        entry = variable.entry
+        for key in matching:
+            unused.pop(key, None)
+            entry = replace(entry, **_values(key, overrides[key], entry))
+        entries.append(entry)
+    for key in unused:
+        names = [name for variable in variables for name in variable.names]
+        classes = {type(owner).__name__ for variable in variables for owner in variable.owners}
+        near = did_you_mean(key, names) if isinstance(key, str) else did_you_mean(key.__name__, classes)
+        raise ConfigError(f"overrides[{_shown(key)}] matches no parameter of {model}{near}")
+    return entries
+
+
+def _matches(key: str | type[nn.Module], variable: _Variable) -> bool:
+    if isinstance(key, str):
+        return any(fnmatchcase(name, key) for name in variable.names)
+    return any(isinstance(owner, key) for owner in variable.owners)
+
+
+def _values(key: str | type[nn.Module], values: Mapping[str, Any], entry: Entry) -> dict[str, Any]:
+    """Check an override and return the fields of `Entry` that it replaces."""
+    place = f"overrides[{_shown(key)}]"
+    known = ("eta", "reduce")
+    if not isinstance(values, Mapping) or not values:
+        raise ConfigError(f"{place} is {values!r}, expected a mapping with `eta`, `reduce` or both")
+    for word in values:
+        if word not in known:
+            raise ConfigError(f"{place}: unknown key '{word}'{did_you_mean(str(word), known)}")
+    value = values.get("eta", 1.0)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+        raise ConfigError(f"{place}: eta is {value!r}, expected a finite number > 0")
+    dims, n = values.get("reduce", ()), len(entry.spec.shape)
+    if (
+        not isinstance(dims, tuple)
+        or not all(type(d) is int and -n <= d < n for d in dims)
+        or len({d % n for d in dims}) < len(dims)
+    ):
+        raise ConfigError(
+            f"{place}: reduce is {dims!r}, expected a tuple of dimensions of {entry.name} {entry.spec.shape}"
+        )
+    changes: dict[str, Any] = {"eta": float(value)} if "eta" in values else {}
+    return changes | ({"reduced": tuple(sorted(d % n for d in dims))} if "reduce" in values else {})
+
+
+def _shown(key: str | type[nn.Module]) -> str:
+    return repr(key) if isinstance(key, str) else key.__name__

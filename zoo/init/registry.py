@@ -54,6 +54,7 @@ class Entry:
         sigma: standard deviation of what is trained at the start; None for constants.
         depth: see `zoo.spec.Declared`.
         lr_factor: its learning rate over the model's: layer-wise decay.
+        reduced: the dimensions that share an Amos slot in every mode, where the user has stated them.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Entry:
     sigma: float | None
     depth: int = 0
     lr_factor: float = 1.0
+    reduced: tuple[int, ...] | None = None
 
     @property
     def parameter(self) -> nn.Parameter:
@@ -91,6 +93,8 @@ class Entry:
             Dimensions in increasing order; () for none.
         """
         spec, everything = self.spec, tuple(range(len(self.spec.shape)))
+        if self.reduced is not None:
+            return self.reduced
         if mode == "none":
             return ()
         if spec.role not in MATRICES or (mode == "dense" and spec.role is Role.LINEAR):

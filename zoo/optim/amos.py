@@ -18,6 +18,7 @@ from zoo.kernels.amos import StaleLockError
 from zoo.optim.amos_fused import check_fused, fused_step
 from zoo.optim.amos_step import Variable, eager_step
 from zoo.optim.amos_update import Step
+from zoo.optim.attach import attach
 from zoo.optim.base import OptimizerConfig, grouped
 from zoo.optim.own import OwnOptimizer
 from zoo.optim.sharding import reduced_like
@@ -25,6 +26,7 @@ from zoo.optim.slots import batches, slot_dtype
 from zoo.utils.errors import CheckpointError, ConfigError, did_you_mean
 
 if TYPE_CHECKING:
+    from zoo.init.infer import Overrides
     from zoo.init.registry import Entry, Reduction
 
 log = logging.getLogger("zoo")
@@ -117,25 +119,36 @@ class Amos(OwnOptimizer):
 
     @classmethod
     def for_module(
-        cls, module: nn.Module, lr: float, *, reduction: Reduction = "one_axis", **options: Any
+        cls,
+        module: nn.Module,
+        lr: float,
+        *,
+        reduction: Reduction = "one_axis",
+        overrides: Overrides | None = None,
+        **options: Any,
     ) -> Amos:
-        """Amos for any module, with eta and shared slots inferred from what its layers are.
+        """Build Amos for any module, with eta and shared slots inferred from the types of its layers.
+
+        Where the module contains vectors that nGPT keeps on spheres, they are projected after each step.
 
         Args:
-            module: a zoo model, or any `nn.Module` (of another library, say).
+            module: any `nn.Module`: a zoo model, PyTorch's layers, a model of another library; also
+                compiled, parametrised or wrapped for data parallelism.
             lr: xi.
-            reduction: which dimensions share a slot: `none`, `one_axis` or `dense` (A.8).
+            reduction: the dimensions that share a slot: `none`, `one_axis` or `dense` (A.8).
+            overrides: other `eta` and `reduce` by pattern of names or class of modules, see `infer`:
+                ``{"*.gate": {"eta": 0.1}, MyLayer: {"eta": 0.5, "reduce": (0,)}}``.
             **options: the constructor's.
 
         Raises:
-            ZooError: a parameter whose eta cannot be inferred.
+            ConfigError: A module without parameters, or overrides that are malformed, match nothing or
+                match one parameter twice.
         """
         from zoo.init.infer import infer
-        from zoo.init.registry import Registry
-        from zoo.spec import Module
 
-        entries = Registry(module) if isinstance(module, Module) else infer(module)
-        return cls.from_entries(entries, lr, reduction=reduction, **options)
+        optimizer = cls.from_entries(infer(module, overrides), lr, reduction=reduction, **options)
+        attach(optimizer, module)
+        return optimizer
 
     @classmethod
     def from_entries(
