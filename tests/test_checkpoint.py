@@ -21,8 +21,8 @@ import zoo.checkpoint.safetensors
 from zoo import Registry, build_model, build_optimizer, load_model, merge, save_model, split
 from zoo.checkpoint.format import metadata
 from zoo.models import Model
-from zoo.optim.state import state_by_name
-from zoo.train.checkpoints import flatten, load_progress, unflatten
+from zoo.optim.state import flatten, state_by_name, unflatten
+from zoo.train.checkpoints import load_progress
 from zoo.train.distributed import World
 from zoo.train.run import train
 from zoo.utils.errors import CheckpointError, ZooError
@@ -82,9 +82,9 @@ def test_all_ways_into_a_run(tmp_path: Path) -> None:
 
 def test_optimizer_state_goes_by_name(tmp_path: Path) -> None:
     state = {"a/b": torch.zeros(2)}
-    assert flatten({"x.weight": {"m": state["a/b"]}}) == {"x.weight/m": state["a/b"]}
+    assert flatten({"x.weight": {"m": state["a/b"]}}) == ({"x.weight/m": state["a/b"]}, {})
     original = {"x.weight": {"m": torch.ones(2), "v": torch.ones(1)}, "y": {"m": torch.ones(3)}}
-    assert unflatten(flatten(original)) == original
+    assert unflatten(*flatten(original)) == original
 
 
 GOOD = "good.safetensors"
@@ -212,7 +212,7 @@ OPTIMIZERS: list[tuple[str, dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("name", "fields", "message"), OPTIMIZERS, ids=str)
 def test_state_of_another_optimizer(tmp_path: Path, name: str, fields: dict[str, Any], message: str) -> None:
-    slots = flatten(state_by_name(build_optimizer(model(), name, lr=0.1, **fields)))
+    slots, _ = flatten(state_by_name(build_optimizer(model(), name, lr=0.1, **fields)))
     save_file(
         {key: tensor.contiguous().clone() for key, tensor in slots.items()},
         tmp_path / "optimizer.safetensors",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,9 @@ from zoo.utils.errors import ConfigError
 
 if TYPE_CHECKING:
     from zoo.init.registry import Entry
+
+FLOAT32 = 4
+"""Bytes of a number."""
 
 
 class OptimizerConfig(Config):
@@ -41,9 +45,18 @@ class OptimizerConfig(Config):
         """
         raise NotImplementedError
 
-    def slots(self, entry: Entry) -> dict[str, tuple[int, ...]]:
-        """Name and shape of every tensor of state that is kept for a parameter, step counts aside."""
+    def slots(self, entry: Entry) -> dict[str, tuple[int, ...]] | None:
+        """Name and shape of every tensor of state that is kept for a parameter, step counts aside.
+
+        Returns:
+            None if that cannot be known before the first step.
+        """
         raise NotImplementedError
+
+    def state_bytes(self, entry: Entry) -> int | None:
+        """Bytes of these tensors, which are float32; None if they cannot be known."""
+        slots = self.slots(entry)
+        return None if slots is None else FLOAT32 * sum(math.prod(shape) for shape in slots.values())
 
 
 class ScheduleConfig(Config):

@@ -28,6 +28,11 @@ def initial_slots(optimizer: Optimizer, parameter: Tensor, group: dict[str, Any]
     raise TypeError(f"the slots of {type(optimizer).__name__} are not known by name")
 
 
+def slots_are_known(optimizer: Optimizer) -> bool:
+    """Whether `initial_slots` has an answer for the class of `optimizer`."""
+    return initial_slots.dispatch(type(optimizer)) is not initial_slots.dispatch(object)
+
+
 def slot_dtype(parameter: Tensor) -> torch.dtype:
     """float64 for float64 parameters, otherwise float32: small steps would stall in bfloat16."""
     return torch.promote_types(parameter.dtype, torch.float32)

@@ -1,47 +1,313 @@
-"""An optimizer's state by the names of its parameters, which survives another order or sharding."""
+"""An optimizer's state by the names of its parameters, which survives another order or sharding.
+
+The state of zoo's own optimizers, Adam and AdamW is known before the first step: one tensor for each
+slot. Of any other optimizer everything that may change is kept: the state of each parameter and of
+other keys, the entries of its groups, and its attributes, as far as they consist of tensors, numbers,
+strings, None, and lists, tuples, dicts and deques of them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import json
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
+from zoo.optim.averages import Averaging
 from zoo.optim.sharding import placed_like
-from zoo.optim.slots import initial_slots
+from zoo.optim.slots import initial_slots, slots_are_known
 from zoo.utils.errors import CheckpointError
 
+State = dict[str, dict[str, Any]]
+"""``{parameter name: {slot: value}}``; under `GLOBAL` what belongs to no single parameter."""
 
-def state_by_name(optimizer: Optimizer) -> dict[str, dict[str, Tensor]]:
-    """The state as ``{parameter name: {slot: tensor}}``.
+GLOBAL = ""
+STRUCTURE = "structure"
+"""Key of the metadata that describes the values that are no tensors of a single slot."""
+
+SCHEDULED = frozenset({"params", "param_names", "lr", "initial_lr"})
+"""Entries of a group that the model and the schedule determine."""
+
+CHANGING = ("state", "groups", "attributes")
+"""What a step may change: the optimizer's state, the entries of its groups, and its attributes."""
+
+NOT_STATE = frozenset({*vars(Optimizer([torch.zeros(1, requires_grad=True)], {})), "_opt_called"})
+"""Attributes of every torch optimizer, and the one that a torch scheduler sets."""
+
+
+def state_by_name(optimizer: Optimizer) -> State:
+    """The state as ``{parameter name: {slot: value}}``.
 
     Args:
-        optimizer: an optimizer that a zoo config built, so that its groups know names.
+        optimizer: An optimizer whose groups know the names of their parameters.
 
     Returns:
-        The live tensors, sharded where the parameters are. A parameter that has not been updated
-        yet has the slots it would start from, so that the names do not depend on the step.
+        The live values, sharded where the parameters are. Where the slots are known in advance, a
+        parameter that has not been updated yet has the slots it would start from, so that the names
+        do not depend on the step.
     """
-    return {
-        name: dict(optimizer.state[p]) or initial_slots(optimizer, p, g) for name, p, g in _named(optimizer)
+    if slots_are_known(optimizer):
+        return {
+            n: dict(optimizer.state[p]) or initial_slots(optimizer, p, g) for n, p, g in _named(optimizer)
+        }
+    named = {name: parameter for name, parameter, _ in _named(optimizer)}
+    parts = _parts(optimizer)
+    state: State = {name: dict(parts["state"].pop(p)) for name, p in named.items() if p in parts["state"]}
+    device = next(iter(named.values())).device
+    layouts = {path: _layout(tensor, device) for path, tensor in tensors_in({**state, GLOBAL: parts})}
+    state[GLOBAL] = {
+        "optimizer": type(optimizer).__qualname__,
+        "shapes": {name: tuple(parameter.shape) for name, parameter in named.items()},
+        "layouts": {path: layout for path, layout in layouts.items() if layout},
+        "weights": named if isinstance(optimizer, Averaging) else {},
+        **parts,
     }
+    return state
 
 
-def load_state_by_name(optimizer: Optimizer, state: Mapping[str, Mapping[str, Tensor]]) -> None:
-    """Put `state` in the place of the optimizer's.
+def load_state_by_name(optimizer: Optimizer, state: Mapping[str, Mapping[str, Any]]) -> None:
+    """Replace the state of `optimizer` by a copy of `state`.
 
     Args:
-        optimizer: an optimizer that a zoo config built for the same parameters; sharded or not.
-        state: whole tensors, as from `state_by_name`; they are copied.
+        optimizer: An optimizer of the same class for the same parameters; sharded or not.
+        state: Whole tensors, as from `state_by_name`.
 
     Raises:
-        CheckpointError: names that are missing or unexpected, all of them, or other shapes. The
-            optimizer is then as it was.
+        CheckpointError: Names are missing or unexpected (the message lists them all), or shapes
+            differ. The optimizer is then as it was.
     """
+    if slots_are_known(optimizer):
+        _load_slots(optimizer, state)
+    else:
+        _load_everything(optimizer, state)
+
+
+def _load_slots(optimizer: Optimizer, state: Mapping[str, Mapping[str, Any]]) -> None:
+    """Load slots that are known in advance."""
     expected = {name: (p, initial_slots(optimizer, p, group)) for name, p, group in _named(optimizer)}
     want = {f"{name}/{slot}" for name, (_, slots) in expected.items() for slot in slots}
     have = {f"{name}/{slot}" for name, slots in state.items() for slot in slots}
+    _check_names(optimizer, want, have)
+    for name, (_, slots) in expected.items():
+        for slot, like in slots.items():
+            if (shape := state[name][slot].shape) != like.shape:
+                raise CheckpointError(f"{name}/{slot} has shape {tuple(shape)}, expected {tuple(like.shape)}")
+    for name, (parameter, slots) in expected.items():
+        optimizer.state[parameter] = {
+            slot: placed_like(state[name][slot], like) for slot, like in slots.items()
+        }
+
+
+def _load_everything(optimizer: Optimizer, state: Mapping[str, Mapping[str, Any]]) -> None:
+    """Load all that an optimizer of unknown slots has saved."""
+    saved = dict(state.get(GLOBAL, {}))
+    kind = type(optimizer).__qualname__
+    if saved.get("optimizer") != kind:
+        raise CheckpointError(f"the state is that of '{saved.get('optimizer')}', expected that of '{kind}'")
+    named = {name: parameter for name, parameter, _ in _named(optimizer)}
+    _check_names(optimizer, named.keys(), saved["shapes"].keys())
+    for name, parameter in named.items():
+        if (shape := tuple(saved["shapes"][name])) != tuple(parameter.shape):
+            raise CheckpointError(f"{name} had shape {shape}, expected {tuple(parameter.shape)}")
+    if len(saved["groups"]) != len(optimizer.param_groups):
+        raise CheckpointError(
+            f"the state has {len(saved['groups'])} parameter groups, expected {len(optimizer.param_groups)}"
+        )
+    layouts = saved["layouts"]
+
+    def placed(value: Any, path: str, parameter: Tensor) -> Any:
+        return mapped(value, lambda tensor, at: _placed(tensor, parameter, **layouts.get(at, {})), path)
+
+    some = next(iter(named.values()))
+    states = {p: placed(state[name], f"/{name}", p) for name, p in named.items() if name in state}
+    rest = {part: placed(saved[part], f"/{GLOBAL}/{part}", some) for part in CHANGING}
+    restore(optimizer, {**rest, "state": {**states, **rest["state"]}})
+    with torch.no_grad():
+        for name, value in saved["weights"].items():
+            named[name].copy_(placed(value, "", named[name]))
+
+
+def flatten(state: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """A state as named tensors and the metadata of their file.
+
+    Args:
+        state: From `state_by_name`.
+
+    Returns:
+        Tensors, ``parameter/slot`` for a slot that is one; metadata, empty where all slots are.
+
+    Raises:
+        CheckpointError: A value is of a kind that cannot be saved.
+    """
+    tensors: dict[str, Tensor] = {}
+    structure: dict[str, dict[str, Any]] = {}
+    for name, slots in state.items():
+        for slot, value in slots.items():
+            if isinstance(value, Tensor) and "/" not in slot:
+                tensors[f"{name}/{slot}"] = value
+            else:
+                structure.setdefault(name, {})[slot] = _encoded(value, f"{name}/{slot}", tensors)
+    return tensors, {STRUCTURE: json.dumps(structure)} if structure else {}
+
+
+def unflatten(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> State:
+    """The inverse of `flatten`."""
+    structure: State = json.loads(metadata.get(STRUCTURE, "{}"))
+    left = dict(tensors)
+    state = {
+        name: {slot: _decoded(value, left) for slot, value in slots.items()}
+        for name, slots in structure.items()
+    }
+    for key, tensor in left.items():
+        name, slot = key.rsplit("/", 1)
+        state.setdefault(name, {})[slot] = tensor
+    return state
+
+
+def snapshot(optimizer: Optimizer) -> dict[str, Any]:
+    """A copy of everything that a step of `optimizer` may change but the parameters, for `restore`."""
+
+    def copied(value: Any) -> Any:
+        return mapped(value, lambda tensor, _: tensor.detach().clone())
+
+    parts = _parts(optimizer)
+    state = {key: copied(slots) for key, slots in parts.pop("state").items()}
+    return {**copied(parts), "state": state}
+
+
+def restore(optimizer: Optimizer, saved: Mapping[str, Any]) -> None:
+    """Put an optimizer back to a `snapshot`, whose tensors it takes over."""
+    optimizer.state.clear()
+    optimizer.state.update(saved["state"])
+    for group, entries in zip(optimizer.param_groups, saved["groups"], strict=True):
+        for key in group.keys() - entries.keys() - SCHEDULED:
+            if is_data(group[key]):
+                del group[key]
+        group.update(entries)
+    vars(optimizer).update(saved["attributes"])
+
+
+def mapped(value: Any, function: Callable[[Tensor, str], Any], path: str = "") -> Any:
+    """A copy of nested containers with ``function(tensor, path)`` in the place of every tensor."""
+    if isinstance(value, Tensor):
+        return function(value, path)
+    if isinstance(value, dict):
+        return {key: mapped(item, function, f"{path}/{key}") for key, item in value.items()}
+    if type(value) in (list, tuple, deque):
+        items = [mapped(item, function, f"{path}/{i}") for i, item in enumerate(value)]
+        return deque(items, value.maxlen) if isinstance(value, deque) else type(value)(items)
+    return value
+
+
+def tensors_in(value: Any, path: str = "") -> Iterator[tuple[str, Tensor]]:
+    """All tensors in nested containers, each with its path."""
+    if isinstance(value, Tensor):
+        yield path, value
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from tensors_in(item, f"{path}/{key}")
+    elif type(value) in (list, tuple, deque):
+        for i, item in enumerate(value):
+            yield from tensors_in(item, f"{path}/{i}")
+
+
+def is_data(value: Any) -> bool:
+    """Whether `flatten` can save a value; a parameter belongs to the model."""
+    if isinstance(value, dict):
+        return type(value) is dict and all(is_data(part) for item in value.items() for part in item)
+    if type(value) in (list, tuple, deque):
+        return all(map(is_data, value))
+    return not isinstance(value, nn.Parameter) and (
+        value is None or isinstance(value, bool | int | float | str | torch.dtype | Tensor)
+    )
+
+
+def _parts(optimizer: Optimizer) -> dict[str, Any]:
+    """Live: the state by parameter or other key, the entries of the groups, and the attributes.
+
+    What is constant and cannot be saved, such as a function among the settings, is left out.
+    """
+    groups = [
+        {
+            key: value
+            for key, value in group.items()
+            if key not in SCHEDULED and (is_data(value) or value is not optimizer.defaults.get(key))
+        }
+        for group in optimizer.param_groups
+    ]
+    attributes = {k: v for k, v in vars(optimizer).items() if k not in NOT_STATE and is_data(v)}
+    return {"state": dict(optimizer.state), "groups": groups, "attributes": attributes}
+
+
+def _encoded(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
+    """A value as JSON; its tensors go to `tensors` under their paths."""
+    if isinstance(value, Tensor):
+        while path in tensors:  # keys 1 and "1" of a dict, for instance
+            path += "_"
+        tensors[path] = value
+        return {"tensor": path}
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, torch.dtype):
+        return {"dtype": str(value).rpartition(".")[2]}
+    if type(value) in (list, tuple, deque):
+        items = [_encoded(item, f"{path}/{i}", tensors) for i, item in enumerate(value)]
+        if isinstance(value, deque):
+            return {"deque": items, "maxlen": value.maxlen}
+        return items if isinstance(value, list) else {"tuple": items}
+    if type(value) is dict:
+        pairs = value.items()
+        return {"dict": [[_encoded(k, path, tensors), _encoded(v, f"{path}/{k}", tensors)] for k, v in pairs]}
+    raise CheckpointError(f"{path} is a {type(value).__name__}, which cannot be saved")
+
+
+def _decoded(value: Any, tensors: dict[str, Tensor]) -> Any:
+    """The inverse of `_encoded`, which takes the tensors out of `tensors`."""
+    if isinstance(value, list):
+        return [_decoded(item, tensors) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if "tensor" in value:
+        return tensors.pop(value["tensor"])
+    if "dtype" in value:
+        return getattr(torch, value["dtype"])
+    if "dict" in value:
+        return {_decoded(key, tensors): _decoded(item, tensors) for key, item in value["dict"]}
+    items = _decoded(value.get("tuple", value.get("deque")), tensors)
+    return tuple(items) if "tuple" in value else deque(items, value["maxlen"])
+
+
+def _layout(tensor: Tensor, device: torch.device) -> dict[str, Any]:
+    """Arguments of `_placed` for a tensor that is not contiguous on `device`."""
+    layout: dict[str, Any] = {}
+    if tensor.device.type != device.type:
+        layout["device"] = tensor.device.type
+    if not isinstance(tensor, DTensor) and not tensor.is_contiguous() and 0 not in tensor.stride():
+        layout["stride"] = tensor.stride()
+    return layout
+
+
+def _placed(
+    tensor: Tensor, parameter: Tensor, device: str | None = None, stride: tuple[int, ...] | None = None
+) -> Tensor:
+    """A copy of `tensor` where `parameter` is, sharded alike if it has the same shape.
+
+    The strides matter for equality bit by bit: products of matrices round according to them.
+    """
+    if isinstance(parameter, DTensor) and tensor.shape == parameter.shape:
+        return placed_like(tensor, torch.empty_like(parameter, dtype=tensor.dtype))
+    target = torch.device(device) if device else parameter.device
+    if stride is None:
+        return tensor.to(target, copy=True)
+    return torch.empty_strided(tensor.shape, stride, dtype=tensor.dtype, device=target).copy_(tensor)
+
+
+def _check_names(optimizer: Optimizer, want: Any, have: Any) -> None:
     problems = [
         f"{what}: {', '.join(sorted(names))}"
         for what, names in (("missing", want - have), ("unexpected", have - want))
@@ -51,18 +317,19 @@ def load_state_by_name(optimizer: Optimizer, state: Mapping[str, Mapping[str, Te
         raise CheckpointError(
             f"the state is not that of this {type(optimizer).__name__}: {'; '.join(problems)}"
         )
-    for name, (_, slots) in expected.items():
-        for slot, like in slots.items():
-            if (found := state[name][slot].shape) != like.shape:
-                raise CheckpointError(f"{name}/{slot} has shape {tuple(found)}, expected {tuple(like.shape)}")
-    for name, (parameter, slots) in expected.items():
-        optimizer.state[parameter] = {
-            slot: placed_like(state[name][slot], like) for slot, like in slots.items()
-        }
 
 
 def _named(optimizer: Optimizer) -> Iterator[tuple[str, Tensor, dict[str, Any]]]:
-    """Name, parameter and group of everything the optimizer trains."""
+    """Name, parameter and group of everything the optimizer trains.
+
+    Raises:
+        CheckpointError: The groups do not know the names of their parameters.
+    """
     for group in optimizer.param_groups:
+        if "param_names" not in group:
+            raise CheckpointError(
+                f"the {type(optimizer).__name__} does not know the names of its parameters; build it from "
+                "`model.named_parameters()`"
+            )
         for name, parameter in zip(group["param_names"], group["params"], strict=True):
             yield name, parameter, group

@@ -25,7 +25,8 @@ from zoo.data.classification.class_names import LABELS_FILE
 from zoo.data.dataset import Metric
 from zoo.data.tokenizers.base import FOLDER as TOKENIZER
 from zoo.models import Model
-from zoo.optim.state import load_state_by_name, state_by_name
+from zoo.optim.averages import evaluation_weights
+from zoo.optim.state import flatten, load_state_by_name, state_by_name, unflatten
 from zoo.run.trained import RUN_COPY
 from zoo.train.distributed import World
 from zoo.train.folder import STATE, Start
@@ -92,8 +93,10 @@ class Checkpoints:
         """
         main = self._world.is_main
         self.best = self.best if best is None else best
-        weights = gathered(model.state_dict(), main)
-        slots = gathered(flatten(state_by_name(optimizer)), main)
+        with evaluation_weights(optimizer, model):
+            weights = gathered(model.state_dict(), main)
+        state, structure = flatten(state_by_name(optimizer))
+        slots = gathered(state, main)
         averages = gathered(diagnosis or {}, main)
         random = self._world.gather(random_state(self._world.device))
         if main:
@@ -104,7 +107,7 @@ class Checkpoints:
 
             def fill(folder: Path) -> None:
                 write_tensors(folder / MODEL_FILE, weights, header)
-                write_tensors(folder / OPTIMIZER_FILE, slots, {})
+                write_tensors(folder / OPTIMIZER_FILE, slots, structure)
                 write_tensors(folder / RANDOM_FILE, randoms, {})
                 if averages:
                     write_tensors(folder / DIAGNOSIS_FILE, averages, {})
@@ -207,9 +210,9 @@ def load_progress(checkpoint: Path, optimizer: torch.optim.Optimizer, world: Wor
         CheckpointError: a file is missing, truncated, or belongs to another model or optimizer.
     """
     path = checkpoint / OPTIMIZER_FILE
-    slots, _ = read_tensors(path)
+    slots, structure = read_tensors(path)
     try:
-        load_state_by_name(optimizer, unflatten(slots))
+        load_state_by_name(optimizer, unflatten(slots, structure))
     except ValueError as error:
         raise CheckpointError(f"{path}: {error}") from error
     random, _ = read_tensors(checkpoint / RANDOM_FILE)
@@ -227,20 +230,6 @@ def load_diagnosis(checkpoint: Path) -> dict[str, Tensor]:
     """
     path = checkpoint / DIAGNOSIS_FILE
     return read_tensors(path)[0] if path.is_file() else {}
-
-
-def flatten(state: Mapping[str, Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    """``{parameter: {slot: tensor}}`` as ``{"parameter/slot": tensor}``."""
-    return {f"{name}/{slot}": tensor for name, slots in state.items() for slot, tensor in slots.items()}
-
-
-def unflatten(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
-    """The inverse of `flatten`."""
-    state: dict[str, dict[str, Tensor]] = {}
-    for key, tensor in tensors.items():
-        name, slot = key.rsplit("/", 1)
-        state.setdefault(name, {})[slot] = tensor
-    return state
 
 
 def random_state(device: torch.device) -> dict[str, Tensor]:

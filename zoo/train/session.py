@@ -6,9 +6,10 @@ import math
 from pathlib import Path
 
 from rich.console import Console
-from torch import Tensor
 
 from zoo.data import BatchSpec
+from zoo.optim.averages import evaluation_weights
+from zoo.optim.state import tensors_in
 from zoo.run.job import Job
 from zoo.train.build import Parts, build
 from zoo.train.checkpoints import Checkpoints, load_diagnosis
@@ -212,7 +213,8 @@ class _Session:
         if batches is None:
             return None
         classes = parts.dataset.classes
-        found = evaluate(parts.model, parts.loss, batches, self.world, self.settings.precision, classes)
+        with evaluation_weights(parts.optimizer, parts.model):
+            found = evaluate(parts.model, parts.loss, batches, self.world, self.settings.precision, classes)
         self._require_finite("validation loss", found.cross_entropy)
         told = {name: value for name, value in found._asdict().items() if value is not None}
         self.log.write("validation", self.done, tokens=self.done * self.per_step, **told)
@@ -241,8 +243,8 @@ class _Session:
 
 def sizes(parts: Parts) -> dict[str, int]:
     """Number of parameters, and the bytes of the optimizer's state as they are after a step."""
-    slots = [slot for state in parts.optimizer.state.values() for slot in state.values()]
+    slots = [tensor for _, tensor in tensors_in(list(parts.optimizer.state.values()))]
     return {
         "parameters": sum(entry.spec.numel for entry in parts.registry),
-        "optimizer_bytes": sum(s.numel() * s.element_size() for s in slots if isinstance(s, Tensor)),
+        "optimizer_bytes": sum(slot.numel() * slot.element_size() for slot in slots),
     }

@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
-from torch.optim import Optimizer
 
 from zoo.init import Registry
+from zoo.optim.state import restore, snapshot
 from zoo.run.train_config import SpikeConfig
 from zoo.train.checkpoints import forget_after, saved
 from zoo.train.distributed import World
@@ -159,12 +158,12 @@ class SpikeControl:
         model, optimizer = self._stepper.model, self._stepper.optimizer
         tensors = [*model.parameters(), *model.buffers()]
         before = [t.detach().clone() for t in tensors]
-        slots = _copied(optimizer)
+        slots = snapshot(optimizer)
         yield
         with torch.no_grad():
             for tensor, old in zip(tensors, before, strict=True):
                 tensor.copy_(old)
-        _restore(optimizer, slots)
+        restore(optimizer, slots)
 
     def _go_back(self, spike: Spike) -> Spike:
         """Leave this step for the last checkpoint, or leave it out if there is none yet.
@@ -235,19 +234,3 @@ def _read(checkpoint: Path | None) -> dict[str, Any]:
         return {}
     state: dict[str, Any] = json.loads((checkpoint / STATE).read_text(encoding="utf-8")).get(KEY, {})
     return state
-
-
-def _copied(optimizer: Optimizer) -> dict[Tensor, dict[str, Any]]:
-    return {
-        p: {k: v.clone() if isinstance(v, Tensor) else v for k, v in slots.items()}
-        for p, slots in optimizer.state.items()
-    }
-
-
-def _restore(optimizer: Optimizer, slots: Mapping[Tensor, Mapping[str, Any]]) -> None:
-    for parameter, state in optimizer.state.items():
-        for key, value in slots[parameter].items():
-            if isinstance(value, Tensor):
-                state[key].copy_(value)
-            else:
-                state[key] = value

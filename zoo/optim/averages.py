@@ -1,0 +1,56 @@
+"""Optimizers that train at one point and are evaluated at another, such as Schedule-Free AdamW."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from zoo.nn.sphere import project
+from zoo.optim.attach import spheres
+
+
+@runtime_checkable
+class Averaging(Protocol):
+    """What such an optimizer looks like: its methods move the parameters to either point."""
+
+    def train(self) -> Any:
+        """Move the parameters to where the next gradient is computed."""
+
+    def eval(self) -> Any:
+        """Move the parameters to where the model is evaluated."""
+
+
+def set_training_mode(optimizer: Optimizer) -> None:
+    """Have an optimizer that has just been built train; some start in evaluation mode."""
+    if isinstance(optimizer, Averaging):
+        optimizer.train()
+
+
+@contextmanager
+def evaluation_weights(optimizer: Optimizer, model: nn.Module) -> Iterator[None]:
+    """Within, the parameters are those that the optimizer wants to be evaluated: an average, for instance.
+
+    Vectors on spheres are averaged and projected. Afterwards all parameters are bit for bit what they were.
+
+    Args:
+        optimizer: Any optimizer; most evaluate where they train.
+        model: The model of its parameters.
+    """
+    if not isinstance(optimizer, Averaging):
+        yield
+        return
+    before = [(p, p.detach().clone()) for group in optimizer.param_groups for p in group["params"]]
+    optimizer.eval()
+    project((parameter, dim) for _, parameter, dim in spheres(model))
+    try:
+        yield
+    finally:
+        optimizer.train()
+        with torch.no_grad():
+            for parameter, value in before:
+                parameter.copy_(value)

@@ -1,0 +1,231 @@
+"""Any subclass of `torch.optim.Optimizer` as an optimizer of zoo, without an edit of zoo or of the class.
+
+Its configuration is made from the signature of its constructor. Before it is used it takes three steps on
+a small matrix and a vector, which shows whether the training loop can serve it and resume it.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+import torch
+from pydantic import create_model, model_validator
+from torch import Tensor
+from torch.optim import Optimizer
+
+from zoo.optim.averages import set_training_mode
+from zoo.optim.base import OptimizerConfig, grouped
+from zoo.optim.signature import constructor_arguments, fields
+from zoo.optim.state import flatten, load_state_by_name, state_by_name, tensors_in, unflatten
+from zoo.utils.errors import CheckpointError, ConfigError
+
+if TYPE_CHECKING:
+    from zoo.init.registry import Entry
+
+Build = Callable[[list[dict[str, Any]]], Optimizer]
+
+TRIAL_SHAPES = ((6, 4), (5,))
+LARGEST_TRIED = 1 << 20
+"""Entries of a parameter on which an optimizer that meta tensors do not suffice takes a step."""
+
+
+class ForeignOptimizerConfig(OptimizerConfig):
+    """An optimizer from outside zoo; a subclass for each class of optimizers has its arguments as fields."""
+
+    optimizer_class: ClassVar[type[Optimizer]]
+
+    type: str
+
+    @model_validator(mode="after")
+    def _is_served(self) -> Self:
+        try:
+            try_out(self)
+        except ConfigError as error:
+            raise ValueError(f"{self.type}: {error}") from error
+        return self
+
+    def optimizer_of(self, groups: list[dict[str, Any]]) -> Optimizer:
+        """The optimizer of groups whose `params` are pairs of a name and a parameter.
+
+        Raises:
+            ConfigError: The constructor fails.
+        """
+        names = {parameter: name for group in groups for name, parameter in group["params"]}
+        plain = [{**group, "params": [parameter for _, parameter in group["params"]]} for group in groups]
+        fields = type(self).model_fields.items()
+        given = {name: getattr(self, name) for name, field in fields if getattr(self, name) != field.default}
+        options = {name: value for name, value in given.items() if name != "type"}
+        with explained(self.optimizer_class, "the constructor"):
+            optimizer = self.optimizer_class(plain, **options)
+        for group in optimizer.param_groups:
+            group["param_names"] = [names.pop(parameter) for parameter in group["params"]]
+        set_training_mode(optimizer)
+        if names:
+            raise ConfigError(f"the constructor leaves out {', '.join(names.values())}")
+        return optimizer
+
+    def build(self, entries: Sequence[Entry]) -> Optimizer:
+        """The optimizer; of its groups, those of matrices have the weight decay, if it knows one."""
+        decay: float | None = getattr(self, "weight_decay", None)
+
+        def options(entry: Entry) -> dict[str, Any]:
+            return {} if decay is None else {"weight_decay": decay if entry.decays else 0.0}
+
+        try:
+            return self.optimizer_of(grouped(entries, self.lr, options))
+        except ConfigError as error:
+            raise ConfigError(f"optimizer: {self.type}: {error}") from error
+
+    def slots(self, entry: Entry) -> dict[str, tuple[int, ...]] | None:
+        """The tensors that a step leaves behind for such a parameter; None: that cannot be known."""
+        kept = self._kept(entry)
+        return None if kept is None else {name: tuple(tensor.shape) for name, tensor in kept.items()}
+
+    def state_bytes(self, entry: Entry) -> int | None:
+        """The bytes of these tensors; None: that cannot be known."""
+        kept = self._kept(entry)
+        return None if kept is None else sum(t.numel() * t.element_size() for t in kept.values())
+
+    def _kept(self, entry: Entry) -> dict[str, Tensor] | None:
+        """The state of a parameter after a step, on meta tensors or small ones; numbers aside."""
+        devices = ["meta", *(["cpu"] if entry.spec.numel <= LARGEST_TRIED else [])]
+        for device in devices:
+            parameter = torch.zeros(entry.spec.shape, device=device, requires_grad=True)
+            try:
+                with undisturbed():
+                    optimizer = self.optimizer_of([{"params": [("parameter", parameter)]}])
+                    parameter.grad = torch.ones_like(parameter)
+                    optimizer.step()
+            except Exception:
+                continue
+            state = dict(tensors_in(optimizer.state[parameter]))
+            return {path[1:]: tensor for path, tensor in state.items() if tensor.dim()}
+        return None
+
+
+@functools.cache
+def config_class(cls: type[Optimizer], path: str) -> type[ForeignOptimizerConfig]:
+    """The configuration of a class of optimizers.
+
+    Args:
+        cls: The class.
+        path: What the configuration's `type` says.
+
+    Raises:
+        ConfigError: It is no class of optimizers, or one that a configuration cannot describe.
+    """
+    if not (isinstance(cls, type) and issubclass(cls, Optimizer) and cls is not Optimizer):
+        raise ConfigError("is no subclass of torch.optim.Optimizer")
+    needed = inspect.signature(cls.step).parameters.get("closure")
+    if needed is not None and needed.default is needed.empty:
+        raise ConfigError(CLOSURE)
+    if all(hasattr(cls, method) for method in ("first_step", "second_step")):  # as of SAM
+        raise ConfigError(CLOSURE)
+    arguments = constructor_arguments(cls)
+    rate = arguments.pop("lr", None)
+    definitions = fields(arguments)
+    if rate is None:
+        raise ConfigError("its constructor takes no `lr`, which the schedule sets")
+    if taken := arguments.keys() & (set(dir(ForeignOptimizerConfig)) | {"type"}):
+        raise ConfigError(f"its argument `{min(taken)}` has a name that configurations use themselves")
+    summary = (inspect.getdoc(cls) or cls.__name__).strip().split("\n")[0]
+    made = create_model(
+        f"{cls.__name__}Config",
+        __base__=ForeignOptimizerConfig,
+        __doc__=summary,
+        __module__=cls.__module__,
+        type=(Literal[path], path),  # type: ignore[arg-type]  # a literal made at run time
+        **definitions,
+    )
+    made.optimizer_class = cls
+    return made
+
+
+CLOSURE = "it needs a closure that evaluates the loss again; zoo computes one gradient for each step"
+SECOND_ORDER = "it needs a second backward pass through the gradient; zoo computes the gradient alone"
+
+
+def try_out(config: ForeignOptimizerConfig) -> None:
+    """Take two steps on small tensors, save and load the state, and compare the third step of both.
+
+    Args:
+        config: The settings of an optimizer.
+
+    Raises:
+        ConfigError: The optimizer cannot be built, stepped or resumed bit for bit with these settings.
+    """
+    decay = {} if getattr(config, "weight_decay", None) is None else {"weight_decay": 0.0}
+    groups: tuple[dict[str, Any], ...] = ({}, decay)
+
+    def started(values: Sequence[Tensor]) -> tuple[list[Tensor], Optimizer]:
+        parameters = [value.detach().clone().requires_grad_() for value in values]
+        numbered = zip(parameters, groups, strict=True)
+        named = [{"params": [(str(i), p)], "lr": config.lr, **group} for i, (p, group) in enumerate(numbered)]
+        return parameters, config.optimizer_of(named)
+
+    def step(parameters: Sequence[Tensor], optimizer: Optimizer, seed: int) -> None:
+        torch.manual_seed(seed)
+        for parameter in parameters:
+            parameter.grad = torch.randn(parameter.shape)
+        with explained(config.optimizer_class, "a step"):
+            optimizer.step()
+
+    with undisturbed():
+        torch.manual_seed(0)
+        parameters, optimizer = started([torch.randn(shape) for shape in TRIAL_SHAPES])
+        step(parameters, optimizer, 1)
+        step(parameters, optimizer, 2)
+        if any(group["lr"] != config.lr for group in optimizer.param_groups):
+            raise ConfigError("it changes the learning rate of its groups, which the schedule sets")
+        try:
+            tensors, metadata = flatten(state_by_name(optimizer))
+        except CheckpointError as error:
+            raise ConfigError(f"its state cannot be saved: {error}") from error
+        copies, twin = started(parameters)
+        kept = {name: tensor.contiguous() for name, tensor in tensors.items()}
+        load_state_by_name(twin, unflatten(kept, metadata))
+        step(parameters, optimizer, 3)
+        step(copies, twin, 3)
+        if not all(map(_same, parameters, copies)):
+            raise ConfigError("a step depends on more than its state and its groups: it cannot be resumed")
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Warnings are not shown, and the random state is afterwards what it was."""
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+@contextmanager
+def explained(cls: type[Optimizer], what: str) -> Iterator[None]:
+    """Turn whatever a class of optimizers raises into a `ConfigError` that says why it is not served.
+
+    Args:
+        cls: The class of optimizers.
+        what: What raises, in words.
+    """
+    try:
+        yield
+    except Exception as error:
+        text = str(error).strip().split("\n")[0]
+        if "closure" in text.lower():
+            raise ConfigError(CLOSURE) from error
+        if "does not require grad" in text:
+            raise ConfigError(SECOND_ORDER) from error
+        frames = traceback.extract_tb(error.__traceback__)
+        own = [f"{f.filename}:{f.lineno}" for f in frames if f.filename == inspect.getsourcefile(cls)]
+        installed = not own or "site-packages" in own[-1]
+        place = "" if installed else f" ({own[-1]})"
+        raise ConfigError(f"{what} raises {type(error).__name__}: {text}{place}") from error
+
+
+def _same(a: Tensor, b: Tensor) -> bool:
+    return bool(((a == b) | (a.isnan() & b.isnan())).all())

@@ -1,0 +1,130 @@
+"""The arguments of an optimizer's constructor as the fields of a configuration."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import types
+from collections.abc import Iterator, Sequence
+from functools import reduce
+from operator import or_
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from pydantic import Field, TypeAdapter, ValidationError
+from torch.optim import Optimizer
+
+from zoo.utils.errors import ConfigError
+
+SCALARS = (float, int, bool, str, type(None))
+
+
+def constructor_arguments(cls: type[Optimizer]) -> dict[str, inspect.Parameter]:
+    """The named arguments of a constructor, the parameters to train aside.
+
+    Where it takes ``**kwargs``, the optional arguments of the classes that it is derived from are included.
+
+    Args:
+        cls: A class of optimizers.
+
+    Raises:
+        ConfigError: The first argument is not the parameters to train.
+    """
+    arguments: dict[str, inspect.Parameter] = {}
+    first = ""
+    for base in cls.__mro__[: cls.__mro__.index(Optimizer)]:
+        if "__init__" not in vars(base):
+            continue
+        signature = list(inspect.signature(vars(base)["__init__"]).parameters.values())[1:]
+        named = [p for p in signature if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+        first = first or next((p.name for p in named), "")
+        for parameter in named:
+            if parameter.name != first and (base is cls or parameter.default is not parameter.empty):
+                arguments.setdefault(parameter.name, parameter.replace(annotation=_hint(base, parameter)))
+        if all(p.kind is not p.VAR_KEYWORD for p in signature):
+            break
+    if "param" not in first:
+        raise ConfigError(f"its constructor takes `{first}`, expected the parameters to train first")
+    return arguments
+
+
+def fields(arguments: dict[str, inspect.Parameter]) -> dict[str, Any]:
+    """Definitions of pydantic fields for the arguments that a YAML file can give.
+
+    An argument whose default cannot be written in YAML (a function, a dtype, infinity) keeps it.
+
+    Raises:
+        ConfigError: An argument without default cannot be given in YAML.
+    """
+    definitions = {}
+    for name, argument in arguments.items():
+        kind = _simple(argument.annotation)
+        if argument.default is argument.empty:
+            if kind is None and argument.annotation is not Any:
+                raise ConfigError(f"it needs `{name}`, which a configuration cannot give")
+            definitions[name] = (kind, Field(description=f"argument {name}"))
+        elif _is_plain(argument.default):
+            kind = kind if _accepts(kind, argument.default) else _kind_of(argument.default)
+            definitions[name] = (kind, Field(argument.default, description=f"argument {name}"))
+    return definitions
+
+
+def _hint(owner: type, parameter: inspect.Parameter) -> Any:
+    """The annotation of an argument; Any where there is none or it cannot be evaluated."""
+    if parameter.annotation is parameter.empty:
+        return Any
+    try:
+        return get_type_hints(vars(owner)["__init__"])[parameter.name]
+    except (NameError, TypeError, AttributeError):
+        return Any
+
+
+def _simple(annotation: Any) -> Any:
+    """The part of an annotation that plain values can have; None where there is no such part."""
+    if annotation in SCALARS or get_origin(annotation) is Literal:
+        return annotation
+    origin, parts = get_origin(annotation), get_args(annotation)
+    if origin in (Union, types.UnionType):
+        kinds = [kind for part in parts if (kind := _simple(part)) is not None]
+        return reduce(or_, kinds) if kinds else None
+    if origin in (tuple, list, dict, Sequence):
+        kinds = [part if part is Ellipsis else _simple(part) for part in parts]
+        container = list if origin is Sequence else origin
+        return None if None in kinds else container[tuple(kinds)]
+    return None
+
+
+def _kind_of(default: Any) -> Any:
+    """What a default says of the type of an argument without a simple annotation."""
+    if isinstance(default, bool | str):
+        return type(default)
+    if isinstance(default, int | float):
+        return int | float
+    return tuple[Any, ...] if isinstance(default, tuple) else Any
+
+
+def _accepts(kind: Any, default: Any) -> bool:
+    if kind is None:
+        return False
+    try:
+        TypeAdapter(kind).validate_python(default)
+    except ValidationError:
+        return False
+    return True
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether YAML can write a value."""
+    return all(
+        isinstance(leaf, SCALARS) and not (isinstance(leaf, float) and not math.isfinite(leaf))
+        for leaf in _leaves(value)
+    )
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    if isinstance(value, dict):
+        value = [*value.keys(), *value.values()]
+    if isinstance(value, list | tuple):
+        for item in value:
+            yield from _leaves(item)
+    else:
+        yield value
