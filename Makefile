@@ -1,6 +1,7 @@
 # Everything starts from a clone and a Python 3.11 or newer: each target sets up what it needs, once.
 
 PYTHON ?= python3
+TORCH ?= 2.13.0
 VENV := .venv
 BIN := $(VENV)/bin
 # Two processes of one thread each: tests are small, and threads that wait for each other cost more.
@@ -10,7 +11,8 @@ DEMO_RUNS := quickstart-gpt quickstart-ngpt quickstart-wesar-amos
 DEMO_CHANGES ?=
 STUDY ?= a-context b-reparam c-optimizers c-continued d-memory e-matrix f-ngpt g-scale
 STUDY_OUT ?= sweeps/study
-PROMPT := def 
+EMPTY :=
+PROMPT := def $(EMPTY)
 
 # Tests that click in a page need a browser; a machine without one leaves them out, and says so.
 ifeq ($(and $(wildcard /usr/bin/chromedriver),$(wildcard /usr/bin/chromium)),)
@@ -20,28 +22,33 @@ else
 TOLD := :
 endif
 
-.PHONY: help demo study study-report test check format clean
+.PHONY: help demo study study-report test check docs format clean
 
 help:
 	@echo "make demo    train GPT, nGPT and WeSaR + Amos on real text, compare and sample them (minutes)"
 	@echo "             shorter: make demo DEMO_CHANGES='train.steps=100'"
 	@echo "make test    run the tests"
-	@echo "make check   lint, types, tests"
+	@echo "make check   lint, types, tests, documentation"
+	@echo "make docs    build the documentation's site, site/index.html"
 	@echo "make study   run the sweeps of configs/sweeps/study (many hours on a CPU; goes on where it was), then:"
 	@echo "make study-report  their verdicts, tables and curves from the run folders, in sweeps/study/report"
 	@echo "make format  format the code"
-	@echo "make clean   delete runs of the demo, caches and the environment"
+	@echo "make clean   delete runs of the demo, caches, the site and the environment"
 
 # torch comes first and pinned, so that no other requirement can bring another build of it.
 $(VENV)/ready: constraints.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch==2.13.0
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	sed 's/^torch==.*/torch==$(TORCH)/' constraints.txt > $(VENV)/constraints.txt
+	$(BIN)/python -m pip install --quiet --constraint $(VENV)/constraints.txt torch
+	$(BIN)/python -m pip install --quiet --constraint $(VENV)/constraints.txt --editable '.[dev]'
 	touch $@
 
 $(VENV)/docs: $(VENV)/ready
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,docs]'
+	$(BIN)/python -m pip install --quiet --constraint $(VENV)/constraints.txt --editable '.[dev,docs]'
 	touch $@
+
+docs: $(VENV)/docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 demo: $(VENV)/ready
 	@for run in $(DEMO_RUNS); do \
@@ -72,7 +79,7 @@ test: $(VENV)/ready
 	@$(TOLD)
 	$(PYTEST) $(BROWSERLESS)
 
-check: $(VENV)/ready
+check: $(VENV)/ready docs
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -84,4 +91,4 @@ format: $(VENV)/ready
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(DEMO) $(VENV) .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(DEMO) $(VENV) .mypy_cache .pytest_cache .ruff_cache site

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from zoo.spec import Module, ParamSpec, Role
     from zoo.utils.errors import ZooError
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOME = {
     "Amos": "zoo.optim.amos",
