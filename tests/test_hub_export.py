@@ -22,7 +22,7 @@ from zoo.data.tokenizers.byte import ByteTokenizer
 from zoo.hub.export import Export, export, export_model
 from zoo.hub.families import family_for
 from zoo.hub.family import Family
-from zoo.hub.tokenizer import SAMPLE
+from zoo.hub.tokenizer_json import SAMPLE
 from zoo.models import Model
 from zoo.train.run import train
 from zoo.utils.errors import CheckpointError, ZooError
@@ -161,7 +161,7 @@ def test_what_became_of_the_tokenizer(tmp_path: Path, monkeypatch: pytest.Monkey
     run = train(tiny(tmp_path, "data.tokenizer={type: word, vocab_size: 200}", steps=6)).folder
     assert export(run, tmp_path / "word").tokenizer
     assert transformers.AutoTokenizer.from_pretrained(tmp_path / "word").eos_token == "<eos>"
-    texts = "zoo.hub.written_tokenizer.samples"
+    texts = "zoo.hub.tokenizer_export.samples"
     monkeypatch.setattr(texts, lambda tokenizer: [f"a{tokenizer.decode([2])}<eos>"])
     other = export(run, tmp_path / "other")
     assert "no tokenizer: transformers reads other tokens with it\n" in str(other)

@@ -18,7 +18,7 @@ from zoo.data import Tokenizer, find_tokenizer
 from zoo.data.tokenizers.byte import ByteTokenizer
 from zoo.data.tokenizers.sentencepiece import SentencePieceConfig, SentencePieceTokenizer
 from zoo.data.tokenizers.word import WordConfig
-from zoo.hub.tokenizer import SAMPLE, samples, write_tokenizer
+from zoo.hub.tokenizer_json import SAMPLE, samples, write_tokenizer
 
 LETTERS = "def (x):  return\n+ 12 caf\u00e9 \u4e2d\U0001f600\t"
 

@@ -16,10 +16,10 @@ from zoo.data import Tokenizer
 from zoo.hub import register_auto
 from zoo.hub.families import family_for
 from zoo.hub.family import Family, Json
-from zoo.hub.quiet import quiet
+from zoo.hub.pretrained import from_pretrained
 from zoo.hub.rules import expand
 from zoo.hub.shards import CONFIG, SHARD_BYTES, write_shards
-from zoo.hub.written_tokenizer import add_tokenizer
+from zoo.hub.tokenizer_export import export_tokenizer
 from zoo.models import Model
 from zoo.run.factory import merge
 from zoo.run.trained import data_of, tokenizer_of
@@ -151,7 +151,7 @@ def export_model(
         (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
         write_shards(folder, tensors, dtype, shard_bytes)
         difference, largest = _compare(model, family, folder)
-        why_not = reason if tokenizer is None else add_tokenizer(tokenizer, folder, special, end)
+        why_not = reason if tokenizer is None else export_tokenizer(tokenizer, folder, special, end)
         written = why_not is None
         about = (family.architecture, len(tensors), folded, difference, largest, written, why_not or "")
         result.append(Export(out, *about))
@@ -187,11 +187,8 @@ def _compare(model: Model, family: Family, folder: Path) -> tuple[float | None, 
     largest = here.abs().max().item()
     if find_spec("transformers") is None:
         return None, largest
-    import transformers
-
     register_auto()
-    with quiet(transformers.utils.logging):
-        theirs = getattr(transformers, family.auto).from_pretrained(folder, dtype=torch.float32)
+    theirs = from_pretrained(family.auto, folder, dtype=torch.float32)
     there = theirs(**dict(zip(family.inputs, inputs, strict=True))).logits
     difference = (here - there).abs().max().item()
     if not difference <= TOLERANCE * max(1.0, largest):

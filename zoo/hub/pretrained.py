@@ -1,0 +1,28 @@
+"""Opening a folder with transformers, without its progress bars and warnings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+
+def from_pretrained(auto: str, folder: Path, **options: Any) -> Any:
+    """Open a folder with one of transformers' Auto classes.
+
+    Args:
+        auto: name of the class, for instance ``AutoTokenizer``.
+        folder: the folder.
+        **options: further arguments of its `from_pretrained`.
+    """
+    import transformers
+
+    logging: Any = transformers.utils.logging  # Any: its functions have no types
+    verbosity, has_bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        return getattr(transformers, auto).from_pretrained(folder, **options)
+    finally:
+        logging.set_verbosity(verbosity)
+        if has_bars:
+            logging.enable_progress_bar()

@@ -1,0 +1,83 @@
+"""The tokenizer of an exported model, which is kept only if transformers encodes texts as zoo does."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+from zoo.data.objectives.mlm import MASK
+from zoo.data.tokenizers.base import DESCRIPTION, Tokenizer
+from zoo.data.tokenizers.huggingface import SETTINGS_FILE, TOKENIZER_FILE
+from zoo.hub.pretrained import from_pretrained
+from zoo.hub.tokenizer_json import samples, special_token, use_generic_class, write_tokenizer
+from zoo.utils.atomic import remove
+
+
+def export_tokenizer(
+    tokenizer: Tokenizer, folder: Path, special: Sequence[str], end: int | None
+) -> str | None:
+    """Write a tokenizer and compare it with the original in transformers, if that is installed.
+
+    Args:
+        tokenizer: the tokenizer of the model.
+        folder: the model's folder, to which the tokenizer's files are added.
+        special: names of the ids after the tokenizer's vocabulary, in their order.
+        end: id at which generation stops.
+
+    Returns:
+        None, or the reason why there is no tokenizer; nothing is written then.
+    """
+    trial = folder / "tokenizer"  # removed again, so that a failure leaves nothing behind
+    trial.mkdir()
+    try:
+        reason = write_tokenizer(tokenizer, trial)
+        if reason is None and special and end is not None:
+            (trial / DESCRIPTION).unlink()  # it describes a tokenizer without these tokens
+            _add_special_tokens(trial, special, tokenizer.vocab_size, end)
+        if reason is None and not _encodes_the_same(tokenizer, trial, special):
+            use_generic_class(trial)
+            if not _encodes_the_same(tokenizer, trial, special):
+                reason = "transformers reads other tokens with it"
+        if reason is None:
+            for file in trial.iterdir():
+                file.rename(folder / file.name)
+        return reason
+    finally:
+        remove(trial)
+
+
+def _add_special_tokens(folder: Path, names: Sequence[str], first: int, end: int) -> None:
+    """Add the special tokens of an objective (mask, sentinels and their end) to a written tokenizer.
+
+    Args:
+        folder: with tokenizer.json and tokenizer_config.json.
+        names: names of the tokens, in the order of their ids.
+        first: id of the first one.
+        end: id at which generation stops; if it is one of them, it becomes the tokenizer's `eos_token`.
+    """
+    files = [folder / TOKENIZER_FILE, folder / SETTINGS_FILE]
+    tokenizer, settings = (json.loads(file.read_text("utf-8")) for file in files)
+    tokenizer["added_tokens"] += [special_token(name, first + i) for i, name in enumerate(names)]
+    if end >= first:
+        settings["eos_token"] = names[end - first]
+    if MASK in names:
+        settings["mask_token"] = MASK
+    for file, content in zip(files, (tokenizer, settings), strict=True):
+        file.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _encodes_the_same(tokenizer: Tokenizer, folder: Path, special: Sequence[str]) -> bool:
+    """Whether transformers encodes a few texts as `tokenizer` does; True if it is not installed."""
+    if find_spec("transformers") is None:
+        return True
+    texts, first = samples(tokenizer), tokenizer.vocab_size
+    try:
+        theirs = from_pretrained("AutoTokenizer", folder)
+        special_ids = theirs.convert_tokens_to_ids(list(special))
+        encoded = [theirs.encode(text, add_special_tokens=False) for text in texts]
+    except Exception:  # a tokenizer class that is not made for this file raises anything
+        return False
+    same = encoded == [tokenizer.encode(text) for text in texts]
+    return same and special_ids == list(range(first, first + len(special)))
