@@ -326,7 +326,7 @@ def etas(name: str) -> dict[str, float]:
 @pytest.mark.parametrize(
     ("name", "parent", "width", "count", "was"),
     [
-        ("1-rpe-base-amos-scale", "4-rpe-base-amos", 768, 24, 0.5),
+        ("1-rpe-base-amos-scale", "4-rpe-base-amos", 768, 12, 0.5),
         ("2-bert-large-amos-scale", "4-bert-large-amos", 1024, 24, (2 / 4096) ** 0.5),
     ],
 )

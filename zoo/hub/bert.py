@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from zoo.hub.family import Family
-from zoo.hub.fields import Codec, Field, Fixed, RefusedError
+from zoo.hub.fields import Choice, Codec, Field, Fixed, RefusedError
 from zoo.hub.rules import Rule, layer_norm, rule
 from zoo.models import BERTConfig
 
@@ -49,6 +49,9 @@ RULES = (
     rule("head.bias", "cls.predictions.bias"),
 )
 
+
+GELU_FORMS = Choice({"gelu": "exact", "gelu_new": "tanh", "gelu_pytorch_tanh": "tanh"})
+
 BERT = Family(
     architecture="BertForMaskedLM",
     model_type="bert",
@@ -63,10 +66,10 @@ BERT = Family(
         Field("type_vocab_size", "n_segments", default=2),
         Field("hidden_dropout_prob", "dropout", default=0.1),
         Field("attention_probs_dropout_prob", "attention_dropout", default=0.1),
+        Field("hidden_act", "gelu", default="gelu", codec=GELU_FORMS),
         Field("layer_norm_eps", "norm_eps", default=1e-12),
     ),
     fixed=(
-        Fixed("hidden_act", ("gelu",)),
         Fixed("position_embedding_type", ("absolute",)),
         Fixed("is_decoder", (False,)),
         Fixed("add_cross_attention", (False,)),

@@ -5,11 +5,12 @@
     logits <- E_token LayerNorm(GELU(W h + b)) + b_out
 
 Post-norm, biases everywhere, exact GELU, the token table tied to the read-out (Devlin et al. 2019).
-Rotary positions make it the Amos paper's RoPE, relative ones (Shaw et al. 2018) its RPE.
+Rotary positions make it the Amos paper's RoPE, relative ones its RPE; Shaw's form of those has its own name.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -27,11 +28,13 @@ from zoo.nn.linear import Embedding, Linear, matrix
 from zoo.nn.loss import IGNORED, LossParts, linear_cross_entropy
 from zoo.nn.mlp import GELUMLP
 from zoo.nn.positions import positions
-from zoo.nn.relative import RelativeAttention
+from zoo.nn.relative import RelativeAttention, ShawAttention
 from zoo.nn.residual import PostNorm
 from zoo.nn.rope import rotation
 from zoo.spec import Module, ParamSpec, Role
 from zoo.utils.errors import DataError
+
+log = logging.getLogger("zoo")
 
 
 class AbsolutePositions(Config):
@@ -50,13 +53,31 @@ class RotaryPositions(Config):
 
 
 class RelativePositions(Config):
-    """A learned vector for each distance, added to keys and values in every layer (Shaw et al. 2018)."""
+    """A learned vector for each distance, input to the key and value maps of every layer (Amos, A.4.1)."""
 
     type: Literal["relative"] = "relative"
+    length: int = Field(
+        128,
+        gt=1,
+        description="R: distances from R - 1 on are the same, so a table has 2 R - 1 rows",
+    )
+    biases: Literal["twice", "once"] = Field(
+        "twice",
+        description="twice: the maps' biases count for the table as well (released code); once: x_j + e_ij "
+        "goes through one map (the paper's text)",
+    )
+
+
+class ShawPositions(Config):
+    """A learned vector for each distance, added to keys and values in every layer (Shaw et al. 2018)."""
+
+    type: Literal["shaw"] = "shaw"
     distance: int = Field(16, gt=0, description="from here on all distances are the same")
 
 
-Positions = Annotated[AbsolutePositions | RotaryPositions | RelativePositions, Field(discriminator="type")]
+Positions = Annotated[
+    AbsolutePositions | RotaryPositions | RelativePositions | ShawPositions, Field(discriminator="type")
+]
 
 
 @MODELS.register
@@ -77,7 +98,22 @@ class BERTConfig(ModelConfig):
     n_segments: int = Field(2, gt=0, description="number of segments (token types)")
     dropout: float = Field(0.0, ge=0, lt=1, description="of embeddings and of what a branch gives")
     attention_dropout: float = Field(0.0, ge=0, lt=1, description="of attention probabilities")
+    gelu: Literal["exact", "tanh"] = Field(
+        "exact", description="tanh: the approximation of the released RPE and GPT-2"
+    )
     norm_eps: float = Field(1e-12, gt=0, description="added to the variance in LayerNorm")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _shaw_was_called_relative(cls, given: Any) -> Any:
+        """Until 0.2 `relative` meant Shaw's form, whose field `distance` tells it apart."""
+        position = given.get("position") if isinstance(given, dict) else None
+        if isinstance(position, dict) and position.get("type") == "relative" and "distance" in position:
+            log.warning(
+                "model.position: 'relative' with a distance is now called 'shaw'; 'relative' is the paper's"
+            )
+            return {**given, "position": {**position, "type": "shaw"}}
+        return given
 
     @model_validator(mode="after")
     def _sizes_divide(self) -> Self:
@@ -96,6 +132,11 @@ class BERTConfig(ModelConfig):
     def mlp_size(self) -> int:
         """Inner width of the MLP."""
         return self.d_mlp or 4 * self.d_model
+
+    @property
+    def gelu_form(self) -> Literal["none", "tanh"]:
+        """What torch calls the form of GELU."""
+        return "tanh" if self.gelu == "tanh" else "none"
 
     @property
     def residual_branches(self) -> int:
@@ -220,7 +261,7 @@ class Block(Module):
     def __init__(self, c: BERTConfig) -> None:
         super().__init__()
         self.attention = attention(c)
-        self.mlp = GELUMLP(c.d_model, c.mlp_size, c.residual_branches, bias=True)
+        self.mlp = GELUMLP(c.d_model, c.mlp_size, c.residual_branches, bias=True, approximate=c.gelu_form)
         self.attention_residual = PostNorm(LayerNorm(("embed", c.d_model), c.norm_eps), c.dropout)
         self.mlp_residual = PostNorm(LayerNorm(("embed", c.d_model), c.norm_eps), c.dropout)
 
@@ -243,7 +284,10 @@ def attention(c: BERTConfig) -> BiasedAttention:
         "dropout": c.attention_dropout,
     }
     if isinstance(c.position, RelativePositions):
-        return RelativeAttention(*sizes, distance=c.position.distance, **parts)
+        distance, twice = c.position.length - 1, c.position.biases == "twice"
+        return RelativeAttention(*sizes, distance=distance, biases_twice=twice, **parts)
+    if isinstance(c.position, ShawPositions):
+        return ShawAttention(*sizes, distance=c.position.distance, **parts)
     return BiasedAttention(*sizes, **parts)
 
 
@@ -264,10 +308,11 @@ class MLMHead(Module):
         self.transform = Linear(matrix(transformed, ("embed", c.d_model)), bias=True)
         self.norm = LayerNorm(transformed, c.norm_eps)
         self.param("bias", ParamSpec(Role.BIAS, shape=(c.vocab_size,), axes=("vocab",)))
+        self.gelu_form = c.gelu_form
 
     def transformed(self, h: Tensor) -> Tensor:
         """What the table is multiplied by, (..., d) -> the same."""
-        y: Tensor = self.norm(F.gelu(self.transform(h)))
+        y: Tensor = self.norm(F.gelu(self.transform(h), approximate=self.gelu_form))
         return y
 
     def weight(self) -> Tensor:
