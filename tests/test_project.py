@@ -28,6 +28,7 @@ NEEDS_AN_EXTRA = {
     "evaluation/tasks.py": "eval",
     "evaluation/writing.py": "eval",
     "hub/auto.py": "hf",
+    "hub/layouts.py": "hf",
 }
 USED_BY_OTHERS = {
     "accelerate": "transformers needs it to load with a device map",
@@ -37,8 +38,8 @@ USED_BY_OTHERS = {
     "ninja": "torch compiles extensions with it",
     "pre-commit": "a command",
     "pytest-xdist": "a plugin of pytest",
+    "protobuf": "sentencepiece reads its models with it",
     "pytorch-optimizer": "the table of optimizers",
-    "ruamel-yaml": "the reader of configurations",
     "ruff": "a command",
     "types-jsonschema": "stubs for mypy",
     "types-pyyaml": "stubs for mypy",
@@ -47,7 +48,7 @@ USED_BY_OTHERS = {
 
 
 def distribution(requirement: str) -> str:
-    """The normalised name in a requirement: `Ruamel.YAML[x]>=1` -> ruamel-yaml."""
+    """The normalised name in a requirement: `Types_PyYAML[x]>=1` -> types-pyyaml."""
     name = re.match(r"[\w.-]+", requirement)
     assert name is not None
     return re.sub(r"[-_.]+", "-", name[0]).lower()

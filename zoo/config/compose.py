@@ -11,8 +11,6 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-import yaml
-
 from zoo.config.yaml import Located, read_value, read_yaml
 from zoo.utils.errors import ConfigError, did_you_mean
 
@@ -129,10 +127,8 @@ def overlay(overrides: Sequence[str], problems: list[str]) -> Located:
         else:
             pairs.append((key.split("."), value, f"override '{text}'"))
     for keys, value, place in sorted(pairs, key=lambda pair: (len(pair[0]), pair[0][-1] != FROM)):
-        try:
-            located = read_value(value, place, problems)
-        except yaml.YAMLError as error:
-            problems.append(f"{place}: not a YAML value: {getattr(error, 'problem', error)}")
+        located = read_value(value, place, problems)
+        if located is None:
             continue
         for key in reversed(keys):
             located = Located({key: located}, place)

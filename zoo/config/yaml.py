@@ -1,8 +1,8 @@
-"""YAML in which every value knows the file and line it comes from.
+"""YAML whose values carry the file and line that they come from.
 
-Scalars are read as YAML 1.2 reads them, in both directions: ``1e-3`` is a number (a string in YAML
-1.1), ``yes`` and ``on`` are strings. Keys written twice, anchors and tags are problems; all problems
-of a file are collected, none is raised but a syntax error.
+Scalars follow YAML 1.2 in reading and writing: ``1e-3`` is a number (a string in YAML 1.1), ``yes`` and
+``on`` are strings. Duplicate keys, anchors and tags are problems. All problems of a file are collected; only
+a syntax error is raised at once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import yaml
 from zoo.utils.errors import ConfigError
 
 Path: TypeAlias = tuple[str | int, ...]
-"""The keys and indices that lead from the top to a value."""
+"""The keys and indices that lead from the root to a value."""
 
 TAG = "tag:yaml.org,2002:"
 SCALARS: dict[str, tuple[re.Pattern[str], Callable[[str], Any]]] = {
@@ -27,7 +27,7 @@ SCALARS: dict[str, tuple[re.Pattern[str], Callable[[str], Any]]] = {
     "float": (re.compile(r"[-+]?(\.\d+|\d+(\.\d*)?)([eE][-+]?\d+)?"), float),
     "str": (re.compile(r"(?s).*"), str),
 }
-"""YAML 1.2's core schema, without octal, infinity and NaN, and with ``1_000_000``."""
+"""YAML 1.2's core schema without octal numbers, infinity and NaN, but with ``1_000_000``."""
 
 
 @dataclass(frozen=True)
@@ -39,12 +39,12 @@ class Located:
         place: ``file:line``, the text of an override, or "" for values that come from Python.
     """
 
-    value: Any
+    value: Any  # Any: whatever YAML can hold
     place: str
 
     @classmethod
     def of(cls, value: Any, place: str = "") -> Located:
-        """Locate a value from Python, and everything in it, at one place."""
+        """Wrap a value from Python, and everything in it, with the same place."""
         if isinstance(value, dict):
             return cls({str(k): cls.of(v, place) for k, v in value.items()}, place)
         if isinstance(value, list | tuple):
@@ -60,7 +60,7 @@ class Located:
         return self.value
 
     def find(self, path: Path) -> tuple[Located, bool]:
-        """The value at `path` and True, or what comes nearest above it and False."""
+        """The value at `path` and True, or its nearest ancestor that exists and False."""
         at = self
         for key in path:
             inside = dict(enumerate(at.value)) if isinstance(at.value, list) else at.value
@@ -75,7 +75,7 @@ class _Loader(yaml.SafeLoader):
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes a string where `SCALARS` would read something else."""
+    """Quotes strings that `SCALARS` would read as something else."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
@@ -93,22 +93,22 @@ def read_yaml(text: str, file: str, problems: list[str]) -> Located:
 
     Args:
         text: YAML.
-        file: what to call it in places.
-        problems: gets one line for each thing that is wrong.
+        file: name of the file in places.
+        problems: gets one line for each problem.
 
     Returns:
         A mapping; empty for an empty file.
 
     Raises:
-        ConfigError: text that is not YAML, or not a mapping.
+        ConfigError: the text is not YAML, or not a mapping.
     """
     try:
         root = yaml.compose(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f":{mark.line + 1}" if mark else ""
-        what = ", ".join(part for part in (error.context, error.problem) if part)
-        raise ConfigError(f"{file}{line}: not YAML: {what}") from error
+        reason = ", ".join(part for part in (error.context, error.problem) if part)
+        raise ConfigError(f"{file}{line}: not YAML: {reason}") from error
     except yaml.YAMLError as error:
         raise ConfigError(f"{file}: not YAML: {' '.join(str(error).split())}") from error
     if root is None:
@@ -120,12 +120,24 @@ def read_yaml(text: str, file: str, problems: list[str]) -> Located:
     return _Reader(file, problems).read(root, ())
 
 
-def read_value(text: str, place: str, problems: list[str]) -> Located:
-    """Read the right-hand side of an override, located at `place` as a whole."""
-    root = yaml.compose(text, Loader=_Loader)
-    if root is None:
-        return Located(None, place)
-    return Located.of(_Reader(place, problems).read(root, ()).plain(), place)
+def read_value(text: str, place: str, problems: list[str]) -> Located | None:
+    """Read the right-hand side of an override; every value in it has the same `place`.
+
+    Args:
+        text: YAML of one value.
+        place: the override, for messages.
+        problems: gets one line for each problem.
+
+    Returns:
+        The value, or None if the text is not YAML.
+    """
+    try:
+        root = yaml.compose(text, Loader=_Loader)
+    except yaml.YAMLError as error:
+        problems.append(f"{place}: not a YAML value: {getattr(error, 'problem', error)}")
+        return None
+    value = None if root is None else _Reader(place, problems).read(root, ()).plain()
+    return Located.of(value, place)
 
 
 def dump_yaml(value: Any) -> str:
@@ -139,7 +151,7 @@ def dotted(path: Path) -> str:
 
 
 class _Reader:
-    """Turns composed nodes into `Located` values and notes what is wrong with them."""
+    """Turns composed nodes into `Located` values and collects their problems."""
 
     def __init__(self, file: str, problems: list[str]) -> None:
         self.file = file
@@ -171,21 +183,21 @@ class _Reader:
         return result
 
     def scalar(self, node: yaml.Node, path: Path) -> Any:
-        kind = node.tag.removeprefix(TAG)
-        if kind not in SCALARS:
+        name = node.tag.removeprefix(TAG)
+        if name not in SCALARS:
             self.problem(node, path, f"tag '{node.tag}' is not supported")
             return None
-        pattern, convert = SCALARS[kind]
+        pattern, convert = SCALARS[name]
         if not pattern.fullmatch(node.value):
-            self.problem(node, path, f"value '{node.value}': expected {kind}")
+            self.problem(node, path, f"value '{node.value}': expected {name}")
             return None
         return convert(node.value)
 
     def place(self, node: yaml.Node) -> str:
         return f"{self.file}:{node.start_mark.line + 1}"
 
-    def problem(self, node: yaml.Node, path: Path, what: str) -> None:
-        self.problems.append(": ".join(part for part in (self.place(node), dotted(path), what) if part))
+    def problem(self, node: yaml.Node, path: Path, message: str) -> None:
+        self.problems.append(": ".join(part for part in (self.place(node), dotted(path), message) if part))
 
 
 def _kind(node: yaml.Node) -> str:
