@@ -49,6 +49,7 @@ $(VENV)/docs: $(VENV)/ready
 
 docs: $(VENV)/docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	! grep -rE '(src|href)="https?://[^"]*\.(js|css|woff2?)"' site --include=*.html
 
 demo: $(VENV)/ready
 	@for run in $(DEMO_RUNS); do \
