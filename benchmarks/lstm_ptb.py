@@ -38,7 +38,7 @@ def perplexity(folder: Path, text: Path) -> float:
     config = load_config(folder, [f"data.validation_corpus.paths={json.dumps([str(text)])}"])
     assert isinstance(config.data, TextData)
     model = load_model(folder).eval()
-    batches = config.data.prepare(model.config).validation_batches(BatchSpec(0, 0, 1), max_batches=2**40)  # type: ignore[arg-type]
+    batches = config.data.prepare(model.config).validation_batches(BatchSpec(0, 0, 1), max_batches=2**40)
     assert batches is not None
     (batch,) = batches
     cross_entropy: Tensor = model.loss(*batch).cross_entropy

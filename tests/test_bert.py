@@ -340,7 +340,7 @@ def test_bad_inputs() -> None:
         ((tokens[0],), r"tokens: expected \(batch, time\) integers, got shape \(12,\)"),
         ((longer,), "tokens: 13 of them, but there are 12 positions"),
         ((tokens, tokens[:, :5]), r"segments: expected \(3, 12\) of torch.int64, got \(3, 5\)"),
-        ((tokens, None, tokens), r"mask: expected \(3, 12\) of torch.bool, got \(3, 12\) of torch.int64"),
+        ((tokens, None, tokens), r"mask: expected bool \(3, 12\) like the tokens, got torch.int64 \(3, 12\)"),
     ):
         with pytest.raises(DataError, match=message):
             model(*given)

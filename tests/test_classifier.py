@@ -84,8 +84,8 @@ def test_the_trunk_is_the_model_without_its_read_out(name: str) -> None:
     tensors = {key: whole.state_dict()[key] for key in model.trunk.state_dict()}
     model.trunk.load_state_dict(tensors)
     tokens, segments, mask = texts(6, 6)
-    states = model.trunk.states(tokens, segments, mask)
-    torch.testing.assert_close(states, whole.states(tokens, segments, mask), atol=0, rtol=0)
+    states = model.trunk.hidden_states(tokens, segments, mask)
+    torch.testing.assert_close(states, whole.hidden_states(tokens, segments, mask), atol=0, rtol=0)
     assert not {key.split(".")[0] for key in tensors} & {"read_out", "head", "decoder_blocks", "decoder_norm"}
 
 
@@ -123,7 +123,7 @@ def test_logits_are_those_of_transformers(tmp_path: Path) -> None:
 def test_the_head_on_the_sphere_gives_scaled_cosines(name: str) -> None:
     model = build(name).eval()
     tokens, segments, mask = texts(5, 8)
-    states = pooled(model.trunk.states(tokens, segments, mask), mask, "mean")
+    states = pooled(model.trunk.hidden_states(tokens, segments, mask), mask, "mean")
     rows = model.get_parameter("head.linear.weight")
     torch.testing.assert_close(rows.norm(dim=1), torch.ones(3))
     with torch.no_grad():

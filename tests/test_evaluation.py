@@ -26,7 +26,7 @@ from zoo.evaluation.perplexity import carried_nats, read, windowed_nats
 from zoo.evaluation.report import Report, perplexity
 from zoo.evaluation.score import Score, total
 from zoo.evaluation.windows import sliding_windows
-from zoo.models import Model
+from zoo.models import LanguageModel, Model
 from zoo.train.run import train
 from zoo.utils.errors import DataError, ZooError
 
@@ -100,6 +100,7 @@ def test_a_carried_state_goes_through_the_whole_text(monkeypatch: pytest.MonkeyP
     net = build_model("lstm", **LSTM, streams=4).eval()
     ids, before = tokens(70), {k: v.clone() for k, v in net.state_dict().items()}
     monkeypatch.setattr("zoo.evaluation.perplexity.STRETCH", 32)
+    assert isinstance(net, LanguageModel)
     assert carried_nats(net, ids) == pytest.approx(in_one_pass(net, ids), rel=1e-6)
     assert all(torch.equal(before[k], v) for k, v in net.state_dict().items())
 

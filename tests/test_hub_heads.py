@@ -11,7 +11,7 @@ import transformers
 from hub_models import GPT2, SIZES, random_, saved
 
 from zoo.hub.folder import load_folder
-from zoo.models.base import Trunk
+from zoo.models import LanguageModel
 from zoo.utils.errors import CheckpointError
 
 BERT = {key: SIZES[key] for key in SIZES if key != "num_key_value_heads"}
@@ -48,7 +48,7 @@ def test_the_trunk_is_read(theirs: Any, allow: list[str], tmp_path: Path) -> Non
     tokens = ours.example()[0]
     trunk = theirs.base_model
     expected = trunk(tokens).last_hidden_state
-    found = cast(Trunk, ours.eval()).states(tokens)
+    found = cast(LanguageModel, ours.eval()).hidden_states(tokens)
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
 
 

@@ -20,14 +20,13 @@ from torch.nn import functional as F
 
 from zoo import build_model, load_model, save_model
 from zoo.data.tokenizers.byte import ByteTokenizer
-from zoo.evaluation import likelihood
 from zoo.evaluation.alone import alone
 from zoo.evaluation.harness import ZooLM
-from zoo.evaluation.likelihood import hidden, log_likelihoods
+from zoo.evaluation.likelihood import log_likelihoods
 from zoo.evaluation.quiet import quiet
 from zoo.evaluation.tasks import load_tasks
 from zoo.hub.export import export
-from zoo.models import Model
+from zoo.models import LanguageModel, Model
 from zoo.train.run import train
 from zoo.utils.errors import DataError, ZooError
 
@@ -165,11 +164,13 @@ def test_against_one_pass(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pairs = [(text[:cut], text[cut:]) for cut in (1, 4, 11)] + [(text[:4], [7]), ([3], [9, 2])]
     read: list[torch.Size] = []
 
-    def counted(model: Model, tokens: torch.Tensor) -> torch.Tensor:
+    def counted(tokens: torch.Tensor, **cache: Any) -> torch.Tensor:
         read.append(tokens.shape)
-        return hidden(model, tokens)
+        return hidden_states(tokens, **cache)
 
-    monkeypatch.setattr(likelihood, "hidden", counted)
+    assert isinstance(model, LanguageModel)
+    hidden_states = model.hidden_states
+    monkeypatch.setattr(model, "hidden_states", counted)
     for batch_size, shapes in ((1, [(1, 11), (1, 4), (1, 2)]), (2, [(2, 11), (1, 2)])):
         read.clear()
         found = log_likelihoods(model, pairs, 20, batch_size)
@@ -195,6 +196,7 @@ def test_against_one_pass(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_what_cannot_be_scored(pair: tuple[list[int], list[int]], message: str) -> None:
     model = build_model("gpt", vocab_size=50, d_model=16, n_layers=1, n_heads=2)
+    assert isinstance(model, LanguageModel)
     with pytest.raises(DataError, match=message):
         log_likelihoods(model, [([1], [2]), pair], 2, 4)
 

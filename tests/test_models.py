@@ -271,7 +271,7 @@ def test_activations_have_the_declared_std(name: str) -> None:
         if isinstance(module, Linear):
             watch(path, module)
     tokens = torch.randint(256, (4, 64), generator=torch.Generator().manual_seed(1))
-    hidden = model.hidden(tokens)
+    hidden = model.hidden_states(tokens)
     owner: Module = model.embedding if model.read_out.tied else model.read_out.matrix
     spec, logits = owner.specs["weight"], F.linear(hidden, model.read_out.weight())  # before s_z, in nGPT
     in_std, out_std = (x.square().mean().sqrt().item() for x in (hidden, logits))

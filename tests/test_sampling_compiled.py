@@ -85,7 +85,7 @@ def test_logits_of_a_fixed_cache_are_those_of_the_whole(pieces: list[int]) -> No
         layer.keys.fill_(3.0)
         layer.values.fill_(-5.0)
     logits = [net(tokens[:, :4], cache)]
-    cache.fix()
+    cache.fix_shapes()
     logits += [net(piece, cache) for piece in torch.split(tokens[:, 4:], pieces, 1)]
     torch.testing.assert_close(torch.cat(logits, 1), net(tokens), atol=1e-5, rtol=0)
 

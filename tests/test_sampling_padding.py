@@ -67,9 +67,9 @@ def test_a_mask_without_padding_changes_nothing() -> None:
 
 
 MASKS: list[tuple[Tensor, str]] = [
-    (torch.tensor([[True, True], [True, False]]), "mask: row 1 has padding inside or behind its text"),
-    (torch.tensor([[False, False], [True, True]]), "mask: row 0 has padding inside or behind"),
-    (torch.ones(2, 2), "mask: expected bool (2, 2) like the prompt, got torch.float32 (2, 2)"),
+    (torch.tensor([[True, True], [True, False]]), "mask: row 1 has padding inside or after its text"),
+    (torch.tensor([[False, False], [True, True]]), "mask: row 0 has padding inside or after"),
+    (torch.ones(2, 2), "mask: expected bool (2, 2) like the tokens, got torch.float32 (2, 2)"),
     (torch.ones(2, 3).bool(), "got torch.bool (2, 3)"),
 ]
 
@@ -91,7 +91,7 @@ def test_bad_prompts() -> None:
 def test_a_recurrent_model_takes_no_mask() -> None:
     net = build_model("lstm", vocab_size=30, d_model=8, d_memory=8)
     tokens, mask = left_padded(PROMPTS)
-    with pytest.raises(ZooError, match="LSTMModel cannot leave padding out"):
+    with pytest.raises(ZooError, match="LSTMModel does not support padding"):
         generate(net, tokens, 3, mask=mask)
 
 

@@ -237,7 +237,7 @@ def test_impossible_sizes(fields: dict[str, Any], message: str) -> None:
 def test_bad_inputs() -> None:
     model = build(TINY)
     source, prefix, _ = model.example(2, 12)
-    with pytest.raises(DataError, match=r"mask: expected bool \(2, 12\) like the source, got torch.int64"):
+    with pytest.raises(DataError, match=r"mask: expected bool \(2, 12\) like the tokens, got torch.int64"):
         model(source, prefix, torch.ones_like(source))
     with pytest.raises(DataError, match=r"expected \(batch, time\) integers, got shape \(2, 3\) of torch.f"):
         model(source, prefix.float())

@@ -10,7 +10,7 @@ import torch
 from zoo.ablate.measured import SAMPLE
 from zoo.checkpoint.model import RUN_CONFIG, load_model
 from zoo.data.prompting import HubPrompting, Prompting
-from zoo.models import Model
+from zoo.models import LanguageModel, Model
 from zoo.run.trained import check_together, data_of, tokenizer_of
 from zoo.sampling import Sampling, Writer, steps
 from zoo.utils.atomic import write_file
@@ -90,8 +90,6 @@ def _prompting(path: Path, model: Model) -> Prompting:
         if data.prompting is None:
             raise DataError(f"{path}: was not trained to write text, so it cannot be given any")
         return data.prompting
-    objectives = model.recipe.model.objectives
-    answers = "span-corruption" in objectives
-    if not answers and not objectives & {"causal", "stream"}:
+    if not isinstance(model, LanguageModel) or model.writes is None:
         raise DataError(f"{path}: a model of type '{model.recipe.model.type}' writes no text")
-    return HubPrompting(answers)
+    return HubPrompting(model.writes == "answer")

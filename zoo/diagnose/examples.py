@@ -10,15 +10,12 @@ import torch
 from torch import Tensor
 
 from zoo.data import BatchSpec
-from zoo.models import Model
+from zoo.models import LanguageModel, Model
 from zoo.run.trained import data_of, tokenizer_of
 from zoo.utils.errors import DataError, ZooError
 
 EXAMPLES, MAX_LENGTH = 4, 512
 """The number of examples, and the most tokens of one that is cut from a text."""
-
-TEXT_OBJECTIVES = frozenset({"causal", "stream", "mlm"})
-"""Objectives of models whose only input is a text."""
 
 
 def validation_examples(model: Model, path: Path) -> tuple[Sequence[Tensor] | None, str]:
@@ -61,7 +58,7 @@ def text_examples(model: Model, path: Path, text: Path) -> list[Tensor]:
             or has fewer than two tokens.
     """
     config = model.recipe.model
-    if not config.objectives & TEXT_OBJECTIVES:
+    if not isinstance(model, LanguageModel) or model.writes == "answer":
         raise DataError(
             f"inspect: --text: a model of type '{config.type}' is trained by "
             f"{' or '.join(sorted(config.objectives))} and needs other inputs than a text; leave --text out "

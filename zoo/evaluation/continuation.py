@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from zoo.evaluation.writing import Writing
-from zoo.models import Decoder, Model
+from zoo.models import LanguageModel
 from zoo.sampling import left_padded, steps
 
 
 def continuations(
-    model: Model,
+    model: LanguageModel,
     decode: Callable[[list[int]], str],
     prompts: Sequence[Sequence[int]],
     writing: Writing,
@@ -19,7 +19,7 @@ def continuations(
     """Continue prompts together until all have ended.
 
     Args:
-        model: a decoder, or an LSTM, which wants prompts of one length.
+        model: continues text; one that does not support padding gets prompts of one length.
         decode: tokens -> their text.
         prompts: token ids, at least one in each.
         writing: how; the first stop string is still there, with what came in the same token.
@@ -29,10 +29,10 @@ def continuations(
         One for each prompt, without it.
     """
     tokens, mask = left_padded(prompts)
-    padding = mask if isinstance(model, Decoder) else None
     written: list[list[int]] = [[] for _ in prompts]
     texts = ["" for _ in prompts]
     ended = [False for _ in prompts]
+    padding = mask if model.supports_padding else None
     for new in steps(model, tokens, writing.count, writing.sampling, eos_id=eos_id, mask=padding):
         for row, token in enumerate(new[:, 0].tolist()):
             if not ended[row]:
@@ -44,7 +44,7 @@ def continuations(
     return texts
 
 
-def batches(model: Model, prompts: Sequence[Sequence[int]], size: int) -> list[list[int]]:
+def batches(model: LanguageModel, prompts: Sequence[Sequence[int]], size: int) -> list[list[int]]:
     """Which prompts to continue together, by their numbers: long ones first.
 
     Args:
@@ -55,7 +55,7 @@ def batches(model: Model, prompts: Sequence[Sequence[int]], size: int) -> list[l
     made: list[list[int]] = []
     for i in sorted(range(len(prompts)), key=lambda i: -len(prompts[i])):
         fits = made and len(made[-1]) < size
-        if fits and (isinstance(model, Decoder) or len(prompts[made[-1][0]]) == len(prompts[i])):
+        if fits and (model.supports_padding or len(prompts[made[-1][0]]) == len(prompts[i])):
             made[-1].append(i)
         else:
             made.append([i])

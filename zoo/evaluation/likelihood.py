@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from zoo.models import Decoder, LSTMModel, Model
+from zoo.models import LanguageModel
 from zoo.utils.errors import DataError
 
 Pair = tuple[Sequence[int], Sequence[int]]
@@ -27,7 +27,7 @@ def chunks(items: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
 
 @torch.no_grad()
 def log_likelihoods(
-    model: Model,
+    model: LanguageModel,
     pairs: Sequence[Pair],
     max_seq_len: int,
     batch_size: int,
@@ -40,7 +40,7 @@ def log_likelihoods(
     question that are single tokens, share one row; rows of about the same length share a batch.
 
     Args:
-        model: a decoder or an LSTM in evaluation mode.
+        model: continues text; in evaluation mode.
         pairs: at least one token in each part.
         max_seq_len: tokens that the model reads at most.
         batch_size: rows at once.
@@ -65,20 +65,12 @@ def log_likelihoods(
     device = next(model.parameters()).device
     for rows in chunks(sorted(users, key=len, reverse=True), batch_size):
         tokens = pad_sequence([torch.tensor(row) for row in rows], batch_first=True).to(device)
-        for row, states in zip(rows, hidden(model, tokens), strict=True):
+        for row, states in zip(rows, model.hidden_states(tokens), strict=True):
             scored = {i: torch.tensor(pairs[i][1], device=device) for i in users[row]}
-            read_out = states[: len(row)][-max(map(len, scored.values())) :]
-            answers |= _score(model.get_submodule("read_out")(read_out), scored.items())
+            last = states[: len(row)][-max(map(len, scored.values())) :]
+            answers |= _score(model.lm_head(last), scored.items())
             progress(len(scored))
     return [answers[i] for i in range(len(pairs))]
-
-
-def hidden(model: Model, tokens: Tensor) -> Tensor:
-    """What the read-out is applied to: (batch, time) int64 -> (batch, time, d)."""
-    if isinstance(model, LSTMModel):
-        return model.read(tokens, None)[0]
-    assert isinstance(model, Decoder)
-    return model.hidden(tokens)
 
 
 def _score(logits: Tensor, continuations: Iterable[tuple[int, Tensor]]) -> Iterator[tuple[int, Answer]]:

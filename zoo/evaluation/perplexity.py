@@ -16,7 +16,7 @@ from zoo.data.files import read_lines, read_text
 from zoo.evaluation.score import Score
 from zoo.evaluation.subject import Subject
 from zoo.evaluation.windows import check_windows, sliding_windows
-from zoo.models import LSTMModel, Model
+from zoo.models import LanguageModel, Model
 from zoo.nn.loss import IGNORED
 from zoo.utils.errors import DataError, ZooError
 
@@ -89,7 +89,7 @@ def choose_windows(
         ZooError: a setting out of range or without effect, an unknown context, or one that the model
             cannot have.
     """
-    if carried(subject.model):
+    if subject.model.config.carries_state:
         if contexts or stride is not None:
             raise ZooError(
                 "eval: contexts and stride have no effect on this model, which carries its state through "
@@ -100,7 +100,7 @@ def choose_windows(
         raise ZooError(
             "eval: nothing tells the context the model was trained with; give it, e.g. --contexts 1024"
         )
-    max_seq_len = subject.model.recipe.model.max_seq_len
+    max_seq_len = subject.model.max_seq_len
     chosen: list[Windows | None] = []
     for context in sorted(set(contexts or [subject.context or 0])):
         new = max(1, context // 2) if stride is None else stride
@@ -137,11 +137,6 @@ def evaluate(subject: Subject, text: Text, windows: Windows | None, batch_size: 
     return Score(text.name, context, stride, len(text.tokens) - 1, text.words, text.utf8_bytes, nats)
 
 
-def carried(model: Model) -> bool:
-    """Whether a model goes on in training where it was in the batch before."""
-    return isinstance(model, LSTMModel) and model.carried is not None
-
-
 @torch.no_grad()
 def windowed_nats(model: Model, tokens: Tensor, context: int, stride: int, batch_size: int) -> float:
     """-log p of all tokens but the first, in windows.
@@ -162,14 +157,14 @@ def windowed_nats(model: Model, tokens: Tensor, context: int, stride: int, batch
 
 
 @torch.no_grad()
-def carried_nats(model: Model, tokens: Tensor) -> float:
+def carried_nats(model: LanguageModel, tokens: Tensor) -> float:
     """-log p of all tokens but the first, each from all those before it.
 
     Args:
-        model: an LSTM in evaluation mode; it starts from zeros, and the state of its training stays.
+        model: a model that carries its state, in evaluation mode; it starts from an empty cache, and the
+            state of its training stays as it is.
         tokens: (n,) int64, n > 1.
     """
-    assert isinstance(model, LSTMModel)
     device = next(model.parameters()).device
     memory = model.cache(1, len(tokens), device)
     sums = []

@@ -11,7 +11,7 @@ from zoo.checkpoint.model import HUB_CONFIG, load_model
 from zoo.data import TextData, Tokenizer, find_tokenizer
 from zoo.data.corpora.text import TextCorpus
 from zoo.hub.shards import read_json
-from zoo.models import Model
+from zoo.models import LanguageModel
 from zoo.run.trained import check_together, data_of, tokenizer_of
 from zoo.utils.errors import DataError
 
@@ -33,7 +33,7 @@ class Subject:
         lines: whether each line was a document in its training.
     """
 
-    model: Model
+    model: LanguageModel
     tokenizer: Tokenizer
     start: int
     opening: list[int]
@@ -56,7 +56,7 @@ def load_subject(path: Path, tokenizer: Path | None, device: torch.device) -> Su
     """
     model = load_model(path, device=device).eval()
     config = model.recipe.model
-    if not config.objectives & {"causal", "stream"}:
+    if not isinstance(model, LanguageModel) or model.writes != "continuation":
         raise DataError(
             f"{path}: a model of type '{config.type}' is trained by {' or '.join(sorted(config.objectives))} "
             "and gives a text no probability; expected one that predicts the next token, as gpt does"

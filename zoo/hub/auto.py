@@ -101,8 +101,8 @@ class ZooNGPTForCausalLM(PreTrainedModel, GenerationMixin):  # type: ignore[no-u
         if use_cache and past_key_values is None:
             past_key_values = DynamicCache()
         cache: Any = None if past_key_values is None else SharedCache(past_key_values, len(self.model.blocks))
-        hidden = self.model.hidden(input_ids, cache)
-        logits = self.model.read_out(hidden[:, -logits_to_keep:])
+        hidden = self.model.hidden_states(input_ids, cache=cache)
+        logits = self.model.lm_head(hidden[:, -logits_to_keep:])
         loss = None
         if labels is not None:
             loss = self.loss_function(logits=logits, labels=labels, vocab_size=self.config.vocab_size)
@@ -131,7 +131,9 @@ class SharedCache:
     def __init__(self, past: Cache, n_layers: int) -> None:
         self.layers = [SharedLayer(past, i) for i in range(n_layers)]
         self.position = past.get_seq_length()
-        self.capacity = torch.iinfo(torch.int64).max
+
+    def check_room(self, time: int) -> None:
+        """Check nothing: any number of further tokens fits."""
 
 
 def register() -> None:

@@ -1,11 +1,13 @@
 """The architectures, one file each, in the words of their papers."""
 
-from zoo.models.base import Decoder, DecoderConfig, Model, ModelConfig
+from zoo.models.base import Model, ModelConfig
 from zoo.models.bert import BERT, BERTConfig
 from zoo.models.classifier import Classifier, ClassifierConfig
+from zoo.models.decoder import Decoder, DecoderConfig
 from zoo.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
 from zoo.models.gpt import GPT, GPTConfig
 from zoo.models.gpt2 import GPT2, GPT2Config
+from zoo.models.language_model import LanguageModel, LanguageModelConfig
 from zoo.models.lstm import LSTMConfig, LSTMModel
 from zoo.models.ngpt import NGPT, NGPTConfig
 from zoo.models.ngpt_t5 import NGPTT5, NGPTT5Config
@@ -31,6 +33,8 @@ __all__ = [
     "GPTConfig",
     "LSTMConfig",
     "LSTMModel",
+    "LanguageModel",
+    "LanguageModelConfig",
     "Model",
     "ModelConfig",
     "NGPTConfig",

@@ -20,7 +20,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.config.registry import MODELS, Config
-from zoo.models.base import Model, ModelConfig, check_tokens
+from zoo.models.inputs import check_mask, check_tokens
+from zoo.models.language_model import LanguageModel, LanguageModelConfig
 from zoo.nn.attention import AsTheyAre, Rope, Rotary
 from zoo.nn.biased import BiasedAttention
 from zoo.nn.layernorm import LayerNorm
@@ -81,12 +82,12 @@ Positions = Annotated[
 
 
 @MODELS.register
-class BERTConfig(ModelConfig):
+class BERTConfig(LanguageModelConfig):
     """Post-norm encoder with a masked language model's head; absolute, rotary or relative positions."""
 
     default_init: ClassVar[str] = "bert"
     objectives: ClassVar[frozenset[str]] = frozenset({"mlm"})
-    tied: ClassVar[bool] = True
+    bidirectional: ClassVar[bool] = True
 
     type: Literal["bert"] = "bert"
     vocab_size: int = Field(gt=0, description="number of tokens, the mask among them")
@@ -145,15 +146,25 @@ class BERTConfig(ModelConfig):
 
     @property
     def max_seq_len(self) -> int | None:
-        """Absolute positions have a vector each."""
+        """The number of position vectors, if positions are absolute; otherwise any number of tokens fits."""
         return self.position.length if isinstance(self.position, AbsolutePositions) else None
+
+    @property
+    def ties_embedding(self) -> bool:
+        """True: the head multiplies by the token table."""
+        return True
+
+    @property
+    def segment_types(self) -> int:
+        """Number of segments, each of which has a vector."""
+        return self.n_segments
 
     def build(self) -> BERT:
         """The model, uninitialised."""
         return BERT(self)
 
 
-class BERT(Model):
+class BERT(LanguageModel):
     """Tokens, some of them masked -> logits of what they were."""
 
     def __init__(self, c: BERTConfig) -> None:
@@ -168,20 +179,15 @@ class BERT(Model):
         """The blocks."""
         return list(self.blocks)
 
-    def hidden(self, tokens: Tensor, segments: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
-        """Embed the tokens and pass them through all blocks.
+    @property
+    def lm_head(self) -> MLMHead:
+        """The module that maps hidden states (..., d) to logits (..., vocab)."""
+        return self.head
 
-        Args:
-            tokens: (batch, time) int64.
-            segments: (batch, time) int64, the segment of each token; None: all 0.
-            mask: (batch, time) bool, False where there is padding; None: nowhere.
-
-        Returns:
-            (batch, time, d).
-
-        Raises:
-            DataError: tokens, segments or mask of another shape or dtype, or more tokens than positions.
-        """
+    def hidden_states(
+        self, tokens: Tensor, segments: Tensor | None = None, mask: Tensor | None = None
+    ) -> Tensor:
+        """Embed the tokens and pass them through all blocks, as described in `LanguageModel`."""
         _check_inputs(self.config, tokens, segments, mask)
         rope = self.rope(tokens)
         seen = None if mask is None else mask[:, None, None]  # for all heads and queries alike
@@ -190,12 +196,8 @@ class BERT(Model):
             h = block(h, rope, seen)
         return h
 
-    def states(self, tokens: Tensor, segments: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
-        """What `zoo.models.base.Trunk` describes."""
-        return self.hidden(tokens, segments, mask)
-
     def remove_head(self) -> None:
-        """Remove the masked language model's head."""
+        """Remove the head of the masked language model."""
         del self.head
 
     def rope(self, tokens: Tensor) -> Rope | None:
@@ -207,21 +209,20 @@ class BERT(Model):
         return rotation(where, c.head_size, c.position.base)
 
     def forward(self, tokens: Tensor, segments: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
-        """Logits (batch, time, vocab) of every position; arguments as those of `hidden`."""
-        logits: Tensor = self.head(self.hidden(tokens, segments, mask))
+        """Logits (batch, time, vocab) of every position; the arguments are those of `hidden_states`."""
+        logits: Tensor = self.lm_head(self.hidden_states(tokens, segments, mask))
         return logits
 
     def loss(self, *batch: Tensor, z_loss: float = 0.0) -> LossParts:
-        """The loss that `Model` describes; the head is applied to the positions that count, no others."""
+        """The loss described in `Model`; the head is applied only to positions whose target counts."""
         *inputs, targets = batch
         counted = targets != IGNORED
-        return self.head.loss(self.hidden(*inputs)[counted], targets[counted], z_loss)
+        return self.lm_head.loss(self.hidden_states(*inputs)[counted], targets[counted], z_loss)
 
     def example(self, batch: int = 1, time: int = 16) -> tuple[Tensor, Tensor]:
-        """Tokens, every fourth of them masked by the last one, and targets; no longer than it can read."""
+        """Tokens, every fourth of which is masked by the last token of the vocabulary, and targets."""
         c = self.config
-        if isinstance(c.position, AbsolutePositions):
-            time = min(time, c.position.length)
+        time = min(time, c.max_seq_len or time)
         tokens = torch.arange(batch * time, device="cpu").reshape(batch, time) % c.vocab_size
         masked = torch.arange(time, device="cpu") % 4 == 0
         return tokens.masked_fill(masked, c.vocab_size - 1), tokens.masked_fill(~masked, IGNORED)
@@ -341,16 +342,13 @@ class MLMHead(Module):
 
 
 def _check_inputs(c: BERTConfig, tokens: Tensor, segments: Tensor | None, mask: Tensor | None) -> None:
-    """Refuse what does not fit the tokens, or the positions."""
-    check_tokens(tokens, None)
-    if isinstance(c.position, AbsolutePositions) and tokens.shape[1] > c.position.length:
-        raise DataError(f"tokens: {tokens.shape[1]} of them, but there are {c.position.length} positions")
+    """Check shapes and dtypes, and that there are not more tokens than positions."""
+    check_tokens(tokens)
+    if c.max_seq_len is not None and tokens.shape[1] > c.max_seq_len:
+        raise DataError(f"tokens: {tokens.shape[1]} of them, but there are {c.max_seq_len} positions")
     if segments is not None and (segments.shape != tokens.shape or segments.dtype != torch.int64):
         raise DataError(
             f"segments: expected {tuple(tokens.shape)} of torch.int64, "
             f"got {tuple(segments.shape)} of {segments.dtype}"
         )
-    if mask is not None and (mask.shape != tokens.shape or mask.dtype != torch.bool):
-        raise DataError(
-            f"mask: expected {tuple(tokens.shape)} of torch.bool, got {tuple(mask.shape)} of {mask.dtype}"
-        )
+    check_mask(mask, tokens)

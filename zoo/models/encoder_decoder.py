@@ -9,19 +9,22 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from zoo.models.base import LMHead, Model, ModelConfig, check_tokens
+from zoo.models.inputs import check_tokens
+from zoo.models.language_model import Generation, LanguageModel, LanguageModelConfig
 from zoo.nn.attention import KVCache
 from zoo.nn.cross_attention import SourceCache
 from zoo.nn.linear import Embedding
+from zoo.nn.lm_head import LMHead
 from zoo.nn.loss import LossParts
-from zoo.utils.errors import DataError
+from zoo.nn.positions import CachePosition
+from zoo.utils.errors import ZooError
 
 
-class EncoderDecoderConfig(ModelConfig):
+class EncoderDecoderConfig(LanguageModelConfig):
     """The sizes of an encoder-decoder transformer."""
 
     objectives: ClassVar[frozenset[str]] = frozenset({"span-corruption"})
-    tied: ClassVar[bool] = False
+    bidirectional: ClassVar[bool] = True
 
     vocab_size: int = Field(gt=0, description="number of tokens, sentinels among them")
     d_model: int = Field(gt=0, description="width of the streams")
@@ -72,14 +75,30 @@ class DecoderCache(KVCache):
         sources: one `SourceCache` per block.
     """
 
-    def __init__(self, n_layers: int, shape: tuple[int, int, int, int], device: torch.device) -> None:
+    def __init__(
+        self,
+        n_layers: int,
+        shape: tuple[int, int, int, int],
+        device: torch.device | str | None,
+        dtype: torch.dtype,
+    ) -> None:
         """Allocate for targets of `shape` = (batch, capacity, heads, head size)."""
-        super().__init__(n_layers, shape, device)
+        super().__init__(n_layers, shape, device, dtype)
         self.sources = [SourceCache() for _ in range(n_layers)]
 
 
-class EncoderDecoder(Model):
-    """A model that reads a source and writes a target; a subclass adds the two stacks."""
+class EncoderDecoder(LanguageModel):
+    """A model that reads a source and writes a target; a subclass adds the two stacks.
+
+    Attributes:
+        config: the sizes.
+        embedding: the token embedding of source and target.
+        encoder_blocks: the blocks of the encoder.
+        decoder_blocks: the blocks of the decoder.
+        read_out: the head, see `zoo.models.decoder.Decoder`.
+    """
+
+    writes = "answer"
 
     config: EncoderDecoderConfig
     embedding: Embedding
@@ -89,44 +108,51 @@ class EncoderDecoder(Model):
 
     @property
     def fsdp_units(self) -> Sequence[nn.Module]:
-        """The blocks of both stacks, or of the encoder if there is nothing else."""
+        """The blocks of both stacks, or those of the encoder once the decoder is removed."""
         return [*self.encoder_blocks, *getattr(self, "decoder_blocks", ())]
+
+    @property
+    def lm_head(self) -> LMHead:
+        """The module that maps the decoder's hidden states (..., d) to logits (..., vocab)."""
+        return self.read_out
 
     def encode(self, source: Tensor, mask: Tensor | None = None) -> Tensor:
         """Read a source.
 
         Args:
             source: (batch, source) int64.
-            mask: (batch, source) bool, False where there is padding; None: nowhere.
+            mask: (batch, source) bool, False where there is padding; None: there is no padding.
 
         Returns:
-            What the decoder attends to, (batch, source, d).
+            The encoder's hidden states, to which the decoder attends: (batch, source, d).
         """
         raise NotImplementedError
 
     def decode(
         self, prefix: Tensor, memory: Tensor, mask: Tensor | None = None, cache: DecoderCache | None = None
     ) -> Tensor:
-        """Go on with a target.
+        """Read a target, or the part of it that exists so far.
 
         Args:
-            prefix: (batch, time) int64, the target from its start token on; with a cache, only what it
-                does not hold yet.
+            prefix: (batch, time) int64, the target from its start token on; with a cache, only the tokens
+                that it does not hold yet.
             memory: (batch, source, d), from `encode`.
             mask: (batch, source) bool, as for `encode`.
-            cache: from `cache()`, of this source; extended in place.
+            cache: from `cache()`, always used with the same source; extended in place.
 
         Returns:
-            What the read-out is applied to, (batch, time, d).
+            The decoder's hidden states, (batch, time, d).
         """
         raise NotImplementedError
 
-    def states(self, tokens: Tensor, segments: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
-        """What `zoo.models.base.Trunk` describes: the encoder's."""
+    def hidden_states(
+        self, tokens: Tensor, segments: Tensor | None = None, mask: Tensor | None = None
+    ) -> Tensor:
+        """The encoder's hidden states; `segments` has no effect, and the rest is as in `LanguageModel`."""
         return self.encode(tokens, mask)
 
     def remove_head(self) -> None:
-        """Remove the decoder."""
+        """Remove the decoder and the head, which `hidden_states` does not use."""
         del self.decoder_blocks, self.read_out
 
     def forward(self, source: Tensor, prefix: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -135,7 +161,7 @@ class EncoderDecoder(Model):
         Args:
             source: (batch, source) int64.
             prefix: (batch, time) int64, the target shifted right, a start token first.
-            mask: (batch, source) bool, False where the source is padded; None: nowhere.
+            mask: (batch, source) bool, False where the source is padded; None: there is no padding.
 
         Returns:
             Logits (batch, time, vocab).
@@ -143,36 +169,68 @@ class EncoderDecoder(Model):
         Raises:
             DataError: source, prefix or `mask` of another shape or dtype.
         """
-        logits: Tensor = self.read_out(self.decode(prefix, self.encode(source, mask), mask))
+        logits: Tensor = self.lm_head(self.decode(prefix, self.encode(source, mask), mask))
         return logits
 
     def loss(self, *batch: Tensor, z_loss: float = 0.0) -> LossParts:
-        """The loss that `Model` describes, computed in chunks, of (source, prefix, targets)."""
+        """The loss described in `Model` of (source, prefix, targets), computed in chunks."""
         source, prefix, targets = batch
-        return self.read_out.loss(self.decode(prefix, self.encode(source)), targets, z_loss)
+        return self.lm_head.loss(self.decode(prefix, self.encode(source)), targets, z_loss)
 
-    def cache(self, batch: int, length: int, device: torch.device) -> DecoderCache:
-        """An empty cache for `batch` targets of up to `length` tokens."""
+    def cache(
+        self,
+        batch: int,
+        length: int,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype = torch.float32,
+        padding: Tensor | None = None,
+    ) -> DecoderCache:
+        """An empty cache for `batch` targets of up to `length` tokens; padding of a target has no effect."""
         c = self.config
-        return DecoderCache(c.decoder_layers, (batch, length, c.n_heads, c.head_size), device)
+        return DecoderCache(c.decoder_layers, (batch, length, c.n_heads, c.head_size), device, dtype)
+
+    def start_generation(
+        self,
+        prompt: Tensor,
+        max_new_tokens: int,
+        *,
+        mask: Tensor | None = None,
+        start_id: int | None = None,
+        multiple_of: int = 1,
+    ) -> Generation:
+        """Encode prompts and prepare to write a target for each, as described in `LanguageModel`."""
+        if start_id is None:
+            raise ZooError("generate: start_id is missing; the targets of an encoder-decoder start with it")
+        memory = self.encode(prompt, mask)
+        cache = self.cache(len(prompt), self.cache_capacity(max_new_tokens, multiple_of), prompt.device)
+
+        def read(tokens: Tensor) -> Tensor:
+            logits: Tensor = self.lm_head(self.decode(tokens, memory, mask, cache)[:, -1])
+            return logits
+
+        return Generation(prompt.new_full((len(prompt), 1), start_id), None, cache, read)
 
     def example(self, batch: int = 1, time: int = 16) -> tuple[Tensor, Tensor, Tensor]:
-        """Sources of `time` tokens and targets of a quarter, about what span corruption makes of a text."""
+        """Sources of `time` tokens and targets of a quarter of that length, as span corruption makes them."""
         target = -(-time // 4)
         count = torch.arange(batch * (time + target + 1), device="cpu") % self.config.vocab_size
         source, whole = torch.split(count.reshape(batch, -1), [time, target + 1], 1)
         return source, whole[:, :-1], whole[:, 1:]
 
 
-def of_keys(mask: Tensor | None) -> Tensor | None:
+def check_prefix(prefix: Tensor, cache: DecoderCache | None) -> CachePosition:
+    """Check the tokens of a target, and return how many tokens are before them.
+
+    Raises:
+        DataError: tokens of another shape or dtype, or more than the cache has room for.
+    """
+    check_tokens(prefix)
+    if cache is None:
+        return 0
+    cache.check_room(prefix.shape[1])
+    return cache.position
+
+
+def key_mask(mask: Tensor | None) -> Tensor | None:
     """(batch, source) -> (batch, 1, 1, source), the same for all heads and queries."""
     return None if mask is None else mask[:, None, None]
-
-
-def check_source(source: Tensor, mask: Tensor | None) -> None:
-    """Refuse a source that is not (batch, source) token ids, and a mask that does not fit it."""
-    check_tokens(source, None)
-    if mask is not None and (mask.shape != source.shape or mask.dtype != torch.bool):
-        raise DataError(
-            f"mask: expected bool {tuple(source.shape)} like the source, got {mask.dtype} {tuple(mask.shape)}"
-        )

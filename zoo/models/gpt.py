@@ -15,10 +15,10 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from zoo.config.registry import MODELS
-from zoo.models.base import LMHead
 from zoo.models.rotary import RotaryDecoder, RotaryDecoderConfig
-from zoo.nn.attention import Attention, KVCache, LayerCache, NormThenRotary, Rope, Rotary
+from zoo.nn.attention import Attention, LayerCache, NormThenRotary, Rope, Rotary
 from zoo.nn.linear import Embedding
+from zoo.nn.lm_head import LMHead
 from zoo.nn.mlp import GELUMLP, SwiGLU
 from zoo.nn.norm import RMSNorm
 from zoo.nn.positions import CachePosition
@@ -81,9 +81,9 @@ class GPT(RotaryDecoder):
         self.embedding = Embedding(("vocab", c.vocab_size), c.d_model, tied=c.tied)
         self.blocks = nn.ModuleList(Block(c) for _ in range(c.n_layers))
         self.norm = RMSNorm(("embed", c.d_model), c.norm_eps)
-        self.read_out = LMHead(c, self.embedding)
+        self.read_out = LMHead(self.embedding, tied=c.tied)
 
-    def hidden(self, tokens: Tensor, cache: KVCache | None = None) -> Tensor:
-        """(batch, time) int64 -> the normalised stream, (batch, time, d)."""
-        h: Tensor = self.norm(self.stream(tokens, cache))
-        return h
+    def final_norm(self, h: Tensor) -> Tensor:
+        """Normalise the stream, (batch, time, d)."""
+        normalised: Tensor = self.norm(h)
+        return normalised

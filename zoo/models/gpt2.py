@@ -14,10 +14,11 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from zoo.config.registry import MODELS
-from zoo.models.base import Decoder, DecoderConfig, LMHead
-from zoo.nn.attention import AsTheyAre, Attention, KVCache, LayerCache, Rope
+from zoo.models.decoder import Decoder, DecoderConfig
+from zoo.nn.attention import AsTheyAre, Attention, LayerCache, Rope
 from zoo.nn.layernorm import LayerNorm
 from zoo.nn.linear import Embedding
+from zoo.nn.lm_head import LMHead
 from zoo.nn.mlp import GELUMLP
 from zoo.nn.positions import CachePosition, positions
 from zoo.nn.residual import PreNorm
@@ -85,7 +86,7 @@ class GPT2(Decoder):
         self.position = Embedding(("positions", c.context), c.d_model, output_std=std)
         self.blocks = nn.ModuleList(Block(c) for _ in range(c.n_layers))
         self.norm = LayerNorm(("embed", c.d_model), c.norm_eps)
-        self.read_out = LMHead(c, self.embedding)
+        self.read_out = LMHead(self.embedding, tied=c.tied)
 
     def embed(self, tokens: Tensor, position: CachePosition, padding: Tensor | None = None) -> Tensor:
         """E_token + E_position, (batch, time, d).
@@ -100,11 +101,7 @@ class GPT2(Decoder):
         h: Tensor = self.embedding(tokens) + self.position(where)
         return h
 
-    def hidden(self, tokens: Tensor, cache: KVCache | None = None) -> Tensor:
-        """(batch, time) int64 -> the normalised stream, (batch, time, d)."""
-        h: Tensor = self.norm(self.stream(tokens, cache))
-        return h
-
-    def example(self, batch: int = 1, time: int = 16) -> tuple[Tensor, Tensor]:
-        """As `Decoder`'s; no longer than there are positions."""
-        return super().example(batch, min(time, self.config.context))
+    def final_norm(self, h: Tensor) -> Tensor:
+        """Normalise the stream, (batch, time, d)."""
+        normalised: Tensor = self.norm(h)
+        return normalised

@@ -7,14 +7,16 @@ from typing import Literal
 
 from pydantic import Field
 
-from zoo.config.registry import Config
+from zoo.models.language_model import LanguageModelConfig
+from zoo.nn.classification import UnitClassificationHead
 from zoo.nn.residual import Lerp, Riemannian, Slerp
 from zoo.nn.scaling import AlphaConfig, ScalingConfig
+from zoo.spec import Module
 
 log = logging.getLogger("zoo")
 
 
-class HypersphereConfig(Config):
+class HypersphereConfig(LanguageModelConfig):
     """How the stream moves, and the scalings, each with every ablation of the paper."""
 
     update: Literal["lerp", "slerp", "riemannian"] = Field(
@@ -32,7 +34,11 @@ class HypersphereConfig(Config):
         """What connects a branch to the stream."""
         return {"lerp": Lerp, "slerp": Slerp, "riemannian": Riemannian}[self.update]
 
-    def announce(self) -> None:
-        """Say what changes nothing."""
+    def classification_head(self, classes: int) -> Module:
+        """A head of nGPT's kind, so that all of the classifier is on the sphere."""
+        return UnitClassificationHead(classes, self.d_model, self.s_z)
+
+    def warn_of_no_effect(self) -> None:
+        """Log a warning about a setting that changes nothing."""
         if self.s_u.kind == "scalar":
             log.warning("ngpt: one scalar s_u changes nothing, the MLP's output is normalised")

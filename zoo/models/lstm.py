@@ -20,8 +20,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.config.registry import MODELS
-from zoo.models.base import LMHead, Model, ModelConfig, check_tokens, consecutive
+from zoo.models.inputs import check_tokens, consecutive_tokens
+from zoo.models.language_model import LanguageModel, LanguageModelConfig
 from zoo.nn.linear import Embedding
+from zoo.nn.lm_head import LMHead
 from zoo.nn.loss import LossParts, linear_cross_entropy
 from zoo.nn.lstm import LSTM, LSTMState
 from zoo.spec import Module, ParamSpec, Role
@@ -29,7 +31,7 @@ from zoo.utils.errors import DataError
 
 
 @MODELS.register
-class LSTMConfig(ModelConfig):
+class LSTMConfig(LanguageModelConfig):
     """Language model with one projected LSTM layer, whose state may be carried from batch to batch."""
 
     default_init: ClassVar[str] = "amos"
@@ -50,8 +52,18 @@ class LSTMConfig(ModelConfig):
 
     @property
     def objectives(self) -> frozenset[str]:  # type: ignore[override]
-        """A state is carried just where the text goes on."""
-        return frozenset({"causal" if self.streams is None else "stream"})
+        """`stream`, whose batches continue each other, if the state is carried; otherwise `causal`."""
+        return frozenset({"stream" if self.carries_state else "causal"})
+
+    @property
+    def ties_embedding(self) -> bool:
+        """Whether the head multiplies by the table of the input embedding."""
+        return self.tied
+
+    @property
+    def carries_state(self) -> bool:
+        """Whether the sequences of a batch go on where those of the batch before ended."""
+        return self.streams is not None
 
     @property
     def std(self) -> float:
@@ -67,40 +79,42 @@ class BiasedLMHead(LMHead):
     """logits <- E h + b."""
 
     def __init__(self, c: LSTMConfig, embedding: Embedding) -> None:
-        super().__init__(c, embedding, input_std=c.std)
+        super().__init__(embedding, tied=c.tied, input_std=c.std)
         self.param("bias", ParamSpec(Role.BIAS, shape=(c.vocab_size,), axes=("vocab",)))
 
     def forward(self, h: Tensor) -> Tensor:
         """(batch, time, d) -> logits (batch, time, vocab)."""
-        return self.owner.matmul(h) + self.virtual("bias")
+        return self.projection.matmul(h) + self.virtual("bias")
 
     def loss(self, h: Tensor, targets: Tensor, z_loss: float) -> LossParts:
-        """Cross entropy of (batch, time, d) and (batch, time), without ever holding all logits."""
+        """As `LMHead.loss`, of logits with the bias."""
         return linear_cross_entropy(
             h.flatten(0, -2), self.weight(), targets.flatten(), bias=self.virtual("bias"), z_loss=z_loss
         )
 
 
-class Memory:
-    """The state of sequences that are being generated, where a transformer has keys and values.
+class StateCache:
+    """What an LSTM remembers in a generation: its state, in the place of a transformer's keys and values.
 
     Attributes:
-        state: after the tokens read so far.
+        state: the state after the tokens read so far.
     """
 
     def __init__(self, state: LSTMState) -> None:
         self.state = state
 
-    def fix(self) -> None:
-        """As `KVCache.fix`; a state has the same shape after any number of tokens."""
+    def fix_shapes(self) -> None:
+        """Do nothing: a state has the same shape after any number of tokens."""
 
 
-class LSTMModel(Model):
+class LSTMModel(LanguageModel):
     """Tokens -> logits."""
+
+    writes = "continuation"
 
     def __init__(self, c: LSTMConfig) -> None:
         super().__init__()
-        self.config = c
+        self.config: LSTMConfig = c
         self.embedding = Embedding(
             ("vocab", c.vocab_size),
             c.d_model,
@@ -121,16 +135,32 @@ class LSTMModel(Model):
 
     @property
     def layers(self) -> Sequence[nn.Module]:
-        """The only one."""
+        """The LSTM layer."""
         return [self.lstm]
 
-    def forward(self, tokens: Tensor, cache: Memory | None = None, last: bool = False) -> Tensor:
+    @property
+    def lm_head(self) -> BiasedLMHead:
+        """The module that maps hidden states (..., d) to logits (..., vocab)."""
+        return self.read_out
+
+    def hidden_states(
+        self, tokens: Tensor, segments: Tensor | None = None, mask: Tensor | None = None
+    ) -> Tensor:
+        """The output of the layer from a state of zeros; `segments` and `mask` have no effect."""
+        check_tokens(tokens)
+        return self.read(tokens, None)[0]
+
+    def remove_head(self) -> None:
+        """Remove the head, which `hidden_states` does not use."""
+        del self.read_out
+
+    def forward(self, tokens: Tensor, cache: StateCache | None = None, last: bool = False) -> Tensor:
         """Predict the next token at every position.
 
         Args:
-            tokens: (batch, time) int64; with a cache, only those that come after what it has read.
-            cache: from `cache()`; brought forward in place. Without one the state is zeros.
-            last: only at the last position.
+            tokens: (batch, time) int64; with a cache, only those that the model has not read yet.
+            cache: from `cache()`; its state is replaced. Without a cache the state starts from zeros.
+            last: whether to predict at the last position only.
 
         Returns:
             Logits (batch, time, vocab), or (batch, 1, vocab).
@@ -138,39 +168,39 @@ class LSTMModel(Model):
         Raises:
             DataError: tokens of another shape or dtype.
         """
-        check_tokens(tokens, None)
+        check_tokens(tokens)
         h, state = self.read(tokens, cache.state if cache else None)
         if cache:
             cache.state = state
-        logits: Tensor = self.read_out(h[:, -1:] if last else h)
+        logits: Tensor = self.lm_head(h[:, -1:] if last else h)
         return logits
 
     def loss(self, *batch: Tensor, z_loss: float = 0.0) -> LossParts:
-        """The loss that `Model` describes; the targets are the tokens that follow.
+        """The loss described in `Model`; the targets are the tokens that follow.
 
-        In training it starts from the carried state, if there is one, and leaves the new state
-        there; in evaluation it starts from zeros, and a row may be a whole text.
+        In training, the sequences start from the carried state, if there is one, and their last state is
+        carried on. In evaluation they start from zeros, so that a row may be a whole text.
 
         Raises:
-            DataError: in training, another number of sequences than the state has.
+            DataError: in training, the number of sequences is not that of the carried state.
         """
         tokens, targets = batch
-        check_tokens(tokens, None)
+        check_tokens(tokens)
         carried = self.carried if self.training else None
         h, state = self.read(tokens, carried.state(len(tokens)) if carried else None)
         if carried:
             carried.keep(state)
-        return self.read_out.loss(h, targets, z_loss)
+        return self.lm_head.loss(h, targets, z_loss)
 
     def read(self, tokens: Tensor, state: LSTMState | None) -> tuple[Tensor, LSTMState]:
         """Run the layer over tokens.
 
         Args:
             tokens: (batch, time) int64.
-            state: to start from; None: zeros.
+            state: the state to start from; None: zeros.
 
         Returns:
-            What the read-out is applied to, (batch, time, d), and the state after the last token.
+            The hidden states (batch, time, d), and the state after the last token.
         """
         x = self.embedding(tokens)
         h, state = self.lstm(x, state or self.lstm.start(len(tokens), x.device, x.dtype))
@@ -182,13 +212,14 @@ class LSTMModel(Model):
         length: int,
         device: torch.device | str | None = None,
         dtype: torch.dtype = torch.float32,
-    ) -> Memory:
-        """The state of `batch` sequences before the first token; they may become longer than `length`."""
-        return Memory(self.lstm.start(batch, device, dtype))
+        padding: Tensor | None = None,
+    ) -> StateCache:
+        """The state of `batch` sequences before the first token; `length` and `padding` have no effect."""
+        return StateCache(self.lstm.start(batch, device, dtype))
 
     def example(self, batch: int = 1, time: int = 16) -> tuple[Tensor, Tensor]:
-        """Tokens and targets for trying the model out: all different as far as possible."""
-        return consecutive(self.config.vocab_size, batch, time)
+        """Tokens, all different where the vocabulary is large enough, and the tokens that follow."""
+        return consecutive_tokens(self.config.vocab_size, batch, time)
 
 
 class Carried(Module):

@@ -16,11 +16,11 @@ from typing import ClassVar, Literal
 from torch import Tensor, nn
 
 from zoo.config.registry import MODELS
-from zoo.models.base import LMHead
 from zoo.models.hypersphere import HypersphereConfig
 from zoo.models.rotary import RotaryDecoder, RotaryDecoderConfig
-from zoo.nn.attention import Attention, KVCache, LayerCache, Rope, RotaryThenScaledNorm
+from zoo.nn.attention import Attention, LayerCache, Rope, RotaryThenScaledNorm
 from zoo.nn.linear import Embedding
+from zoo.nn.lm_head import LMHead
 from zoo.nn.mlp import ScaledSwiGLU
 from zoo.nn.positions import CachePosition
 from zoo.nn.scaling import Scaling
@@ -36,7 +36,7 @@ class NGPTConfig(HypersphereConfig, RotaryDecoderConfig):
 
     def build(self) -> NGPT:
         """The model, uninitialised."""
-        self.announce()
+        self.warn_of_no_effect()
         return NGPT(self)
 
 
@@ -82,8 +82,4 @@ class NGPT(RotaryDecoder):
         )
         self.blocks = nn.ModuleList(Block(c, first=i == 0) for i in range(c.n_layers))
         s_z = Scaling((("vocab", c.vocab_size),), c.s_z, default_scale=std)
-        self.read_out = LMHead(c, self.embedding, s_z, input_std=std, sphere="embed")
-
-    def hidden(self, tokens: Tensor, cache: KVCache | None = None) -> Tensor:
-        """(batch, time) int64 -> the stream, (batch, time, d), unit norm."""
-        return self.stream(tokens, cache)
+        self.read_out = LMHead(self.embedding, s_z, tied=c.tied, input_std=std, sphere="embed")

@@ -22,19 +22,20 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from zoo.config.registry import MODELS
-from zoo.models.base import LMHead, check_tokens
 from zoo.models.encoder_decoder import (
     DecoderCache,
     EncoderDecoder,
     EncoderDecoderConfig,
-    check_source,
-    of_keys,
+    check_prefix,
+    key_mask,
 )
 from zoo.models.hypersphere import HypersphereConfig
+from zoo.models.inputs import check_mask, check_tokens
 from zoo.nn.attention import Attention, LayerCache, Rope, RotaryThenScaledNorm
 from zoo.nn.biased import BiasedAttention
 from zoo.nn.cross_attention import CrossAttention, SourceCache
 from zoo.nn.linear import Embedding
+from zoo.nn.lm_head import LMHead
 from zoo.nn.mlp import ScaledSwiGLU
 from zoo.nn.positions import CachePosition, positions
 from zoo.nn.rope import rotation
@@ -58,7 +59,7 @@ class NGPTT5Config(HypersphereConfig, EncoderDecoderConfig):
 
     def build(self) -> NGPTT5:
         """The model, uninitialised."""
-        self.announce()
+        self.warn_of_no_effect()
         return NGPTT5(self)
 
 
@@ -119,28 +120,28 @@ class NGPTT5(EncoderDecoder):
         self.encoder_blocks = nn.ModuleList(EncoderBlock(c, first=i == 0) for i in range(c.n_layers))
         self.decoder_blocks = nn.ModuleList(DecoderBlock(c, first=i == 0) for i in range(c.decoder_layers))
         s_z = Scaling((("vocab", c.vocab_size),), c.s_z, default_scale=std)
-        self.read_out = LMHead(c, self.embedding, s_z, input_std=std, sphere="embed")
+        self.read_out = LMHead(self.embedding, s_z, input_std=std, sphere="embed")
 
     def encode(self, source: Tensor, mask: Tensor | None = None) -> Tensor:
         """Read a source: (batch, source) int64 -> (batch, source, d), unit norm."""
-        check_source(source, mask)
+        check_tokens(source)
+        check_mask(mask, source)
         rope = self.rope(0, source.shape[1], source.device)
         h: Tensor = self.embedding(source)
         for block in self.encoder_blocks:
-            h = block(h, rope, of_keys(mask))
+            h = block(h, rope, key_mask(mask))
         return h
 
     def decode(
         self, prefix: Tensor, memory: Tensor, mask: Tensor | None = None, cache: DecoderCache | None = None
     ) -> Tensor:
         """Go on with a target: (batch, time) int64 -> (batch, time, d), unit norm."""
-        check_tokens(prefix, cache)
-        position = cache.position if cache else 0
+        position = check_prefix(prefix, cache)
         rope = self.rope(position, prefix.shape[1], prefix.device)
         h: Tensor = self.embedding(prefix)
         for i, block in enumerate(self.decoder_blocks):
             layer = (cache.layers[i], position, cache.sources[i]) if cache else ()
-            h = block(h, rope, memory, of_keys(mask), *layer)
+            h = block(h, rope, memory, key_mask(mask), *layer)
         if cache:
             cache.position += prefix.shape[1]
         return h

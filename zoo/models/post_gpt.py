@@ -14,10 +14,10 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from zoo.config.registry import MODELS
-from zoo.models.base import LMHead
 from zoo.models.rotary import RotaryDecoder, RotaryDecoderConfig
-from zoo.nn.attention import Attention, KVCache, LayerCache, Rope, Rotary
+from zoo.nn.attention import Attention, LayerCache, Rope, Rotary
 from zoo.nn.linear import Embedding
+from zoo.nn.lm_head import LMHead
 from zoo.nn.mlp import GELUMLP
 from zoo.nn.norm import RMSNorm
 from zoo.nn.positions import CachePosition
@@ -73,8 +73,4 @@ class PostGPT(RotaryDecoder):
         self.config: PostGPTConfig = c
         self.embedding = Embedding(("vocab", c.vocab_size), c.d_model, tied=c.tied)
         self.blocks = nn.ModuleList(Block(c) for _ in range(c.n_layers))
-        self.read_out = LMHead(c, self.embedding)
-
-    def hidden(self, tokens: Tensor, cache: KVCache | None = None) -> Tensor:
-        """(batch, time) int64 -> the stream, normalised, (batch, time, d)."""
-        return self.stream(tokens, cache)
+        self.read_out = LMHead(self.embedding, tied=c.tied)

@@ -150,8 +150,6 @@ class ResNetConfig(ModelConfig):
     default_init: ClassVar[str] = "he"
     objectives: ClassVar[frozenset[str]] = frozenset({"classification"})
 
-    tied: ClassVar[bool] = False
-
     type: Literal["resnet"] = "resnet"
     depth: Literal[18, 34, 50, 101, 152] = Field(description="layers, which say what the blocks are")
     classes: int = Field(gt=1, description="number of classes")
@@ -199,7 +197,7 @@ class ResNet(Model):
 
     def __init__(self, c: ResNetConfig) -> None:
         super().__init__()
-        self.config = c
+        self.config: ResNetConfig = c
         kind, stages = DEPTHS[c.depth]
         self.stem = ConvNorm(c.width, ("image", c.channels), c.stem_size, c.stem_stride)
         self.blocks = nn.ModuleList()

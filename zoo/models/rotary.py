@@ -8,7 +8,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from zoo.models.base import Decoder, DecoderConfig
+from zoo.models.decoder import Decoder, DecoderConfig
 from zoo.nn.attention import Rope
 from zoo.nn.positions import CachePosition, positions
 from zoo.nn.rope import RopeScaling, rotation

@@ -18,18 +18,19 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from zoo.config.registry import MODELS
-from zoo.models.base import LMHead, check_tokens
 from zoo.models.encoder_decoder import (
     DecoderCache,
     EncoderDecoder,
     EncoderDecoderConfig,
-    check_source,
-    of_keys,
+    check_prefix,
+    key_mask,
 )
+from zoo.models.inputs import check_mask, check_tokens
 from zoo.nn.attention import AsTheyAre, LayerCache
 from zoo.nn.biased import BiasedAttention
 from zoo.nn.cross_attention import CrossAttention, SourceCache
 from zoo.nn.linear import Embedding
+from zoo.nn.lm_head import LMHead
 from zoo.nn.mlp import GatedGELU
 from zoo.nn.norm import RMSNorm
 from zoo.nn.positions import CachePosition, visible
@@ -123,12 +124,13 @@ class T5(EncoderDecoder):
         self.decoder_bias = RelativeBias(c.n_heads, c.buckets, c.max_distance, both_directions=False)
         self.decoder_blocks = nn.ModuleList(DecoderBlock(c) for _ in range(c.decoder_layers))
         self.decoder_norm = RMSNorm(embed, c.norm_eps)
-        self.read_out = LMHead(c, self.embedding)
+        self.read_out = LMHead(self.embedding)
         self.dropout = nn.Dropout(c.dropout)
 
     def encode(self, source: Tensor, mask: Tensor | None = None) -> Tensor:
         """Read a source: (batch, source) int64 -> (batch, source, d)."""
-        check_source(source, mask)
+        check_tokens(source)
+        check_mask(mask, source)
         length = source.shape[1]
         bias = self.encoder_bias(0, length, length, source.device).unsqueeze(0)
         if mask is not None:
@@ -148,8 +150,7 @@ class T5(EncoderDecoder):
         self, prefix: Tensor, memory: Tensor, mask: Tensor | None = None, cache: DecoderCache | None = None
     ) -> Tensor:
         """Go on with a target: (batch, time) int64 -> (batch, time, d)."""
-        check_tokens(prefix, cache)
-        position = cache.position if cache else 0
+        position = check_prefix(prefix, cache)
         time = prefix.shape[1]
         keys = cache.reach(time) if cache else time
         bias = self.decoder_bias(position, time, keys, prefix.device)
@@ -158,7 +159,7 @@ class T5(EncoderDecoder):
         h: Tensor = self.dropout(self.embedding(prefix))
         for i, block in enumerate(self.decoder_blocks):
             layer = (cache.layers[i], position, cache.sources[i]) if cache else ()
-            h = block(h, bias, memory, of_keys(mask), *layer)
+            h = block(h, bias, memory, key_mask(mask), *layer)
         if cache:
             cache.position += time
         h = self.dropout(self.decoder_norm(h))

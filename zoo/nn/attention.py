@@ -18,6 +18,7 @@ from zoo.nn.positions import CachePosition, positions, visible
 from zoo.nn.rope import rotate
 from zoo.nn.scaling import Scaling, ScalingConfig
 from zoo.spec import Module
+from zoo.utils.errors import DataError
 
 Rope = tuple[Tensor, Tensor]
 
@@ -61,7 +62,7 @@ class KVCache:
 
     Attributes:
         layers: one `LayerCache` per layer.
-        position: number of tokens stored; the model advances it. A tensor after `fix`.
+        position: number of tokens stored; the model advances it. A tensor after `fix_shapes`.
         capacity: number of tokens that fit.
         padding: (batch,) int64, the tokens in front of each text that are none of it; None: none.
     """
@@ -81,11 +82,23 @@ class KVCache:
         self.padding = padding
         self.position: CachePosition = 0
 
-    def fix(self) -> None:
+    def check_room(self, time: int) -> None:
+        """Check that `time` further tokens fit, unless the shapes are fixed.
+
+        Raises:
+            DataError: they do not.
+        """
+        if isinstance(self.position, int) and self.position + time > self.capacity:
+            raise DataError(
+                f"tokens: {time} more do not fit the cache: "
+                f"{self.position} of {self.capacity} positions are used"
+            )
+
+    def fix_shapes(self) -> None:
         """Make shapes independent of the position, so that one compiled step serves every token.
 
-        From now on attention goes over all positions there is room for, and who adds tokens sees to it
-        that they fit.
+        From now on attention goes over all positions of the cache, and `check_room` checks nothing: the
+        position is a tensor, whose value a compiled step must not read.
         """
         self.position = torch.tensor(self.position, device=self.layers[0].keys.device)
 

@@ -1,4 +1,4 @@
-"""The loss of a classifier, whose logits are few."""
+"""The heads and the loss of a classifier."""
 
 from __future__ import annotations
 
@@ -6,25 +6,57 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from zoo.nn.linear import Linear, matrix
 from zoo.nn.loss import IGNORED, LossParts
+from zoo.nn.norm import unit
+from zoo.nn.scaling import Scaling, ScalingConfig
+from zoo.spec import Module
 from zoo.utils.errors import ZooError
+
+
+class ClassificationHead(Module):
+    """logits <- W x + b."""
+
+    def __init__(self, classes: int, d_model: int) -> None:
+        super().__init__()
+        self.linear = Linear(matrix(("classes", classes), ("embed", d_model)), bias=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(n, d) -> logits (n, classes)."""
+        logits: Tensor = self.linear(x)
+        return logits
+
+
+class UnitClassificationHead(Module):
+    """logits <- (W Norm(x)) s_z, where the rows of W have unit norm (nGPT, section 2.1)."""
+
+    def __init__(self, classes: int, d_model: int, s_z: ScalingConfig) -> None:
+        super().__init__()
+        std = d_model**-0.5
+        self.linear = Linear(matrix(("classes", classes), ("embed", d_model), input_std=std, sphere="embed"))
+        self.s_z = Scaling((("classes", classes),), s_z, default_scale=std)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(n, d) -> logits (n, classes)."""
+        logits: Tensor = self.linear(unit(x), self.s_z())
+        return logits
 
 
 def classify(
     logits: Tensor, labels: Tensor, *, z_loss: float = 0.0, label_smoothing: float = 0.0
 ) -> LossParts:
-    """Mean cross entropy of logits that are at hand, with z-loss; accuracy and predictions.
+    """Mean cross entropy of given logits, with z-loss, accuracy and predictions.
 
     Args:
-        logits: (n, classes), floating point; they are rounded to no less than float32.
-        labels: (n,) int64 in [0, classes), or -1 for an example that does not count.
+        logits: (n, classes), floating point; the loss is computed in float32 or float64.
+        labels: (n,) int64 in [0, classes), or -1 for an example that is ignored.
         z_loss: coefficient of mean(logsumexp^2).
         label_smoothing: share of every label that is spread evenly over all classes (Szegedy et al.
             2015, section 7).
 
     Returns:
-        The parts; the cross entropy is that of the smoothed labels. Without any counted label all
-        are 0.
+        The parts; the cross entropy is that of the smoothed labels. All parts are 0 if every example is
+        ignored.
 
     Raises:
         ZooError: shapes that do not fit together, labels that are not int64.

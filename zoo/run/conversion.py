@@ -21,7 +21,7 @@ def merge(model: Model) -> Conversion:
     result = convert.merge(model)
     recipe = model.recipe
     model.recipe = recipe.model_copy(
-        update={"reparam": NoReparam(), "init": recipe.init.folded(tied=recipe.model.tied)}
+        update={"reparam": NoReparam(), "init": recipe.init.folded(tied=recipe.model.ties_embedding)}
     )
     return result
 

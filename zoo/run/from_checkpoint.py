@@ -149,8 +149,7 @@ def start_init(recipe: Recipe, kept: bool) -> Any:
         recipe: the checkpoint's.
         kept: whether the model keeps its reparameterisation; otherwise it is merged first.
     """
-    model: Any = recipe.model
-    return recipe.init if kept else recipe.init.folded(tied=model.tied)
+    return recipe.init if kept else recipe.init.folded(tied=recipe.model.ties_embedding)
 
 
 def _built(kind: Any, given: Located) -> Any:

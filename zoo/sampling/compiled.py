@@ -1,56 +1,32 @@
-"""The step of generation compiled once: fixed shapes, the position a tensor."""
+"""Generation with a compiled step, which has fixed shapes and the position as a tensor."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from zoo.utils.errors import DataError, ZooError
+from zoo.models.language_model import Cache
+from zoo.utils.errors import ZooError
 
 Read = Callable[[Tensor], Tensor]
-"""Tokens a model has not seen yet, (batch, time) -> the logits of the one that follows, (batch, vocab)."""
+"""Tokens that a model has not read yet, (batch, time) int64 -> logits of the next token, (batch, vocab)."""
 
-ROOM = 64
-"""The room of a cache is a multiple of it, so that texts of similar lengths share a compiled step."""
-
-
-class Fixable(Protocol):
-    """A cache whose shapes can be made independent of what it holds."""
-
-    def fix(self) -> None:
-        """Do so, from now on."""
+CAPACITY_MULTIPLE = 64
+"""The capacity of a cache is a multiple of this, so that texts of similar lengths share a compiled step."""
 
 
-def roomy(length: int, max_seq_len: int | None = None) -> int:
-    """The room for `length` tokens, the last of which is not read.
+def compiled(read: Read, cache: Cache) -> Read:
+    """Read the prompt without compilation, and every token after it by one compiled step.
 
     Args:
-        length: prompt, padding included, and continuation.
-        max_seq_len: tokens that the model has positions for; None: any number.
-
-    Raises:
-        DataError: it has not enough.
-    """
-    if max_seq_len is not None and length - 1 > max_seq_len:
-        raise DataError(f"generate: {length - 1} tokens are read, but there are {max_seq_len} positions")
-    return -(-length // ROOM) * ROOM
-
-
-def compiled(read: Read, cache: Fixable) -> Read:
-    """Read the prompt as it is, and every token after it by one compiled step.
-
-    Args:
-        read: brings `cache` forward.
-        cache: empty; it is fixed behind the prompt.
+        read: reads tokens and extends `cache`.
+        cache: an empty cache, whose shapes are fixed once the prompt is read.
 
     Returns:
-        The same, faster from the third call on: the second one compiles.
-
-    Raises:
-        ZooError: when called, if the compiler does not work here.
+        A function with the results of `read`. Its second call compiles; later calls are faster. A call
+        raises a ZooError if the compiler does not work on this machine.
     """
     step = torch.compile(read, fullgraph=True, dynamic=False)
     started = False
@@ -60,7 +36,7 @@ def compiled(read: Read, cache: Fixable) -> Read:
         if started:
             return _run(step, tokens)
         logits = read(tokens)
-        cache.fix()
+        cache.fix_shapes()
         started = True
         return logits
 
@@ -68,7 +44,7 @@ def compiled(read: Read, cache: Fixable) -> Read:
 
 
 def _run(step: Read, tokens: Tensor) -> Tensor:
-    """A compiled step; what goes wrong in the compiler is told in a line."""
+    """Run the compiled step; an error of the compiler becomes a ZooError of one line."""
     from torch._dynamo.exc import TorchDynamoException
 
     try:

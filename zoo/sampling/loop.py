@@ -1,4 +1,4 @@
-"""The loop of generation: read what is new, draw a token, and again."""
+"""The loop of generation: read the new tokens, draw the next one, and repeat."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from zoo.models import Decoder, EncoderDecoder
+from zoo.models import LanguageModel
 from zoo.nn.prepared import prepared
-from zoo.sampling.compiled import Read, compiled, roomy
+from zoo.sampling.compiled import CAPACITY_MULTIPLE, compiled
 from zoo.sampling.draw import sample
-from zoo.sampling.padding import padding_of
 from zoo.sampling.repetition import Repetition
 from zoo.sampling.settings import Sampling
 from zoo.utils.errors import DataError, ZooError
@@ -35,31 +34,33 @@ def generate(
     """Continue prompts, or answer them.
 
     Args:
-        model: a decoder, which continues the prompt, or an encoder-decoder, which reads it as its source
-            and writes a target; left in the mode it was in.
-        prompt: (batch, time) int64 with time >= 1, on any device; `left_padded` makes one of prompts of
-            different lengths.
-        max_new_tokens: tokens to add to each.
-        temperature: see `Sampling`, as for the next four.
-        top_k: likewise.
-        top_p: likewise.
-        repetition_penalty: likewise.
-        seed: likewise.
-        eos_id: ends a continuation, which is filled up with it; generation stops when all have ended.
-        start_id: what every target of an encoder-decoder starts with.
-        mask: (batch, time) bool, False where the prompt is padded: in front of it for a decoder, anywhere
-            in the source of an encoder-decoder; None: nowhere.
-        compile: read all tokens but the first by a step that `torch.compile` makes once for a model, a
-            number of prompts and a length: worth it from about a thousand tokens on.
+        model: a `LanguageModel` that writes text: a decoder continues the prompt, an encoder-decoder reads
+            it as its source and writes a target. Afterwards the model is in the mode it was in before.
+        prompt: (batch, time) int64 with time >= 1, on any device; `left_padded` batches prompts of different
+            lengths.
+        max_new_tokens: largest number of tokens to add to each prompt.
+        temperature: see `Sampling`.
+        top_k: see `Sampling`.
+        top_p: see `Sampling`.
+        repetition_penalty: see `Sampling`.
+        seed: see `Sampling`.
+        eos_id: the token that ends a text. A text that has ended is filled up with this token, and
+            generation stops when all texts have ended.
+        start_id: the token that every target of an encoder-decoder starts with.
+        mask: (batch, time) bool, False where the prompt is padded: in front of the prompt of a decoder,
+            anywhere in the source of an encoder-decoder; None: there is no padding.
+        compile: whether to compile the step from one token to the next with `torch.compile`. A compiled step
+            serves one model, number of prompts and length, and pays off from about a thousand tokens on.
 
     Returns:
-        int64 on the model's device, n <= max_new_tokens: of a decoder prompt and continuation,
-        (batch, time + n); of an encoder-decoder the target without its start, (batch, n).
+        int64 on the model's device, with n <= max_new_tokens: the prompt and its continuation,
+        (batch, time + n), or the target of an encoder-decoder without its start token, (batch, n).
 
     Raises:
-        DataError: an empty prompt, or a mask that does not fit it.
-        ZooError: a sampling setting out of range, or without effect at temperature 0 or on this model; a
-            model that does not continue text, or whose logits are no numbers; a step that cannot be compiled.
+        DataError: the prompt is empty, `mask` does not fit it, or the tokens are more than the model's
+            `max_seq_len`.
+        ZooError: a sampling setting is out of range, or has no effect at temperature 0 or on this model; the
+            model writes no text, or its logits are not finite; or the step cannot be compiled.
     """
     sampling = Sampling(temperature, top_k, top_p, repetition_penalty, seed)
     drawn = steps(
@@ -90,26 +91,34 @@ def steps(
     mask: Tensor | None = None,
     compile: bool = False,
 ) -> Iterator[Tensor]:
-    """What `generate` adds, as it is made; the arguments are the same.
+    """Generate token by token; the arguments and errors are those of `generate`.
 
-    Until the last token is drawn or the iterator closed the model is in evaluation mode, and changes of
-    its weights go unseen.
+    Until the last token is drawn or the iterator is closed, the model is in evaluation mode, and changes of
+    its weights have no effect on the tokens.
 
     Yields:
         (batch, 1) int64, at most `max_new_tokens` times.
     """
-    _check(model, prompt, max_new_tokens, start_id, mask)
+    if prompt.dim() != 2 or not prompt.numel():
+        raise DataError(f"prompt: expected (batch, time) with at least one token, got {tuple(prompt.shape)}")
+    if max_new_tokens < 1:
+        raise ZooError(f"generate: max_new_tokens is {max_new_tokens}; expected at least 1")
+    if not isinstance(model, LanguageModel):
+        raise ZooError(f"generate: {type(model).__name__} does not continue text; expected a decoder")
     device = next(model.parameters()).device
-    chance = torch.Generator(device).manual_seed(sampling.seed)
+    generator = torch.Generator(device).manual_seed(sampling.seed)
     prompt, mask = prompt.to(device), None if mask is None else mask.to(device)
     penalise = None if sampling.repetition_penalty is None else Repetition(sampling.repetition_penalty)
     with prepared(model, len(prompt)):
-        if isinstance(model, EncoderDecoder) and start_id is not None:
-            read = _answering(model, prompt, mask, max_new_tokens, compile)
-            tokens, mask = prompt.new_full((len(prompt), 1), start_id), None
-        else:
-            read = _continuing(model, prompt, mask, max_new_tokens, compile)
-            tokens = prompt
+        start = model.start_generation(
+            prompt,
+            max_new_tokens,
+            mask=mask,
+            start_id=start_id,
+            multiple_of=CAPACITY_MULTIPLE if compile else 1,
+        )
+        read = compiled(start.read, start.cache) if compile else start.read
+        tokens, mask = start.tokens, start.mask
         ended = torch.zeros(len(prompt), 1, dtype=torch.bool, device=device)
         for number in range(max_new_tokens):
             logits = read(tokens)
@@ -117,59 +126,10 @@ def steps(
                 raise ZooError("generate: the model's logits are not finite; its weights are damaged")
             if penalise:
                 logits, mask = penalise(logits, tokens, mask), None
-            tokens = sample(logits, sampling.temperature, sampling.top_k, sampling.top_p, chance)
+            tokens = sample(logits, sampling.temperature, sampling.top_k, sampling.top_p, generator)
             if eos_id is not None:
                 tokens = tokens.masked_fill(ended, eos_id)
                 ended |= tokens == eos_id
             yield tokens
             if ended.all():
                 return
-
-
-def _continuing(model: nn.Module, prompt: Tensor, mask: Tensor | None, count: int, compile: bool) -> Read:
-    """A decoder, with room for `count` tokens behind the prompt."""
-    batch, length = prompt.shape
-    padding = {} if mask is None else {"padding": padding_of(mask, prompt)}
-    fixed = roomy(length + count, model.config.max_seq_len)  # type: ignore[union-attr, arg-type]
-    room = fixed if compile else length + count
-    cache = model.cache(batch, room, device=prompt.device, **padding)  # type: ignore[operator]
-
-    def read(tokens: Tensor) -> Tensor:
-        logits: Tensor = model(tokens, cache, last=True)[:, -1]
-        return logits
-
-    return compiled(read, cache) if compile else read
-
-
-def _answering(model: EncoderDecoder, source: Tensor, mask: Tensor | None, count: int, compile: bool) -> Read:
-    """An encoder-decoder that has read its source, with room for `count` tokens of a target."""
-    memory = model.encode(source, mask)
-    cache = model.cache(len(source), roomy(count) if compile else count, source.device)
-
-    def read(tokens: Tensor) -> Tensor:
-        logits: Tensor = model.read_out(model.decode(tokens, memory, mask, cache)[:, -1])
-        return logits
-
-    return compiled(read, cache) if compile else read
-
-
-def _check(
-    model: nn.Module, prompt: Tensor, max_new_tokens: int, start_id: int | None, mask: Tensor | None
-) -> None:
-    """Refuse an encoder, a start where no target starts, and a mask that a model cannot use."""
-    if prompt.dim() != 2 or not prompt.numel():
-        raise DataError(f"prompt: expected (batch, time) with at least one token, got {tuple(prompt.shape)}")
-    if max_new_tokens < 1:
-        raise ZooError(f"generate: max_new_tokens is {max_new_tokens}; expected at least 1")
-    if not hasattr(model, "cache"):
-        raise ZooError(f"generate: {type(model).__name__} does not continue text; expected a decoder")
-    if isinstance(model, EncoderDecoder):
-        if start_id is None:
-            raise ZooError("generate: start_id is missing; the targets of an encoder-decoder start with it")
-    elif start_id is not None:
-        raise ZooError("generate: start_id has no effect on a model that is no encoder-decoder")
-    elif mask is not None and not isinstance(model, Decoder):
-        raise ZooError(
-            f"generate: {type(model).__name__} cannot leave padding out; expected prompts of one length, "
-            "without a mask"
-        )

@@ -1,0 +1,204 @@
+"""What every decoder-only transformer shares: sizes, the pass through the blocks, loss and cache."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Self
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+
+from zoo.models.inputs import check_tokens, consecutive_tokens
+from zoo.models.language_model import LanguageModel, LanguageModelConfig
+from zoo.nn.attention import KVCache, Rope
+from zoo.nn.linear import Embedding
+from zoo.nn.lm_head import LMHead
+from zoo.nn.loss import LossParts
+from zoo.nn.positions import CachePosition
+
+
+class DecoderConfig(LanguageModelConfig):
+    """The sizes of a decoder-only transformer."""
+
+    objectives: ClassVar[frozenset[str]] = frozenset({"causal"})
+
+    vocab_size: int = Field(gt=0, description="number of tokens")
+    d_model: int = Field(gt=0, description="width of the stream")
+    n_layers: int = Field(gt=0, description="number of blocks")
+    n_heads: int = Field(gt=0, description="number of query heads; divides d_model, unless d_head is given")
+    n_kv_heads: int | None = Field(
+        None, gt=0, description="key and value heads (grouped queries); null: n_heads"
+    )
+    d_head: int | None = Field(None, gt=0, description="entries per head; null: d_model / n_heads")
+    d_mlp: int | None = Field(None, gt=0, description="inner width of the MLP; null: 4 d_model")
+    tied: bool = Field(False, description="use the input embedding as the language model head")
+
+    @model_validator(mode="after")
+    def _sizes_divide(self) -> Self:
+        if self.d_head is None and self.d_model % self.n_heads:
+            raise ValueError(f"d_model {self.d_model} is not divisible by n_heads {self.n_heads}")
+        if self.n_heads % self.kv_heads:
+            raise ValueError(f"n_heads {self.n_heads} is not divisible by n_kv_heads {self.kv_heads}")
+        return self
+
+    @property
+    def ties_embedding(self) -> bool:
+        """Whether the head multiplies by the table of the input embedding."""
+        return self.tied
+
+    @property
+    def head_size(self) -> int:
+        """Entries per head, h."""
+        return self.d_head or self.d_model // self.n_heads
+
+    @property
+    def kv_heads(self) -> int:
+        """Number of key and value heads."""
+        return self.n_kv_heads or self.n_heads
+
+    @property
+    def mlp_size(self) -> int:
+        """Inner width of the MLP."""
+        return self.d_mlp or 4 * self.d_model
+
+    @property
+    def residual_branches(self) -> int:
+        """2N: two branches in each of the N layers."""
+        return 2 * self.n_layers
+
+
+class Decoder(LanguageModel):
+    """A decoder-only transformer.
+
+    A subclass creates the submodules that are named here, and overrides `rope`, `embed` or `final_norm`
+    where it has such a part.
+
+    Attributes:
+        config: the sizes.
+        embedding: the token embedding.
+        blocks: modules ``(h, rope, layer_cache, position) -> h``, where h is (batch, time, d) and
+            `layer_cache` a `zoo.nn.attention.LayerCache` or None.
+        read_out: the head. The attribute is not called `lm_head` because its name is part of the names of
+            parameters, which stand in checkpoints and seed the initialisation.
+    """
+
+    writes = "continuation"
+    supports_padding = True
+
+    config: DecoderConfig
+    embedding: Embedding
+    blocks: nn.ModuleList
+    read_out: LMHead
+
+    @property
+    def fsdp_units(self) -> Sequence[nn.Module]:
+        """The blocks."""
+        return list(self.blocks)
+
+    @property
+    def lm_head(self) -> LMHead:
+        """The module that maps hidden states (..., d) to logits (..., vocab)."""
+        return self.read_out
+
+    def hidden_states(
+        self,
+        tokens: Tensor,
+        segments: Tensor | None = None,
+        mask: Tensor | None = None,
+        cache: KVCache | None = None,
+    ) -> Tensor:
+        """Embed tokens, pass them through all blocks and normalise the result.
+
+        Args:
+            tokens: (batch, time) integers; with a cache, only those that it does not hold yet.
+            segments: has no effect: a decoder does not distinguish segments.
+            mask: has no effect: padding after a text is not seen by its tokens.
+            cache: keys and values of the tokens before, extended in place; None: there are none.
+
+        Returns:
+            (batch, time, d).
+
+        Raises:
+            DataError: tokens of another shape or dtype, or more than the cache has room for.
+        """
+        check_tokens(tokens)
+        time = tokens.shape[1]
+        if cache:
+            cache.check_room(time)
+        position, padding = (cache.position, cache.padding) if cache else (0, None)
+        rope = self.rope(position, time, tokens.device, padding)
+        h = self.embed(tokens, position, padding)
+        for i, block in enumerate(self.blocks):
+            h = block(h, rope, cache.layers[i] if cache else None, position)
+        if cache:
+            cache.position += time
+        return self.final_norm(h)
+
+    def rope(
+        self, position: CachePosition, time: int, device: torch.device, padding: Tensor | None = None
+    ) -> Rope | None:
+        """The rotations of queries and keys, in a model with rotary positions; otherwise None.
+
+        Args:
+            position: number of tokens before the first one, padding included.
+            time: number of tokens.
+            device: where the result lives.
+            padding: (batch,) int64, number of padding tokens in front of each text; None: there is none.
+
+        Returns:
+            Cosines and sines, (time, h / 2) each or, with padding, (batch, time, h / 2).
+        """
+        return None
+
+    def embed(self, tokens: Tensor, position: CachePosition, padding: Tensor | None = None) -> Tensor:
+        """The input of the first block, (batch, time, d); `position` and `padding` as for `rope`."""
+        h: Tensor = self.embedding(tokens)
+        return h
+
+    def final_norm(self, h: Tensor) -> Tensor:
+        """What is done to the stream (batch, time, d) between the last block and the head: nothing."""
+        return h
+
+    def remove_head(self) -> None:
+        """Remove the head, which `hidden_states` does not use."""
+        del self.read_out
+
+    def forward(self, tokens: Tensor, cache: KVCache | None = None, last: bool = False) -> Tensor:
+        """Predict the next token at every position.
+
+        Args:
+            tokens: (batch, time) int64; with a cache, only those that it does not hold yet.
+            cache: from `cache()`; extended in place.
+            last: whether to predict at the last position only, which is all that generation needs.
+
+        Returns:
+            Logits (batch, time, vocab), or (batch, 1, vocab).
+
+        Raises:
+            DataError: tokens of another shape or dtype, or more than the cache has room for.
+        """
+        h = self.hidden_states(tokens, cache=cache)
+        logits: Tensor = self.lm_head(h[:, -1:] if last else h)
+        return logits
+
+    def loss(self, *batch: Tensor, z_loss: float = 0.0) -> LossParts:
+        """The loss described in `Model`, computed in chunks; the targets are the tokens that follow."""
+        tokens, targets = batch
+        return self.lm_head.loss(self.hidden_states(tokens), targets, z_loss)
+
+    def cache(
+        self,
+        batch: int,
+        length: int,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype = torch.float32,
+        padding: Tensor | None = None,
+    ) -> KVCache:
+        """An empty cache of keys and values, as described in `LanguageModel`."""
+        c = self.config
+        return KVCache(c.n_layers, (batch, length, c.kv_heads, c.head_size), device, dtype, padding)
+
+    def example(self, batch: int = 1, time: int = 16) -> tuple[Tensor, Tensor]:
+        """Tokens, all different where the vocabulary is large enough, and the tokens that follow."""
+        return consecutive_tokens(self.config.vocab_size, batch, min(time, self.max_seq_len or time))

@@ -1,0 +1,59 @@
+"""The inputs of a language model: checks of token ids and masks, and tokens for trying a model out."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from zoo.utils.errors import DataError
+
+
+def check_tokens(tokens: Tensor) -> None:
+    """Check that `tokens` is a (batch, time) tensor of token ids.
+
+    Raises:
+        DataError: `tokens` has another shape or dtype.
+    """
+    if tokens.dim() != 2 or tokens.dtype not in (torch.int64, torch.int32):
+        raise DataError(
+            f"tokens: expected (batch, time) integers, got shape {tuple(tokens.shape)} of {tokens.dtype}"
+        )
+
+
+def check_mask(mask: Tensor | None, tokens: Tensor) -> None:
+    """Check that `mask` is a bool tensor of the shape of `tokens`, or None.
+
+    Raises:
+        DataError: `mask` has another shape or dtype.
+    """
+    if mask is not None and (mask.shape != tokens.shape or mask.dtype != torch.bool):
+        raise DataError(
+            f"mask: expected bool {tuple(tokens.shape)} like the tokens, got {mask.dtype} {tuple(mask.shape)}"
+        )
+
+
+def left_padding(mask: Tensor, tokens: Tensor) -> Tensor | None:
+    """Count the padding in front of each text.
+
+    Args:
+        mask: (batch, time) bool, False for padding.
+        tokens: (batch, time).
+
+    Returns:
+        (batch,) int64, or None if there is no padding anywhere.
+
+    Raises:
+        DataError: `mask` has another shape or dtype, or there is padding inside or after a text.
+    """
+    check_mask(mask, tokens)
+    wrong = ~mask[:, -1] | (mask[:, :-1] & ~mask[:, 1:]).any(1)
+    if wrong.any():
+        row = int(wrong.nonzero()[0])
+        raise DataError(f"mask: row {row} has padding inside or after its text; expected it in front only")
+    return None if mask.all() else (~mask).sum(1)
+
+
+def consecutive_tokens(vocab_size: int, batch: int, time: int) -> tuple[Tensor, Tensor]:
+    """0, 1, 2, ... as tokens, and for each the token that follows: int64 (batch, time) each, on the CPU."""
+    tokens = torch.arange(batch * (time + 1), device="cpu").reshape(batch, time + 1) % vocab_size
+    return tokens[:, :-1], tokens[:, 1:]

@@ -1,0 +1,212 @@
+"""The interface of a language model: hidden states, head, cache, and the start of a generation.
+
+Evaluation, sampling, classifiers, diagnostics and the hub ask a model for these and for nothing else, so
+that a model defined anywhere can be used everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
+
+import torch
+from torch import Tensor
+
+from zoo.models.base import Model, ModelConfig
+from zoo.models.inputs import left_padding
+from zoo.nn.classification import ClassificationHead
+from zoo.spec import Module
+from zoo.utils.errors import DataError, ZooError
+
+
+class LanguageModelConfig(ModelConfig):
+    """The fields of a model of token sequences, each of which can be the trunk of a classifier.
+
+    Attributes:
+        bidirectional: whether the hidden state of a token depends on the tokens after it.
+    """
+
+    bidirectional: ClassVar[bool] = False
+
+    if TYPE_CHECKING:  # Subclasses declare them as fields; fields of a base class would come first in files.
+
+        @property
+        def type(self) -> str:
+            """The name of the model."""
+
+        @property
+        def vocab_size(self) -> int:
+            """Number of tokens."""
+
+        @property
+        def d_model(self) -> int:
+            """Width of the hidden states."""
+
+    @property
+    def segment_types(self) -> int:
+        """How many segments (the first and second text of a pair) the model distinguishes; 1: it does not."""
+        return 1
+
+    @property
+    def carries_state(self) -> bool:
+        """Whether training continues every sequence from the state that the batch before it left."""
+        return False
+
+    def classification_head(self, classes: int) -> Module:
+        """A head that turns pooled hidden states (n, d) into logits (n, classes), uninitialised."""
+        return ClassificationHead(classes, self.d_model)
+
+    def build(self) -> LanguageModel:
+        """The model, uninitialised, on the current default device."""
+        raise NotImplementedError
+
+
+class Cache(Protocol):
+    """What a model remembers of the tokens that it has read in a generation."""
+
+    def fix_shapes(self) -> None:
+        """Make every shape independent of the number of tokens read, so that a step can be compiled."""
+
+
+@dataclass(frozen=True)
+class Generation:
+    """A batch of texts at the beginning of their generation.
+
+    Attributes:
+        tokens: (batch, time) int64, what the model reads first: the prompts, or the start of the answers.
+        mask: (batch, time) bool, False where `tokens` is padding; None: there is no padding.
+        cache: what the model remembers; `read` extends it.
+        read: tokens that the model has not read yet, (batch, time) int64 -> logits of the token that
+            follows them, (batch, vocab).
+    """
+
+    tokens: Tensor
+    mask: Tensor | None
+    cache: Cache
+    read: Callable[[Tensor], Tensor]
+
+
+class LanguageModel(Model):
+    """A model of token sequences.
+
+    Attributes:
+        config: the sizes.
+        writes: what the model makes of a prompt. "continuation": it predicts each token from those before
+            it, so that ``lm_head(hidden_states(tokens))`` are the logits of the tokens that follow.
+            "answer": it reads the prompt as a source and writes a target. None: it writes no text.
+        supports_padding: whether prompts may be padded on the left, so that prompts of different lengths
+            can be continued in one batch.
+    """
+
+    config: LanguageModelConfig
+    writes: ClassVar[Literal["continuation", "answer"] | None] = None
+    supports_padding: ClassVar[bool] = False
+
+    @property
+    def max_seq_len(self) -> int | None:
+        """The largest number of tokens in a sequence, or None if a sequence may have any length."""
+        return self.config.max_seq_len
+
+    @property
+    def lm_head(self) -> Module:
+        """The module that maps hidden states (..., d) to logits (..., vocab)."""
+        raise NotImplementedError
+
+    def hidden_states(
+        self, tokens: Tensor, segments: Tensor | None = None, mask: Tensor | None = None
+    ) -> Tensor:
+        """Read texts.
+
+        Args:
+            tokens: (batch, time) int64.
+            segments: (batch, time) int64, the segment of each token, for models that distinguish segments;
+                None: all 0.
+            mask: (batch, time) bool, False where there is padding, which comes after the text; None: there
+                is no padding.
+
+        Returns:
+            The hidden states of the last layer, (batch, time, d); those of padding have no meaning.
+
+        Raises:
+            DataError: inputs of another shape or dtype, or more tokens than `max_seq_len`.
+        """
+        raise NotImplementedError
+
+    def remove_head(self) -> None:
+        """Remove every submodule that `hidden_states` does not use; the model then predicts nothing."""
+        raise NotImplementedError
+
+    def cache(
+        self,
+        batch: int,
+        length: int,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype = torch.float32,
+        padding: Tensor | None = None,
+    ) -> Cache:
+        """An empty cache, which `forward` takes as its second argument and extends.
+
+        Args:
+            batch: number of sequences.
+            length: largest number of tokens in each, padding included.
+            device: where the cache lives.
+            dtype: dtype of its entries.
+            padding: (batch,) int64, number of padding tokens in front of each text, which the text does not
+                see and which do not count as positions; None: there is no padding.
+        """
+        raise NotImplementedError
+
+    def start_generation(
+        self,
+        prompt: Tensor,
+        max_new_tokens: int,
+        *,
+        mask: Tensor | None = None,
+        start_id: int | None = None,
+        multiple_of: int = 1,
+    ) -> Generation:
+        """Prepare to continue prompts.
+
+        Args:
+            prompt: (batch, time) int64 on the model's device, time >= 1.
+            max_new_tokens: largest number of tokens to add to each.
+            mask: (batch, time) bool, False where the prompt is padded; None: there is no padding.
+            start_id: the token that every answer starts with, for a model that writes answers.
+            multiple_of: the capacity of the cache is rounded up to a multiple of this number.
+
+        Raises:
+            ZooError: the model writes no text, does not support padding but `mask` is given, or has no use
+                for `start_id`.
+            DataError: the tokens are more than `max_seq_len`, or `mask` does not fit the prompt.
+        """
+        name = type(self).__name__
+        if self.writes != "continuation":
+            raise ZooError(f"generate: {name} does not continue text; expected a decoder")
+        if start_id is not None:
+            raise ZooError("generate: start_id has no effect on a model that is no encoder-decoder")
+        if mask is not None and not self.supports_padding:
+            raise ZooError(
+                f"generate: {name} does not support padding; expected prompts of one length, without a mask"
+            )
+        capacity = self.cache_capacity(prompt.shape[1] + max_new_tokens, multiple_of)
+        padding = None if mask is None else left_padding(mask, prompt)
+        cache = self.cache(len(prompt), capacity, device=prompt.device, padding=padding)
+
+        def read(tokens: Tensor) -> Tensor:
+            logits: Tensor = self(tokens, cache, last=True)[:, -1]
+            return logits
+
+        return Generation(prompt, mask, cache, read)
+
+    def cache_capacity(self, length: int, multiple_of: int) -> int:
+        """The capacity of a cache for sequences of `length` tokens, the last of which is not read.
+
+        Raises:
+            DataError: the tokens to read are more than `max_seq_len`.
+        """
+        if self.max_seq_len is not None and length - 1 > self.max_seq_len:
+            raise DataError(
+                f"generate: {length - 1} tokens are read, but there are {self.max_seq_len} positions"
+            )
+        return -(-length // multiple_of) * multiple_of
