@@ -34,10 +34,11 @@ TRUNKS: dict[str, dict[str, Any]] = {
     "gpt2": {"type": "gpt2", **SIZES, "context": 20},
     "ngpt": {"type": "ngpt", **SIZES},
     "ngpt-tied": {"type": "ngpt", **SIZES, "tied": True, "s_z": {"kind": "scalar"}},
+    "lstm": {"type": "lstm", "vocab_size": 60, "d_model": 16, "d_memory": 24},
     "t5": {"type": "t5", **SIZES},
     "ngpt-t5": {"type": "ngpt-t5", **SIZES},
 }
-CAUSAL = {"gpt", "gpt-tied", "gpt-post", "gpt2", "ngpt", "ngpt-tied"}
+CAUSAL = {"gpt", "gpt-tied", "gpt-post", "gpt2", "lstm", "ngpt", "ngpt-tied"}
 CASES = [
     (name, pool)
     for name in TRUNKS
@@ -213,6 +214,7 @@ def test_dropout_of_what_the_head_reads() -> None:
     [
         ({"trunk": {"type": "gpt", **SIZES}, "classes": 1}, "model.classes: value 1"),
         ({"trunk": {"type": "gpt", **SIZES}, "classes": 2, "pool": "first"}, "the first token of a 'gpt'"),
+        ({"trunk": {"type": "lstm", "vocab_size": 9, "streams": 2}, "classes": 2}, "leave trunk.streams out"),
         ({"trunk": {"type": "gpt", **SIZES}, "classes": 2, "pool": "max"}, "'first', 'last' or 'mean'"),
         ({"trunk": {"type": "resnet", "depth": 18}, "classes": 2}, "model.trunk.type: value 'resnet'"),
         ({"classes": 2}, "model.trunk: missing"),
