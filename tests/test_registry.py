@@ -20,11 +20,12 @@ from zoo.utils.errors import ConfigError
 @contextmanager
 def registered(kind: Kind[Any], cls: type[Config]) -> Iterator[None]:
     """The class is registered within the block."""
+    before = dict(kind.choices)
     kind.register(cls)
     try:
         yield
     finally:
-        kind.remove(cls.model_fields["type"].default)
+        kind.restore(before)
 
 
 class Halved(ScheduleConfig):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from zoo.checkpoint.model import load_model, save_model
+    from zoo.config.plugins import load_plugin
     from zoo.init.registry import Registry
     from zoo.optim.amos import Amos
     from zoo.optim.attach import attach
@@ -37,6 +38,7 @@ _HOME = {
     "generate": "zoo.sampling",
     "load_config": "zoo.run.config",
     "load_model": "zoo.checkpoint.model",
+    "load_plugin": "zoo.config.plugins",
     "merge": "zoo.run.factory",
     "save_model": "zoo.checkpoint.model",
     "split": "zoo.run.factory",
@@ -57,6 +59,7 @@ __all__ = [
     "generate",
     "load_config",
     "load_model",
+    "load_plugin",
     "merge",
     "save_model",
     "split",

@@ -15,6 +15,8 @@ import torch
 
 from zoo.ablate.plan import Planned
 from zoo.ablate.worker import WORKERS, Work, work
+from zoo.config.plugins import sources
+from zoo.run.config import plain
 from zoo.run.job import Job
 
 THREADS = "OMP_NUM_THREADS"
@@ -61,7 +63,9 @@ class Pool:
         index = self._slots.index(None)
         environment = {**os.environ, THREADS: str(self._threads), **self._gpu(run, index)}
         lock = self._out / WORKERS
-        task = Work(run.config, run.until, lock, self.report(run.id), self._threads, environment)
+        task = Work(
+            plain(run.config), sources(), run.until, lock, self.report(run.id), self._threads, environment
+        )
         self.report(run.id).unlink(missing_ok=True)
         process = self._context.Process(target=work, args=(task,))
         process.start()

@@ -12,13 +12,15 @@ import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from zoo.ablate.lock import locked
 from zoo.ablate.outcome import write_record
 from zoo.checkpoint.model import RUN_CONFIG
-from zoo.run.config import RunConfig
+from zoo.config.plugins import load_plugin
+from zoo.run.config import load_config
 from zoo.run.job import Job
 from zoo.train.run import train
 from zoo.utils.atomic import write_file
@@ -33,7 +35,8 @@ class Work:
     """What a worker has to do.
 
     Attributes:
-        config: of the run.
+        config: of the run, as plain data: the classes of plugins are not there before they are imported.
+        plugins: what to import first, for `load_plugin`.
         until: the step it has to reach.
         lock: the lock to share meanwhile.
         report: where to write what went wrong.
@@ -41,7 +44,8 @@ class Work:
         environment: variables of the process.
     """
 
-    config: RunConfig
+    config: dict[str, Any]
+    plugins: tuple[str, ...]
     until: int
     lock: Path
     report: Path
@@ -66,12 +70,15 @@ def work(task: Work) -> None:
 
 
 def _train(task: Work) -> None:
-    folder = Job.of(task.config).folder
+    for plugin in task.plugins:
+        load_plugin(plugin)
+    config = load_config(task.config)
+    folder = Job.of(config).folder
     started = (folder / RUN_CONFIG).is_file()
     if folder.exists() and not started:
         shutil.rmtree(folder)  # killed while it wrote its first file
     try:
-        result = train(task.config, resume=started, until=task.until)
+        result = train(config, resume=started, until=task.until)
     except DivergenceError as error:
         write_record(folder, error=str(error).split(";")[0])
         return

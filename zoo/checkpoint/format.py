@@ -14,14 +14,16 @@ from torch import Tensor, nn
 from zoo.checkpoint.recipe import Recipe, declare
 from zoo.checkpoint.report import Plan, Report, reconcile
 from zoo.checkpoint.safetensors import check_match, fill, survey
+from zoo.config.plugins import PluginRecord, load_installed, records_of, require
 from zoo.config.registry import INITS, MODELS, REPARAMS
 from zoo.models import Model
 from zoo.spec import declared
-from zoo.utils.errors import CheckpointError
+from zoo.utils.errors import CheckpointError, PluginError
 
 VERSION = "1"
 SCALES = "gates"
 LOOKUPS = "lookups"
+PLUGINS = "plugins"
 
 
 @dataclass(frozen=True)
@@ -63,11 +65,16 @@ class ModelFile:
         if header.get("version") != VERSION:
             found = header.get("version")
             raise CheckpointError(f"{path}: version {found} of the format; expected {VERSION}")
+        load_installed()
         kinds = {"model": MODELS, "init": INITS, "reparam": REPARAMS}
         try:
+            for plugin in json.loads(header.get(PLUGINS, "[]")):
+                require(PluginRecord(**plugin))
             given = json.loads(header["recipe"])
             parts = {part: kind[given[part]["type"]](**given[part]) for part, kind in kinds.items()}
             scales, lookups = (json.loads(header.get(key, "{}")) for key in (SCALES, LOOKUPS))
+        except PluginError as error:
+            raise CheckpointError(f"{path}: {error}") from error
         except (ValidationError, ValueError, KeyError, TypeError) as error:
             raise _wrong_recipe(path, error) from error
         return cls(path, Recipe(**parts), scales, lookups, held)
@@ -131,6 +138,8 @@ def metadata(model: Model) -> dict[str, str]:
     """
     recipe: Recipe = model.recipe
     header = {"format": "zoo", "version": VERSION, "recipe": recipe.model_dump_json()}
+    if plugins := records_of(recipe):
+        header[PLUGINS] = json.dumps([plugin.model_dump() for plugin in plugins])
     declaration = declare(recipe)
     for key, factors in ((SCALES, _scales), (LOOKUPS, _lookups)):
         usual = factors(declaration)

@@ -5,9 +5,11 @@ Nothing heavy is imported before a command needs it, so that ``zoo --help`` is q
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from inspect import Signature, signature
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,6 +20,8 @@ from zoo.utils.errors import DivergenceError, ZooError
 USER_ERROR = 2
 DIVERGED = 1
 INTERRUPTED = 130
+TRACEBACK = "ZOO_TRACEBACK"
+"""The environment variable that makes zoo show the traceback of an error in a plugin."""
 
 HELP = """
 Is an optimizer, an architecture or an initialisation really better? Train with it and see.
@@ -45,6 +49,45 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+
+def import_plugins(
+    plugin: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FILE", help="A Python file or module that registers classes of your own."),
+    ] = None,
+    allow_changed_plugins: Annotated[
+        bool,
+        typer.Option("--allow-changed-plugins", help="Use plugins that have changed since the run began."),
+    ] = False,
+) -> None:
+    """Do what the options ask for that every command has."""
+    if plugin or allow_changed_plugins:
+        from zoo.config import plugins
+
+        plugins.allow_changed_plugins(allow_changed_plugins)
+        for source in plugin or ():
+            plugins.load_plugin(source)
+
+
+def command(name: str | None = None) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Make a function a command, with the options of `import_plugins` behind its own."""
+    common = signature(import_plugins, eval_str=True).parameters
+
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        def run(**arguments: Any) -> None:
+            import_plugins(**{option: arguments.pop(option) for option in common})
+            function(**arguments)
+
+        parameters = {**signature(function, eval_str=True).parameters, **common}
+        run.__doc__, run.__name__ = function.__doc__, function.__name__
+        run.__signature__ = Signature([*parameters.values()])  # type: ignore[attr-defined]  # typer reads it
+        run.__annotations__ = {key: parameter.annotation for key, parameter in parameters.items()}
+        app.command(name)(run)
+        return function
+
+    return decorate
+
+
 Source = Annotated[
     str, typer.Argument(metavar="CONFIG", help="A YAML file, a run folder, or the name of a shipped config.")
 ]
@@ -54,7 +97,7 @@ Overrides = Annotated[
 ]
 
 
-@app.command()
+@command()
 def train(
     config: Source,
     overrides: Overrides = None,
@@ -71,7 +114,7 @@ def train(
         raise typer.Exit(INTERRUPTED)
 
 
-@app.command()
+@command()
 def generate(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or any other checkpoint.")],
     prompt: Annotated[str, typer.Option(help="The text to continue, or to fill in: <extra_id_0>.")],
@@ -103,7 +146,7 @@ def generate(
     typer.echo("" if stream else text)
 
 
-@app.command()
+@command()
 def classify(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run of data 'classification'.")],
     text: Annotated[str | None, typer.Option(help="A text to classify.")] = None,
@@ -143,7 +186,7 @@ def classify(
         typer.echo(verdict.line())
 
 
-@app.command()
+@command()
 def explain(
     config: Source,
     overrides: Overrides = None,
@@ -167,7 +210,7 @@ def explain(
         Console(width=None if console.is_terminal else 200).print(explanation.table(fold))
 
 
-@app.command("list")
+@command("list")
 def list_(
     kind: Annotated[str | None, typer.Argument(help="configs, models, inits, optimizers, ...")] = None,
 ) -> None:
@@ -185,7 +228,7 @@ def list_(
         Console().print(table)
 
 
-@app.command()
+@command()
 def schema() -> None:
     """Print the JSON schema of config files, for editors."""
     import json
@@ -195,7 +238,7 @@ def schema() -> None:
     typer.echo(json.dumps(json_schema(), indent=2))
 
 
-@app.command()
+@command()
 def sweep(
     file: Annotated[Path, typer.Argument(metavar="SWEEP.yaml", help="See docs/ablations.md.")],
     overrides: Overrides = None,
@@ -225,7 +268,7 @@ def sweep(
         raise typer.Exit(DIVERGED)
 
 
-@app.command()
+@command()
 def report(
     runs: Annotated[
         list[Path], typer.Argument(metavar="SWEEP|RUN...", help="The folder of a sweep, or run folders.")
@@ -251,7 +294,7 @@ def report(
     typer.echo(f"wrote {page}")
 
 
-@app.command("eval")
+@command("eval")
 def eval_(
     model: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or any other checkpoint.")],
     perplexity: Annotated[
@@ -324,7 +367,7 @@ def eval_(
         typer.echo(f"wrote {', '.join(map(str, written))}")
 
 
-@app.command()
+@command()
 def inspect(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or any other checkpoint.")],
     text: Annotated[
@@ -342,7 +385,7 @@ def inspect(
     typer.echo(f"wrote {', '.join(map(str, write(run, text, out, find_device(device))))}")
 
 
-@app.command("suggest-lr")
+@command("suggest-lr")
 def suggest_lr(
     config: Source,
     overrides: Overrides = None,
@@ -356,7 +399,7 @@ def suggest_lr(
     typer.echo(suggest(config, overrides or (), steps))
 
 
-@app.command("import")
+@command("import")
 def import_(
     source: Annotated[
         Path,
@@ -387,7 +430,7 @@ def import_(
         typer.echo(bring_tokenizer(source, out))
 
 
-@app.command()
+@command()
 def export(
     source: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or a checkpoint of zoo.")],
     out: Annotated[Path, typer.Argument(help="The folder to make.")],
@@ -400,7 +443,7 @@ def export(
     typer.echo(write(source, out, to=to, dtype=dtype))
 
 
-@app.command()
+@command()
 def convert(
     source: Annotated[
         Path,
@@ -431,11 +474,26 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         app(args=arguments, prog_name="zoo")
     except ZooError as error:
-        _fail(error, USER_ERROR)
+        _fail(str(error), USER_ERROR)
     except DivergenceError as error:
-        _fail(error, DIVERGED)
+        _fail(str(error), DIVERGED)
+    except Exception as error:
+        line = _line_in_plugin(error)
+        if line is None or os.environ.get(TRACEBACK):
+            raise
+        what = f"{line}: {type(error).__name__}: {error}"
+        _fail(f"{what}\n({TRACEBACK}=1 in the environment shows the traceback)", USER_ERROR)
 
 
-def _fail(error: Exception, status: int) -> None:
-    typer.secho(f"error: {error}", fg=typer.colors.RED, err=True)
+def _line_in_plugin(error: Exception) -> str | None:
+    """The line of a plugin that an error comes from; None if it comes from zoo itself."""
+    if "zoo.config.plugins" not in sys.modules:
+        return None
+    from zoo.config.plugins import line_in_plugin
+
+    return line_in_plugin(error)
+
+
+def _fail(message: str, status: int) -> None:
+    typer.secho(f"error: {message}", fg=typer.colors.RED, err=True)
     sys.exit(status)

@@ -11,9 +11,15 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from zoo.config.yaml import Located, read_value, read_yaml
-from zoo.utils.errors import ConfigError, did_you_mean
+from pydantic import ValidationError
 
+from zoo.config.plugins import PluginRecord, load_installed, load_plugin, require
+from zoo.config.yaml import Located, read_value, read_yaml
+from zoo.utils.errors import ConfigError, PluginError, did_you_mean
+
+PLUGINS = "plugins"
+RUN_FILES = frozenset({"config.yaml", "run.yaml"})
+"""What zoo calls the configuration of a run in its folder, and in those of its checkpoints."""
 SUFFIXES = (".yaml", ".yml")
 FROM = "from"
 """The key of a model that is taken over from a checkpoint."""
@@ -52,16 +58,20 @@ def find_config(source: str | Path, folder: Path = Path()) -> Path:
     return shipped()[text]
 
 
-def read_config(file: Path, problems: list[str], above: tuple[Path, ...] = ()) -> Located:
-    """Read a file and everything it extends.
+def read_config(
+    file: Path, problems: list[str], above: tuple[Path, ...] = (), trusted: bool = True
+) -> Located:
+    """Read a file and everything it extends, and import the plugins that the files name.
 
     Args:
         file: YAML.
         problems: gets one line for each thing that is wrong.
         above: the files that extend this one.
+        trusted: whether the file may name plugins to import. The files that zoo writes into run folders
+            may not, nor may what they extend: a run folder can come from anywhere.
 
     Raises:
-        ConfigError: a file that cannot be read, or that extends itself.
+        ConfigError: a file cannot be read or extends itself, or a plugin cannot be used.
     """
     if file.resolve() in above:
         chain = " -> ".join(f.name for f in (*above, file))
@@ -72,11 +82,34 @@ def read_config(file: Path, problems: list[str], above: tuple[Path, ...] = ()) -
         raise ConfigError(f"{_shown(file)}: not UTF-8 at byte {error.start}") from error
     except OSError as error:
         raise ConfigError(f"{_shown(file)}: cannot be read: {error.strerror}") from error
-    return extend(read_yaml(text, _shown(file), problems), file.parent, problems, (*above, file.resolve()))
+    trusted = trusted and file.name not in RUN_FILES
+    fields = read_yaml(text, _shown(file), problems)
+    return extend(fields, file.parent, problems, (*above, file.resolve()), trusted)
 
 
-def extend(own: Located, folder: Path, problems: list[str], above: tuple[Path, ...] = ()) -> Located:
-    """Put a mapping on top of what its key `extends` names, composed from left to right."""
+def extend(
+    own: Located,
+    folder: Path,
+    problems: list[str],
+    above: tuple[Path, ...] = (),
+    trusted: bool = True,
+) -> Located:
+    """Put a mapping on top of what its key `extends` names, composed from left to right.
+
+    Args:
+        own: the mapping; the plugins that it names are imported.
+        folder: what its paths are relative to.
+        problems: gets one line for each thing that is wrong.
+        above: the files that the mapping was read from.
+        trusted: see `read_config`.
+
+    Raises:
+        ConfigError: see `read_config`.
+    """
+    load_installed()
+    if PLUGINS in own.value:
+        import_named(own.value[PLUGINS], folder, trusted)
+        own = Located({key: value for key, value in own.value.items() if key != PLUGINS}, own.place)
     if "extends" not in own.value:
         return own
     names = own.value["extends"]
@@ -90,7 +123,7 @@ def extend(own: Located, folder: Path, problems: list[str], above: tuple[Path, .
         except ConfigError as error:
             problems.append(f"{parent.place}: extends: {error}")
             continue
-        merged = merge(merged, read_config(file, problems, above))
+        merged = merge(merged, read_config(file, problems, above, trusted))
     rest = {key: value for key, value in own.value.items() if key != "extends"}
     return merge(merged, Located(rest, own.place))
 
@@ -157,6 +190,43 @@ def _merge_list(base: Located, over: Located) -> Located:
             return over
         items[int(key)] = merge(items[int(key)], value)
     return Located(items, base.place)
+
+
+def import_named(plugins: Located, folder: Path, trusted: bool) -> None:
+    """Import the plugins that a mapping names, and check those that it records.
+
+    Args:
+        plugins: a list of paths and names of modules; in what zoo wrote, of `PluginRecord` as mappings.
+        folder: what paths are relative to.
+        trusted: whether paths and names may be imported.
+
+    Raises:
+        ConfigError: a plugin cannot be imported, or a recorded one is missing or has changed; one line
+            for each.
+    """
+    if not isinstance(plugins.value, list):
+        raise ConfigError(f"{plugins.place}: plugins: value {plugins.plain()!r}: expected a list of plugins")
+    problems = []
+    for item in plugins.value:
+        try:
+            if isinstance(item.value, dict):
+                require(PluginRecord.model_validate(item.plain()), folder / PLUGINS)
+            elif not isinstance(item.value, str):
+                raise PluginError(f"value {item.value!r}: expected a Python file or the name of a module")
+            elif not trusted:
+                raise PluginError(
+                    f"code is never imported from a run folder: name it with --plugin {item.value}"
+                )
+            else:
+                load_plugin(item.value, folder)
+        except ValidationError as error:
+            problems.append(
+                f"{item.place}: plugins: expected what zoo records of a plugin: {error.errors()[0]['msg']}"
+            )
+        except PluginError as error:
+            problems.append(": ".join(part for part in (item.place, "plugins", str(error)) if part))
+    if problems:
+        raise ConfigError("\n".join(problems))
 
 
 def _shown(file: Path) -> str:

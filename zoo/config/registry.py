@@ -82,10 +82,11 @@ class Kind(Generic[ConfigT]):
         _rebuild_dependents()
         return cls
 
-    def remove(self, name: str) -> None:
-        """Remove a class, that of a plugin which fails or is loaded once more."""
-        del self.choices[name]
-        _rebuild_dependents()
+    def restore(self, choices: dict[str, Any]) -> None:
+        """Put other choices in the place of the present ones: those before a plugin was imported."""
+        if choices != self.choices:
+            self.choices = choices
+            _rebuild_dependents()
 
     def __getitem__(self, name: str) -> Any:
         """The class registered as `name`.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zoo.run.config  # noqa: F401  (imports everything that registers itself)
 from zoo.config.compose import shipped
+from zoo.config.plugins import load_installed
 from zoo.config.registry import Kind
 from zoo.utils.errors import ConfigError, did_you_mean
 
@@ -17,6 +18,7 @@ def catalogue(kind: str | None = None) -> dict[str, dict[str, str]]:
     Raises:
         ConfigError: if there is no such kind.
     """
+    load_installed()
     lists = {plural: registry.describe() for plural, registry in Kind.registries.items()}
     lists["configs"] = {name: _first_comment(file.read_text("utf-8")) for name, file in shipped().items()}
     if kind is None:

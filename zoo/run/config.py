@@ -19,8 +19,9 @@ import zoo.data.images.dataset
 import zoo.data.images.digits
 import zoo.data.instructions.dataset
 import zoo.data.text.dataset  # noqa: F401  (these five register themselves)
-from zoo.config.compose import FROM, extend, find_config, merge, overlay, read_config
+from zoo.config.compose import FROM, PLUGINS, extend, find_config, merge, overlay, read_config
 from zoo.config.messages import describe, is_written
+from zoo.config.plugins import PluginRecord, load_installed, records_of
 from zoo.config.registry import (
     DATASETS,
     INITS,
@@ -80,6 +81,9 @@ class RunConfig(Config):
     freeze: tuple[FreezeRule, ...] = Field((), description="what is not trained, by role, axes and depth")
     layer_decay: float = Field(
         1.0, gt=0, le=1, description="learning rate of depth k of L layers times layer_decay^(L + 1 - k)"
+    )
+    plugins: tuple[PluginRecord, ...] = Field(
+        (), description="modules of your own that register classes: Python files, or names of modules"
     )
 
     @model_validator(mode="after")
@@ -153,7 +157,7 @@ def validate(given: Located, problems: list[str]) -> RunConfig | None:
     first = {e["loc"]: e for e in reversed(errors)}
     found = [describe(e, RunConfig, given) for e in first.values()]
     problems += sorted(set(found), key=_by_line)
-    return None if errors else config
+    return None if errors or config is None else config.model_copy(update={PLUGINS: records_of(config)})
 
 
 def long_form(given: Located, owner: type[Config]) -> Located:
@@ -212,7 +216,10 @@ def json_schema() -> dict[str, Any]:
 
     Nothing is required, since any key may come from the file that is extended.
     """
+    load_installed()
     schema: dict[str, Any] = _optional(RunConfig.model_json_schema())
+    plugins = schema["properties"][PLUGINS]["items"]
+    schema["properties"][PLUGINS]["items"] = {"anyOf": [{"type": "string"}, plugins]}
     names = {"type": "string", "description": "a shipped configuration, or a path relative to this file"}
     schema["properties"] = {
         "extends": {"anyOf": [names, {"type": "array", "items": names}]},

@@ -18,6 +18,10 @@ class ConfigError(ZooError):
     """A configuration that cannot be used."""
 
 
+class PluginError(ZooError):
+    """A module of the user's own that cannot be imported, or is not the one that a run was started with."""
+
+
 class DataError(ZooError):
     """Text, tokens or a tokenizer that cannot be used."""
 

@@ -1,0 +1,274 @@
+"""Plugins: modules from outside of zoo that register classes of their own.
+
+What is imported is what the user names: in a YAML file, with ``--plugin``, with `load_plugin`, or by
+installing a package that has an entry point in the group ``zoo.plugins``. Runs and checkpoints write down
+which plugins they use, as a `PluginRecord`; no code is ever imported because a record asks for it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import logging
+import os
+import re
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from pydantic import Field
+
+from zoo.config.registry import Config, Kind
+from zoo.utils.errors import PluginError, ZooError, did_you_mean
+
+log = logging.getLogger("zoo")
+
+ENTRY_POINTS = "zoo.plugins"
+"""The group of entry points by which an installed package offers its plugins."""
+
+MODULE_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
+SHOWN = 12
+"""Digits of a sha256 in names and messages."""
+
+_named: dict[str, ModuleType] = {}
+"""The plugins that were named, by what `load_plugin` can be given in another process."""
+
+_changes_allowed = False
+
+
+class PluginRecord(Config):
+    """What a run or a checkpoint says of a plugin that it uses."""
+
+    name: str = Field(description="name of the file, or of the module")
+    version: str | None = Field(None, description="of the installed package; null for a single file")
+    sha256: str | None = Field(None, description="of the module's file; null if it has none")
+
+    @property
+    def copy_name(self) -> str:
+        """The name of a copy of the file; another one for every content."""
+        return f"{self.name.removesuffix('.py')}-{str(self.sha256)[:SHOWN]}.py"
+
+
+def load_plugin(source: str | Path, folder: str | Path = ".") -> ModuleType:
+    """Import a module from outside, which registers classes of its own.
+
+    A file that has changed since it was imported is imported again, and its classes replace the former
+    ones. A file with the content of another one that is imported is not imported again.
+
+    Args:
+        source: a Python file, or the name of a module that Python finds (``my_package.blocks``).
+        folder: what a relative path is relative to.
+
+    Returns:
+        The module.
+
+    Raises:
+        PluginError: if there is no such file or module, if importing it fails, or if it registers nothing;
+            the message names the file and the line.
+    """
+    module = import_plugin(source, folder)
+    package = module.__name__.partition(".")[0]
+    if not any(cls.__module__.partition(".")[0] == package for cls in _registered()):
+        raise PluginError(
+            f"{module.__file__}: the plugin registers nothing; expected a decorated configuration class, "
+            "for instance with @zoo.OPTIMIZERS.register"
+        )
+    return module
+
+
+def import_plugin(source: str | Path, folder: str | Path = ".") -> ModuleType:
+    """Import a module as `load_plugin` does, even if it registers nothing."""
+    text = os.fspath(source)
+    path = Path(folder, text).expanduser()
+    if path.suffix == ".py" or os.sep in text or path.exists():
+        return _import_file(path.resolve())
+    if not MODULE_NAME.fullmatch(text):
+        raise PluginError(f"plugin '{text}': expected a Python file, or the name of a module")
+    _named[text] = _import_module(text)
+    return _named[text]
+
+
+@cache
+def load_installed() -> None:
+    """Import the plugins of installed packages, once; those that fail are left out, with a warning."""
+    for entry_point in metadata.entry_points(group=ENTRY_POINTS):
+        try:
+            _import_module(entry_point.module)
+        except PluginError as error:
+            log.warning(f"left out: {error}")
+
+
+def sources() -> tuple[str, ...]:
+    """What `load_plugin` has to be given in another process, in this order, for the plugins of this one."""
+    return tuple(_named)
+
+
+def allow_changed_plugins(allowed: bool = True) -> None:
+    """Accept plugins whose content is not the one that was recorded, or refuse them again."""
+    global _changes_allowed
+    _changes_allowed = allowed
+
+
+def records_of(config: Config) -> tuple[PluginRecord, ...]:
+    """Records of the modules outside of zoo that a configuration's classes are defined in, by name."""
+    modules = {sys.modules[cls.__module__] for cls in _classes_of(config) if _is_foreign(cls)}
+    return tuple(sorted(map(record_of, modules), key=lambda r: (r.name, str(r.sha256))))
+
+
+def require(needed: PluginRecord, copies: Path | None = None) -> None:
+    """Check that a recorded plugin is imported, and is what it was.
+
+    Args:
+        needed: of a run or a checkpoint.
+        copies: a folder with copies of its plugins' files.
+
+    Raises:
+        PluginError: if it is not imported, or if it has changed and that is not allowed; the message says
+            how the user can name it.
+    """
+    there = [record_of(module) for module in _modules()]
+    same_name = [other for other in there if other.name == needed.name]
+    same_content = [other for other in there if other.sha256 == needed.sha256 is not None]
+    if same_content or (same_name and (_changes_allowed or needed.sha256 is None)):
+        return
+    copy = copies / needed.copy_name if copies is not None else None
+    kept = f" (the run keeps a copy: {copy})" if copy is not None and copy.is_file() else ""
+    was = f"sha256 {str(needed.sha256)[:SHOWN]}"
+    if same_name:
+        raise PluginError(
+            f"the plugin '{needed.name}' has changed: {was} is recorded, it is "
+            f"{str(same_name[0].sha256)[:SHOWN]} now; undo the change{kept}, or add --allow-changed-plugins"
+        )
+    raise PluginError(
+        f"the plugin '{needed.name}' ({was}) is missing; code is never imported from a run folder or a "
+        f"checkpoint: name the plugin with --plugin FILE{kept}, or in Python with zoo.load_plugin('FILE')"
+    )
+
+
+@cache
+def record_of(module: ModuleType) -> PluginRecord:
+    """What a run writes down of a module."""
+    file = getattr(module, "__file__", None)
+    sha256 = hashlib.sha256(Path(file).read_bytes()).hexdigest() if file else None
+    spec = module.__spec__  # None for a file that `load_plugin` imported, and for a script
+    if spec is None:
+        return PluginRecord(name=Path(file).name if file else module.__name__, sha256=sha256)
+    packages = metadata.packages_distributions().get(spec.name.partition(".")[0], [])
+    return PluginRecord(
+        name=spec.name, version=metadata.version(packages[0]) if packages else None, sha256=sha256
+    )
+
+
+def source_file(used: PluginRecord) -> Path | None:
+    """The file of a plugin that is imported; None if it has none."""
+    files = (module.__file__ for module in _modules() if record_of(module) == used)
+    return next((Path(file) for file in files if file), None)
+
+
+def line_in_plugin(error: BaseException) -> str | None:
+    """Where a plugin raised an error, as ``file:line``; None if no plugin was at work."""
+    files = {getattr(module, "__file__", None) for module in _modules()}
+    frames = reversed(traceback.extract_tb(error.__traceback__))
+    return next((f"{frame.filename}:{frame.lineno}" for frame in frames if frame.filename in files), None)
+
+
+def _import_file(path: Path) -> ModuleType:
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        near = "" if path.exists() else did_you_mean(str(path), map(str, path.parent.glob("*.py")))
+        raise PluginError(f"plugin {path}: {error.strerror}{near}") from error
+    sha256 = hashlib.sha256(content).hexdigest()
+    for imported in _named.values():
+        if imported.__spec__ is None and record_of(imported).sha256 == sha256:
+            return imported
+    former = _named.get(str(path))
+    module = ModuleType(f"zoo_plugin_{path.stem}_{sha256[:SHOWN]}")
+    module.__file__ = str(path)
+    sys.modules[module.__name__] = module
+    with _undone_on_error(str(path), str(path)):
+        if former is not None:
+            _forget(former)
+        exec(compile(content, str(path), "exec"), module.__dict__)
+    record_of(module)  # of the content that was executed
+    _named[str(path)] = module
+    return module
+
+
+def _import_module(name: str) -> ModuleType:
+    try:
+        spec = importlib.util.find_spec(name.partition(".")[0])
+    except (ImportError, ValueError):  # a module without a spec, for instance __main__
+        spec = None
+    folder = "" if spec is None or spec.origin is None else str(Path(spec.origin).parent)
+    with _undone_on_error(name, folder):
+        return importlib.import_module(name)
+
+
+@contextmanager
+def _undone_on_error(source: str, place: str) -> Iterator[None]:
+    """Take back what was registered if an import fails, and say what failed where.
+
+    Args:
+        source: what is imported.
+        place: the file, or the folder of the package, whose lines are of interest.
+
+    Raises:
+        PluginError: if the block raises anything.
+    """
+    before = {kind: dict(kind.choices) for kind in Kind.registries.values()}
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        for kind, choices in before.items():
+            kind.restore(choices)
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        if missing and f"{source}.".startswith(f"{missing}."):
+            raise PluginError(
+                f"plugin '{source}': there is no such file, nor a module of that name"
+            ) from error
+        frames = [
+            f for f in traceback.extract_tb(error.__traceback__) if place and f.filename.startswith(place)
+        ]
+        line = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else source
+        if isinstance(error, SyntaxError):
+            line = f"{error.filename}:{error.lineno}"
+        what = str(error) if isinstance(error, ZooError) else f"{type(error).__name__}: {error}"
+        raise PluginError(f"{line}: the plugin cannot be imported: {what}") from error
+
+
+def _forget(module: ModuleType) -> None:
+    """Remove the classes of a module from the registries."""
+    for kind in Kind.registries.values():
+        kind.restore({n: c for n, c in kind.choices.items() if c.__module__ != module.__name__})
+
+
+def _modules() -> set[ModuleType]:
+    """The modules that were named, and those outside of zoo that have registered classes."""
+    return {*_named.values(), *(sys.modules[c.__module__] for c in _registered() if _is_foreign(c))}
+
+
+def _registered() -> list[type[Config]]:
+    return [cls for kind in Kind.registries.values() for cls in kind.choices.values()]
+
+
+def _is_foreign(cls: type) -> bool:
+    return cls.__module__.partition(".")[0] != "zoo"
+
+
+def _classes_of(value: Any) -> Iterator[type[Config]]:
+    """The classes of a configuration and of all the configurations in it."""
+    if isinstance(value, Config):
+        yield type(value)
+        value = value.__dict__
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        for item in value:
+            yield from _classes_of(item)
