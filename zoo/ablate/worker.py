@@ -19,7 +19,7 @@ import torch
 from zoo.ablate.lock import locked
 from zoo.ablate.outcome import write_record
 from zoo.checkpoint.model import RUN_CONFIG
-from zoo.config.plugins import load_plugin
+from zoo.config.plugins import line_in_plugin, load_plugin
 from zoo.run.config import load_config
 from zoo.run.job import Job
 from zoo.train.run import train
@@ -63,8 +63,10 @@ def work(task: Work) -> None:
             _train(task)
     except KeyboardInterrupt:
         sys.exit(1)
-    except Exception:
+    except Exception as error:
         text = traceback.format_exc()
+        if line := line_in_plugin(error):
+            text += f"{line}: {type(error).__name__}: {error}\n"
         write_file(task.report, lambda partial: partial.write_text(text, encoding="utf-8"))
         sys.exit(1)
 

@@ -6,11 +6,12 @@ import torch
 from pydantic import SerializeAsAny
 from torch import nn
 
-from zoo.config.registry import Config
+from zoo.config.registry import Config, location
 from zoo.init import Init, initialise
 from zoo.models import Model, ModelConfig
 from zoo.reparam import Reparam
-from zoo.utils.errors import ZooError
+from zoo.spec import declared
+from zoo.utils.errors import ConfigError, ZooError
 
 
 class Recipe(Config):
@@ -44,12 +45,36 @@ def assemble(recipe: Recipe, seed: int, device: str | torch.device = "cpu") -> M
 
 
 def declare(recipe: Recipe) -> Model:
-    """The model of a recipe on the meta device: all declarations, no memory."""
+    """The model of a recipe on the meta device: all declarations, no memory.
+
+    Raises:
+        ConfigError: if what the architecture builds is not a model of declared parameters, each under one
+            name.
+    """
     with torch.device("meta"):
         model = recipe.model.build()
+        _check(model, recipe.model)
         recipe.reparam.apply(model, recipe.init)
     model.recipe = recipe
     return model
+
+
+def _check(model: object, config: ModelConfig) -> None:
+    if not isinstance(model, Model):
+        kind = type(model).__name__
+        raise ConfigError(f"{location(type(config))}: build returned {kind}; expected a zoo.models.Model")
+    names: dict[nn.Parameter, str] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        if parameter in names:
+            raise ConfigError(
+                f"{location(type(config))}: {names[parameter]} and {name} are the same parameter; expected "
+                "each under one name (see zoo.models.base on how a tied head uses the embedding)"
+            )
+        names[parameter] = name
+    try:
+        list(declared(model))
+    except ValueError as error:
+        raise ConfigError(f"{location(type(config))}: {error}") from error
 
 
 def materialise(model: nn.Module, device: torch.device) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from zoo.config.registry import MODELS
+from zoo.config.registry import MODELS, location
 from zoo.init import EtaOverride, Registry
 from zoo.models import Model
 from zoo.optim.attach import attach
@@ -104,5 +104,10 @@ def build_optimizer(
             "eta: measured has no effect: nothing trained whose eta is read came from the checkpoint"
         )
     built = config.build(registry)
+    if not isinstance(built, torch.optim.Optimizer):
+        kind = type(built).__name__
+        raise ConfigError(
+            f"{location(type(config))}: build returned {kind}; expected a torch.optim.Optimizer"
+        )
     attach(built, model)
     return built

@@ -1,0 +1,356 @@
+"""Plugins: classes of the user's own in every command, recorded, checked, and never imported unasked."""
+
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import zoo
+from tiny_runs import assert_same, tiny_fields
+
+from zoo import build_model, load_model, load_plugin, save_model
+from zoo.commands.cli import main
+from zoo.config import plugins
+from zoo.config.registry import Kind
+from zoo.config.yaml import dump_yaml
+from zoo.run.catalogue import catalogue
+from zoo.run.config import json_schema, load_config
+from zoo.train.run import train
+from zoo.utils.errors import CheckpointError, ConfigError, PluginError
+
+HEADER = """
+from typing import Literal
+import torch
+from zoo.config.registry import MODELS, OPTIMIZERS, SCHEDULES
+from zoo.models import GPTConfig
+from zoo.optim import AdamWConfig, ScheduleConfig
+"""
+SCHEDULE = (
+    HEADER
+    + """
+@SCHEDULES.register
+class Halved(ScheduleConfig):
+    "Half of the learning rate."
+
+    type: Literal["halved"] = "halved"
+    share: float = 0.5
+
+    def after_warmup(self, step, peak, length):
+        return self.share
+"""
+)
+MODEL = (
+    HEADER
+    + """
+@MODELS.register
+class Mine(GPTConfig):
+    "A GPT of one's own."
+
+    type: Literal["mine"] = "mine"
+"""
+)
+
+
+@pytest.fixture(autouse=True)
+def forgotten() -> Iterator[None]:
+    """Every test begins and ends without plugins."""
+    choices = {kind: dict(kind.choices) for kind in Kind.registries.values()}
+    yield
+    for kind, before in choices.items():
+        kind.restore(before)
+    plugins._named.clear()
+    plugins.load_installed.cache_clear()
+    plugins.allow_changed_plugins(False)
+
+
+def forget() -> None:
+    """What another process would know: nothing of the plugins of this one."""
+    for module in plugins._named.values():
+        plugins._forget(module)
+    plugins._named.clear()
+
+
+def project(folder: Path, plugin: str = SCHEDULE, **changes: Any) -> Path:
+    """A plugin and a configuration of 4 steps that names it, with the schedule `halved`."""
+    (folder / "mine.py").write_text(plugin, encoding="utf-8")
+    fields = tiny_fields(folder, steps=4, checkpoint_every=2, eval_every=4)
+    fields = {**fields, "plugins": ["mine.py"], "schedule": "halved", **changes}
+    file = folder / "tiny.yaml"
+    file.write_text(dump_yaml({key: value for key, value in fields.items() if value is not None}))
+    return file
+
+
+def test_a_plugin_appears_wherever_choices_are_named(tmp_path: Path) -> None:
+    file = project(tmp_path)
+    config = load_config(file)
+    assert config.schedule.model_dump() == {"type": "halved", "share": 0.5, "warmup": 0}
+    assert catalogue("schedules")["schedules"]["halved"] == "Half of the learning rate."
+    assert "Halved" in json_schema()["$defs"]
+    with pytest.raises(ConfigError, match=r"tiny\.yaml:\d+: schedule\.type: .*did you mean 'halved'"):
+        file.write_text(file.read_text().replace("halved", "halvd"))
+        load_config(file)
+
+
+def test_paths_are_relative_to_the_file_that_names_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Through `extends` as well, and every file adds to what the others name."""
+    (tmp_path / "base").mkdir()
+    project(tmp_path / "base")
+    (tmp_path / "other.py").write_text(SCHEDULE.replace("halved", "other"))
+    child = tmp_path / "child.yaml"
+    child.write_text("extends: base/tiny.yaml\nplugins: [other.py]\nname: child\n")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert load_config(child).schedule.type == "halved"  # type: ignore[attr-defined]
+    assert load_config(child, ["schedule=other"]).schedule.type == "other"  # type: ignore[attr-defined]
+
+
+def test_a_module_of_a_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_package").mkdir()
+    (tmp_path / "my_package/__init__.py").write_text("")
+    (tmp_path / "my_package/parts.py").write_text(SCHEDULE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    config = load_config(project(tmp_path, plugins=["my_package.parts"]))
+    (record,) = config.plugins
+    assert (record.name, record.version) == ("my_package.parts", None)
+    assert record.sha256 is not None
+
+
+def test_plugins_of_installed_packages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They need not be named; one that fails is left out, with a warning."""
+    (tmp_path / "installed_parts.py").write_text(SCHEDULE)
+    (tmp_path / "broken_parts.py").write_text("import nowhere_to_be_found")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    points = [metadata.EntryPoint(name, name, "zoo.plugins") for name in ("broken_parts", "installed_parts")]
+    monkeypatch.setattr(metadata, "entry_points", lambda group: points if group == "zoo.plugins" else [])
+    plugins.load_installed.cache_clear()
+    assert load_config({"schedule": "halved"}).plugins[0].name == "installed_parts"
+    assert "broken_parts.py:1: the plugin cannot be imported: ModuleNotFoundError" in caplog.text
+
+
+def test_what_a_run_uses_is_recorded_and_needed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = project(tmp_path)
+    run = tmp_path / "runs/tiny"
+    zoo("train", file)
+    recorded = (run / "config.yaml").read_text()
+    assert re.search(r"plugins:\n- name: mine\.py\n  version: null\n  sha256: [0-9a-f]{64}\n", recorded)
+    forget()
+    for command, *options in (("train", "--resume"), ("generate", "--prompt", "x"), ("explain",)):
+        capsys.readouterr()
+        zoo(command, run, *options, status=2)
+        message = capsys.readouterr().err
+        assert re.match(r"error: .*config\.yaml:\d+: plugins: the plugin 'mine\.py' \(sha256 ", message)
+        assert "--plugin FILE" in message and "zoo.load_plugin('FILE')" in message
+    zoo("train", run, "--resume", "train.steps=6", "--plugin", tmp_path / "mine.py")
+    zoo("generate", run, "--prompt", "x", "--max-new-tokens", "2", "--plugin", tmp_path / "mine.py")
+    zoo("list", "schedules", "--plugin", tmp_path / "mine.py")
+    assert "halved" in capsys.readouterr().out
+
+
+def test_a_resumed_run_is_the_whole_one(tmp_path: Path) -> None:
+    file = project(tmp_path)
+    zoo("train", file, "name=whole")
+    train(load_config(file, ["name=parts"]), until=2)
+    forget()
+    zoo("train", file, "name=parts", "--resume")
+    assert_same(tmp_path / "runs/whole", tmp_path / "runs/parts")
+
+
+def test_another_content_is_refused_unless_it_is_allowed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = project(tmp_path)
+    zoo("train", file)
+    forget()
+    (tmp_path / "mine.py").write_text(SCHEDULE.replace("Half", "A half"))
+    zoo("train", file, "--resume", "train.steps=6", status=2)
+    message = capsys.readouterr().err
+    assert re.search(
+        r"the plugin 'mine\.py' has changed: sha256 \w{12} is recorded, it is \w{12} now", message
+    )
+    assert "--allow-changed-plugins" in message
+    zoo("train", file, "--resume", "train.steps=6", "--allow-changed-plugins")
+    forget()
+    plugins.allow_changed_plugins(False)
+    zoo("train", file, "--resume", "train.steps=8")  # what was allowed is what is recorded now
+
+
+def test_no_code_comes_from_a_run_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Neither by a path in its config.yaml, nor by what that extends, nor by a checkpoint's copy of it."""
+    file = project(tmp_path, plugins=None, schedule="constant")
+    zoo("train", file)
+    run = tmp_path / "elsewhere"
+    shutil.copytree(tmp_path / "runs/tiny", run)
+    (run / "evil.py").write_text("raise SystemExit('imported')")
+    (run / "evil.yaml").write_text("plugins: [evil.py]\n")
+    config = (run / "config.yaml").read_text()
+    for attack in ("plugins:\n- evil.py\n", "extends: evil.yaml\n"):
+        text = re.sub(r"plugins: \[\]\n", "", config) + attack
+        (run / "config.yaml").write_text(text)
+        for copy in run.glob("checkpoints/*/run.yaml"):
+            copy.unlink()
+            copy.write_text(text.replace("evil.", "../../evil."))
+            zoo("generate", copy.parent, "--prompt", "x", status=2)
+            assert "code is never imported from a run folder" in capsys.readouterr().err
+        for command, *options in (("train", "--resume"), ("generate", "--prompt", "x"), ("explain",)):
+            zoo(command, run, *options, status=2)
+            message = capsys.readouterr().err
+            assert "code is never imported from a run folder: name it with --plugin evil.py" in message
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("extends: elsewhere\n")
+    zoo("explain", mine, status=2)
+    assert "code is never imported" in capsys.readouterr().err
+
+
+def test_a_checkpoint_names_its_plugin(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(MODEL)
+    module = load_plugin(tmp_path / "mine.py")
+    sizes: dict[str, Any] = {"vocab_size": 16, "d_model": 8, "n_layers": 1, "n_heads": 2}
+    file = save_model(build_model("mine", **sizes), tmp_path / "mine.safetensors")
+    plain = save_model(build_model("gpt", **sizes), tmp_path / "gpt.safetensors")
+    assert type(load_model(file).recipe.model).__module__ == module.__name__
+    forget()
+    assert load_model(plain).recipe.model.type == "gpt"
+    with pytest.raises(
+        CheckpointError, match=r"mine\.safetensors: the plugin 'mine\.py' .*zoo\.load_plugin\('FILE'\)"
+    ):
+        load_model(file)
+    with pytest.raises(ConfigError, match=r"model\.from: .*the plugin 'mine\.py' "):
+        load_config({"model": {"from": str(file)}})
+    load_plugin("mine.py", tmp_path)
+    assert load_model(file).recipe.model.type == "mine"
+
+
+def test_a_file_that_was_changed_is_imported_again(tmp_path: Path) -> None:
+    """As one does in a notebook."""
+    file = tmp_path / "mine.py"
+    file.write_text(SCHEDULE)
+    first = load_plugin(file)
+    assert load_plugin(file) is first
+    shutil.copy(file, tmp_path / "copy.py")
+    assert load_plugin(tmp_path / "copy.py") is first
+    file.write_text(SCHEDULE.replace("0.5", "0.25"))
+    assert load_plugin(file) is not first
+    assert load_config({"schedule": "halved"}).schedule.share == 0.25  # type: ignore[attr-defined]
+    file.write_text("raise ValueError('no')")
+    with pytest.raises(PluginError, match=r"mine\.py:1: the plugin cannot be imported: ValueError: no"):
+        load_plugin(file)
+    assert load_config({"schedule": "halved"}).schedule.share == 0.25  # type: ignore[attr-defined]
+
+
+BUILD_RAISES = """
+@OPTIMIZERS.register
+class Broken(AdamWConfig):
+    type: Literal["broken"] = "broken"
+
+    def build(self, entries):
+        return entries["a"]
+"""
+BUILD_NOTHING = BUILD_RAISES.replace('return entries["a"]', "pass")
+NO_TYPE = """
+@OPTIMIZERS.register
+class Nameless(ScheduleConfig):
+    rate: float = 1.0
+"""
+TAKEN = """
+@OPTIMIZERS.register
+class Again(AdamWConfig):
+    type: Literal["adamw"] = "adamw"
+"""
+OWN_MODEL = """
+from zoo.models import GPT
+from zoo.spec import Module
+
+class Model(GPT):
+    def __init__(self, c):
+        super().__init__(c)
+        CHANGE
+
+@MODELS.register
+class MineConfig(GPTConfig):
+    type: Literal["mine"] = "mine"
+
+    def build(self):
+        return Model(self)
+"""
+MINE = {"type": "mine", "vocab_size": 256, "d_model": 16, "n_layers": 2, "n_heads": 2}
+
+
+def own_model(change: str) -> str:
+    return HEADER + OWN_MODEL.replace("CHANGE", change)
+
+
+BAD: list[tuple[str | None, dict[str, Any], str]] = [
+    ("import nowhere_to_be_found", {}, r"tiny\.yaml:\d+: plugins: \S+mine\.py:1: the plugin cannot be imported: ModuleNot"),
+    ("def f(:\n", {}, r"mine\.py:1: the plugin cannot be imported: SyntaxError: "),
+    ("x = 1\nraise RuntimeError('oops')", {}, r"mine\.py:2: the plugin cannot be imported: RuntimeError: oops"),
+    ("import sys\n\nsys.exit(3)", {}, r"mine\.py:3: the plugin cannot be imported: SystemExit: 3"),
+    (HEADER + TAKEN, {}, r"mine\.py:8: .*: optimizer Again: the name 'adamw' is taken by AdamWConfig \(.*adamw\.py:\d+\)"),
+    (HEADER + NO_TYPE, {}, r"mine\.py:8: .*: optimizer Nameless has no name; expected a field `type: Literal"),
+    ("x = 1", {}, r"mine\.py: the plugin registers nothing; expected a decorated configuration class"),
+    (None, {}, r"plugins: plugin \S+mine\.py: No such file or directory; did you mean '\S+mines\.py'"),
+    (SCHEDULE, {"plugins": ["."]}, r"plugins: plugin .*: Is a directory"),
+    (SCHEDULE, {"plugins": ["no.such.module"]}, r"plugin 'no\.such\.module': there is no such file, nor a module"),
+    (SCHEDULE, {"plugins": ["my plugin"]}, r"plugin 'my plugin': expected a Python file, or the name of a module"),
+    (SCHEDULE, {"plugins": "mine.py"}, r"tiny\.yaml:\d+: plugins: value 'mine\.py': expected a list of plugins"),
+    (SCHEDULE, {"plugins": [3]}, r"tiny\.yaml:\d+: plugins: value 3: expected a Python file or the name"),
+    (SCHEDULE, {"plugins": [{"nam": "x"}]}, r"tiny\.yaml:\d+: plugins: expected what zoo records of a plugin: "),
+    (HEADER + BUILD_RAISES, {"optimizer": {"type": "broken", "lr": 1.0}, "schedule": None}, r"mine\.py:13: KeyError: 'a'\n\(ZOO_TRACEBACK=1"),
+    (HEADER + BUILD_NOTHING, {"optimizer": {"type": "broken", "lr": 1.0}, "schedule": None}, r"Broken \(\S+mine\.py:8\): build returned NoneType; expected a torch\.optim"),
+    (own_model("self.again = self.blocks"), {"model": MINE, "schedule": None}, r"MineConfig \(\S+mine\.py:16\): blocks\.0\.\S+ and again\.0\.\S+ are the same parameter"),
+    (own_model("self.x = torch.nn.Linear(2, 2)"), {"model": MINE, "schedule": None}, r"MineConfig \(\S+mine\.py:16\): Model: no declaration for: x\.weight, x\.bias"),
+    (own_model("self.x = c.no_such_field"), {"model": MINE, "schedule": None}, r"mine\.py:14: AttributeError: .*no_such_field"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("plugin", "changes", "message"), BAD, ids=[case[2][:40] for case in BAD])
+def test_bad_plugins(
+    plugin: str | None,
+    changes: dict[str, Any],
+    message: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file = project(tmp_path, plugin or "", **changes)
+    if plugin is None:
+        (tmp_path / "mine.py").rename(tmp_path / "mines.py")
+    before = {kind: dict(kind.choices) for kind in Kind.registries.values()}
+    zoo("train", file, status=2)
+    shown = capsys.readouterr().err
+    assert re.search(message, shown), shown
+    assert shown.startswith("error: ") and "Traceback" not in shown
+    if "cannot be imported" in message:
+        assert {kind: dict(kind.choices) for kind in Kind.registries.values()} == before
+
+
+def test_the_traceback_of_a_plugin_can_be_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    optimizer = {"type": "broken", "lr": 1.0}
+    file = project(tmp_path, HEADER + BUILD_RAISES, optimizer=optimizer, schedule=None)
+    monkeypatch.setenv("ZOO_TRACEBACK", "1")
+    with pytest.raises(KeyError):
+        main(["train", str(file)])
+
+
+def test_a_sweep_trains_the_classes_of_plugins_in_its_workers(tmp_path: Path) -> None:
+    project(tmp_path)
+    sweep = tmp_path / "sweep.yaml"
+    sweep.write_text(
+        f"base: tiny.yaml\naxes: {{schedule: [constant, halved, other]}}\nseeds: [0]\nout: {tmp_path}/sweeps\n"
+        "plugins: [other.py]\n"
+    )
+    (tmp_path / "other.py").write_text(SCHEDULE.replace("halved", "other").replace("0.5", "0.1"))
+    zoo("sweep", sweep)
+    manifest = json.loads((tmp_path / "sweeps/sweep/sweep.json").read_text())
+    assert [run["status"] for run in manifest["runs"]] == ["finished"] * 3
+    forget()
+    folder = tmp_path / "sweeps/sweep"
+    zoo("report", folder, "-o", tmp_path / "report", status=2)
+    named = ("--plugin", tmp_path / "mine.py", "--plugin", tmp_path / "other.py")
+    zoo("report", folder, "-o", tmp_path / "report", *named)
