@@ -10,7 +10,7 @@ import functools
 import inspect
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -28,11 +28,16 @@ from zoo.utils.errors import CheckpointError, ConfigError
 if TYPE_CHECKING:
     from zoo.init.registry import Entry
 
-Build = Callable[[list[dict[str, Any]]], Optimizer]
+CLOSURE = "it needs a closure that evaluates the loss again; zoo computes one gradient for each step"
+SECOND_ORDER = "it needs a second backward pass through the gradient; zoo computes the gradient alone"
 
 TRIAL_SHAPES = ((6, 4), (5,))
 LARGEST_TRIED = 1 << 20
 """Entries of a parameter on which an optimizer that meta tensors do not suffice takes a step."""
+
+
+_SERVED: set[tuple[type[OptimizerConfig], str]] = set()
+"""Configurations whose optimizers have been tried out."""
 
 
 class ForeignOptimizerConfig(OptimizerConfig):
@@ -44,10 +49,13 @@ class ForeignOptimizerConfig(OptimizerConfig):
 
     @model_validator(mode="after")
     def _is_served(self) -> Self:
-        try:
-            try_out(self)
-        except ConfigError as error:
-            raise ValueError(f"{self.type}: {error}") from error
+        settings = type(self), self.model_dump_json()
+        if settings not in _SERVED:
+            try:
+                try_out(self)
+            except ConfigError as error:
+                raise ValueError(f"{self.type}: {error}") from error
+            _SERVED.add(settings)
         return self
 
     def optimizer_of(self, groups: list[dict[str, Any]]) -> Optimizer:
@@ -110,7 +118,7 @@ class ForeignOptimizerConfig(OptimizerConfig):
 
 
 @functools.cache
-def config_class(cls: type[Optimizer], path: str) -> type[ForeignOptimizerConfig]:
+def config_class(cls: type, path: str) -> type[ForeignOptimizerConfig]:
     """The configuration of a class of optimizers.
 
     Args:
@@ -118,27 +126,16 @@ def config_class(cls: type[Optimizer], path: str) -> type[ForeignOptimizerConfig
         path: What the configuration's `type` says.
 
     Raises:
-        ConfigError: It is no class of optimizers, or one that a configuration cannot describe.
+        ConfigError: It is no class of optimizers, or one that zoo cannot serve; the message says why.
     """
-    if not (isinstance(cls, type) and issubclass(cls, Optimizer) and cls is not Optimizer):
-        raise ConfigError("is no subclass of torch.optim.Optimizer")
-    needed = inspect.signature(cls.step).parameters.get("closure")
-    if needed is not None and needed.default is needed.empty:
-        raise ConfigError(CLOSURE)
-    if all(hasattr(cls, method) for method in ("first_step", "second_step")):  # as of SAM
-        raise ConfigError(CLOSURE)
-    arguments = constructor_arguments(cls)
-    rate = arguments.pop("lr", None)
-    definitions = fields(arguments)
-    if rate is None:
-        raise ConfigError("its constructor takes no `lr`, which the schedule sets")
-    if taken := arguments.keys() & (set(dir(ForeignOptimizerConfig)) | {"type"}):
-        raise ConfigError(f"its argument `{min(taken)}` has a name that configurations use themselves")
-    summary = (inspect.getdoc(cls) or cls.__name__).strip().split("\n")[0]
+    try:
+        definitions = _fields_of(cls)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
     made = create_model(
         f"{cls.__name__}Config",
         __base__=ForeignOptimizerConfig,
-        __doc__=summary,
+        __doc__=(inspect.getdoc(cls) or cls.__name__).strip().split("\n")[0],
         __module__=cls.__module__,
         type=(Literal[path], path),  # type: ignore[arg-type]  # a literal made at run time
         **definitions,
@@ -147,8 +144,26 @@ def config_class(cls: type[Optimizer], path: str) -> type[ForeignOptimizerConfig
     return made
 
 
-CLOSURE = "it needs a closure that evaluates the loss again; zoo computes one gradient for each step"
-SECOND_ORDER = "it needs a second backward pass through the gradient; zoo computes the gradient alone"
+def _fields_of(cls: type) -> dict[str, Any]:
+    """Definitions of the fields of a configuration, but for `type` and `lr`.
+
+    Raises:
+        ConfigError: It is no class of optimizers, or one that zoo cannot serve.
+    """
+    if not issubclass(cls, Optimizer) or cls is Optimizer:
+        raise ConfigError("it is no subclass of torch.optim.Optimizer")
+    closure = inspect.signature(cls.step).parameters.get("closure")
+    is_sam = all(hasattr(cls, method) for method in ("first_step", "second_step"))
+    if is_sam or (closure is not None and closure.default is closure.empty):
+        raise ConfigError(CLOSURE)
+    arguments = constructor_arguments(cls)
+    rate = arguments.pop("lr", None)
+    if taken := arguments.keys() & {*dir(ForeignOptimizerConfig), "type"}:
+        raise ConfigError(f"its argument `{min(taken)}` has a name that configurations use themselves")
+    definitions = fields(arguments)
+    if rate is None:
+        raise ConfigError("its constructor takes no `lr`, which the schedule sets")
+    return definitions
 
 
 def try_out(config: ForeignOptimizerConfig) -> None:

@@ -5,16 +5,21 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
+from pydantic import ValidationError
 from torch import nn
+from torch.optim import Optimizer
 
+from zoo.config.messages import describe
 from zoo.config.registry import MODELS, location
+from zoo.config.yaml import Located
 from zoo.init import EtaOverride, Registry
 from zoo.models import Model
 from zoo.optim.attach import attach
 from zoo.optim.base import OptimizerConfig
+from zoo.optim.foreign import config_class
 from zoo.run.config import load_config
 from zoo.run.conversion import merge, split
 from zoo.run.first_weights import begin, outline, recipe_of
@@ -62,39 +67,32 @@ def build_model(
 
 def build_optimizer(
     model: nn.Module,
-    optimizer: str | dict[str, Any] | OptimizerConfig,
+    optimizer: str | dict[str, Any] | OptimizerConfig | type[Optimizer],
     *,
     eta_overrides: Sequence[EtaOverride] = (),
     layer_decay: float = 1.0,
     measured: Mapping[str, float] | None = None,
     **fields: Any,
-) -> torch.optim.Optimizer:
+) -> Optimizer:
     """Build an optimizer for a zoo model and `attach` it.
 
     Args:
-        model: a model of declared parameters, plain or sharded.
-        optimizer: its name (``zoo list optimizers``), a dict with `type`, or its config.
-        eta_overrides: other eta for some variables (Amos-*Scale).
-        layer_decay: smaller learning rates towards the input, see `Registry`.
-        measured: etas by name in the place of the declared ones, see `zoo.init.measure`.
-        **fields: fields of the optimizer's config.
+        model: A model of declared parameters, plain or sharded.
+        optimizer: Its name (``zoo list optimizers``), a dict with `type`, its config, or any class of
+            torch optimizers.
+        eta_overrides: Other etas for some variables (Amos-*Scale).
+        layer_decay: Smaller learning rates towards the input, see `Registry`.
+        measured: Etas by name in the place of the declared ones, see `zoo.init.measure`.
+        **fields: Fields of the optimizer's config; of a class, arguments of its constructor.
 
     Returns:
-        A `torch.optim.Optimizer` whose groups come from the registry.
+        An optimizer whose groups come from the registry.
 
     Raises:
-        ConfigError: an unknown optimizer or field, or an override, a layer decay or measured etas
-            without effect.
+        ConfigError: The optimizer or a field is unknown or cannot be used, or an override, a layer decay
+            or measured etas have no effect.
     """
-    if isinstance(optimizer, OptimizerConfig):
-        config = optimizer
-        if fields:
-            raise ConfigError(f"optimizer: given as a config, and fields {sorted(fields)} besides")
-    else:
-        given = {"type": optimizer} if isinstance(optimizer, str) else optimizer
-        wanted = load_config({"optimizer": {**given, **fields}}).optimizer
-        assert wanted is not None
-        config = wanted
+    config = _optimizer_config(optimizer, fields)
     registry = Registry(model, None, eta_overrides, layer_decay, measured)
     for i, override in enumerate(eta_overrides):
         if not any(override.matches(entry.spec) and config.reads_eta(entry.spec) for entry in registry):
@@ -104,10 +102,31 @@ def build_optimizer(
             "eta: measured has no effect: nothing trained whose eta is read came from the checkpoint"
         )
     built = config.build(registry)
-    if not isinstance(built, torch.optim.Optimizer):
+    if not isinstance(built, Optimizer):
         kind = type(built).__name__
         raise ConfigError(
             f"{location(type(config))}: build returned {kind}; expected a torch.optim.Optimizer"
         )
     attach(built, model)
     return built
+
+
+def _optimizer_config(
+    optimizer: str | dict[str, Any] | OptimizerConfig | type[Optimizer], fields: dict[str, Any]
+) -> OptimizerConfig:
+    """The configuration of an optimizer in any of the forms that `build_optimizer` takes."""
+    if isinstance(optimizer, OptimizerConfig):
+        if fields:
+            raise ConfigError(f"optimizer: given as a config, and fields {sorted(fields)} besides")
+        return optimizer
+    if isinstance(optimizer, type):
+        path = f"{optimizer.__module__}.{optimizer.__qualname__}"
+        kind = config_class(optimizer, path)  # type: ignore[arg-type]  # torch leaves __hash__ untyped
+        try:
+            return kind(**fields)
+        except ValidationError as error:
+            lines = [describe(e, kind, Located.of(fields)) for e in error.errors()]
+            raise ConfigError("\n".join(f"optimizer: {line}" for line in lines)) from error
+    given = {"type": optimizer} if isinstance(optimizer, str) else optimizer
+    config = load_config({"optimizer": {**given, **fields}}).optimizer
+    return cast(OptimizerConfig, config)  # not None: it was given
