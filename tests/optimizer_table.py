@@ -44,7 +44,11 @@ RATES = dict.fromkeys(
     ("Prodigy", "DAdaptAdaGrad", "DAdaptAdam", "DAdaptAdan", "DAdaptLion", "DAdaptSGD"), 1.0
 )
 """Learning rates of optimizers that estimate their own and multiply it by this one."""
-ARGUMENTS: dict[str, dict[str, Any]] = {"BSAM": {"num_data": 1}, "Ranger21": {"num_iterations": 10}, "AdaShift": {"keep_num": 1}}
+ARGUMENTS: dict[str, dict[str, Any]] = {
+    "BSAM": {"num_data": 1},
+    "Ranger21": {"num_iterations": 10},
+    "AdaShift": {"keep_num": 1},
+}
 """Arguments without default, and one by which the first step would be the tenth."""
 
 
@@ -190,7 +194,9 @@ def main() -> None:
     on_two_ranks(all_ranks)
     on_two = json.loads(RANKS_FILE.read_text("utf-8"))
     refused = [path for path in classes() if path not in on_two]
-    served = [served_row(path, {k: train(k, classes()[path]) for k in MODELS}, on_two[path]) for path in on_two]
+    served = [
+        served_row(path, {k: train(k, classes()[path]) for k in MODELS}, on_two[path]) for path in on_two
+    ]
     tables = {"served": table(SERVED_HEAD, served), "refused": table(REFUSED_HEAD, map(refused_row, refused))}
     page = PAGE.read_text("utf-8")
     for name, text in tables.items():

@@ -1,4 +1,4 @@
-"""Adafactor: second moments from the means over rows and columns, and next to no memory."""
+"""Adafactor: second moments factored into means over rows and columns, which take little memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch.optim.optimizer import ParamsT
 
 from zoo.config.registry import OPTIMIZERS
 from zoo.optim.base import OptimizerConfig, grouped
-from zoo.optim.own import OwnOptimizer
+from zoo.optim.optimizer import ZooOptimizer
 from zoo.optim.sharding import local, reduced_like, sum_over_ranks
 from zoo.optim.slots import batches, slot_dtype
 
@@ -24,7 +24,7 @@ ENTRIES_AT_A_TIME = 1 << 20
 """Entries of updates that are held at a time, or those of one larger tensor."""
 
 
-class Adafactor(OwnOptimizer):
+class Adafactor(ZooOptimizer):
     r"""Adafactor without momentum (Shazeer and Stern, arXiv 1804.04235, Algorithms 4 and 5).
 
     In step t = 1, 2, ... with learning rate lr, gradient G and RMS(X) the root mean square of X::
@@ -61,14 +61,14 @@ class Adafactor(OwnOptimizer):
         """All arguments but `params` are defaults that a group may override.
 
         Args:
-            params: parameters, or groups of them.
-            lr: learning rate; ``group["lr"]`` may change at every step.
-            decay: exponent of the second moment's decay, 1 - t^-decay.
-            clip_threshold: largest root mean square of an update before it is scaled.
-            eps: added to the squares of the gradient.
-            eps_scale: smallest root mean square that a parameter is taken to have.
-            relative_step: take at most 1 / sqrt(t) for the learning rate.
-            scale_parameter: multiply the learning rate by the parameter's root mean square.
+            params: Parameters, or groups of them.
+            lr: The learning rate; ``group["lr"]`` may change at every step.
+            decay: The second moment decays with 1 - t^-decay in step t.
+            clip_threshold: The largest root mean square of an update before it is scaled.
+            eps: A constant added to the squares of the gradient.
+            eps_scale: A lower bound of the parameter's root mean square.
+            relative_step: Whether the learning rate is at most 1 / sqrt(t).
+            scale_parameter: Whether the learning rate is multiplied by the parameter's root mean square.
         """
         defaults = {
             "lr": lr,
@@ -82,7 +82,7 @@ class Adafactor(OwnOptimizer):
         super().__init__(params, defaults)
 
     def slots(self, parameter: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
-        """The state of a parameter before its first step: zeros, placed as the parameter is."""
+        """The state of a parameter before its first step: zeros, on its device and sharded as it is."""
         moments = {
             slot: reduced_like(parameter, dims, slot_dtype(parameter))
             for slot, dims in reductions(parameter.dim()).items()
@@ -90,7 +90,7 @@ class Adafactor(OwnOptimizer):
         return {"step": torch.zeros((), dtype=torch.float32), **moments}
 
     def update(self) -> None:
-        """Algorithm 4 for every parameter that has a gradient."""
+        """Take a step of Algorithm 4 with every parameter that has a gradient."""
         for group in self.param_groups:
             due = [p for p in group["params"] if p.grad is not None]
             for part in batches([local(p).numel() for p in due], ENTRIES_AT_A_TIME):
@@ -98,7 +98,7 @@ class Adafactor(OwnOptimizer):
                 self._apply(due[part], group)
 
     def _advance(self, due: Sequence[Tensor], group: dict[str, Any]) -> None:
-        """Bring the second moments up to date."""
+        """Update the second moments."""
         moments = []
         for parameter in due:
             state = self.state[parameter]
@@ -116,7 +116,7 @@ class Adafactor(OwnOptimizer):
             local(state[slot]).lerp_(mean, state["step"].item() ** -group["decay"])
 
     def _apply(self, due: Sequence[Tensor], group: dict[str, Any]) -> None:
-        """Move the parameters, each by at most its share of its own size."""
+        """Update the parameters, each by at most a share of its root mean square."""
         updates = self._updates(due)
         squares = [_sum_of_squares(u) for u in updates]
         sizes = [_sum_of_squares(local(p).to(slot_dtype(p))) for p in due]
@@ -132,7 +132,7 @@ class Adafactor(OwnOptimizer):
             local(parameter).sub_(update.mul_(by))
 
     def _updates(self, due: Sequence[Tensor]) -> list[Tensor]:
-        """G / sqrt(V) of each parameter, this rank's rows."""
+        """G / sqrt(V) of each parameter: the local shard."""
         matrices = [p for p in due if p.dim() > 1]
         # The mean of R is that of C, which needs the sums over another dimension only.
         means = [local(self.state[p]["col_var"]).sum(-1, keepdim=True) for p in matrices]
@@ -150,20 +150,20 @@ class Adafactor(OwnOptimizer):
 
 
 def reductions(dims: int) -> dict[str, tuple[int, ...]]:
-    """Name of each slot of a parameter of `dims` dimensions, and the dimensions it is a mean over."""
+    """The slots of a parameter of `dims` dimensions by name, each with the dimensions it averages over."""
     if dims > 1:
         return {"row_var": (dims - 1,), "col_var": (dims - 2,)}
     return {"variance": ()}
 
 
 def _gradient(parameter: Tensor) -> Tensor:
-    """This rank's rows of the gradient, in the precision of the slots."""
-    assert parameter.grad is not None
+    """The local shard of the gradient in the dtype of the slots."""
+    assert parameter.grad is not None  # for the type checker: only such parameters are updated
     return local(parameter.grad).to(slot_dtype(parameter))
 
 
 def _sum_of_squares(tensor: Tensor) -> Tensor:
-    """0-dim, in one pass over memory."""
+    """The sum of squares, 0-dim, in one pass over memory."""
     norm: Tensor = torch.linalg.vector_norm(tensor)
     return norm.square()
 
@@ -176,16 +176,16 @@ class AdafactorConfig(OptimizerConfig):
     decay: float = Field(0.8, gt=0, description="the second moment decays with 1 - t^-decay")
     clip_threshold: float = Field(1.0, gt=0, description="largest root mean square of an update")
     eps: float = Field(1e-30, gt=0, description="added to the squares of the gradient")
-    eps_scale: float = Field(1e-3, gt=0, description="smallest size that a parameter is taken to have")
-    relative_step: bool = Field(False, description="take at most 1 / sqrt(t) for the learning rate")
+    eps_scale: float = Field(1e-3, gt=0, description="lower bound of a parameter's root mean square")
+    relative_step: bool = Field(False, description="learning rate at most 1 / sqrt(t) in step t")
     scale_parameter: bool = Field(True, description="learning rate times the parameter's root mean square")
 
     def build(self, entries: Sequence[Entry]) -> Adafactor:
-        """The optimizer; its groups are the parameters of one learning rate."""
+        """The optimizer; each group has the parameters of one learning rate."""
         return Adafactor(grouped(entries, self.lr, lambda entry: {}), **self.model_dump(exclude={"type"}))
 
     def slots(self, entry: Entry) -> dict[str, tuple[int, ...]]:
-        """Means over rows and columns; of a vector every entry."""
+        """Means over rows and columns; for a vector a value for every entry."""
         shape = entry.spec.shape
         return {
             slot: tuple(1 if d in dims else n for d, n in enumerate(shape))

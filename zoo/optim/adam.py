@@ -21,9 +21,9 @@ Decay = Annotated[float, Field(ge=0, lt=1)]
 
 
 class TwoMoments(OptimizerConfig):
-    """What Adam and AdamW have in common."""
+    """The settings that Adam and AdamW share."""
 
-    torchs: ClassVar[type[Adam]]
+    optimizer_class: ClassVar[type[Adam]]
 
     betas: tuple[Decay, Decay] = Field((0.9, 0.999), description="decays of the running averages, in [0, 1)")
     eps: float = Field(1e-8, gt=0, description="added to the root of the second moment")
@@ -31,11 +31,11 @@ class TwoMoments(OptimizerConfig):
     fused: bool = Field(True, description="one pass over memory")
 
     def build(self, entries: Sequence[Entry]) -> Adam:
-        """torch's optimizer; its groups are the matrices and the vectors."""
+        """torch's optimizer; matrices and vectors are in different groups."""
         groups = grouped(
             entries, self.lr, lambda entry: {"weight_decay": self.weight_decay if entry.decays else 0.0}
         )
-        return self.torchs(groups, lr=self.lr, betas=self.betas, eps=self.eps, fused=self.fused)
+        return self.optimizer_class(groups, lr=self.lr, betas=self.betas, eps=self.eps, fused=self.fused)
 
     def slots(self, entry: Entry) -> dict[str, tuple[int, ...]]:
         """The two moments."""
@@ -46,7 +46,7 @@ class TwoMoments(OptimizerConfig):
 class AdamConfig(TwoMoments):
     """Adam: torch's fused implementation; weight decay is added to the gradient of matrices."""
 
-    torchs: ClassVar = Adam
+    optimizer_class: ClassVar = Adam
 
     type: Literal["adam"] = "adam"
     weight_decay: float = Field(0.0, ge=0, description="L2 decay of matrices, added to the gradient")
@@ -54,6 +54,6 @@ class AdamConfig(TwoMoments):
 
 @initial_slots.register
 def _moments(optimizer: Adam, parameter: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
-    """Of Adam, and of AdamW, which is one of its kind."""
+    """The step count and the two moments, of Adam and of its subclass AdamW."""
     step = torch.zeros((), dtype=torch.float32, device=parameter.device if group["fused"] else None)
     return {"step": step, **{slot: torch.zeros_like(parameter) for slot in ("exp_avg", "exp_avg_sq")}}

@@ -15,7 +15,7 @@ from zoo.optim.adam import Decay, TwoMoments
 class AdamWConfig(TwoMoments):
     """AdamW: torch's fused implementation; weight decay on matrices, not on vectors."""
 
-    torchs: ClassVar = AdamW
+    optimizer_class: ClassVar = AdamW
 
     type: Literal["adamw"] = "adamw"
     betas: tuple[Decay, Decay] = Field((0.9, 0.95), description="decays of the running averages, in [0, 1)")

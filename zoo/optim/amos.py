@@ -20,7 +20,7 @@ from zoo.optim.amos_step import Variable, eager_step
 from zoo.optim.amos_update import Step
 from zoo.optim.attach import attach
 from zoo.optim.base import OptimizerConfig, grouped
-from zoo.optim.own import OwnOptimizer
+from zoo.optim.optimizer import ZooOptimizer
 from zoo.optim.sharding import reduced_like
 from zoo.optim.slots import batches, slot_dtype
 from zoo.utils.errors import CheckpointError, ConfigError, did_you_mean
@@ -48,7 +48,7 @@ SLOTS_AT_A_TIME = 1 << 18
 """Slots that are advanced in one go, which makes temporary copies of them."""
 
 
-class Amos(OwnOptimizer):
+class Amos(ZooOptimizer):
     r"""Amos (Tian and Parikh, arXiv 2210.11693, Algorithm 1).
 
     For each variable with scale eta, gradient g and M2(g)^2 the mean of its squares over the

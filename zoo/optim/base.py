@@ -1,4 +1,4 @@
-"""What every optimizer's and every schedule's configuration has in common."""
+"""The base classes of the configurations of optimizers and of schedules."""
 
 from __future__ import annotations
 
@@ -24,24 +24,30 @@ FLOAT32 = 4
 
 
 class OptimizerConfig(Config):
-    """An optimizer and its settings."""
+    """The settings of an optimizer."""
 
     lr: float = Field(gt=0, allow_inf_nan=False, description="learning rate before the schedule's factor")
 
     @property
     def uses_eta(self) -> bool:
-        """Whether it reads the eta of any variable."""
+        """Whether the optimizer uses the eta of any parameter."""
         return False
 
     def reads_eta(self, spec: ParamSpec) -> bool:
-        """Whether it reads the eta of the variable that is declared so."""
+        """Whether the optimizer uses the eta of a parameter with the declaration `spec`."""
         return self.uses_eta
 
     def build(self, entries: Sequence[Entry]) -> Optimizer:
-        """The optimizer of the parameters of `entries`, in groups named after them.
+        """Build the optimizer.
+
+        Args:
+            entries: The registry's entries of the parameters to train.
+
+        Returns:
+            An optimizer whose groups know the names of their parameters.
 
         Raises:
-            ConfigError: an option that is impossible for these parameters.
+            ConfigError: A setting is impossible for these parameters.
         """
         raise NotImplementedError
 
@@ -60,18 +66,16 @@ class OptimizerConfig(Config):
 
 
 class ScheduleConfig(Config):
-    """A factor on the learning rate that depends on the step alone."""
+    """The settings of a schedule: a factor on the learning rate that depends on the step alone."""
 
     warmup: int = Field(0, ge=0, description="steps W of linear warm-up: step t, from 1, gets t/W")
 
     def factor(self, step: int, total: int) -> float:
-        """The factor of the step after `step` steps were done.
-
-        The first step has `step` 0 and already moves: with warm-up its factor is 1/W, not 0.
+        """The factor on the learning rate of a step.
 
         Args:
-            step: steps already done.
-            total: steps of the whole run.
+            step: The number of steps before it: 0 for the first, whose factor is 1/W with warm-up, not 0.
+            total: The number of steps of the whole run.
         """
         if step + 1 < self.warmup:
             return (step + 1) / self.warmup
@@ -82,21 +86,21 @@ class ScheduleConfig(Config):
         """The factor `step` steps after the peak.
 
         Args:
-            step: 0 at the peak, the step whose factor is 1.
-            peak: the number of that step, from 1.
-            length: steps from the peak to the first step after the run.
+            step: The number of steps since the peak, the step whose factor is 1.
+            peak: The number of that step, counted from 1.
+            length: The number of steps from the peak to the first step after the run.
         """
         raise NotImplementedError
 
     def build(self, optimizer: Optimizer, total_steps: int) -> LambdaLR:
-        """The schedule as a torch scheduler; call its ``step`` after each of the optimizer's.
+        """The schedule as a torch scheduler; its ``step`` is called after each step of the optimizer.
 
         Args:
-            optimizer: the optimizer whose groups' rates it sets.
-            total_steps: steps of the whole run.
+            optimizer: The optimizer whose learning rates it sets.
+            total_steps: The number of steps of the whole run.
 
         Raises:
-            ConfigError: a run that is not longer than its warm-up.
+            ConfigError: The warm-up is longer than the run.
         """
         if total_steps < max(1, self.warmup):
             raise ConfigError(f"schedule.warmup {self.warmup} is longer than the run of {total_steps} steps")
@@ -106,15 +110,18 @@ class ScheduleConfig(Config):
 def grouped(
     entries: Iterable[Entry], lr: float, options: Callable[[Entry], dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Parameter groups, one for each different learning rate and set of options, with named parameters.
+    """Group parameters by their learning rates and options.
 
     Args:
-        entries: the registry.
-        lr: learning rate of an entry whose factor is 1.
-        options: the other options of the group that an entry belongs to.
+        entries: The registry's entries of the parameters.
+        lr: The learning rate of an entry whose `lr_factor` is 1.
+        options: A function that returns the other options of an entry's group.
+
+    Returns:
+        Parameter groups; `params` holds pairs of a name and a parameter.
 
     Raises:
-        ConfigError: there are no parameters.
+        ConfigError: There are no parameters.
     """
     members: dict[tuple[tuple[str, Any], ...], list[tuple[str, Tensor]]] = defaultdict(list)
     for entry in entries:

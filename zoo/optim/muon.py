@@ -1,4 +1,4 @@
-"""Muon: orthogonal updates for hidden matrices, another optimizer for everything else."""
+"""Muon: orthogonalised updates of hidden matrices, and another optimizer for all other parameters."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from zoo.optim.adamw import AdamWConfig
 from zoo.optim.amos import AmosConfig
 from zoo.optim.base import OptimizerConfig, grouped
 from zoo.optim.combined import Combined
-from zoo.optim.own import OwnOptimizer
+from zoo.optim.optimizer import ZooOptimizer
 from zoo.optim.sharding import local, placed_like, reduced_like
 from zoo.optim.slots import slot_dtype
 from zoo.spec import ParamSpec, Role
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
     from zoo.init.registry import Entry
 
 OUTSIDE = frozenset({"vocab", "classes", "image"})
-"""Axes of a model's inputs and outputs: a kernel that has one is no hidden matrix."""
+"""Axes of a model's inputs and outputs: a kernel with one of them is no hidden matrix."""
 
 QUINTIC = (3.4445, -4.7750, 2.0315)
-"""Coefficients of x, x^3 and x^5, by Keller Jordan: steepest at 0, and never far from 1 at the end."""
+"""Keller Jordan's coefficients of x, x^3 and x^5: a steep slope at 0, and results between .5 and 1.5."""
 
 LEAST_NORM = 1e-7
 
 Adjustment = Literal["match_rms_adamw", "original"]
 
 
-class Muon(OwnOptimizer):
+class Muon(ZooOptimizer):
     r"""Muon for hidden matrices (K. Jordan, 2024; Moonshot, arXiv 2502.16982).
 
     With gradient g of an (A, B) matrix and learning rate lr::
@@ -49,9 +49,9 @@ class Muon(OwnOptimizer):
         theta  <- (1 - lr weight_decay) theta - lr r O
         r       = 0.2 sqrt(max(A, B)) with "match_rms_adamw", sqrt(max(1, A / B)) with "original"
 
-    The same as torch's, but for more than two dimensions (a convolution's kernel is the matrix of
-    its rows) and for sharded parameters: every rank orthogonalises the whole matrix, in bfloat16,
-    and keeps its rows.
+    Unlike torch's Muon, this one also trains parameters of more than two dimensions (a convolution's
+    kernel is flattened to a matrix of its rows) and sharded ones: every rank orthogonalises the whole
+    matrix, in bfloat16, and keeps its rows.
     """
 
     def __init__(
@@ -68,17 +68,17 @@ class Muon(OwnOptimizer):
         """All arguments but `params` are defaults that a group may override.
 
         Args:
-            params: tensors of at least two dimensions, or groups of them.
-            lr: learning rate; ``group["lr"]`` may change at every step.
-            momentum: decay of the running average of the gradient.
-            weight_decay: decoupled weight decay, times lr.
-            ns_steps: steps of the Newton-Schulz iteration.
-            nesterov: look one step ahead.
-            adjust: how the learning rate depends on the shape. With "match_rms_adamw" an update is
-                as large as AdamW's, whose learning rates then fit.
+            params: Tensors of at least two dimensions, or groups of them.
+            lr: The learning rate; ``group["lr"]`` may change at every step.
+            momentum: The decay of the running average of the gradient.
+            weight_decay: The decoupled weight decay, which is multiplied by lr.
+            ns_steps: The number of steps of the Newton-Schulz iteration.
+            nesterov: Whether to use Nesterov momentum.
+            adjust: How the learning rate depends on the shape. With "match_rms_adamw" an update has the
+                root mean square of AdamW's, so that AdamW's learning rates fit.
 
         Raises:
-            ConfigError: a vector.
+            ConfigError: A parameter has fewer than two dimensions.
         """
         defaults = {
             "lr": lr,
@@ -95,11 +95,11 @@ class Muon(OwnOptimizer):
                     raise ConfigError(f"Muon: shape {tuple(parameter.shape)}, expected a matrix")
 
     def slots(self, parameter: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
-        """The state of a parameter before its first step: zeros, placed as the parameter is."""
+        """The state of a parameter before its first step: zeros, on its device and sharded as it is."""
         return {"momentum_buffer": reduced_like(parameter, (), slot_dtype(parameter))}
 
     def update(self) -> None:
-        """Move every matrix that has a gradient."""
+        """Update every matrix that has a gradient."""
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None:
@@ -110,7 +110,7 @@ class Muon(OwnOptimizer):
         if not state:
             state.update(self.slots(parameter, group))
         m = state["momentum_buffer"]
-        assert parameter.grad is not None
+        assert parameter.grad is not None  # for the type checker: `update` has asked
         g = parameter.grad.to(m.dtype)
         m.lerp_(g, 1 - group["momentum"])
         u = whole(g.lerp(m, group["momentum"]) if group["nesterov"] else m)
@@ -127,7 +127,7 @@ def orthogonal(matrix: Tensor, steps: int) -> Tensor:
 
     Args:
         matrix: (A, B), any floating point dtype.
-        steps: of the iteration.
+        steps: The number of steps of the iteration.
 
     Returns:
         (A, B) bfloat16.
@@ -152,7 +152,7 @@ def adjustment(shape: Sequence[int], adjust: Adjustment) -> float:
 
 
 def is_hidden(spec: ParamSpec) -> bool:
-    """Whether a parameter is a hidden matrix: a kernel that reads no input and gives no output."""
+    """Whether a parameter is a hidden matrix: a kernel without an axis of the model's inputs or outputs."""
     return spec.role in (Role.LINEAR, Role.CONV) and not OUTSIDE & set(spec.axes)
 
 
@@ -165,7 +165,7 @@ class MuonConfig(OptimizerConfig):
 
     type: Literal["muon"] = "muon"
     momentum: float = Field(0.95, ge=0, lt=1, description="decay of the running average of the gradient")
-    nesterov: bool = Field(True, description="look one step ahead")
+    nesterov: bool = Field(True, description="Nesterov momentum")
     weight_decay: float = Field(0.0, ge=0, description="decoupled weight decay of matrices, times lr")
     ns_steps: int = Field(5, ge=1, description="steps of the Newton-Schulz iteration")
     adjust: Adjustment = Field(
@@ -192,18 +192,18 @@ class MuonConfig(OptimizerConfig):
 
     @property
     def uses_eta(self) -> bool:
-        """Whether the rest does."""
+        """Whether the other optimizer uses any eta."""
         return self.others.uses_eta
 
     def reads_eta(self, spec: ParamSpec) -> bool:
-        """Hidden matrices have none; otherwise what the rest does."""
+        """Whether the other optimizer uses it; Muon uses none."""
         return not is_hidden(spec) and self.others.reads_eta(spec)
 
     def build(self, entries: Sequence[Entry]) -> Combined:
-        """Muon and the other optimizer, if something is left for it, as one.
+        """Muon and the other optimizer, if there are parameters for it, as one.
 
         Raises:
-            ConfigError: a model without hidden matrices.
+            ConfigError: The model has no hidden matrices.
         """
         hidden = [entry for entry in entries if is_hidden(entry.spec)]
         if not hidden:
@@ -215,5 +215,5 @@ class MuonConfig(OptimizerConfig):
         return Combined(parts)
 
     def slots(self, entry: Entry) -> dict[str, tuple[int, ...]]:
-        """One running average of a hidden matrix; otherwise those of the other optimizer."""
+        """A running average for a hidden matrix; for other parameters the slots of the other optimizer."""
         return {"momentum_buffer": entry.spec.shape} if is_hidden(entry.spec) else self.others.slots(entry)

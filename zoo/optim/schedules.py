@@ -21,13 +21,13 @@ class Constant(ScheduleConfig):
     type: Literal["constant"] = "constant"
 
     def after_warmup(self, step: int, peak: int, length: int) -> float:
-        """1, for ever."""
+        """1 at every step."""
         return 1.0
 
 
 @SCHEDULES.register
 class Linear(ScheduleConfig):
-    """Linear to `final`, which the step after the last one would have."""
+    """Linear from 1 to `final`, which the step after the last one would have."""
 
     type: Literal["linear"] = "linear"
     final: float = Field(0.0, ge=0, le=1, description="factor at the end of the run")
@@ -41,16 +41,16 @@ class Linear(ScheduleConfig):
 class LinearRestart(ScheduleConfig):
     """Linear to 0 at step `after`, then as if it were linear to 0 over the whole, longer run.
 
-    What the Amos paper calls AdamW-Cont. (section 5.1): a finished run goes on, and its learning
-    rate jumps to what it would have been. The same, in one run, as a finished linear one resumed
-    with more steps.
+    The Amos paper calls it AdamW-Cont. (section 5.1): a finished run is continued, and its learning rate
+    jumps to what it would have been in the longer run. It equals a finished run with the schedule `linear`
+    that is resumed with more steps.
     """
 
     type: Literal["linear-restart"] = "linear-restart"
     after: int = Field(gt=0, description="steps of the finished run")
 
     def factor(self, step: int, total: int) -> float:
-        """Linear's of a run of `after` steps, and from there on of a run of `total` steps."""
+        """`Linear`'s factor in a run of `after` steps, and from step `after` on in one of `total`."""
         return super().factor(step, self.after if step < self.after else total)
 
     def after_warmup(self, step: int, peak: int, length: int) -> float:
@@ -58,10 +58,10 @@ class LinearRestart(ScheduleConfig):
         return 1 - min(step / length, 1.0)
 
     def build(self, optimizer: Optimizer, total_steps: int) -> LambdaLR:
-        """As any schedule.
+        """The schedule as a torch scheduler, see `ScheduleConfig.build`.
 
         Raises:
-            ConfigError: a run that does not go on after the first, or ends in its warm-up.
+            ConfigError: The run ends before step `after`, or the warm-up ends after it.
         """
         if not self.warmup <= self.after < total_steps:
             raise ConfigError(

@@ -1,8 +1,8 @@
-"""What an optimizer has to know about `DTensor`: local parts, and sums that cross ranks.
+"""Sharded parameters (`DTensor`) in optimizers: local shards, and sums over all ranks.
 
-Under FSDP2 a rank holds some rows of each parameter, not equally many of each. Elementwise work
-is done on the local rows; a sum over a sharded dimension has to be completed over the ranks, and
-a mean divides by the global number of entries.
+Under FSDP2 each rank holds some rows of every parameter; their number may differ between ranks.
+Elementwise operations use the local shard. A sum over a sharded dimension is completed by an
+all-reduce, and a mean divides by the global number of entries.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from torch.distributed.tensor.placement_types import Placement
 
 
 def local(tensor: Tensor) -> Tensor:
-    """The part of `tensor` on this rank; all of it for a plain tensor. Shares the memory."""
+    """The shard of `tensor` on this rank, or a plain tensor itself; the memory is shared."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def crosses_ranks(tensor: Tensor, dims: Sequence[int]) -> bool:
-    """Whether a reduction of `tensor` over `dims` needs rows of other ranks."""
+    """Whether a reduction of `tensor` over `dims` needs the shards of other ranks."""
     return isinstance(tensor, DTensor) and any(
         isinstance(p, Shard) and p.dim in dims for p in tensor.placements
     )
 
 
 def reduced_placements(tensor: DTensor, dims: Sequence[int]) -> list[Placement]:
-    """Where a reduction of `tensor` over `dims` (with the dimensions kept, of size 1) lives.
+    """The placements of a reduction of `tensor` over `dims` that keeps the dimensions with size 1.
 
     Raises:
-        ValueError: a placement other than `Shard` and `Replicate`.
+        ValueError: A placement of the tensor is neither `Shard` nor `Replicate`.
     """
     for placement in tensor.placements:
         if not placement.is_shard() and not placement.is_replicate():
@@ -42,7 +42,7 @@ def reduced_placements(tensor: DTensor, dims: Sequence[int]) -> list[Placement]:
 
 
 def reduced_like(parameter: Tensor, dims: Sequence[int], dtype: torch.dtype) -> Tensor:
-    """Zeros of the shape of `parameter` with `dims` reduced to 1, placed as `parameter` is."""
+    """Zeros of the shape of `parameter` with `dims` reduced to size 1, sharded as the reduction would be."""
     shape = [1 if d in dims else size for d, size in enumerate(parameter.shape)]
     if not isinstance(parameter, DTensor):
         return torch.zeros(shape, dtype=dtype, device=parameter.device)
@@ -59,7 +59,7 @@ def reduced_like(parameter: Tensor, dims: Sequence[int], dtype: torch.dtype) -> 
 
 
 def placed_like(value: Tensor, like: Tensor) -> Tensor:
-    """The whole tensor `value`, which every rank has, sharded as `like` is; dtype and device too."""
+    """A copy of `value`, which all ranks hold whole, with the dtype, device and sharding of `like`."""
     value = value.to(dtype=like.dtype, device=like.device)
     if not isinstance(like, DTensor):
         return value.clone()
@@ -69,12 +69,12 @@ def placed_like(value: Tensor, like: Tensor) -> Tensor:
 def sum_over_ranks(
     sums: Sequence[Tensor], parameters: Sequence[Tensor], dims: Sequence[tuple[int, ...]]
 ) -> None:
-    """Complete local sums, in place: those over a sharded dimension are added up over its ranks.
+    """Complete local sums in place: those over a sharded dimension are summed over its ranks.
 
     Args:
-        sums: local sums, one for each parameter.
-        parameters: what was summed; sharded or not.
-        dims: the dimensions that were summed over, of each parameter.
+        sums: Local sums, one for each parameter.
+        parameters: The parameters that were summed, sharded or not.
+        dims: For each parameter, the dimensions that were summed over.
     """
     crossing: dict[tuple[ProcessGroup, torch.dtype], list[Tensor]] = defaultdict(list)
     for total, parameter, over in zip(sums, parameters, dims, strict=True):

@@ -1,4 +1,4 @@
-"""What an optimizer keeps for a parameter: the slots it starts from, their precision, their number."""
+"""Slots: the tensors of state that an optimizer keeps for a parameter."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from torch.optim import Optimizer
 
 @singledispatch
 def initial_slots(optimizer: Optimizer, parameter: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
-    """The state of a parameter before its first step, by the name of the slot.
+    """The slots of a parameter before its first step, by their names.
 
-    Each class of optimizers registers its own answer (``initial_slots.register``).
+    Each class of optimizers registers an implementation (``initial_slots.register``).
 
     Args:
-        optimizer: any optimizer whose class, or a base of it, is registered.
-        parameter: plain or sharded; the slots are placed as it is.
-        group: the group that it is in.
+        optimizer: An optimizer whose class, or a base class of it, is registered.
+        parameter: A parameter, plain or sharded; its slots are on the same devices.
+        group: The parameter group that contains it.
 
     Raises:
-        TypeError: the class is not registered.
+        TypeError: The class of the optimizer is not registered.
     """
     raise TypeError(f"the slots of {type(optimizer).__name__} are not known by name")
 
 
 def slots_are_known(optimizer: Optimizer) -> bool:
-    """Whether `initial_slots` has an answer for the class of `optimizer`."""
+    """Whether `initial_slots` is implemented for the class of `optimizer`."""
     return initial_slots.dispatch(type(optimizer)) is not initial_slots.dispatch(object)
 
 
 def slot_dtype(parameter: Tensor) -> torch.dtype:
-    """float64 for float64 parameters, otherwise float32: small steps would stall in bfloat16."""
+    """The dtype of a slot: float64 for float64 parameters, otherwise float32; bfloat16 is too coarse."""
     return torch.promote_types(parameter.dtype, torch.float32)
 
 
 def batches(sizes: Sequence[int], limit: int) -> Iterator[slice]:
-    """Slices of consecutive items whose sizes add up to at most `limit`, or a single item."""
+    """Slices of items whose sizes add up to at most `limit`; a larger item has its own slice."""
     start = total = 0
     for i, size in enumerate(sizes):
         if i > start and total + size > limit:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -19,10 +19,9 @@ from zoo.checkpoint.recipe import Recipe
 from zoo.init import Registry, freeze, measure
 from zoo.init.registry import Entry
 from zoo.models import Model
+from zoo.optim.base import FLOAT32, OptimizerConfig
 from zoo.run.first_weights import outline
 from zoo.spec import Declared, Module, ParamSpec, declared
-
-FLOAT32 = 4
 
 NUMBERS = ("depth", "sigma", "eta", "lr x", "gate", "state")
 """Columns aligned on the right."""
@@ -35,8 +34,8 @@ USUAL_LENGTH = 1024
 class Row:
     """One parameter; None where a column does not apply.
 
-    `lr` is the factor on the learning rate, None for what is frozen; `state_bytes` are bytes of float32
-    slots.
+    `lr` is the factor on the learning rate, None for what is frozen; `state_bytes` are the bytes of the
+    optimizer's slots, None where they cannot be known before training.
     """
 
     name: str
@@ -52,7 +51,7 @@ class Row:
     slot: tuple[int, ...] | None
     sphere: str | None
     decays: bool
-    state_bytes: int
+    state_bytes: int | None
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,7 @@ class Totals:
         gates: of these, gates.
         frozen: of these, not trained.
         optimizer: the optimizer the state is counted for.
-        optimizer_bytes: its slots in float32.
+        optimizer_bytes: bytes of its slots; None: they cannot be known before training.
         adamw_bytes: what AdamW's two moments take, for comparison.
         length: of the example that the FLOPs are counted at: tokens of a sequence, side of an image.
         unit: what the FLOPs are counted for: a token, an image, a target of any kind.
@@ -76,7 +75,7 @@ class Totals:
     gates: int
     frozen: int
     optimizer: str
-    optimizer_bytes: int
+    optimizer_bytes: int | None
     adamw_bytes: int
     length: int
     unit: str
@@ -140,7 +139,9 @@ class Explanation:
                 _bytes(row.state_bytes),
             )
         t = self.totals
-        share = f" ({t.optimizer_bytes / t.adamw_bytes:.1%} of AdamW's)" if t.adamw_bytes else ""
+        share = ""
+        if t.optimizer_bytes is not None and t.adamw_bytes:
+            share = f" ({t.optimizer_bytes / t.adamw_bytes:.1%} of AdamW's)"
         lines = [
             f"parameters      {t.parameters:,} ({t.parameters / 1e6:,.1f} M)"
             + (f", of which {t.gates:,} gates" if t.gates else "")
@@ -182,7 +183,7 @@ def explain(config: Any) -> Explanation:
         gates=sum(math.prod(row.shape) for row in rows if row.role == "gate"),
         frozen=frozen,
         optimizer=config.optimizer.type if config.optimizer is not None else "none",
-        optimizer_bytes=sum(row.state_bytes for row in rows),
+        optimizer_bytes=_total([row.state_bytes for row in rows]),
         adamw_bytes=2 * FLOAT32 * trained,
         length=length,
         unit="target" if config.data is None else config.data.unit.removesuffix("s"),
@@ -214,9 +215,9 @@ def flops_per_target(model: Model, length: int) -> tuple[int, int]:
     return once // units, (once + backward.get_total_flops()) // units
 
 
-def _row(entry: Entry, optimizer: Any) -> Row:
+def _row(entry: Entry, optimizer: OptimizerConfig | None) -> Row:
     spec = entry.spec
-    slots: Mapping[str, tuple[int, ...]] = optimizer.slots(entry) if optimizer is not None else {}
+    slots = optimizer.slots(entry) if optimizer is not None else {}
     return Row(
         name=entry.name,
         role=str(spec.role),
@@ -231,7 +232,7 @@ def _row(entry: Entry, optimizer: Any) -> Row:
         slot=min(slots.values(), key=math.prod) if slots else None,
         sphere=spec.sphere,
         decays=entry.decays,
-        state_bytes=FLOAT32 * sum(math.prod(shape) for shape in slots.values()),
+        state_bytes=optimizer.state_bytes(entry) if optimizer is not None else 0,
     )
 
 
@@ -290,7 +291,14 @@ def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.4g}"
 
 
-def _bytes(count: int) -> str:
+def _total(counts: Sequence[int | None]) -> int | None:
+    known = [count for count in counts if count is not None]
+    return sum(known) if len(known) == len(counts) else None
+
+
+def _bytes(count: int | None) -> str:
+    if count is None:
+        return "unknown"
     size = float(count)
     for suffix in ("B", "KiB", "MiB"):
         if size < 1024:

@@ -1,4 +1,4 @@
-"""What zoo's own optimizers have in common: steps with a closure, and slots that are known in advance."""
+"""The base class of the optimizers that zoo implements itself."""
 
 from __future__ import annotations
 
@@ -12,15 +12,18 @@ from torch.optim import Optimizer
 from zoo.optim.slots import initial_slots
 
 
-class OwnOptimizer(Optimizer):
-    """A torch optimizer; a subclass says what it keeps and how it moves the parameters."""
+class ZooOptimizer(Optimizer):
+    """A torch optimizer whose subclasses define the slots of a parameter and the update of all parameters.
+
+    The slots are known before the first step, so that checkpoints can be checked and sizes be told.
+    """
 
     def slots(self, parameter: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
-        """The state of a parameter before its first step: zeros, placed as the parameter is."""
+        """The state of a parameter before its first step: zeros, on its device and sharded as it is."""
         raise NotImplementedError
 
     def update(self) -> None:
-        """Move every parameter that has a gradient, without recording it."""
+        """Update every parameter that has a gradient; called with gradients disabled."""
         raise NotImplementedError
 
     @overload
@@ -34,13 +37,13 @@ class OwnOptimizer(Optimizer):
         """Take one step.
 
         Args:
-            closure: evaluates the model again and returns the loss.
+            closure: A function that evaluates the model again and returns the loss.
 
         Returns:
-            The loss, if there is a closure.
+            The loss that the closure returned; None without a closure.
 
         Raises:
-            RuntimeError: a gradient of a kind that the optimizer cannot use, such as a sparse one.
+            RuntimeError: The optimizer cannot use a gradient, for instance because it is sparse.
         """
         loss = None
         if closure is not None:
@@ -51,5 +54,5 @@ class OwnOptimizer(Optimizer):
 
 
 @initial_slots.register
-def _own(optimizer: OwnOptimizer, parameter: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
+def _slots(optimizer: ZooOptimizer, parameter: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
     return optimizer.slots(parameter, group)
