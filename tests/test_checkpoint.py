@@ -26,6 +26,7 @@ from zoo.train.checkpoints import load_progress
 from zoo.train.distributed import World
 from zoo.train.run import train
 from zoo.utils.errors import CheckpointError, ZooError
+from zoo.utils.run_folder import CheckpointFolder
 
 SIZES = {"vocab_size": 40, "d_model": 16, "n_layers": 2, "n_heads": 2}
 RECIPES: list[dict[str, Any]] = [
@@ -219,7 +220,7 @@ def test_state_of_another_optimizer(tmp_path: Path, name: str, fields: dict[str,
     )
     own = build_optimizer(model(), "amos", lr=0.1, momentum=0.9)
     with pytest.raises(CheckpointError) as caught:
-        load_progress(tmp_path, own, ALONE)
+        load_progress(CheckpointFolder(tmp_path), own, ALONE)
     assert str(tmp_path / "optimizer.safetensors") in str(caught.value)
     assert message in str(caught.value)
 
@@ -238,6 +239,7 @@ def test_a_resume_from_a_truncated_checkpoint(tmp_path: Path) -> None:
 FULL = """
 import json, resource, sys
 from tiny_runs import tiny
+from zoo.utils.run_folder import CheckpointFolder
 from zoo.utils.errors import ZooError
 from zoo.train.run import train
 resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))

@@ -16,9 +16,9 @@ from tiny_runs import tiny, tiny_fields
 from zoo.config.registry import LOGGERS
 from zoo.run.config import load_config
 from zoo.run.loggers import base, scalars
-from zoo.train.metrics import read_metrics
 from zoo.train.run import train
 from zoo.utils.errors import ConfigError
+from zoo.utils.run_folder import RunFolder
 
 OFFLINE: dict[str, Any] = {"type": "wandb", "mode": "offline", "tags": ["tiny"]}
 Values = dict[tuple[str, int], float]
@@ -27,7 +27,7 @@ Values = dict[tuple[str, int], float]
 def expected(run: Path) -> Values:
     """Every number of metrics.jsonl by its tag and step; none is there twice."""
     found: Values = {}
-    for record in read_metrics(run):
+    for record in RunFolder(run).read_metrics():
         for tag, value in scalars(record).items():
             assert (tag, record["step"]) not in found
             found[tag, record["step"]] = value

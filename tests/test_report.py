@@ -16,7 +16,6 @@ from synthetic_runs import EVERY, STEPS, TOKENS, curve, write_run, write_sweep
 from tiny_runs import of_kind, tiny
 
 from zoo.ablate.manifest import FILE
-from zoo.ablate.measured import SAMPLE
 from zoo.ablate.results import read_results
 from zoo.report.losses import losses
 from zoo.report.report import report
@@ -95,7 +94,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     first = train(tiny(folder, "name=first", steps=20)).folder
     amos = ("optimizer.type=amos", "optimizer.lr=0.01")
     second = train(tiny(folder, "name=second", "data.validation=0", *amos, steps=5))
-    (first / SAMPLE).write_text("<script>alert('x')</script> $title", encoding="utf-8")
+    (first / "sample.txt").write_text("<script>alert('x')</script> $title", encoding="utf-8")
     return [first, second.folder]
 
 
@@ -123,7 +122,7 @@ def test_names_and_texts_are_no_markup(tmp_path: Path) -> None:
     run["folder"] = f"runs/{renamed.name}"
     manifest["name"] = evil
     (folder / FILE).write_text(json.dumps(manifest))
-    (folder / "runs/base-0" / SAMPLE).write_text(evil)
+    (folder / "runs/base-0/sample.txt").write_text(evil)
     out = report([folder], tmp_path / "report")[1].parent
     page = parse(out / "report.html")
     assert page.words.count(evil) > 5

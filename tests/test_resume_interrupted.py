@@ -18,9 +18,9 @@ from zoo.checkpoint.model import load_model
 from zoo.data import Batch, BatchSpec
 from zoo.data.text.dataset import TextDataset
 from zoo.run.config import load_config
-from zoo.train.metrics import read_metrics
 from zoo.train.run import train
 from zoo.utils.errors import ConfigError
+from zoo.utils.run_folder import RunFolder
 
 CONSTANT = "schedule.type=constant"
 
@@ -155,7 +155,7 @@ def test_what_may_change(tmp_path: Path) -> None:
     changes = {"steps": 12, "log_every": 5, "eval_every": 4, "checkpoint_every": 3, "keep_last": 1}
     assert train(tiny(tmp_path, **changes), resume=True).step == 12
     assert load_config(tmp_path / "runs/tiny").train.keep_last == 1  # type: ignore[union-attr]
-    assert {r["step"] for r in read_metrics(tmp_path / "runs/tiny")} >= {10, 12}
+    assert {r["step"] for r in RunFolder(tmp_path / "runs/tiny").read_metrics()} >= {10, 12}
     load_model(tmp_path / "runs/tiny")
     sessions = json.loads((tmp_path / "runs/tiny/environment.json").read_text())
     assert [session["from_step"] for session in sessions] == [0, 10]

@@ -28,6 +28,7 @@ from zoo.train.run import train
 from zoo.train.step import Stepper
 from zoo.utils.device import available, find_device
 from zoo.utils.errors import CheckpointError, ConfigError, DivergenceError, ZooError
+from zoo.utils.run_folder import RunFolder
 
 ALONE = World(0, 1, torch.device("cpu"))
 
@@ -187,13 +188,13 @@ def test_the_best_checkpoint_is_the_one_it_says(run: Path) -> None:
 def test_keeps_the_last_and_the_best(tmp_path: Path) -> None:
     model, _ = model_and_batch()
     optimizer = build_optimizer(model, "amos", lr=0.01)
-    checkpoints = Checkpoints(tmp_path, ALONE, keep_last=2, data="")
+    checkpoints = Checkpoints(RunFolder(tmp_path), ALONE, keep_last=2, data="")
     for step, best in [(5, 3.0), (10, 2.5), (15, None), (20, None), (25, None)]:
         checkpoints.save(step, model, optimizer, best)
     kept = {p.name for p in (tmp_path / "checkpoints").glob("step-*")}
     assert kept == {"step-00000010", "step-00000020", "step-00000025"}
     assert find_checkpoint(tmp_path / "checkpoints/step-00000010").name == "step-00000010"
-    assert Checkpoints(tmp_path, ALONE, keep_last=2, data="").best == 2.5
+    assert Checkpoints(RunFolder(tmp_path), ALONE, keep_last=2, data="").best == 2.5
 
 
 def test_the_same_seed_gives_the_same_run(tmp_path: Path) -> None:

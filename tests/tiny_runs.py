@@ -15,7 +15,7 @@ from torch import Tensor
 from zoo.checkpoint.model import find_checkpoint
 from zoo.checkpoint.safetensors import read_tensors
 from zoo.run.config import RunConfig, load_config
-from zoo.train.metrics import read_metrics
+from zoo.utils.run_folder import RunFolder
 
 ROOT = Path(__file__).parent.parent
 TEXT = "".join(
@@ -64,7 +64,7 @@ def tiny(folder: Path, *overrides: str, **train: Any) -> RunConfig:
 
 def reproducible(run: Path) -> list[dict[str, Any]]:
     """The lines of metrics.jsonl without the time they took."""
-    return [{k: v for k, v in record.items() if k != "timing"} for record in read_metrics(run)]
+    return [{k: v for k, v in record.items() if k != "timing"} for record in RunFolder(run).read_metrics()]
 
 
 def of_kind(run: Path, kind: str) -> list[dict[str, Any]]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,11 +14,10 @@ from rich.live import Live
 from rich.table import Table
 
 from zoo.ablate.manifest import Run
-from zoo.train.metrics import FILE as METRICS
+from zoo.utils.run_folder import RunFolder
 
 ORDER = ("running", "failed", "interrupted", "waiting", "finished", "stopped")
 STYLES = {"running": "bold", "failed": "red", "finished": "green", "stopped": "dim", "waiting": "dim"}
-TAIL = 8192  # bytes, some lines of metrics.jsonl
 
 
 @dataclass(frozen=True)
@@ -125,18 +122,7 @@ class Display:
 
 def sight(folder: Path) -> tuple[int, float | None]:
     """The step a run is at, and its last loss, from the end of what it has written so far."""
-    try:
-        with (folder / METRICS).open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL))
-            lines = file.read().split(b"\n")[:-1]
-    except OSError:
-        return 0, None
-    records = []
-    for line in lines:
-        try:
-            records.append(json.loads(line))
-        except ValueError:  # the first one may be cut
-            continue
+    records = RunFolder(folder).read_last_metrics()
     losses = [record["cross_entropy"] for record in records if record["kind"] in ("train", "validation")]
     return max((r["step"] for r in records), default=0), losses[-1] if losses else None
 

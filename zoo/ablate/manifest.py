@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pydantic import Field, ValidationError
 
 from zoo.config.registry import Config
-from zoo.utils.atomic import write_file
+from zoo.utils.atomic import write_text
 from zoo.utils.errors import ZooError
 
 FILE = "sweep.json"
@@ -90,7 +90,7 @@ class Manifest(Config):
 def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Write sweep.json into a sweep's folder, whole or not at all."""
     text = manifest.model_dump_json(indent=1) + "\n"
-    write_file(folder / FILE, lambda partial: partial.write_text(text, encoding="utf-8"))
+    write_text(folder / FILE, text)
 
 
 def read_manifest(folder: Path) -> Manifest:

@@ -13,15 +13,9 @@ from typing import Any
 import numpy as np
 
 from zoo.ablate.curve import Curve, Numbers, read_curve
-from zoo.checkpoint.model import RUN_CONFIG
 from zoo.run.config import RunConfig, load_config, plain
-from zoo.train.environment import FILE as ENVIRONMENT
-from zoo.train.folder import STATE, last_checkpoint
-from zoo.train.metrics import read_metrics
 from zoo.utils.errors import ZooError
-
-SAMPLE = "sample.txt"
-"""Text that `zoo generate` leaves in a run folder."""
+from zoo.utils.run_folder import RunFolder
 
 
 @dataclass(frozen=True)
@@ -49,7 +43,7 @@ class Measured:
         sample: text it generated.
     """
 
-    folder: Path
+    folder: RunFolder
     config: RunConfig
     validation: Curve
     training: Curve
@@ -91,19 +85,18 @@ def measure(folder: Path) -> Measured:
     Raises:
         ZooError: not a run folder, or one with a file that zoo did not write.
     """
-    records = read_metrics(folder)
-    if not (folder / RUN_CONFIG).is_file():
-        raise ZooError(f"{folder / RUN_CONFIG}: no such file; expected a run folder made by `zoo train`")
-    config = load_config(folder)
+    run = RunFolder(folder)
+    records = run.read_metrics()
+    config = load_config(run.required().config)
     kinds = {kind: _of(records, kind) for kind in ("train", "validation", "size", "spike", "monitor")}
     flops = _flops(config)
     size = kinds["size"][0] if kinds["size"] else {}
     laps = [line["timing"]["tokens_per_second"] for line in kinds["train"]]
     speed = float(np.median(laps[1:] or laps)) if laps else None
     memory = [line["timing"].get("peak_memory") for line in kinds["train"]]
-    sample = folder / SAMPLE
+    checkpoint, sessions = run.checkpoint(), run.read_sessions()
     return Measured(
-        folder=folder,
+        folder=run,
         config=config,
         validation=read_curve(kinds["validation"], kinds["train"], flops),
         training=read_curve(kinds["train"], kinds["train"], flops),
@@ -115,9 +108,9 @@ def measure(folder: Path) -> Measured:
         spikes=len({line["episode"] for line in kinds["spike"]}),
         spike_depth=max((inf if s["depth"] is None else s["depth"] for s in kinds["spike"]), default=None),
         monitors=_monitors(kinds["monitor"]),
-        environment=_environment(folder),
-        data=_data(folder),
-        sample=sample.read_text(encoding="utf-8") if sample.is_file() else None,
+        environment=sessions[-1] if sessions else {},
+        data=None if checkpoint is None else checkpoint.data,
+        sample=run.sample.read_text(encoding="utf-8") if run.sample.is_file() else None,
     )
 
 
@@ -133,7 +126,7 @@ def _per_step(line: Mapping[str, Any]) -> float:
 def _flops(config: RunConfig) -> int:
     """Operations of training per target."""
     if config.model is None or config.data is None:
-        raise ZooError(f"{config.name}: {RUN_CONFIG} has no model or no data; it is not that of a run")
+        raise ZooError(f"{config.name}: {RunFolder.CONFIG} has no model or no data; it is not that of a run")
     return _flops_of(json.dumps(plain([config.model, config.reparam])), config.data.length)
 
 
@@ -158,18 +151,3 @@ def _monitors(lines: Sequence[Mapping[str, Any]]) -> tuple[Numbers, dict[str, di
         key: {m: np.array([row.get(m, {}).get(key) for row in rows], dtype=np.float64) for m in matrices}
         for key in measurements
     }
-
-
-def _environment(folder: Path) -> Mapping[str, Any]:
-    path = folder / ENVIRONMENT
-    sessions = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else [{}]
-    last: dict[str, Any] = sessions[-1]
-    return last
-
-
-def _data(folder: Path) -> str | None:
-    checkpoint = last_checkpoint(folder).checkpoint
-    if checkpoint is None:
-        return None
-    found: str = json.loads((checkpoint / STATE).read_text(encoding="utf-8"))["data"]
-    return found

@@ -10,15 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from zoo.ablate.identity import run_id
-from zoo.checkpoint.model import RUN_CONFIG
 from zoo.run.config import load_config
-from zoo.train.metrics import FILE as METRICS
-from zoo.train.metrics import read_metrics
-from zoo.utils.atomic import write_file
+from zoo.utils.atomic import write_text
 from zoo.utils.errors import ConfigError
-
-RECORD = "record.json"
-"""Written when a run has ended for good: how, and the checksum of what it had written down by then."""
+from zoo.utils.run_folder import RunFolder
 
 
 @dataclass(frozen=True)
@@ -53,11 +48,12 @@ def read_outcome(folder: Path) -> Outcome:
     """
     if not _has_begun(folder):
         return Outcome()
-    if not (folder / RUN_CONFIG).is_file():
-        raise ConfigError(f"{folder}: exists and is not a run (no {RUN_CONFIG}); move it away")
+    run = RunFolder(folder)
+    if not run.exists:
+        raise ConfigError(f"{folder}: exists and is not a run (no {run.CONFIG}); move it away")
     _require_own_config(folder)
     record = verify(folder)
-    lines = read_metrics(folder) if (folder / METRICS).is_file() else []
+    lines = run.read_metrics() if run.metrics.is_file() else []
     return Outcome(
         step=max((line["step"] for line in lines), default=0),
         losses={line["step"]: line["cross_entropy"] for line in lines if line["kind"] == "validation"},
@@ -73,19 +69,20 @@ def verify(folder: Path) -> dict[str, str] | None:
         folder: of a run.
 
     Returns:
-        What vouches for it (`RECORD`); None while it has not ended, and for a run of no sweep.
+        What vouches for it (record.json); None while it has not ended, and for a run of no sweep.
 
     Raises:
         ConfigError: its configuration or its metrics were edited.
     """
-    record = _read_record(folder)
+    run = RunFolder(folder)
+    record = _read_record(run)
     if record is None:
         return None
     _require_own_config(folder)
-    if record["metrics"] != _checksum(folder):
+    if record["metrics"] != _checksum(run):
         raise ConfigError(
-            f"{folder / METRICS}: was edited after the run had ended: it is not what {RECORD} vouches for. "
-            "Restore it, or delete the folder to train the run again"
+            f"{run.metrics}: was edited after the run had ended: it is not what "
+            f"{run.record.name} vouches for. Restore it, or delete the folder to train the run again"
         )
     return record
 
@@ -94,8 +91,8 @@ def _require_own_config(folder: Path) -> None:
     found = run_id(load_config(folder))
     if found != folder.name:
         raise ConfigError(
-            f"{folder / RUN_CONFIG}: was edited, or the folder renamed: it is the configuration of the run "
-            f"{found}. Restore it, or delete the folder to train the run again"
+            f"{RunFolder(folder).config}: was edited, or the folder renamed: it is the configuration of the "
+            f"run {found}. Restore it, or delete the folder to train the run again"
         )
 
 
@@ -106,8 +103,8 @@ def write_record(folder: Path, error: str | None = None) -> None:
         folder: the run folder.
         error: why it ended before its last step, if it did: it would do so again.
     """
-    text = json.dumps({"error": error, "metrics": _checksum(folder)}) + "\n"
-    write_file(folder / RECORD, lambda partial: partial.write_text(text, encoding="utf-8"))
+    run = RunFolder(folder)
+    write_text(run.record, json.dumps({"error": error, "metrics": _checksum(run)}) + "\n")
 
 
 def _has_begun(folder: Path) -> bool:
@@ -115,8 +112,8 @@ def _has_begun(folder: Path) -> bool:
     return folder.exists() and any(path.suffix != ".partial" for path in folder.iterdir())
 
 
-def _read_record(folder: Path) -> dict[str, str] | None:
-    path = folder / RECORD
+def _read_record(run: RunFolder) -> dict[str, str] | None:
+    path = run.record
     if not path.is_file():
         return None
     try:
@@ -127,6 +124,6 @@ def _read_record(folder: Path) -> dict[str, str] | None:
     return record
 
 
-def _checksum(folder: Path) -> str:
-    path = folder / METRICS
+def _checksum(run: RunFolder) -> str:
+    path = run.metrics
     return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""

@@ -14,9 +14,9 @@ from zoo.ablate.manifest import FILE, Manifest, Run, Variant, read_manifest, run
 from zoo.ablate.measured import Measured, measure
 from zoo.ablate.outcome import verify
 from zoo.run.config import plain
-from zoo.train.folder import MAY_CHANGE
-from zoo.train.metrics import FILE as METRICS
+from zoo.train.start import MAY_CHANGE
 from zoo.utils.errors import ZooError, did_you_mean
+from zoo.utils.run_folder import RunFolder
 
 SAME = {"name", "seed", "train.device"} | {
     key for key in MAY_CHANGE if not key.startswith(("train.steps", "train.spikes"))
@@ -81,7 +81,7 @@ def _of_sweep(folder: Path) -> Results:
     manifest = read_manifest(folder)
     measured = {}
     for run in manifest.runs:
-        if (run_folder(folder, run) / METRICS).is_file():
+        if RunFolder(run_folder(folder, run)).metrics.is_file():
             verify(run_folder(folder, run))
             measured[run.id] = measure(run_folder(folder, run))
         if run.status == "finished" and run.id not in measured:
@@ -112,7 +112,7 @@ def _of_folders(folders: Sequence[Path]) -> Results:
                 f"{run.config.seed} included; expected each run once"
             )
         seeds[run.config.seed] = str(folder)
-    names = _names([[measured[f].config.name for f in seeds.values()] for seeds in groups.values()])
+    names = _names([[measured[f].folder.name for f in seeds.values()] for seeds in groups.values()])
     differing = _differing(list(settings.values()))
     variants = [
         Variant(name=name, settings={k: str(settings[key].get(k)) for k in differing})
@@ -131,7 +131,7 @@ def _of_folders(folders: Sequence[Path]) -> Results:
         for seed, folder in seeds.items()
     ]
     manifest = Manifest(
-        name=f"{len(runs)} runs" if len(runs) > 1 else measured[runs[0].id].config.name,
+        name=f"{len(runs)} runs" if len(runs) > 1 else measured[runs[0].id].folder.name,
         baseline=variants[0].name,
         config_hash="",
         variants=tuple(variants),

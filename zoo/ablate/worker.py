@@ -18,12 +18,11 @@ import torch
 
 from zoo.ablate.lock import locked
 from zoo.ablate.outcome import write_record
-from zoo.checkpoint.model import RUN_CONFIG
 from zoo.config.plugins import line_in_plugin, load_plugin
 from zoo.run.config import load_config
 from zoo.run.job import Job
 from zoo.train.run import train
-from zoo.utils.atomic import write_file
+from zoo.utils.atomic import write_text
 from zoo.utils.errors import DivergenceError, ZooError
 
 WORKERS = ".workers"
@@ -67,7 +66,7 @@ def work(task: Work) -> None:
         text = traceback.format_exc()
         if line := line_in_plugin(error):
             text += f"{line}: {type(error).__name__}: {error}\n"
-        write_file(task.report, lambda partial: partial.write_text(text, encoding="utf-8"))
+        write_text(task.report, text)
         sys.exit(1)
 
 
@@ -76,18 +75,18 @@ def _train(task: Work) -> None:
         load_plugin(plugin)
     config = load_config(task.config)
     folder = Job.of(config).folder
-    started = (folder / RUN_CONFIG).is_file()
-    if folder.exists() and not started:
-        shutil.rmtree(folder)  # killed while it wrote its first file
+    started = folder.exists
+    if folder.path.exists() and not started:
+        shutil.rmtree(folder.path)  # killed while it wrote its first file
     try:
         result = train(config, resume=started, until=task.until)
     except DivergenceError as error:
-        write_record(folder, error=str(error).split(";")[0])
+        write_record(folder.path, error=str(error).split(";")[0])
         return
     if result.validation is None:
         raise ZooError("there is no validation loss; a sweep compares them: hold some data out")
     if result.finished:
-        write_record(folder)
+        write_record(folder.path)
 
 
 def _die_with_parent() -> None:

@@ -6,12 +6,11 @@ Hugging Face hub; files of other libraries are read by the formats of `FORMATS`.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping, Sequence
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
@@ -24,11 +23,9 @@ from zoo.checkpoint.safetensors import check_match, fill, write_tensors
 from zoo.models import Model
 from zoo.utils.atomic import write_file
 from zoo.utils.errors import CheckpointError, ZooError, did_you_mean
+from zoo.utils.run_folder import CheckpointFolder, RunFolder, Which
 from zoo.utils.sharded import gathered
 
-MODEL_FILE = "model.safetensors"
-CHECKPOINTS = "checkpoints"
-RUN_CONFIG = "config.yaml"
 SUFFIX = ".safetensors"
 FORMATS = {"ngpt-reference": "zoo.hub.ngpt_reference:load_ngpt_reference"}
 """Files of others: the name of the format, and the function (path, **options) that reads it."""
@@ -36,8 +33,6 @@ HUB_CONFIG = "config.json"
 HUB_FOLDER = "zoo.hub.folder:load_hub"
 HUB_OPENER = "zoo.hub.folder:open_hub"
 """What a folder of the Hugging Face hub has, what reads it, and what reads its config.json alone."""
-
-Which = Literal["last", "best"]
 
 
 class Origin(Protocol):
@@ -149,35 +144,23 @@ def find_checkpoint(path: Path, which: Which = "last") -> Path:
         raise CheckpointError(
             f"{path}: no such file or folder; expected a run, a checkpoint or a {SUFFIX} file"
         )
-    if not (path / RUN_CONFIG).is_file():
+    run = RunFolder(path)
+    if not run.exists:
         return path
-    pointer = pointer_file(path, which)
-    try:
-        return path / CHECKPOINTS / str(json.loads(pointer.read_text())["checkpoint"])
-    except FileNotFoundError as error:
-        raise CheckpointError(f"{path}: the run has no {which} checkpoint yet") from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(f'{pointer}: expected {{"checkpoint": "step-..."}}') from error
-
-
-def run_of(checkpoint: Path) -> Path:
-    """The run folder that a checkpoint folder belongs to; any other path as it is."""
-    return checkpoint.parent.parent if checkpoint.parent.name == CHECKPOINTS else checkpoint
-
-
-def pointer_file(run: Path, which: Which) -> Path:
-    """The small file that names a run's last or best checkpoint."""
-    return run / CHECKPOINTS / f"{which}.json"
+    checkpoint = run.checkpoint(which)
+    if checkpoint is None:
+        raise CheckpointError(f"{path}: the run has no {which} checkpoint yet")
+    return checkpoint.path
 
 
 def _file_in(path: Path) -> Path:
-    return path if path.suffix == SUFFIX or path.is_file() else path / MODEL_FILE
+    return path if path.suffix == SUFFIX or path.is_file() else CheckpointFolder(path).model
 
 
 def _model_file(file: Path) -> ModelFile:
-    if file.name == MODEL_FILE and file.parent.is_dir() and not file.exists():
+    if file == CheckpointFolder(file.parent).model and file.parent.is_dir() and not file.exists():
         raise CheckpointError(
-            f"{file.parent}: neither {MODEL_FILE} nor {HUB_CONFIG} in it; expected a run, a checkpoint, or a "
+            f"{file.parent}: neither {file.name} nor {HUB_CONFIG} in it; expected a run, a checkpoint, or a "
             "folder as on the Hugging Face hub"
         )
     expected = f"one from save_model, a hub folder with its {HUB_CONFIG}, or give a format: "

@@ -13,7 +13,7 @@ from rich.table import Table
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.checkpoint.model import Which, load_model, pointer_file
+from zoo.checkpoint.model import load_model
 from zoo.data.classification.class_names import read_labels
 from zoo.data.classification.dataset import ClassificationData, EncodedTexts
 from zoo.data.classification.encoding import EncodedText, TextPairEncoder
@@ -24,6 +24,7 @@ from zoo.train.confusion import confusions
 from zoo.train.evaluate import Evaluation, of_confusions
 from zoo.utils.device import find_device
 from zoo.utils.errors import DataError
+from zoo.utils.run_folder import RunFolder, Which
 
 BATCH = 64
 """Texts at once."""
@@ -108,7 +109,7 @@ class Labeller:
             ZooError: no such run or checkpoint, or one that classifies no texts.
         """
         if which is None:
-            which = "best" if pointer_file(path, "best").is_file() else "last"
+            which = "best" if RunFolder(path).checkpoint("best") else "last"
         data = data_of(path) if path.exists() else None
         model = load_model(path, which=which, device=find_device(device)).eval()
         if not isinstance(data, ClassificationData):

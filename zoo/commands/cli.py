@@ -107,9 +107,11 @@ def train(
     from rich.console import Console
 
     from zoo.run.config import load_config
+    from zoo.run.job import named_run
     from zoo.train.run import train as run
 
-    result = run(load_config(config, overrides or ()), resume=resume, console=Console())
+    folder = named_run(config, overrides or (), resume)
+    result = run(load_config(config, overrides or ()), resume, Console(), folder=folder)
     if not result.finished:
         raise typer.Exit(INTERRUPTED)
 

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import torch
 
-from zoo.ablate.measured import SAMPLE
-from zoo.checkpoint.model import RUN_CONFIG, load_model
+from zoo.checkpoint.model import load_model
 from zoo.data.prompting import HubPrompting, Prompting
 from zoo.models import LanguageModel, Model
 from zoo.run.trained import check_together, data_of, tokenizer_of
 from zoo.sampling import Sampling, Writer, steps
-from zoo.utils.atomic import write_file
+from zoo.utils.atomic import write_text
 from zoo.utils.errors import DataError
+from zoo.utils.run_folder import RunFolder
 
 
 def complete(
@@ -78,8 +78,9 @@ def complete(
             break
     write(writer.end())
     text = "".join(pieces)
-    if (path / RUN_CONFIG).is_file():
-        write_file(path / SAMPLE, lambda partial: partial.write_text(text, encoding="utf-8"))
+    run = RunFolder(path)
+    if run.exists:
+        write_text(run.sample, text)
     return text
 
 

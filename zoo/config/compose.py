@@ -16,9 +16,10 @@ from pydantic import ValidationError
 from zoo.config.plugins import PluginRecord, load_installed, load_plugin, require
 from zoo.config.yaml import Located, read_value, read_yaml
 from zoo.utils.errors import ConfigError, PluginError, did_you_mean
+from zoo.utils.run_folder import CheckpointFolder, RunFolder
 
 PLUGINS = "plugins"
-RUN_FILES = frozenset({"config.yaml", "run.yaml"})
+RUN_FILES = frozenset({RunFolder.CONFIG, CheckpointFolder.CONFIG})
 """What zoo calls the configuration of a run in its folder, and in those of its checkpoints."""
 SUFFIXES = (".yaml", ".yml")
 FROM = "from"
@@ -46,8 +47,8 @@ def find_config(source: str | Path, folder: Path = Path()) -> Path:
     """
     text = os.fspath(source)
     path = folder / text
-    if path.is_dir() and (path / "config.yaml").is_file():
-        return path / "config.yaml"
+    if RunFolder(path).exists:
+        return RunFolder(path).config
     if path.is_file():
         return path
     if path.suffix in SUFFIXES or len(path.parts) > len(folder.parts) + 1:

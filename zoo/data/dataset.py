@@ -12,9 +12,10 @@ from torch import Tensor
 
 from zoo.config.registry import Config
 from zoo.data.prompting import Prompting
-from zoo.data.tokenizers.base import FOLDER, Tokenizer
+from zoo.data.tokenizers.base import Tokenizer
 from zoo.utils.atomic import write_folder
 from zoo.utils.errors import DataError
+from zoo.utils.run_folder import ModelFolder
 
 Batch = tuple[Tensor, ...]
 """The inputs of a model, then the targets; the first dimension of each tensor is the batch dimension."""
@@ -74,7 +75,8 @@ class Dataset(ABC):
     """Training and validation examples.
 
     Attributes:
-        fingerprint: digest that changes whenever an example does.
+        fingerprint: digest that changes whenever an example does, wherever the files lie.
+        former_fingerprint: the digest that zoo 0.1 wrote for the same examples, if it was another one.
         tokenizer: the tokenizer of the examples; None for images.
         unit: plural noun for what is counted: tokens, images.
         units_per_example: how many of them one example has.
@@ -83,6 +85,7 @@ class Dataset(ABC):
     """
 
     fingerprint: str
+    former_fingerprint: str | None = None
     tokenizer: Tokenizer | None
     unit: str
     units_per_example: int
@@ -111,7 +114,7 @@ class Dataset(ABC):
     def save(self, folder: Path) -> None:
         """Write what a trained model needs at inference, that is the tokenizer, into the run's folder."""
         if self.tokenizer is not None:
-            write_folder(folder / FOLDER, self.tokenizer.save)
+            write_folder(ModelFolder(folder).tokenizer, self.tokenizer.save)
 
 
 class DataConfig(Config):

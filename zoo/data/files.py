@@ -46,11 +46,13 @@ def _expand(written: str, suffixes: Sequence[str]) -> list[Path]:
             raise DataError(f"{written}: no file in this directory ends in {' or '.join(suffixes)}")
         return files
     if not glob.has_magic(written):
-        raise DataError(f"{written}: no such file or directory")
+        start = "" if path.is_absolute() else f" in {Path.cwd()}, where relative paths start"
+        raise DataError(f"{written}: no such file or directory{start}")
     matches = Path(path.anchor).glob(str(path.relative_to(path.anchor)))
     files = sorted(match for match in matches if match.is_file())
     if not files:
-        raise DataError(f"{written}: no file matches this pattern")
+        start = "" if path.is_absolute() else f" in {Path.cwd()}, where relative paths start"
+        raise DataError(f"{written}: no file matches this pattern{start}")
     return files
 
 

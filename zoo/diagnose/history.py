@@ -7,13 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from zoo.checkpoint.model import RUN_CONFIG
 from zoo.checkpoint.recipe import declare
 from zoo.diagnose.places import Place, places
 from zoo.run.config import load_config
 from zoo.run.factory import recipe_of
-from zoo.train.metrics import read_metrics
-from zoo.utils.errors import ZooError
+from zoo.utils.run_folder import RunFolder
 
 SOURCES = {
     "update_ratio": "monitor",
@@ -76,10 +74,9 @@ def read_history(run: Path) -> History:
     Raises:
         ZooError: not a run folder.
     """
-    records = read_metrics(run)
-    if not (run / RUN_CONFIG).is_file():
-        raise ZooError(f"{run / RUN_CONFIG}: no such file; expected a run folder made by `zoo train`")
-    config = load_config(run)
+    folder = RunFolder(run)
+    records = folder.read_metrics()
+    config = load_config(folder.required().config)
     curves: dict[str, dict[str, tuple[list[float], list[float | None]]]] = {}
     for quantity, kind in SOURCES.items():
         curves[quantity] = defaultdict(lambda: ([], []))
@@ -91,7 +88,7 @@ def read_history(run: Path) -> History:
                     values.append(row.get(quantity))
     diagnoses = [r for r in records if r["kind"] == "diagnose"]
     return History(
-        config.name,
+        folder.name,
         {place.name: place for place in places(declare(recipe_of(config)))},
         {quantity: dict(of_variables) for quantity, of_variables in curves.items()},
         ([r["step"] for r in diagnoses], [r["floor"] for r in diagnoses]),

@@ -15,13 +15,13 @@ from pathlib import Path
 from statistics import quantiles
 from tempfile import TemporaryDirectory
 
-from zoo.checkpoint.model import RUN_CONFIG
 from zoo.diagnose.history import ENOUGH, read_history
 from zoo.run.config import RunConfig, load_config
 from zoo.run.job import Job
 from zoo.train.diagnosis import WINDOW
 from zoo.train.run import train
 from zoo.utils.errors import ConfigError, ZooError
+from zoo.utils.run_folder import RunFolder
 
 NEEDED = "amos"
 """The optimizer whose rate it is."""
@@ -100,7 +100,7 @@ def suggest_lr(source: str, overrides: Sequence[str] = (), steps: int | None = N
         ConfigError: another optimizer, fewer steps than one measurement needs, or options without effect.
         ZooError: anything the runs need, or a run without measurements.
     """
-    if (Path(source) / RUN_CONFIG).is_file():
+    if RunFolder(Path(source)).exists:
         given = [*overrides, *([] if steps is None else [f"--steps {steps}"])]
         if given:
             raise ConfigError(f"suggest-lr: {source} is a run: {', '.join(given)} has no effect on it")

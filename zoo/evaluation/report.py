@@ -13,17 +13,14 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator, ScalarFormatter
 from rich.table import Table
 
-from zoo.checkpoint.model import RUN_CONFIG
 from zoo.evaluation.perplexity import choose_windows, evaluate, read
 from zoo.evaluation.score import Score, total
 from zoo.evaluation.subject import load_subject
-from zoo.utils.atomic import write_file
+from zoo.utils.atomic import write_file, write_text
 from zoo.utils.device import find_device
 from zoo.utils.errors import ZooError
 from zoo.utils.plotting import INK, SOFT, colour, dress
-
-RESULT = "perplexity.json"
-"""Its name in a run's folder."""
+from zoo.utils.run_folder import RunFolder
 
 WIDE = 10
 """From this ratio of the perplexities on the picture's scale is logarithmic."""
@@ -128,7 +125,7 @@ def perplexity(
     if not files:
         raise ZooError("eval: no files; expected one or more texts")
     if out is None:
-        out = (path if (path / RUN_CONFIG).is_file() else Path()) / RESULT
+        out = (RunFolder(path) if RunFolder(path).exists else RunFolder(Path())).perplexity
     if out.suffix != ".json":
         raise ZooError(f"eval: {out}: expected a name that ends in .json")
     subject = load_subject(path, tokenizer, find_device(device))
@@ -145,7 +142,7 @@ def perplexity(
 
 def _write(report: Report, out: Path, picture: bool) -> list[Path]:
     """The JSON file, and the picture beside it."""
-    write_file(out, lambda partial: partial.write_text(report.to_json(), encoding="utf-8"))
+    write_text(out, report.to_json())
     if not picture:
         return [out]
 

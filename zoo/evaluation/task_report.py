@@ -14,12 +14,9 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from zoo.checkpoint.model import RUN_CONFIG
-from zoo.utils.atomic import write_file
+from zoo.utils.atomic import write_text
 from zoo.utils.errors import ZooError
-
-RESULT = "tasks.json"
-"""Its name in a run's folder."""
+from zoo.utils.run_folder import RunFolder
 
 RESAMPLES = 1000
 """For the standard errors that are estimated by the bootstrap."""
@@ -138,7 +135,7 @@ def tasks(
         if not holds:
             raise ZooError(f"eval: {problem}")
     if out is None:
-        out = (path if (path / RUN_CONFIG).is_file() else Path()) / RESULT
+        out = (RunFolder(path) if RunFolder(path).exists else RunFolder(Path())).tasks
     if out.suffix != ".json":
         raise ZooError(f"eval: {out}: expected a name that ends in .json")
     from lm_eval.evaluator import evaluate
@@ -159,7 +156,7 @@ def tasks(
         harness=version("lm_eval"),
         scores=[score for name in results["results"] for score in _scores(name, results)],
     )
-    write_file(out, lambda partial: partial.write_text(report.to_json(), encoding="utf-8"))
+    write_text(out, report.to_json())
     return report, [out]
 
 

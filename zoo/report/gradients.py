@@ -16,7 +16,7 @@ RATIO = "M2(E[g]) / √E[M2(g)²]"
 def gradients(results: Results) -> Iterator[Plot]:
     """A plot of the first seed of every variant, if any has measured it: the lowest ratio, then each."""
     runs = {v.name: begun[0][1].folder for v in results.manifest.variants if (begun := results.begun(v.name))}
-    histories = {name: read_history(run) for name, run in runs.items()}
+    histories = {name: read_history(run.path) for name, run in runs.items()}
     found = {name: history for name, history in histories.items() if history.curves["ratio"]}
     if found:
         variables = list(dict.fromkeys(name for h in found.values() for name in h.curves["ratio"]))

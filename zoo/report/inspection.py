@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from zoo.checkpoint.model import RUN_CONFIG, load_model
+from zoo.checkpoint.model import load_model
 from zoo.diagnose.examples import text_examples, validation_examples
 from zoo.diagnose.findings import look
 from zoo.report.model_figures import model_images
@@ -15,9 +15,7 @@ from zoo.report.page import draw_images, html_page, write_files
 from zoo.report.section import Section
 from zoo.report.training_figures import training_images
 from zoo.run.config import load_config
-
-FOLDER = "inspect"
-"""Its name in a run's folder."""
+from zoo.utils.run_folder import RunFolder
 
 
 def inspect(
@@ -45,16 +43,16 @@ def inspect(
         inputs, examples = validation_examples(model, path)
     else:
         inputs, examples = text_examples(model, path, text), f"on {text.name}"
-    is_run = (path / RUN_CONFIG).is_file()
-    overrides = load_config(path).eta_overrides if is_run else ()
+    run = RunFolder(path)
+    overrides = load_config(run.config).eta_overrides if run.exists else ()
     findings = look(model, None if inputs is None else [t.to(device) for t in inputs], overrides)
-    images = [*model_images(findings), *(training_images(path) if is_run else [])]
+    images = [*model_images(findings), *(training_images(path) if run.exists else [])]
     sections = [Section(image.title, [image]) for image in images]
     pngs = draw_images(sections, {})
     lead = [f"{type(model).__name__}, {len(model.fsdp_units)} layers; attention {examples}."]
     numbers = {"model": str(path), "attention": examples, **findings.to_json()}
     return write_files(
-        (path if is_run else Path()) / FOLDER if out is None else out,
+        (run if run.exists else RunFolder(Path())).inspection if out is None else out,
         {
             "inspect.html": html_page(path.name or str(path), lead, sections, {}, pngs),
             "inspect.json": json.dumps(numbers, indent=1) + "\n",

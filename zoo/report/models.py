@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from zoo.ablate.results import Results
-from zoo.checkpoint.model import load_model, pointer_file
+from zoo.checkpoint.model import load_model
 from zoo.diagnose.embeddings import Embeddings
 from zoo.diagnose.examples import validation_examples
 from zoo.diagnose.findings import Findings, look
@@ -55,9 +55,9 @@ def models(results: Results) -> Iterator[Plot]:
     found = {}
     for variant in results.manifest.variants:
         for _, run in results.begun(variant.name)[:1]:
-            if pointer_file(run.folder, "last").exists():
-                model = load_model(run.folder).eval()
-                found[variant.name] = look(model, validation_examples(model, run.folder)[0])
+            if checkpoint := run.folder.checkpoint():
+                model = load_model(checkpoint.path).eval()
+                found[variant.name] = look(model, validation_examples(model, run.folder.path)[0])
     for kind in KINDS:
         drawn = {variant: kind.lines(findings) for variant, findings in found.items()}
         labels = dict.fromkeys(label for lines in drawn.values() for label in lines)

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
-from zoo.checkpoint.model import find_checkpoint, open_checkpoint, run_of
+from zoo.checkpoint.model import find_checkpoint, open_checkpoint
 from zoo.checkpoint.recipe import Recipe
 from zoo.config.compose import FROM
 from zoo.config.registry import DATASETS, INITS, REPARAMS, Config
@@ -19,6 +19,7 @@ from zoo.config.yaml import Located, dotted
 from zoo.data.tokenizers.saved import find_tokenizer
 from zoo.reparam import Reparam
 from zoo.utils.errors import DataError, ZooError
+from zoo.utils.run_folder import CheckpointFolder
 
 TOKENIZER = "tokenizer"
 """What `allow` calls it."""
@@ -170,7 +171,8 @@ def _with_tokenizer(data: Located | None, path: Path, place: str, problems: list
     kind = data.value["type"].value if "type" in data.value else assumed
     if kind not in DATASETS.choices or "tokenizer" not in DATASETS.choices[kind].model_fields:
         return None
-    folder = run_of(path)
+    run = CheckpointFolder(path).run
+    folder = path if run is None else run.path
     try:
         find_tokenizer(folder)
     except DataError as error:

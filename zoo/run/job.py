@@ -1,7 +1,8 @@
-"""A configuration that is complete: one that can be trained."""
+"""A run that can be trained: a configuration that is complete, and the folder of the run."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, cast
@@ -11,20 +12,24 @@ from zoo.models import ModelConfig
 from zoo.optim.base import OptimizerConfig, ScheduleConfig
 from zoo.run.train_config import TrainConfig
 from zoo.utils.errors import ConfigError
+from zoo.utils.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from zoo.run.config import RunConfig
 
 NEEDED = ("model", "optimizer", "data", "train")
+LOCATION = ("name", "train.runs_dir")
+"""The keys that say where a new run is made."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """A run's configuration of which no part is missing.
+    """A run's configuration of which no part is missing, and where the run lies.
 
     Attributes:
         config: the whole.
         model, optimizer, schedule, data, train: its parts.
+        folder: the run folder.
     """
 
     config: RunConfig
@@ -33,26 +38,59 @@ class Job:
     schedule: ScheduleConfig
     data: DataConfig
     train: TrainConfig
+    folder: RunFolder
 
     @classmethod
-    def of(cls, config: RunConfig) -> Self:
+    def of(cls, config: RunConfig, folder: RunFolder | None = None) -> Self:
         """Check that nothing is missing.
 
+        Args:
+            config: the configuration.
+            folder: the run folder; None: ``<train.runs_dir>/<name>``.
+
         Raises:
-            ConfigError: parts that are; the message names them all.
+            ConfigError: parts of the configuration are missing; the message names them all.
         """
         if missing := [part for part in NEEDED if getattr(config, part) is None]:
             raise ConfigError(f"to train, the configuration needs {', '.join(missing)} as well")
+        train = cast(TrainConfig, config.train)
         return cls(
             config,
             cast(ModelConfig, config.model),
             cast(OptimizerConfig, config.optimizer),
             config.schedule,
             cast(DataConfig, config.data),
-            cast(TrainConfig, config.train),
+            train,
+            folder or RunFolder(train.runs_dir / config.name),
         )
 
-    @property
-    def folder(self) -> Path:
-        """The run folder."""
-        return self.train.runs_dir / self.config.name
+
+def named_run(source: str, overrides: Sequence[str], resume: bool) -> RunFolder | None:
+    """The run folder that a user means who gives it as the configuration to train.
+
+    Args:
+        source: a run folder or its configuration, any other configuration file, or the name of a
+            shipped one.
+        overrides: ``key=value``.
+        resume: whether the run is to go on.
+
+    Returns:
+        The run folder, whatever name and directory its configuration was written with; None: the
+        configuration says where the run is.
+
+    Raises:
+        ConfigError: the overrides name another place for a run that is to go on.
+    """
+    path = Path(source)
+    run = RunFolder(path)
+    if path.name == RunFolder.CONFIG and RunFolder(path.parent).metrics.is_file():
+        run = RunFolder(path.parent)
+    if not run.exists:
+        return None
+    elsewhere = [text for text in overrides if text.partition("=")[0] in LOCATION]
+    if elsewhere and resume:
+        raise ConfigError(
+            f"{run}: {', '.join(elsewhere)} has no effect with --resume: the run goes on in the folder that "
+            "was named; to go on elsewhere, copy or move the folder first"
+        )
+    return None if elsewhere else run

@@ -85,7 +85,10 @@ class TrainConfig(Config):
     loggers: tuple[Annotated[LoggerConfig, LOGGERS], ...] = Field(
         (), description="where the records of metrics.jsonl are written as well, each logger once"
     )
-    runs_dir: Path = Field(Path("runs"), description="where run folders are made")
+    runs_dir: Path = Field(
+        Path("runs"),
+        description="where run folders are made; a relative path starts at the working directory",
+    )
 
     @field_validator("device")
     @classmethod

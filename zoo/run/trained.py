@@ -4,47 +4,60 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from zoo.checkpoint.model import RUN_CONFIG, run_of
 from zoo.data import DataConfig, Tokenizer, find_tokenizer
-from zoo.data.tokenizers.base import FOLDER
+from zoo.data.tokenizers.saved import SavedConfig
 from zoo.run.config import load_config
 from zoo.utils.atomic import write_folder
 from zoo.utils.errors import DataError
-
-RUN_COPY = "run.yaml"
-"""A checkpoint's copy of its run's configuration. Of another name: ``config.yaml`` is what tells a run."""
+from zoo.utils.run_folder import ModelFolder, model_folder
 
 
 def data_of(path: Path) -> DataConfig | None:
-    """What a model was trained on.
+    """The data that a model was trained on.
 
     Args:
         path: a run, one of its checkpoints or their files, or any other model.
 
     Returns:
-        The `data:` part of its configuration; None: nobody knows.
+        The `data:` part of its configuration, with the tokenizer that lies in the model's folder; None:
+        there is no configuration with the model.
     """
-    folder = _home(path)
-    for name in (RUN_COPY, RUN_CONFIG):
-        if (folder / name).is_file():
-            return load_config(folder / name).data
-    return None
+    folder = model_folder(path)
+    data = load_config(folder.config).data if folder.config.is_file() else None
+    return None if data is None else with_kept_tokenizer(data, folder)
+
+
+def with_kept_tokenizer(data: DataConfig, folder: ModelFolder) -> DataConfig:
+    """Replace the tokenizer by the copy that is kept with the model.
+
+    The run may have been moved since it began, and the files that its tokenizer came from may be gone.
+
+    Args:
+        data: of the run.
+        folder: the run, or one of its checkpoints.
+    """
+    if hasattr(data, "tokenizer") and folder.tokenizer.is_dir():
+        return data.model_copy(update={"tokenizer": SavedConfig(path=folder.tokenizer)})
+    return data
 
 
 def tokenizer_of(path: Path) -> Tokenizer:
-    """The tokenizer of a model; the path as for `data_of`.
+    """The tokenizer of a model.
+
+    Args:
+        path: as for `data_of`.
 
     Raises:
-        DataError: there is none, or its files cannot be used.
+        DataError: there is no tokenizer with the model, or its files cannot be used.
     """
-    return find_tokenizer(_home(path))
+    return find_tokenizer(model_folder(path).path)
 
 
 def check_together(path: Path, tokenizer: Tokenizer, vocab_size: int) -> None:
     """Refuse a tokenizer that has more tokens than the model at a path.
 
     Raises:
-        DataError: it has.
+        DataError: the tokenizer has more tokens.
     """
     if tokenizer.vocab_size > vocab_size:
         raise DataError(
@@ -58,7 +71,7 @@ def bring_tokenizer(source: Path, folder: Path) -> str:
 
     Args:
         source: as for `data_of`.
-        folder: an existing one.
+        folder: an existing folder.
 
     Returns:
         What was done, in words: not every model comes with a tokenizer.
@@ -67,11 +80,6 @@ def bring_tokenizer(source: Path, folder: Path) -> str:
         tokenizer = tokenizer_of(source)
     except DataError as error:
         return str(error)
-    write_folder(folder / FOLDER, tokenizer.save)
-    return f"wrote {folder / FOLDER}: {tokenizer.type}, {tokenizer.vocab_size} tokens"
-
-
-def _home(path: Path) -> Path:
-    """The folder that describes a model: a checkpoint's own, or its run's if an older version wrote it."""
-    folder = path if path.is_dir() else path.parent
-    return folder if (folder / RUN_COPY).is_file() else run_of(folder)
+    kept = ModelFolder(folder).tokenizer
+    write_folder(kept, tokenizer.save)
+    return f"wrote {kept}: {tokenizer.type}, {tokenizer.vocab_size} tokens"

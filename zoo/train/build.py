@@ -14,10 +14,11 @@ from zoo.models import Model
 from zoo.run.factory import build_optimizer
 from zoo.run.first_weights import Beginning, begin
 from zoo.run.job import Job
+from zoo.run.trained import with_kept_tokenizer
 from zoo.train.checkpoints import check_same_data, load_progress
 from zoo.train.distributed import World
-from zoo.train.folder import Start
-from zoo.train.origin import check_tokenizer, read_measured, with_own_tokenizer
+from zoo.train.origin import check_tokenizer, read_measured
+from zoo.train.start import Start
 from zoo.train.step import Loss, Stepper
 from zoo.utils.errors import ConfigError
 
@@ -71,9 +72,9 @@ def build(job: Job, start: Start, world: World) -> Parts:
     c = job.config
     beginning = None
     if start.checkpoint is not None:
-        dataset = with_own_tokenizer(job.data, job.folder).prepare(job.model)
-        check_same_data(start.checkpoint, dataset.fingerprint)
-        model = load_model(start.checkpoint, device=world.device)
+        dataset = with_kept_tokenizer(job.data, job.folder).prepare(job.model)
+        check_same_data(start.checkpoint, dataset)
+        model = load_model(start.checkpoint.path, device=world.device)
     else:
         dataset = job.data.prepare(job.model)
         if c.checkpoint is not None:

@@ -1,15 +1,12 @@
 """Checkpoints of a run: the model, the optimizer's state by name, random states, the position.
 
-``checkpoints/step-00000040/`` holds model.safetensors (which `load_model` opens),
-optimizer.safetensors, random.safetensors, state.json and, inside the window of a diagnosis, its
-averages in diagnosis.safetensors; ``last.json`` and ``best.json`` name one.
-A folder appears complete or not at all, so a run killed at any moment can go on. What it takes to use
-the model, the run's configuration and tokenizer, is linked into it: a copy of the folder is enough.
+A checkpoint's folder (`zoo.utils.run_folder`) appears complete or not at all, so a run that was killed at
+any moment can go on. What it takes to use the model, the run's configuration and tokenizer, is linked into
+it: a copy of the folder is enough.
 """
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,24 +16,16 @@ import torch
 from torch import Tensor
 
 from zoo.checkpoint.format import metadata
-from zoo.checkpoint.model import CHECKPOINTS, MODEL_FILE, RUN_CONFIG, Which, pointer_file
 from zoo.checkpoint.safetensors import read_tensors, write_tensors
-from zoo.data.classification.class_names import LABELS_FILE
-from zoo.data.dataset import Metric
-from zoo.data.tokenizers.base import FOLDER as TOKENIZER
+from zoo.data.dataset import Dataset, Metric
 from zoo.models import Model
 from zoo.optim.averages import evaluation_weights
 from zoo.optim.state import flatten, load_state_by_name, state_by_name, unflatten
-from zoo.run.trained import RUN_COPY
 from zoo.train.distributed import World
-from zoo.train.folder import STATE, Start
-from zoo.utils.atomic import link, remove, write_file, write_folder
+from zoo.utils.atomic import write_folder
 from zoo.utils.errors import CheckpointError
+from zoo.utils.run_folder import CheckpointFolder, RunFolder
 from zoo.utils.sharded import gathered
-
-OPTIMIZER_FILE = "optimizer.safetensors"
-RANDOM_FILE = "random.safetensors"
-DIAGNOSIS_FILE = "diagnosis.safetensors"
 
 
 class Checkpoints:
@@ -48,7 +37,7 @@ class Checkpoints:
     """
 
     def __init__(
-        self, run: Path, world: World, keep_last: int, data: str, measure: Metric = "cross_entropy"
+        self, run: RunFolder, world: World, keep_last: int, data: str, measure: Metric = "cross_entropy"
     ) -> None:
         """Find the best value of an earlier session; nothing is written yet.
 
@@ -61,7 +50,7 @@ class Checkpoints:
         """
         self._run, self._world, self._keep_last, self._data = run, world, keep_last, data
         self.measure = measure
-        pointer = _read(self._run, "best")
+        pointer = run.read_pointer("best")
         worst = math.inf if measure == "cross_entropy" else -math.inf
         self.best = worst if pointer is None else float(pointer[measure])
 
@@ -105,131 +94,77 @@ class Checkpoints:
             }
             header = metadata(model)
 
-            def fill(folder: Path) -> None:
-                write_tensors(folder / MODEL_FILE, weights, header)
-                write_tensors(folder / OPTIMIZER_FILE, slots, structure)
-                write_tensors(folder / RANDOM_FILE, randoms, {})
-                if averages:
-                    write_tensors(folder / DIAGNOSIS_FILE, averages, {})
-                state = {"step": step, "ranks": self._world.size, "data": self._data, **(notes or {})}
-                (folder / STATE).write_text(json.dumps(state) + "\n", encoding="utf-8")
-                self._describe(folder)
+            content = {"step": step, "ranks": self._world.size, "data": self._data, **(notes or {})}
 
-            folder = self._run / CHECKPOINTS / f"step-{step:08d}"
-            write_folder(folder, fill)
+            def fill(partial: Path) -> None:
+                folder = CheckpointFolder(partial)
+                write_tensors(folder.model, weights, header)
+                write_tensors(folder.optimizer, slots, structure)
+                write_tensors(folder.random, randoms, {})
+                if averages:
+                    write_tensors(folder.diagnosis, averages, {})
+                folder.write_state(content)
+                self._run.describe(folder)
+
+            checkpoint = self._run.checkpoint_after(step)
+            write_folder(checkpoint.path, fill)
             if best is not None:
-                _point(self._run, "best", {"checkpoint": folder.name, self.measure: best})
-            _point(self._run, "last", {"checkpoint": folder.name})
-            self._prune()
+                self._run.point("best", checkpoint, **{self.measure: best})
+            self._run.point("last", checkpoint)
+            self._run.prune(self._keep_last)
         self._world.wait()
 
-    def _describe(self, checkpoint: Path) -> None:
-        """Link what a model of the run needs into a checkpoint, where the run has it."""
-        pairs = [(self._run / RUN_CONFIG, checkpoint / RUN_COPY)]
-        pairs += [(self._run / LABELS_FILE, checkpoint / LABELS_FILE)]
-        if (tokenizer := self._run / TOKENIZER).is_dir():
-            (checkpoint / TOKENIZER).mkdir()
-            pairs += [(file, checkpoint / TOKENIZER / file.name) for file in tokenizer.iterdir()]
-        for there, here in pairs:
-            if there.is_file():
-                link(there, here)
 
-    def _prune(self) -> None:
-        parent = self._run / CHECKPOINTS
-        best = _read(self._run, "best")
-        old = sorted(parent.glob("step-*"))[: -self._keep_last]
-        abandoned = parent.glob(".step-*")  # by a process that was killed while it wrote
-        remove(*abandoned, *(folder for folder in old if best is None or folder.name != best["checkpoint"]))
-
-
-def saved(run: Path) -> list[Start]:
-    """The checkpoints that a run keeps, in the order of their steps."""
-    folders = sorted((run / CHECKPOINTS).glob("step-*"))
-    states = [json.loads((folder / STATE).read_text(encoding="utf-8")) for folder in folders]
-    return [Start(int(state["step"]), folder) for state, folder in zip(states, folders, strict=True)]
-
-
-def forget_after(run: Path, target: Start) -> None:
-    """Make a checkpoint the last one of a run; the best of those left is found anew.
-
-    Args:
-        run: the run folder.
-        target: one of `saved`.
-    """
-    assert target.checkpoint is not None
-    _point(run, "last", {"checkpoint": target.checkpoint.name})
-    later = [start.checkpoint for start in saved(run) if start.checkpoint and start.step > target.step]
-    best = _read(run, "best")
-    if best is not None and best["checkpoint"] in [folder.name for folder in later]:
-        pointer_file(run, "best").unlink()
-    remove(*later)
-
-
-def _point(run: Path, which: Which, content: dict[str, Any]) -> None:
-    text = json.dumps(content) + "\n"
-    write_file(pointer_file(run, which), lambda partial: partial.write_text(text, encoding="utf-8"))
-
-
-def _read(run: Path, which: Which) -> dict[str, Any] | None:
-    path = pointer_file(run, which)
-    if not path.exists():
-        return None
-    pointer: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return pointer
-
-
-def check_same_data(checkpoint: Path, data: str) -> None:
+def check_same_data(checkpoint: CheckpointFolder, dataset: Dataset) -> None:
     """Refuse to go on with other data: the batches to come would not be those of the run.
 
     Args:
-        checkpoint: the checkpoint's folder.
-        data: the fingerprint of what there is now.
+        checkpoint: the checkpoint to resume from.
+        dataset: the data as it is now.
 
     Raises:
-        CheckpointError: it has changed since.
+        CheckpointError: the data has changed since.
     """
-    before = json.loads((checkpoint / STATE).read_text(encoding="utf-8"))["data"]
-    if before != data:
+    before = checkpoint.data
+    if before not in (dataset.fingerprint, dataset.former_fingerprint):
         raise CheckpointError(
-            f"{checkpoint}: the run was trained on other data ({before}, now {data}): the files or the "
-            "tokenizer have changed. Restore them, or start a run of another name (name=...)"
+            f"{checkpoint}: the run was trained on other data ({before}, now {dataset.fingerprint}): the "
+            "files or the tokenizer have changed. Restore them, or start a run of another name (name=...)"
         )
 
 
-def load_progress(checkpoint: Path, optimizer: torch.optim.Optimizer, world: World) -> None:
+def load_progress(checkpoint: CheckpointFolder, optimizer: torch.optim.Optimizer, world: World) -> None:
     """Restore the optimizer's state and this rank's random state; the weights are `load_model`'s.
 
     A run may go on with another number of ranks; those that are new keep the state of their seed.
 
     Args:
-        checkpoint: the checkpoint's folder.
+        checkpoint: the checkpoint to resume from.
         optimizer: built for the model with its weights, plain or sharded; not yet stepped.
         world: the ranks.
 
     Raises:
         CheckpointError: a file is missing, truncated, or belongs to another model or optimizer.
     """
-    path = checkpoint / OPTIMIZER_FILE
-    slots, structure = read_tensors(path)
+    slots, structure = read_tensors(checkpoint.optimizer)
     try:
         load_state_by_name(optimizer, unflatten(slots, structure))
     except ValueError as error:
-        raise CheckpointError(f"{path}: {error}") from error
-    random, _ = read_tensors(checkpoint / RANDOM_FILE)
+        raise CheckpointError(f"{checkpoint.optimizer}: {error}") from error
+    random, _ = read_tensors(checkpoint.random)
     own = {
         name: random[key] for name in random_state(world.device) if (key := f"{world.rank}/{name}") in random
     }
     set_random_state(own, world.device)
 
 
-def load_diagnosis(checkpoint: Path) -> dict[str, Tensor]:
+def load_diagnosis(checkpoint: CheckpointFolder) -> dict[str, Tensor]:
     """The state of the diagnosis in a checkpoint's folder; empty if none was under way.
 
     Raises:
         CheckpointError: the file is truncated.
     """
-    path = checkpoint / DIAGNOSIS_FILE
-    return read_tensors(path)[0] if path.is_file() else {}
+    return read_tensors(checkpoint.diagnosis)[0] if checkpoint.diagnosis.is_file() else {}
 
 
 def random_state(device: torch.device) -> dict[str, Tensor]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import subprocess
@@ -15,9 +14,7 @@ import torch
 
 import zoo
 from zoo.train.distributed import World
-from zoo.utils.atomic import write_file
 
-FILE = "environment.json"
 PACKAGES = ("torch", "numpy", "pydantic", "safetensors", "sentencepiece", "einops")
 
 
@@ -41,14 +38,6 @@ def describe(world: World, step: int) -> dict[str, Any]:
         "ranks": world.size,
         "device": _device(world.device),
     }
-
-
-def record(run: Path, world: World, step: int) -> None:
-    """Add this session to the run's environment.json."""
-    path = run / FILE
-    sessions = json.loads(path.read_text()) if path.exists() else []
-    text = json.dumps([*sessions, describe(world, step)], indent=2) + "\n"
-    write_file(path, lambda partial: partial.write_text(text, encoding="utf-8"))
 
 
 def _version(package: str) -> str | None:

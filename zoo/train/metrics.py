@@ -16,17 +16,15 @@ from typing import Any, Self, TextIO
 from zoo.run.config import plain
 from zoo.run.job import Job
 from zoo.run.loggers import Logger
-from zoo.train.folder import Start
-from zoo.utils.atomic import explained, write_file
-from zoo.utils.errors import ZooError
-
-FILE = "metrics.jsonl"
+from zoo.train.start import Start
+from zoo.utils.atomic import explained, write_text
+from zoo.utils.run_folder import RunFolder
 
 
 class MetricsLog:
     """The metrics.jsonl of a run that is being trained; on ranks that do not write, nothing."""
 
-    def __init__(self, run: Path | None, start: Start, job: Job | None = None) -> None:
+    def __init__(self, run: RunFolder | None, start: Start, job: Job | None = None) -> None:
         """Prepare.
 
         Args:
@@ -41,21 +39,17 @@ class MetricsLog:
 
     def __enter__(self) -> Self:
         if self._run is not None:
-            path = self._run / FILE
+            path = self._run.metrics
+            earlier = self._run.read_metrics() if path.exists() and self._start.checkpoint else []
             # That the run went back belongs to its record, wherever it is now.
-            kept = [
-                record
-                for record in (read_metrics(self._run) if path.exists() and self._start.checkpoint else ())
-                if record["step"] <= self._start.step or record.get("action") == "rollback"
-            ]
-            lines = "".join(json.dumps(record) + "\n" for record in kept)
-            write_file(path, lambda partial: partial.write_text(lines, encoding="utf-8"))
+            kept = [r for r in earlier if r["step"] <= self._start.step or r.get("action") == "rollback"]
+            write_text(path, "".join(json.dumps(record) + "\n" for record in kept))
             with ExitStack() as stack:
                 self._file = stack.enter_context(path.open("a", encoding="utf-8"))
                 if self._job is not None:
                     config = plain(self._job.config)
                     for settings in self._job.train.loggers:
-                        logger = stack.enter_context(closing(settings.open(self._run, config, kept)))
+                        logger = stack.enter_context(closing(settings.open(self._run.path, config, kept)))
                         self._loggers.append(logger)
                 self._open = stack.pop_all()
         return self
@@ -83,29 +77,3 @@ class MetricsLog:
         """Bring all lines to the disk, before a checkpoint relies on them."""
         if self._file is not None:
             os.fsync(self._file.fileno())
-
-
-def read_metrics(run: Path) -> list[dict[str, Any]]:
-    """All lines of a run; a last line that was being written when the run was killed is left out.
-
-    Args:
-        run: the run folder.
-
-    Raises:
-        ZooError: no such file, or a line that zoo did not write.
-    """
-    path = run / FILE
-    if not path.is_file():
-        raise ZooError(f"{path}: no such file; expected a run folder made by `zoo train`")
-    lines = path.read_text(encoding="utf-8").split("\n")
-    records = []
-    for number, line in enumerate(lines[:-1], 1):
-        try:
-            record = json.loads(line)
-            record["kind"], record["step"]
-        except (ValueError, KeyError, TypeError) as error:
-            raise ZooError(
-                f'{path}:{number}: expected {{"kind": ..., "step": ...}}, got {line[:60]!r}'
-            ) from error
-        records.append(record)
-    return records

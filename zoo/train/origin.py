@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
-from pathlib import Path
 
 from rich.console import Console
 
-from zoo.checkpoint.model import run_of
-from zoo.data import DataConfig, Tokenizer
-from zoo.data.tokenizers.saved import SavedConfig, find_tokenizer
+from zoo.data import Tokenizer, find_tokenizer
 from zoo.run.first_weights import Beginning
 from zoo.run.from_checkpoint import TOKENIZER, CheckpointConfig
-from zoo.utils.atomic import write_file
 from zoo.utils.errors import CheckpointError, DataError
+from zoo.utils.run_folder import RunFolder, model_folder
 
-LOADED = "loaded.json"
 ETAS = "measured_eta"
 
 
@@ -32,7 +27,7 @@ def check_tokenizer(source: CheckpointConfig, own: Tokenizer | None) -> None:
     """
     allowed = TOKENIZER in source.allow
     try:
-        theirs = find_tokenizer(run_of(source.path))
+        theirs = find_tokenizer(model_folder(source.path).path)
     except DataError:
         theirs = None
     differs = own is not None and theirs is not None and own.hash != theirs.hash
@@ -48,14 +43,7 @@ def check_tokenizer(source: CheckpointConfig, own: Tokenizer | None) -> None:
         )
 
 
-def with_own_tokenizer(data: DataConfig, run: Path) -> DataConfig:
-    """The data of a run that goes on, with the tokenizer it has saved in the place of the checkpoint's."""
-    if isinstance(getattr(data, "tokenizer", None), SavedConfig):
-        return data.model_copy(update={"tokenizer": SavedConfig(path=run)})
-    return data
-
-
-def tell(beginning: Beginning, run: Path, console: Console | None) -> None:
+def tell(beginning: Beginning, run: RunFolder, console: Console | None) -> None:
     """Say what was loaded: on the console, and in the run folder.
 
     Args:
@@ -66,13 +54,13 @@ def tell(beginning: Beginning, run: Path, console: Console | None) -> None:
     report, conversion = beginning.report, beginning.conversion
     if report is None:
         return
-    told = {
-        **asdict(report),
-        "conversion": None if conversion is None else asdict(conversion),
-        ETAS: beginning.measured,
-    }
-    text = json.dumps(told, indent=1) + "\n"
-    write_file(run / LOADED, lambda partial: partial.write_text(text, encoding="utf-8"))
+    run.write_loaded(
+        {
+            **asdict(report),
+            "conversion": None if conversion is None else asdict(conversion),
+            ETAS: beginning.measured,
+        }
+    )
     if console is not None:
         console.print(str(report))
         if conversion is not None:
@@ -82,15 +70,16 @@ def tell(beginning: Beginning, run: Path, console: Console | None) -> None:
             )
 
 
-def read_measured(run: Path) -> dict[str, float]:
+def read_measured(run: RunFolder) -> dict[str, float]:
     """The etas that `tell` has written, for a run that goes on.
 
     Raises:
         CheckpointError: the file is not as it was written.
     """
-    path = run / LOADED
     try:
-        etas: dict[str, float] = json.loads(path.read_text(encoding="utf-8"))[ETAS]
+        etas: dict[str, float] = run.read_loaded()[ETAS]
         return {str(name): float(eta) for name, eta in etas.items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(f"{path}: expected the etas that were measured when the run began") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(
+            f"{run.loaded}: expected the etas that were measured when the run began"
+        ) from error

@@ -10,9 +10,9 @@ from rich.console import Console
 from zoo.run.config import RunConfig
 from zoo.run.job import Job
 from zoo.train.distributed import world
-from zoo.train.folder import choose_start
-from zoo.train.metrics import read_metrics
 from zoo.train.session import run_session
+from zoo.train.start import choose_start
+from zoo.utils.run_folder import RunFolder
 
 
 @dataclass(frozen=True)
@@ -40,11 +40,16 @@ class RunResult:
 
 
 def train(
-    config: RunConfig, resume: bool = False, console: Console | None = None, until: int | None = None
+    config: RunConfig,
+    resume: bool = False,
+    console: Console | None = None,
+    until: int | None = None,
+    *,
+    folder: RunFolder | None = None,
 ) -> RunResult:
     """Train a model as configured, alone or as one of torchrun's processes.
 
-    The run folder ``<runs_dir>/<name>`` gets the resolved configuration, environment.json,
+    The run folder gets the resolved configuration, environment.json,
     metrics.jsonl, the tokenizer and checkpoints. Ctrl-C or SIGTERM ends the run after the step,
     saved. A run that has finished with the same configuration is left as it is.
 
@@ -53,6 +58,7 @@ def train(
         resume: go on from the last checkpoint, bit for bit as if the run had never stopped.
         console: where to show progress; None: silent.
         until: stop after this step, saved, as if interrupted there; None: do all steps.
+        folder: the run folder; None: ``<train.runs_dir>/<name>``.
 
     Returns:
         How it ended.
@@ -63,7 +69,7 @@ def train(
         ZooError: data, sizes, device or checkpoint that cannot be used.
         DivergenceError: a loss or gradient that is not finite; the last checkpoint is kept.
     """
-    job = Job.of(config)
+    job = Job.of(config, folder)
     for logger in job.train.loggers:
         logger.check()
     with world(job.train.device) as ranks:
@@ -78,7 +84,7 @@ def train(
 
 
 def _result(job: Job, step: int) -> RunResult:
-    losses = [r["cross_entropy"] for r in read_metrics(job.folder) if r["kind"] == "validation"]
+    losses = [r["cross_entropy"] for r in job.folder.read_metrics() if r["kind"] == "validation"]
     return RunResult(
-        job.folder, step, job.train.steps, *((losses[-1], min(losses)) if losses else (None, None))
+        job.folder.path, step, job.train.steps, *((losses[-1], min(losses)) if losses else (None, None))
     )

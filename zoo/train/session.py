@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 from rich.console import Console
 
 from zoo.data import BatchSpec
 from zoo.optim.averages import evaluation_weights
 from zoo.optim.state import tensors_in
+from zoo.run.config import dump_config
 from zoo.run.job import Job
 from zoo.train.build import Parts, build
 from zoo.train.checkpoints import Checkpoints, load_diagnosis
 from zoo.train.clock import Clock
 from zoo.train.diagnosis import Diagnosis
 from zoo.train.distributed import World
-from zoo.train.environment import record
+from zoo.train.environment import describe
 from zoo.train.evaluate import evaluate
-from zoo.train.folder import Start, last_checkpoint, write_config
 from zoo.train.interrupt import Interrupt
 from zoo.train.metrics import MetricsLog
 from zoo.train.monitor import Monitor
 from zoo.train.origin import tell
 from zoo.train.progress import TrainingBar
 from zoo.train.spikecontrol import Rollback, SpikeControl, go_back
+from zoo.train.start import Start
 from zoo.train.step import StepResult, global_norm
 from zoo.utils.device import peak_memory
 from zoo.utils.errors import DivergenceError
+from zoo.utils.run_folder import RunFolder
 
 
 def run_session(
@@ -81,15 +82,15 @@ def _session(job: Job, start: Start, world: World, console: Console | None, unti
         job.folder,
     )
     if world.is_main:
-        write_config(job)
+        job.folder.write_config(dump_config(job.config))
         if parts.beginning is not None:
             tell(parts.beginning, job.folder, console)
-        record(job.folder, world, start.step)
-        parts.dataset.save(job.folder)
+        job.folder.add_session(describe(world, start.step))
+        parts.dataset.save(job.folder.path)
     with (
         MetricsLog(job.folder if world.is_main else None, start, job) as log,
         Interrupt(launched=world.size > 1) as interrupt,
-        TrainingBar(console, job.config.name, start.step, job.train.steps, parts.dataset.unit) as bar,
+        TrainingBar(console, job.folder.name, start.step, job.train.steps, parts.dataset.unit) as bar,
     ):
         session = _Session(job, parts, world, log, bar, checkpoints, diagnosis, spikes, start.step)
         try:
@@ -104,9 +105,9 @@ def _session(job: Job, start: Start, world: World, console: Console | None, unti
     return done
 
 
-def _advice(folder: Path, step: int, reason: str) -> str:
+def _advice(run: RunFolder, step: int, reason: str) -> str:
     """What a diverged run should tell."""
-    last = last_checkpoint(folder).checkpoint
+    last = run.checkpoint()
     kept = f"the last good checkpoint is {last}" if last else "there is no checkpoint yet"
     return (
         f"step {step}: {reason}; training stopped, {kept}. The same configuration would get here again: "

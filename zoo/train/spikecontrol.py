@@ -5,11 +5,9 @@ Everything that decides is part of the checkpoints, so a run that resumes takes 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,15 +15,14 @@ import torch
 from zoo.init import Registry
 from zoo.optim.state import restore, snapshot
 from zoo.run.train_config import SpikeConfig
-from zoo.train.checkpoints import forget_after, saved
 from zoo.train.distributed import World
-from zoo.train.folder import STATE, Start, last_checkpoint
 from zoo.train.metrics import MetricsLog
 from zoo.train.monitor import Monitor
 from zoo.train.spikes import Detector, Spike
+from zoo.train.start import Start
 from zoo.train.step import Stepper, StepResult
-from zoo.utils.atomic import write_file
 from zoo.utils.errors import DivergenceError
+from zoo.utils.run_folder import CheckpointFolder, RunFolder
 
 KEY = "spikes"
 """Of the state in a checkpoint's state.json."""
@@ -71,8 +68,8 @@ class SpikeControl:
         settings: SpikeConfig | None,
         registry: Registry,
         stepper: Stepper,
-        checkpoint: Path | None,
-        run: Path,
+        checkpoint: CheckpointFolder | None,
+        run: RunFolder,
     ) -> None:
         """Prepare.
 
@@ -84,7 +81,7 @@ class SpikeControl:
             run: its folder.
         """
         self._settings, self._registry, self._stepper, self._run = settings, registry, stepper, run
-        state = _read(checkpoint)
+        state: dict[str, Any] = checkpoint.read_state().get(KEY, {}) if checkpoint else {}
         self.position = Position(**state.get("position", {}))
         self._usual: dict[str, float] = state.get("usual", {})
         self._detector = None if settings is None else Detector(settings, state)
@@ -173,7 +170,7 @@ class SpikeControl:
             DivergenceError: it has been tried too often.
         """
         assert self._settings is not None
-        if last_checkpoint(self._run).checkpoint is None:
+        if self._run.checkpoint() is None:
             return self._skip(spike)
         at_most = self._settings.at_most or AT_MOST
         if len(self.position.rollbacks) >= at_most:
@@ -189,7 +186,7 @@ class SpikeControl:
         return {KEY: {**self._detector.state(), "usual": self._usual, "position": asdict(self.position)}}
 
 
-def go_back(settings: SpikeConfig, rollback: Rollback, run: Path, world: World) -> Start:
+def go_back(settings: SpikeConfig, rollback: Rollback, run: RunFolder, world: World) -> Start:
     """Let a run go on behind a spike, from a checkpoint before it.
 
     That is the last one; if the run went back a short while ago, it did not help, and one more is given
@@ -207,7 +204,7 @@ def go_back(settings: SpikeConfig, rollback: Rollback, run: Path, world: World) 
     if world.is_main:
         spike, before = rollback.spike, rollback.position
         again = spike.at <= before.cool_until
-        kept = saved(run)
+        kept = list(run.checkpoints())
         target = kept[-2] if again and len(kept) > 1 else kept[-1]
         position = Position(
             skipped=before.skipped + spike.at - target.step,
@@ -215,22 +212,11 @@ def go_back(settings: SpikeConfig, rollback: Rollback, run: Path, world: World) 
             streak=before.streak + 1 if again else 1,
             rollbacks=(*before.rollbacks, spike.record()),
         )
-        assert target.checkpoint is not None
-        path = target.checkpoint / STATE
-        state = json.loads(path.read_text(encoding="utf-8"))
+        state = target.read_state()
         state[KEY] = {**state.get(KEY, {}), "position": asdict(position), "episode": spike.episode}
-        text = json.dumps(state) + "\n"
-        write_file(path, lambda partial: partial.write_text(text, encoding="utf-8"))
-        forget_after(run, target)
-        with MetricsLog(run, target) as log:
+        target.write_state(state)
+        run.forget_after(target)
+        with MetricsLog(run, Start(target.step, target)) as log:
             log.write("spike", target.step, **spike.record())
     world.wait()
-    return last_checkpoint(run)
-
-
-def _read(checkpoint: Path | None) -> dict[str, Any]:
-    """The state in a checkpoint; empty where none was saved."""
-    if checkpoint is None:
-        return {}
-    state: dict[str, Any] = json.loads((checkpoint / STATE).read_text(encoding="utf-8")).get(KEY, {})
-    return state
+    return Start.at_last_checkpoint(run)

@@ -34,6 +34,11 @@ def write_file(path: Path, fill: Callable[[Path], object]) -> None:
         flush(path.parent)
 
 
+def write_text(path: Path, text: str) -> None:
+    """Make a UTF-8 text file as `write_file` does."""
+    write_file(path, lambda partial: partial.write_text(text, encoding="utf-8"))
+
+
 def write_folder(folder: Path, fill: Callable[[Path], object]) -> None:
     """Make `folder`, replacing what is there, by way of a folder beside it.
 

@@ -7,11 +7,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from zoo.data.files import read_object
-from zoo.utils.atomic import write_file
+from zoo.utils.atomic import write_text
 from zoo.utils.errors import DataError
-
-LABELS_FILE = "labels.json"
-"""Name of the file in the folder of a run and of a checkpoint."""
+from zoo.utils.run_folder import ModelFolder
 
 
 def sorted_labels(labels: Iterable[str]) -> tuple[str, ...]:
@@ -24,7 +22,7 @@ def sorted_labels(labels: Iterable[str]) -> tuple[str, ...]:
 def write_labels(run: Path, names: Sequence[str]) -> None:
     """Write the names of the classes, in the order of their indices, into a run's folder."""
     text = json.dumps({"labels": list(names)}, ensure_ascii=False) + "\n"
-    write_file(run / LABELS_FILE, lambda partial: partial.write_text(text, encoding="utf-8"))
+    write_text(ModelFolder(run).labels, text)
 
 
 def read_labels(folder: Path) -> list[str]:
@@ -33,7 +31,7 @@ def read_labels(folder: Path) -> list[str]:
     Raises:
         DataError: the folder has no such file, or the file has no list of labels.
     """
-    path = folder / LABELS_FILE
+    path = ModelFolder(folder).labels
     labels = read_object(path).get("labels") if path.is_file() else None
     if not isinstance(labels, list):
         raise DataError(f"{path}: expected the names of classes in the folder of a run that learned them")

@@ -45,6 +45,10 @@ class SourceFile:
 class CorpusConfig(Config):
     """The source of a text. Every pass over `documents` yields the same documents."""
 
+    def rules(self) -> dict[str, Any]:
+        """The settings that decide the documents, with the contents of the files: not where these lie."""
+        return self.model_dump(mode="json")
+
     @abstractmethod
     def documents(self) -> Iterator[Document]:
         """Yield the documents in a fixed order.
@@ -72,8 +76,15 @@ StringList = Annotated[list[str], BeforeValidator(_as_list), Field(min_length=1)
 class FileCorpus(CorpusConfig):
     """A corpus of files that the configuration names."""
 
-    paths: StringList = Field(description="files, directories (searched recursively) and glob patterns")
+    paths: StringList = Field(
+        description="files, directories (searched recursively) and glob patterns; relative ones start at "
+        "the working directory"
+    )
     suffixes: StringList = Field(description="suffixes of the files that are read from a directory")
+
+    def rules(self) -> dict[str, Any]:
+        """All settings but the paths."""
+        return self.model_dump(mode="json", exclude={"paths"})
 
     def sources(self) -> list[SourceFile]:
         """List the files, named by their paths relative to their common directory."""

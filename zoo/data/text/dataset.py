@@ -39,7 +39,9 @@ class TextData(DataConfig):
         default=None, description="text of its own to validate on, instead of a share of the corpus"
     )
     cache_dir: Path | None = Field(
-        default=None, description="where prepared data is kept; null: $XDG_CACHE_HOME/zoo or ~/.cache/zoo"
+        default=None,
+        description="where prepared data is kept; a relative path starts at the working directory; null: "
+        "$XDG_CACHE_HOME/zoo or ~/.cache/zoo",
     )
 
     @model_validator(mode="after")
@@ -113,6 +115,7 @@ class TextDataset(Dataset):
         self.corpus: TokenizedCorpus = prepare(data, vocab_size)
         self.tokenizer = self.corpus.tokenizer
         self.fingerprint = self.corpus.folder.name
+        self.former_fingerprint = self.corpus.former_fingerprint
         self.units_per_example = data.context
 
     def train_batch(self, spec: BatchSpec) -> Batch:

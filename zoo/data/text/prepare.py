@@ -30,7 +30,9 @@ class TokenizedCorpus:
         train: the training tokens.
         validation: the validation tokens; None if nothing is held out.
         manifest: sources, split and counts.
-        folder: folder of the files.
+        folder: folder of the files; its name is the fingerprint of the tokens.
+        former_fingerprint: the fingerprint that zoo 0.1 gave the same tokens; it depended on the paths of
+            the files as well.
     """
 
     tokenizer: Tokenizer
@@ -38,6 +40,7 @@ class TokenizedCorpus:
     validation: TokenFile | None
     manifest: TokenManifest
     folder: Path
+    former_fingerprint: str
 
 
 def prepare(data: TextData, vocab_size: int | None = None) -> TokenizedCorpus:
@@ -59,8 +62,9 @@ def prepare(data: TextData, vocab_size: int | None = None) -> TokenizedCorpus:
         SourceEntry(name=source.name, bytes=size, sha256=sha256_file(source.path))
         for source, (size, _) in zip(sources, stamps, strict=True)
     ]
-    settings = [VERSION, [corpus.model_dump(mode="json") for corpus in _corpora(data)], data.validation_share]
-    text_key = [*settings, [entry.model_dump() for entry in entries]]
+    contents, share = [entry.model_dump() for entry in entries], data.validation_share
+    text_key = [VERSION, [corpus.rules() for corpus in _corpora(data)], share, contents]
+    former_key = [VERSION, [corpus.model_dump(mode="json") for corpus in _corpora(data)], share, contents]
     tokenizer = _tokenizer(data, text_key)
     _check_vocabulary(data, tokenizer, vocab_size)
 
@@ -75,7 +79,8 @@ def prepare(data: TextData, vocab_size: int | None = None) -> TokenizedCorpus:
     train = _open(folder, manifest, manifest.train, data, "training")
     entry = manifest.validation
     validation = None if entry is None else _open(folder, manifest, entry, data, "validation")
-    return TokenizedCorpus(tokenizer, train, validation, manifest, folder)
+    former_fingerprint = _digest([*former_key, tokenizer.hash])
+    return TokenizedCorpus(tokenizer, train, validation, manifest, folder, former_fingerprint)
 
 
 def _check_vocabulary(data: TextData, tokenizer: Tokenizer, vocab_size: int | None) -> None:

@@ -13,8 +13,6 @@ from zoo.data.files import read_bytes
 from zoo.utils.errors import DataError
 
 DESCRIPTION = "zoo-tokenizer.json"
-FOLDER = "tokenizer"
-"""Name of the tokenizer's folder in a run, and in each of its checkpoints."""
 
 
 class Tokenizer(ABC):

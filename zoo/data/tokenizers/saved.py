@@ -9,10 +9,11 @@ from typing import Literal
 from pydantic import Field
 
 from zoo.config.registry import TOKENIZERS
-from zoo.data.tokenizers.base import DESCRIPTION, FOLDER, Tokenizer, TokenizerConfig, load_tokenizer
+from zoo.data.tokenizers.base import DESCRIPTION, Tokenizer, TokenizerConfig, load_tokenizer
 from zoo.data.tokenizers.huggingface import TOKENIZER_FILE, HuggingFaceConfig
 from zoo.data.tokenizers.sentencepiece import MODEL_FILE, SentencePieceConfig
 from zoo.utils.errors import DataError
+from zoo.utils.run_folder import ModelFolder
 
 
 def find_tokenizer(path: str | Path) -> Tokenizer:
@@ -27,7 +28,8 @@ def find_tokenizer(path: str | Path) -> Tokenizer:
     """
     path = Path(path)
     folder = path.parent if path.is_file() else path
-    for place in (folder / FOLDER, folder):
+    kept = ModelFolder(folder).tokenizer
+    for place in (kept, folder):
         if (place / DESCRIPTION).is_file():
             return load_tokenizer(place)
         if (place / TOKENIZER_FILE).is_file():
@@ -37,7 +39,7 @@ def find_tokenizer(path: str | Path) -> Tokenizer:
     hint = "" if folder.is_dir() else ", which is no folder"
     raise DataError(
         f"no tokenizer in {folder}{hint}: expected {DESCRIPTION}, {TOKENIZER_FILE} or {MODEL_FILE} there or "
-        f"in its folder '{FOLDER}'"
+        f"in its folder '{kept.name}'"
     )
 
 

@@ -1,21 +1,32 @@
-"""The run folder: whether a run may start or go on there."""
+"""Whether a run may start or go on in its folder, and at which step."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from zoo.checkpoint.model import RUN_CONFIG, find_checkpoint, pointer_file
-from zoo.run.config import dump_config, load_config, plain
+from zoo.run.config import load_config, plain
 from zoo.run.job import Job
 from zoo.run.train_config import SpikeConfig
-from zoo.utils.atomic import write_file
 from zoo.utils.errors import ConfigError
+from zoo.utils.run_folder import CheckpointFolder, RunFolder
 
-STATE = "state.json"
+PLACES = frozenset(
+    {
+        "checkpoint.path",
+        "data.cache_dir",
+        "data.corpus.paths",
+        "data.validation_corpus.paths",
+        "data.tokenizer.path",
+        "data.tokenizer.model",
+        "data.train",
+        "data.validation",
+    }
+)
+"""Settings that say where files lie, which a run that was moved may find elsewhere: the contents are
+compared by a fingerprint (`check_same_data`), and the tokenizer is kept with the run."""
+
 MAY_CHANGE = frozenset(
     f"train.{key}"
     for key in (
@@ -28,6 +39,7 @@ MAY_CHANGE = frozenset(
         "keep_last",
         "runs_dir",
         "loggers",
+        "loggers",
         "spikes",
         *(f"spikes.{key}" for key in SpikeConfig.model_fields),
     )
@@ -37,62 +49,64 @@ MAY_CHANGE = frozenset(
 
 @dataclass(frozen=True)
 class Start:
-    """Where a run begins.
+    """Where a session begins.
 
     Attributes:
-        step: steps done already.
-        checkpoint: the folder that holds their result, or None.
+        step: number of optimizer steps done before.
+        checkpoint: the state after those steps; None: the run begins from its first weights.
     """
 
     step: int = 0
-    checkpoint: Path | None = None
+    checkpoint: CheckpointFolder | None = None
+
+    @classmethod
+    def at_last_checkpoint(cls, run: RunFolder) -> Start:
+        """The last checkpoint of a run; a run that was killed before its first one starts again."""
+        checkpoint = run.checkpoint("last")
+        return cls() if checkpoint is None else cls(checkpoint.step, checkpoint)
 
 
 def choose_start(job: Job, resume: bool) -> Start:
-    """Where to begin in a run folder, which is only read.
+    """Decide where a session begins; the run folder is only read.
 
     Args:
-        job: what to train.
-        resume: whether the user wants to go on.
+        job: what to train, and where.
+        resume: whether the user wants to go on with the run that is there.
 
     Returns:
         The start; at the last step or after it there is nothing left to do.
 
     Raises:
-        ConfigError: a folder that exists without `resume`, one that does not with it, or a
-            configuration that differs from the one the run was started with.
+        ConfigError: the folder exists and `resume` is false, `resume` is true and there is no run, or the
+            configuration differs from the one that the run was started with.
     """
     folder = job.folder
-    if not folder.exists() or not any(folder.iterdir()):
+    if not folder.path.exists() or not any(folder.path.iterdir()):
         if resume:
             raise ConfigError(f"{folder}: there is no run to resume; leave out --resume to start it")
         return Start()
-    path = folder / RUN_CONFIG
-    if not path.is_file():
+    if not folder.exists:
         raise ConfigError(
-            f"{folder}: exists and is not a run (no {RUN_CONFIG}); choose another name, e.g. name=..."
+            f"{folder}: exists and is not a run (no {folder.CONFIG}); choose another name, e.g. name=..."
         )
-    start = last_checkpoint(folder)
-    changed = list(differences(plain(load_config(path)), plain(job.config)))
+    start = Start.at_last_checkpoint(folder)
+    recorded, wanted = plain(load_config(folder.config)), plain(job.config)
+    changed = list(differences(recorded, {**wanted, "name": recorded["name"]}))
     if not resume and (changed or start.step < job.train.steps):
         raise ConfigError(
             f"{folder}: a run is there already, at step {start.step}; add --resume to go on with it, "
             "give another name (name=...), or delete the folder"
         )
-    refused = [f"{key} was {old!r}, is {new!r}" for key, old, new in changed if key not in MAY_CHANGE]
+    refused = [
+        f"{key} was {old!r}, is {new!r}" for key, old, new in changed if key not in MAY_CHANGE | PLACES
+    ]
     if refused:
         raise ConfigError(
             f"{folder}: cannot resume with another configuration: {'; '.join(refused)}. "
             "Undo the change, or give another name (name=...); what may change: "
-            f"{', '.join(sorted(MAY_CHANGE))}"
+            f"{', '.join(sorted(MAY_CHANGE))}, and where data lies"
         )
     return start
-
-
-def write_config(job: Job) -> None:
-    """Write the resolved configuration, which alone starts the same run again."""
-    text = dump_config(job.config)
-    write_file(job.folder / RUN_CONFIG, lambda partial: partial.write_text(text, encoding="utf-8"))
 
 
 def differences(
@@ -105,12 +119,3 @@ def differences(
             yield from differences(before, after, f"{above}{key}.")
         elif before != after:
             yield f"{above}{key}", before, after
-
-
-def last_checkpoint(folder: Path) -> Start:
-    """The last checkpoint; a run that was killed before its first one starts again."""
-    if not pointer_file(folder, "last").exists():
-        return Start()
-    checkpoint = find_checkpoint(folder)
-    state = json.loads((checkpoint / STATE).read_text(encoding="utf-8"))
-    return Start(int(state["step"]), checkpoint)
