@@ -423,8 +423,10 @@ def test_models_of_transformers_have_the_etas_of_zoos(kind: str, caplog: pytest.
     assert not [r for r in caplog.records if r.name == "zoo"], "nothing is guessed"
     config = family.to_zoo(theirs.config.to_diff_dict(), kind)
     ours = {e.name: e.eta for e in Registry(build_model({"model": config.model_dump()}, device="meta"))}
-    expected = {rule.theirs: {ours[name] for name in rule.ours} for rule in expand(family.rules, ours)}
-    found = {name: value for name, value in found.items() if name in expected or name not in family.copies}
+    expected = {rule.hub_name: {ours[name] for name in rule.zoo_names} for rule in expand(family.rules, ours)}
+    found = {
+        name: value for name, value in found.items() if name in expected or name not in family.duplicates
+    }
     assert {name: len(values) for name, values in expected.items()} == dict.fromkeys(found, 1)
     assert found == pytest.approx({name: value for name, (value,) in expected.items()})
 

@@ -111,7 +111,7 @@ def test_loss_is_theirs() -> None:
     state = hf.state_dict()
     ours = model.state_dict()
     for r in expand(BERT.rules, ours):
-        ours[r.ours[0]].copy_(state[r.theirs])
+        ours[r.zoo_names[0]].copy_(state[r.hub_name])
     tokens, _, _ = inputs()
     targets = tokens.masked_fill(
         torch.rand(tokens.shape, generator=torch.Generator().manual_seed(2)) > 0.3, -1

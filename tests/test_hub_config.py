@@ -162,8 +162,8 @@ def test_no_field_is_ignored_unless_it_is_listed(name: str) -> None:
     """Every field that transformers writes is in the family; and one more is refused."""
     given = config(name)
     family = family_of(given, name)
-    used = {f.theirs for f in family.fields} | {f.theirs for f in family.fixed}
-    assert all(key in used or family.tolerates(key) for key in family.read(given))
+    used = {f.hub_name for f in family.fields} | {f.hub_name for f in family.fixed}
+    assert all(key in used or family.ignores(key) for key in family.read(given))
     with pytest.raises(CheckpointError, match="something_new: 1; expected a field of"):
         read(given | {"something_new": 1})
 

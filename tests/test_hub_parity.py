@@ -41,12 +41,14 @@ def test_the_same_tensors_back(tmp_path: Path, name: str) -> None:
     family = family_of(config, name)
     ours, report = load_folder(tmp_path)
     state = ours.state_dict()
-    back = {r.theirs: r.transform.to_hf([state[n] for n in r.ours]) for r in expand(family.rules, state)}
+    back = {
+        r.hub_name: r.transform.to_hf([state[n] for n in r.zoo_names]) for r in expand(family.rules, state)
+    }
     theirs = saved(name, tmp_path).state_dict()
     assert set(report.loaded) == set(back)
     for key, tensor in back.items():
         assert torch.equal(tensor, theirs[key]), key
-    assert set(theirs) - set(back) <= set(family.copies)
+    assert set(theirs) - set(back) <= set(family.duplicates)
     written = family.to_hf(ours.recipe.model)
     assert family.to_hf(family.to_zoo(written, name)) == written
 

@@ -76,12 +76,14 @@ def test_the_init_is_theirs() -> None:
     hf = T5ForConditionalGeneration(HFConfig(**FAMILY.to_hf(config)))
     ours = registry(config, T5Init())
     apart = {"read_out.matrix.weight", "encoder_bias.weight", "decoder_bias.weight"}
-    drawn = [r for r in expand(FAMILY.rules, [e.name for e in ours]) if ours[r.ours[0]].sigma is not None]
+    drawn = [
+        r for r in expand(FAMILY.rules, [e.name for e in ours]) if ours[r.zoo_names[0]].sigma is not None
+    ]
     assert len(drawn) == 1 + 7 + 11 + len(apart)
     for r in drawn:
-        if r.ours[0] not in apart:
-            std = hf.get_parameter(r.theirs).std().item()
-            assert std == pytest.approx(ours[r.ours[0]].sigma, rel=0.03), r.theirs
+        if r.zoo_names[0] not in apart:
+            std = hf.get_parameter(r.hub_name).std().item()
+            assert std == pytest.approx(ours[r.zoo_names[0]].sigma, rel=0.03), r.hub_name
 
 
 # Where a range is not met, and why. Of `o` what it does to its input is tested instead.

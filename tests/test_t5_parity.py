@@ -72,11 +72,13 @@ def test_exported_logits() -> None:
     config = T5Config(vocab_size=61, d_model=32, n_layers=2, n_heads=4, d_head=6, d_mlp=40)
     model = assemble(Recipe(model=config, init=INITS["amos"](), reparam=NoReparam()), 0)
     state = model.state_dict()
-    written = {r.theirs: r.transform.to_hf([state[n] for n in r.ours]) for r in expand(FAMILY.rules, state)}
+    written = {
+        r.hub_name: r.transform.to_hf([state[n] for n in r.zoo_names]) for r in expand(FAMILY.rules, state)
+    }
     hf: Any = T5ForConditionalGeneration(HFConfig(**FAMILY.to_hf(config)))
     hf.lm_head.weight = nn.Parameter(torch.empty(61, 32))
     missing, unexpected = hf.load_state_dict(written, strict=False)
-    assert set(missing) == set(FAMILY.copies)
+    assert set(missing) == set(FAMILY.duplicates)
     assert unexpected == []
     compare(model.eval(), hf.eval())
 
@@ -93,9 +95,9 @@ def test_gradients_are_theirs(tmp_path: Path) -> None:
     hf(source, decoder_input_ids=prefix, labels=targets).loss.backward()
     torch.autograd.backward(model.loss(source, prefix, targets).total)
     for r in expand(FAMILY.rules, model.state_dict()):
-        expected, found = hf.get_parameter(r.theirs).grad, model.get_parameter(r.ours[0]).grad
+        expected, found = hf.get_parameter(r.hub_name).grad, model.get_parameter(r.zoo_names[0]).grad
         assert expected is not None
-        assert found is not None, r.theirs
+        assert found is not None, r.hub_name
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
 
 

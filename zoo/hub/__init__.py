@@ -1,8 +1,8 @@
-"""Checkpoints of others, in and out: besides zoo.checkpoint the only place that knows parameter names."""
+"""Import and export of other libraries' checkpoints, mostly in the layout of the Hugging Face hub."""
 
 
 def register_auto() -> None:
-    """Make transformers' AutoConfig and AutoModelForCausalLM know nGPT, under the name ``zoo-ngpt``."""
+    """Register nGPT with transformers' AutoConfig and AutoModelForCausalLM, as model type ``zoo-ngpt``."""
     from zoo.hub.auto import register
 
     register()

@@ -1,4 +1,4 @@
-"""nGPT inside transformers: AutoConfig and AutoModelForCausalLM know it, with no code from a folder."""
+"""nGPT as a model of transformers, for AutoConfig and AutoModelForCausalLM."""
 
 from __future__ import annotations
 
@@ -20,38 +20,38 @@ from zoo.spec import Module
 from zoo.utils.errors import DataError
 
 
-class ZooNGPTConfig(PreTrainedConfig):  # type: ignore[no-untyped-call]
-    """The fields of `zoo.models.NGPTConfig` in one of its own, and the few that generation asks for."""
+class ZooNGPTConfig(PreTrainedConfig):  # type: ignore[no-untyped-call]  # transformers
+    """The fields of `zoo.models.NGPTConfig` under `model`, and the properties that generation needs."""
 
     model_type = NGPT.model_type
 
     def __init__(self, model: dict[str, Any] | None = None, **fields: Any) -> None:
-        """Keep ours; `fields` are what every config of theirs may have."""
+        """Store zoo's fields; `fields` are those of transformers' base class."""
         self.model = model or {}
         super().__init__(**fields)
 
     @property
-    def ours(self) -> NGPTConfig:
-        """The same, checked."""
+    def zoo_config(self) -> NGPTConfig:
+        """The fields as a validated configuration."""
         return NGPTConfig(**self.model)
 
     @property
     def vocab_size(self) -> int:
         """Number of tokens."""
-        return self.ours.vocab_size
+        return self.zoo_config.vocab_size
 
     @property
     def hidden_size(self) -> int:
-        """Width of the stream."""
-        return self.ours.d_model
+        """Width of the hidden states."""
+        return self.zoo_config.d_model
 
     @property
     def num_hidden_layers(self) -> int:
         """Number of blocks."""
-        return self.ours.n_layers
+        return self.zoo_config.n_layers
 
 
-class ZooNGPTForCausalLM(PreTrainedModel, GenerationMixin):  # type: ignore[no-untyped-call]
+class ZooNGPTForCausalLM(PreTrainedModel, GenerationMixin):  # type: ignore[no-untyped-call]  # transformers
     """`zoo.models.NGPT` with their outputs and their cache.
 
     Training it outside zoo needs the projection after every step: `zoo.attach(optimizer, model)`.
@@ -60,10 +60,10 @@ class ZooNGPTForCausalLM(PreTrainedModel, GenerationMixin):  # type: ignore[no-u
     config_class = ZooNGPTConfig
 
     def __init__(self, config: ZooNGPTConfig) -> None:
-        """Build the model; what `from_pretrained` does not fill starts as in the paper."""
+        """Build the model; parameters that are not loaded are initialised as in the paper."""
         super().__init__(config)
-        self.model = config.ours.build()
-        self.post_init()  # type: ignore[no-untyped-call]
+        self.model = config.zoo_config.build()
+        self.post_init()  # type: ignore[no-untyped-call]  # transformers
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
@@ -86,15 +86,15 @@ class ZooNGPTForCausalLM(PreTrainedModel, GenerationMixin):  # type: ignore[no-u
         """Logits, and the loss if there are labels.
 
         Args:
-            input_ids: (batch, time) int64, without those that the cache holds.
-            attention_mask: (batch, cached + time), all ones: there is no padding.
-            past_key_values: extended in place.
-            labels: (batch, time) int64, the tokens themselves, which are shifted here; -100 is ignored.
-            use_cache: make a cache if there is none.
-            logits_to_keep: compute the logits of so many last tokens only; 0: of all.
+            input_ids: (batch, time) int64, without the tokens in the cache.
+            attention_mask: (batch, cached + time), all ones.
+            past_key_values: cache, extended in place.
+            labels: (batch, time) int64, the input tokens (they are shifted here); -100 is ignored.
+            use_cache: whether to create a cache if there is none.
+            logits_to_keep: number of last tokens to compute logits of; 0: all.
 
         Raises:
-            DataError: a mask with padding.
+            DataError: the mask has padding.
         """
         if attention_mask is not None and not attention_mask.all():
             raise DataError("attention_mask: has zeros; expected texts of one length, without padding")
@@ -110,7 +110,7 @@ class ZooNGPTForCausalLM(PreTrainedModel, GenerationMixin):  # type: ignore[no-u
 
 
 class SharedLayer:
-    """One layer of a cache of theirs, as `zoo.nn.attention.LayerCache`."""
+    """One layer of a transformers cache with the interface of `zoo.nn.attention.LayerCache`."""
 
     padding = None
 
@@ -118,13 +118,13 @@ class SharedLayer:
         self.past, self.index = past, index
 
     def extend(self, k: Tensor, v: Tensor, position: int) -> tuple[Tensor, Tensor]:
-        """Store (batch, time, kv heads, h) at the end; return everything up to there."""
+        """Append keys and values, (batch, time, kv heads, h) each, and return all that are stored."""
         keys, values = self.past.update(k.transpose(1, 2), v.transpose(1, 2), self.index)
         return keys.transpose(1, 2), values.transpose(1, 2)
 
 
 class SharedCache:
-    """A cache of theirs, as `zoo.nn.attention.KVCache`; it grows as far as there is memory."""
+    """A transformers cache with the interface of `zoo.nn.attention.KVCache`, without a limit of its size."""
 
     padding = None
 
@@ -137,6 +137,6 @@ class SharedCache:
 
 
 def register() -> None:
-    """Make the classes known to their Auto classes; more than once does no harm."""
+    """Register the classes with transformers' Auto classes; calling it again has no effect."""
     AutoConfig.register(NGPT.model_type, ZooNGPTConfig, exist_ok=True)
     AutoModelForCausalLM.register(ZooNGPTConfig, ZooNGPTForCausalLM, exist_ok=True)

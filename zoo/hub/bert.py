@@ -5,27 +5,27 @@ from __future__ import annotations
 from typing import Any
 
 from zoo.hub.family import Family
-from zoo.hub.fields import Choice, Codec, Field, Fixed, RefusedError
+from zoo.hub.fields import Codec, ConfigField, FixedField, RefusedError, ValueMap
 from zoo.hub.rules import Rule, layer_norm, rule
 from zoo.models import BERTConfig
 
 
 class Positions(Codec):
-    """The number of learned positions; theirs knows no other way to tell them."""
+    """The number of learned positions; transformers' BERT supports no other type of position."""
 
     def to_zoo(self, value: Any) -> Any:
-        """512 -> absolute positions of that length."""
+        """Convert 512 to absolute positions of that length."""
         return {"type": "absolute", "length": value}
 
     def to_hf(self, value: Any) -> Any:
-        """Absolute positions -> their number."""
+        """Convert absolute positions to their number."""
         if value["type"] != "absolute":
             raise RefusedError("absolute positions")
         return value["length"]
 
 
 def _biased(ours: str, theirs: str) -> tuple[Rule, Rule]:
-    """A linear map with its bias."""
+    """The rules of a linear layer: weight and bias."""
     return rule(f"{ours}.weight", f"{theirs}.weight"), rule(f"{ours}.bias", f"{theirs}.bias")
 
 
@@ -50,40 +50,40 @@ RULES = (
 )
 
 
-GELU_FORMS = Choice({"gelu": "exact", "gelu_new": "tanh", "gelu_pytorch_tanh": "tanh"})
+GELU_FORMS = ValueMap({"gelu": "exact", "gelu_new": "tanh", "gelu_pytorch_tanh": "tanh"})
 
 BERT = Family(
     architecture="BertForMaskedLM",
     model_type="bert",
     model=BERTConfig,
     fields=(
-        Field("vocab_size", "vocab_size", default=30522),
-        Field("hidden_size", "d_model", default=768),
-        Field("num_hidden_layers", "n_layers", default=12, layers=True),
-        Field("num_attention_heads", "n_heads", default=12),
-        Field("intermediate_size", "d_mlp", default=3072, resolved="mlp_size"),
-        Field("max_position_embeddings", "position", default=512, codec=Positions()),
-        Field("type_vocab_size", "n_segments", default=2),
-        Field("hidden_dropout_prob", "dropout", default=0.1),
-        Field("attention_probs_dropout_prob", "attention_dropout", default=0.1),
-        Field("hidden_act", "gelu", default="gelu", codec=GELU_FORMS),
-        Field("layer_norm_eps", "norm_eps", default=1e-12),
+        ConfigField("vocab_size", "vocab_size", default=30522),
+        ConfigField("hidden_size", "d_model", default=768),
+        ConfigField("num_hidden_layers", "n_layers", default=12, layers=True),
+        ConfigField("num_attention_heads", "n_heads", default=12),
+        ConfigField("intermediate_size", "d_mlp", default=3072, resolved="mlp_size"),
+        ConfigField("max_position_embeddings", "position", default=512, codec=Positions()),
+        ConfigField("type_vocab_size", "n_segments", default=2),
+        ConfigField("hidden_dropout_prob", "dropout", default=0.1),
+        ConfigField("attention_probs_dropout_prob", "attention_dropout", default=0.1),
+        ConfigField("hidden_act", "gelu", default="gelu", codec=GELU_FORMS),
+        ConfigField("layer_norm_eps", "norm_eps", default=1e-12),
     ),
     fixed=(
-        Fixed("position_embedding_type", ("absolute",)),
-        Fixed("is_decoder", (False,)),
-        Fixed("add_cross_attention", (False,)),
-        Fixed("is_encoder_decoder", (False,)),
-        Fixed("tie_word_embeddings", (True,)),
+        FixedField("position_embedding_type", ("absolute",)),
+        FixedField("is_decoder", (False,)),
+        FixedField("add_cross_attention", (False,)),
+        FixedField("is_encoder_decoder", (False,)),
+        FixedField("tie_word_embeddings", (True,)),
     ),
     harmless=frozenset({"classifier_dropout"}),
     rules=RULES,
     prefix="bert.",
     buffers=("*.embeddings.position_ids",),
-    copies={
+    duplicates={
         "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
         "cls.predictions.decoder.bias": "cls.predictions.bias",
     },
     auto="AutoModelForMaskedLM",
-    endings={".LayerNorm.gamma": ".LayerNorm.weight", ".LayerNorm.beta": ".LayerNorm.bias"},
+    renamed_suffixes={".LayerNorm.gamma": ".LayerNorm.weight", ".LayerNorm.beta": ".LayerNorm.bias"},
 )

@@ -1,4 +1,4 @@
-"""A model as a folder in the hub's layout, which is kept only if it computes the same over there."""
+"""Writing a model as a Hugging Face folder, which is kept only if transformers computes the same logits."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ from zoo.utils.errors import CheckpointError, DataError, ZooError, did_you_mean
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 TOLERANCE = 1e-4
-"""Largest difference of a logit, relative to the largest logit or to 1 if that is more."""
+"""Maximal difference of a logit, relative to the largest logit but at least to 1."""
 
 
 @dataclass(frozen=True)
 class Export:
-    """What was written.
+    """The result of an export.
 
     Attributes:
-        folder: where.
-        architecture: the class that opens it.
+        folder: the folder that was written.
+        architecture: the class of transformers that opens it.
         tensors: number of tensors.
-        folded: number of gates and the like that were folded into them.
-        max_difference: largest difference of a logit there and here; None: transformers is not
-            installed, so that nothing was compared.
-        max_logit: largest logit, for scale.
-        tokenizer: whether one was written.
-        reason: why not.
+        folded: number of reparameterised tensors, such as gates, that were folded into them.
+        max_difference: largest absolute difference of a logit between transformers and zoo; None if
+            transformers is not installed.
+        max_logit: largest absolute logit.
+        tokenizer: whether a tokenizer was written.
+        reason: why no tokenizer was written.
     """
 
     folder: Path
@@ -58,15 +58,15 @@ class Export:
     reason: str
 
     def __str__(self) -> str:
-        """One line for each thing to know."""
+        """A summary in two lines."""
         compared = "not compared: transformers is not installed"
         if self.max_difference is not None:
             compared = (
                 f"largest difference of a logit {self.max_difference:.1e}, the largest {self.max_logit:.1e}"
             )
-        what = f"{self.architecture}, {self.tensors} tensors, {self.folded} folded"
+        summary = f"{self.architecture}, {self.tensors} tensors, {self.folded} folded"
         text = "tokenizer.json" if self.tokenizer else f"no tokenizer: {self.reason}"
-        return f"wrote {self.folder}: {what}, {text}\n{compared}"
+        return f"wrote {self.folder}: {summary}, {text}\n{compared}"
 
 
 def export(source: Path, out: Path, *, to: str = "hf", dtype: str = "float32") -> Export:
@@ -74,17 +74,14 @@ def export(source: Path, out: Path, *, to: str = "hf", dtype: str = "float32") -
 
     Args:
         source: a run folder, a checkpoint folder, a .safetensors file, or another model with its tokenizer.
-        out: the folder to make.
-        to: "hf".
-        dtype: of the numbers in the files.
-
-    Returns:
-        What was written, and how exactly it computes the same.
+        out: the folder to create.
+        to: format of the folder; only "hf".
+        dtype: dtype of the tensors in the files.
 
     Raises:
-        CheckpointError: no family can express the model, or it computes something else there; `out`
-            is then not made.
-        ZooError: an unknown `to` or `dtype`, or `out` is there already.
+        CheckpointError: no family can express the model, or transformers computes other logits; `out` is not
+            created then.
+        ZooError: `to` or `dtype` is unknown, or `out` exists.
     """
     if to != "hf":
         raise ZooError(f"export: no format called '{to}'{did_you_mean(to, ['hf'])}")
@@ -119,15 +116,19 @@ def export_model(
     """`export` for a model in memory.
 
     Args:
-        model: on the CPU; its gates are folded and its numbers rounded to `dtype`, in place.
-        out: the folder to make.
-        dtype: of the numbers in the files.
-        tokenizer: what made the model's tokens; written as well, if there is a form of it.
-        reason: why there is no tokenizer, for the report.
-        context: tokens in the texts of its training.
-        end: the token that ends what the model writes; None: the one that ends documents.
-        special: names of the tokens behind the tokenizer's, in their order.
-        shard_bytes: size up to which tensors share a file.
+        model: a model on the CPU; its gates are folded and its parameters rounded to `dtype`, in place.
+        out: the folder to create.
+        dtype: dtype of the tensors in the files.
+        tokenizer: tokenizer of the model; written if it can be expressed as a tokenizer.json.
+        reason: why there is no tokenizer, for the result.
+        context: number of tokens of an example in training.
+        end: id at which generation stops; None: the tokenizer's `eos_id`.
+        special: names of the ids after the tokenizer's vocabulary, in their order.
+        shard_bytes: maximal size of a file with more than one tensor.
+
+    Raises:
+        CheckpointError: see `export`.
+        ZooError: `out` exists.
     """
     if out.exists():
         raise ZooError(f"{out}: is there already; expected the name of a new folder")
@@ -141,7 +142,9 @@ def export_model(
     for p in model.parameters():
         p.copy_(p.to(dtype))
     state = model.state_dict()
-    tensors = {r.theirs: r.transform.to_hf([state[n] for n in r.ours]) for r in expand(family.rules, state)}
+    tensors = {
+        r.hub_name: r.transform.to_hf([state[n] for n in r.zoo_names]) for r in expand(family.rules, state)
+    }
     if tokenizer is not None and end is None:
         end = tokenizer.eos_id
     config |= _notes(family, dtype, end, context)
@@ -161,23 +164,23 @@ def export_model(
 
 
 def _notes(family: Family, dtype: torch.dtype, end: int | None, context: int | None) -> Json:
-    """Fields of config.json that change no logit, as far as the family has them and we know them."""
+    """Fields of config.json that do not change the logits, as far as the family has them."""
     name = str(dtype).removeprefix("torch.")
     notes: Json = {"dtype": name, "torch_dtype": name, "max_position_embeddings": context}
     notes |= {"eos_token_id": end, "bos_token_id": None}
-    absent = {"eos_token_id", "bos_token_id"}  # their library would assume tokens of Llama's
+    absent = {"eos_token_id", "bos_token_id"}  # if they were missing, transformers would assume Llama's
     return {
         key: value
         for key, value in notes.items()
-        if family.tolerates(key) and (value is not None or key in absent)
+        if family.ignores(key) and (value is not None or key in absent)
     }
 
 
 def _compare(model: Model, family: Family, folder: Path) -> tuple[float | None, float]:
-    """Largest difference of a logit, if transformers is there to tell, and largest logit.
+    """The largest difference of a logit between transformers (if installed) and zoo, and the largest logit.
 
     Raises:
-        CheckpointError: the difference is too large.
+        CheckpointError: the difference is larger than `TOLERANCE` allows.
     """
     *inputs, _ = model.example()
     training = model.training

@@ -1,4 +1,4 @@
-"""The families that are known, and which of them a config belongs to."""
+"""The list of families, and the choice of one for a config.json or for a model of zoo."""
 
 from __future__ import annotations
 
@@ -14,40 +14,40 @@ from zoo.models import ModelConfig
 from zoo.utils.errors import CheckpointError, did_you_mean
 
 FAMILIES: tuple[Family, ...] = (LLAMA, MISTRAL, QWEN2, QWEN3, GPT2, BERT, T5, NGPT)
-"""For a model that several can write, the first of them is taken."""
+"""If several families can express a model, the first one is taken."""
 
 
 def family_of(config: Json, place: str) -> Family:
     """The family of a config.json.
 
     Args:
-        config: its content.
-        place: the file, for messages.
+        config: content of the file.
+        place: path of the file, for messages.
 
     Raises:
-        CheckpointError: it names no architecture, or none that is known.
+        CheckpointError: the file names no architecture, or one of no family.
     """
     architectures, model_type = config.get("architectures"), config.get("model_type")
     known = [f.architecture for f in FAMILIES]
     if architectures:
         named = architectures[0] if isinstance(architectures, list) else architectures
-        found = [f for f in FAMILIES if f.opens(str(named))]
-        if not found:
+        accepting = [f for f in FAMILIES if f.accepts(str(named))]
+        if not accepting:
             raise CheckpointError(
                 f"{place}: architectures: no family '{named}'{did_you_mean(str(named), known)}"
             )
-        return found[0]
-    found = [f for f in FAMILIES if f.model_type == model_type]
-    if not found:
+        return accepting[0]
+    same_type = [f for f in FAMILIES if f.model_type == model_type]
+    if not same_type:
         raise CheckpointError(f"{place}: model_type: {model_type!r}; expected one of {', '.join(known)}")
-    return found[0]
+    return same_type[0]
 
 
 def family_for(config: ModelConfig) -> tuple[Family, Json]:
-    """The first family that can express a model, and its config.json.
+    """The first family that can express a model, and the content of its config.json.
 
     Raises:
-        CheckpointError: none can; the message says why for each that comes near.
+        CheckpointError: no family can express it; the message says why for each family of this model type.
     """
     problems = []
     for family in FAMILIES:

@@ -1,4 +1,4 @@
-"""Which fields of our configuration are which of theirs: each is used, fixed or known to be harmless."""
+"""How the fields of a Hugging Face config.json correspond to those of zoo's model configurations."""
 
 from __future__ import annotations
 
@@ -8,66 +8,66 @@ from dataclasses import dataclass
 from typing import Any
 
 REQUIRED: Any = object()
-"""The default of a field that must be there."""
+"""The default of a field that config.json must have."""
 
 
 class RefusedError(Exception):
-    """A value that has no counterpart; the message says what would have one."""
+    """A value without a counterpart; the message lists the values that have one."""
 
 
 class Codec(ABC):
-    """A bijection between their values of a field and ours."""
+    """A bijection between the values of a field in config.json and in zoo's configuration."""
 
     @abstractmethod
     def to_zoo(self, value: Any) -> Any:
-        """Their value as ours.
+        """Convert a value from config.json.
 
         Raises:
-            RefusedError: it has no counterpart.
+            RefusedError: the value has no counterpart.
         """
 
     @abstractmethod
     def to_hf(self, value: Any) -> Any:
-        """Our value as theirs.
+        """Convert a value of zoo's configuration.
 
         Raises:
-            RefusedError: it has no counterpart.
+            RefusedError: the value has no counterpart.
         """
 
 
-class Plain(Codec):
+class Identity(Codec):
     """The same value on both sides."""
 
     def to_zoo(self, value: Any) -> Any:
-        """As it is."""
+        """Return the value unchanged."""
         return value
 
     def to_hf(self, value: Any) -> Any:
-        """As it is."""
+        """Return the value unchanged."""
         return value
 
 
-PLAIN = Plain()
+IDENTITY = Identity()
 
 
 @dataclass(frozen=True)
-class Choice(Codec):
-    """Words for words.
+class ValueMap(Codec):
+    """A table of corresponding values.
 
     Attributes:
-        words: theirs to ours; where two of theirs mean the same, the first is written.
+        words: maps the values in config.json to zoo's; of several for one value the first is written.
     """
 
     words: Mapping[Any, Any]
 
     def to_zoo(self, value: Any) -> Any:
-        """Look up."""
+        """Look the value up."""
         if not isinstance(value, str | int | bool | None) or value not in self.words:
             raise RefusedError(one_of(self.words))
         return self.words[value]
 
     def to_hf(self, value: Any) -> Any:
-        """Look up the other way round."""
+        """Look the value up in reverse."""
         for theirs, ours in self.words.items():
             if ours == value:
                 return theirs
@@ -75,69 +75,69 @@ class Choice(Codec):
 
 
 @dataclass(frozen=True)
-class Field:
-    """One field of theirs and one of ours.
+class ConfigField:
+    """A field of config.json and the corresponding field of zoo's configuration.
 
     Attributes:
-        theirs: its name in config.json.
-        ours: its name in the model's config.
-        default: what their library assumes where config.json does not have it.
-        codec: how values correspond.
-        resolved: the property of our config to write, where our field may be null: `kv_heads`.
-        layers: it counts layers, each of which has tensors of its own; see `Family.layers`.
+        hub_name: name in config.json.
+        zoo_name: name in zoo's configuration.
+        default: value that transformers assumes if config.json lacks the field.
+        codec: converts values.
+        resolved: property of zoo's configuration to write if the field itself may be null: `kv_heads`.
+        layers: whether the field counts layers that have tensors of their own; see `Family.layers`.
     """
 
-    theirs: str
-    ours: str
+    hub_name: str
+    zoo_name: str
     default: Any = REQUIRED
-    codec: Codec = PLAIN
+    codec: Codec = IDENTITY
     resolved: str | None = None
     layers: bool = False
 
 
 @dataclass(frozen=True)
-class Fixed:
-    """A field of theirs that our model has at one setting only.
+class FixedField:
+    """A field of config.json of which zoo's model supports one setting only.
 
     Attributes:
-        theirs: its name in config.json.
-        accepted: what it may be; the first is written.
-        default: what their library assumes where config.json does not have it; by default the first.
-        each: the field is a list, one entry for each layer; nothing is written.
+        hub_name: name in config.json.
+        accepted: supported values; the first one is written.
+        default: value that transformers assumes if config.json lacks the field; by default the first.
+        each: whether the field is a list with one entry for each layer; it is not written then.
     """
 
-    theirs: str
+    hub_name: str
     accepted: tuple[Any, ...]
     default: Any = REQUIRED
     each: bool = False
 
     def accepts(self, config: Mapping[str, Any]) -> bool:
-        """Whether a config.json has it at the right setting, or not at all."""
-        value = config.get(self.theirs, self.accepted[0] if self.default is REQUIRED else self.default)
+        """Whether a config.json has a supported value, or lacks the field."""
+        value = config.get(self.hub_name, self.accepted[0] if self.default is REQUIRED else self.default)
         values = value if self.each and isinstance(value, list) else [value]
-        return all(any(same(found, accepted) for accepted in self.accepted) for found in values)
+        return all(any(_equal(value, accepted) for accepted in self.accepted) for value in values)
 
 
 def one_of(values: Iterable[Any]) -> str:
-    """The values for a message: 'a' or 'b'."""
+    """The values as words of a message: 'a' or 'b'."""
     words = {None: "null", True: "true", False: "false"}
     return " or ".join(words[v] if v is None or isinstance(v, bool) else repr(v) for v in values)
 
 
-def same(found: Any, accepted: Any) -> bool:
-    """Equal and of one kind: 0 is not false."""
-    return bool(found == accepted) and isinstance(found, bool) == isinstance(accepted, bool)
+def _equal(value: Any, accepted: Any) -> bool:
+    """Equality that tells 0 from false."""
+    return bool(value == accepted) and isinstance(value, bool) == isinstance(accepted, bool)
 
 
 HARMLESS = frozenset(
     {
-        # what wrote the file, and how the numbers are kept in it
+        # the program that wrote the files, and their dtype
         *("_name_or_path", "architectures", "model_type", "transformers_version", "torch_dtype", "dtype"),
-        # how their library runs or returns things
+        # how transformers runs a model and returns its outputs
         *("use_cache", "return_dict", "output_attentions", "output_hidden_states", "torchscript"),
         *("_attn_implementation", "attn_implementation", "_attn_implementation_autoset", "use_bfloat16"),
         *("chunk_size_feed_forward", "gradient_checkpointing", "problem_type", "id2label", "label2id"),
-        # how their training starts
+        # the initialisation
         "initializer_range",
         # tokens, prompts and settings of text generation
         *("bos_token_id", "eos_token_id", "pad_token_id", "sep_token_id", "cls_token_id", "unk_token_id"),
@@ -150,4 +150,4 @@ HARMLESS = frozenset(
         *("finetuning_task", "tokenizer_class"),
     }
 )
-"""Fields that every config.json may have and that change no logit."""
+"""Fields that any config.json may have and that do not change the logits."""

@@ -1,4 +1,4 @@
-"""A model from a folder in the hub's layout: config.json and safetensors."""
+"""Reading models from Hugging Face folders: config.json and safetensors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from zoo.config.registry import INITS
 from zoo.hub.families import family_of
 from zoo.hub.family import Family
 from zoo.hub.rules import Rule, expand
-from zoo.hub.shards import CONFIG, DTYPES, Entry, read_json, stream, survey
+from zoo.hub.shards import CONFIG, DTYPES, TensorEntry, read_headers, read_json, stream_tensors
 from zoo.init import initialise
 from zoo.models import Model
 from zoo.reparam import NoReparam
@@ -25,78 +25,80 @@ from zoo.utils.errors import CheckpointError
 
 @dataclass(frozen=True)
 class HubFolder:
-    """A folder whose config.json and whose files' headers were read, and no tensor yet.
+    """A folder of which config.json and the headers of the tensor files have been read, but no tensor.
 
     Attributes:
         path: the folder.
-        family: what it is.
-        recipe: the same as a model of ours.
-        held: its tensors, by the names in the files.
+        family: the family of the model.
+        recipe: the recipe of zoo's model.
+        entries: the tensors by their names in the files.
     """
 
     path: Path
     family: Family
     recipe: Recipe
-    held: Mapping[str, Entry]
+    entries: Mapping[str, TensorEntry]
 
     @classmethod
     def open(cls, path: Path) -> HubFolder:
         """Read config.json and the headers.
 
         Args:
-            path: a folder as `transformers` writes it.
+            path: a folder as transformers writes it.
 
         Raises:
-            CheckpointError: there is no config.json, it makes no model of a known family, files are
-                missing or unsafe, or they have fewer tensors than it has layers.
+            CheckpointError: config.json is missing or describes no model of a known family, tensor files are
+                missing or unsafe, or there are fewer tensors than layers.
         """
         if not (path / CONFIG).is_file():
-            what = f"no {CONFIG} in it" if path.is_dir() else "no such folder"
-            raise CheckpointError(f"{path}: {what}; expected a folder as on the Hugging Face hub")
+            problem = f"no {CONFIG} in it" if path.is_dir() else "no such folder"
+            raise CheckpointError(f"{path}: {problem}; expected a folder as on the Hugging Face hub")
         config = read_json(path / CONFIG)
         family = family_of(config, str(path / CONFIG))
-        ours = family.to_zoo(config, str(path / CONFIG))
-        recipe = Recipe(model=ours, init=INITS[ours.default_init](), reparam=NoReparam())
-        held = survey(path)
-        for name, layers in family.layers(ours).items():
-            if layers > len(held):  # so many layers are not even declared
-                what = f"{name} is {layers}, but there are {len(held)} tensors"
-                raise CheckpointError(f"{path}: {CONFIG} and tensors disagree: {what}")
-        return cls(path, family, recipe, held)
+        model = family.to_zoo(config, str(path / CONFIG))
+        recipe = Recipe(model=model, init=INITS[model.default_init](), reparam=NoReparam())
+        entries = read_headers(path)
+        for name, layers in family.layers(model).items():
+            if layers > len(entries):  # first of all, as it takes long to declare a great many layers
+                raise CheckpointError(
+                    f"{path}: {CONFIG} and tensors disagree: {name} is {layers}, but there are "
+                    f"{len(entries)} tensors"
+                )
+        return cls(path, family, recipe, entries)
 
     def restore(self, part: Model) -> None:
-        """Nothing: a model of the hub is not reparameterised."""
+        """Do nothing: models of the hub are not reparameterised."""
 
     def plan(self, whole: Mapping[str, Tensor], needed: Collection[str], allow: Sequence[str]) -> Plan:
-        """Decide what to read.
+        """Decide which tensors to read.
 
         Args:
-            whole: the state dict of a model that has a place for all of it; on the meta device.
-            needed: names, in that state dict, of what is to be filled; others are left in the folder.
-            allow: patterns (``cls.*``) of tensors, by the folder's names, that may be missing or without
-                a place.
+            whole: state dict, on the meta device, of a model that has all tensors of the folder.
+            needed: names in that state dict of the tensors to fill; the others are not read.
+            allow: patterns (``cls.*``) of tensors, by their names in the folder, that may be missing or
+                unexpected.
 
         Raises:
-            CheckpointError: what is in the folder is incomplete or does not fit.
-            ZooError: a pattern that matches nothing.
+            CheckpointError: tensors are missing or unexpected, or have other shapes than the model's.
+            ZooError: a pattern matches nothing.
         """
         rules = expand(self.family.rules, whole)
-        known = [r.theirs for r in rules]
+        known = [r.hub_name for r in rules]
         entries, skipped = _tensors(self, set(known))
-        wanted = {r.theirs for r in rules if not set(r.ours).isdisjoint(needed)}
+        wanted = {r.hub_name for r in rules if not set(r.zoo_names).isdisjoint(needed)}
         architecture = self.family.architecture
         missing, unexpected = reconcile(str(self.path), architecture, known, wanted, list(entries), allow)
-        there = [r for r in rules if r.theirs in entries]
-        _check_shapes(self.path, there, entries, whole)
-        found = [r for r in there if r.theirs in wanted]
-        unused = [r.theirs for r in there if r.theirs not in wanted]
-        loaded = tuple(r.theirs for r in found)
+        present = [r for r in rules if r.hub_name in entries]
+        _check_shapes(self.path, present, entries, whole)
+        used = [r for r in present if r.hub_name in wanted]
+        unused = [r.hub_name for r in present if r.hub_name not in wanted]
+        loaded = tuple(r.hub_name for r in used)
         report = Report(architecture, loaded, missing, unexpected, tuple(skipped), tuple(unused))
-        fills = frozenset(name for r in found for name in r.ours if name in needed)
+        fills = frozenset(name for r in used for name in r.zoo_names if name in needed)
 
         def fill(state: Mapping[str, Tensor]) -> None:
             targets = {name: state[name] for name in fills}
-            stream([(entries[r.theirs], _filler(r, whole, targets)) for r in found])
+            stream_tensors([(entries[r.hub_name], _filler(r, whole, targets)) for r in used])
 
         return Plan(report, fills, fill)
 
@@ -105,17 +107,17 @@ def load_folder(folder: Path, *, allow: Sequence[str] = ()) -> tuple[Model, Repo
     """Read a model, tensor by tensor.
 
     Args:
-        folder: as `transformers` writes it.
-        allow: patterns (``cls.*``) of tensors, by their names, that may be missing and are then
-            initialised, or that may be without a place in the model.
+        folder: a folder as transformers writes it.
+        allow: patterns (``cls.*``) of tensors, by their names in the folder, that may be missing, and are
+            then initialised, or unexpected.
 
     Returns:
-        The model, float32 on the CPU, and what became of the tensors.
+        The model, float32 on the CPU, and a report of which tensors were loaded.
 
     Raises:
-        CheckpointError: what is in the folder is incomplete, unsafe, or makes no model of a known
-            family; nothing was allocated then.
-        ZooError: a pattern that matches nothing.
+        CheckpointError: the folder is incomplete or unsafe, or describes no model of a known family; no
+            memory has been allocated then.
+        ZooError: a pattern matches nothing.
     """
     opened = HubFolder.open(folder)
     model = declare(opened.recipe)
@@ -139,12 +141,12 @@ def load_hub(folder: Path, *, allow: Sequence[str] = ()) -> Model:
     return load_folder(folder, allow=allow)[0]
 
 
-def _tensors(opened: HubFolder, expected: set[str]) -> tuple[dict[str, Entry], list[str]]:
-    """The folder's tensors under today's names, and the names of those that say nothing of their own."""
+def _tensors(opened: HubFolder, expected: set[str]) -> tuple[dict[str, TensorEntry], list[str]]:
+    """The folder's tensors by their current names, and the names of untrained and duplicate ones."""
     folder, family = opened.path, opened.family
-    entries: dict[str, Entry] = {}
-    for written, entry in opened.held.items():
-        name = family.todays_name(written, expected)
+    entries: dict[str, TensorEntry] = {}
+    for written, entry in opened.entries.items():
+        name = family.current_name(written, expected)
         if name in entries:
             raise CheckpointError(f"{folder}: {name} is there twice, once as {written}")
         entries[name] = entry
@@ -156,29 +158,29 @@ def _tensors(opened: HubFolder, expected: set[str]) -> tuple[dict[str, Entry], l
     return {name: entry for name, entry in entries.items() if name not in skipped}, skipped
 
 
-def _repeats(folder: Path, name: str, family: Family, entries: dict[str, Entry]) -> bool:
-    """Whether a tensor is only a copy of another one: a read-out stored beside a tied embedding."""
-    original = family.copies.get(name)
+def _repeats(folder: Path, name: str, family: Family, entries: dict[str, TensorEntry]) -> bool:
+    """Whether a tensor is a copy of another one, such as an lm_head stored beside a tied embedding."""
+    original = family.duplicates.get(name)
     if original is None or original not in entries:
         return False
     both: list[Tensor] = []
-    stream([(entries[n], both.append) for n in (name, original)])
+    stream_tensors([(entries[n], both.append) for n in (name, original)])
     if not torch.equal(*both):
         raise CheckpointError(f"{folder}: {name} differs from {original}, though config.json ties them")
     return True
 
 
 def _check_shapes(
-    folder: Path, rules: Sequence[Rule], entries: dict[str, Entry], state: Mapping[str, Tensor]
+    folder: Path, rules: Sequence[Rule], entries: dict[str, TensorEntry], state: Mapping[str, Tensor]
 ) -> None:
-    """Compare the files' headers with what a model on the meta device asks for."""
+    """Compare the shapes and dtypes in the headers with those of the model on the meta device."""
     wrong = []
     for r in rules:
-        entry = entries[r.theirs]
-        expected = tuple(r.transform.to_hf([state[name] for name in r.ours]).shape)
+        entry = entries[r.hub_name]
+        expected = tuple(r.transform.to_hf([state[name] for name in r.zoo_names]).shape)
         if entry.shape != expected or entry.dtype not in DTYPES:
             wrong.append(
-                f"{r.theirs} is {entry.dtype} {list(entry.shape)}, "
+                f"{r.hub_name} is {entry.dtype} {list(entry.shape)}, "
                 f"expected {' or '.join(DTYPES)} {list(expected)}"
             )
     if wrong:
@@ -186,15 +188,15 @@ def _check_shapes(
 
 
 def _filler(r: Rule, whole: Mapping[str, Tensor], targets: Mapping[str, Tensor]) -> Callable[[Tensor], None]:
-    """Puts the tensor of a rule where it belongs, as far as there is such a place.
+    """A function that copies a checkpoint's tensor to the target tensors of a rule, as far as they exist.
 
-    A parameter gets the mapped file itself where that holds the same numbers: the system copies a page
-    when somebody writes to it, and the file never changes.
+    A parameter of the same dtype, device and strides becomes a view of the memory-mapped file; the operating
+    system copies a page when it is written to, and the file never changes.
     """
-    shapes = [tuple(whole[name].shape) for name in r.ours]
+    shapes = [tuple(whole[name].shape) for name in r.zoo_names]
 
-    def fill(theirs: Tensor) -> None:
-        for name, tensor in zip(r.ours, r.transform.to_zoo(theirs, shapes), strict=True):
+    def fill(source: Tensor) -> None:
+        for name, tensor in zip(r.zoo_names, r.transform.to_zoo(source, shapes), strict=True):
             target = targets.get(name)
             if isinstance(target, nn.Parameter) and _same_layout(target, tensor):
                 target.data = tensor

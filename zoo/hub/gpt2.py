@@ -1,9 +1,9 @@
-"""GPT-2: matrices as (in, out), and q, k, v in one."""
+"""GPT-2: matrices are (in, out), and q, k, v are fused."""
 
 from __future__ import annotations
 
 from zoo.hub.family import Family
-from zoo.hub.fields import Field, Fixed
+from zoo.hub.fields import ConfigField, FixedField
 from zoo.hub.rules import Stacked, Transposed, layer_norm, rule
 from zoo.models import GPT2Config
 
@@ -32,20 +32,20 @@ GPT2 = Family(
     model_type="gpt2",
     model=GPT2Config,
     fields=(
-        Field("vocab_size", "vocab_size", default=50257),
-        Field("n_positions", "context", default=1024),
-        Field("n_embd", "d_model", default=768),
-        Field("n_layer", "n_layers", default=12, layers=True),
-        Field("n_head", "n_heads", default=12),
-        Field("n_inner", "d_mlp", default=None, resolved="mlp_size"),
-        Field("layer_norm_epsilon", "norm_eps", default=1e-5),
-        Field("tie_word_embeddings", "tied", default=True),
+        ConfigField("vocab_size", "vocab_size", default=50257),
+        ConfigField("n_positions", "context", default=1024),
+        ConfigField("n_embd", "d_model", default=768),
+        ConfigField("n_layer", "n_layers", default=12, layers=True),
+        ConfigField("n_head", "n_heads", default=12),
+        ConfigField("n_inner", "d_mlp", default=None, resolved="mlp_size"),
+        ConfigField("layer_norm_epsilon", "norm_eps", default=1e-5),
+        ConfigField("tie_word_embeddings", "tied", default=True),
     ),
     fixed=(
-        Fixed("activation_function", ("gelu_new", "gelu_pytorch_tanh")),
-        Fixed("scale_attn_weights", (True,)),
-        Fixed("scale_attn_by_inverse_layer_idx", (False,)),
-        Fixed("add_cross_attention", (False,)),
+        FixedField("activation_function", ("gelu_new", "gelu_pytorch_tanh")),
+        FixedField("scale_attn_weights", (True,)),
+        FixedField("scale_attn_by_inverse_layer_idx", (False,)),
+        FixedField("add_cross_attention", (False,)),
     ),
     constants={"n_kv_heads": None, "d_head": None},
     harmless=frozenset(
@@ -64,5 +64,5 @@ GPT2 = Family(
         "h.*.attn.bias",
         "h.*.attn.masked_bias",
     ),
-    copies={"lm_head.weight": "transformer.wte.weight"},
+    duplicates={"lm_head.weight": "transformer.wte.weight"},
 )

@@ -1,10 +1,10 @@
-"""Llama: the layout that most open decoders share."""
+"""Llama: the tensor names that most open decoders share."""
 
 from __future__ import annotations
 
 from zoo.hub.family import Family
-from zoo.hub.fields import Field, Fixed
-from zoo.hub.rope import Scaling, read_rope, write_rope
+from zoo.hub.fields import ConfigField, FixedField
+from zoo.hub.rope import RopeScaling, read_rope, write_rope
 from zoo.hub.rules import rule
 from zoo.models import GPTConfig
 
@@ -29,17 +29,17 @@ RULES = (
 )
 
 FIELDS = (
-    Field("vocab_size", "vocab_size"),
-    Field("hidden_size", "d_model"),
-    Field("num_hidden_layers", "n_layers", layers=True),
-    Field("num_attention_heads", "n_heads"),
-    Field("intermediate_size", "d_mlp", resolved="mlp_size"),
-    Field("rms_norm_eps", "norm_eps", default=1e-6),
-    Field("rope_theta", "rope_base", default=10000.0),
-    Field("rope_scaling", "rope_scaling", default=None, codec=Scaling()),
-    Field("tie_word_embeddings", "tied", default=False),
+    ConfigField("vocab_size", "vocab_size"),
+    ConfigField("hidden_size", "d_model"),
+    ConfigField("num_hidden_layers", "n_layers", layers=True),
+    ConfigField("num_attention_heads", "n_heads"),
+    ConfigField("intermediate_size", "d_mlp", resolved="mlp_size"),
+    ConfigField("rms_norm_eps", "norm_eps", default=1e-6),
+    ConfigField("rope_theta", "rope_base", default=10000.0),
+    ConfigField("rope_scaling", "rope_scaling", default=None, codec=RopeScaling()),
+    ConfigField("tie_word_embeddings", "tied", default=False),
 )
-"""What Llama, Mistral and Qwen agree on."""
+"""The fields that Llama, Mistral and Qwen share."""
 
 LLAMA = Family(
     architecture="LlamaForCausalLM",
@@ -47,21 +47,21 @@ LLAMA = Family(
     model=GPTConfig,
     fields=(
         *FIELDS,
-        Field("num_key_value_heads", "n_kv_heads", default=None, resolved="kv_heads"),
-        Field("head_dim", "d_head", default=None, resolved="head_size"),
+        ConfigField("num_key_value_heads", "n_kv_heads", default=None, resolved="kv_heads"),
+        ConfigField("head_dim", "d_head", default=None, resolved="head_size"),
     ),
     fixed=(
-        Fixed("hidden_act", ("silu", "swish")),
-        Fixed("attention_bias", (False,)),
-        Fixed("mlp_bias", (False,)),
-        Fixed("pretraining_tp", (1,)),
+        FixedField("hidden_act", ("silu", "swish")),
+        FixedField("attention_bias", (False,)),
+        FixedField("mlp_bias", (False,)),
+        FixedField("pretraining_tp", (1,)),
     ),
     constants={"mlp": "swiglu", "qkv_bias": False, "qk_norm": False},
     harmless=frozenset({"max_position_embeddings", "attention_dropout"}),
     rules=RULES,
     prefix="model.",
     buffers=("*.rotary_emb.inv_freq",),
-    copies={"lm_head.weight": "model.embed_tokens.weight"},
+    duplicates={"lm_head.weight": "model.embed_tokens.weight"},
     read=read_rope,
     write=write_rope,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from zoo.hub.fields import Field, Fixed
+from zoo.hub.fields import ConfigField, FixedField
 from zoo.hub.llama import FIELDS, LLAMA
 
 MISTRAL = replace(
@@ -13,8 +13,8 @@ MISTRAL = replace(
     model_type="mistral",
     fields=(
         *FIELDS,
-        Field("num_key_value_heads", "n_kv_heads", default=8, resolved="kv_heads"),
-        Field("head_dim", "d_head", default=None, resolved="head_size"),
+        ConfigField("num_key_value_heads", "n_kv_heads", default=8, resolved="kv_heads"),
+        ConfigField("head_dim", "d_head", default=None, resolved="head_size"),
     ),
-    fixed=(Fixed("hidden_act", ("silu", "swish")), Fixed("sliding_window", (None,), default=4096)),
+    fixed=(FixedField("hidden_act", ("silu", "swish")), FixedField("sliding_window", (None,), default=4096)),
 )

@@ -1,16 +1,16 @@
-"""nGPT on the hub: a layout of our own, for which `zoo.hub.auto` gives transformers the model."""
+"""nGPT: transformers does not have it, so the format is zoo's own and the model is in `zoo.hub.auto`."""
 
 from __future__ import annotations
 
 from zoo.hub.family import Family, Json
-from zoo.hub.fields import Field
+from zoo.hub.fields import ConfigField
 from zoo.hub.rules import rule
 from zoo.models import NGPTConfig
 
-OWN = "model"
-"""The field of config.json that holds ours, some of whose names mean other things over there."""
+MODEL_FIELD = "model"
+"""The field of config.json that holds zoo's fields, some of whose names mean other things in transformers."""
 
-FIELDS = tuple(Field(name, name) for name in NGPTConfig.model_fields if name != "type")
+FIELDS = tuple(ConfigField(name, name) for name in NGPTConfig.model_fields if name != "type")
 
 TENSORS = (
     "embedding.weight",
@@ -25,16 +25,16 @@ TENSORS = (
 
 
 def _read(config: Json) -> Json:
-    """Our fields beside theirs, without the name of the architecture."""
-    own = config.get(OWN)
+    """Move zoo's fields to the top level."""
+    own = config.get(MODEL_FIELD)
     fields = {key: value for key, value in own.items() if key != "type"} if isinstance(own, dict) else {}
-    return {key: value for key, value in config.items() if key != OWN} | fields
+    return {key: value for key, value in config.items() if key != MODEL_FIELD} | fields
 
 
 def _write(config: Json) -> Json:
-    """The inverse."""
-    own = {f.theirs: config[f.theirs] for f in FIELDS}
-    return {key: value for key, value in config.items() if key not in own} | {OWN: own}
+    """The inverse of `_read`."""
+    own = {f.hub_name: config[f.hub_name] for f in FIELDS}
+    return {key: value for key, value in config.items() if key not in own} | {MODEL_FIELD: own}
 
 
 NGPT = Family(

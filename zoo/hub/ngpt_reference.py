@@ -1,8 +1,8 @@
-"""State dicts with the names of the authors' nGPT code, and of their GPT baseline.
+"""State dicts of the nGPT authors' code, and of their GPT baseline.
 
-Their feed-forward kernel stacks u over nu (``c_fc``, ``suv``), and one s_qk vector holds all
-heads. A file with scaling vectors is an nGPT, without them a GPT. What a state dict cannot tell,
-the number of heads, is given; s_init and s_scale are the paper's.
+There the matrices u and nu of the MLP are concatenated (``c_fc``, ``suv``), and one s_qk vector holds all
+heads. A file with scaling vectors is an nGPT, otherwise it is a GPT. The number of heads is an argument, as
+a state dict does not contain it; s_init and s_scale are the paper's.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from zoo.models import DecoderConfig, GPTConfig, Model, NGPTConfig
 from zoo.reparam import NoReparam
 from zoo.utils.errors import CheckpointError
 
-EMBEDDING, READ_OUT, S_Z = "transformer.wte.weight", "lm_head.weight", "sz"
+EMBEDDING, LM_HEAD, S_Z = "transformer.wte.weight", "lm_head.weight", "sz"
 BASELINE_EPS = 1e-6
-"""Epsilon of the RMSNorm in the authors' baseline."""
+"""Epsilon of RMSNorm in the authors' baseline."""
 
-MODEL = {"embedding.weight": EMBEDDING, "read_out.matrix.weight": READ_OUT}
+MODEL = {"embedding.weight": EMBEDDING, "read_out.matrix.weight": LM_HEAD}
 BLOCK = {
     "attention.q.weight": "query.weight",
     "attention.k.weight": "key.weight",
@@ -49,13 +49,14 @@ def load_ngpt_reference(path: Path, *, n_heads: int) -> Model:
 
     Args:
         path: the file.
-        n_heads: number of attention heads, which the file does not say.
+        n_heads: number of attention heads, which the file does not contain.
 
     Returns:
-        An `NGPT` if the file has scaling vectors, otherwise a `GPT`; float32, on the CPU.
+        An `NGPT` if the file has scaling vectors, otherwise a `GPT`; float32 on the CPU.
 
     Raises:
-        CheckpointError: not such a file, tensors missing or unexpected, or shapes that disagree.
+        CheckpointError: the file is not such a state dict, tensors are missing or unexpected, or shapes are
+            inconsistent.
     """
     tensors = {name.removeprefix("_orig_mod."): t for name, t in read_tensors(path)[0].items()}
     config = _config(path, tensors, n_heads)
@@ -90,7 +91,7 @@ def _config(path: Path, tensors: dict[str, Tensor], n_heads: int) -> DecoderConf
         "n_heads": n_heads,
         "n_kv_heads": max(1, tensors[first + "key.weight"].shape[0] // head_size),
         "d_mlp": tensors[first + "c_fc.weight"].shape[0] // 2,
-        "tied": READ_OUT not in tensors,
+        "tied": LM_HEAD not in tensors,
     }
     try:
         return NGPTConfig(**sizes) if is_ngpt else GPTConfig(**sizes, norm_eps=BASELINE_EPS)
@@ -126,7 +127,7 @@ def _rename(path: Path, tensors: dict[str, Tensor], config: DecoderConfig) -> di
 
 
 def _float32_with_heads(state: dict[str, Tensor], n_heads: int) -> dict[str, Tensor]:
-    """Everything in float32, and s_qk as (heads, h)."""
+    """All tensors in float32, and s_qk reshaped to (heads, h)."""
     return {
         name: tensor.float().reshape(n_heads, -1) if name.endswith("s_qk.scale") else tensor.float()
         for name, tensor in state.items()

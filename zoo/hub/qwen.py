@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from zoo.hub.fields import Field, Fixed
+from zoo.hub.fields import ConfigField, FixedField
 from zoo.hub.llama import FIELDS, LLAMA
 
-KV_HEADS = Field("num_key_value_heads", "n_kv_heads", default=32, resolved="kv_heads")
+KV_HEADS = ConfigField("num_key_value_heads", "n_kv_heads", default=32, resolved="kv_heads")
 FIXED = (
-    Fixed("hidden_act", ("silu", "swish")),
-    Fixed("use_sliding_window", (False,)),
-    Fixed("layer_types", ("full_attention",), each=True),
+    FixedField("hidden_act", ("silu", "swish")),
+    FixedField("use_sliding_window", (False,)),
+    FixedField("layer_types", ("full_attention",), each=True),
 )
 HARMLESS = LLAMA.harmless | {"sliding_window", "max_window_layers"}
 """Without `use_sliding_window` these say nothing."""
@@ -20,7 +20,7 @@ QWEN2 = replace(
     LLAMA,
     architecture="Qwen2ForCausalLM",
     model_type="qwen2",
-    fields=(*FIELDS, KV_HEADS, Field("head_dim", "d_head", default=None, resolved="head_size")),
+    fields=(*FIELDS, KV_HEADS, ConfigField("head_dim", "d_head", default=None, resolved="head_size")),
     fixed=FIXED,
     constants={**LLAMA.constants, "qkv_bias": True},
     harmless=HARMLESS,
@@ -30,8 +30,8 @@ QWEN3 = replace(
     LLAMA,
     architecture="Qwen3ForCausalLM",
     model_type="qwen3",
-    fields=(*FIELDS, KV_HEADS, Field("head_dim", "d_head", default=128, resolved="head_size")),
-    fixed=(*FIXED, Fixed("attention_bias", (False,))),
+    fields=(*FIELDS, KV_HEADS, ConfigField("head_dim", "d_head", default=128, resolved="head_size")),
+    fixed=(*FIXED, FixedField("attention_bias", (False,))),
     constants={**LLAMA.constants, "qk_norm": True},
     harmless=HARMLESS,
 )

@@ -1,4 +1,4 @@
-"""Rotary positions in a config.json: one object since transformers 5, two fields before."""
+"""Rotary positions in config.json: one object since transformers 5, two fields before."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KINDS = {
         "original_max_position_embeddings": "context",
     },
 }
-"""Kinds of scaling: their fields and ours."""
+"""The fields of each type of scaling: name in config.json to name in zoo."""
 
 Json = dict[str, Any]
 
@@ -23,7 +23,7 @@ Json = dict[str, Any]
 def read_rope(config: Json) -> Json:
     """``rope_parameters`` as the older ``rope_theta`` and ``rope_scaling``; its ``type`` as ``rope_type``.
 
-    What is there in both spellings is taken from the newer one, as their library does.
+    If both spellings are present the newer one is used, as transformers does.
     """
     config = dict(config)
     scaling = config.pop("rope_parameters", None) or config.pop("rope_scaling", None)
@@ -41,16 +41,16 @@ def read_rope(config: Json) -> Json:
 
 
 def write_rope(config: Json) -> Json:
-    """Both spellings, so that older and newer readers find theirs."""
+    """Write both spellings, for older and newer readers."""
     scaling = config["rope_scaling"] or {"rope_type": "default"}
     return config | {"rope_parameters": {"rope_theta": config["rope_theta"], **scaling}}
 
 
-class Scaling(Codec):
-    """``rope_scaling``: their ``{"rope_type": "llama3", ...}`` and our ``{"type": "llama3", ...}``."""
+class RopeScaling(Codec):
+    """``rope_scaling``: ``{"rope_type": ...}`` in config.json, ``{"type": ...}`` in zoo."""
 
     def to_zoo(self, value: Any) -> Any:
-        """A kind that is known, with its own fields and no others."""
+        """Convert a supported type with exactly its own fields."""
         if value is None:
             return None
         kind = value.get("rope_type") if isinstance(value, dict) else None
@@ -62,7 +62,7 @@ class Scaling(Codec):
         return {"type": kind} | {KINDS[kind][key]: v for key, v in given.items()}
 
     def to_hf(self, value: Any) -> Any:
-        """The inverse."""
+        """The inverse of `to_zoo`."""
         if value is None:
             return None
         kind = value["type"]

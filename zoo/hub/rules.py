@@ -1,4 +1,4 @@
-"""Which of our tensors are which of theirs: rules that are read in both directions."""
+"""How zoo's tensors correspond to those of a Hugging Face checkpoint: rules that work in both directions."""
 
 from __future__ import annotations
 
@@ -14,127 +14,131 @@ Shape = tuple[int, ...]
 
 
 class Transform(ABC):
-    """An invertible change of layout; no value is changed, so that a round trip is bit-equal."""
+    """An invertible change of layout; values stay as they are, so that a round trip is bit-exact."""
 
     @abstractmethod
-    def to_zoo(self, theirs: Tensor, shapes: Sequence[Shape]) -> list[Tensor]:
-        """Their tensor as ours.
+    def to_zoo(self, tensor: Tensor, shapes: Sequence[Shape]) -> list[Tensor]:
+        """Convert a tensor of the checkpoint.
 
         Args:
-            theirs: any dtype, of the shape that `to_hf` gives.
-            shapes: the shapes that ours have.
+            tensor: any dtype, of the shape that `to_hf` returns.
+            shapes: shapes of zoo's tensors.
         """
 
     @abstractmethod
-    def to_hf(self, ours: Sequence[Tensor]) -> Tensor:
-        """Our tensors as theirs: the inverse."""
+    def to_hf(self, tensors: Sequence[Tensor]) -> Tensor:
+        """Convert zoo's tensors: the inverse of `to_zoo`."""
 
 
-class Same(Transform):
-    """Tensor for tensor."""
+class Unchanged(Transform):
+    """The same tensor on both sides."""
 
-    def to_zoo(self, theirs: Tensor, shapes: Sequence[Shape]) -> list[Tensor]:
-        """As it is."""
-        return [theirs]
+    def to_zoo(self, tensor: Tensor, shapes: Sequence[Shape]) -> list[Tensor]:
+        """Return the tensor unchanged."""
+        return [tensor]
 
-    def to_hf(self, ours: Sequence[Tensor]) -> Tensor:
-        """As it is."""
-        (tensor,) = ours
+    def to_hf(self, tensors: Sequence[Tensor]) -> Tensor:
+        """Return the tensor unchanged."""
+        (tensor,) = tensors
         return tensor
 
 
 class Transposed(Transform):
-    """Theirs is (in, out): GPT-2's Conv1D."""
+    """The checkpoint's matrix is (in, out): GPT-2's Conv1D."""
 
-    def to_zoo(self, theirs: Tensor, shapes: Sequence[Shape]) -> list[Tensor]:
+    def to_zoo(self, tensor: Tensor, shapes: Sequence[Shape]) -> list[Tensor]:
         """(in, out) -> (out, in)."""
-        return [theirs.mT]
+        return [tensor.mT]
 
-    def to_hf(self, ours: Sequence[Tensor]) -> Tensor:
+    def to_hf(self, tensors: Sequence[Tensor]) -> Tensor:
         """(out, in) -> (in, out)."""
-        (tensor,) = ours
+        (tensor,) = tensors
         return tensor.mT
 
 
 @dataclass(frozen=True)
 class Stacked(Transform):
-    """Theirs holds several of ours, one after the other: a fused q, k, v.
+    """The checkpoint's tensor is the concatenation of several of zoo's: a fused q, k, v.
 
     Attributes:
-        transposed: theirs is (in, out), and the outputs are what is stacked.
+        transposed: whether the checkpoint's matrix is (in, out) and concatenated along its last axis.
     """
 
     transposed: bool = False
 
-    def to_zoo(self, theirs: Tensor, shapes: Sequence[Shape]) -> list[Tensor]:
-        """Cut along the outputs."""
-        joined = theirs.mT if self.transposed else theirs
+    def to_zoo(self, tensor: Tensor, shapes: Sequence[Shape]) -> list[Tensor]:
+        """Split along the output axis."""
+        joined = tensor.mT if self.transposed else tensor
         return list(torch.split(joined, [shape[0] for shape in shapes]))
 
-    def to_hf(self, ours: Sequence[Tensor]) -> Tensor:
-        """Join along the outputs."""
-        joined = torch.cat(list(ours))
+    def to_hf(self, tensors: Sequence[Tensor]) -> Tensor:
+        """Concatenate along the output axis."""
+        joined = torch.cat(list(tensors))
         return joined.mT if self.transposed else joined
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A tensor of theirs and the same numbers on our side.
+    """A tensor of a checkpoint and the corresponding tensors of zoo.
 
     Attributes:
-        ours: names in a state dict of ours, ``{i}`` for the number of a layer; more than one where
-            theirs stacks several.
-        theirs: the name on their side, with the same ``{i}``.
-        transform: the change of layout between them.
+        zoo_names: names in zoo's state dict, with ``{i}`` for the number of a layer; several if the
+            checkpoint's tensor is a concatenation.
+        hub_name: name in the checkpoint, with the same ``{i}``.
+        transform: change of layout between them.
     """
 
-    ours: tuple[str, ...]
-    theirs: str
+    zoo_names: tuple[str, ...]
+    hub_name: str
     transform: Transform
 
     def at(self, i: int) -> Rule:
         """The rule for layer `i`."""
         layer = str(i)
-        ours = tuple(name.replace("{i}", layer) for name in self.ours)
-        return Rule(ours, self.theirs.replace("{i}", layer), self.transform)
+        names = tuple(name.replace("{i}", layer) for name in self.zoo_names)
+        return Rule(names, self.hub_name.replace("{i}", layer), self.transform)
 
 
-def rule(ours: str | tuple[str, ...], theirs: str, transform: Transform | None = None) -> Rule:
-    """A rule; `transform` None: tensor for tensor."""
-    return Rule((ours,) if isinstance(ours, str) else ours, theirs, transform or Same())
+def rule(zoo_names: str | tuple[str, ...], hub_name: str, transform: Transform | None = None) -> Rule:
+    """A `Rule`; `transform` None: the tensors are the same."""
+    names = (zoo_names,) if isinstance(zoo_names, str) else zoo_names
+    return Rule(names, hub_name, transform or Unchanged())
 
 
-def layer_norm(ours: str, theirs: str) -> tuple[Rule, Rule]:
+def layer_norm(zoo_name: str, hub_name: str) -> tuple[Rule, Rule]:
     """The rules of a LayerNorm: scale and bias."""
-    return rule(f"{ours}.scale", f"{theirs}.weight"), rule(f"{ours}.bias", f"{theirs}.bias")
+    return (
+        rule(f"{zoo_name}.scale", f"{hub_name}.weight"),
+        rule(f"{zoo_name}.bias", f"{hub_name}.bias"),
+    )
 
 
 def expand(rules: Sequence[Rule], names: Collection[str]) -> list[Rule]:
-    """The rules about a model: written out for every layer, without those about parts it has not.
+    """The rules that apply to a model, one for every layer.
 
     Args:
-        rules: of the family.
-        names: of all the model's tensors.
+        rules: rules of the family.
+        names: names of all tensors of the model.
 
     Returns:
-        Rules without ``{i}``; every name of the model is on our side of exactly one.
+        Rules without ``{i}``; every name of the model is in exactly one of them.
 
     Raises:
-        ValueError: a name in no rule or in two, or a rule half of whose tensors the model has: the
-            family's rules are wrong.
+        ValueError: the rules of the family are wrong: a name is in no rule or in two, or the model has only
+            some of the tensors of a rule.
     """
     known = set(names)
-    found: list[Rule] = []
+    expanded: list[Rule] = []
     for general in rules:
         i = 0
-        while known.intersection((written := general.at(i)).ours):
-            if lacking := sorted(set(written.ours) - known):
-                raise ValueError(f"the model has only a part of {written.ours}: not {lacking}")
-            found.append(written)
+        while known.intersection((written := general.at(i)).zoo_names):
+            if lacking := sorted(set(written.zoo_names) - known):
+                raise ValueError(f"the model has only a part of {written.zoo_names}: not {lacking}")
+            expanded.append(written)
             i += 1
             if written == general:  # no {i} in it
                 break
-    ours = Counter(name for r in found for name in r.ours)
-    if wrong := sorted({name for name, times in ours.items() if times > 1} | (known - set(ours))):
+    counts = Counter(name for r in expanded for name in r.zoo_names)
+    if wrong := sorted({name for name, times in counts.items() if times > 1} | (known - set(counts))):
         raise ValueError(f"no rule, or more than one, for {wrong}")
-    return found
+    return expanded

@@ -108,10 +108,10 @@ def _decoders(spec: Any) -> list[Json]:
 def _splitter(model: Model) -> Json:
     """Keeps the name of a byte that a text spells out, ``<0x0A>``, from being encoded as that byte."""
     names = [piece.piece for piece in [*_of_type(model, "UNKNOWN"), *_of_type(model, "BYTE")]]
-    endings: dict[str, list[str]] = {}
+    renamed_suffixes: dict[str, list[str]] = {}
     for name in names:
-        endings.setdefault(re.escape(name[0]), []).append(re.escape(name[1:]))
-    pattern = "|".join(f"{first}(?={'|'.join(rest)})" for first, rest in endings.items())
+        renamed_suffixes.setdefault(re.escape(name[0]), []).append(re.escape(name[1:]))
+    pattern = "|".join(f"{first}(?={'|'.join(rest)})" for first, rest in renamed_suffixes.items())
     return {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
 
 

@@ -1,4 +1,4 @@
-"""The tensors of a folder in the hub's layout: one safetensors file, or several with an index."""
+"""The tensors of a Hugging Face folder: one safetensors file, or several with an index."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ CONFIG = "config.json"
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 SHARD_BYTES = 5 * 10**9
-"""Size of a file up to which tensors share one, when they are written."""
+"""Maximal size of a file with more than one tensor, in bytes."""
 DTYPES = ("F32", "BF16", "F16")
-"""What float32 holds exactly."""
+"""Dtypes of safetensors whose values float32 represents exactly."""
 
 
 @dataclass(frozen=True)
-class Entry:
-    """Where a tensor is, and what its file's header says of it."""
+class TensorEntry:
+    """The location of a tensor, and its shape and dtype according to the file's header."""
 
     file: Path
     name: str
@@ -36,10 +36,10 @@ class Entry:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file.
+    """Read a file that holds one JSON object.
 
     Raises:
-        CheckpointError: no such file, or something else in it.
+        CheckpointError: the file cannot be read, or does not hold a JSON object.
     """
     try:
         return read_object(path)
@@ -47,17 +47,17 @@ def read_json(path: Path) -> dict[str, Any]:
         raise CheckpointError(str(error)) from error
 
 
-def survey(folder: Path) -> dict[str, Entry]:
-    """Everything that a folder holds, from the headers of its files; no tensor is read.
+def read_headers(folder: Path) -> dict[str, TensorEntry]:
+    """List the tensors of a folder, from the headers of its files; no tensor is read.
 
     Args:
-        folder: with ``model.safetensors``, or an index and the files it names.
+        folder: a folder with ``model.safetensors``, or with an index and the files that it names.
 
     Raises:
-        CheckpointError: no such files, a truncated one, or an index that does not tell the truth.
+        CheckpointError: a file is missing or truncated, or the index contradicts the files.
     """
     index = folder / INDEX
-    entries: dict[str, Entry] = {}
+    entries: dict[str, TensorEntry] = {}
     where = _indexed(index) if index.is_file() else {}
     for file in dict.fromkeys(where.values()) or [_single(folder)]:
         with opened(file) as handle:
@@ -65,21 +65,22 @@ def survey(folder: Path) -> dict[str, Entry]:
                 part = handle.get_slice(name)
                 if name in entries:
                     raise CheckpointError(f"{file}: {name} is in {entries[name].file.name} as well")
-                entries[name] = Entry(file, name, tuple(part.get_shape()), part.get_dtype())
-    found = {name: entry.file for name, entry in entries.items()}
-    if lost := [name for name, file in where.items() if found.get(name) != file]:
+                entries[name] = TensorEntry(file, name, tuple(part.get_shape()), part.get_dtype())
+    lost = [name for name, file in where.items() if name not in entries or entries[name].file != file]
+    if lost:
         raise CheckpointError(f"{index}: {some(lost)}: not in the file it names")
     return entries
 
 
-def stream(jobs: Iterable[tuple[Entry, Callable[[Tensor], None]]]) -> None:
-    """Hand tensors over, file by file, so that no more than one file's pages are in memory.
+def stream_tensors(jobs: Iterable[tuple[TensorEntry, Callable[[Tensor], None]]]) -> None:
+    """Read tensors file by file, so that the pages of at most one file are in memory.
 
     Args:
-        jobs: where a tensor is, and what takes it; it gets a view of the mapped file, to be copied.
+        jobs: the location of a tensor, and the function that is called with it; the tensor is a view of the
+            mapped file and has to be copied.
     """
 
-    def file_of(job: tuple[Entry, Callable[[Tensor], None]]) -> Path:
+    def file_of(job: tuple[TensorEntry, Callable[[Tensor], None]]) -> Path:
         return job[0].file
 
     for file, group in groupby(sorted(jobs, key=file_of), file_of):
@@ -92,10 +93,10 @@ def write_shards(folder: Path, tensors: Mapping[str, Tensor], dtype: torch.dtype
     """Write tensors to one file, or to several with an index.
 
     Args:
-        folder: an existing one.
-        tensors: floating point, on the CPU.
-        dtype: in the files.
-        shard_bytes: size up to which tensors share a file; a larger one has its own.
+        folder: an existing folder.
+        tensors: floating-point tensors on the CPU.
+        dtype: dtype in the files.
+        shard_bytes: maximal size of a file with more than one tensor.
     """
     groups: list[list[str]] = []
     room = 0
@@ -109,7 +110,7 @@ def write_shards(folder: Path, tensors: Mapping[str, Tensor], dtype: torch.dtype
     numbered = [f"model-{i:05}-of-{len(groups):05}.safetensors" for i in range(1, len(groups) + 1)]
     files = [SINGLE] if len(groups) == 1 else numbered
     for file, names in zip(files, groups, strict=True):
-        # safetensors takes no views, and no two names for one memory.
+        # safetensors accepts neither views nor tensors that share memory.
         part = {name: tensors[name].to(dtype, copy=True).contiguous() for name in names}
         write_tensors(folder / file, part, {"format": "pt"})
     if len(groups) > 1:
@@ -134,7 +135,7 @@ def _single(folder: Path) -> Path:
 
 
 def _indexed(index: Path) -> dict[str, Path]:
-    """Tensor by tensor the file in the index's own folder; anything but a plain name is refused."""
+    """The file of each tensor; an index may only name files in its own folder."""
     weight_map = read_json(index).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
         raise CheckpointError(f"{index}: weight_map: expected an object of tensors and files")

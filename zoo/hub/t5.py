@@ -3,30 +3,30 @@
 from __future__ import annotations
 
 from zoo.hub.family import Family, Json
-from zoo.hub.fields import Field, Fixed
+from zoo.hub.fields import ConfigField, FixedField
 from zoo.hub.rules import Rule, rule
 from zoo.models import T5Config
 
 
 def _attention(ours: str, theirs: str) -> tuple[Rule, ...]:
-    """The four matrices of an attention."""
+    """The rules of the four matrices of an attention layer."""
     return tuple(rule(f"{ours}.{name}.weight", f"{theirs}.{name}.weight") for name in "qkvo")
 
 
 def _mlp(ours: str, theirs: str) -> tuple[Rule, ...]:
-    """A gated MLP: theirs calls the gate wi_0."""
+    """The rules of a gated MLP; transformers calls the gate wi_0."""
     pairs = (("nu", "wi_0"), ("u", "wi_1"), ("down", "wo"))
     return tuple(rule(f"{ours}.{a}.weight", f"{theirs}.DenseReluDense.{b}.weight") for a, b in pairs)
 
 
 def _read(config: Json) -> Json:
-    """Whether the last stream is scaled went without saying: a tied read-out's is."""
+    """Without the field, the last hidden states are scaled if and only if the embeddings are tied."""
     tied = config.get("tie_word_embeddings") is not False
     return {"scale_decoder_outputs": tied, **config}
 
 
 def _write(config: Json) -> Json:
-    """An untied read-out, and the token that T5's targets start with."""
+    """Add that the embeddings are not tied, and the first token of T5's targets."""
     return {**config, "tie_word_embeddings": False, "decoder_start_token_id": 0}
 
 
@@ -57,30 +57,32 @@ T5 = Family(
     model_type="t5",
     model=T5Config,
     fields=(
-        Field("vocab_size", "vocab_size", default=32128),
-        Field("d_model", "d_model", default=512),
-        Field("num_layers", "n_layers", default=6, layers=True),
-        Field("num_decoder_layers", "n_decoder_layers", default=None, resolved="decoder_layers", layers=True),
-        Field("num_heads", "n_heads", default=8),
-        Field("d_kv", "d_head", default=64, resolved="head_size"),
-        Field("d_ff", "d_mlp", default=2048, resolved="mlp_size"),
-        Field("relative_attention_num_buckets", "buckets", default=32),
-        Field("relative_attention_max_distance", "max_distance", default=128),
-        Field("dropout_rate", "dropout", default=0.1),
-        Field("layer_norm_epsilon", "norm_eps", default=1e-6),
+        ConfigField("vocab_size", "vocab_size", default=32128),
+        ConfigField("d_model", "d_model", default=512),
+        ConfigField("num_layers", "n_layers", default=6, layers=True),
+        ConfigField(
+            "num_decoder_layers", "n_decoder_layers", default=None, resolved="decoder_layers", layers=True
+        ),
+        ConfigField("num_heads", "n_heads", default=8),
+        ConfigField("d_kv", "d_head", default=64, resolved="head_size"),
+        ConfigField("d_ff", "d_mlp", default=2048, resolved="mlp_size"),
+        ConfigField("relative_attention_num_buckets", "buckets", default=32),
+        ConfigField("relative_attention_max_distance", "max_distance", default=128),
+        ConfigField("dropout_rate", "dropout", default=0.1),
+        ConfigField("layer_norm_epsilon", "norm_eps", default=1e-6),
     ),
     fixed=(
-        Fixed("feed_forward_proj", ("gated-gelu",), default="relu"),
-        Fixed("dense_act_fn", ("gelu_new",)),
-        Fixed("is_gated_act", (True,)),
-        Fixed("scale_decoder_outputs", (False,)),
-        Fixed("is_encoder_decoder", (True,)),
-        Fixed("is_decoder", (False,)),
+        FixedField("feed_forward_proj", ("gated-gelu",), default="relu"),
+        FixedField("dense_act_fn", ("gelu_new",)),
+        FixedField("is_gated_act", (True,)),
+        FixedField("scale_decoder_outputs", (False,)),
+        FixedField("is_encoder_decoder", (True,)),
+        FixedField("is_decoder", (False,)),
     ),
     harmless=frozenset({"tie_word_embeddings", "classifier_dropout", "initializer_factor"}),
     rules=RULES,
     buffers=("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",),
-    copies={
+    duplicates={
         "encoder.embed_tokens.weight": "shared.weight",
         "decoder.embed_tokens.weight": "shared.weight",
     },
