@@ -62,12 +62,13 @@ def test_the_authors_numbers(file: Path, fused: bool) -> None:
 def reference(
     theta: Tensor, grads: list[Tensor], lrs: list[float], reduce: tuple[int, ...], o: dict[str, Any]
 ) -> Tensor:
-    """Algorithm 1, one scalar at a time."""
+    """Algorithm 1, one scalar at a time; the momentum is a number, None, or one of these for each step."""
+    momenta = o["momentum"] if isinstance(o["momentum"], list) else [o["momentum"]] * len(grads)
     xs = theta.flatten().tolist()
     index = [tuple(0 if d in reduce else i for d, i in enumerate(at)) for at in np.ndindex(*theta.shape)]
     v, b = (dict.fromkeys(index, 0.0) for _ in range(2))
     m = [0.0] * len(xs)
-    for t, (grad, xi) in enumerate(zip(grads, lrs, strict=True), start=1):
+    for t, (grad, xi, momentum) in enumerate(zip(grads, lrs, momenta, strict=True), start=1):
         clip = o["clip_value"] or math.inf
         g = [min(max(x, -clip), clip) for x in grad.flatten().tolist()]
         for key in dict.fromkeys(index):
@@ -80,8 +81,8 @@ def reference(
             gamma = c * xi**2 / v_hat * square
             for i in mine:
                 delta = d * (xi * o["eta"] / math.sqrt(v_hat) * g[i] + (gamma / 2 + o["extra_l2"]) * xs[i])
-                if o["momentum"]:
-                    m[i] = delta = o["momentum"] * m[i] + (1 - o["momentum"]) * delta
+                m[i] = momentum * m[i] + (1 - momentum) * delta if momentum else 0.0
+                delta = m[i] if momentum else delta
                 xs[i] -= delta
             b[key] += gamma * (1 + b[key])
     return torch.tensor(xs, dtype=torch.float64).view_as(theta)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch.torch_version import TorchVersion
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 FIRST, END = "2.11", "3.0"
 """The versions of torch whose private parts are used: from the first one, up to but without the last one."""
@@ -33,6 +37,18 @@ def has_operator(namespace: str, name: str, arguments: tuple[str, ...]) -> bool:
 def has_function(name: str) -> bool:
     """Return whether the private function ``torch.<name>`` may be used."""
     return is_trusted() and hasattr(torch, name)
+
+
+def uncompiled(function: Callable[P, T]) -> Callable[P, T]:
+    """Decorate a function that `torch.compile` leaves as it is.
+
+    torch's private decorator does not import the compiler before the function is called, as the public
+    one does.
+    """
+    public: Any = torch.compiler.disable  # which torch does not annotate
+    decorate = vars(torch).get("_disable_dynamo", public) if is_trusted() else public
+    decorated: Callable[P, T] = decorate(function)
+    return decorated
 
 
 def differentiable(function: type[torch.autograd.Function], *arguments: Any) -> Any:

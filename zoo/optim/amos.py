@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
@@ -14,8 +12,9 @@ from torch import Tensor, nn
 from torch.optim.optimizer import ParamsT
 
 from zoo.config.registry import OPTIMIZERS
-from zoo.kernels.amos import StaleLockError
-from zoo.optim.amos_fused import check_fused, fused_step
+from zoo.kernels.support import uncompiled
+from zoo.optim.amos_fused import fused_step
+from zoo.optim.amos_groups import OPTIONS, check_group, check_keys, shared_dims, slot_shape
 from zoo.optim.amos_step import Variable, eager_step
 from zoo.optim.amos_update import Step
 from zoo.optim.attach import attach
@@ -23,29 +22,17 @@ from zoo.optim.base import OptimizerConfig, grouped
 from zoo.optim.optimizer import ZooOptimizer
 from zoo.optim.sharding import reduced_like
 from zoo.optim.slots import batches, slot_dtype
-from zoo.utils.errors import CheckpointError, ConfigError, did_you_mean
+from zoo.utils.errors import CheckpointError, ConfigError
 
 if TYPE_CHECKING:
     from zoo.init.infer import Overrides
     from zoo.init.registry import Entry, Reduction
 
-log = logging.getLogger("zoo")
-
-OPTIONS = ("lr", "beta", "momentum", "clip_value", "extra_l2", "c_coef", "d_coef", "eta", "reduce", "fused")
-FOREIGN = ("params", "param_names", "initial_lr")
-OPTIONAL = ("momentum", "clip_value")
-RANGES = {
-    "lr": (0, math.inf, "a finite number >= 0"),
-    "eta": (0, math.inf, "a finite number > 0"),
-    "beta": (0, 1, "a number in [0, 1)"),
-    "momentum": (0, 1, "a number in [0, 1), or None"),
-    "clip_value": (0, math.inf, "a finite number > 0, or None"),
-    "extra_l2": (0, math.inf, "a finite number >= 0"),
-    "c_coef": (0, math.inf, "a finite number >= 0"),
-    "d_coef": (0, math.inf, "a finite number >= 0"),
-}
 SLOTS_AT_A_TIME = 1 << 18
-"""Slots that are advanced in one go, which makes temporary copies of them."""
+"""Entries of slots that are advanced together, which makes temporary copies of them."""
+
+ETA_TOLERANCE = 1e-6
+"""Relative difference up to which the eta of a checkpoint is that of the model."""
 
 
 class Amos(ZooOptimizer):
@@ -85,9 +72,11 @@ class Amos(ZooOptimizer):
         c_coef: float = 0.25,
         d_coef: float = 0.25,
         *,
+        maximize: bool = False,
+        foreach: bool | None = None,
         fused: bool = False,
     ) -> None:
-        """All arguments but `params` are defaults that a group may override.
+        """Build the optimizer. All arguments but `params` are defaults that a group may override.
 
         Args:
             params: groups, dicts with `params`, `eta` and `reduce`.
@@ -98,12 +87,15 @@ class Amos(ZooOptimizer):
             extra_l2: additional L2 decay (Amos-Extra).
             c_coef: p, how fast the weight decay slows down.
             d_coef: q, how fast the learning rate decays.
+            maximize: go up the gradient.
+            foreach: False advances the slots of one parameter at a time, which needs the least memory;
+                otherwise those of many are advanced together. At most one of `foreach` and `fused` is True.
             fused: one pass over memory by a kernel that is compiled at first use; CPU only. The
                 slots have to be shared over trailing dimensions, as in torch's layouts they are.
 
         Raises:
-            ConfigError: a value out of range, an unknown key in a group, a group without `eta` or
-                `reduce`, dimensions that a parameter does not have, or `fused` where it is impossible.
+            ConfigError: A value is out of range, a group has a key that resembles one of Amos, a group
+                lacks `eta` or `reduce`, a parameter lacks one of the dimensions, or `fused` is impossible.
         """
         defaults = {
             "lr": lr,
@@ -113,6 +105,8 @@ class Amos(ZooOptimizer):
             "extra_l2": extra_l2,
             "c_coef": c_coef,
             "d_coef": d_coef,
+            "maximize": maximize,
+            "foreach": foreach,
             "fused": fused,
         }
         super().__init__(params, defaults)
@@ -154,7 +148,7 @@ class Amos(ZooOptimizer):
     def from_entries(
         cls, entries: Iterable[Entry], lr: float, *, reduction: Reduction = "one_axis", **options: Any
     ) -> Amos:
-        """Amos for the parameters of a registry.
+        """Build Amos for the parameters of a registry.
 
         Args:
             entries: the registry.
@@ -171,50 +165,48 @@ class Amos(ZooOptimizer):
         Raises:
             ConfigError: see the constructor.
         """
-        name = f"parameter group {len(self.param_groups)}"
-        self._check_keys(param_group, name)
+        place = f"parameter group {len(self.param_groups)}"
+        check_keys(param_group, place)
         super().add_param_group(param_group)
         try:
-            _check_group(self.param_groups[-1], name)
+            check_group(self.param_groups[-1], place)
         except ConfigError:
             self.param_groups.pop()
             raise
 
-    @staticmethod
-    def _check_keys(group: dict[str, Any], name: str) -> None:
-        for key in group:
-            if key not in OPTIONS and key not in FOREIGN:
-                raise ConfigError(f"{name}: unknown key '{key}'{did_you_mean(key, OPTIONS)}")
-        for key in ("eta", "reduce"):
-            if key not in group:
-                raise ConfigError(f"{name}: no '{key}'; Amos.for_module infers it from the layers")
-
     def slots(self, parameter: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
-        """The state of a parameter before its first step: zeros, placed as the parameter is."""
-        dtype, dims = slot_dtype(parameter), _dims(parameter, group["reduce"])
+        """Return the state of a parameter before its first step: zeros, placed as the parameter is."""
+        dims = shared_dims(parameter, group["reduce"])
         state = {
             "step": torch.zeros((), dtype=torch.float32),
-            "v": reduced_like(parameter, dims, dtype),
-            "b": reduced_like(parameter, dims, dtype),
+            "v": reduced_like(parameter, dims, slot_dtype(parameter)),
+            "b": reduced_like(parameter, dims, slot_dtype(parameter)),
         }
         if group["momentum"]:
-            state["m"] = reduced_like(parameter, (), dtype)
+            state["m"] = reduced_like(parameter, (), slot_dtype(parameter))
         return state
 
     def update(self) -> None:
-        """Algorithm 1 for every parameter that has a gradient."""
+        """Take a step of Algorithm 1 with every parameter that has a gradient."""
         for group in self.param_groups:
-            for numbers, variables in self._due(group).items():
-                for part in batches([v.slots["v"].numel() for v in variables], SLOTS_AT_A_TIME):
-                    (fused_step if group["fused"] else eager_step)(variables[part], numbers)
+            take_step = fused_step if group["fused"] else eager_step
+            at_a_time = 0 if group["foreach"] is False else SLOTS_AT_A_TIME
+            for numbers, variables in self._advance_count(group):
+                for part in batches([v.slots["v"].numel() for v in variables], at_a_time):
+                    take_step(variables[part], numbers)
 
-    def _due(self, group: dict[str, Any]) -> dict[Step, list[Variable]]:
-        """The variables of a group that have a gradient, by the numbers of their step."""
+    @uncompiled  # whose counts are tensors, as checkpoints want them, and are read as numbers
+    def _advance_count(self, group: dict[str, Any]) -> list[tuple[Step, list[Variable]]]:
+        """Count the step of the variables of a group that have a gradient.
+
+        Returns:
+            The numbers of the step, each with the variables that take it.
+        """
         due: dict[Step, list[Variable]] = defaultdict(list)
         options = {k: group[k] for k in ("lr", "eta", "beta", "clip_value", "extra_l2", "c_coef", "d_coef")}
         options["lr"] = float(options["lr"])
         for parameter in group["params"]:
-            if parameter.grad is None:
+            if parameter.grad is None or not parameter.numel():
                 continue
             if parameter.grad.is_sparse:
                 raise RuntimeError(
@@ -223,70 +215,84 @@ class Amos(ZooOptimizer):
             state = self.state[parameter]
             if not state:
                 state.update(self.slots(parameter, group))
+            elif not group["momentum"]:
+                state.pop("m", None)
+            elif "m" not in state:  # momentum starts now, as it would with the first step
+                state["m"] = reduced_like(parameter, (), slot_dtype(parameter))
             state["step"] += 1
             correction = 1 - group["beta"] ** state["step"].item()
             numbers = Step(correction=correction, momentum=group["momentum"] or None, **options)
-            due[numbers].append(Variable(parameter, state, _dims(parameter, group["reduce"])))
-        return due
+            dims = shared_dims(parameter, group["reduce"])
+            due[numbers].append(Variable(parameter, state, dims, group["maximize"]))
+        return list(due.items())
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore a `state_dict`; the slots keep their precision, whatever the parameters have.
+        """Restore a `state_dict`.
+
+        eta and the shared dimensions are facts of the model: those of a checkpoint have to be the same.
+        The slots keep their precision, whatever the parameters have.
 
         Raises:
-            CheckpointError: the groups are not those of an Amos.
+            CheckpointError: The groups or the slots are not those of this optimizer, or a value makes no
+                sense. The optimizer is then as it was.
         """
-        for i, group in enumerate(state_dict["param_groups"]):
-            try:
-                self._check_keys(group, f"parameter group {i} of the checkpoint")
-            except ConfigError as error:
-                raise CheckpointError(str(error)) from error
-        super().load_state_dict(state_dict)
-        saved = [i for group in state_dict["param_groups"] for i in group["params"]]
-        mine = [p for group in self.param_groups for p in group["params"]]
-        for index, parameter in zip(saved, mine, strict=True):
+        groups = self._checked_groups(state_dict)
+        super().load_state_dict({**state_dict, "param_groups": groups})
+        saved = [i for group in groups for i in group["params"]]
+        own = [p for group in self.param_groups for p in group["params"]]
+        for index, parameter in zip(saved, own, strict=True):
             for name, value in state_dict["state"].get(index, {}).items():
                 if name != "step":  # torch has cast the slots to the dtype of the parameter
                     self.state[parameter][name] = value.to(
                         dtype=slot_dtype(parameter), device=parameter.device
                     )
 
-
-def _dims(parameter: Tensor, reduce: tuple[int, ...]) -> tuple[int, ...]:
-    """The dimensions that share a slot, counted from the front."""
-    return tuple(sorted(d % parameter.dim() for d in reduce))
-
-
-def _check_group(group: dict[str, Any], name: str) -> None:
-    """Raise a `ConfigError` for a value of the group that makes no sense."""
-    for key, (low, high, expected) in RANGES.items():
-        value = group[key]
-        if value is None and key in OPTIONAL:
-            continue
-        if (
-            isinstance(value, bool)
-            or not isinstance(value, (int, float, Tensor))
-            or not low <= float(value) < high
-        ):
-            raise ConfigError(f"{name}: {key} is {value!r}, expected {expected}")
-    if group["eta"] == 0 or group["clip_value"] == 0:
-        key = "eta" if group["eta"] == 0 else "clip_value"
-        raise ConfigError(f"{name}: {key} is {group[key]!r}, expected {RANGES[key][2]}")
-    reduce = group["reduce"]
-    if not isinstance(reduce, tuple) or not all(type(d) is int for d in reduce):
-        raise ConfigError(f"{name}: reduce is {reduce!r}, expected a tuple of tensor dimensions, () for none")
-    for i, parameter in enumerate(group["params"]):
-        which = group["param_names"][i] if "param_names" in group else f"parameter {i}"
-        if not parameter.is_floating_point():
-            raise ConfigError(f"{name}: {which} is {parameter.dtype}, expected a floating point dtype")
-        n = parameter.dim()
-        if not all(-n <= d < n for d in reduce) or len({d % n for d in reduce}) < len(reduce):
-            raise ConfigError(f"{name}: reduce is {reduce}, but {which} has shape {tuple(parameter.shape)}")
-        if group["fused"]:
+    def _checked_groups(self, state_dict: dict[str, Any]) -> list[dict[str, Any]]:
+        """Return the groups of a `state_dict`, with the eta and the dimensions of the model."""
+        saved, own = state_dict["param_groups"], self.param_groups
+        if [len(g["params"]) for g in saved] != [len(g["params"]) for g in own]:
+            raise CheckpointError(
+                f"the groups of the checkpoint have {[len(g['params']) for g in saved]} parameters, "
+                f"expected {[len(g['params']) for g in own]}"
+            )
+        groups = []
+        for i, (theirs, ours) in enumerate(zip(saved, own, strict=True)):
+            place = f"parameter group {i} of the checkpoint"
+            group = {**self.defaults, **theirs, "params": ours["params"]}
             try:
-                check_fused(parameter, _dims(parameter, reduce), f"{name}: {which}")
-            except StaleLockError as error:
-                log.warning("Amos(fused=True) goes on without its kernel: %s", error)
-                group["fused"] = False
+                check_keys(theirs, place)
+                check_group(group, place)
+            except ConfigError as error:
+                raise CheckpointError(str(error)) from error
+            if abs(theirs["eta"] / ours["eta"] - 1) > ETA_TOLERANCE:
+                raise CheckpointError(f"{place}: eta is {theirs['eta']}, but the model's is {ours['eta']}")
+            for index, parameter in zip(theirs["params"], ours["params"], strict=True):
+                shape = slot_shape(parameter, ours["reduce"])
+                if slot_shape(parameter, theirs["reduce"]) != shape:
+                    raise CheckpointError(
+                        f"{place}: reduce is {theirs['reduce']}, but the model's is {ours['reduce']}"
+                    )
+                _check_slots(state_dict["state"].get(index, {}), parameter, shape, f"{place}: slot")
+            facts = {"eta": ours["eta"], "reduce": ours["reduce"]}
+            groups.append({**group, **facts, "params": theirs["params"]})
+        return groups
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restore what was pickled or saved; options that were not known then have their defaults."""
+        super().__setstate__(state)
+        for group in self.param_groups:
+            group.update({k: v for k, v in self.defaults.items() if k in OPTIONS and k not in group})
+
+
+def _check_slots(slots: dict[str, Any], parameter: Tensor, shape: tuple[int, ...], place: str) -> None:
+    """Raise a `CheckpointError` for slots of other names or shapes than those of a parameter."""
+    expected = {"step": (), "v": shape, "b": shape, "m": tuple(parameter.shape)}
+    if not slots:
+        return
+    for name in ("step", "v", "b", *(["m"] if "m" in slots else [])):
+        saved = tuple(slots[name].shape) if isinstance(slots.get(name), Tensor) else None
+        if saved != expected[name]:
+            raise CheckpointError(f"{place} {name} has shape {saved}, expected {expected[name]}")
 
 
 @OPTIMIZERS.register

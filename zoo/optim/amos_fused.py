@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from zoo.kernels.amos import kernels
+from zoo.kernels.support import uncompiled
 from zoo.optim.amos_step import Variable, advance
 from zoo.optim.amos_update import TINY, Step
 from zoo.optim.sharding import crosses_ranks
@@ -37,6 +38,7 @@ def check_fused(parameter: Tensor, dims: tuple[int, ...], name: str) -> None:
     kernels()
 
 
+@uncompiled
 def fused_step(variables: Sequence[Variable], step: Step) -> None:
     """One step of some variables.
 

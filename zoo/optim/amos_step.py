@@ -16,14 +16,22 @@ from zoo.optim.sharding import local, sum_over_ranks
 
 @dataclass(frozen=True)
 class Variable:
-    """A parameter with a gradient, its state, and the dimensions that share a slot."""
+    """A parameter with a gradient, and what its step needs to know of it.
+
+    Attributes:
+        parameter: plain or sharded.
+        slots: its state, by name.
+        dims: the dimensions that share a slot.
+        maximize: whether the step goes up the gradient.
+    """
 
     parameter: Tensor
     slots: dict[str, Tensor]
     dims: tuple[int, ...]
+    maximize: bool = False
 
     def local(self, slot: str) -> Tensor:
-        """The rows of a slot that this rank has."""
+        """Return the rows of a slot that this rank has."""
         return local(self.slots[slot])
 
     @property
@@ -34,8 +42,10 @@ class Variable:
     @property
     def g(self) -> Tensor:
         """The rows of the gradient that this rank has."""
-        assert self.parameter.grad is not None
-        return local(self.parameter.grad)
+        gradient = self.parameter.grad
+        if gradient is None:
+            raise ValueError("a variable without a gradient takes no step")
+        return local(-gradient if self.maximize else gradient)
 
 
 def eager_step(variables: Sequence[Variable], step: Step) -> None:

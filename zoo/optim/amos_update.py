@@ -58,9 +58,11 @@ def clipped(g: Tensor, clip_value: float | None) -> Tensor:
 def chunks(tensor: Tensor, like: Tensor) -> Sequence[Tensor]:
     """`tensor`, which can be expanded to `like`, in pieces of about `CHUNK` entries of `like`.
 
-    On a GPU, where every operation costs a launch, in one piece.
+    On a GPU, where every operation costs a launch, and for a compiler, which merges the operations, it is
+    one piece.
     """
-    if like.device.type != "cpu" or like.dim() == 0 or like.numel() <= CHUNK:
+    small = like.dim() == 0 or like.numel() <= CHUNK
+    if like.device.type != "cpu" or small or torch.compiler.is_compiling():
         return (tensor,)
     rows = max(1, CHUNK * like.shape[0] // like.numel())
     return torch.split(tensor.expand(like.shape[0], *tensor.shape[1:]), rows)

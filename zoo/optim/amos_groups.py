@@ -1,0 +1,123 @@
+"""The parameter groups of Amos: which keys they have, and which values make sense."""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from zoo.kernels.amos import StaleLockError
+from zoo.optim.amos_fused import check_fused
+from zoo.utils.errors import ConfigError
+
+log = logging.getLogger("zoo")
+
+OPTIONS = (
+    *("lr", "beta", "momentum", "clip_value", "extra_l2", "c_coef", "d_coef", "eta", "reduce"),
+    *("maximize", "foreach", "fused"),
+)
+"""What Amos reads of a group besides its parameters."""
+
+KEYS_OF_SCHEDULERS = ("initial_lr", "max_lr", "min_lr", "swa_lr", "base_momentum", "max_momentum")
+"""What torch's learning rate schedulers write into groups; some resemble options."""
+
+RESEMBLANCE = 0.75
+"""Ratio of `difflib` from which on an unknown key is taken for a misspelt option."""
+
+RANGES = {
+    "lr": (0, math.inf, "a finite number >= 0"),
+    "eta": (0, math.inf, "a finite number > 0"),
+    "beta": (0, 1, "a number in [0, 1)"),
+    "momentum": (0, 1, "a number in [0, 1), or None"),
+    "clip_value": (0, math.inf, "a finite number > 0, or None"),
+    "extra_l2": (0, math.inf, "a finite number >= 0"),
+    "c_coef": (0, math.inf, "a finite number >= 0"),
+    "d_coef": (0, math.inf, "a finite number >= 0"),
+}
+OPTIONAL = ("momentum", "clip_value")
+POSITIVE = ("eta", "clip_value")
+
+
+def check_keys(group: Mapping[str, Any], place: str) -> None:
+    """Check the keys of a group; as in torch, keys that no optimizer knows are the user's and are kept.
+
+    Args:
+        group: a parameter group, without the defaults.
+        place: its name in messages.
+
+    Raises:
+        ConfigError: `eta` or `reduce` is missing, a key resembles one of `OPTIONS`, or it is `weight_decay`.
+    """
+    for key in group:
+        if key in (*OPTIONS, *KEYS_OF_SCHEDULERS):
+            continue
+        if near := difflib.get_close_matches(key, OPTIONS, n=1, cutoff=RESEMBLANCE):
+            raise ConfigError(f"{place}: unknown key '{key}'; did you mean '{near[0]}'?")
+        if key == "weight_decay":
+            raise ConfigError(
+                f"{place}: unknown key 'weight_decay': Amos decays by itself; 'extra_l2' adds to that"
+            )
+    for key in ("eta", "reduce"):
+        if key not in group:
+            raise ConfigError(f"{place}: no '{key}'; Amos.for_module infers it from the layers")
+
+
+def check_group(group: dict[str, Any], place: str) -> None:
+    """Check the values of a group, with its parameters.
+
+    Where the kernel of `fused` cannot be compiled because of a stale lock, `fused` is set to False with
+    a warning.
+
+    Args:
+        group: a complete parameter group.
+        place: its name in messages.
+
+    Raises:
+        ConfigError: A value is out of range or of the wrong type, a parameter does not have the
+            dimensions of `reduce` or no floating point dtype, or `fused` is impossible.
+    """
+    for key, (low, high, expected) in RANGES.items():
+        value = group[key]
+        if value is None and key in OPTIONAL:
+            continue
+        is_number = isinstance(value, int | float | Tensor) and not isinstance(value, bool)
+        if not is_number or not low <= float(value) < high or (key in POSITIVE and value == 0):
+            raise ConfigError(f"{place}: {key} is {value!r}, expected {expected}")
+    for key, allowed in (("maximize", ()), ("foreach", (None,)), ("fused", ())):
+        if not isinstance(group[key], bool) and group[key] not in allowed:
+            raise ConfigError(f"{place}: {key} is {group[key]!r}, expected True or False")
+    if group["fused"] and group["foreach"]:
+        raise ConfigError(f"{place}: fused and foreach are both True, expected at most one of them")
+    reduce = group["reduce"]
+    if not isinstance(reduce, tuple) or not all(type(d) is int for d in reduce):
+        raise ConfigError(
+            f"{place}: reduce is {reduce!r}, expected a tuple of tensor dimensions, () for none"
+        )
+    for i, parameter in enumerate(group["params"]):
+        which = group["param_names"][i] if "param_names" in group else f"parameter {i}"
+        if not parameter.is_floating_point():
+            raise ConfigError(f"{place}: {which} is {parameter.dtype}, expected a floating point dtype")
+        n = parameter.dim()
+        if not all(-n <= d < n for d in reduce) or len({d % n for d in reduce}) < len(reduce):
+            raise ConfigError(f"{place}: reduce is {reduce}, but {which} has shape {tuple(parameter.shape)}")
+        if group["fused"]:
+            try:
+                check_fused(parameter, shared_dims(parameter, reduce), f"{place}: {which}")
+            except StaleLockError as error:
+                log.warning("Amos(fused=True) goes on without its kernel: %s", error)
+                group["fused"] = False
+
+
+def shared_dims(parameter: Tensor, reduce: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the dimensions of `reduce` in increasing order, counted from the front."""
+    return tuple(sorted(d % parameter.dim() for d in reduce))
+
+
+def slot_shape(parameter: Tensor, reduce: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the shape of the slots v and b: the parameter's, with 1 where it is reduced."""
+    dims = shared_dims(parameter, reduce)
+    return tuple(1 if d in dims else size for d, size in enumerate(parameter.shape))
