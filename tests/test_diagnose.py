@@ -13,12 +13,18 @@ from torch.nn import functional as F
 
 from zoo import build_model, split
 from zoo.config.registry import MODELS, REPARAMS
-from zoo.diagnose.conditioning import Conditioning, condition, conditioning, spectra
-from zoo.diagnose.embeddings import SAMPLE, dot_products, embeddings, sample, spectrum
+from zoo.diagnose.conditioning import MatrixSpectrum, condition_numbers, matrix_spectra, singular_values
+from zoo.diagnose.embeddings import (
+    SAMPLE_SIZE,
+    covariance_eigenvalues,
+    dot_products,
+    embedding_tables,
+    sample_rows,
+)
 from zoo.diagnose.entropy import attention_entropy, entropy, probabilities
-from zoo.diagnose.places import places
-from zoo.diagnose.summary import summary
-from zoo.diagnose.vectors import Vector, vectors
+from zoo.diagnose.locations import locate_parameters
+from zoo.diagnose.summary import summarise
+from zoo.diagnose.vectors import ScaleVector, scale_vectors
 from zoo.models import Model
 from zoo.nn.attention import Attention
 from zoo.spec import Role, declared
@@ -31,8 +37,8 @@ def tiny(name: str, reparam: str = "none", **fields: Any) -> Model:
     return build_model(name, **{**TINY[name], **fields}, reparam=reparam, seed=1).eval()
 
 
-def only(found: list[Conditioning], label: str, layer: int) -> Conditioning:
-    (one,) = [c for c in found if (c.place.label, c.place.layer) == (label, layer)]
+def only(found: list[MatrixSpectrum], label: str, layer: int) -> MatrixSpectrum:
+    (one,) = [c for c in found if (c.location.label, c.location.layer) == (label, layer)]
     return one
 
 
@@ -49,13 +55,13 @@ def test_every_model_can_be_looked_at(name: str, reparam: str) -> None:
     for e in found:
         assert (e.heads >= 0).all()
         assert (e.heads <= e.uniform + 1e-6).all()
-    matrices = conditioning(model)
+    matrices = matrix_spectra(model)
     assert matrices
     for c in matrices:
-        assert (c.singular[:, :-1] >= c.singular[:, 1:]).all()
-        assert (c.numbers >= 1).all()
-    assert bool(embeddings(model)) == (name != "resnet")
-    assert all(v.values.isfinite().all() for v in vectors(model))
+        assert (c.singular_values[:, :-1] >= c.singular_values[:, 1:]).all()
+        assert (c.condition_numbers >= 1).all()
+    assert bool(embedding_tables(model)) == (name != "resnet")
+    assert all(v.values.isfinite().all() for v in scale_vectors(model))
     assert torch.equal(model(*inputs), logits), "looking changes nothing"
     assert all(torch.equal(tensor, before[key]) for key, tensor in model.state_dict().items())
 
@@ -63,35 +69,39 @@ def test_every_model_can_be_looked_at(name: str, reparam: str) -> None:
 def test_layers_and_labels() -> None:
     """Every parameter once; the same labels in every layer; gates are parts of what they stand before."""
     model = build_model("gpt", **GPT, reparam="wesar", seed=0)
-    found = places(model)
+    found = locate_parameters(model)
     assert [place.name for place in found] == [p.name for p in declared(model)]
-    layers = [[p.label for p in found if p.layer == i and not p.part] for i in (1, 2, 3)]
+    layers = [[p.label for p in found if p.layer == i and not p.added] for i in (1, 2, 3)]
     assert layers[0] == layers[1] == layers[2]
     assert layers[0][:4] == ["attention.q", "attention.k", "attention.v", "attention.o"]
-    assert [p.label for p in found if p.layer == 0 and not p.part] == [
+    assert [p.label for p in found if p.layer == 0 and not p.added] == [
         "embedding",
         "norm",
         "read_out.matrix",
     ]
-    assert {p.spec.role for p in found if p.part} == {Role.GATE}
+    assert {p.spec.role for p in found if p.added} == {Role.GATE}
     two_stacks = tiny("t5", n_layers=2, n_decoder_layers=3)
-    assert {p.layer for p in places(two_stacks)} == set(range(6))
+    assert {p.layer for p in locate_parameters(two_stacks)} == set(range(6))
 
 
 def test_condition_numbers_of_known_matrices() -> None:
     diagonal = torch.diag(torch.tensor([4.0, 1.0, 2.0], dtype=torch.float64))
-    assert condition(spectra(diagonal, None, None)).item() == pytest.approx(4)
+    assert condition_numbers(singular_values(diagonal, None, None)).item() == pytest.approx(4)
     halves = torch.cat([torch.eye(2), torch.diag(torch.tensor([1.0, 7.0]))]).double()
-    assert condition(spectra(halves, 0, 2)).tolist() == pytest.approx([1, 7])
-    assert condition(spectra(halves.T, 1, 2)).tolist() == pytest.approx([1, 7])
-    assert condition(spectra(torch.zeros(2, 2).double(), None, None)).isnan().all()
-    assert condition(spectra(torch.diag(torch.tensor([1.0, 0.0])).double(), None, None)).isinf().all()
+    assert condition_numbers(singular_values(halves, 0, 2)).tolist() == pytest.approx([1, 7])
+    assert condition_numbers(singular_values(halves.T, 1, 2)).tolist() == pytest.approx([1, 7])
+    assert condition_numbers(singular_values(torch.zeros(2, 2).double(), None, None)).isnan().all()
+    assert (
+        condition_numbers(singular_values(torch.diag(torch.tensor([1.0, 0.0])).double(), None, None))
+        .isinf()
+        .all()
+    )
 
 
 def test_condition_numbers_of_heads() -> None:
     """Against torch.linalg.cond of slices taken by hand, with grouped queries, before and after."""
     model = build_model("gpt", **{**GPT, "n_heads": 6, "n_kv_heads": 3, "d_model": 24}, seed=2)
-    found = conditioning(model)
+    found = matrix_spectra(model)
     block = model.get_submodule("blocks.1")
     for label, heads, dim in [
         ("attention.q", 6, 0),
@@ -101,30 +111,30 @@ def test_condition_numbers_of_heads() -> None:
         weight = block.get_submodule(label).get_parameter("weight").detach().double()
         unit = F.normalize(weight, dim=1 - dim)
         c = only(found, label, 2)
-        for measured, matrix in [(c.numbers, weight), (c.renormalised_numbers, unit)]:
+        for measured, matrix in [(c.condition_numbers, weight), (c.renormalised_condition_numbers, unit)]:
             expected = [torch.linalg.cond(part).item() for part in torch.split(matrix, 4, dim)]
             assert len(expected) == heads
             assert measured.tolist() == pytest.approx(expected)
-        torch.testing.assert_close(c.norms, weight.norm(dim=1 - dim))
+        torch.testing.assert_close(c.vector_norms, weight.norm(dim=1 - dim))
     mlp = only(found, "mlp.down", 3)
     weight = model.get_submodule("blocks.2.mlp.down").get_parameter("weight").detach().double()
-    assert mlp.numbers.tolist() == pytest.approx([torch.linalg.cond(weight).item()])
+    assert mlp.condition_numbers.tolist() == pytest.approx([torch.linalg.cond(weight).item()])
 
 
 def test_a_model_on_the_sphere_is_renormalised_already() -> None:
-    for c in conditioning(tiny("ngpt", n_layers=2)):
-        torch.testing.assert_close(c.norms, torch.ones_like(c.norms), atol=1e-6, rtol=0)
-        torch.testing.assert_close(c.singular, c.renormalised, atol=1e-6, rtol=0)
+    for c in matrix_spectra(tiny("ngpt", n_layers=2)):
+        torch.testing.assert_close(c.vector_norms, torch.ones_like(c.vector_norms), atol=1e-6, rtol=0)
+        torch.testing.assert_close(c.singular_values, c.renormalised, atol=1e-6, rtol=0)
 
 
 def test_the_tensor_that_the_layer_uses_is_what_counts() -> None:
     """A method in front of the weights changes no condition number and no norm of a vector."""
     model = build_model("gpt", **GPT, seed=3)
-    plain = conditioning(model), embeddings(model)
+    plain = matrix_spectra(model), embedding_tables(model)
     split(model, "wesar")
-    for a, b in zip(plain[0], conditioning(model), strict=True):
-        torch.testing.assert_close(a.singular, b.singular, rtol=1e-6, atol=1e-9)
-    for c, d in zip(plain[1], embeddings(model), strict=True):
+    for a, b in zip(plain[0], matrix_spectra(model), strict=True):
+        torch.testing.assert_close(a.singular_values, b.singular_values, rtol=1e-6, atol=1e-9)
+    for c, d in zip(plain[1], embedding_tables(model), strict=True):
         torch.testing.assert_close(c.norms, d.norms, rtol=1e-6, atol=0)
 
 
@@ -135,8 +145,8 @@ def test_eigenvalues_of_a_constructed_embedding() -> None:
     columns = torch.cos(torch.arange(n)[:, None] * frequencies).double()
     columns = columns / columns.norm(dim=0) * math.sqrt(n - 1)
     scaled = columns * torch.tensor([1.0, 6.0, 2.0]).double() + 5  # a mean does not count
-    assert spectrum(scaled).tolist() == pytest.approx([9, 1, 1 / 4])
-    few = spectrum(torch.randn(3, 10, generator=torch.Generator().manual_seed(0)).double())
+    assert covariance_eigenvalues(scaled).tolist() == pytest.approx([9, 1, 1 / 4])
+    few = covariance_eigenvalues(torch.randn(3, 10, generator=torch.Generator().manual_seed(0)).double())
     assert few[0].isinf(), "two of ten eigenvalues differ from 0, so the median is 0"
 
 
@@ -144,18 +154,18 @@ def test_dot_products_are_those_of_all_pairs() -> None:
     vectors = torch.randn(5, 3, generator=torch.Generator().manual_seed(1)).double()
     by_hand = [(vectors[i] @ vectors[j]).item() for i in range(5) for j in range(i + 1, 5)]
     assert dot_products(vectors).tolist() == pytest.approx(by_hand)
-    many = torch.arange(SAMPLE + 5).double()[:, None]
-    drawn = sample(many)
-    assert len(set(drawn.flatten().tolist())) == len(drawn) == SAMPLE
-    assert torch.equal(drawn, sample(many))
-    assert sample(vectors) is vectors
+    many = torch.arange(SAMPLE_SIZE + 5).double()[:, None]
+    drawn = sample_rows(many)
+    assert len(set(drawn.flatten().tolist())) == len(drawn) == SAMPLE_SIZE
+    assert torch.equal(drawn, sample_rows(many))
+    assert sample_rows(vectors) is vectors
 
 
 def test_embeddings_of_a_model() -> None:
-    untied = embeddings(build_model("gpt", **GPT, seed=0))
-    assert [e.place.label for e in untied] == ["embedding", "read_out.matrix"]
-    (tied,) = embeddings(build_model("gpt", **GPT, tied=True, seed=0))
-    assert (len(tied.norms), len(tied.eigenvalues), len(tied.dots)) == (40, 12, 40 * 39 // 2)
+    untied = embedding_tables(build_model("gpt", **GPT, seed=0))
+    assert [e.location.label for e in untied] == ["embedding", "read_out.matrix"]
+    (tied,) = embedding_tables(build_model("gpt", **GPT, tied=True, seed=0))
+    assert (len(tied.norms), len(tied.eigenvalues), len(tied.dot_products)) == (40, 12, 40 * 39 // 2)
 
 
 def test_scalings_are_those_that_take_effect() -> None:
@@ -164,20 +174,20 @@ def test_scalings_are_those_that_take_effect() -> None:
     alpha = model.get_submodule("blocks.1.mlp_residual.alpha").get_parameter("scale")
     with torch.no_grad():
         alpha.fill_(-2 * 8**-0.5)  # minus twice its start
-    found = {(v.place.layer, v.place.label): v for v in vectors(model)}
+    found = {(v.location.layer, v.location.label): v for v in scale_vectors(model)}
     assert found[2, "mlp_residual.alpha"].values.tolist() == pytest.approx([2 * 0.05] * 8)
     assert found[1, "attention_residual.alpha"].values.tolist() == pytest.approx([0.05] * 8)
     assert found[1, "attention.qk.s_qk"].values.tolist() == pytest.approx([1.0] * 8)
     assert found[0, "read_out.s_z"].values.tolist() == pytest.approx([1.0] * 24)
-    fixed = vectors(tiny("ngpt", s_u={"kind": "fixed"}))
-    assert "mlp.s_u" not in {v.place.label for v in fixed}
+    fixed = scale_vectors(tiny("ngpt", s_u={"kind": "fixed"}))
+    assert "mlp.s_u" not in {v.location.label for v in fixed}
 
 
 def test_gates_are_among_the_factors() -> None:
-    found: list[Vector] = vectors(tiny("gpt", "wesar"))
-    gates = [v for v in found if v.place.spec.role is Role.GATE]
+    found: list[ScaleVector] = scale_vectors(tiny("gpt", "wesar"))
+    gates = [v for v in found if v.location.spec.role is Role.GATE]
     assert len(gates) == 9
-    assert all(v.values.item() == pytest.approx(v.place.spec.start) for v in gates)
+    assert all(v.values.item() == pytest.approx(v.location.spec.start) for v in gates)
 
 
 def test_entropy_by_hand() -> None:
@@ -232,6 +242,6 @@ def test_probabilities_against_a_softmax_written_out() -> None:
 
 
 def test_summary_by_hand() -> None:
-    found = summary(torch.tensor([[1.0, 2.0], [3.0, 6.0]]))
+    found = summarise(torch.tensor([[1.0, 2.0], [3.0, 6.0]]))
     assert (found["mean"], found["min"], found["median"], found["max"]) == (3, 1, 2.5, 6)
     assert found["std"] == pytest.approx(math.sqrt((4 + 1 + 0 + 9) / 4))

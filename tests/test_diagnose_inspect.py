@@ -96,9 +96,9 @@ def test_a_folder_of_the_hub_with_a_text(tmp_path: Path) -> None:
 def test_a_history(runs: list[Path]) -> None:
     history = read_history(runs[0])
     assert history.layers == [0, 1, 2, 3, 4, 5]
-    curve = history.of_layer("update_ratio", 5)["attention.q"]
+    curve = history.in_layer(history.monitor["update_ratio"], 5)["attention.q"]
     assert list(curve[0]) == [2, 4, 6]
-    assert "mlp_residual.alpha" in history.of_layer("m2_over_eta", 5)
+    assert "mlp_residual.alpha" in history.in_layer(history.diagnosis["m2_over_eta"], 5)
 
 
 def test_names_are_no_markup(tmp_path: Path) -> None:

@@ -10,10 +10,10 @@ from tiny_runs import of_kind, tiny
 
 from zoo import load_model
 from zoo.ablate.results import Results, read_results
-from zoo.diagnose.conditioning import conditioning
-from zoo.report.gradients import gradients
-from zoo.report.models import models
+from zoo.diagnose.conditioning import matrix_spectra
+from zoo.report.model_plots import model_plots
 from zoo.report.plot import Series
+from zoo.report.variable_plots import variable_plots
 from zoo.train.run import train
 
 
@@ -39,7 +39,7 @@ def numbers(values: Sequence[float] | Sequence[str]) -> list[float]:
 
 def test_inside_the_models(runs: list[Path], results: Results) -> None:
     """A view for every kind of matrix or vector, a line for every variant that has it."""
-    plots = {plot.key: {view.name: view.series for view in plot.views} for plot in models(results)}
+    plots = {plot.key: {view.name: view.series for view in plot.views} for plot in model_plots(results)}
     assert plots.keys() == {
         "condition-numbers",
         "factors",
@@ -49,10 +49,10 @@ def test_inside_the_models(runs: list[Path], results: Results) -> None:
         "dot-products",
     }
     (line,) = plots["condition-numbers"]["attention.k"]
-    saved = [c for c in conditioning(load_model(runs[0])) if c.place.label == "attention.k"]
+    saved = [c for c in matrix_spectra(load_model(runs[0])) if c.location.label == "attention.k"]
     assert (line.variant, line.x) == ("sphere", [1, 2, 3])
-    assert line.y == pytest.approx([c.numbers.quantile(0.5).item() for c in saved])
-    assert list(line.high) == pytest.approx([c.numbers.max().item() for c in saved])
+    assert line.y == pytest.approx([c.condition_numbers.quantile(0.5).item() for c in saved])
+    assert list(line.high) == pytest.approx([c.condition_numbers.max().item() for c in saved])
     assert [series.variant for series in plots["condition-numbers"]["lstm.weight, renormalised"]] == [
         "memory"
     ]
@@ -68,7 +68,7 @@ def test_inside_the_models(runs: list[Path], results: Results) -> None:
 
 
 def test_the_ratio(runs: list[Path], results: Results) -> None:
-    (plot,) = gradients(results)
+    (plot,) = [plot for plot in variable_plots(results) if plot.key == "assumption-1"]
     lines = of_kind(runs[0], "diagnose")
     views: dict[str, Series] = {view.name: view.series[0] for view in plot.views}
     name = "blocks.1.mlp.u.weight"
@@ -82,5 +82,5 @@ def test_runs_without_either(runs: list[Path]) -> None:
     """No measurements, and a checkpoint that is gone."""
     (runs[1] / "checkpoints/last.json").unlink()
     alone = read_results([runs[1]])
-    assert list(gradients(alone)) == []
-    assert list(models(alone)) == []
+    assert "assumption-1" not in {plot.key for plot in variable_plots(alone)}
+    assert list(model_plots(alone)) == []

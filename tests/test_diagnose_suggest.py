@@ -36,7 +36,7 @@ def test_of_a_run(tmp_path: Path) -> None:
     assert min(row["ratio"] for _, row in rows) < min(ratios), "a gate's average happens to vanish"
     found = suggest_lr(str(run))
     assert found.lr == min(ratios)
-    (reading,) = found.readings
+    (reading,) = found.measurements
     assert reading.lr == 0.02
     assert reading.floor == of_kind(run, "diagnose")[-1]["floor"]
     assert reading.lowest <= reading.quartile <= reading.median

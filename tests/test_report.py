@@ -17,7 +17,7 @@ from tiny_runs import of_kind, tiny
 
 from zoo.ablate.manifest import FILE
 from zoo.ablate.results import read_results
-from zoo.report.losses import losses
+from zoo.report.loss_plots import loss_plots
 from zoo.report.report import report
 from zoo.report.style import line_styles
 from zoo.train.run import train
@@ -194,7 +194,7 @@ def test_real_runs(runs: list[Path], tmp_path: Path) -> None:
 
 def test_a_real_run_as_data(runs: list[Path]) -> None:
     results = read_results(runs)
-    found = results.measured[str(runs[0])]
+    found = results.metrics[str(runs[0])]
     assert (found.training.tokens[0], found.training.steps[-1]) == (4 * 16, 20)
     assert list(found.validation.tokens) == [0, 640, 1280]
     assert found.complete
@@ -206,8 +206,8 @@ def test_a_real_run_as_data(runs: list[Path]) -> None:
     clock = [json.loads(line) for line in (runs[0] / "metrics.jsonl").read_text().splitlines()]
     seconds = [line["timing"]["seconds"] for line in clock if line["kind"] == "train"]
     assert found.training.seconds == pytest.approx(seconds)
-    without = results.measured[str(runs[1])]
-    assert (without.final, without.best, without.sample) == (None, None, None)
+    without = results.metrics[str(runs[1])]
+    assert (without.final_loss, without.best_loss, without.sample) == (None, None, None)
 
 
 def test_the_same_runs_give_the_same_files(sweep: Path, written: Path, tmp_path: Path) -> None:
@@ -241,7 +241,7 @@ def test_a_curve_is_as_long_as_the_finished_runs(tmp_path: Path) -> None:
     folder = write_sweep(tmp_path / "sweep", FINALS, status={("amos", 2): "running"})
     shutil.rmtree(folder / "runs/amos-2")
     write_run(folder / "runs/amos-2", curve(2.9)[:3], seed=2)
-    loss, difference, _ = losses(read_results([folder]))
+    loss, difference, _ = loss_plots(read_results([folder]))
     for plot in (loss, difference):
         assert [series.x[-1] for series in plot.views[0].series] == [STEPS] * len(plot.views[0].series)
 

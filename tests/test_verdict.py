@@ -15,10 +15,10 @@ from synthetic_runs import STEPS, TOKENS, curve, write_run, write_sweep
 from zoo.ablate.caveats import caveats
 from zoo.ablate.curve import Curve, Numbers
 from zoo.ablate.manifest import Manifest, Run, Variant
-from zoo.ablate.measured import Measured, measure
 from zoo.ablate.results import Results, read_results
-from zoo.ablate.speedup import speedups, target
-from zoo.ablate.tables import cost_sheet, speedup_sheet
+from zoo.ablate.run_metrics import RunMetrics, read_run_metrics
+from zoo.ablate.speedup import speedups, target_loss
+from zoo.ablate.tables import cost_table, speedup_table
 from zoo.ablate.verdict import ONE_SEED, Judgement, Word, judge
 from zoo.train.spikes import Spike
 
@@ -27,12 +27,12 @@ ALPHA = 0.05
 
 
 @pytest.fixture(scope="module")
-def pattern(tmp_path_factory: pytest.TempPathFactory) -> Measured:
+def pattern(tmp_path_factory: pytest.TempPathFactory) -> RunMetrics:
     """A run from which others are made by giving them other losses."""
-    return measure(write_run(tmp_path_factory.mktemp("pattern") / "run", curve(3.0)))
+    return read_run_metrics(write_run(tmp_path_factory.mktemp("pattern") / "run", curve(3.0)))
 
 
-def sweep(pattern: Measured, finals: Mapping[str, Sequence[float] | Numbers]) -> Results:
+def sweep(pattern: RunMetrics, finals: Mapping[str, Sequence[float] | Numbers]) -> Results:
     """A finished sweep; its baseline is the first variant."""
     ends = np.array([0.0, STEPS], dtype=np.float64)
     runs = [
@@ -57,7 +57,7 @@ def sweep(pattern: Measured, finals: Mapping[str, Sequence[float] | Numbers]) ->
 
 
 def simulate(
-    pattern: Measured, random: np.random.Generator, effects: Sequence[float], seeds: int, noise: float
+    pattern: RunMetrics, random: np.random.Generator, effects: Sequence[float], seeds: int, noise: float
 ) -> Judgement:
     """A sweep in which every loss is 3 + what the seed does to all + the effect + noise of its own."""
     shared = random.normal(0, 0.05, seeds)
@@ -78,14 +78,14 @@ def consistent(count: int, rate: float) -> bool:
 
 
 @pytest.mark.parametrize("seeds", [3, 5])
-def test_false_alarms_are_as_rare_as_they_claim(pattern: Measured, seeds: int) -> None:
+def test_false_alarms_are_as_rare_as_they_claim(pattern: RunMetrics, seeds: int) -> None:
     """One comparison per sweep, no true difference: wrong at the nominal rate, neither more nor less."""
     random = np.random.default_rng(seeds)
     wrong = sum(words(simulate(pattern, random, [0.0], seeds, 0.01)) != ["undecided"] for _ in range(SWEEPS))
     assert consistent(wrong, ALPHA), f"{wrong} of {SWEEPS}"
 
 
-def test_false_alarms_of_a_family(pattern: Measured) -> None:
+def test_false_alarms_of_a_family(pattern: RunMetrics) -> None:
     """Five comparisons, no true difference: any false alarm in at most 5 % of the sweeps."""
     random = np.random.default_rng(7)
     found = [words(simulate(pattern, random, [0.0] * 5, 5, 0.01)) for _ in range(SWEEPS)]
@@ -94,7 +94,7 @@ def test_false_alarms_of_a_family(pattern: Measured) -> None:
     assert wrong >= 1  # the correction does not silence everything
 
 
-def test_power_is_as_stated(pattern: Measured) -> None:
+def test_power_is_as_stated(pattern: RunMetrics) -> None:
     """Cohen's table: 10 pairs find a difference of one standard deviation 8 times in 10."""
     random, noise = np.random.default_rng(11), 0.01
     spread = noise * 2**0.5  # of a difference of two runs
@@ -105,7 +105,7 @@ def test_power_is_as_stated(pattern: Measured) -> None:
 
 
 @pytest.mark.parametrize(("effect", "word"), [(-0.1, "better"), (0.1, "worse")])
-def test_a_large_difference_is_seen(pattern: Measured, effect: float, word: str) -> None:
+def test_a_large_difference_is_seen(pattern: RunMetrics, effect: float, word: str) -> None:
     """Ten times the noise: seen in every sweep, and the untouched variant is left undecided."""
     random = np.random.default_rng(3)
     found = [words(simulate(pattern, random, [effect, 0.0], 5, 0.01)) for _ in range(SWEEPS)]
@@ -113,7 +113,7 @@ def test_a_large_difference_is_seen(pattern: Measured, effect: float, word: str)
     assert sum(second != "undecided" for _, second in found) <= 20
 
 
-def test_pairing_by_seed_takes_the_seeds_noise_away(pattern: Measured) -> None:
+def test_pairing_by_seed_takes_the_seeds_noise_away(pattern: RunMetrics) -> None:
     """A difference far below the scatter over seeds, but the same in each: only pairs can see it."""
     shared = np.random.default_rng(5).normal(0, 0.5, 5)
     own = np.array([0.001, -0.001, 0.002, 0.0, -0.002])
@@ -128,15 +128,18 @@ def test_the_page_on_verdicts_explains_every_word() -> None:
     assert [word for word in get_args(Word) if word not in page] == []
 
 
-def test_what_undecided_tells(pattern: Measured) -> None:
+def test_what_undecided_tells(pattern: RunMetrics) -> None:
     judgement = judge(sweep(pattern, {"base": [3.0, 3.01, 2.99], "new": [3.0, 2.99, 3.03]}))
     verdict = judgement.verdicts[1]
     assert verdict.word == "undecided"
-    assert "smallest difference that these runs could show is 0.1; one of the size found" in verdict.why
+    assert (
+        "smallest difference that these runs could show is 0.1; to show one of the observed size"
+        in verdict.why
+    )
     assert verdict.why in judgement.sentences[0]
 
 
-def test_words_that_need_no_test(pattern: Measured) -> None:
+def test_words_that_need_no_test(pattern: RunMetrics) -> None:
     judgement = judge(
         sweep(pattern, {"base": [3.0, 3.01], "same": [3.0, 3.01], "alone": [2.0], "stuck": [2.5, 2.5]})
     )
@@ -145,7 +148,7 @@ def test_words_that_need_no_test(pattern: Measured) -> None:
     assert [c for c in caveats(judgement) if c.startswith("stuck: all 2 seeds end at the same loss")]
 
 
-def test_other_seeds_than_the_baselines_are_not_pairs(pattern: Measured) -> None:
+def test_other_seeds_than_the_baselines_are_not_pairs(pattern: RunMetrics) -> None:
     results = sweep(pattern, {"base": [3.0, 3.01, 2.99], "new": [2.0, 2.02, 2.01]})
     runs = tuple(
         r.model_copy(update={"seed": r.seed + 10 * (r.variant == "new")}) for r in results.manifest.runs
@@ -185,11 +188,11 @@ def test_failed_runs_of_the_baseline_take_a_better_not_back(tmp_path: Path) -> N
 def test_a_sweep_that_is_not_finished(tmp_path: Path) -> None:
     judgement = judged(tmp_path, status={("new", 1): "waiting", ("new", 2): "running"})
     assert words(judgement) == [ONE_SEED]
-    assert caveats(judgement)[0].startswith("2 of 6 runs of the comparison are not finished. Who")
+    assert caveats(judgement)[0].startswith("2 of 6 runs of the comparison are not finished. If verdicts")
     manifest = judgement.results.manifest
     tuning = manifest.model_copy(update={"variants": (*manifest.variants, Variant(name="x", settings={}))})
     (caveat, *_) = caveats(judge(replace(judgement.results, manifest=tuning)))
-    assert "are not finished, and 1 of the variants have none yet. Who" in caveat
+    assert "are not finished, and 1 of the variants have none yet. If verdicts" in caveat
 
 
 def test_tuning_on_unequal_terms(tmp_path: Path) -> None:
@@ -207,7 +210,7 @@ def test_tuning_seeds_in_the_comparison(tmp_path: Path) -> None:
     ]
     manifest = results.manifest.model_copy(update={"runs": tuple(runs)})
     (caveat,) = caveats(judge(replace(results, manifest=manifest)))
-    assert caveat.startswith("seed 0 served to choose the tuned values as well as in the comparison")
+    assert caveat.startswith("seed 0 was used to choose the tuned values as well as in the comparison")
     # Seeds 1 and 2: differences of 0.09 and 0.10, which one degree of freedom takes for p = 0.03.
     assert caveat.endswith("Without it every verdict is the same")
 
@@ -250,7 +253,7 @@ def test_unequal_budgets(tmp_path: Path) -> None:
 def test_speedup_factors_by_hand(tmp_path: Path) -> None:
     """Losses fall from 6 along a line to the final one: 3.0 is there at 3 / (6 - final) of the steps."""
     results = read_results([write_sweep(tmp_path / "sweep", {**FINALS, "slow": [3.5, 2.9, 3.2]})])
-    assert target(results) == pytest.approx(3.0)
+    assert target_loss(results) == pytest.approx(3.0)
     found = {(s.variant, s.cost): s for s in speedups(results)}
     assert len(found) == 8
     new = found["new", "steps"]
@@ -268,9 +271,9 @@ def test_speedup_factors_by_hand(tmp_path: Path) -> None:
 def test_no_speedup_to_a_loss_that_has_risen(tmp_path: Path) -> None:
     folder = write_sweep(tmp_path / "sweep", {"base": [7.0, 3.0], "new": [3.0, 3.1]})
     judgement = judge(read_results([folder]))
-    assert target(judgement.results) is None
+    assert target_loss(judgement.results) is None
     assert not speedups(judgement.results)
-    assert not speedup_sheet(judgement.results).rows
+    assert not speedup_table(judgement.results).rows
     assert "base: seed 0 ended no lower than it began; no speed-up to that" in caveats(judgement)
 
 
@@ -281,7 +284,7 @@ def test_time_of_a_resumed_run(tmp_path: Path) -> None:
     for step in range(60, STEPS + 1, 10):
         text = text.replace(f'"seconds": {step * 0.5}', f'"seconds": {(step - 50) * 0.5}')
     (folder / "metrics.jsonl").write_text(text)
-    assert measure(folder).validation.seconds == pytest.approx(np.arange(0, STEPS + 1, 10) * 0.5)
+    assert read_run_metrics(folder).validation.seconds == pytest.approx(np.arange(0, STEPS + 1, 10) * 0.5)
 
 
 def test_spikes_are_counted(tmp_path: Path) -> None:
@@ -290,10 +293,10 @@ def test_spikes_are_counted(tmp_path: Path) -> None:
         {"kind": "spike", "step": 20 + i, **asdict(Spike(20 + i, "loss", 9.0, 3.0, 8.0, depth, n, 1, "log"))}
         for i, (n, depth) in enumerate([(1, 6.0), (1, 6.5), (2, 0.5)])
     ]
-    found = measure(write_run(tmp_path / "run", curve(3.0), more=spikes))
+    found = read_run_metrics(write_run(tmp_path / "run", curve(3.0), more=spikes))
     assert (found.spikes, found.spike_depth) == (2, 6.5)
     spikes[2]["depth"] = None
-    assert measure(write_run(tmp_path / "nan", curve(3.0), more=spikes)).spike_depth == np.inf
+    assert read_run_metrics(write_run(tmp_path / "nan", curve(3.0), more=spikes)).spike_depth == np.inf
     assert found.peak_memory == 2**30
     assert found.step_seconds == pytest.approx(0.5)
 
@@ -305,11 +308,11 @@ def test_time_and_speed_agree(tmp_path: Path) -> None:
         write_run(tmp_path / f"run-{s}", curve(3.0), seed=s, step_seconds=t, overrides=["train.steps=100"])
         for s, t in times.items()
     ]
-    ((_, seconds, speed, *_),) = cost_sheet(read_results(runs)).rows
+    ((_, seconds, speed, *_),) = cost_table(read_results(runs)).rows
     assert (seconds, speed) == pytest.approx((1.0, TOKENS))
 
 
-def test_many_variants_share_sentences(pattern: Measured) -> None:
+def test_many_variants_share_sentences(pattern: RunMetrics) -> None:
     finals = {f"v{i}": [3.0, 3.01 + i / 1000, 2.99] for i in range(7)} | {"good": [2.0, 2.02, 2.01]}
     told = judge(sweep(pattern, finals)).sentences
     assert told == ["undecided, against v0: v1; v2; v3; v4; v5; v6.", "better, against v0: good."]

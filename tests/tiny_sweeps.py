@@ -10,7 +10,7 @@ from tiny_runs import reproducible, tiny_fields
 
 from zoo.ablate.manifest import read_manifest, run_folder
 from zoo.ablate.results import read_results
-from zoo.ablate.tables import verdict_sheet
+from zoo.ablate.tables import verdict_table
 from zoo.ablate.verdict import judge
 
 
@@ -38,4 +38,4 @@ def findings(folder: Path) -> tuple[Any, ...]:
     """All that a sweep has found: its manifest, its table, and every line of its runs but the timings."""
     manifest = read_manifest(folder)
     lines = {run.id: reproducible(run_folder(folder, run)) for run in manifest.runs}
-    return manifest, verdict_sheet(judge(read_results([folder]))).texts, lines
+    return manifest, verdict_table(judge(read_results([folder]))).texts, lines

@@ -1,4 +1,4 @@
-"""What a reader of a verdict must know before believing it: one sentence each, none where all is well."""
+"""What a reader must know before believing a verdict: a sentence for each reason for doubt."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from zoo.ablate.measured import Measured
 from zoo.ablate.results import Results
-from zoo.ablate.speedup import risen
+from zoo.ablate.run_metrics import RunMetrics
+from zoo.ablate.speedup import has_risen
 from zoo.ablate.verdict import Judgement, judge
 
-PARAMETERS = 0.01
-"""From this share on a different number of parameters is told."""
+SIZE_TOLERANCE = 0.01
+"""Numbers of parameters that differ by more than this share are reported."""
 
-SURROUNDINGS: Mapping[str, Callable[[Measured], Any]] = {
+SHARED_CONDITIONS: Mapping[str, Callable[[RunMetrics], Any]] = {
     "precision": lambda run: run.config.train and run.config.train.precision,
     "machine": lambda run: [run.environment.get(key) for key in ("system", "processor", "device")],
     "number of threads or ranks": lambda run: [run.environment.get(key) for key in ("threads", "ranks")],
@@ -29,18 +29,18 @@ SURROUNDINGS: Mapping[str, Callable[[Measured], Any]] = {
 
 
 def caveats(judgement: Judgement) -> list[str]:
-    """Reasons for doubt, the gravest first."""
+    """Reasons for doubt without their full stops, the gravest first; empty if there are none."""
     checks = (
         _unfinished,
         _failed,
         _risen,
-        _surroundings,
-        _budgets,
-        _idle,
-        _border,
-        _trials,
-        _parameters,
-        _reused,
+        _different_conditions,
+        _different_budgets,
+        _equal_seeds,
+        _grid_border,
+        _different_trials,
+        _different_sizes,
+        _reused_seeds,
     )
     return [sentence for check in checks for sentence in check(judgement)]
 
@@ -48,43 +48,44 @@ def caveats(judgement: Judgement) -> list[str]:
 def _unfinished(judgement: Judgement) -> Iterator[str]:
     results = judgement.results
     final = [run for run in results.manifest.runs if "final" in run.phases]
-    open_ = [run for run in final if run.status in ("waiting", "running", "interrupted", "stopped")]
-    waiting = {variant.name for variant in results.manifest.variants} - {run.variant for run in final}
-    if open_ or waiting:
-        told = f", and {len(waiting)} of the variants have none yet" * bool(waiting)
+    unfinished = [run for run in final if run.status not in ("finished", "failed")]
+    not_planned = set(results.variants) - {run.variant for run in final}
+    if unfinished or not_planned:
+        more = f", and {len(not_planned)} of the variants have none yet" * bool(not_planned)
         yield (
-            f"{len(open_)} of {len(final)} runs of the comparison are not finished{told}. Who looks before "
-            f"the end, and again, finds differences that are not there more often than {judgement.alpha:g}"
+            f"{len(unfinished)} of {len(final)} runs of the comparison are not finished{more}. If verdicts "
+            "are read repeatedly before the end, differences that do not exist are found more often than "
+            f"with probability {judgement.alpha:g}"
         )
 
 
 def _failed(judgement: Judgement) -> Iterator[str]:
-    for verdict in judgement.verdicts:
-        runs = judgement.results.runs(verdict.variant)
+    for variant in judgement.results.variants:
+        runs = judgement.results.runs(variant)
         failed = [run for run in runs if run.status == "failed"]
         if failed:
             seeds = ", ".join(f"seed {run.seed}: {run.error or 'no reason recorded'}" for run in failed)
-            share = f"{len(failed)} of {len(runs)} runs"
-            yield f"{verdict.variant}: {share} failed and count in no mean ({seeds})"
+            yield f"{variant}: {len(failed)} of {len(runs)} runs failed and count in no mean ({seeds})"
 
 
 def _risen(judgement: Judgement) -> Iterator[str]:
-    for variant, runs in _finished(judgement).items():
-        seeds = [str(seed) for seed, run in runs.items() if risen(run)]
+    for variant, runs in judgement.results.all_finished().items():
+        seeds = [str(seed) for seed, run in runs.items() if has_risen(run)]
         if seeds:
-            told = "; no speed-up to that" * (variant == judgement.results.manifest.baseline)
-            yield f"{variant}: seed {', '.join(seeds)} ended no lower than it began{told}"
+            consequence = "; no speed-up to that" * (variant == judgement.results.baseline)
+            yield f"{variant}: seed {', '.join(seeds)} ended no lower than it began{consequence}"
 
 
-def _surroundings(judgement: Judgement) -> Iterator[str]:
-    runs = [run for _, run in _compared(judgement.results)]
-    for what, value in SURROUNDINGS.items():
+def _different_conditions(judgement: Judgement) -> Iterator[str]:
+    runs = [run for _, run in judgement.results.all_started()]
+    for condition, value in SHARED_CONDITIONS.items():
         if len({json.dumps(value(run), sort_keys=True) for run in runs}) > 1:
-            yield f"the runs differ in {what}: what separates variants may come from there"
+            yield f"the runs differ in {condition}, which may be the cause of differences between variants"
 
 
-def _budgets(judgement: Judgement) -> Iterator[str]:
-    totals = {run.validation.tokens[-1] for runs in _finished(judgement).values() for run in runs.values()}
+def _different_budgets(judgement: Judgement) -> Iterator[str]:
+    finished = judgement.results.all_finished().values()
+    totals = {run.validation.tokens[-1] for runs in finished for run in runs.values()}
     if len(totals) > 1:
         yield (
             f"the runs were trained on {min(totals):,.0f} to {max(totals):,.0f} tokens: final losses are not "
@@ -92,13 +93,13 @@ def _budgets(judgement: Judgement) -> Iterator[str]:
         )
 
 
-def _idle(judgement: Judgement) -> Iterator[str]:
-    for variant, runs in _finished(judgement).items():
-        if len(runs) > 1 and len({run.final for run in runs.values()}) == 1:
+def _equal_seeds(judgement: Judgement) -> Iterator[str]:
+    for variant, runs in judgement.results.all_finished().items():
+        if len(runs) > 1 and len({run.final_loss for run in runs.values()}) == 1:
             yield f"{variant}: all {len(runs)} seeds end at the same loss: they are one run, without a test"
 
 
-def _border(judgement: Judgement) -> Iterator[str]:
+def _grid_border(judgement: Judgement) -> Iterator[str]:
     for variant in judgement.results.manifest.variants:
         for key in variant.tuned_on_border:
             value = (variant.tuned or {}).get(key)
@@ -108,32 +109,32 @@ def _border(judgement: Judgement) -> Iterator[str]:
             )
 
 
-def _trials(judgement: Judgement) -> Iterator[str]:
+def _different_trials(judgement: Judgement) -> Iterator[str]:
     results = judgement.results
-    trials = {v.name: len(results.runs(v.name, "tune")) for v in results.manifest.variants}
+    trials = {variant: len(results.runs(variant, "tune")) for variant in results.variants}
     if len(set(trials.values())) > 1:
-        listed = ", ".join(f"{name}: {count}" for name, count in trials.items())
-        yield f"the variants were tuned with different numbers of runs ({listed}): more trials find more"
+        counts = ", ".join(f"{name}: {count}" for name, count in trials.items())
+        yield f"the variants were tuned with different numbers of runs ({counts}): more trials find more"
 
 
-def _parameters(judgement: Judgement) -> Iterator[str]:
+def _different_sizes(judgement: Judgement) -> Iterator[str]:
     sizes = {
         variant: next((run.parameters for run in runs.values() if run.parameters), None)
-        for variant, runs in _finished(judgement).items()
+        for variant, runs in judgement.results.all_finished().items()
     }
-    base = sizes.get(judgement.results.manifest.baseline)
+    base = sizes.get(judgement.results.baseline)
     for variant, size in sizes.items():
-        if base and size and abs(size / base - 1) > PARAMETERS:
+        if base and size and abs(size / base - 1) > SIZE_TOLERANCE:
             yield f"{variant}: {size:,} parameters, {size / base - 1:+.1%} against the baseline's {base:,}"
 
 
-def _reused(judgement: Judgement) -> Iterator[str]:
-    """The seeds that chose the tuned values flatter them; say what is left without these seeds."""
+def _reused_seeds(judgement: Judgement) -> Iterator[str]:
+    """Seeds that chose the tuned values bias their losses downwards; say what the others alone show."""
     results = judgement.results
     reused = {run.seed for run in results.manifest.runs if set(run.phases) == {"tune", "final"}}
     if not reused:
         return
-    without = judge(_without(results, reused), judgement.alpha)
+    without = judge(_without_seeds(results, reused), judgement.alpha)
     changed = [
         f"{after.variant} is {after.word}"
         for before, after in zip(judgement.verdicts, without.verdicts, strict=True)
@@ -141,25 +142,12 @@ def _reused(judgement: Judgement) -> Iterator[str]:
     ]
     seeds = ", ".join(map(str, sorted(reused)))
     yield (
-        f"seed {seeds} served to choose the tuned values as well as in the comparison: the lowest of several "
-        "noisy losses is too low, on every tuned side alike. Without it "
+        f"seed {seeds} was used to choose the tuned values as well as in the comparison: the lowest of "
+        "several noisy losses is too low, for every tuned variant alike. Without it "
         + (f"{'; '.join(changed)}" if changed else "every verdict is the same")
     )
 
 
-def _without(results: Results, seeds: set[int]) -> Results:
+def _without_seeds(results: Results, seeds: set[int]) -> Results:
     kept = tuple(run for run in results.manifest.runs if run.seed not in seeds)
     return replace(results, manifest=results.manifest.model_copy(update={"runs": kept}))
-
-
-def _finished(judgement: Judgement) -> dict[str, dict[int, Measured]]:
-    """The finished runs of the comparison, by variant and seed."""
-    results = judgement.results
-    found = {v.name: results.finished(v.name) for v in results.manifest.variants}
-    return {variant: runs for variant, runs in found.items() if runs}
-
-
-def _compared(results: Results) -> Iterator[tuple[str, Measured]]:
-    for variant in results.manifest.variants:
-        for _, run in results.begun(variant.name):
-            yield variant.name, run

@@ -14,10 +14,10 @@ from rich.table import Table
 
 from zoo.ablate.contenders import Contender
 from zoo.ablate.live import duration
-from zoo.ablate.measured import measure
 from zoo.ablate.outcome import Outcome, read_outcome
 from zoo.ablate.plan import Planned, Planner
 from zoo.ablate.pool import Pool
+from zoo.ablate.run_metrics import read_run_metrics
 from zoo.ablate.sweep import Sweep
 from zoo.checkpoint.recipe import declare
 from zoo.run.explanation import flops_per_target
@@ -151,7 +151,7 @@ def _speed(
 ) -> tuple[float, str]:
     """Seconds per operation, and where they come from."""
     ended = [run for run in planner.plan(outcomes).runs if outcomes[run.id].losses.get(run.steps) is not None]
-    seconds = {run.id: measure(sweep.runs / run.id).step_seconds for run in ended}
+    seconds = {run.id: read_run_metrics(sweep.runs / run.id).step_seconds for run in ended}
     known = [(value, run.variant) for run in ended if (value := seconds[run.id]) is not None]
     if known:
         flops = {c.name: _per_step(c)[1] for c in sweep.contenders}
@@ -175,6 +175,6 @@ def _probe(sweep: Sweep, workers: int) -> float:
             for _, error in pool.ended(1.0):
                 if error is not None:
                     raise ZooError(f"sweep: {first.name} cannot be trained: {error}")
-        seconds = measure(own.runs / planned.id).step_seconds
+        seconds = read_run_metrics(own.runs / planned.id).step_seconds
         assert seconds is not None
         return seconds

@@ -1,4 +1,4 @@
-"""The runs of a comparison, measured: those of a sweep, or any run folders."""
+"""The runs of a comparison with their metrics: those of a sweep, or any run folders."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from zoo.ablate.manifest import FILE, Manifest, Run, Variant, read_manifest, run_folder
-from zoo.ablate.measured import Measured, measure
 from zoo.ablate.outcome import verify
+from zoo.ablate.run_metrics import RunMetrics, read_run_metrics
 from zoo.run.config import plain
 from zoo.train.start import MAY_CHANGE
 from zoo.utils.errors import ZooError, did_you_mean
 from zoo.utils.run_folder import RunFolder
 
-SAME = {"name", "seed", "train.device"} | {
+MAY_DIFFER = {"name", "seed", "train.device"} | {
     key for key in MAY_CHANGE if not key.startswith(("train.steps", "train.spikes"))
 }
 """Settings in which two runs of one variant may differ."""
@@ -26,33 +26,57 @@ SAME = {"name", "seed", "train.device"} | {
 
 @dataclass(frozen=True)
 class Results:
-    """A sweep with what its runs have measured.
+    """A sweep with the metrics of its runs.
 
     Attributes:
         manifest: variants, baseline, runs.
-        measured: by the id of a run; those that have not begun are missing.
+        metrics: by the id of the run; runs that have not started are missing.
     """
 
     manifest: Manifest
-    measured: Mapping[str, Measured]
+    metrics: Mapping[str, RunMetrics]
+
+    @property
+    def baseline(self) -> str:
+        """The name of the variant that the others are compared with."""
+        return self.manifest.baseline
+
+    @property
+    def variants(self) -> list[str]:
+        """The names of the variants, in the order of the sweep."""
+        return [variant.name for variant in self.manifest.variants]
 
     def runs(self, variant: str, phase: str = "final") -> list[Run]:
         """The runs of a variant that count for a phase, in the order of the seeds."""
         runs = [r for r in self.manifest.runs if r.variant == variant and phase in r.phases]
         return sorted(runs, key=lambda run: run.seed)
 
-    def finished(self, variant: str, phase: str = "final") -> dict[int, Measured]:
-        """By seed what the finished ones among them measured, if their validation loss is a number."""
-        found = {r.seed: self.measured[r.id] for r in self.runs(variant, phase) if r.status == "finished"}
-        return {seed: run for seed, run in found.items() if run.final is not None and isfinite(run.final)}
+    def started(self, variant: str) -> dict[int, RunMetrics]:
+        """The metrics of the variant's runs in the comparison, finished or not, by seed."""
+        return {run.seed: self.metrics[run.id] for run in self.runs(variant) if run.id in self.metrics}
 
-    def begun(self, variant: str) -> list[tuple[Run, Measured]]:
-        """The runs of the comparison that have something to show."""
-        return [(run, self.measured[run.id]) for run in self.runs(variant) if run.id in self.measured]
+    def finished(self, variant: str) -> dict[int, RunMetrics]:
+        """The metrics of those that are finished and whose final validation loss is finite, by seed."""
+        started = self.started(variant)
+        finished = [run.seed for run in self.runs(variant) if run.status == "finished"]
+        losses = {seed: started[seed].final_loss for seed in finished}
+        return {seed: started[seed] for seed, loss in losses.items() if loss is not None and isfinite(loss)}
+
+    def all_started(self) -> list[tuple[str, RunMetrics]]:
+        """The name of the variant and the metrics of every run in the comparison that has started."""
+        return [(variant, run) for variant in self.variants for run in self.started(variant).values()]
+
+    def all_finished(self) -> dict[str, dict[int, RunMetrics]]:
+        """The finished runs of every variant that has any, by variant and seed."""
+        return {variant: runs for variant in self.variants if (runs := self.finished(variant))}
+
+    def first_runs(self) -> dict[str, RunMetrics]:
+        """The run with the lowest seed of every variant that has started, by variant."""
+        return {v: next(iter(runs.values())) for v in self.variants if (runs := self.started(v))}
 
 
 def read_results(paths: Sequence[Path], baseline: str | None = None) -> Results:
-    """Read a sweep, or run folders, which are grouped by everything but the seed.
+    """Read a sweep, or run folders, which are grouped into variants by everything but the seed.
 
     Args:
         paths: the folder of one sweep, or one or more run folders.
@@ -60,109 +84,109 @@ def read_results(paths: Sequence[Path], baseline: str | None = None) -> Results:
             that of the first run folder.
 
     Raises:
-        ZooError: no paths, a sweep among other paths, an unknown baseline, two runs of a variant with
-            one seed, a folder that was not written by zoo, or a run of a sweep that was edited.
+        ZooError: there are no paths, there is a sweep among other paths, the baseline is unknown, two runs
+            of a variant have the same seed, a folder was not written by zoo, or a run of a sweep was edited.
     """
     if not paths:
         raise ZooError("report: no runs; expected the folder of a sweep, or one or more run folders")
     sweeps = [path for path in paths if (path / FILE).is_file()]
     if sweeps and len(paths) > 1:
         raise ZooError(f"report: {sweeps[0]} is a sweep; expected it alone, or run folders only")
-    results = _of_sweep(sweeps[0]) if sweeps else _of_folders(paths)
-    names = [variant.name for variant in results.manifest.variants]
+    results = _read_sweep(sweeps[0]) if sweeps else _read_folders(paths)
     if baseline is None:
         return results
-    if baseline not in names:
-        raise ZooError(f"report: no variant is named {baseline!r}{did_you_mean(baseline, names)}")
-    return Results(results.manifest.model_copy(update={"baseline": baseline}), results.measured)
+    if baseline not in results.variants:
+        raise ZooError(f"report: no variant is named {baseline!r}{did_you_mean(baseline, results.variants)}")
+    return Results(results.manifest.model_copy(update={"baseline": baseline}), results.metrics)
 
 
-def _of_sweep(folder: Path) -> Results:
+def _read_sweep(folder: Path) -> Results:
     manifest = read_manifest(folder)
-    measured = {}
+    metrics = {}
     for run in manifest.runs:
-        if RunFolder(run_folder(folder, run)).metrics.is_file():
-            verify(run_folder(folder, run))
-            measured[run.id] = measure(run_folder(folder, run))
-        if run.status == "finished" and run.id not in measured:
-            raise ZooError(f"{run_folder(folder, run)}: gone; {folder / FILE} calls this run finished")
-        if run.id in measured and measured[run.id].config.seed != run.seed:
-            seed = measured[run.id].config.seed
-            raise ZooError(
-                f"{run_folder(folder, run)}: has seed {seed}, but {folder / FILE} says {run.seed}; "
-                "one of them was changed by hand"
-            )
-    return Results(manifest, measured)
+        path = run_folder(folder, run)
+        if RunFolder(path).metrics.is_file():
+            verify(path)
+            metrics[run.id] = read_run_metrics(path)
+            seed = metrics[run.id].config.seed
+            if seed != run.seed:
+                raise ZooError(
+                    f"{path}: has seed {seed}, but {folder / FILE} says {run.seed}; one of them was changed "
+                    "by hand"
+                )
+        elif run.status == "finished":
+            raise ZooError(f"{path}: gone; {folder / FILE} calls this run finished")
+    return Results(manifest, metrics)
 
 
-def _of_folders(folders: Sequence[Path]) -> Results:
-    """Run folders as a sweep: a variant is what agrees in everything but the seed."""
-    measured: dict[str, Measured] = {}
-    groups: dict[str, dict[int, str]] = {}
-    settings: dict[str, dict[str, Any]] = {}
+def _read_folders(folders: Sequence[Path]) -> Results:
+    """Run folders as a sweep: the runs of a variant have the same settings except for `MAY_DIFFER`."""
+    metrics: dict[str, RunMetrics] = {}
+    seeds_by_settings: dict[str, dict[int, str]] = {}
+    variant_settings: dict[str, dict[str, Any]] = {}
     for folder in folders:
-        run = measured[str(folder)] = measure(folder)
-        fields = {k: v for k, v in _flat(plain(run.config)) if k not in SAME}
-        key = json.dumps(fields, sort_keys=True)
-        settings[key] = fields
-        seeds = groups.setdefault(key, {})
+        run = metrics[str(folder)] = read_run_metrics(folder)
+        settings = {k: value for k, value in _flatten(plain(run.config)) if k not in MAY_DIFFER}
+        key = json.dumps(settings, sort_keys=True)
+        variant_settings[key], seeds = settings, seeds_by_settings.setdefault(key, {})
         if run.config.seed in seeds:
             raise ZooError(
                 f"report: {seeds[run.config.seed]} and {folder} are the same but for the name, seed "
                 f"{run.config.seed} included; expected each run once"
             )
         seeds[run.config.seed] = str(folder)
-    names = _names([[measured[f].folder.name for f in seeds.values()] for seeds in groups.values()])
-    differing = _differing(list(settings.values()))
-    variants = [
-        Variant(name=name, settings={k: str(settings[key].get(k)) for k in differing})
-        for name, key in zip(names, groups, strict=True)
-    ]
+    names = _variant_names(
+        [[metrics[run].folder.name for run in seeds.values()] for seeds in seeds_by_settings.values()]
+    )
     runs = [
         Run(
-            id=folder,
-            variant=variant.name,
+            id=run,
+            variant=name,
             seed=seed,
             phases=("final",),
-            folder=folder,
-            status="finished" if measured[folder].complete else "interrupted",
+            folder=run,
+            status="finished" if metrics[run].complete else "interrupted",
         )
-        for variant, seeds in zip(variants, groups.values(), strict=True)
-        for seed, folder in seeds.items()
+        for name, seeds in zip(names, seeds_by_settings.values(), strict=True)
+        for seed, run in seeds.items()
     ]
     manifest = Manifest(
-        name=f"{len(runs)} runs" if len(runs) > 1 else measured[runs[0].id].folder.name,
-        baseline=variants[0].name,
+        name=f"{len(runs)} runs" if len(runs) > 1 else metrics[runs[0].id].folder.name,
+        baseline=names[0],
         config_hash="",
-        variants=tuple(variants),
+        variants=_describe_variants(names, list(variant_settings.values())),
         runs=tuple(runs),
     )
-    return Results(manifest, measured)
+    return Results(manifest, metrics)
 
 
-def _flat(fields: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+def _flatten(fields: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Dotted keys and values of a configuration."""
     for key, value in fields.items():
         if isinstance(value, Mapping):
-            yield from _flat(value, f"{above}{key}.")
+            yield from _flatten(value, f"{prefix}{key}.")
         else:
-            yield f"{above}{key}", value
+            yield f"{prefix}{key}", value
 
 
-def _differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The keys in which variants differ."""
+def _describe_variants(names: Sequence[str], settings: Sequence[Mapping[str, Any]]) -> tuple[Variant, ...]:
+    """Variants with the settings in which they differ."""
     keys = dict.fromkeys(key for fields in settings for key in fields)
-    return [k for k in keys if any(fields.get(k) != settings[0].get(k) for fields in settings)]
+    differing = [k for k in keys if any(fields.get(k) != settings[0].get(k) for fields in settings)]
+    return tuple(
+        Variant(name=name, settings={k: str(fields.get(k)) for k in differing})
+        for name, fields in zip(names, settings, strict=True)
+    )
 
 
-def _names(groups: Sequence[Sequence[str]]) -> list[str]:
-    """A name per variant: what the names of its runs begin with, numbered where that is not enough."""
+def _variant_names(groups: Sequence[Sequence[str]]) -> list[str]:
+    """A name per variant: the common beginning of the names of its runs, numbered where names coincide."""
     names: list[str] = []
     for group in groups:
-        start = group[0]
+        name = group[0]
         if len(group) > 1:
             common = commonprefix(group)  # noqa: RUF071 (of names, letter by letter)
-            start = common.rstrip("-_.0123456789").removesuffix("seed").rstrip("-_.") or start
-        same = sum(name == start or name.startswith(f"{start} (") for name in names)
-        names.append(f"{start} ({same + 1})" if same else start)
+            name = common.rstrip("-_.0123456789").removesuffix("seed").rstrip("-_.") or name
+        same = sum(other == name or other.startswith(f"{name} (") for other in names)
+        names.append(f"{name} ({same + 1})" if same else name)
     return names

@@ -1,4 +1,4 @@
-"""How much sooner a variant has the baseline's final loss: the papers' speed-up factors."""
+"""How much sooner a variant reaches the baseline's final loss: the papers' speed-up factors."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from math import inf
 from statistics import mean
 
 from zoo.ablate.curve import COSTS
-from zoo.ablate.measured import Measured
 from zoo.ablate.results import Results
+from zoo.ablate.run_metrics import RunMetrics
 
 
 @dataclass(frozen=True)
 class Speedup:
-    """What a variant needs until its validation loss is the baseline's final one.
+    """What a variant costs until its validation loss is the baseline's final one.
 
     Attributes:
         variant: its name.
         cost: one of `zoo.ablate.curve.COSTS`.
-        baseline: what the baseline's runs cost in all, the mean over seeds.
-        needed: by seed what the variant's runs needed; None where the loss was not reached.
+        baseline: the cost of a whole run of the baseline, mean over seeds.
+        needed: the cost of the variant's run until it reached the loss, by seed; None where it never did.
     """
 
     variant: str
@@ -29,12 +29,12 @@ class Speedup:
 
     @property
     def reached(self) -> list[float]:
-        """What the runs that reached the loss needed."""
+        """The costs of the runs that reached the loss."""
         return [value for value in self.needed.values() if value is not None]
 
     @property
     def factor(self) -> float | None:
-        """Baseline / mean of what was needed; None unless all seeds reached the loss."""
+        """The baseline's cost over the mean of the variant's; None unless all seeds reached the loss."""
         reached = self.reached
         return _ratio(self.baseline, mean(reached)) if reached and len(reached) == len(self.needed) else None
 
@@ -45,43 +45,44 @@ class Speedup:
         return (min(factors), max(factors)) if factors else None
 
 
-def target(results: Results) -> float | None:
+def target_loss(results: Results) -> float | None:
     """The loss to reach: the mean of the baseline's final losses.
 
-    None before the first is there, and where a run of the baseline ended no lower than it began:
-    everybody has such a loss before the first step.
+    Returns:
+        None before a run of the baseline has finished, and if one ended no lower than it began: every run
+        reaches such a loss before its first step.
     """
-    runs = list(results.finished(results.manifest.baseline).values())
-    if not runs or any(risen(run) for run in runs):
+    runs = list(results.finished(results.baseline).values())
+    if not runs or any(has_risen(run) for run in runs):
         return None
     return mean(float(run.validation.loss[-1]) for run in runs)
 
 
-def risen(run: Measured) -> bool:
-    """Whether the loss was measured before the first step, and is not below that in the end."""
+def has_risen(run: RunMetrics) -> bool:
+    """Whether the final loss is not below a loss that was measured before the first step."""
     steps, losses = run.validation.steps, run.validation.loss
     return bool(steps[0] == 0 < steps[-1] and losses[-1] >= losses[0])
 
 
 def speedups(results: Results) -> list[Speedup]:
-    """Costs until the baseline's final loss, of every variant but the baseline, in order.
+    """The costs until the baseline's final loss.
 
-    Per variant one `Speedup` for each of `COSTS`; variants without finished runs are left out.
+    Returns:
+        One `Speedup` for each of `COSTS` and each variant but the baseline that has finished runs, in the
+        order of the variants; empty if there is no `target_loss`.
     """
-    loss, manifest = target(results), results.manifest
-    if loss is None:
+    target = target_loss(results)
+    if target is None:
         return []
-    totals = [run.validation.total for run in results.finished(manifest.baseline).values()]
-    found = []
-    for variant in manifest.variants:
-        runs = results.finished(variant.name)
-        if variant.name == manifest.baseline or not runs:
-            continue
-        reached = {seed: run.validation.reach(loss) for seed, run in runs.items()}
-        for cost in COSTS:
-            needed = {seed: None if costs is None else costs[cost] for seed, costs in reached.items()}
-            found.append(Speedup(variant.name, cost, mean(total[cost] for total in totals), needed))
-    return found
+    totals = [run.validation.total for run in results.finished(results.baseline).values()]
+    factors = []
+    for variant, runs in results.all_finished().items():
+        if variant != results.baseline:
+            reached = {seed: run.validation.reach(target) for seed, run in runs.items()}
+            for cost in COSTS:
+                needed = {seed: None if costs is None else costs[cost] for seed, costs in reached.items()}
+                factors.append(Speedup(variant, cost, mean(total[cost] for total in totals), needed))
+    return factors
 
 
 def _ratio(baseline: float, needed: float) -> float:

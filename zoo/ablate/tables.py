@@ -8,185 +8,189 @@ from typing import Any
 
 from zoo.ablate.curve import COSTS
 from zoo.ablate.results import Results
-from zoo.ablate.sheet import (
-    Column,
-    Sheet,
-    deviation,
-    factors,
-    interval,
-    large,
-    loss,
-    probability,
-    scientific,
-    seconds,
-    size,
-    spikes,
-)
-from zoo.ablate.speedup import Speedup, speedups, target
+from zoo.ablate.speedup import Speedup, speedups, target_loss
 from zoo.ablate.statistics import LEVEL, MAX_SEEDS, POWER
-from zoo.ablate.verdict import Judgement, Verdict
+from zoo.ablate.table import (
+    MISSING,
+    Column,
+    Table,
+    format_bytes,
+    format_count,
+    format_factor,
+    format_flops,
+    format_interval,
+    format_loss,
+    format_mean,
+    format_p,
+    format_seconds,
+    format_spikes,
+)
+from zoo.ablate.verdict import Judgement, VariantVerdict
 
-VARIANT = Column("variant", right=False)
+VARIANT = Column("variant", align_right=False)
 
 
-def verdict_sheet(judgement: Judgement) -> Sheet:
-    """Final losses, differences from the baseline and the verdict, one row per variant."""
+def verdict_table(judgement: Judgement) -> Table:
+    """Final losses, differences from the baseline and verdicts, one row per variant."""
     columns = [
         VARIANT,
-        Column("verdict", right=False),
+        Column("verdict", align_right=False),
         Column("seeds"),
-        Column("final loss", deviation, parts=("final loss", "sd")),
-        Column("best loss", loss),
-        Column(f"difference ({LEVEL:.0%})", interval, parts=("difference", "low", "high")),
-        Column("p", probability),
-        Column("p (Holm)", probability),
-        Column("test", right=False),
-        Column("detectable", loss),
+        Column("final loss", format_mean, parts=("final loss", "sd")),
+        Column("best loss", format_loss),
+        Column(f"difference ({LEVEL:.0%})", format_interval, parts=("difference", "low", "high")),
+        Column("p", format_p),
+        Column("p (Holm)", format_p),
+        Column("test", align_right=False),
+        Column("detectable", format_loss),
         Column("seeds needed"),
-        Column("spikes", spikes, parts=("spikes", "deepest spike")),
+        Column("spikes", format_spikes, parts=("spikes", "deepest spike")),
     ]
-    base = judgement.results.manifest.baseline
-    return Sheet(
+    return Table(
         "verdict",
         "Verdict",
         columns,
         [_verdict_row(judgement.results, verdict) for verdict in judgement.verdicts],
-        f"Loss: validation cross entropy in nats per target after the last step, mean over seeds ± standard "
-        f"deviation; lower is better. Difference: from {base}, below 0 is better, with the confidence "
-        f"interval of the one comparison. A verdict needs p (Holm) at most {judgement.alpha:g}. Detectable: "
-        f"the smallest true difference that these runs would show with probability {POWER:g}. Seeds needed: "
-        "to show the difference found with that probability. Spikes: how many in all runs, and in brackets "
-        "how far the loss rose in the highest.",
+        "Loss: validation cross entropy in nats per target after the last step, mean over seeds ± standard "
+        f"deviation; lower is better. Difference: from {judgement.results.baseline}, below 0 is better, with "
+        "the confidence interval of this comparison alone. A verdict needs p (Holm) of at most "
+        f"{judgement.alpha:g}. Detectable: the smallest true difference that these runs would show with "
+        f"probability {POWER:g}. Seeds needed: to show the observed difference with that probability. "
+        "Spikes: their number in all runs, and in brackets how far the loss rose in the worst one.",
     )
 
 
-def _verdict_row(results: Results, verdict: Verdict) -> list[Any]:
-    final, best, compared = verdict.final, verdict.best, verdict.comparison
-    runs = [run for _, run in results.begun(verdict.variant)]
+def _verdict_row(results: Results, verdict: VariantVerdict) -> list[Any]:
+    final, best, comparison = verdict.final, verdict.best, verdict.comparison
+    runs = list(results.started(verdict.variant).values())
     depth = max((run.spike_depth for run in runs if run.spike_depth is not None), default=None)
-    count = final.n if final else 0
+    seeds = final.n if final else 0
     return [
         verdict.variant,
         verdict.word,
-        f"{count}" if count == verdict.planned else f"{count} of {verdict.planned}",
+        f"{seeds}" if seeds == verdict.planned else f"{seeds} of {verdict.planned}",
         final and (final.mean, final.sd),
         best and best.mean,
-        compared and (compared.difference, compared.low, compared.high),
-        compared and compared.p,
+        comparison and (comparison.difference, comparison.low, comparison.high),
+        comparison and comparison.p,
         verdict.p,
-        compared and compared.test,
-        compared and compared.detectable,
-        compared and (compared.seeds or f"> {MAX_SEEDS}"),
+        comparison and comparison.test,
+        comparison and comparison.detectable,
+        comparison and (comparison.seeds or f"> {MAX_SEEDS}"),
         (sum(run.spikes for run in runs), depth) if runs else None,
     ]
 
 
-def speedup_sheet(results: Results) -> Sheet:
+def speedup_table(results: Results) -> Table:
     """Costs until the baseline's final loss, and the factors, one row per variant."""
-    shown = {"steps": large, "tokens": large, "flops": scientific, "seconds": seconds}
-    columns = [VARIANT, Column("reached", right=False)]
+    formats = {
+        "steps": format_count,
+        "tokens": format_count,
+        "flops": format_flops,
+        "seconds": format_seconds,
+    }
+    columns = [VARIANT, Column("reached", align_right=False)]
     for cost in COSTS:
         parts = (f"{cost} factor", f"{cost} factor, lowest", f"{cost} factor, highest")
         columns += [
-            Column(cost.replace("flops", "FLOPs"), shown[cost], parts=(cost,)),
-            Column("factor", factors, parts=parts),
+            Column(cost.replace("flops", "FLOPs"), formats[cost], parts=(cost,)),
+            Column("factor", format_factor, parts=parts),
         ]
-    found = speedups(results)
-    goal, base = target(results), results.manifest.baseline
+    target, factors = target_loss(results), speedups(results)
     rows: list[list[Any]] = []
-    if goal is not None:
-        totals = [run.validation.total for run in results.finished(base).values()]
-        whole = [mean(total[cost] for total in totals) for cost in COSTS]
-        rows = [[base, "by definition", *(cell for cost in whole for cell in (cost, (1.0, 1.0, 1.0)))]]
-    for variant in dict.fromkeys(s.variant for s in found):
-        own = [s for s in found if s.variant == variant]
-        rows.append([variant, _reached(own[0]), *(cell for s in own for cell in _cells(s))])
-    return Sheet(
+    if target is not None:
+        totals = [run.validation.total for run in results.finished(results.baseline).values()]
+        costs = [mean(total[cost] for total in totals) for cost in COSTS]
+        cells = [cell for cost in costs for cell in (cost, (1.0, 1.0, 1.0))]
+        rows.append([results.baseline, "by definition", *cells])
+    for variant in dict.fromkeys(s.variant for s in factors):
+        of_variant = [s for s in factors if s.variant == variant]
+        cells = [cell for s in of_variant for cell in _speedup_cells(s)]
+        rows.append([variant, _reached(of_variant[0]), *cells])
+    return Table(
         "speed-up",
         "Cost until the baseline's final loss",
         columns,
         rows,
         "What was spent until the validation loss was first at most "
-        f"{'–' if goal is None else loss(goal)}, the mean final loss of {base}: mean over seeds, linear "
-        "between evaluations, nothing extrapolated. Factor: the baseline's whole cost over the variant's, "
-        "above 1 is better; in brackets the lowest and the highest seed. FLOPs: matrix products and "
-        "attention, forward and backward; optimizer and elementwise work are not counted. Seconds: training "
-        "steps, compilation included; evaluations, checkpoints and steps that a rollback undid are not.",
+        f"{MISSING if target is None else format_loss(target)}, the mean final loss of {results.baseline}: "
+        "mean over seeds, linear between evaluations, nothing extrapolated. Factor: the baseline's whole "
+        "cost over the variant's, above 1 is better; in brackets the lowest and the highest seed. FLOPs: "
+        "matrix products and attention, forward and backward; optimizer and elementwise work are not "
+        "counted. Seconds: training steps, compilation included; evaluations, checkpoints and steps that a "
+        "rollback undid are not counted.",
     )
 
 
-def _cells(speedup: Speedup) -> tuple[float | None, tuple[float | None, float, float] | None]:
-    """The mean cost and the factors; no mean unless all seeds reached the loss."""
-    centre = None if speedup.factor is None else mean(speedup.reached)
-    return centre, None if speedup.range is None else (speedup.factor, *speedup.range)
+def _speedup_cells(speedup: Speedup) -> tuple[Any, Any]:
+    """The mean cost, if all seeds reached the loss, and the factors."""
+    cost = None if speedup.factor is None else mean(speedup.reached)
+    return cost, None if speedup.range is None else (speedup.factor, *speedup.range)
 
 
 def _reached(speedup: Speedup) -> str:
-    """In how many seeds."""
-    count, all_ = len(speedup.reached), len(speedup.needed)
-    return "not reached" if not count else "yes" if count == all_ else f"in {count} of {all_} seeds"
+    """In how many seeds the loss was reached."""
+    count, seeds = len(speedup.reached), len(speedup.needed)
+    return "not reached" if not count else "yes" if count == seeds else f"in {count} of {seeds} seeds"
 
 
-def cost_sheet(results: Results) -> Sheet:
-    """Time, memory and sizes, one row per variant: means over the runs that have begun."""
-    columns = [
-        VARIANT,
-        Column("time per step", seconds),
-        Column("targets per second", large),
-        Column("peak memory", size),
-        Column("parameters", large),
-        Column("optimizer state", size),
-    ]
-    fields = {
-        "step_seconds": mean,
-        "tokens_per_second": harmonic_mean,  # of the same time as the column before
-        **dict.fromkeys(("peak_memory", "parameters", "optimizer_bytes"), mean),
+def cost_table(results: Results) -> Table:
+    """Time, memory and sizes, one row per variant: means over the runs that have started."""
+    columns = {
+        "step_seconds": (Column("time per step", format_seconds), mean),
+        # The harmonic mean belongs to the same time as the column before.
+        "tokens_per_second": (Column("targets per second", format_count), harmonic_mean),
+        "peak_memory": (Column("peak memory", format_bytes), mean),
+        "parameters": (Column("parameters", format_count), mean),
+        "optimizer_bytes": (Column("optimizer state", format_bytes), mean),
     }
     rows = [
-        [variant.name, *(_mean((getattr(run, key) for run in runs), of) for key, of in fields.items())]
-        for variant in results.manifest.variants
-        if (runs := [run for _, run in results.begun(variant.name)])
+        [name, *(_mean((getattr(run, key) for run in runs.values()), of) for key, (_, of) in columns.items())]
+        for name in results.variants
+        if (runs := results.started(name))
     ]
-    return Sheet(
+    return Table(
         "cost",
         "Time and memory",
-        columns,
+        [VARIANT, *(column for column, _ in columns.values())],
         rows,
         "Time per step: the median over log lines, the first left out; mean over seeds. Compare it only "
         "where nothing else ran on the machine. Peak memory: of the device, on a CPU of the process.",
     )
 
 
-def _mean(values: Iterable[float | None], of: Callable[[list[float]], float]) -> float | None:
+def _mean(values: Iterable[float | None], mean: Callable[[list[float]], float]) -> float | None:
     known = [value for value in values if value is not None]
-    return of(known) if known else None
+    return mean(known) if known else None
 
 
-def run_sheet(results: Results) -> Sheet:
-    """Every run, with what was set and what came of it."""
-    keys = list(dict.fromkeys(key for variant in results.manifest.variants for key in variant.settings))
-    tuned = list(dict.fromkeys(key for run in results.manifest.runs for key in run.tuned))
-    settings = {variant.name: variant.settings for variant in results.manifest.variants}
-    columns = [VARIANT, Column("run", right=False), Column("seed"), Column("phases", right=False)]
-    columns += [Column(key, right=False) for key in (*keys, *tuned)]
-    columns += [Column("status", right=False), Column("steps", large), Column("final loss", loss)]
-    columns += [Column("best loss", loss), Column("error", right=False)]
+def run_table(results: Results) -> Table:
+    """Every run with its settings, its status and its losses."""
+    manifest = results.manifest
+    keys = list(dict.fromkeys(key for variant in manifest.variants for key in variant.settings))
+    tuned = list(dict.fromkeys(key for run in manifest.runs for key in run.tuned))
+    settings = {variant.name: variant.settings for variant in manifest.variants}
+    columns = [VARIANT, Column("run", align_right=False), Column("seed"), Column("phases", align_right=False)]
+    columns += [Column(key, align_right=False) for key in (*keys, *tuned)]
+    columns += [Column("status", align_right=False), Column("steps", format_count)]
+    columns += [Column("final loss", format_loss), Column("best loss", format_loss)]
+    columns += [Column("error", align_right=False)]
     rows = []
-    for run in results.manifest.runs:
-        found = results.measured.get(run.id)
+    for run in manifest.runs:
+        metrics = results.metrics.get(run.id)
         rows.append(
             [
                 run.variant,
-                found.config.name if found else run.id,
+                metrics.config.name if metrics else run.id,
                 run.seed,
                 " + ".join(run.phases),
                 *(settings[run.variant].get(key) for key in keys),
                 *(run.tuned.get(key) for key in tuned),
                 run.status,
-                found and len(found.training) and found.training.steps[-1],
-                found and found.final,
-                found and found.best,
+                metrics and len(metrics.training) and metrics.training.steps[-1],
+                metrics and metrics.final_loss,
+                metrics and metrics.best_loss,
                 run.error,
             ]
         )
-    return Sheet("runs", "Runs", columns, rows, "The whole configuration of a run is its config.yaml.")
+    return Table("runs", "Runs", columns, rows, "The whole configuration of a run is its config.yaml.")

@@ -1,1 +1,1 @@
-"""What the three papers look at in a model and in a run: measured here, one idea per file, and drawn."""
+"""Measurements of a model and of its training that the three papers show, one idea per file."""

@@ -1,4 +1,4 @@
-"""Condition numbers of the matrices of each layer, head by head (nGPT, Figures 5 and 10 to 12).
+"""Singular values and condition numbers of the matrices of each layer (nGPT, Figures 5 and 10 to 12).
 
 A condition number is the ratio of the largest to the smallest singular value. The paper takes the
 median over the heads of an attention matrix, and also renormalises: every vector of length d gets
@@ -13,47 +13,52 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.diagnose.places import Place, places
+from zoo.diagnose.locations import ParameterLocation, locate_parameters
 from zoo.models import Model
 from zoo.nn.attention import Attention
 from zoo.spec import ParamSpec, Role
 
-HEADS = ("heads", "kv_heads")
+HEAD_AXES = ("heads", "kv_heads")
 """The axes along which an attention matrix is divided into heads."""
 
 
 @dataclass(frozen=True)
-class Conditioning:
-    """The spectrum of one matrix; all tensors float64 on the CPU.
+class MatrixSpectrum:
+    """The singular values of one matrix; all tensors are float64 on the CPU.
 
     Attributes:
-        place: the matrix.
-        singular: (heads, n) in decreasing order; one row for a matrix without heads.
+        location: the matrix.
+        singular_values: (heads, n) in decreasing order; one row for a matrix without heads.
         renormalised: the same after every vector was given unit norm.
-        norms: of the vectors, (number,).
+        vector_norms: (number of vectors,).
     """
 
-    place: Place
-    singular: Tensor
+    location: ParameterLocation
+    singular_values: Tensor
     renormalised: Tensor
-    norms: Tensor
+    vector_norms: Tensor
 
     @property
-    def numbers(self) -> Tensor:
+    def has_heads(self) -> bool:
+        """Whether the matrix is one of an attention."""
+        return head_axis(self.location.spec) is not None
+
+    @property
+    def condition_numbers(self) -> Tensor:
         """The condition number of each head, (heads,); inf for a matrix of lower rank, nan for zeros."""
-        return condition(self.singular)
+        return condition_numbers(self.singular_values)
 
     @property
-    def renormalised_numbers(self) -> Tensor:
+    def renormalised_condition_numbers(self) -> Tensor:
         """The same after renormalising."""
-        return condition(self.renormalised)
+        return condition_numbers(self.renormalised)
 
 
 @torch.no_grad()
-def conditioning(model: Model) -> list[Conditioning]:
+def matrix_spectra(model: Model) -> list[MatrixSpectrum]:
     """The spectra of a model's linear and convolution kernels, as their layers compute with them.
 
-    A read-out (an axis "vocab") is left to `zoo.diagnose.embeddings`. The singular values take
+    Matrices with an axis "vocab" are left to `zoo.diagnose.embeddings`. The singular values take
     O(rows columns^2) in float64: seconds for a hundred million parameters.
 
     Args:
@@ -62,47 +67,46 @@ def conditioning(model: Model) -> list[Conditioning]:
     Returns:
         In the order of the modules.
     """
-    sizes = {
+    head_sizes = {
         matrix: attention.head_size
         for attention in model.modules()
         if isinstance(attention, Attention)
         for matrix in attention.modules()
     }
-    found = []
-    for place in places(model):
-        spec = place.spec
-        if spec.role not in (Role.LINEAR, Role.CONV) or place.part or "vocab" in spec.axes:
+    spectra = []
+    for location in locate_parameters(model):
+        spec = location.spec
+        if spec.role not in (Role.LINEAR, Role.CONV) or location.added or "vocab" in spec.axes:
             continue
-        weight = place.virtual().double().cpu().reshape(spec.shape[0], -1)
-        dim = vectors_dim(spec)
-        axis, size = head_axis(spec), sizes.get(place.owner)
-        renormalised = F.normalize(weight, dim=dim)
-        found.append(
-            Conditioning(
-                place,
-                spectra(weight, axis, size),
-                spectra(renormalised, axis, size),
+        weight = location.virtual().double().cpu().reshape(spec.shape[0], -1)
+        dim = vector_dim(spec)
+        axis, head_size = head_axis(spec), head_sizes.get(location.module)
+        spectra.append(
+            MatrixSpectrum(
+                location,
+                singular_values(weight, axis, head_size),
+                singular_values(F.normalize(weight, dim=dim), axis, head_size),
                 torch.linalg.vector_norm(weight, dim=dim),
             )
         )
-    return found
+    return spectra
 
 
-def vectors_dim(spec: ParamSpec) -> int:
-    """The dimension along which nGPT would normalise: the stream's, or else what is summed over.
+def vector_dim(spec: ParamSpec) -> int:
+    """The dimension along which nGPT would normalise: that of the residual stream, or else of the inputs.
 
     Args:
-        spec: of a matrix, whose dimensions after the first are taken as one.
+        spec: of a matrix; the dimensions after the first count as one.
     """
     return spec.axes.index("embed") if "embed" in spec.axes and len(spec.axes) == 2 else 1
 
 
 def head_axis(spec: ParamSpec) -> int | None:
     """The dimension that holds the heads one after the other, or None."""
-    return next((i for i, axis in enumerate(spec.axes) if axis in HEADS), None)
+    return next((i for i, axis in enumerate(spec.axes) if axis in HEAD_AXES), None)
 
 
-def spectra(matrix: Tensor, axis: int | None, head_size: int | None) -> Tensor:
+def singular_values(matrix: Tensor, axis: int | None, head_size: int | None) -> Tensor:
     """Singular values of each head's part of a matrix.
 
     Args:
@@ -111,13 +115,13 @@ def spectra(matrix: Tensor, axis: int | None, head_size: int | None) -> Tensor:
         head_size: entries of a head, or None.
 
     Returns:
-        (heads, n), or (1, n) without heads.
+        (heads, n) in decreasing order, or (1, n) without heads.
     """
     parts = [matrix] if axis is None or head_size is None else torch.split(matrix, head_size, axis)
     singular: Tensor = torch.linalg.svdvals(torch.stack(list(parts)))
     return singular
 
 
-def condition(singular: Tensor) -> Tensor:
+def condition_numbers(singular: Tensor) -> Tensor:
     """(..., n) singular values in decreasing order -> the condition numbers (...)."""
     return singular[..., 0] / singular[..., -1]

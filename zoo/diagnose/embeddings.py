@@ -7,68 +7,72 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from zoo.diagnose.places import Place, places
+from zoo.diagnose.locations import ParameterLocation, locate_parameters
 from zoo.models import Model
 
-SAMPLE = 2048
-"""Of more vectors than this, so many are drawn (always the same) for the dot products: two million pairs."""
+SAMPLE_SIZE = 2048
+"""The dot products of a larger table are those of a fixed random sample of this size: two million pairs."""
 
 
 @dataclass(frozen=True)
-class Embeddings:
-    """What a table of vectors looks like; all tensors float64 on the CPU.
+class EmbeddingTable:
+    """The statistics of a table of vectors; all tensors are float64 on the CPU.
 
     Attributes:
-        place: the table: an input embedding, a read-out, or both at once.
+        location: the table, which is an input embedding, the matrix of an LM head, or both at once.
         norms: of the vectors, (vocab,).
         eigenvalues: of their covariance over its median eigenvalue, (d,) in decreasing order; inf where
-            the median is 0, as with fewer vectors than half of their size.
-        dots: of every pair of different vectors, (pairs,).
-        sampled: the number of vectors the pairs were made of.
+            the median is 0, as with fewer vectors than d / 2.
+        dot_products: of every pair of different vectors, (pairs,).
+        sample_size: the number of vectors that the pairs were made of.
     """
 
-    place: Place
+    location: ParameterLocation
     norms: Tensor
     eigenvalues: Tensor
-    dots: Tensor
-    sampled: int
+    dot_products: Tensor
+    sample_size: int
 
 
 @torch.no_grad()
-def embeddings(model: Model) -> list[Embeddings]:
-    """Every matrix with an axis "vocab", as the model computes with it; none in a model without one.
+def embedding_tables(model: Model) -> list[EmbeddingTable]:
+    """The statistics of every matrix with an axis "vocab", as the model computes with it.
 
     Args:
         model: on any device, not sharded.
+
+    Returns:
+        In the order of the modules; empty for a model without a vocabulary.
     """
-    found = []
-    for place in places(model):
-        if "vocab" in place.spec.axes and len(place.spec.axes) == 2 and not place.part:
-            table = place.virtual().double().cpu()
-            vectors = table if place.spec.axes.index("vocab") == 0 else table.T
-            chosen = sample(vectors)
-            norms = torch.linalg.vector_norm(vectors, dim=1)
-            found.append(Embeddings(place, norms, spectrum(vectors), dot_products(chosen), len(chosen)))
-    return found
+    tables = []
+    for location in locate_parameters(model):
+        axes = location.spec.axes
+        if "vocab" in axes and len(axes) == 2 and not location.added:
+            matrix = location.virtual().double().cpu()
+            vectors = matrix if axes.index("vocab") == 0 else matrix.T
+            sample = sample_rows(vectors)
+            norms, eigenvalues = torch.linalg.vector_norm(vectors, dim=1), covariance_eigenvalues(vectors)
+            tables.append(EmbeddingTable(location, norms, eigenvalues, dot_products(sample), len(sample)))
+    return tables
 
 
-def spectrum(vectors: Tensor) -> Tensor:
+def covariance_eigenvalues(vectors: Tensor) -> Tensor:
     """Eigenvalues of the covariance of (n, d) vectors over their median, (d,) in decreasing order."""
     eigenvalues = torch.linalg.eigvalsh(torch.cov(vectors.T)).flip(0)
-    rounding = eigenvalues[0] * torch.finfo(eigenvalues.dtype).eps * len(eigenvalues)
-    eigenvalues = torch.where(eigenvalues > rounding, eigenvalues, 0.0)
+    rounding_error = eigenvalues[0] * torch.finfo(eigenvalues.dtype).eps * len(eigenvalues)
+    eigenvalues = torch.where(eigenvalues > rounding_error, eigenvalues, 0.0)
     return eigenvalues / eigenvalues.quantile(0.5)
 
 
 def dot_products(vectors: Tensor) -> Tensor:
-    """(n, d) -> the products of all pairs, (n (n - 1) / 2,)."""
+    """(n, d) -> the dot products of all pairs of different vectors, (n (n - 1) / 2,)."""
     rows, columns = torch.triu_indices(len(vectors), len(vectors), offset=1)
     return (vectors @ vectors.T)[rows, columns]
 
 
-def sample(vectors: Tensor) -> Tensor:
-    """All of (n, d), or `SAMPLE` of them, the same for equal n."""
-    if len(vectors) <= SAMPLE:
+def sample_rows(vectors: Tensor) -> Tensor:
+    """All rows of (n, d), or `SAMPLE_SIZE` of them, the same for equal n."""
+    if len(vectors) <= SAMPLE_SIZE:
         return vectors
     order = torch.randperm(len(vectors), generator=torch.Generator().manual_seed(0))
-    return vectors[order[:SAMPLE]]
+    return vectors[order[:SAMPLE_SIZE]]

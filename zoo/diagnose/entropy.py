@@ -1,7 +1,8 @@
 """The entropy of every attention head on given examples.
 
-Attention is linear in its values: with unit vectors in their place it gives its probabilities, whatever
-is added to its scores and whichever kernel computes it. So nothing is measured, or slowed, until asked.
+The output of attention is linear in its values. If unit vectors take the place of the values, the output is
+the attention probabilities themselves, whatever is added to the scores and whichever kernel computes them.
+So the measurement needs no support from the attention, which is not slowed down otherwise.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from zoo.nn.attention import Attention
 
 @dataclass(frozen=True)
 class AttentionEntropy:
-    """How widely the heads of one attention look.
+    """The entropy of the heads of one attention.
 
     Attributes:
-        layer: as in `zoo.diagnose.places.Place`.
+        layer: as in `zoo.diagnose.locations.ParameterLocation`.
         label: the attention's name within its layer.
         heads: mean over examples and queries of -sum p log p, in nats: (heads,) float64.
-        uniform: the same for a head that looks at all it sees alike, log(number of keys seen).
+        uniform: the entropy of a head that attends equally to all keys it can see, mean of log(keys seen).
     """
 
     layer: int
@@ -37,7 +38,7 @@ class AttentionEntropy:
 
 @torch.no_grad()
 def attention_entropy(model: Model, *inputs: Tensor) -> list[AttentionEntropy]:
-    """Run a model once, and each of its attentions keys / h times more.
+    """Run a model once, and each of its attentions keys / head_size + 1 times more.
 
     Args:
         model: in evaluation mode, not sharded.
@@ -47,14 +48,14 @@ def attention_entropy(model: Model, *inputs: Tensor) -> list[AttentionEntropy]:
         In the order in which the attentions compute; empty for a model without any.
     """
     layers = {block: i for i, block in enumerate(model.fsdp_units, 1)}
-    places = {m: (i, path) for block, i in layers.items() for path, m in block.named_modules()}
-    found: list[AttentionEntropy] = []
+    locations = {m: (i, path) for block, i in layers.items() for path, m in block.named_modules()}
+    entropies: list[AttentionEntropy] = []
 
     def measure(attention: Any, args: tuple[Any, ...], kwargs: dict[str, Any], _: Tensor) -> None:
         p = probabilities(attention, args, kwargs)
-        seen = (p > 0).any(1)  # by some head: a single one's may vanish
+        seen = (p > 0).any(1)  # by some head: the probability of a single one may underflow
         uniform = seen.sum(-1).double().log().mean().item()
-        found.append(AttentionEntropy(*places[attention], entropy(p).mean((0, 2)).cpu(), uniform))
+        entropies.append(AttentionEntropy(*locations[attention], entropy(p).mean((0, 2)).cpu(), uniform))
 
     attentions = [m for m in model.modules() if isinstance(m, Attention)]
     hooks = [a.register_forward_hook(measure, with_kwargs=True) for a in attentions]
@@ -63,50 +64,51 @@ def attention_entropy(model: Model, *inputs: Tensor) -> list[AttentionEntropy]:
     finally:
         for hook in hooks:
             hook.remove()
-    return found
+    return entropies
 
 
 def entropy(p: Tensor) -> Tensor:
-    """-sum p log p along the last dimension, in nats and float64; 0 log 0 is 0."""
+    """-sum p log p along the last dimension, in nats and float64, with 0 log 0 = 0."""
     terms: Tensor = torch.special.entr(p.double())
     return terms.sum(-1)
 
 
 def probabilities(attention: Attention, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
-    """What an attention's values are weighted with.
+    """The attention probabilities, with which the values are weighted.
 
     Args:
-        attention: any kind; without dropout.
-        args: of its forward pass, without a cache.
-        kwargs: likewise.
+        attention: any kind, without dropout.
+        args: the arguments of its forward pass, without a cache.
+        kwargs: its keyword arguments.
 
     Returns:
         (batch, heads, queries, keys) float32.
     """
     h = attention.head_size
-    with _replaced(attention) as values:
+    with _replaced_values(attention) as values:
         attention.forward(*args, **kwargs)
-        nothing, keys = values.outcome, values.keys
+        constant, keys = values.output, values.keys  # what does not depend on the values
         columns = []
         for first in range(0, keys, h):
             values.first = first
             attention.forward(*args, **kwargs)
-            found = values.outcome - nothing
-            columns.append(found.view(*found.shape[:2], attention.n_heads, h))
+            weights = values.output - constant
+            columns.append(weights.view(*weights.shape[:2], attention.n_heads, h))
     p = torch.cat(columns, -1)[..., :keys]
     return p.transpose(1, 2).clamp_min(0)
 
 
-class _Values:
-    """What stands in the place of an attention's values, and what its heads make of it.
+class _UnitValues:
+    """Replaces an attention's values by unit vectors, and records the output of its heads.
 
     Attributes:
-        first: the key whose value is the first unit vector, the next one's the second; None: all are 0.
-        keys: how many there were.
-        outcome: of the last forward pass, (batch, queries, heads h).
+        first: the key that gets the first unit vector; the keys after it get the others, all other keys
+            zeros. None: all values are zeros.
+        keys: the number of keys in the last forward pass.
+        output: of the heads in the last forward pass, (batch, queries, heads head_size).
     """
 
-    outcome: Tensor
+    output: Tensor
 
     def __init__(self, attention: Attention) -> None:
         self.shape = attention.n_kv_heads, attention.head_size
@@ -114,7 +116,7 @@ class _Values:
         self.keys = 0
 
     def replace(self, _: Any, args: Any, values: Tensor) -> Tensor:
-        """A hook behind the map that makes values."""
+        """A forward hook of the layer that makes the values."""
         self.keys = values.shape[1]
         unit = values.new_zeros(*values.shape[:2], *self.shape)
         if self.first is not None:
@@ -122,18 +124,18 @@ class _Values:
             part += torch.eye(part.shape[1], self.shape[1], dtype=unit.dtype, device=unit.device)[:, None]
         return unit.flatten(-2)
 
-    def catch(self, _: Any, args: tuple[Tensor]) -> None:
-        """A hook before the map that joins the heads."""
-        (self.outcome,) = args
+    def record(self, _: Any, args: tuple[Tensor]) -> None:
+        """A forward pre-hook of the layer that joins the heads."""
+        (self.output,) = args
 
 
 @contextmanager
-def _replaced(attention: Attention) -> Iterator[_Values]:
-    """Put others in the place of an attention's values for a while."""
-    values = _Values(attention)
+def _replaced_values(attention: Attention) -> Iterator[_UnitValues]:
+    """Replace an attention's values within a `with` block."""
+    values = _UnitValues(attention)
     hooks = [
         attention.v.register_forward_hook(values.replace),
-        attention.o.register_forward_pre_hook(values.catch),
+        attention.o.register_forward_pre_hook(values.record),
     ]
     try:
         yield values

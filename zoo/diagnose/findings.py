@@ -1,4 +1,4 @@
-"""Everything there is to see in a model at one moment."""
+"""Everything that is measured of a model at one moment."""
 
 from __future__ import annotations
 
@@ -9,77 +9,86 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from zoo.diagnose.conditioning import Conditioning, conditioning
-from zoo.diagnose.embeddings import Embeddings, embeddings
+from zoo.diagnose.conditioning import MatrixSpectrum, matrix_spectra
+from zoo.diagnose.embeddings import EmbeddingTable, embedding_tables
 from zoo.diagnose.entropy import AttentionEntropy, attention_entropy
-from zoo.diagnose.places import Place, places
-from zoo.diagnose.summary import finite, summary
-from zoo.diagnose.vectors import Vector, vectors
+from zoo.diagnose.locations import ParameterLocation, locate_parameters
+from zoo.diagnose.summary import finite_or_none, summarise
+from zoo.diagnose.vectors import ScaleVector, scale_vectors
 from zoo.init import EtaOverride, Registry
 from zoo.models import Model
 
 
 @dataclass(frozen=True)
-class Scale:
-    """A variable's M2 = sqrt(mean(theta^2)) beside Amos' eta (Amos, Figure 3).
+class RelativeScale:
+    """A variable's M2 = sqrt(mean(theta^2)) and Amos' eta for it (Amos, Figure 3).
 
     Attributes:
-        place: the variable, as it is trained.
-        m2: of its entries.
+        location: the trained parameter.
+        m2: the root of the mean square of its entries.
         eta: from the registry.
     """
 
-    place: Place
+    location: ParameterLocation
     m2: float
     eta: float
 
 
 @dataclass(frozen=True)
 class Findings:
-    """What was measured of a model; each part is empty where the model has nothing of the kind.
+    """What was measured of a model; a list is empty where the model has nothing of the kind.
 
     Attributes:
-        matrices: spectra of the kernels.
-        embeddings: of the tables of the vocabulary.
+        matrices: the spectra of the kernels.
+        embeddings: the statistics of the vocabulary's tables.
         vectors: eigen learning rates, scalings, gates, norm scales.
         scales: M2 and eta of everything that is trained.
-        entropies: of attention, on examples; empty without any.
+        entropies: of the attentions; empty if there were no examples.
     """
 
-    matrices: list[Conditioning]
-    embeddings: list[Embeddings]
-    vectors: list[Vector]
-    scales: list[Scale]
+    matrices: list[MatrixSpectrum]
+    embeddings: list[EmbeddingTable]
+    vectors: list[ScaleVector]
+    scales: list[RelativeScale]
     entropies: list[AttentionEntropy]
 
     def to_json(self) -> dict[str, Any]:
-        """For programs: all numbers, distributions as summaries."""
+        """All numbers as a JSON object; distributions are summarised."""
         return {
             "condition_numbers": {
-                c.place.name: {
-                    **_where(c.place),
-                    "heads": _numbers(c.numbers),
-                    "renormalised_heads": _numbers(c.renormalised_numbers),
-                    "vector_norms": summary(c.norms),
-                    "singular_values": summary(c.singular),
+                c.location.name: {
+                    **_layer_and_label(c.location),
+                    "heads": _numbers(c.condition_numbers),
+                    "renormalised_heads": _numbers(c.renormalised_condition_numbers),
+                    "vector_norms": summarise(c.vector_norms),
+                    "singular_values": summarise(c.singular_values),
                 }
                 for c in self.matrices
             },
             "embeddings": {
-                e.place.name: {
-                    "norms": summary(e.norms),
+                e.location.name: {
+                    "norms": summarise(e.norms),
                     "eigenvalues_over_median": _numbers(e.eigenvalues),
-                    "dot_products": summary(e.dots),
-                    "vectors_of_the_dot_products": e.sampled,
+                    "dot_products": summarise(e.dot_products),
+                    "vectors_of_the_dot_products": e.sample_size,
                 }
                 for e in self.embeddings
             },
             "vectors": {
-                v.place.name: {**_where(v.place), "role": str(v.place.spec.role), **summary(v.values)}
+                v.location.name: {
+                    **_layer_and_label(v.location),
+                    "role": str(v.location.spec.role),
+                    **summarise(v.values),
+                }
                 for v in self.vectors
             },
             "scales": {
-                s.place.name: {**_where(s.place), "m2": s.m2, "eta": s.eta, "m2_over_eta": s.m2 / s.eta}
+                s.location.name: {
+                    **_layer_and_label(s.location),
+                    "m2": s.m2,
+                    "eta": s.eta,
+                    "m2_over_eta": s.m2 / s.eta,
+                }
                 for s in self.scales
             },
             "attention_entropy": [
@@ -89,38 +98,38 @@ class Findings:
         }
 
 
-def look(
+def measure_model(
     model: Model, inputs: Sequence[Tensor] | None = None, eta_overrides: Sequence[EtaOverride] = ()
 ) -> Findings:
-    """Measure everything.
+    """Measure everything that the functions of this package measure.
 
     Args:
         model: in evaluation mode, not sharded.
-        inputs: examples as `forward` takes them, for the attention's entropy; None: without it.
-        eta_overrides: of the run.
+        inputs: examples as `forward` takes them, for the entropy of attention; None: it is not measured.
+        eta_overrides: those of the run.
     """
     return Findings(
-        conditioning(model),
-        embeddings(model),
-        vectors(model),
-        scales(model, eta_overrides),
+        matrix_spectra(model),
+        embedding_tables(model),
+        scale_vectors(model),
+        relative_scales(model, eta_overrides),
         attention_entropy(model, *inputs) if inputs is not None else [],
     )
 
 
 @torch.no_grad()
-def scales(model: Model, eta_overrides: Sequence[EtaOverride] = ()) -> list[Scale]:
+def relative_scales(model: Model, eta_overrides: Sequence[EtaOverride] = ()) -> list[RelativeScale]:
     """M2 and eta of everything that is trained."""
-    where = {place.name: place for place in places(model)}
+    locations = {location.name: location for location in locate_parameters(model)}
     return [
-        Scale(where[e.name], e.parameter.double().square().mean().sqrt().item(), e.eta)
+        RelativeScale(locations[e.name], e.parameter.double().square().mean().sqrt().item(), e.eta)
         for e in Registry(model, eta_overrides=eta_overrides)
     ]
 
 
-def _where(place: Place) -> dict[str, Any]:
-    return {"layer": place.layer, "label": place.label}
+def _layer_and_label(location: ParameterLocation) -> dict[str, Any]:
+    return {"layer": location.layer, "label": location.label}
 
 
 def _numbers(values: Tensor) -> list[float | None]:
-    return [finite(value) for value in values.tolist()]
+    return [finite_or_none(value) for value in values.tolist()]

@@ -1,9 +1,9 @@
-"""`zoo suggest-lr`: the learning rate of Amos, read off the ratio of Assumption 1.
+"""`zoo suggest-lr`: a learning rate for Amos from the ratio of Assumption 1.
 
 Amos' initial step is best at alpha = xi eta, where xi is a lower bound of M2(E[g]) / sqrt(E[M2(g)^2])
 for all variables (Amos, Lemma 4.3), and the paper reads xi off the curves of that ratio (section A.6). The
-ratio depends on the rate it is measured at: steps that are too large make gradients that cancel out. So a
-second run is trained at the ratio that the first one found.
+ratio depends on the rate at which it is measured: steps that are too large make gradients that cancel out.
+So a second run is trained at the ratio that the first one measured.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import quantiles
 from tempfile import TemporaryDirectory
 
-from zoo.diagnose.history import ENOUGH, read_history
+from zoo.diagnose.history import MIN_ENTRIES, read_history
 from zoo.run.config import RunConfig, load_config
 from zoo.run.job import Job
 from zoo.train.diagnosis import WINDOW
@@ -23,21 +23,18 @@ from zoo.train.run import train
 from zoo.utils.errors import ConfigError, ZooError
 from zoo.utils.run_folder import RunFolder
 
-NEEDED = "amos"
-"""The optimizer whose rate it is."""
-
 
 @dataclass(frozen=True)
-class Reading:
-    """What a run says of its learning rate.
+class RatioMeasurement:
+    """The ratio of Assumption 1 in one run; each variable counts with its lowest ratio at any step.
 
     Attributes:
-        lr: xi, as it was trained.
-        lowest: the lowest ratio of any variable of `ENOUGH` entries in any measurement.
-        variable: the one that had it.
-        quartile: a quarter of the variables' lowest ratios are below.
-        median: half of them are.
-        floor: what independent gradients of mean 0 would give.
+        lr: xi, the learning rate that the run was trained with.
+        lowest: the lowest ratio of all variables with `MIN_ENTRIES` entries or more.
+        variable: the name of the variable that had it.
+        quartile: a quarter of the variables have ratios below this.
+        median: half of the variables have ratios below this.
+        floor: the ratio of independent gradients with mean 0.
     """
 
     lr: float
@@ -50,34 +47,30 @@ class Reading:
 
 @dataclass(frozen=True)
 class Suggestion:
-    """A learning rate and where it comes from.
+    """A learning rate and the measurements that it follows from, in the order of the runs."""
 
-    Attributes:
-        readings: of each run, in order.
-    """
-
-    readings: Sequence[Reading]
+    measurements: Sequence[RatioMeasurement]
 
     @property
     def lr(self) -> float:
-        """A single run's lowest ratio; after a second run, halfway between its rate and its ratio."""
-        last = self.readings[-1]
-        return math.sqrt(last.lr * last.lowest) if len(self.readings) > 1 else last.lowest
+        """A single run's lowest ratio; after a second run, the geometric mean of its rate and its ratio."""
+        last = self.measurements[-1]
+        return math.sqrt(last.lr * last.lowest) if len(self.measurements) > 1 else last.lowest
 
     def __str__(self) -> str:
-        """What to print."""
+        """What `zoo suggest-lr` prints."""
         lines = [
-            f"trained at xi = {r.lr:.3g}: the ratio is {r.lowest:.3g} at least ({r.variable}), "
-            f"{r.quartile:.3g} for a quarter and {r.median:.3g} for half of the variables; "
-            f"independent noise would give {r.floor:.3g}"
-            for r in self.readings
+            f"trained at xi = {m.lr:.3g}: the ratio is {m.lowest:.3g} at least ({m.variable}), "
+            f"{m.quartile:.3g} for a quarter and {m.median:.3g} for half of the variables; "
+            f"independent noise would give {m.floor:.3g}"
+            for m in self.measurements
         ]
-        between = sorted((self.readings[-1].lr, self.readings[-1].lowest))
-        spread = f" (between {between[0]:.2g} and {between[1]:.2g})" if len(self.readings) > 1 else ""
+        low, high = sorted((self.measurements[-1].lr, self.measurements[-1].lowest))
+        between = f" (between {low:.2g} and {high:.2g})" if len(self.measurements) > 1 else ""
         return "\n".join(
             [
                 *lines,
-                f"suggested: optimizer.lr={self.lr:.2g}{spread}",
+                f"suggested: optimizer.lr={self.lr:.2g}{between}",
                 "Assumption 1 of Amos: M2(E[g]) / sqrt(E[M2(g)^2]) >= xi for all variables; the best first "
                 "step is then xi eta (Lemma 4.3). A rough guide, which may be several times too high: a "
                 "start for a grid, not its end. The paper's rule of thumb is 1 / sqrt(N), with N the "
@@ -87,28 +80,29 @@ class Suggestion:
 
 
 def suggest_lr(source: str, overrides: Sequence[str] = (), steps: int | None = None) -> Suggestion:
-    """Measure the ratio, in two short runs or in one there is, and read the rate off it.
+    """Measure the ratio in two short runs, or take it from a run folder, and derive the rate.
 
     Args:
-        source: a config file or the name of a shipped one, with Amos; or the folder of a run that was
+        source: a config file with Amos or the name of a shipped one; or the folder of a run that was
             trained with Amos, whose own measurements are then used.
         overrides: as for `load_config`.
-        steps: of each short run, whose folder is deleted; the schedule stays that of the whole run.
-            None: two measurements, or the whole run where it is shorter.
+        steps: the length of each short run, whose folder is deleted; the schedule stays that of the whole
+            run. None: two measurements, or the whole run where it is shorter.
 
     Raises:
-        ConfigError: another optimizer, fewer steps than one measurement needs, or options without effect.
-        ZooError: anything the runs need, or a run without measurements.
+        ConfigError: the optimizer is not Amos, there are fewer steps than one measurement needs, or options
+            were given that have no effect on a run folder.
+        ZooError: the runs cannot be trained, or a run folder has no measurements.
     """
     if RunFolder(Path(source)).exists:
-        given = [*overrides, *([] if steps is None else [f"--steps {steps}"])]
-        if given:
-            raise ConfigError(f"suggest-lr: {source} is a run: {', '.join(given)} has no effect on it")
+        options = [*overrides, *([] if steps is None else [f"--steps {steps}"])]
+        if options:
+            raise ConfigError(f"suggest-lr: {source} is a run: {', '.join(options)} has no effect on it")
         config = load_config(source)
-        _check(config)
-        return Suggestion([read(Path(source), config)])
+        _require_amos(config)
+        return Suggestion([_read_ratios(Path(source), config)])
     config = load_config(source, overrides)
-    _check(config)
+    _require_amos(config)
     job = Job.of(config)
     steps = min(2 * WINDOW, job.train.steps) if steps is None else steps
     if not WINDOW <= steps <= job.train.steps:
@@ -116,12 +110,12 @@ def suggest_lr(source: str, overrides: Sequence[str] = (), steps: int | None = N
             f"suggest-lr: {steps} steps; expected {WINDOW}, one measurement, to {job.train.steps} "
             "(train.steps)"
         )
-    first = short_run(source, overrides, job.optimizer.lr, steps)
-    return Suggestion([first, short_run(source, overrides, first.lowest, steps)])
+    first = _train_and_measure(source, overrides, job.optimizer.lr, steps)
+    return Suggestion([first, _train_and_measure(source, overrides, first.lowest, steps)])
 
 
-def short_run(source: str, overrides: Sequence[str], lr: float, steps: int) -> Reading:
-    """Train the first steps at a rate, and measure."""
+def _train_and_measure(source: str, overrides: Sequence[str], lr: float, steps: int) -> RatioMeasurement:
+    """Train the first steps of a run at a rate, in a folder that is then deleted."""
     with TemporaryDirectory() as folder:
         changes = {
             "optimizer.lr": lr,
@@ -132,26 +126,26 @@ def short_run(source: str, overrides: Sequence[str], lr: float, steps: int) -> R
             "train.keep_last": 1,
         }
         config = load_config(source, [*overrides, *(f"{key}={value}" for key, value in changes.items())])
-        return read(train(config, until=steps).folder, config)
+        return _read_ratios(train(config, until=steps).folder, config)
 
 
-def read(run: Path, config: RunConfig) -> Reading:
-    """What is written in a run's folder.
+def _read_ratios(run: Path, config: RunConfig) -> RatioMeasurement:
+    """Read what a run measured.
 
     Raises:
-        ZooError: nothing was measured.
+        ZooError: the run has not measured the ratio.
     """
     history = read_history(run)
-    known = {n: [v for v in values if v is not None] for n, (_, values) in history.ratios.items()}
-    lowest = {name: min(values) for name, values in known.items() if values}
+    ratios = {name: [v for v in values if v is not None] for name, (_, values) in history.ratios.items()}
+    lowest = {name: min(values) for name, values in ratios.items() if values}
     if not lowest:
         raise ZooError(
             f"suggest-lr: {run}: nothing was measured; expected lines of kind 'diagnose' in its "
-            f"metrics.jsonl (train.diagnose_every), and variables of {ENOUGH} entries or more"
+            f"metrics.jsonl (train.diagnose_every), and variables of {MIN_ENTRIES} entries or more"
         )
     ordered = sorted(lowest.values())
     quartile, median, _ = quantiles(ordered, n=4, method="inclusive") if len(ordered) > 1 else ordered * 3
-    return Reading(
+    return RatioMeasurement(
         Job.of(config).optimizer.lr,
         ordered[0],
         min(lowest, key=lowest.__getitem__),
@@ -161,11 +155,11 @@ def read(run: Path, config: RunConfig) -> Reading:
     )
 
 
-def _check(config: RunConfig) -> None:
-    """Refuse what is not trained with Amos."""
-    kind = getattr(config.optimizer, "type", None)
-    if kind != NEEDED:
+def _require_amos(config: RunConfig) -> None:
+    """Refuse a run that is not trained with Amos."""
+    optimizer = getattr(config.optimizer, "type", None)
+    if optimizer != "amos":
         raise ConfigError(
-            f"suggest-lr: the optimizer is '{kind}'; expected '{NEEDED}', whose rate Assumption 1 is about: "
+            f"suggest-lr: the optimizer is '{optimizer}'; expected 'amos', whose rate Assumption 1 is about: "
             "optimizer={type: amos, lr: 0.01}"
         )

@@ -1,4 +1,4 @@
-"""A distribution in a few numbers."""
+"""A distribution described by a few numbers."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 QUANTILES = {"min": 0.0, "q05": 0.05, "q25": 0.25, "median": 0.5, "q75": 0.75, "q95": 0.95, "max": 1.0}
-"""The names under which quantiles are reported."""
+"""The names under which the quantiles are reported."""
 
 
-def summary(values: Tensor) -> dict[str, float]:
+def summarise(values: Tensor) -> dict[str, float]:
     """Mean, standard deviation (of the population) and quantiles of the entries of a tensor."""
     exact = values.detach().double().flatten().cpu()
     numbers = torch.quantile(exact[: 1 << 24], torch.tensor(list(QUANTILES.values()), dtype=exact.dtype))
@@ -19,6 +19,6 @@ def summary(values: Tensor) -> dict[str, float]:
     return {"mean": exact.mean().item(), "std": std, **dict(zip(QUANTILES, numbers.tolist(), strict=True))}
 
 
-def finite(value: float) -> float | None:
-    """The number, or None for what JSON has no word for."""
+def finite_or_none(value: float) -> float | None:
+    """The number, or None for infinity and NaN, which JSON does not have."""
     return value if math.isfinite(value) else None

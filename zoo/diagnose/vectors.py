@@ -7,46 +7,44 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from zoo.diagnose.places import Place, places
+from zoo.diagnose.locations import ParameterLocation, locate_parameters
 from zoo.models import Model
 from zoo.nn.scaling import Scaling
 from zoo.spec import Role
 
-ROLES = (Role.SCALING, Role.GATE, Role.NORM_SCALE)
-"""What multiplies: of these the values are of interest, not only their size."""
+SCALE_ROLES = (Role.SCALING, Role.GATE, Role.NORM_SCALE)
+"""The roles of the parameters that other tensors are multiplied by."""
 
 
 @dataclass(frozen=True)
-class Vector:
-    """A vector, or a single number, that something is multiplied by.
+class ScaleVector:
+    """A vector, or a single number, that another tensor is multiplied by.
 
     Attributes:
-        place: where it is.
-        values: the factors themselves, (n,) float64 on the CPU: for a scaling not what is trained but
-            that times s_init / s_scale, for an eigen learning rate its absolute value.
+        location: the parameter.
+        values: the factors as they take effect, (n,) float64 on the CPU: those of a scaling are s_init /
+            s_scale times the trained values, those of an eigen learning rate the absolute values.
     """
 
-    place: Place
+    location: ParameterLocation
     values: Tensor
 
 
 @torch.no_grad()
-def vectors(model: Model) -> list[Vector]:
-    """Every scaling, gate and norm scale that is a parameter, in the order of the modules.
+def scale_vectors(model: Model) -> list[ScaleVector]:
+    """Every trained scaling, gate and norm scale, in the order of the modules.
 
     Args:
         model: on any device, not sharded.
     """
     return [
-        Vector(place, _effective(place).flatten().double().cpu())
-        for place in places(model)
-        if place.spec.role in ROLES
+        ScaleVector(location, _factors(location).flatten().double().cpu())
+        for location in locate_parameters(model)
+        if location.spec.role in SCALE_ROLES
     ]
 
 
-def _effective(place: Place) -> Tensor:
-    if isinstance(place.owner, Scaling):
-        effective = place.owner()
-        assert isinstance(effective, Tensor), "a scaling with a parameter is not fixed"
-        return effective
-    return place.virtual()
+def _factors(location: ParameterLocation) -> Tensor:
+    if isinstance(location.module, Scaling):
+        return torch.as_tensor(location.module())
+    return location.virtual()

@@ -9,7 +9,7 @@ import torch
 
 from zoo.checkpoint.model import load_model
 from zoo.diagnose.examples import text_examples, validation_examples
-from zoo.diagnose.findings import look
+from zoo.diagnose.findings import measure_model
 from zoo.report.model_figures import model_images
 from zoo.report.page import draw_images, html_page, write_files
 from zoo.report.section import Section
@@ -45,7 +45,7 @@ def inspect(
         inputs, examples = text_examples(model, path, text), f"on {text.name}"
     run = RunFolder(path)
     overrides = load_config(run.config).eta_overrides if run.exists else ()
-    findings = look(model, None if inputs is None else [t.to(device) for t in inputs], overrides)
+    findings = measure_model(model, None if inputs is None else [t.to(device) for t in inputs], overrides)
     images = [*model_images(findings), *(training_images(path) if run.exists else [])]
     sections = [Section(image.title, [image]) for image in images]
     pngs = draw_images(sections, {})

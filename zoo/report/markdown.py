@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from zoo.ablate.sheet import Sheet
+from zoo.ablate.table import Table
 from zoo.report.plot import Plot
 from zoo.report.section import Image, Sample, Section
 
@@ -24,8 +24,8 @@ def markdown_page(title: str, lead: Sequence[str], sections: Sequence[Section]) 
     return "\n\n".join(parts) + "\n"
 
 
-def _block(block: Sheet | Plot | Image | Sample) -> str:
-    if isinstance(block, Sheet):
+def _block(block: Table | Plot | Image | Sample) -> str:
+    if isinstance(block, Table):
         return f"{_table(block)}\n{_escape(block.note)}"
     if isinstance(block, Sample):
         code = "".join(f"    {line}\n" for line in block.text.splitlines())
@@ -34,9 +34,9 @@ def _block(block: Sheet | Plot | Image | Sample) -> str:
     return f"![{title}]({block.key}.png)\n\n{title}. {_escape(block.note)}"
 
 
-def _table(table: Sheet) -> str:
+def _table(table: Table) -> str:
     """A table in the dialect of GitHub."""
-    alignment = ["---:" if column.right else "---" for column in table.columns]
+    alignment = ["---:" if column.align_right else "---" for column in table.columns]
     rows = [[column.title for column in table.columns], *table.texts]
     cells = [[_escape(text).replace("|", "\\|") for text in row] for row in rows]
     return "".join(f"| {' | '.join(row)} |\n" for row in [cells[0], alignment, *cells[1:]])

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from zoo.diagnose.conditioning import Conditioning, head_axis
-from zoo.diagnose.embeddings import Embeddings
+from zoo.diagnose.conditioning import MatrixSpectrum
+from zoo.diagnose.embeddings import EmbeddingTable
 from zoo.diagnose.entropy import AttentionEntropy
-from zoo.diagnose.findings import Findings, Scale
+from zoo.diagnose.findings import Findings, RelativeScale
 from zoo.diagnose.history import Curve
-from zoo.diagnose.summary import finite
-from zoo.diagnose.vectors import Vector
+from zoo.diagnose.summary import finite_or_none
+from zoo.diagnose.vectors import ScaleVector
 from zoo.report.panels import draw_curves, draw_legend, draw_line, integer_ticks, panels
 from zoo.report.section import Image
 from zoo.spec import Role
 from zoo.utils.plotting import INK, SOFT, colour, dress, to_png
+
+MeasuredT = TypeVar("MeasuredT", MatrixSpectrum, ScaleVector, RelativeScale)
 
 MAX_BINS = 61
 """Of a histogram."""
@@ -47,22 +49,22 @@ def _draw_all(findings: Findings) -> Iterator[Image]:
         yield _embeddings(findings.embeddings)
     if findings.matrices:
         yield _condition_numbers(findings.matrices)
-    if any(head_axis(c.place.spec) is not None for c in findings.matrices):
-        yield _spectra([c for c in findings.matrices if head_axis(c.place.spec) is not None])
+    if attention := [c for c in findings.matrices if c.has_heads]:
+        yield _spectra(attention)
     for role in VECTOR_TITLES:
-        if vectors := [v for v in findings.vectors if v.place.spec.role is role]:
+        if vectors := [v for v in findings.vectors if v.location.spec.role is role]:
             yield _vectors(role, vectors)
     yield _scales(findings.scales)
     if findings.entropies:
         yield _entropies(findings.entropies)
 
 
-def _embeddings(tables: Sequence[Embeddings]) -> Image:
+def _embeddings(tables: Sequence[EmbeddingTable]) -> Image:
     """A row per table: norms, eigenvalues, dot products."""
     figure, every = panels(3 * len(tables), columns=3)
     for i, table in enumerate(tables):
         norms, eigenvalues, dots = every[3 * i : 3 * i + 3]
-        dress(norms, table.place.label, "norm", "vectors")
+        dress(norms, table.location.label, "norm", "vectors")
         norms.hist(**_histogram(table.norms, colour(i)))
         dress(eigenvalues, "Covariance", "rank", "eigenvalue / median")
         ranks = range(1, len(table.eigenvalues) + 1)
@@ -70,8 +72,8 @@ def _embeddings(tables: Sequence[Embeddings]) -> Image:
         if table.eigenvalues.isfinite().all() and (table.eigenvalues > 0).any():
             eigenvalues.set_yscale("log")
         dress(dots, "Pairs", "dot product", "pairs")
-        dots.hist(**_histogram(table.dots, colour(i)))
-    counts = {table.sampled for table in tables if table.sampled < len(table.norms)}
+        dots.hist(**_histogram(table.dot_products, colour(i)))
+    counts = {table.sample_size for table in tables if table.sample_size < len(table.norms)}
     sample = f", here of {counts.pop():,} vectors drawn at random" if counts else ""
     return Image(
         "embeddings",
@@ -83,20 +85,18 @@ def _embeddings(tables: Sequence[Embeddings]) -> Image:
     )
 
 
-def _condition_numbers(matrices: Sequence[Conditioning]) -> Image:
+def _condition_numbers(matrices: Sequence[MatrixSpectrum]) -> Image:
     """Attention matrices on the left, all others on the right; by layer."""
     groups = {
-        "Attention matrices": [c for c in matrices if head_axis(c.place.spec) is not None],
-        "Other matrices": [c for c in matrices if head_axis(c.place.spec) is None],
+        "Attention matrices": [c for c in matrices if c.has_heads],
+        "Other matrices": [c for c in matrices if not c.has_heads],
     }
     groups = {title: group for title, group in groups.items() if group}
-    order = list(dict.fromkeys(c.place.label for c in matrices))
+    order = list(dict.fromkeys(c.location.label for c in matrices))
     figure, every = panels(len(groups), height=4)
     for axes, (title, group) in zip(every, groups.items(), strict=True):
-        medians = _curves((c.place.label, c.place.layer, c.numbers.quantile(0.5).item()) for c in group)
-        renormalised = _curves(
-            (c.place.label, c.place.layer, c.renormalised_numbers.quantile(0.5).item()) for c in group
-        )
+        medians = _curves(group, lambda c: c.condition_numbers.quantile(0.5).item())
+        renormalised = _curves(group, lambda c: c.renormalised_condition_numbers.quantile(0.5).item())
         draw_curves(axes, title, "layer", "condition number", medians, order, log=True)
         for label, curve in renormalised.items():
             draw_line(axes, curve, True, color=colour(order.index(label)), ls=":")
@@ -112,22 +112,22 @@ def _condition_numbers(matrices: Sequence[Conditioning]) -> Image:
     )
 
 
-def _spectra(matrices: Sequence[Conditioning]) -> Image:
+def _spectra(matrices: Sequence[MatrixSpectrum]) -> Image:
     """A row per layer: norms of vectors, singular values."""
-    layers = sorted({c.place.layer for c in matrices})
+    layers = sorted({c.location.layer for c in matrices})
     layers = list(PAPER_LAYERS) if set(PAPER_LAYERS) <= set(layers) else layers[-2:]
-    order = list(dict.fromkeys(c.place.label for c in matrices))
+    order = list(dict.fromkeys(c.location.label for c in matrices))
     figure, every = panels(2 * len(layers))
     for i, layer in enumerate(layers):
         norms, singular = every[2 * i : 2 * i + 2]
         dress(norms, f"Layer {layer}", "norm of a vector", "density")
         dress(singular, f"Layer {layer}, all heads", "singular value", "density")
         for c in matrices:
-            if c.place.layer == layer:
-                outline = {"histtype": "step", "density": True, "lw": 1.5, "label": c.place.label}
-                line_colour = colour(order.index(c.place.label))
-                norms.hist(**_histogram(c.norms, line_colour) | outline)
-                singular.hist(**_histogram(c.singular, line_colour) | outline)
+            if c.location.layer == layer:
+                outline = {"histtype": "step", "density": True, "lw": 1.5, "label": c.location.label}
+                line_colour = colour(order.index(c.location.label))
+                norms.hist(**_histogram(c.vector_norms, line_colour) | outline)
+                singular.hist(**_histogram(c.singular_values, line_colour) | outline)
     draw_legend(figure, every)
     return Image(
         "spectra",
@@ -138,13 +138,13 @@ def _spectra(matrices: Sequence[Conditioning]) -> Image:
     )
 
 
-def _vectors(role: Role, vectors: Sequence[Vector]) -> Image:
+def _vectors(role: Role, vectors: Sequence[ScaleVector]) -> Image:
     """A panel per label with the layers' means and spreads or one histogram; one for all single numbers."""
     numbers = [v for v in vectors if v.values.numel() == 1]
-    by_label: dict[str, list[Vector]] = defaultdict(list)
+    by_label: dict[str, list[ScaleVector]] = defaultdict(list)
     for v in vectors:
         if v.values.numel() > 1:
-            by_label[v.place.label].append(v)
+            by_label[v.location.label].append(v)
     columns, height = (3, 2.7) if by_label else (1, 5)
     figure, every = panels(len(by_label) + bool(numbers), columns, height)
     for i, (axes, (label, group)) in enumerate(zip(every, by_label.items(), strict=False)):
@@ -154,7 +154,7 @@ def _vectors(role: Role, vectors: Sequence[Vector]) -> Image:
         else:
             _draw_spread(axes, label, group, colour(i))
     if numbers:
-        curves = _curves((v.place.label, v.place.layer, v.values.item()) for v in numbers)
+        curves = _curves(numbers, lambda v: v.values.item())
         log = all(v.values.item() > 0 for v in numbers)
         draw_curves(every[-1], "Single numbers", "layer", "value", curves, list(curves), log)
         integer_ticks(every[-1])
@@ -170,10 +170,10 @@ def _vectors(role: Role, vectors: Sequence[Vector]) -> Image:
     )
 
 
-def _draw_spread(axes: Axes, label: str, group: Sequence[Vector], line_colour: str) -> None:
+def _draw_spread(axes: Axes, label: str, group: Sequence[ScaleVector], line_colour: str) -> None:
     """The entries' mean by layer, their middle half and their middle 90 %."""
     dress(axes, label, "layer", "value")
-    layers = [v.place.layer for v in group]
+    layers = [v.location.layer for v in group]
     for share, opacity in ((0.05, 0.15), (0.25, 0.3)):
         low, high = ([v.values.quantile(q).item() for v in group] for q in (share, 1 - share))
         axes.fill_between(layers, low, high, color=line_colour, alpha=opacity, lw=0)
@@ -181,9 +181,9 @@ def _draw_spread(axes: Axes, label: str, group: Sequence[Vector], line_colour: s
     integer_ticks(axes)
 
 
-def _scales(scales: Sequence[Scale]) -> Image:
+def _scales(scales: Sequence[RelativeScale]) -> Image:
     """M2 / eta over the layers, a line per label."""
-    curves = _curves((s.place.label, s.place.layer, s.m2 / s.eta) for s in scales)
+    curves = _curves(scales, lambda s: s.m2 / s.eta)
     figure, (axes,) = panels(1, height=5)
     draw_curves(axes, "M2 / eta", "layer", "M2 / eta", curves, list(curves), log=True)
     axes.axhline(1, color=SOFT, lw=1, ls=":")
@@ -229,12 +229,13 @@ def _draw_map(figure: Figure, axes: Axes, label: str, group: Sequence[AttentionE
     bar.outline.set_visible(False)
 
 
-def _curves(values: Iterable[tuple[str, int, float]]) -> dict[str, Curve]:
-    """(label, layer, value) -> a curve over the layers for each label; infinite values become None."""
+def _curves(measured: Iterable[MeasuredT], value: Callable[[MeasuredT], float]) -> dict[str, Curve]:
+    """A curve over the layers for each label; infinite values become None."""
     curves: dict[str, tuple[list[float], list[float | None]]] = defaultdict(lambda: ([], []))
-    for label, layer, value in values:
-        curves[label][0].append(layer)
-        curves[label][1].append(finite(value))
+    for item in measured:
+        layers, values = curves[item.location.label]
+        layers.append(item.location.layer)
+        values.append(finite_or_none(value(item)))
     return dict(curves)
 
 

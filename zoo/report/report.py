@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from zoo.ablate.results import read_results
-from zoo.ablate.sheet import Sheet
+from zoo.ablate.table import Table
 from zoo.ablate.verdict import ALPHA, Judgement, judge
+from zoo.report.csv_files import curves_csv, tables_csv
 from zoo.report.markdown import markdown_page
 from zoo.report.page import draw_images, html_page, write_files
-from zoo.report.sections import sections
+from zoo.report.sections import report_sections
 from zoo.report.style import line_styles
-from zoo.report.tidy import curves_csv, sheets_csv
 
 PAGE = "report.html"
 
@@ -36,17 +36,17 @@ def report(
     """
     results = read_results(paths, baseline)
     judgement = judge(results, alpha)
-    content = sections(judgement)
-    styles = line_styles(variant.name for variant in results.manifest.variants)
-    images = draw_images(content, styles)
+    sections = report_sections(judgement)
+    styles = line_styles(results.variants)
+    images = draw_images(sections, styles)
     title, lead = results.manifest.name, judgement.sentences
-    tables = [block for section in content for block in section.blocks if isinstance(block, Sheet)]
+    tables = [block for section in sections for block in section.blocks if isinstance(block, Table)]
     write_files(
         out,
         {
-            PAGE: html_page(title, lead, content, styles, images),
-            "report.md": markdown_page(title, lead, content),
-            "report.csv": sheets_csv(tables),
+            PAGE: html_page(title, lead, sections, styles, images),
+            "report.md": markdown_page(title, lead, sections),
+            "report.csv": tables_csv(tables),
             "curves.csv": curves_csv(results),
             **{f"{key}.png": png for key, png in images.items()},
         },

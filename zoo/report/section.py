@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from zoo.ablate.sheet import Sheet
+from zoo.ablate.table import Table
 from zoo.report.plot import Plot
 
 
@@ -52,5 +52,5 @@ class Section:
     """
 
     title: str
-    blocks: Sequence[Sheet | Plot | Image | Sample]
+    blocks: Sequence[Table | Plot | Image | Sample]
     notes: Sequence[str] = ()

@@ -1,74 +1,32 @@
-"""The sections of a report. What another part has to show is a function here: results in, section out."""
+"""The sections of a report."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
 from zoo.ablate.caveats import caveats
-from zoo.ablate.tables import cost_sheet, run_sheet, speedup_sheet, verdict_sheet
+from zoo.ablate.tables import cost_table, run_table, speedup_table, verdict_table
 from zoo.ablate.verdict import Judgement
-from zoo.report.gradients import gradients
-from zoo.report.losses import losses
-from zoo.report.models import models
-from zoo.report.monitors import monitors
-from zoo.report.rows import costs, forest
+from zoo.report.loss_plots import loss_plots
+from zoo.report.model_plots import model_plots
 from zoo.report.section import Sample, Section
-from zoo.report.sensitivity import sensitivity
+from zoo.report.sensitivity import sensitivity_plots
+from zoo.report.variable_plots import variable_plots
+from zoo.report.variant_rows import cost_plots, difference_plots
 
 
-def _verdict(judgement: Judgement) -> Section:
-    return Section("Verdict", [verdict_sheet(judgement), *forest(judgement)], caveats(judgement))
-
-
-def _speed(judgement: Judgement) -> Section:
-    sheet = speedup_sheet(judgement.results)
-    return Section("Speed-up", [sheet] if sheet.rows else [])
-
-
-def _losses(judgement: Judgement) -> Section:
-    return Section("Loss", list(losses(judgement.results)))
-
-
-def _tuning(judgement: Judgement) -> Section:
-    return Section("Sensitivity to the tuned settings", list(sensitivity(judgement.results)))
-
-
-def _costs(judgement: Judgement) -> Section:
-    return Section("Time and memory", [cost_sheet(judgement.results), *costs(judgement.results)])
-
-
-def _monitors(judgement: Judgement) -> Section:
-    return Section("Inside the training", [*monitors(judgement.results), *gradients(judgement.results)])
-
-
-def _models(judgement: Judgement) -> Section:
-    return Section("Inside the models", list(models(judgement.results)))
-
-
-def _samples(judgement: Judgement) -> Section:
+def report_sections(judgement: Judgement) -> list[Section]:
+    """All sections that have something to show; a new one is a line here."""
     results = judgement.results
-    runs = [(v.name, run) for v in results.manifest.variants for _, run in results.begun(v.name)]
-    return Section("Samples", [Sample(name, r.config.name, r.sample) for name, r in runs if r.sample])
-
-
-def _runs(judgement: Judgement) -> Section:
-    return Section("Runs", [run_sheet(judgement.results)])
-
-
-SECTIONS: Sequence[Callable[[Judgement], Section]] = (
-    _verdict,
-    _speed,
-    _losses,
-    _tuning,
-    _costs,
-    _monitors,
-    _models,
-    _samples,
-    _runs,
-)
-"""In the order of the report."""
-
-
-def sections(judgement: Judgement) -> list[Section]:
-    """All sections that have something to show."""
-    return [section for make in SECTIONS if (section := make(judgement)).blocks]
+    speedups = speedup_table(results)
+    samples = [Sample(v, run.config.name, run.sample) for v, run in results.all_started() if run.sample]
+    sections = [
+        Section("Verdict", [verdict_table(judgement), *difference_plots(judgement)], caveats(judgement)),
+        Section("Speed-up", [speedups] if speedups.rows else []),
+        Section("Loss", [*loss_plots(results)]),
+        Section("Sensitivity to the tuned settings", [*sensitivity_plots(results)]),
+        Section("Time and memory", [cost_table(results), *cost_plots(results)]),
+        Section("Inside the training", [*variable_plots(results)]),
+        Section("Inside the models", [*model_plots(results)]),
+        Section("Samples", samples),
+        Section("Runs", [run_table(results)]),
+    ]
+    return [section for section in sections if section.blocks]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from zoo.diagnose.history import Curve, History, read_history
+from zoo.diagnose.history import Curve, RunHistory, read_history
 from zoo.report.panels import draw_curves, draw_legend, draw_line, panels
 from zoo.report.section import Image
 from zoo.utils.plotting import SOFT, to_png
@@ -47,6 +47,10 @@ QUANTITIES = {
 }
 
 
+DIAGNOSED = ("m2_over_eta", "ratio")
+"""The quantities that are measured of all variables, vectors too; the others are of matrices."""
+
+
 def training_images(run: Path) -> list[Image]:
     """Draw every quantity that a run measured, with a panel for some layers from the first to the last.
 
@@ -59,10 +63,11 @@ def training_images(run: Path) -> list[Image]:
     return list(_draw(read_history(run)))
 
 
-def _draw(history: History) -> Iterator[Image]:
+def _draw(history: RunHistory) -> Iterator[Image]:
     layers = _choose_layers(history.layers)
     for quantity, (title, label, note) in QUANTITIES.items():
-        curves = {layer: history.of_layer(quantity, layer) for layer in layers}
+        measured = history.diagnosis if quantity in DIAGNOSED else history.monitor
+        curves = {layer: history.in_layer(measured.get(quantity, {}), layer) for layer in layers}
         if not any(curves.values()):
             continue
         order = list(dict.fromkeys(name for panel in curves.values() for name in panel))

@@ -1,4 +1,4 @@
-"""A report's numbers as CSV, in full precision."""
+"""A report's numbers as CSV, with full precision and one number per line."""
 
 from __future__ import annotations
 
@@ -9,36 +9,32 @@ from typing import Any
 
 from zoo.ablate.curve import COSTS
 from zoo.ablate.results import Results
-from zoo.ablate.sheet import Sheet
+from zoo.ablate.table import Table
 
 
-def sheets_csv(sheets: Sequence[Sheet]) -> str:
-    """Tables as one: a line per table, row and column, so that any program reads it.
-
-    Args:
-        sheets: of the report; what stands before the first number of a row names the row.
-    """
+def tables_csv(tables: Sequence[Table]) -> str:
+    """The tables of a report in one file, with a line per table, row and column."""
     lines: list[list[Any]] = [["table", "row", "variant", "column", "value"]]
-    for sheet in sheets:
-        for number, row in enumerate(sheet.rows, 1):
-            for column, value in list(zip(sheet.columns, row, strict=True))[1:]:
+    for table in tables:
+        for number, row in enumerate(table.rows, 1):
+            for column, value in list(zip(table.columns, row, strict=True))[1:]:
                 parts = column.parts or (column.title,)
                 values = value if isinstance(value, tuple) else (value,) * len(parts)
                 lines += [
-                    [sheet.key, number, row[0], f"{part}", cell]
-                    for part, cell in zip(parts, values, strict=True)
-                    if cell is not None
+                    [table.key, number, row[0], part, element]
+                    for part, element in zip(parts, values, strict=True)
+                    if element is not None
                 ]
     return _csv(lines)
 
 
 def curves_csv(results: Results) -> str:
-    """Every validation loss of every run, with what the run had cost until then."""
+    """Every validation loss of every run, and what the run had cost until then."""
     lines: list[list[Any]] = [["variant", "run", "seed", *COSTS, "loss"]]
     for run in results.manifest.runs:
-        found = results.measured.get(run.id)
-        if found:
-            columns = [getattr(found.validation, key) for key in (*COSTS, "loss")]
+        if run.id in results.metrics:
+            validation = results.metrics[run.id].validation
+            columns = [getattr(validation, key) for key in (*COSTS, "loss")]
             lines += [[run.variant, run.id, run.seed, *point] for point in zip(*columns, strict=True)]
     return _csv(lines)
 

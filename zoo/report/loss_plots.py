@@ -1,0 +1,130 @@
+"""Loss curves: their mean over seeds, the difference from the baseline, and every run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from zoo.ablate.curve import COSTS, Curve, Numbers
+from zoo.ablate.results import Results
+from zoo.ablate.run_metrics import RunMetrics
+from zoo.report.plot import Plot, Series, View
+
+COST_TITLES = {
+    "steps": "optimizer steps",
+    "tokens": "training targets (tokens or images)",
+    "flops": "training FLOPs",
+    "seconds": "seconds of training steps",
+}
+"""The titles of horizontal axes."""
+
+NATS = "nats per target"
+
+MAX_POINTS = 200
+"""A training curve with more points is averaged."""
+
+Curves = Mapping[int, Curve]
+"""The validation curves of a variant by seed."""
+
+
+def loss_plots(results: Results) -> Iterator[Plot]:
+    """The plots for which there are losses."""
+    curves: dict[str, Curves] = {
+        variant: _curves(results.finished(variant)) or _curves(results.started(variant))
+        for variant in results.variants
+    }
+    curves = {variant: by_seed for variant, by_seed in curves.items() if by_seed}
+    if curves:
+        views = [
+            View(cost, COST_TITLES[cost], NATS, [_mean(v, by_seed, cost) for v, by_seed in curves.items()])
+            for cost in COSTS
+        ]
+        note = (
+            "Line: mean over seeds that have finished, or over all where none has; band: lowest and highest "
+            "seed. The loss before the first step is left out."
+        )
+        yield Plot("loss", "Validation loss", views, note)
+    base = results.baseline
+    if base in curves:
+        differences = [_difference(v, by_seed, curves[base]) for v, by_seed in curves.items() if v != base]
+        if series := [line for line in differences if line]:
+            yield Plot(
+                "difference",
+                f"Validation loss less that of {base}",
+                [View("steps", COST_TITLES["steps"], NATS, series)],
+                f"Below 0: better than {base} at the same step. Line: mean of the differences of the same "
+                "seed; band: lowest and highest of them.",
+                zero_line=True,
+            )
+    yield from _run_plots(results)
+
+
+def _curves(runs: Mapping[int, RunMetrics]) -> Curves:
+    return {seed: run.validation for seed, run in runs.items() if len(run.validation)}
+
+
+def _mean(variant: str, curves: Curves, cost: str) -> Series:
+    """Mean and spread over seeds, at the steps that all of them have."""
+    steps = _shared_steps(list(curves.values()))
+    steps = steps[steps > 0] if len(steps) > 2 else steps
+    x = np.mean([_at(curve, steps, cost) for curve in curves.values()], axis=0)
+    return _spread(variant, x, np.array([_at(curve, steps, "loss") for curve in curves.values()]))
+
+
+def _difference(variant: str, ours: Curves, theirs: Curves) -> Series | None:
+    """Mean and spread of the differences of the same seed and step."""
+    pairs = [(ours[seed], theirs[seed]) for seed in ours.keys() & theirs.keys()]
+    if not pairs:
+        return None
+    steps = _shared_steps([curve for pair in pairs for curve in pair])
+    steps = steps[steps > 0]
+    return _spread(
+        variant, steps, np.array([_at(a, steps, "loss") - _at(b, steps, "loss") for a, b in pairs])
+    )
+
+
+def _spread(variant: str, x: Numbers, y: Numbers) -> Series:
+    """The mean of y, (seeds, points), with a band from its lowest to its highest row."""
+    bands = ([*y.min(axis=0)], [*y.max(axis=0)]) if len(y) > 1 else ((), ())
+    return Series(variant, variant, list(x), [*y.mean(axis=0)], *bands)
+
+
+def _shared_steps(curves: Sequence[Curve]) -> Numbers:
+    """The steps at which all curves have a point, in order."""
+    steps = set.intersection(*(set(curve.steps.tolist()) for curve in curves))
+    return np.array(sorted(steps), dtype=np.float64)
+
+
+def _at(curve: Curve, steps: Numbers, quantity: str) -> Numbers:
+    """A cost or the loss at steps that the curve has."""
+    values: Numbers = getattr(curve, quantity)[np.searchsorted(curve.steps, steps)]
+    return values
+
+
+def _run_plots(results: Results) -> Iterator[Plot]:
+    """A line for every run of the comparison."""
+    views = []
+    for name in ("training", "validation"):
+        curves = [(v, run.config.name, getattr(run, name)) for v, run in results.all_started()]
+        series = [
+            Series(run, variant, *_averaged(curve), single_run=True)
+            for variant, run, curve in curves
+            if len(curve) > 1
+        ]
+        if series:
+            views.append(View(name, COST_TITLES["steps"], NATS, series))
+    if views:
+        note = f"Training loss: of batches before the step on them; averaged to at most {MAX_POINTS} points."
+        yield Plot("runs", "Every run", views, note)
+
+
+def _averaged(curve: Curve) -> tuple[list[float], list[float]]:
+    """Steps and losses as means over equal stretches, without the loss before the first step."""
+    first = int(curve.steps[0] == 0 and len(curve) > 2)
+    parts = min(MAX_POINTS, len(curve) - first)
+    steps, losses = (
+        [float(part.mean()) for part in np.array_split(column[first:], parts)]
+        for column in (curve.steps, curve.loss)
+    )
+    return steps, losses
