@@ -26,7 +26,7 @@ from zoo.diagnose.locations import locate_parameters
 from zoo.diagnose.summary import summarise
 from zoo.diagnose.vectors import ScaleVector, scale_vectors
 from zoo.models import Model
-from zoo.nn.attention import Attention
+from zoo.nn.attention import MultiHeadAttention
 from zoo.spec import Role, declared
 
 GPT: dict[str, Any] = {"vocab_size": 40, "d_model": 12, "n_layers": 3, "n_heads": 3, "d_mlp": 20}
@@ -200,7 +200,7 @@ def zeroed(name: str) -> Model:
     model = tiny(name)
     with torch.no_grad():
         for attention in model.modules():
-            if isinstance(attention, Attention):
+            if isinstance(attention, MultiHeadAttention):
                 attention.q.get_parameter("weight").zero_()
     return model
 
@@ -213,7 +213,7 @@ def test_uniform_attention_has_the_entropy_log_t(name: str, visible: list[int]) 
         assert found.heads.tolist() == pytest.approx([expected] * 2, abs=1e-6)
 
 
-def reference(attention: Attention, x: Tensor) -> Tensor:
+def reference(attention: MultiHeadAttention, x: Tensor) -> Tensor:
     """softmax(q k^T / sqrt(h)) of causal attention without positions, in float64, heads one by one."""
     q, k = (x.double() @ m.get_parameter("weight").double().T for m in (attention.q, attention.k))
     heads = []
@@ -231,11 +231,10 @@ def test_probabilities_against_a_softmax_written_out() -> None:
     """Of grouped queries, with more keys than a head has entries."""
     sizes: dict[str, Any] = {**GPT, "n_heads": 6, "n_kv_heads": 3, "d_model": 24}
     attention = build_model("gpt", **sizes, seed=4).get_submodule("blocks.0.attention")
-    assert isinstance(attention, Attention)
+    assert isinstance(attention, MultiHeadAttention)
     x = torch.randn(2, 11, 24, generator=torch.Generator().manual_seed(0)) * 40
-    no_rotation = torch.ones(11, 2), torch.zeros(11, 2)
     with torch.no_grad():
-        p = probabilities(attention, (x, no_rotation), {})
+        p = probabilities(attention.attend, *attention.project(x))
         expected = reference(attention, x)
     assert expected.max() > 0.9, "not close to uniform"
     torch.testing.assert_close(p.double(), expected, atol=1e-6, rtol=1e-4)

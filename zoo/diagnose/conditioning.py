@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from zoo.diagnose.locations import ParameterLocation, locate_parameters
 from zoo.models import Model
-from zoo.nn.attention import Attention
+from zoo.nn.attention import MultiHeadAttention
 from zoo.spec import ParamSpec, Role
 
 HEAD_AXES = ("heads", "kv_heads")
@@ -70,7 +70,7 @@ def matrix_spectra(model: Model) -> list[MatrixSpectrum]:
     head_sizes = {
         matrix: attention.head_size
         for attention in model.modules()
-        if isinstance(attention, Attention)
+        if isinstance(attention, MultiHeadAttention)
         for matrix in attention.modules()
     }
     spectra = []

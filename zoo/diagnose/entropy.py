@@ -1,22 +1,22 @@
 """The entropy of every attention head on given examples.
 
-The output of attention is linear in its values. If unit vectors take the place of the values, the output is
+The output of attention is affine in its values. If unit vectors take the place of the values, the output is
 the attention probabilities themselves, whatever is added to the scores and whichever kernel computes them.
-So the measurement needs no support from the attention, which is not slowed down otherwise.
+So the measurement needs nothing of an attention but its `attend`, and does not slow it down otherwise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from zoo.models import Model
-from zoo.nn.attention import Attention
+from zoo.nn.attention import MultiHeadAttention
 
 
 @dataclass(frozen=True)
@@ -38,32 +38,35 @@ class AttentionEntropy:
 
 @torch.no_grad()
 def attention_entropy(model: Model, *inputs: Tensor) -> list[AttentionEntropy]:
-    """Run a model once, and each of its attentions keys / head_size + 1 times more.
+    """Run a model once, and the `attend` of each of its attentions keys / h times more.
 
     Args:
         model: in evaluation mode, not sharded.
         *inputs: as `forward` takes them.
 
     Returns:
-        In the order in which the attentions compute; empty for a model without any.
+        One element for each attention, in the order in which they compute; empty for a model without a
+        `zoo.nn.attention.MultiHeadAttention`.
     """
     layers = {block: i for i, block in enumerate(model.fsdp_units, 1)}
-    locations = {m: (i, path) for block, i in layers.items() for path, m in block.named_modules()}
+    places = {m: (i, path) for block, i in layers.items() for path, m in block.named_modules()}
     entropies: list[AttentionEntropy] = []
 
-    def measure(attention: Any, args: tuple[Any, ...], kwargs: dict[str, Any], _: Tensor) -> None:
-        p = probabilities(attention, args, kwargs)
-        seen = (p > 0).any(1)  # by some head: the probability of a single one may underflow
+    def measured(attention: MultiHeadAttention, attend: Callable[..., Tensor], *args: Any) -> Tensor:
+        p = probabilities(attend, *args)
+        seen = (p > 0).any(1)  # by at least one head: the probability of a single head may underflow
         uniform = seen.sum(-1).double().log().mean().item()
-        entropies.append(AttentionEntropy(*locations[attention], entropy(p).mean((0, 2)).cpu(), uniform))
+        entropies.append(AttentionEntropy(*places[attention], entropy(p).mean((0, 2)).cpu(), uniform))
+        return attend(*args)
 
-    attentions = [m for m in model.modules() if isinstance(m, Attention)]
-    hooks = [a.register_forward_hook(measure, with_kwargs=True) for a in attentions]
+    attentions = [m for m in model.modules() if isinstance(m, MultiHeadAttention)]
     try:
+        for attention in attentions:
+            attention.__dict__["attend"] = partial(measured, attention, attention.attend)
         model(*inputs)
     finally:
-        for hook in hooks:
-            hook.remove()
+        for attention in attentions:
+            attention.__dict__.pop("attend", None)
     return entropies
 
 
@@ -73,72 +76,26 @@ def entropy(p: Tensor) -> Tensor:
     return terms.sum(-1)
 
 
-def probabilities(attention: Attention, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
-    """The attention probabilities, with which the values are weighted.
+def probabilities(attend: Callable[..., Tensor], q: Tensor, k: Tensor, v: Tensor, *args: Any) -> Tensor:
+    """The probabilities that weight the values of an attention.
 
     Args:
-        attention: any kind, without dropout.
-        args: the arguments of its forward pass, without a cache.
-        kwargs: its keyword arguments.
+        attend: `MultiHeadAttention.attend` of an attention without dropout.
+        q: its first argument, (batch, queries, heads, h).
+        k: its second argument, (batch, keys, kv heads, h).
+        v: its third argument, like `k`, of which only the shape matters.
+        *args: its other arguments.
 
     Returns:
-        (batch, heads, queries, keys) float32.
+        (batch, heads, queries, keys), in the dtype of q.
     """
-    h = attention.head_size
-    with _replaced_values(attention) as values:
-        attention.forward(*args, **kwargs)
-        constant, keys = values.output, values.keys  # what does not depend on the values
-        columns = []
-        for first in range(0, keys, h):
-            values.first = first
-            attention.forward(*args, **kwargs)
-            weights = values.output - constant
-            columns.append(weights.view(*weights.shape[:2], attention.n_heads, h))
-    p = torch.cat(columns, -1)[..., :keys]
-    return p.transpose(1, 2).clamp_min(0)
-
-
-class _UnitValues:
-    """Replaces an attention's values by unit vectors, and records the output of its heads.
-
-    Attributes:
-        first: the key that gets the first unit vector; the keys after it get the others, all other keys
-            zeros. None: all values are zeros.
-        keys: the number of keys in the last forward pass.
-        output: of the heads in the last forward pass, (batch, queries, heads head_size).
-    """
-
-    output: Tensor
-
-    def __init__(self, attention: Attention) -> None:
-        self.shape = attention.n_kv_heads, attention.head_size
-        self.first: int | None = None
-        self.keys = 0
-
-    def replace(self, _: Any, args: Any, values: Tensor) -> Tensor:
-        """A forward hook of the layer that makes the values."""
-        self.keys = values.shape[1]
-        unit = values.new_zeros(*values.shape[:2], *self.shape)
-        if self.first is not None:
-            part = unit[:, self.first : self.first + self.shape[1]]
-            part += torch.eye(part.shape[1], self.shape[1], dtype=unit.dtype, device=unit.device)[:, None]
-        return unit.flatten(-2)
-
-    def record(self, _: Any, args: tuple[Tensor]) -> None:
-        """A forward pre-hook of the layer that joins the heads."""
-        (self.output,) = args
-
-
-@contextmanager
-def _replaced_values(attention: Attention) -> Iterator[_UnitValues]:
-    """Replace an attention's values within a `with` block."""
-    values = _UnitValues(attention)
-    hooks = [
-        attention.v.register_forward_hook(values.replace),
-        attention.o.register_forward_pre_hook(values.record),
-    ]
-    try:
-        yield values
-    finally:
-        for hook in hooks:
-            hook.remove()
+    keys, h = v.shape[1], v.shape[3]
+    zeros = torch.zeros_like(v)
+    offset = attend(q, k, zeros, *args)  # what is added to the values, such as vectors of distances
+    columns = []
+    for first in range(0, keys, h):
+        units = zeros.clone()
+        part = units[:, first : first + h]
+        part += torch.eye(part.shape[1], h, dtype=v.dtype, device=v.device)[:, None]
+        columns.append(attend(q, k, units, *args) - offset)
+    return torch.cat(columns, -1)[..., :keys].transpose(1, 2).clamp_min(0)

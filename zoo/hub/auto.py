@@ -110,7 +110,7 @@ class ZooNGPTForCausalLM(PreTrainedModel, GenerationMixin):  # type: ignore[no-u
 
 
 class SharedLayer:
-    """One layer of a transformers cache with the interface of `zoo.nn.attention.LayerCache`."""
+    """One layer of a transformers cache with the interface of `zoo.nn.kv_cache.LayerCache`."""
 
     padding = None
 
@@ -124,7 +124,7 @@ class SharedLayer:
 
 
 class SharedCache:
-    """A transformers cache with the interface of `zoo.nn.attention.KVCache`, without a limit of its size."""
+    """A transformers cache with the interface of `zoo.nn.kv_cache.KVCache`, without a limit of its size."""
 
     padding = None
 

@@ -22,16 +22,16 @@ from torch.nn import functional as F
 from zoo.config.registry import MODELS, Config
 from zoo.models.inputs import check_mask, check_tokens
 from zoo.models.language_model import LanguageModel, LanguageModelConfig
-from zoo.nn.attention import AsTheyAre, Rope, Rotary
 from zoo.nn.biased import BiasedAttention
 from zoo.nn.layernorm import LayerNorm
 from zoo.nn.linear import Embedding, Linear, matrix
 from zoo.nn.loss import IGNORED, LossParts, linear_cross_entropy
 from zoo.nn.mlp import GELUMLP
 from zoo.nn.positions import positions
+from zoo.nn.qk import NoTransform, Rotary
 from zoo.nn.relative import RelativeAttention, ShawAttention
 from zoo.nn.residual import PostNorm
-from zoo.nn.rope import rotation
+from zoo.nn.rope import Rope, rotation
 from zoo.spec import Module, ParamSpec, Role
 from zoo.utils.errors import DataError
 
@@ -278,7 +278,7 @@ def attention(c: BERTConfig) -> BiasedAttention:
     rotates = isinstance(c.position, RotaryPositions)
     sizes = (c.d_model, c.n_heads, c.n_heads)
     parts: dict[str, Any] = {
-        "qk": Rotary() if rotates else AsTheyAre(),
+        "qk": Rotary() if rotates else NoTransform(),
         "scale": c.head_size**-0.5,
         "residual_branches": c.residual_branches,
         "bias": True,

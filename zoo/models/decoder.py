@@ -11,11 +11,12 @@ from torch import Tensor, nn
 
 from zoo.models.inputs import check_tokens, consecutive_tokens
 from zoo.models.language_model import LanguageModel, LanguageModelConfig
-from zoo.nn.attention import KVCache, Rope
+from zoo.nn.kv_cache import KVCache
 from zoo.nn.linear import Embedding
 from zoo.nn.lm_head import LMHead
 from zoo.nn.loss import LossParts
 from zoo.nn.positions import CachePosition
+from zoo.nn.rope import Rope
 
 
 class DecoderConfig(LanguageModelConfig):
@@ -78,7 +79,7 @@ class Decoder(LanguageModel):
         config: the sizes.
         embedding: the token embedding.
         blocks: modules ``(h, rope, layer_cache, position) -> h``, where h is (batch, time, d) and
-            `layer_cache` a `zoo.nn.attention.LayerCache` or None.
+            `layer_cache` a `zoo.nn.kv_cache.LayerCache` or None.
         read_out: the head. The attribute is not called `lm_head` because its name is part of the names of
             parameters, which stand in checkpoints and seed the initialisation.
     """

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from zoo.models.inputs import check_tokens
 from zoo.models.language_model import Generation, LanguageModel, LanguageModelConfig
-from zoo.nn.attention import KVCache
 from zoo.nn.cross_attention import SourceCache
+from zoo.nn.kv_cache import KVCache
 from zoo.nn.linear import Embedding
 from zoo.nn.lm_head import LMHead
 from zoo.nn.loss import LossParts

@@ -15,13 +15,16 @@ from torch import Tensor, nn
 
 from zoo.config.registry import MODELS
 from zoo.models.decoder import Decoder, DecoderConfig
-from zoo.nn.attention import AsTheyAre, Attention, LayerCache, Rope
+from zoo.nn.attention import Attention
+from zoo.nn.kv_cache import LayerCache
 from zoo.nn.layernorm import LayerNorm
 from zoo.nn.linear import Embedding
 from zoo.nn.lm_head import LMHead
 from zoo.nn.mlp import GELUMLP
 from zoo.nn.positions import CachePosition, positions
+from zoo.nn.qk import NoTransform
 from zoo.nn.residual import PreNorm
+from zoo.nn.rope import Rope
 from zoo.spec import Module
 from zoo.utils.errors import DataError
 
@@ -55,7 +58,7 @@ class Block(Module):
             c.d_model,
             c.n_heads,
             c.kv_heads,
-            qk=AsTheyAre(),
+            qk=NoTransform(),
             scale=c.head_size**-0.5,
             residual_branches=c.residual_branches,
             head_size=c.head_size,

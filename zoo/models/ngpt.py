@@ -18,11 +18,14 @@ from torch import Tensor, nn
 from zoo.config.registry import MODELS
 from zoo.models.hypersphere import HypersphereConfig
 from zoo.models.rotary import RotaryDecoder, RotaryDecoderConfig
-from zoo.nn.attention import Attention, LayerCache, Rope, RotaryThenScaledNorm
+from zoo.nn.attention import Attention
+from zoo.nn.kv_cache import LayerCache
 from zoo.nn.linear import Embedding
 from zoo.nn.lm_head import LMHead
 from zoo.nn.mlp import ScaledSwiGLU
 from zoo.nn.positions import CachePosition
+from zoo.nn.qk import RotaryThenScaledNorm
+from zoo.nn.rope import Rope
 from zoo.nn.scaling import Scaling
 from zoo.spec import Module
 

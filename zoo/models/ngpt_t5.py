@@ -31,14 +31,16 @@ from zoo.models.encoder_decoder import (
 )
 from zoo.models.hypersphere import HypersphereConfig
 from zoo.models.inputs import check_mask, check_tokens
-from zoo.nn.attention import Attention, LayerCache, Rope, RotaryThenScaledNorm
+from zoo.nn.attention import Attention
 from zoo.nn.biased import BiasedAttention
 from zoo.nn.cross_attention import CrossAttention, SourceCache
+from zoo.nn.kv_cache import LayerCache
 from zoo.nn.linear import Embedding
 from zoo.nn.lm_head import LMHead
 from zoo.nn.mlp import ScaledSwiGLU
 from zoo.nn.positions import CachePosition, positions
-from zoo.nn.rope import rotation
+from zoo.nn.qk import RotaryThenScaledNorm
+from zoo.nn.rope import Rope, rotation
 from zoo.nn.scaling import Scaling
 from zoo.spec import Module
 

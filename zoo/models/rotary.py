@@ -9,9 +9,8 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from zoo.models.decoder import Decoder, DecoderConfig
-from zoo.nn.attention import Rope
 from zoo.nn.positions import CachePosition, positions
-from zoo.nn.rope import RopeScaling, rotation
+from zoo.nn.rope import Rope, RopeScaling, rotation
 
 
 class RotaryDecoderConfig(DecoderConfig):

@@ -26,14 +26,15 @@ from zoo.models.encoder_decoder import (
     key_mask,
 )
 from zoo.models.inputs import check_mask, check_tokens
-from zoo.nn.attention import AsTheyAre, LayerCache
 from zoo.nn.biased import BiasedAttention
 from zoo.nn.cross_attention import CrossAttention, SourceCache
+from zoo.nn.kv_cache import LayerCache
 from zoo.nn.linear import Embedding
 from zoo.nn.lm_head import LMHead
 from zoo.nn.mlp import GatedGELU
 from zoo.nn.norm import RMSNorm
 from zoo.nn.positions import CachePosition, visible
+from zoo.nn.qk import NoTransform
 from zoo.nn.relative_bias import RelativeBias
 from zoo.nn.residual import PreNorm
 from zoo.spec import Module
@@ -152,7 +153,7 @@ class T5(EncoderDecoder):
         """Go on with a target: (batch, time) int64 -> (batch, time, d)."""
         position = check_prefix(prefix, cache)
         time = prefix.shape[1]
-        keys = cache.reach(time) if cache else time
+        keys = cache.key_count(time) if cache else time
         bias = self.decoder_bias(position, time, keys, prefix.device)
         seen = visible(position, time, keys, prefix.device)
         bias = bias.masked_fill(~seen, -torch.inf).unsqueeze(0)
@@ -172,7 +173,7 @@ def _attention(c: T5Config, residual_branches: int) -> dict[str, Any]:
         "d_model": c.d_model,
         "n_heads": c.n_heads,
         "n_kv_heads": c.n_heads,
-        "qk": AsTheyAre(),
+        "qk": NoTransform(),
         "scale": 1.0,
         "query_std": c.head_size**-0.5,
         "head_size": c.head_size,

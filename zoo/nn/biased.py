@@ -1,4 +1,4 @@
-"""Attention whose scores get something added: positions, or what must not be seen."""
+"""Attention with a bias of the scores: for positions, or for what must not be seen."""
 
 from __future__ import annotations
 
@@ -7,59 +7,35 @@ from typing import Any
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.nn.attention import Attention, LayerCache, Rope
+from zoo.nn.attention import MultiHeadAttention
+from zoo.nn.kv_cache import LayerCache
 from zoo.nn.positions import CachePosition
+from zoo.nn.rope import Rope
 
 
-class BiasedAttention(Attention):
-    """W_o dropout(softmax(scale q k^T + bias)) v; what may be seen is up to the bias."""
+class DropoutAttention(MultiHeadAttention):
+    """Attention with dropout of the probabilities and a bias of the scores, which determines what is seen."""
 
-    def __init__(self, *args: Any, dropout: float = 0.0, **parts: Any) -> None:
+    def __init__(self, *args: Any, dropout: float = 0.0, **kwargs: Any) -> None:
         """Create the four matrices.
 
         Args:
-            *args: as for `Attention`.
+            *args: as for `MultiHeadAttention`.
             dropout: probability of dropping a probability of the softmax.
-            **parts: as for `Attention`.
+            **kwargs: as for `MultiHeadAttention`.
         """
-        super().__init__(*args, **parts)
+        super().__init__(*args, **kwargs)
         self.dropout = dropout
 
-    def forward(  # type: ignore[override]
-        self,
-        x: Tensor,
-        rope: Rope | None,
-        bias: Tensor | None,
-        cache: LayerCache | None = None,
-        position: CachePosition = 0,
-    ) -> Tensor:
-        """Attend to the tokens of `x` and to those in the cache.
-
-        Args:
-            x: (batch, time, d).
-            rope: cosines and sines (time, h / 2) of these tokens' positions, if `qk` rotates.
-            bias: (1 or batch, 1 or heads, time, keys), a number to add or, bool, False for what must not
-                be seen; None: everything is seen.
-            cache: keys and values so far; extended in place.
-            position: number of tokens in the cache.
-
-        Returns:
-            (batch, time, d).
-        """
-        q, k, v = self.project(x)
-        q, k = self.qk(q, k, rope)
-        if cache is not None:
-            k, v = cache.extend(k, v, position)
-        return self.join(self.attend(q, k, v, bias))
-
     def attend(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
-        """Softmax attention.
+        """dropout(softmax(scale q k^T + bias)) v.
 
         Args:
             q: (batch, time, heads, h).
             k: (batch, keys, kv heads, h).
-            v: like `k`.
-            bias: see `forward`.
+            v: the same shape as `k`.
+            bias: (1 or batch, 1 or heads, time, keys), a number to add or, bool, False for what must not
+                be seen; None: everything is seen.
 
         Returns:
             (batch, time, heads, h).
@@ -74,3 +50,33 @@ class BiasedAttention(Attention):
             enable_gqa=q.shape[2] != k.shape[2],
         )
         return y.transpose(1, 2)
+
+
+class BiasedAttention(DropoutAttention):
+    """W_o dropout(softmax(scale q k^T + bias)) v; the bias determines what may be seen."""
+
+    def forward(
+        self,
+        x: Tensor,
+        rope: Rope | None,
+        bias: Tensor | None,
+        cache: LayerCache | None = None,
+        position: CachePosition = 0,
+    ) -> Tensor:
+        """Attend to the tokens of `x` and to those in the cache.
+
+        Args:
+            x: (batch, time, d).
+            rope: cosines and sines of the positions of these tokens, if `qk` rotates.
+            bias: as for `attend`.
+            cache: keys and values of the tokens before; extended in place.
+            position: number of tokens in the cache.
+
+        Returns:
+            (batch, time, d).
+        """
+        q, k, v = self.project(x)
+        q, k = self.qk(q, k, rope)
+        if cache is not None:
+            k, v = cache.extend(k, v, position)
+        return self.join(self.attend(q, k, v, bias))

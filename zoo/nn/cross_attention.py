@@ -1,4 +1,4 @@
-"""Attention of a decoder to what an encoder made of the source."""
+"""Attention of a decoder to the hidden states of an encoder."""
 
 from __future__ import annotations
 
@@ -6,35 +6,35 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from zoo.nn.biased import BiasedAttention
+from zoo.nn.biased import DropoutAttention
 
 
 @dataclass
 class SourceCache:
     """Keys and values of the source in one layer, (batch, source, kv heads, h) each.
 
-    They are the same for every token that is decoded: the first one fills this.
+    They are the same for every token of the target; reading the first one fills the cache.
     """
 
     keys_values: tuple[Tensor, Tensor] | None = None
 
 
-class CrossAttention(BiasedAttention):
+class CrossAttention(DropoutAttention):
     """W_o softmax(scale q k^T) v: queries from the decoder's stream, keys and values from the source.
 
-    There are no positions: nothing relates those of the target to those of the source.
+    There are no positions, because those of the target are not related to those of the source.
     """
 
-    def forward(  # type: ignore[override]
+    def forward(
         self, x: Tensor, source: Tensor, mask: Tensor | None, cache: SourceCache | None = None
     ) -> Tensor:
         """Attend to the source.
 
         Args:
             x: (batch, time, d), the decoder's stream.
-            source: (batch, source, d), what the encoder gave.
-            mask: (batch, 1, 1, source) bool, False for padding; None: all of it is seen.
-            cache: keys and values of this source; filled if empty.
+            source: (batch, source, d), the hidden states of the encoder.
+            mask: (batch, 1, 1, source) bool, False for padding; None: there is no padding.
+            cache: keys and values of this source; filled if it is empty.
 
         Returns:
             (batch, time, d).

@@ -51,12 +51,16 @@ class Llama3Scaling(Config):
 RopeScaling = Annotated[LinearScaling | Llama3Scaling, Field(discriminator="type")]
 
 
+Rope = tuple[Tensor, Tensor]
+"""Cosines and sines of the angles of RoPE, float32 (..., time, head_size / 2) each."""
+
+
 def rotation(
     where: Tensor,
     head_size: int,
     base: float,
     scaling: LinearScaling | Llama3Scaling | None = None,
-) -> tuple[Tensor, Tensor]:
+) -> Rope:
     """The angles of RoPE, as cosines and sines.
 
     Args:
@@ -90,7 +94,7 @@ def _(where: Tensor, frequency: Tensor) -> tuple[Tensor, Tensor]:
     return cos, sin
 
 
-def rotate(x: Tensor, rope: tuple[Tensor, Tensor]) -> Tensor:
+def rotate(x: Tensor, rope: Rope) -> Tensor:
     """Rotate each pair (x_i, x_{i + h/2}) by the angle of its position and frequency.
 
     Args:

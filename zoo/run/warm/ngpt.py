@@ -37,8 +37,9 @@ from zoo.checkpoint.recipe import Recipe, declare, materialise
 from zoo.init import NGPTInit
 from zoo.models import GPT, Model, NGPTConfig
 from zoo.models.ngpt import NGPT
-from zoo.nn.attention import NormThenRotary, Rope
 from zoo.nn.norm import RMSNorm, unit
+from zoo.nn.qk import NormThenRotary
+from zoo.nn.rope import Rope
 from zoo.nn.scaling import Scaling
 from zoo.reparam import NoReparam
 from zoo.run.warm.heads import Product, balanced_pairs, pair_lengths

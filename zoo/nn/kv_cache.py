@@ -1,0 +1,103 @@
+"""The cache of keys and values, which makes decoding token by token linear in the number of tokens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from zoo.nn.positions import CachePosition, positions
+from zoo.utils.errors import DataError
+
+
+@dataclass
+class LayerCache:
+    """Keys and values of one layer for the tokens read so far, (batch, kv heads, capacity, h) each.
+
+    The keys of one head are contiguous, as a decoding step reads them.
+
+    Attributes:
+        keys: the keys of every position; entries after the stored ones have no meaning.
+        values: the values, in the same layout.
+        padding: (batch,) int64, number of padding tokens in front of each text; None: there is no padding.
+    """
+
+    keys: Tensor
+    values: Tensor
+    padding: Tensor | None = None
+
+    def extend(self, k: Tensor, v: Tensor, position: CachePosition) -> tuple[Tensor, Tensor]:
+        """Store the keys and values of further tokens.
+
+        Args:
+            k: (batch, time, kv heads, h).
+            v: the same shape.
+            position: number of tokens stored before.
+
+        Returns:
+            Keys and values (batch, keys, kv heads, h) of all tokens up to the new ones; if `position` is a
+            tensor, those of the whole capacity.
+        """
+        time = k.shape[1]
+        k, v = (t.transpose(1, 2).to(self.keys.dtype) for t in (k, v))
+        if isinstance(position, Tensor):
+            where = positions(position, time, k.device)
+            keys, values = self.keys.index_copy_(2, where, k), self.values.index_copy_(2, where, v)
+        else:
+            end = position + time
+            self.keys[:, :, position:end] = k
+            self.values[:, :, position:end] = v
+            keys, values = self.keys[:, :, :end], self.values[:, :, :end]
+        return keys.transpose(1, 2), values.transpose(1, 2)
+
+
+class KVCache:
+    """The keys and values of every layer, for decoding token by token.
+
+    Attributes:
+        layers: one `LayerCache` for each layer.
+        position: number of tokens stored; the model advances it. A tensor after `fix_shapes`.
+        capacity: largest number of tokens.
+        padding: (batch,) int64, number of padding tokens in front of each text; None: there is no padding.
+    """
+
+    def __init__(
+        self,
+        n_layers: int,
+        shape: tuple[int, int, int, int],
+        device: torch.device | str | None = None,
+        dtype: torch.dtype = torch.float32,
+        padding: Tensor | None = None,
+    ) -> None:
+        """Allocate for `shape` = (batch, capacity, kv heads, head size)."""
+        batch, self.capacity, heads, size = shape
+        empty = partial(torch.zeros, (batch, heads, self.capacity, size), device=device, dtype=dtype)
+        self.layers = [LayerCache(empty(), empty(), padding) for _ in range(n_layers)]
+        self.padding = padding
+        self.position: CachePosition = 0
+
+    def check_room(self, time: int) -> None:
+        """Check that `time` further tokens fit, unless the shapes are fixed.
+
+        Raises:
+            DataError: they do not.
+        """
+        if isinstance(self.position, int) and self.position + time > self.capacity:
+            raise DataError(
+                f"tokens: {time} more do not fit the cache: "
+                f"{self.position} of {self.capacity} positions are used"
+            )
+
+    def fix_shapes(self) -> None:
+        """Make shapes independent of the position, so that one compiled step serves every token.
+
+        From now on attention goes over all positions of the cache, and `check_room` checks nothing: the
+        position is a tensor, whose value a compiled step must not read.
+        """
+        self.position = torch.tensor(self.position, device=self.layers[0].keys.device)
+
+    def key_count(self, time: int) -> int:
+        """The number of keys that `extend` returns for `time` further tokens."""
+        return self.capacity if isinstance(self.position, Tensor) else self.position + time

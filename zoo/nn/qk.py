@@ -1,0 +1,72 @@
+"""What can be done to queries and keys before their dot products are taken.
+
+Each is a module (q, k, rope) -> (q, k) on (batch, time, heads, h), where `rope` holds the cosines and sines
+of the positions, (time, h / 2) or (batch, time, h / 2), or is None.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from zoo.nn.norm import RMSNorm, unit
+from zoo.nn.rope import Rope, rotate
+from zoo.nn.scaling import Scaling, ScalingConfig
+from zoo.spec import Module
+
+
+class NoTransform(Module):
+    """q, k <- q, k, in a model whose positions enter elsewhere."""
+
+    def forward(self, q: Tensor, k: Tensor, rope: Rope | None) -> tuple[Tensor, Tensor]:
+        """(batch, time, heads, h) each -> the same."""
+        return q, k
+
+
+class Rotary(Module):
+    """q, k <- RoPE(q), RoPE(k)."""
+
+    def forward(self, q: Tensor, k: Tensor, rope: Rope) -> tuple[Tensor, Tensor]:
+        """(batch, time, heads, h) each -> the same."""
+        return rotate(q, rope), rotate(k, rope)
+
+
+class NormThenRotary(Module):
+    """QK-norm: q, k <- RoPE(RMSNorm(q)), RoPE(RMSNorm(k)), each norm with a scale of h entries."""
+
+    def __init__(self, head_size: int, eps: float) -> None:
+        super().__init__()
+        self.q_norm = RMSNorm(("head_size", head_size), eps)
+        self.k_norm = RMSNorm(("head_size", head_size), eps)
+
+    def forward(self, q: Tensor, k: Tensor, rope: Rope) -> tuple[Tensor, Tensor]:
+        """(batch, time, heads, h) each -> the same."""
+        return rotate(self.q_norm(q), rope), rotate(self.k_norm(k), rope)
+
+
+class RotaryThenScaledNorm(Module):
+    """nGPT: q, k <- Norm(RoPE(q)) s_qk, Norm(RoPE(k)) s_qk (equations 15 and 16).
+
+    s_qk has h entries for each head; queries and keys share it, and grouped queries share it within a
+    group. Because only q . k matters, the queries are multiplied by s_qk^2 and the keys are not multiplied.
+    Without `normalise` (Table 6) the scaling remains. Without positions (`rope` is None, as in
+    cross-attention) nothing is rotated.
+    """
+
+    def __init__(
+        self, n_kv_heads: int, head_size: int, d_model: int, s_qk: ScalingConfig, normalise: bool = True
+    ) -> None:
+        super().__init__()
+        self.normalise = normalise
+        self.s_qk = Scaling((("kv_heads", n_kv_heads), ("head_size", head_size)), s_qk, d_model**-0.5)
+
+    def forward(self, q: Tensor, k: Tensor, rope: Rope | None) -> tuple[Tensor, Tensor]:
+        """(batch, time, heads, h) each -> the same."""
+        s = self.s_qk()
+        group = q.shape[-2] // k.shape[-2]
+        if isinstance(s, Tensor) and s.dim() == 2 and group > 1:
+            s = s.repeat_interleave(group, 0)
+        if rope is not None:
+            q, k = rotate(q, rope), rotate(k, rope)
+        if self.normalise:
+            return unit(q, s * s), unit(k)
+        return (q * (s * s)).to(q.dtype), k
