@@ -245,6 +245,58 @@ def test_a_file_that_was_changed_is_imported_again(tmp_path: Path) -> None:
     assert load_config({"schedule": "halved"}).schedule.share == 0.25  # type: ignore[attr-defined]
 
 
+LION = """
+import torch
+
+class Lion(torch.optim.Optimizer):
+    def __init__(self, params, lr=1e-4, betas=(0.9, 0.99), weight_decay=0.0):
+        super().__init__(params, {"lr": lr, "betas": betas, "weight_decay": weight_decay})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is None:
+                    continue
+                m = self.state[p].setdefault("m", torch.zeros_like(p))
+                p.mul_(1 - group["lr"] * group["weight_decay"])
+                p.add_(m.lerp(p.grad, 1 - group["betas"][0]).sign(), alpha=-group["lr"])
+                m.lerp_(p.grad, 1 - group["betas"][1])
+"""
+
+
+def test_a_class_is_named_by_its_path(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Relative to the file that names it; a run folder names it by its record alone."""
+    optimizer = {"type": "mine.py:Lion", "lr": 1e-3, "weight_decay": 0.1}
+    file = project(tmp_path, LION, optimizer=optimizer, plugins=None, schedule=None)
+    config = load_config(file)
+    assert config.optimizer is not None
+    assert config.optimizer.type == "mine.py:Lion"  # type: ignore[attr-defined]
+    assert [record.name for record in config.plugins] == ["mine.py"]
+    assert load_config(config.model_dump(mode="json")) == config
+    zoo("train", file, "name=whole")
+    train(load_config(file, ["name=parts"]), until=2)
+    forget()
+    run = tmp_path / "runs/parts"
+    zoo("train", run, "--resume", status=2)
+    assert "the plugin 'mine.py' (sha256 " in capsys.readouterr().err
+    zoo("train", run, "--resume", "--plugin", tmp_path / "mine.py")
+    assert_same(tmp_path / "runs/whole", run)
+    for path, message in {
+        "mine.py:Tiger": r"mine\.py: no class called 'Tiger'; known: Lion",
+        "mins.py:Lion": r"mins\.py: No such file or directory; did you mean '\S+mine\.py'",
+        "torch.optim.NAdm": r"no class called 'NAdm'; did you mean 'NAdam'",
+        "torch.nn.Linear": r"optimizer\.type: value 'torch\.nn\.Linear': .*no subclass of torch\.optim\.Optimizer",
+        "nowhere.Lion": r"plugin 'nowhere': there is no such file, nor a module of that name",
+    }.items():
+        file.write_text(re.sub(r"type: mine\S+", f"type: {path}", file.read_text()))
+        zoo("train", file, "name=other", status=2)
+        assert re.search(rf"error: \S+tiny\.yaml:\d+: .*{message}", capsys.readouterr().err), path
+        file.write_text(re.sub(f"type: {re.escape(path)}", "type: mine.py:Lion", file.read_text()))
+    nadam = load_config(file, ["optimizer={type: torch.optim.NAdam, lr: 0.001}"])
+    assert nadam.plugins == ()
+
+
 BUILD_RAISES = """
 @OPTIMIZERS.register
 class Broken(AdamWConfig):
@@ -294,9 +346,9 @@ BAD: list[tuple[str | None, dict[str, Any], str]] = [
     ("import sys\n\nsys.exit(3)", {}, r"mine\.py:3: the plugin cannot be imported: SystemExit: 3"),
     (HEADER + TAKEN, {}, r"mine\.py:8: .*: optimizer Again: the name 'adamw' is taken by AdamWConfig \(.*adamw\.py:\d+\)"),
     (HEADER + NO_TYPE, {}, r"mine\.py:8: .*: optimizer Nameless has no name; expected a field `type: Literal"),
-    ("x = 1", {}, r"mine\.py: the plugin registers nothing; expected a decorated configuration class"),
+    (SCHEDULE.replace("@SCHEDULES.register", ""), {}, r"Halved \(\S+mine\.py:9\): not registered; expected a decorator"),
     (None, {}, r"plugins: plugin \S+mine\.py: No such file or directory; did you mean '\S+mines\.py'"),
-    (SCHEDULE, {"plugins": ["."]}, r"plugins: plugin .*: Is a directory"),
+    (SCHEDULE, {"plugins": ["./"]}, r"plugins: plugin .*: Is a directory"),
     (SCHEDULE, {"plugins": ["no.such.module"]}, r"plugin 'no\.such\.module': there is no such file, nor a module"),
     (SCHEDULE, {"plugins": ["my plugin"]}, r"plugin 'my plugin': expected a Python file, or the name of a module"),
     (SCHEDULE, {"plugins": "mine.py"}, r"tiny\.yaml:\d+: plugins: value 'mine\.py': expected a list of plugins"),

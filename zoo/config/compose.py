@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from zoo.config.plugins import PluginRecord, load_installed, load_plugin, require
+from zoo.config.plugins import CLASS_PATH, PluginRecord, import_class, load_installed, load_plugin, require
 from zoo.config.yaml import Located, read_value, read_yaml
 from zoo.utils.errors import ConfigError, PluginError, did_you_mean
 from zoo.utils.run_folder import CheckpointFolder, RunFolder
@@ -111,6 +111,8 @@ def extend(
     if PLUGINS in own.value:
         import_named(own.value[PLUGINS], folder, trusted)
         own = Located({key: value for key, value in own.value.items() if key != PLUGINS}, own.place)
+    if trusted:
+        own = import_classes(own, folder)
     if "extends" not in own.value:
         return own
     names = own.value["extends"]
@@ -167,7 +169,7 @@ def overlay(overrides: Sequence[str], problems: list[str]) -> Located:
         for key in reversed(keys):
             located = Located({key: located}, place)
         result = merge(result, located)
-    return result
+    return import_classes(result, Path())
 
 
 def _fields(node: Located) -> dict[str, Located] | None:
@@ -228,6 +230,35 @@ def import_named(plugins: Located, folder: Path, trusted: bool) -> None:
             problems.append(": ".join(part for part in (item.place, "plugins", str(error)) if part))
     if problems:
         raise ConfigError("\n".join(problems))
+
+
+def import_classes(node: Located, folder: Path, key: str = "") -> Located:
+    """Import the modules of the classes that keys `type` name by their paths.
+
+    Args:
+        node: what the user wrote.
+        folder: what paths are relative to.
+        key: the key that leads to `node`.
+
+    Returns:
+        The same, with the paths of files made absolute.
+
+    Raises:
+        ConfigError: a module cannot be imported.
+    """
+    if isinstance(node.value, dict):
+        items = node.value.items()
+        return Located({name: import_classes(item, folder, name) for name, item in items}, node.place)
+    if isinstance(node.value, list):
+        return Located([import_classes(item, folder, key) for item in node.value], node.place)
+    if not (
+        isinstance(node.value, str) and key.split(".")[-1] == "type" and CLASS_PATH.fullmatch(node.value)
+    ):
+        return node
+    try:
+        return Located(import_class(node.value, folder, again=not node.place), node.place)
+    except PluginError as error:
+        raise ConfigError(": ".join(part for part in (node.place, key, str(error)) if part)) from error
 
 
 def _shown(file: Path) -> str:

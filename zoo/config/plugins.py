@@ -24,7 +24,7 @@ from typing import Any
 
 from pydantic import Field
 
-from zoo.config.registry import Config, Kind
+from zoo.config.registry import Config, Kind, location
 from zoo.utils.errors import PluginError, ZooError, did_you_mean
 
 log = logging.getLogger("zoo")
@@ -33,6 +33,9 @@ ENTRY_POINTS = "zoo.plugins"
 """The group of entry points by which an installed package offers its plugins."""
 
 MODULE_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
+CLASS_PATH = re.compile(r"(?P<module>.+\.py):(?P<cls>\w+)|(?P<package>\w+(\.\w+)*)\.(?P<name>[^\W\d]\w*)")
+"""What names a class from elsewhere: ``my_opt.py:Lion`` or ``torch.optim.NAdam``."""
+
 SHOWN = 12
 """Digits of a sha256 in names and messages."""
 
@@ -69,29 +72,76 @@ def load_plugin(source: str | Path, folder: str | Path = ".") -> ModuleType:
         The module.
 
     Raises:
-        PluginError: if there is no such file or module, if importing it fails, or if it registers nothing;
-            the message names the file and the line.
+        PluginError: if there is no such file or module, if importing it fails, or if it has a class with a
+            `type` that is not registered; the message names the file and the line.
     """
-    module = import_plugin(source, folder)
-    package = module.__name__.partition(".")[0]
-    if not any(cls.__module__.partition(".")[0] == package for cls in _registered()):
-        raise PluginError(
-            f"{module.__file__}: the plugin registers nothing; expected a decorated configuration class, "
-            "for instance with @zoo.OPTIMIZERS.register"
-        )
+    text = os.fspath(source)
+    path = Path(folder, text).expanduser()
+    if path.suffix == ".py" or os.sep in text or path.is_file():
+        module = _import_file(path.resolve())
+    elif MODULE_NAME.fullmatch(text):
+        module = _named[text] = _import_module(text)
+    else:
+        raise PluginError(f"plugin '{text}': expected a Python file, or the name of a module")
+    for value in vars(module).values():
+        if _is_forgotten(value, module):
+            raise PluginError(f"{location(value)}: not registered; expected a decorator @zoo.KIND.register")
     return module
 
 
-def import_plugin(source: str | Path, folder: str | Path = ".") -> ModuleType:
-    """Import a module as `load_plugin` does, even if it registers nothing."""
-    text = os.fspath(source)
-    path = Path(folder, text).expanduser()
-    if path.suffix == ".py" or os.sep in text or path.exists():
-        return _import_file(path.resolve())
-    if not MODULE_NAME.fullmatch(text):
-        raise PluginError(f"plugin '{text}': expected a Python file, or the name of a module")
-    _named[text] = _import_module(text)
-    return _named[text]
+def import_class(path: str, folder: str | Path = ".", again: bool = False) -> str:
+    """Import the module of a class that the user names by its path.
+
+    Args:
+        path: ``my_opt.py:Lion`` or ``torch.optim.NAdam``.
+        folder: what a relative path is relative to.
+        again: whether a file without a folder can be one that is imported already.
+
+    Returns:
+        What `adapted` finds the class by.
+
+    Raises:
+        PluginError: see `load_plugin`.
+    """
+    source, name = _split(path)
+    if again and (same := _named_so(source)):
+        source = str(same[-1].__file__)
+    module = load_plugin(source, folder)
+    return f"{module.__file__}:{name}" if module.__spec__ is None else path
+
+
+def adapted(kind: Kind[Any], path: str) -> str:
+    """Register the configuration of a class from elsewhere, whose module is imported.
+
+    Args:
+        kind: a registry with an `adapt`.
+        path: from `import_class`, or from a run folder.
+
+    Returns:
+        The name that it is registered by, which a run writes down.
+
+    Raises:
+        PluginError: if the module is not imported, or has no such class.
+        ConfigError: if the class cannot be used.
+    """
+    source, name = _split(path)
+    module = _named.get(source) or sys.modules.get(source)
+    if module is None:
+        same = _named_so(source)
+        if len(same) != 1:
+            raise PluginError(
+                f"'{source}' is not imported; code is never imported from a run folder: name it with "
+                f"--plugin, or in Python with zoo.load_plugin('{source}')"
+            )
+        module = same[0]
+    cls = getattr(module, name, None)
+    if not isinstance(cls, type):
+        classes = [other for other, value in vars(module).items() if isinstance(value, type)]
+        raise PluginError(f"{module.__file__}: no class called '{name}'{did_you_mean(name, classes)}")
+    key = path if module.__spec__ else f"{record_of(module).name}:{name}"
+    if kind.adapt is not None and key not in kind.choices:
+        kind.register(kind.adapt(cls, key))
+    return key
 
 
 @cache
@@ -178,6 +228,19 @@ def line_in_plugin(error: BaseException) -> str | None:
     return next((f"{frame.filename}:{frame.lineno}" for frame in frames if frame.filename in files), None)
 
 
+def _split(path: str) -> tuple[str, str]:
+    """The module and the name of a class."""
+    match = CLASS_PATH.fullmatch(path)
+    if match is None:
+        raise PluginError(f"'{path}': expected the path of a class, my_file.py:Name or package.module.Name")
+    return match["module"] or match["package"], match["cls"] or match["name"]
+
+
+def _named_so(name: str) -> list[ModuleType]:
+    """The imported files of a name."""
+    return [m for m in _named.values() if m.__spec__ is None and record_of(m).name == name]
+
+
 def _import_file(path: Path) -> ModuleType:
     try:
         content = path.read_bytes()
@@ -243,6 +306,14 @@ def _undone_on_error(source: str, place: str) -> Iterator[None]:
         raise PluginError(f"{line}: the plugin cannot be imported: {what}") from error
 
 
+def _is_forgotten(value: object, module: ModuleType) -> bool:
+    """Whether a value is a configuration class of the module that has a name and is not registered."""
+    if not (isinstance(value, type) and issubclass(value, Config) and value.__module__ == module.__name__):
+        return False
+    field = value.__pydantic_fields__.get("type")
+    return field is not None and isinstance(field.default, str) and value not in _registered()
+
+
 def _forget(module: ModuleType) -> None:
     """Remove the classes of a module from the registries."""
     for kind in Kind.registries.values():
@@ -259,7 +330,7 @@ def _registered() -> list[type[Config]]:
 
 
 def _is_foreign(cls: type) -> bool:
-    return cls.__module__.partition(".")[0] != "zoo"
+    return cls.__module__.partition(".")[0] not in ("zoo", "torch")
 
 
 def _classes_of(value: Any) -> Iterator[type[Config]]:

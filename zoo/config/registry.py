@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Any, ClassVar, Generic, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler
@@ -51,6 +51,8 @@ class Kind(Generic[ConfigT]):
         name: what one of the choices is called in messages.
         plural: what ``zoo list`` calls all of them.
         choices: the registered classes by their names.
+        adapt: makes a configuration class of a class from elsewhere, given the path that ``type:`` names it
+            by; None: of this kind, only registered classes can be used.
     """
 
     registries: ClassVar[dict[str, Kind[Any]]] = {}
@@ -60,6 +62,7 @@ class Kind(Generic[ConfigT]):
         self.name = name
         self.plural = plural
         self.choices: dict[str, Any] = {}
+        self.adapt: Callable[[Any, str], type[Config]] | None = None
         self.registries[plural] = self
 
     def register(self, cls: ConfigT) -> ConfigT:
@@ -128,6 +131,11 @@ def classes_in(field: FieldInfo) -> list[type[Config]]:
     for base, kind in _allowed(field):
         classes += [base] if kind is None else kind.derived_from(base).values()
     return classes
+
+
+def kind_of(field: FieldInfo) -> Kind[Any] | None:
+    """The registry that a field, or each item of a field, is chosen from; None: from none."""
+    return next((kind for _, kind in _allowed(field)), None)
 
 
 def is_choice(classes: list[type[Config]]) -> bool:

@@ -7,6 +7,7 @@ from zoo.optim.amos import Amos, AmosConfig
 from zoo.optim.attach import attach
 from zoo.optim.base import OptimizerConfig, ScheduleConfig
 from zoo.optim.combined import Combined
+from zoo.optim.foreign import ForeignOptimizerConfig
 from zoo.optim.muon import Muon, MuonConfig
 from zoo.optim.schedules import WSD, Constant, Cosine, Linear, LinearRestart, RSqrt
 from zoo.optim.state import load_state_by_name, state_by_name
@@ -22,6 +23,7 @@ __all__ = [
     "Combined",
     "Constant",
     "Cosine",
+    "ForeignOptimizerConfig",
     "Linear",
     "LinearRestart",
     "Muon",

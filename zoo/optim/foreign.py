@@ -19,6 +19,7 @@ from pydantic import create_model, model_validator
 from torch import Tensor
 from torch.optim import Optimizer
 
+from zoo.config.registry import OPTIMIZERS
 from zoo.optim.averages import set_training_mode
 from zoo.optim.base import OptimizerConfig, grouped
 from zoo.optim.signature import constructor_arguments, fields
@@ -142,6 +143,9 @@ def config_class(cls: type, path: str) -> type[ForeignOptimizerConfig]:
     )
     made.optimizer_class = cls
     return made
+
+
+OPTIMIZERS.adapt = config_class
 
 
 def _fields_of(cls: type) -> dict[str, Any]:

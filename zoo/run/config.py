@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
+from pydantic.fields import FieldInfo
 
 import zoo.data.classification.dataset
 import zoo.data.images.dataset
@@ -21,7 +22,7 @@ import zoo.data.instructions.dataset
 import zoo.data.text.dataset  # noqa: F401  (these five register themselves)
 from zoo.config.compose import FROM, PLUGINS, extend, find_config, merge, overlay, read_config
 from zoo.config.messages import describe, is_written
-from zoo.config.plugins import PluginRecord, load_installed, records_of
+from zoo.config.plugins import CLASS_PATH, PluginRecord, adapted, load_installed, records_of
 from zoo.config.registry import (
     DATASETS,
     INITS,
@@ -30,8 +31,10 @@ from zoo.config.registry import (
     REPARAMS,
     SCHEDULES,
     Config,
+    Kind,
     classes_in,
     is_choice,
+    kind_of,
 )
 from zoo.config.yaml import Located, dump_yaml
 from zoo.data import DataConfig
@@ -139,7 +142,11 @@ def validate(given: Located, problems: list[str]) -> RunConfig | None:
     Returns:
         The configuration, or None if there were problems.
     """
-    given = long_form(given, RunConfig)
+    try:
+        given = long_form(given, RunConfig)
+    except ConfigError as error:
+        problems.append(str(error))
+        return None
     values = given.plain()
     errors = []
     # Strictly as JSON: no number for a string or the other way round. Defaults are Python objects,
@@ -166,25 +173,44 @@ def long_form(given: Located, owner: type[Config]) -> Located:
     Args:
         given: the fields of `owner`, short or long.
         owner: a configuration class.
+
+    Raises:
+        ConfigError: a `type` names a class by its path that cannot be used.
     """
     if not isinstance(given.value, dict):
         return given
     fields = dict(given.value)
     for key in fields.keys() & owner.model_fields.keys():
-        fields[key] = _component(fields[key], classes_in(owner.model_fields[key]))
+        fields[key] = _component(fields[key], owner.model_fields[key], key)
     return Located(fields, given.place)
 
 
-def _component(value: Located, classes: list[type[Config]]) -> Located:
+def _component(value: Located, field: FieldInfo, key: str) -> Located:
     """The long form of a component, or of each component of a list."""
     if isinstance(value.value, list):
-        return Located([_component(item, classes) for item in value.value], value.place)
-    typed = is_choice(classes)
+        return Located([_component(item, field, key) for item in value.value], value.place)
+    kind, typed = kind_of(field), is_choice(classes_in(field))
     if typed and isinstance(value.value, str):
         value = Located({"type": value}, value.place)
+    if kind is not None and kind.adapt is not None:
+        value = _adapted(value, kind, key)
+    classes = classes_in(field)
     if typed and isinstance(value.value, dict):
         value, classes = _typed(value, classes)
     return long_form(value, classes[0]) if len(classes) == 1 else value
+
+
+def _adapted(value: Located, kind: Kind[Any], key: str) -> Located:
+    """A component whose `type` is the name that its class from elsewhere is registered by."""
+    name = value.value.get("type") if isinstance(value.value, dict) else None
+    if name is None or not isinstance(name.value, str) or not CLASS_PATH.fullmatch(name.value):
+        return value
+    try:
+        registered = Located(adapted(kind, name.value), name.place)
+    except ConfigError as error:
+        problem = f"{key}.type: value '{name.value}': {error}"
+        raise ConfigError(f"{name.place}: {problem}" if name.place else problem) from error
+    return Located({**value.value, "type": registered}, value.place)
 
 
 def _typed(given: Located, classes: list[type[Config]]) -> tuple[Located, list[type[Config]]]:

@@ -18,7 +18,7 @@ class ConfigError(ZooError):
     """A configuration that cannot be used."""
 
 
-class PluginError(ZooError):
+class PluginError(ConfigError):
     """A module of the user's own that cannot be imported, or is not the one that a run was started with."""
 
 
