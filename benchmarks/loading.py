@@ -45,7 +45,7 @@ def opener(side: str) -> Callable[[Path], torch.nn.Module]:
     """Import a library; what opens a folder with it."""
     if side == "zoo":
         from zoo import load_model
-        from zoo.hub.folder import load_hub  # noqa: F401  imported before the clock starts, like theirs
+        from zoo.hub.folder import load_folder  # noqa: F401  imported before the clock starts, like theirs
 
         return load_model
     from transformers import AutoModelForCausalLM, LlamaForCausalLM  # noqa: F401  likewise

@@ -9,6 +9,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+import zoo.hub.formats  # noqa: F401  registers the formats that load_model reads
+
 if TYPE_CHECKING:
     from zoo.checkpoint.model import load_model, save_model
     from zoo.config.plugins import load_plugin

@@ -1,24 +1,22 @@
 """Models in files: safetensors with the recipe in the header, so that a file rebuilds its model.
 
-A path is a run folder, a checkpoint folder or a .safetensors file, or a folder in the layout of the
-Hugging Face hub; files of other libraries are read by the formats of `FORMATS`.
+A path is a run folder, a checkpoint folder, a .safetensors file, or a folder or file of another library in
+one of the formats of `zoo.checkpoint.formats`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from importlib import import_module
+from collections.abc import Callable
 from inspect import signature
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
 
 from zoo.checkpoint.format import ModelFile, metadata
-from zoo.checkpoint.recipe import Recipe, materialise
-from zoo.checkpoint.report import Plan
+from zoo.checkpoint.formats import FILE_FORMATS, FOLDER_FORMATS, OpenedCheckpoint, folder_format
+from zoo.checkpoint.recipe import materialise
 from zoo.checkpoint.safetensors import check_match, fill, write_tensors
 from zoo.models import Model
 from zoo.utils.atomic import write_file
@@ -27,28 +25,6 @@ from zoo.utils.run_folder import CheckpointFolder, RunFolder, Which
 from zoo.utils.sharded import gathered
 
 SUFFIX = ".safetensors"
-FORMATS = {"ngpt-reference": "zoo.hub.ngpt_reference:load_ngpt_reference"}
-"""Files of others: the name of the format, and the function (path, **options) that reads it."""
-HUB_CONFIG = "config.json"
-HUB_FOLDER = "zoo.hub.folder:load_hub"
-HUB_OPENER = "zoo.hub.folder:open_hub"
-"""What a folder of the Hugging Face hub has, what reads it, and what reads its config.json alone."""
-
-
-class Origin(Protocol):
-    """A checkpoint before its weights are read: a `ModelFile` of zoo, or a `zoo.hub.folder.HubFolder`."""
-
-    @property
-    def recipe(self) -> Recipe:
-        """What its model is made of."""
-        ...
-
-    def restore(self, part: Model) -> None:
-        """Give a model declared on meta what the recipe alone does not tell."""
-
-    def plan(self, whole: Mapping[str, Tensor], needed: Collection[str], allow: Sequence[str]) -> Plan:
-        """Decide what to read, given the state dict of a model that has a place for all of it."""
-        ...
 
 
 def save_model(model: Model, path: str | Path) -> Path:
@@ -85,7 +61,7 @@ def load_model(
     Args:
         path: a run folder, a checkpoint folder, a .safetensors file, or a folder with config.json
             and safetensors as on the Hugging Face hub.
-        format: None for those, otherwise one of `FORMATS`.
+        format: None for those, otherwise one of `FILE_FORMATS`.
         which: the checkpoint of a run folder.
         device: where the parameters live.
         **options: of the format, for instance ``n_heads=4``; of a hub folder ``allow=["lm_head.*"]``,
@@ -100,13 +76,13 @@ def load_model(
         ZooError: an unknown format or option.
     """
     found = find_checkpoint(Path(path), which)
-    if format is None and (found / HUB_CONFIG).is_file():
-        return _foreign(found, HUB_FOLDER, options).to(device)
     file = _file_in(found)
     if format is not None:
-        if format not in FORMATS:
-            raise ZooError(f"no format called '{format}'{did_you_mean(format, FORMATS)}")
-        return _foreign(file, FORMATS[format], options).to(device)
+        if format not in FILE_FORMATS:
+            raise ZooError(f"no format called '{format}'{did_you_mean(format, FILE_FORMATS)}")
+        return _load_with(FILE_FORMATS[format], file, options).to(device)
+    if (other := folder_format(found)) is not None:
+        return _load_with(other.load, found, options).to(device)
     if options:
         raise ZooError(f"load_model: {', '.join(options)} has no effect without a format")
     saved = _model_file(file)
@@ -117,7 +93,7 @@ def load_model(
     return model
 
 
-def open_checkpoint(path: Path, which: Which = "last") -> Origin:
+def open_checkpoint(path: Path, which: Which = "last") -> OpenedCheckpoint:
     """Find out what a checkpoint is, without reading its weights.
 
     Args:
@@ -128,9 +104,8 @@ def open_checkpoint(path: Path, which: Which = "last") -> Origin:
         CheckpointError: there is none, or one that cannot be read.
     """
     found = find_checkpoint(path, which)
-    if (found / HUB_CONFIG).is_file():
-        opened: Origin = _called(HUB_OPENER)(found)
-        return opened
+    if (other := folder_format(found)) is not None:
+        return other.open(found)
     return _model_file(_file_in(found))
 
 
@@ -158,26 +133,20 @@ def _file_in(path: Path) -> Path:
 
 
 def _model_file(file: Path) -> ModelFile:
+    markers = " or ".join(other.marker for other in FOLDER_FORMATS)
     if file == CheckpointFolder(file.parent).model and file.parent.is_dir() and not file.exists():
         raise CheckpointError(
-            f"{file.parent}: neither {file.name} nor {HUB_CONFIG} in it; expected a run, a checkpoint, or a "
+            f"{file.parent}: neither {file.name} nor {markers} in it; expected a run, a checkpoint, or a "
             "folder as on the Hugging Face hub"
         )
-    expected = f"one from save_model, a hub folder with its {HUB_CONFIG}, or give a format: "
-    return ModelFile.open(file, expected + ", ".join(FORMATS))
+    expected = f"one from save_model, a hub folder with its {markers}, or give a format: "
+    return ModelFile.open(file, expected + ", ".join(FILE_FORMATS))
 
 
-def _foreign(path: Path, reader: str, options: dict[str, Any]) -> Model:
-    read = _called(reader)
+def _load_with(load: Callable[..., Model], path: Path, options: dict[str, Any]) -> Model:
+    """Call the reader of a format; options that it does not take are the user's mistake."""
     try:
-        signature(read).bind(path, **options)
+        signature(load).bind(path, **options)
     except TypeError as error:
-        raise ZooError(f"{read.__name__}: {error}") from error
-    model: Model = read(path, **options)
-    return model
-
-
-def _called(function: str) -> Any:
-    """The function of a layer above that is written ``module:name``."""
-    module, name = function.split(":")
-    return getattr(import_module(module), name)
+        raise ZooError(f"{load.__name__}: {error}") from error
+    return load(path, **options)

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import torch
 
-from zoo.checkpoint.model import HUB_CONFIG, load_model
+from zoo.checkpoint.model import load_model
 from zoo.data import TextData, Tokenizer, find_tokenizer
 from zoo.data.corpora.text import TextCorpus
+from zoo.hub import CONFIG
 from zoo.hub.shards import read_json
 from zoo.models import LanguageModel
 from zoo.run.trained import check_together, data_of, tokenizer_of
@@ -71,13 +72,13 @@ def load_subject(path: Path, tokenizer: Path | None, device: torch.device) -> Su
         if isinstance(data, TextData):
             start, opening = found.eos_id, []
             lines = isinstance(data.corpus, TextCorpus) and data.corpus.document == "line"
-    elif (folder / HUB_CONFIG).is_file():
-        notes = read_json(folder / HUB_CONFIG)
+    elif (folder / CONFIG).is_file():
+        notes = read_json(folder / CONFIG)
         context, first = context or notes.get(POSITIONS), notes.get("bos_token_id")
         start = start if first is None else first
         if not isinstance(start, int) or not 0 <= start < config.vocab_size:
             raise DataError(
-                f"{folder / HUB_CONFIG}: bos_token_id is {start!r}; expected a token below "
+                f"{folder / CONFIG}: bos_token_id is {start!r}; expected a token below "
                 f"{config.vocab_size}, or null for the one that ends documents"
             )
     return Subject(model, found, start, opening, context, lines)

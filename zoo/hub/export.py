@@ -13,12 +13,12 @@ from torch import Tensor
 
 from zoo.checkpoint.model import load_model
 from zoo.data import Tokenizer
-from zoo.hub import register_auto
+from zoo.hub import CONFIG, register_auto
 from zoo.hub.families import family_for
 from zoo.hub.family import Family, Json
 from zoo.hub.pretrained import from_pretrained
 from zoo.hub.rules import expand
-from zoo.hub.shards import CONFIG, SHARD_BYTES, write_shards
+from zoo.hub.shards import SHARD_BYTES, write_shards
 from zoo.hub.tokenizer_export import export_tokenizer
 from zoo.models import Model
 from zoo.run.factory import merge

@@ -13,10 +13,11 @@ from zoo.checkpoint.recipe import Recipe, declare, materialise
 from zoo.checkpoint.report import Plan, Report, reconcile
 from zoo.checkpoint.safetensors import some
 from zoo.config.registry import INITS
+from zoo.hub import CONFIG
 from zoo.hub.families import family_of
 from zoo.hub.family import Family
 from zoo.hub.rules import Rule, expand
-from zoo.hub.shards import CONFIG, DTYPES, TensorEntry, read_headers, read_json, stream_tensors
+from zoo.hub.shards import DTYPES, TensorEntry, read_headers, read_json, stream_tensors
 from zoo.init import initialise
 from zoo.models import Model
 from zoo.reparam import NoReparam
@@ -129,16 +130,6 @@ def load_folder(folder: Path, *, allow: Sequence[str] = ()) -> tuple[Model, Repo
     with torch.no_grad():
         plan.fill(model.state_dict(keep_vars=True))
     return model, plan.report
-
-
-def open_hub(folder: Path) -> HubFolder:
-    """`HubFolder.open`, for `zoo.checkpoint.model.open_checkpoint`."""
-    return HubFolder.open(folder)
-
-
-def load_hub(folder: Path, *, allow: Sequence[str] = ()) -> Model:
-    """`load_folder` without the report, for `zoo.load_model`."""
-    return load_folder(folder, allow=allow)[0]
 
 
 def _tensors(opened: HubFolder, expected: set[str]) -> tuple[dict[str, TensorEntry], list[str]]:

@@ -16,7 +16,6 @@ from zoo.checkpoint.safetensors import opened, some, write_tensors
 from zoo.data.files import read_object
 from zoo.utils.errors import CheckpointError, DataError
 
-CONFIG = "config.json"
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 SHARD_BYTES = 5 * 10**9

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from zoo.checkpoint.model import Origin, open_checkpoint
+from zoo.checkpoint.formats import OpenedCheckpoint
+from zoo.checkpoint.model import open_checkpoint
 from zoo.checkpoint.recipe import Recipe, assemble, declare, materialise
 from zoo.checkpoint.report import Report
 from zoo.config.registry import INITS
@@ -115,7 +116,7 @@ def part_of(model: Model, part: str) -> Model:
     return found
 
 
-def _open(source: CheckpointConfig) -> Origin:
+def _open(source: CheckpointConfig) -> OpenedCheckpoint:
     """The checkpoint of a configuration that was written out, perhaps long ago."""
     try:
         return open_checkpoint(source.path)
@@ -123,7 +124,7 @@ def _open(source: CheckpointConfig) -> Origin:
         raise CheckpointError(f"checkpoint.path: {error}; it is needed until the run has begun") from error
 
 
-def _check(config: RunConfig, origin: Origin) -> None:
+def _check(config: RunConfig, origin: OpenedCheckpoint) -> None:
     """Refuse what cannot be done before anything is read."""
     kept = config.reparam == origin.recipe.reparam
     expected = start_init(origin.recipe, kept)
@@ -136,7 +137,7 @@ def _check(config: RunConfig, origin: Origin) -> None:
 
 
 def _fill(
-    model: Model, source: CheckpointConfig, origin: Origin, seed: int, device: torch.device
+    model: Model, source: CheckpointConfig, origin: OpenedCheckpoint, seed: int, device: torch.device
 ) -> tuple[Report, set[str]]:
     """Allocate a declared model and fill it; what became of the tensors, and the names of those filled."""
     part = part_of(model, source.part)
@@ -162,7 +163,7 @@ def _component(model: ModelConfig, part: str) -> ModelConfig:
     return model
 
 
-def _convert(model: Model, config: RunConfig, origin: Origin) -> Conversion | None:
+def _convert(model: Model, config: RunConfig, origin: OpenedCheckpoint) -> Conversion | None:
     """Exchange the checkpoint's reparameterisation for the config's."""
     if config.reparam == origin.recipe.reparam:
         return None

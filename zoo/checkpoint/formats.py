@@ -1,0 +1,60 @@
+"""Formats of other libraries' checkpoints, which register themselves here: see `zoo.hub.formats`.
+
+This module imports neither torch nor the readers, so that registering a format costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from zoo.checkpoint.recipe import Recipe
+    from zoo.checkpoint.report import Plan
+    from zoo.models import Model
+
+
+class OpenedCheckpoint(Protocol):
+    """A checkpoint of any format whose weights have not been read yet."""
+
+    @property
+    def recipe(self) -> Recipe:
+        """The recipe of the model."""
+        ...
+
+    def restore(self, part: Model) -> None:
+        """Set up a model that was declared on the meta device as far as the recipe does not describe it."""
+
+    def plan(self, whole: Mapping[str, Tensor], needed: Collection[str], allow: Sequence[str]) -> Plan:
+        """Decide which tensors to read, given the state dict of a model that has all of them."""
+        ...
+
+
+@dataclass(frozen=True)
+class FolderFormat:
+    """Folders that describe themselves.
+
+    Attributes:
+        marker: name of the file by which such a folder is recognised.
+        load: reads the model of a folder; takes its path and the options of the format.
+        open: reads everything but the weights.
+    """
+
+    marker: str
+    load: Callable[..., Model]
+    open: Callable[[Path], OpenedCheckpoint]
+
+
+FOLDER_FORMATS: list[FolderFormat] = []
+FILE_FORMATS: dict[str, Callable[..., Model]] = {}
+"""Files that do not describe themselves: the name by which the user selects the format, and the function that
+reads the model; it takes the path and the options of the format."""
+
+
+def folder_format(path: Path) -> FolderFormat | None:
+    """The format of a folder, or None if it is not a folder of another library."""
+    return next((f for f in FOLDER_FORMATS if (path / f.marker).is_file()), None)
