@@ -3,17 +3,28 @@
 from zoo.optim.adafactor import Adafactor, AdafactorConfig
 from zoo.optim.adam import AdamConfig
 from zoo.optim.adamw import AdamWConfig
+from zoo.optim.ademamix import AdEMAMix, AdEMAMixConfig
 from zoo.optim.amos import Amos, AmosConfig
 from zoo.optim.attach import attach
 from zoo.optim.base import OptimizerConfig, ScheduleConfig
 from zoo.optim.combined import Combined
 from zoo.optim.foreign import ForeignOptimizerConfig
+from zoo.optim.lion import Lion, LionConfig
+from zoo.optim.mars import MARS, MARSConfig
 from zoo.optim.muon import Muon, MuonConfig
+from zoo.optim.normuon import NorMuon, NorMuonConfig
+from zoo.optim.prodigy import Prodigy, ProdigyConfig
+from zoo.optim.schedule_free import ScheduleFreeAdamW, ScheduleFreeConfig
 from zoo.optim.schedules import WSD, Constant, Cosine, Linear, LinearRestart, RSqrt
+from zoo.optim.soap import SOAP, SOAPConfig
 from zoo.optim.state import load_state_by_name, state_by_name
 
 __all__ = [
+    "MARS",
+    "SOAP",
     "WSD",
+    "AdEMAMix",
+    "AdEMAMixConfig",
     "Adafactor",
     "AdafactorConfig",
     "AdamConfig",
@@ -26,11 +37,21 @@ __all__ = [
     "ForeignOptimizerConfig",
     "Linear",
     "LinearRestart",
+    "Lion",
+    "LionConfig",
+    "MARSConfig",
     "Muon",
     "MuonConfig",
+    "NorMuon",
+    "NorMuonConfig",
     "OptimizerConfig",
+    "Prodigy",
+    "ProdigyConfig",
     "RSqrt",
+    "SOAPConfig",
     "ScheduleConfig",
+    "ScheduleFreeAdamW",
+    "ScheduleFreeConfig",
     "attach",
     "load_state_by_name",
     "state_by_name",

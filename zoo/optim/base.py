@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
 from torch import Tensor
@@ -27,6 +27,9 @@ class OptimizerConfig(Config):
     """The settings of an optimizer."""
 
     lr: float = Field(gt=0, allow_inf_nan=False, description="learning rate before the schedule's factor")
+
+    has_own_schedule: ClassVar[bool] = False
+    """Whether it takes the place of a learning rate schedule, so that one around it is an error."""
 
     @property
     def uses_eta(self) -> bool:

@@ -123,20 +123,32 @@ class Muon(ZooOptimizer):
 
 
 def orthogonal(matrix: Tensor, steps: int) -> Tensor:
-    """Newton-Schulz: about U V^T of `matrix` = U S V^T, with singular values between .5 and 1.5.
+    """About U V^T of `matrix` = U S V^T, with singular values between .5 and 1.5.
 
     Args:
         matrix: (A, B), any floating point dtype.
-        steps: The number of steps of the iteration.
+        steps: The number of steps of the Newton-Schulz iteration.
 
     Returns:
         (A, B) bfloat16.
     """
+    x = matrix.bfloat16()
+    return newton_schulz(x / x.norm().clamp(min=LEAST_NORM), steps)
+
+
+def newton_schulz(matrix: Tensor, steps: int) -> Tensor:
+    """Bring all singular values near 1.
+
+    Args:
+        matrix: (A, B), of a norm of 1 at most.
+        steps: of the iteration.
+
+    Returns:
+        (A, B), of the dtype of `matrix`.
+    """
     a, b, c = QUINTIC
     tall = matrix.shape[0] > matrix.shape[1]
-    x = matrix.bfloat16()
-    x = x.T if tall else x
-    x = x / x.norm().clamp(min=LEAST_NORM)
+    x = matrix.T if tall else matrix
     for _ in range(steps):
         gram = x @ x.T
         x = torch.addmm(x, torch.addmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)

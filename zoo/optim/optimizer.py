@@ -1,4 +1,4 @@
-"""The base class of the optimizers that zoo implements itself."""
+"""The base classes of the optimizers that zoo implements itself."""
 
 from __future__ import annotations
 
@@ -9,18 +9,12 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from zoo.optim.slots import initial_slots
+from zoo.optim.sharding import local
+from zoo.optim.slots import initial_slots, slot_dtype
 
 
-class ZooOptimizer(Optimizer):
-    """A torch optimizer whose subclasses define the slots of a parameter and the update of all parameters.
-
-    The slots are known before the first step, so that checkpoints can be checked and sizes be told.
-    """
-
-    def slots(self, parameter: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
-        """The state of a parameter before its first step: zeros, on its device and sharded as it is."""
-        raise NotImplementedError
+class SteppingOptimizer(Optimizer):
+    """A torch optimizer whose subclasses define the update of all parameters."""
 
     def update(self) -> None:
         """Update every parameter that has a gradient; called with gradients disabled."""
@@ -51,6 +45,38 @@ class ZooOptimizer(Optimizer):
                 loss = closure()
         self.update()
         return loss
+
+
+class ZooOptimizer(SteppingOptimizer):
+    """An optimizer whose subclasses define the slots of a parameter as well.
+
+    The slots are known before the first step, so that checkpoints can be checked and sizes be told.
+    """
+
+    def slots(self, parameter: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
+        """The state of a parameter before its first step: zeros, on its device and sharded as it is."""
+        raise NotImplementedError
+
+    def state_of(self, parameter: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
+        """The state of a parameter, which starts from its `slots`."""
+        state: dict[str, Tensor] = self.state[parameter]
+        if not state:
+            state.update(self.slots(parameter, group))
+        return state
+
+
+def gradient(parameter: Tensor) -> Tensor:
+    """This rank's rows of the gradient, in the precision of the slots.
+
+    The parameter must have one.
+    """
+    assert parameter.grad is not None  # callers pass parameters that are due
+    return local(parameter.grad).to(slot_dtype(parameter))
+
+
+def due(group: dict[str, Any]) -> list[Tensor]:
+    """The parameters of a group that have a gradient."""
+    return [parameter for parameter in group["params"] if parameter.grad is not None]
 
 
 @initial_slots.register

@@ -90,6 +90,16 @@ class RunConfig(Config):
     )
 
     @model_validator(mode="after")
+    def _one_schedule(self) -> Self:
+        plain = self.schedule == SCHEDULES["constant"]()
+        if self.optimizer is not None and self.optimizer.has_own_schedule and not plain:
+            raise ValueError(
+                "schedule: this optimizer takes the place of a schedule; expected `schedule: constant` "
+                "without warm-up (it has warmup_steps of its own)"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _eta_is_used(self) -> Self:
         uses_eta = self.optimizer is None or self.optimizer.uses_eta
         if self.eta_overrides and not uses_eta:

@@ -1,0 +1,230 @@
+"""The successors' optimizers against 24 steps recorded from their authors' code (tests/golden/optimizers)."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from zoo import build_model, build_optimizer
+from zoo.optim.ademamix import AdEMAMix
+from zoo.optim.lion import Lion
+from zoo.optim.mars import MARS
+from zoo.optim.normuon import NorMuon
+from zoo.optim.prodigy import Prodigy
+from zoo.optim.schedule_free import ScheduleFreeAdamW
+from zoo.optim.soap import SOAP
+from zoo.optim.state import flatten, load_state_by_name, state_by_name, unflatten
+from zoo.run.config import load_config
+from zoo.utils.errors import ConfigError
+
+FOLDER = Path(__file__).parent / "golden" / "optimizers"
+CASES = json.loads((FOLDER / "cases.json").read_text())
+DTYPES = {"f64": torch.float64, "f32": torch.float32, "nsf32": torch.float32, "nsbf16": torch.float32}
+
+THEIRS: dict[str, dict[str, str | None]] = {
+    "soap": {"merge_dims": None, "precondition_1d": None, "normalize_grads": None, "correct_bias": None},
+    "schedule_free_adamw": {"inner_momentum": None},
+    "prodigy": {"decouple": None, "use_bias_correction": "bias_correction", "slice_p": None},
+    "mars": {"amsgrad": None, "is_approx": None, "mars_type": None, "optimize_1d": None},
+}
+"""Their names of settings; None where we have that case only."""
+
+MAKE: dict[str, Callable[..., Optimizer]] = {
+    "soap": SOAP,
+    "ademamix": AdEMAMix,
+    "lion": Lion,
+    "cautious_lion": lambda params, **settings: Lion(params, cautious=True, **settings),
+    "schedule_free_adamw": ScheduleFreeAdamW,
+    "prodigy": Prodigy,
+    "mars": MARS,
+    "normuon": NorMuon,
+}
+
+
+def settings_of(case: str, lr: float) -> dict[str, Any]:
+    """Our arguments for a case."""
+    names = THEIRS.get(case, {})
+    given = CASES[case]["hyperparameters"] | {"lr": CASES[case]["hyperparameters"].get("lr", lr)}
+    found = {}
+    for name, value in given.items():
+        ours = names.get(name, name)
+        if ours is not None:
+            found[ours] = (
+                tuple(value) if isinstance(value, list) else float(value) if value == "inf" else value
+            )
+    if found.get("shampoo_beta") == -1:
+        del found["shampoo_beta"]
+    return found
+
+
+class Replay:
+    """A case: its parameters, an optimizer, and what the authors' code did."""
+
+    def __init__(self, case: str, label: str, **changes: Any) -> None:
+        self.data = np.load(FOLDER / f"{case}.{label}.npz")
+        self.case, self.dtype = case, DTYPES[label]
+        self.names = list(CASES[case]["shapes"])
+        self.rates = [float(rate) for rate in self.data["lr"]]
+        self.parameters = {
+            name: nn.Parameter(torch.from_numpy(self.data[f"{name}.theta0"]).to(self.dtype))
+            for name in self.names
+        }
+        settings = settings_of(case, self.rates[-1]) | changes
+        self.optimizer = MAKE[case](list(self.parameters.values()), **settings)
+
+    def steps(self) -> Iterator[int]:
+        """Take every step; yields its number, from 0, after it was taken."""
+        for step, rate in enumerate(self.rates):
+            for group in self.optimizer.param_groups:
+                group["lr"] = rate
+            for name, parameter in self.parameters.items():
+                parameter.grad = torch.from_numpy(self.data[f"{name}.grads"][step].astype(np.float64)).to(
+                    self.dtype
+                )
+            self.optimizer.step()
+            yield step
+
+    def error(self, name: str, step: int, key: str = "theta") -> float:
+        """The largest difference of a parameter after a step."""
+        found: Tensor = self.parameters[name].detach().double()
+        return float(np.abs(found.numpy() - self.data[f"{name}.{key}"][step].astype(np.float64)).max())
+
+
+TOLERANCE = {"f64": 1e-12, "f32": 3e-6}
+EXACT = [
+    (case, label)
+    for case in ("ademamix", "lion", "cautious_lion", "schedule_free_adamw", "prodigy", "mars")
+    for label in ("f64", "f32")
+]
+
+
+@pytest.mark.parametrize(("case", "label"), EXACT)
+def test_every_step_is_that_of_the_authors(case: str, label: str) -> None:
+    replay = Replay(case, label)
+    tolerance = 5e-4 if (case, label) == ("prodigy", "f32") else TOLERANCE[label]
+    worst = max(replay.error(name, step) for step in replay.steps() for name in replay.names)
+    assert worst < tolerance
+
+
+@pytest.mark.parametrize("label", ["f64", "f32"])
+def test_soap_from_the_recorded_first_bases(label: str) -> None:
+    """eigh's basis of a null space is arbitrary, so the bases after the first step are the authors'."""
+    replay, worst = Replay("soap", label), 0.0
+    for step in replay.steps():
+        for name, parameter in replay.parameters.items():
+            for side in range(parameter.dim()):
+                key = f"{name}.state.Q{side}"
+                if step == 0 and key in replay.data:
+                    given = torch.from_numpy(replay.data[key][0]).to(replay.dtype)
+                    replay.optimizer.state[parameter][f"Q{side}"].copy_(given)
+            worst = max(worst, replay.error(name, step))
+    assert worst < {"f64": 1e-12, "f32": 6e-6}[label]
+
+
+def test_soap_with_its_own_bases_where_they_are_determined() -> None:
+    replay = Replay("soap", "f64")
+    assert max(replay.error(name, step) for step in replay.steps() for name in ("square", "vec")) < 1e-12
+
+
+def test_schedule_free_is_evaluated_at_the_average() -> None:
+    replay = Replay("schedule_free_adamw", "f64")
+    optimizer = replay.optimizer
+    assert isinstance(optimizer, ScheduleFreeAdamW)
+    for step in replay.steps():
+        optimizer.eval()
+        assert max(replay.error(name, step, "x") for name in replay.names) < 1e-12
+        optimizer.train()
+    optimizer.eval()
+    with pytest.raises(RuntimeError, match="train"):
+        optimizer.step()
+
+
+def test_prodigy_estimates_what_the_authors_estimate() -> None:
+    replay = Replay("prodigy", "f64")
+    optimizer = replay.optimizer
+    assert isinstance(optimizer, Prodigy)
+    for step in replay.steps():
+        for name in ("d", "d_max", "d_numerator"):
+            assert optimizer.estimate[name] == pytest.approx(
+                float(replay.data[f"opt.{name}"][step]), rel=1e-10
+            )
+
+
+@pytest.mark.parametrize(("label", "tolerance"), [("f64", 1e-12), ("nsf32", 3e-6)])
+def test_normuon_in_full_precision(label: str, tolerance: float) -> None:
+    replay = Replay("normuon", label, dtype=DTYPES[label])
+    assert max(replay.error(name, step) for step in replay.steps() for name in replay.names) < tolerance
+
+
+def test_normuon_in_bfloat16() -> None:
+    """Two bfloat16 iterations differ by the order of operations: the whole displacement, 3 %."""
+    replay = Replay("normuon", "nsbf16")
+    for _ in replay.steps():
+        pass
+    for name in replay.names:
+        start, end = replay.data[f"{name}.theta0"], replay.data[f"{name}.theta"][-1]
+        found = replay.parameters[name].detach().numpy()
+        assert np.linalg.norm(found - end) / np.linalg.norm(end - start) < 3e-2
+
+
+NAMES = ("lion", "ademamix", "schedule_free", "prodigy", "mars", "soap", "normuon")
+MODELS: dict[str, dict[str, Any]] = {
+    "gpt": {"source": "gpt"},
+    "ngpt": {"source": "ngpt"},
+    "wesar": {"source": "gpt", "init": "he", "reparam": "wesar"},
+}
+SIZES: dict[str, Any] = {"vocab_size": 31, "d_model": 16, "n_layers": 1, "n_heads": 2}
+
+
+def begun(optimizer: str, model: str) -> tuple[Any, Optimizer]:
+    built = build_model(**MODELS[model], **SIZES)
+    return built, build_optimizer(built, optimizer, lr=1.0 if optimizer == "prodigy" else 1e-3)
+
+
+def take(model: Any, optimizer: Optimizer, steps: int) -> None:
+    for _ in range(steps):
+        optimizer.zero_grad()
+        model.loss(*model.example(2, 8)).total.backward()
+        optimizer.step()
+
+
+@pytest.mark.parametrize("optimizer", NAMES)
+@pytest.mark.parametrize("model", MODELS)
+def test_a_resumed_run_goes_on_bit_for_bit(optimizer: str, model: str) -> None:
+    ours, ours_optimizer = begun(optimizer, model)
+    start = {name: p.detach().clone() for name, p in ours.named_parameters()}
+    take(ours, ours_optimizer, 3)
+    if optimizer != "prodigy":  # whose first steps are 1e-6 long
+        assert all(not torch.equal(p, start[name]) for name, p in ours.named_parameters())
+    again, again_optimizer = begun(optimizer, model)
+    again.load_state_dict(ours.state_dict())
+    load_state_by_name(again_optimizer, unflatten(*flatten(state_by_name(ours_optimizer))))
+    take(ours, ours_optimizer, 2)
+    take(again, again_optimizer, 2)
+    for (name, p), (_, q) in zip(ours.named_parameters(), again.named_parameters(), strict=True):
+        assert torch.equal(p, q), name
+
+
+@pytest.mark.parametrize("optimizer", NAMES)
+def test_vectors_stay_on_the_sphere(optimizer: str) -> None:
+    model, built = begun(optimizer, "ngpt")
+    take(model, built, 2)
+    rows = model.get_parameter("embedding.weight").norm(dim=1)
+    torch.testing.assert_close(rows, torch.ones_like(rows), atol=1e-6, rtol=0)
+
+
+def test_a_schedule_around_schedule_free_is_refused() -> None:
+    with pytest.raises(ConfigError, match="takes the place of a schedule"):
+        load_config("gpt-tiny", ["optimizer={type: schedule_free, lr: 1e-3}"])
+    load_config("gpt-tiny", ["optimizer={type: schedule_free, lr: 1e-3}", "schedule={type: constant}"])
+
+
+def test_prodigy_refuses_different_rates() -> None:
+    with pytest.raises(ConfigError, match="prodigy estimates one learning rate"):
+        build_optimizer(build_model("gpt", **SIZES), "prodigy", layer_decay=0.9)

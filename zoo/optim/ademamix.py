@@ -1,0 +1,141 @@
+"""AdEMAMix: Adam with a second, much slower average of the gradient."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch.optim.optimizer import ParamsT
+
+from zoo.config.registry import OPTIMIZERS
+from zoo.optim.adam import Decay
+from zoo.optim.base import OptimizerConfig, grouped
+from zoo.optim.optimizer import ZooOptimizer, due, gradient
+from zoo.optim.sharding import local, reduced_like
+from zoo.optim.slots import slot_dtype
+
+if TYPE_CHECKING:
+    from zoo.init.registry import Entry
+
+SLOTS = ("exp_avg_fast", "exp_avg_slow", "exp_avg_sq")
+
+
+class AdEMAMix(ZooOptimizer):
+    r"""AdEMAMix (Pagliardini, Ablin and Grangier, arXiv 2409.03137).
+
+    In step t = 1, 2, ...::
+
+        m1     <- beta1 m1 + (1 - beta1) g
+        m2     <- beta3(t) m2 + (1 - beta3(t)) g
+        v      <- beta2 v + (1 - beta2) g^2
+        theta  <- theta - lr ((m1 / (1 - beta1^t) + alpha(t) m2) / (sqrt(v / (1 - beta2^t)) + eps)
+                              + weight_decay theta)
+
+    alpha(t) rises linearly to alpha over `alpha_warmup` steps; the half-life of beta3(t) rises linearly from
+    that of beta1 over `beta3_warmup` steps. The slow average has no bias correction.
+    """
+
+    def __init__(
+        self,
+        params: ParamsT,
+        lr: float = 1e-3,
+        betas: tuple[float, float, float] = (0.9, 0.999, 0.9999),
+        alpha: float = 2.0,
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        *,
+        alpha_warmup: int | None = None,
+        beta3_warmup: int | None = None,
+    ) -> None:
+        """All arguments but `params` are defaults that a group may override.
+
+        Args:
+            params: parameters, or groups of them.
+            lr: learning rate.
+            betas: decays of the fast average, of the second moment and of the slow average.
+            alpha: weight of the slow average.
+            eps: added to the root of the second moment.
+            weight_decay: decoupled weight decay, times lr.
+            alpha_warmup: steps over which `alpha` rises; None: none. The authors take the whole run.
+            beta3_warmup: the same of the slow average's decay.
+        """
+        defaults = {
+            "lr": lr,
+            "betas": betas,
+            "alpha": alpha,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "alpha_warmup": alpha_warmup,
+            "beta3_warmup": beta3_warmup,
+        }
+        super().__init__(params, defaults)
+
+    def slots(self, parameter: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
+        """Three averages and the number of steps."""
+        averages = {slot: reduced_like(parameter, (), slot_dtype(parameter)) for slot in SLOTS}
+        return {"step": torch.zeros((), dtype=torch.float32), **averages}
+
+    def update(self) -> None:
+        """Move every parameter that has a gradient."""
+        for group in self.param_groups:
+            for parameter in due(group):
+                self._move(parameter, group)
+
+    def _move(self, parameter: Tensor, group: dict[str, Any]) -> None:
+        state, g = self.state_of(parameter, group), gradient(parameter)
+        fast, slow, square = (local(state[slot]) for slot in SLOTS)
+        state["step"] += 1
+        t, (beta1, beta2, beta3) = int(state["step"].item()), group["betas"]
+        fast.lerp_(g, 1 - beta1)
+        slow.lerp_(g, 1 - slow_decay(t, beta1, beta3, group["beta3_warmup"]))
+        square.mul_(beta2).addcmul_(g, g, value=1 - beta2)
+        warmup = group["alpha_warmup"]
+        alpha = group["alpha"] * (min(t / warmup, 1.0) if warmup else 1.0)
+        denominator = square.sqrt().div_(math.sqrt(1 - beta2**t)).add_(group["eps"])
+        step = torch.add(fast / (1 - beta1**t), slow, alpha=alpha).div_(denominator)
+        theta, lr = local(parameter), float(group["lr"])
+        theta.add_(step.add_(theta, alpha=group["weight_decay"]), alpha=-lr)
+
+
+def slow_decay(step: int, beta1: float, beta3: float, warmup: int | None) -> float:
+    """beta3 in a step, counted from 1: its half-life rises linearly from that of beta1."""
+    if not warmup or step >= warmup:
+        return beta3
+
+    def half_life(beta: float) -> float:
+        return math.log(0.5) / math.log(beta + 1e-8) - 1
+
+    share = step / warmup
+    return float(0.5 ** (1 / ((1 - share) * half_life(beta1) + share * half_life(beta3) + 1)))
+
+
+@OPTIMIZERS.register
+class AdEMAMixConfig(OptimizerConfig):
+    """AdEMAMix: Adam with a second, much slower average of the gradient (arXiv 2409.03137)."""
+
+    type: Literal["ademamix"] = "ademamix"
+    betas: tuple[Decay, Decay, Decay] = Field(
+        (0.9, 0.999, 0.9999), description="decays of the fast average, the second moment and the slow average"
+    )
+    alpha: float = Field(2.0, ge=0, description="weight of the slow average")
+    eps: float = Field(1e-8, gt=0, description="added to the root of the second moment")
+    weight_decay: float = Field(0.0, ge=0, description="decoupled weight decay of matrices, times lr")
+    alpha_warmup: int | None = Field(
+        None, ge=1, description="steps over which alpha rises; null: none. The authors take the whole run"
+    )
+    beta3_warmup: int | None = Field(None, ge=1, description="the same of the slow average's decay")
+
+    def build(self, entries: Sequence[Entry]) -> AdEMAMix:
+        """The optimizer; its groups are the matrices and the vectors."""
+        groups = grouped(
+            entries, self.lr, lambda entry: {"weight_decay": self.weight_decay if entry.decays else 0.0}
+        )
+        return AdEMAMix(groups, **self.model_dump(exclude={"type", "weight_decay"}))
+
+    def slots(self, entry: Entry) -> dict[str, tuple[int, ...]]:
+        """Three averages."""
+        return dict.fromkeys(SLOTS, entry.spec.shape)

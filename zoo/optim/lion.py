@@ -1,0 +1,115 @@
+"""Lion: the sign of an average of the gradient, and one slot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch.optim.optimizer import ParamsT
+
+from zoo.config.registry import OPTIMIZERS
+from zoo.optim.adam import Decay
+from zoo.optim.base import OptimizerConfig, grouped
+from zoo.optim.optimizer import ZooOptimizer, due, gradient
+from zoo.optim.sharding import local, reduced_like, sum_over_ranks
+from zoo.optim.slots import slot_dtype
+
+if TYPE_CHECKING:
+    from zoo.init.registry import Entry
+
+
+class Lion(ZooOptimizer):
+    """Lion (Chen et al., arXiv 2302.06675, Program 1), and its cautious form (arXiv 2411.16085).
+
+        u      <- sign(beta1 m + (1 - beta1) g)
+        theta  <- (1 - lr weight_decay) theta - lr u
+        m      <- beta2 m + (1 - beta2) g
+
+    The cautious form drops the entries of u whose sign is not that of g, and multiplies the others by
+    n / (kept + 1), n being the number of entries.
+    """
+
+    def __init__(
+        self,
+        params: ParamsT,
+        lr: float = 1e-4,
+        betas: tuple[float, float] = (0.9, 0.99),
+        weight_decay: float = 0.0,
+        *,
+        cautious: bool = False,
+    ) -> None:
+        """All arguments but `params` are defaults that a group may override.
+
+        Args:
+            params: parameters, or groups of them.
+            lr: learning rate, three to ten times below AdamW's.
+            betas: share of the average in the update, and decay of the average.
+            weight_decay: decoupled weight decay, times lr.
+            cautious: leave out entries that point against the gradient.
+        """
+        defaults = {"lr": lr, "betas": betas, "weight_decay": weight_decay, "cautious": cautious}
+        super().__init__(params, defaults)
+
+    def slots(self, parameter: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
+        """One running average."""
+        return {"exp_avg": reduced_like(parameter, (), slot_dtype(parameter))}
+
+    def update(self) -> None:
+        """Move every parameter that has a gradient."""
+        for group in self.param_groups:
+            parameters = due(group)
+            if not parameters:
+                continue
+            (beta1, beta2), lr = group["betas"], float(group["lr"])
+            grads = [gradient(p) for p in parameters]
+            averages = [local(self.state_of(p, group)["exp_avg"]) for p in parameters]
+            updates = list(torch._foreach_lerp(grads, averages, beta1))
+            torch._foreach_sign_(updates)
+            if group["cautious"]:
+                keep_agreeing(updates, grads, parameters)
+            thetas = [local(p) for p in parameters]
+            torch._foreach_mul_(thetas, 1 - lr * group["weight_decay"])
+            for theta, step in zip(thetas, updates, strict=True):
+                theta.add_(step, alpha=-lr)
+            torch._foreach_lerp_(averages, grads, 1 - beta2)
+
+
+def keep_agreeing(updates: list[Tensor], grads: Sequence[Tensor], parameters: Sequence[Tensor]) -> None:
+    """Zero, in place, the entries of updates whose sign is not the gradient's; the others grow.
+
+    Args:
+        updates: this rank's rows.
+        grads: likewise.
+        parameters: whole or sharded; the share of kept entries is that over all ranks.
+    """
+    masks = [(update * grad > 0).to(grad.dtype) for update, grad in zip(updates, grads, strict=True)]
+    kept = [mask.sum() for mask in masks]
+    sum_over_ranks(kept, parameters, [tuple(range(p.dim())) for p in parameters])
+    for update, mask, count, parameter in zip(updates, masks, kept, parameters, strict=True):
+        update.mul_(mask).mul_(parameter.numel() / (count + 1))
+
+
+@OPTIMIZERS.register
+class LionConfig(OptimizerConfig):
+    """Lion: the sign of an average of the gradient (arXiv 2302.06675); rates 3 to 10 times below AdamW's."""
+
+    type: Literal["lion"] = "lion"
+    betas: tuple[Decay, Decay] = Field(
+        (0.9, 0.99), description="share of the average in the update, and its decay"
+    )
+    weight_decay: float = Field(0.0, ge=0, description="decoupled weight decay of matrices, times lr")
+    cautious: bool = Field(False, description="leave out entries that point against the gradient")
+
+    def build(self, entries: Sequence[Entry]) -> Lion:
+        """The optimizer; its groups are the matrices and the vectors."""
+        groups = grouped(
+            entries, self.lr, lambda entry: {"weight_decay": self.weight_decay if entry.decays else 0.0}
+        )
+        return Lion(groups, lr=self.lr, betas=self.betas, cautious=self.cautious)
+
+    def slots(self, entry: Entry) -> dict[str, tuple[int, ...]]:
+        """One running average."""
+        return {"exp_avg": entry.spec.shape}

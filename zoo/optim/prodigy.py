@@ -1,0 +1,180 @@
+"""Prodigy: AdamW that estimates its learning rate from the distance to the start."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch.optim.optimizer import ParamsT
+
+from zoo.config.registry import OPTIMIZERS
+from zoo.optim.adam import Decay
+from zoo.optim.base import OptimizerConfig, grouped
+from zoo.optim.optimizer import SteppingOptimizer, due, gradient
+from zoo.optim.sharding import local, reduced_like, sum_over_ranks
+from zoo.optim.slots import slot_dtype
+from zoo.utils.errors import ConfigError
+
+if TYPE_CHECKING:
+    from zoo.init.registry import Entry
+
+SLOTS = ("exp_avg", "exp_avg_sq", "s", "p0")
+
+
+class Prodigy(SteppingOptimizer):
+    r"""Prodigy (Mishchenko and Defazio, arXiv 2306.06101, Algorithm 4).
+
+    One number d for the whole model, with delta = d lr::
+
+        num  <- beta3 num + sum (d / d0) delta <g, p0 - p>
+        s    <- beta3 s + (d / d0) delta g
+        m    <- beta1 m + d (1 - beta1) g;   v <- beta2 v + d^2 (1 - beta2) g^2
+        d    <- max(d, d_coef num / sum |s|), growing by `growth_rate` at most once it has left d0
+        p    <- p - delta weight_decay p - delta m / (sqrt(v) + d eps), with the old d in delta
+
+    As long as all gradients have been 0 a step changes nothing.
+    """
+
+    def __init__(
+        self,
+        params: ParamsT,
+        lr: float = 1.0,
+        betas: tuple[float, float] = (0.9, 0.999),
+        beta3: float | None = None,
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        *,
+        d0: float = 1e-6,
+        d_coef: float = 1.0,
+        growth_rate: float = math.inf,
+        bias_correction: bool = False,
+        safeguard_warmup: bool = False,
+    ) -> None:
+        """All arguments but `params` are defaults; only `weight_decay` may differ between groups.
+
+        Args:
+            params: parameters, or groups of them.
+            lr: factor on the estimated learning rate; a schedule may change it.
+            betas: decays of the two averages.
+            beta3: decay of the estimate's sums; None: sqrt(beta2).
+            eps: added, times d, to the root of the second moment.
+            weight_decay: decoupled weight decay.
+            d0: the first estimate.
+            d_coef: factor on every estimate.
+            growth_rate: largest factor by which the estimate grows in a step.
+            bias_correction: correct the averages' bias as Adam does.
+            safeguard_warmup: leave the learning rate out of `s`, which keeps a warm-up from inflating d.
+        """
+        defaults = {
+            "lr": lr,
+            "betas": betas,
+            "beta3": math.sqrt(betas[1]) if beta3 is None else beta3,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "d0": d0,
+            "d_coef": d_coef,
+            "growth_rate": growth_rate,
+            "bias_correction": bias_correction,
+            "safeguard_warmup": safeguard_warmup,
+        }
+        super().__init__(params, defaults)
+        self.estimate = {"d": d0, "d_max": d0, "d_numerator": 0.0, "k": 0}
+
+    def update(self) -> None:
+        """Estimate d, then move every parameter that has a gradient.
+
+        Raises:
+            ConfigError: groups have different learning rates, which Prodigy cannot tell apart.
+        """
+        rates = {float(group["lr"]) for group in self.param_groups} - {0.0}
+        if len(rates) > 1:
+            raise ConfigError(f"Prodigy: groups have different learning rates {sorted(rates)}; expected one")
+        group, lr = self.param_groups[0], max(rates, default=0.0)
+        d, d0, (beta1, beta2) = self.estimate["d"], group["d0"], group["betas"]
+        correction = 1.0
+        if group["bias_correction"]:
+            k = self.estimate["k"] + 1
+            correction = math.sqrt(1 - beta2**k) / (1 - beta1**k)
+        delta = d * lr * correction
+        numerator, denominator = self._sums(d, delta)
+        if denominator == 0:
+            return
+        numerator += self.estimate["d_numerator"] * group["beta3"]
+        d_hat = group["d_coef"] * numerator / denominator if lr > 0 else d
+        if d == d0:
+            d = max(d, d_hat)
+        d_max = max(self.estimate["d_max"], d_hat)
+        d = min(d_max, d * group["growth_rate"])
+        self.estimate.update(d=d, d_max=d_max, d_numerator=numerator, k=self.estimate["k"] + 1)
+        for group in self.param_groups:
+            for parameter in due(group):
+                state, theta = self.state[parameter], local(parameter)
+                theta.mul_(1 - delta * group["weight_decay"])
+                denominator_ = local(state["exp_avg_sq"]).sqrt().add_(d * group["eps"])
+                theta.addcdiv_(local(state["exp_avg"]), denominator_, value=-delta)
+
+    def _sums(self, d: float, delta: float) -> tuple[float, float]:
+        """Advance the averages; returns the new part of the numerator, and the denominator."""
+        products: list[Tensor] = []
+        sizes: list[Tensor] = []
+        parameters: list[Tensor] = []
+        for group in self.param_groups:
+            (beta1, beta2), beta3, d0 = group["betas"], group["beta3"], group["d0"]
+            for parameter in due(group):
+                state, g = self._state(parameter), gradient(parameter)
+                m, v, s, p0 = (local(state[slot]) for slot in SLOTS)
+                product = torch.dot(g.flatten(), (p0 - local(parameter).to(p0.dtype)).flatten())
+                products.append((d / d0) * delta * product)
+                m.mul_(beta1).add_(g, alpha=d * (1 - beta1))
+                v.mul_(beta2).addcmul_(g, g, value=d * d * (1 - beta2))
+                s.mul_(beta3).add_(g, alpha=(d / d0) * (d if group["safeguard_warmup"] else delta))
+                sizes.append(s.abs().sum())
+                parameters.append(parameter)
+        everything = [tuple(range(p.dim())) for p in parameters]
+        sum_over_ranks([*products, *sizes], [*parameters, *parameters], [*everything, *everything])
+        return (sum(float(x) for x in part) for part in (products, sizes))  # type: ignore[return-value]
+
+    def _state(self, parameter: Tensor) -> dict[str, Tensor]:
+        state: dict[str, Any] = self.state[parameter]
+        if not state:
+            state.update({slot: reduced_like(parameter, (), slot_dtype(parameter)) for slot in SLOTS})
+            local(state["p0"]).copy_(local(parameter))
+        return state
+
+
+@OPTIMIZERS.register
+class ProdigyConfig(OptimizerConfig):
+    """Prodigy: AdamW that estimates its learning rate (arXiv 2306.06101); lr is a factor on the estimate."""
+
+    type: Literal["prodigy"] = "prodigy"
+    lr: float = Field(1.0, gt=0, allow_inf_nan=False, description="factor on the estimated learning rate")
+    betas: tuple[Decay, Decay] = Field((0.9, 0.999), description="decays of the running averages")
+    beta3: Decay | None = Field(None, description="decay of the estimate's sums; null: sqrt(beta2)")
+    eps: float = Field(1e-8, gt=0, description="added, times d, to the root of the second moment")
+    weight_decay: float = Field(0.0, ge=0, description="decoupled weight decay of matrices")
+    d0: float = Field(1e-6, gt=0, description="the first estimate")
+    d_coef: float = Field(1.0, gt=0, description="factor on every estimate")
+    growth_rate: float = Field(math.inf, ge=1, description="largest growth of the estimate in a step")
+    bias_correction: bool = Field(False, description="correct the averages' bias as Adam does")
+    safeguard_warmup: bool = Field(False, description="keep a warm-up from inflating the estimate")
+
+    def build(self, entries: Sequence[Entry]) -> Prodigy:
+        """The optimizer; its groups are the matrices and the vectors.
+
+        Raises:
+            ConfigError: parameters with different learning rates (layer_decay).
+        """
+        if len({entry.lr_factor for entry in entries}) > 1:
+            raise ConfigError("optimizer: prodigy estimates one learning rate; expected no layer_decay")
+        groups = grouped(
+            entries, self.lr, lambda entry: {"weight_decay": self.weight_decay if entry.decays else 0.0}
+        )
+        return Prodigy(groups, **self.model_dump(exclude={"type", "weight_decay"}))
+
+    def slots(self, entry: Entry) -> dict[str, tuple[int, ...]]:
+        """Two moments, the estimate's sum, and where the parameter started."""
+        return dict.fromkeys(SLOTS, entry.spec.shape)

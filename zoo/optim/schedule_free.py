@@ -1,0 +1,157 @@
+"""Schedule-Free AdamW: an average of the iterates in the place of a learning rate schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch.optim.optimizer import ParamsT
+
+from zoo.config.registry import OPTIMIZERS
+from zoo.optim.adam import Decay
+from zoo.optim.base import OptimizerConfig, grouped
+from zoo.optim.optimizer import SteppingOptimizer, due, gradient
+from zoo.optim.sharding import local, reduced_like
+from zoo.optim.slots import slot_dtype
+
+if TYPE_CHECKING:
+    from zoo.init.registry import Entry
+
+
+class ScheduleFreeAdamW(SteppingOptimizer):
+    r"""Schedule-Free AdamW (Defazio et al., arXiv 2405.15682).
+
+    The parameters hold y, where gradients are taken; the model is evaluated at the average x. In step
+    k = 1, 2, ... with lr_k = lr min(1, k / warmup)::
+
+        v  <- beta2 v + (1 - beta2) g^2
+        n   = g / (sqrt(v / (1 - beta2^k)) + eps) + weight_decay y
+        w   = k^r max(lr_1, ..., lr_k)^power,   c = w / sum of all w
+        y  <- (1 - c) y + c z + lr_k (beta1 (1 - c) - 1) n
+        z  <- z - lr_k n
+        x   = y + (1 - 1 / beta1) (z - y)
+    """
+
+    def __init__(
+        self,
+        params: ParamsT,
+        lr: float = 0.0025,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        warmup_steps: int = 0,
+        *,
+        r: float = 0.0,
+        weight_lr_power: float = 2.0,
+    ) -> None:
+        """All arguments but `params` are defaults that a group may override.
+
+        Args:
+            params: parameters, or groups of them.
+            lr: learning rate; constant but for the warm-up.
+            betas: the interpolation between z and x, and the decay of the second moment.
+            eps: added to the root of the second moment.
+            weight_decay: decay at y, times lr.
+            warmup_steps: steps of linear warm-up.
+            r: exponent of the step in the average's weights.
+            weight_lr_power: exponent of the largest learning rate in the average's weights.
+        """
+        defaults = {
+            "lr": lr,
+            "betas": betas,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "warmup_steps": warmup_steps,
+            "r": r,
+            "weight_lr_power": weight_lr_power,
+            "k": 0,
+            "weight_sum": 0.0,
+            "lr_max": 0.0,
+            "training": True,
+        }
+        super().__init__(params, defaults)
+
+    def update(self) -> None:
+        """Move every parameter that has a gradient.
+
+        Raises:
+            RuntimeError: the parameters hold x: `train` was not called after `eval`.
+        """
+        for group in self.param_groups:
+            if not group["training"]:
+                raise RuntimeError("the parameters are those of the evaluation; call optimizer.train() first")
+            share, lr = self._advance(group)
+            (beta1, beta2), k = group["betas"], group["k"]
+            for parameter in due(group):
+                state, g = self.state[parameter], gradient(parameter)
+                if not state:
+                    state["z"] = reduced_like(parameter, (), slot_dtype(parameter))
+                    local(state["z"]).copy_(local(parameter))
+                    state["exp_avg_sq"] = reduced_like(parameter, (), slot_dtype(parameter))
+                y, z, square = local(parameter), local(state["z"]), local(state["exp_avg_sq"])
+                square.mul_(beta2).addcmul_(g, g, value=1 - beta2)
+                n = g / square.div(1 - beta2**k).sqrt_().add_(group["eps"])
+                n.add_(y, alpha=group["weight_decay"])
+                exact = y.to(z.dtype).lerp(z, share).add_(n, alpha=lr * (beta1 * (1 - share) - 1))
+                y.copy_(exact)
+                z.sub_(n, alpha=lr)
+
+    def _advance(self, group: dict[str, Any]) -> tuple[float, float]:
+        """Count the step; returns the share of z in the new average, and the learning rate."""
+        group["k"] += 1
+        k, warmup = group["k"], group["warmup_steps"]
+        lr = float(group["lr"]) * (min(1.0, k / warmup) if warmup else 1.0)
+        group["lr_max"] = max(group["lr_max"], lr)
+        weight = k ** group["r"] * group["lr_max"] ** group["weight_lr_power"]
+        group["weight_sum"] += weight
+        return (weight / group["weight_sum"] if group["weight_sum"] else 0.0), lr
+
+    @torch.no_grad()
+    def eval(self) -> None:
+        """Put the parameters to x, where the model is evaluated."""
+        self._move(False, lambda beta1: 1 - 1 / beta1)
+
+    @torch.no_grad()
+    def train(self) -> None:
+        """Put the parameters back to y, where gradients are taken."""
+        self._move(True, lambda beta1: 1 - beta1)
+
+    def _move(self, training: bool, share: Callable[[float], float]) -> None:
+        for group in self.param_groups:
+            if group["training"] == training:
+                continue
+            group["training"] = training
+            by = share(group["betas"][0])
+            for parameter in group["params"]:
+                if "z" in self.state[parameter]:
+                    local(parameter).lerp_(local(self.state[parameter]["z"]).to(parameter.dtype), by)
+
+
+@OPTIMIZERS.register
+class ScheduleFreeConfig(OptimizerConfig):
+    """Schedule-Free AdamW: an average of the iterates instead of a schedule (arXiv 2405.15682)."""
+
+    has_own_schedule: ClassVar[bool] = True
+
+    type: Literal["schedule_free"] = "schedule_free"
+    betas: tuple[Decay, Decay] = Field(
+        (0.9, 0.999), description="interpolation between iterate and average, decay of the second moment"
+    )
+    eps: float = Field(1e-8, gt=0, description="added to the root of the second moment")
+    weight_decay: float = Field(0.0, ge=0, description="decay of matrices at y, times lr")
+    warmup_steps: int = Field(0, ge=0, description="steps of linear warm-up; the schedule must be constant")
+    r: float = Field(0.0, ge=0, description="exponent of the step in the average's weights")
+    weight_lr_power: float = Field(2.0, ge=0, description="exponent of the largest rate in the weights")
+
+    def build(self, entries: Sequence[Entry]) -> ScheduleFreeAdamW:
+        """The optimizer; its groups are the matrices and the vectors."""
+        groups = grouped(
+            entries, self.lr, lambda entry: {"weight_decay": self.weight_decay if entry.decays else 0.0}
+        )
+        return ScheduleFreeAdamW(groups, **self.model_dump(exclude={"type", "weight_decay"}))
+
+    def slots(self, entry: Entry) -> dict[str, tuple[int, ...]]:
+        """The iterate z and the second moment."""
+        return {"z": entry.spec.shape, "exp_avg_sq": entry.spec.shape}

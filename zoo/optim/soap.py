@@ -1,0 +1,201 @@
+"""SOAP: Adam in the eigenbasis of Shampoo's preconditioner."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch.distributed.tensor import DTensor
+from torch.optim.optimizer import ParamsT
+
+from zoo.config.registry import OPTIMIZERS
+from zoo.optim.adam import Decay
+from zoo.optim.base import OptimizerConfig, grouped
+from zoo.optim.optimizer import ZooOptimizer, due, gradient
+from zoo.optim.slots import slot_dtype
+from zoo.utils.errors import ConfigError
+
+if TYPE_CHECKING:
+    from zoo.init.registry import Entry
+
+LEAST_EIGENVALUE = 1e-30
+
+
+class SOAP(ZooOptimizer):
+    r"""SOAP (Vyas et al., arXiv 2409.11321, Algorithm 3), for matrices of any number of dimensions.
+
+    Of a matrix with gradient G; L and R are running averages of G G^T and G^T G, Q_L and Q_R their bases::
+
+        G'     = Q_L^T G Q_R
+        m, v   <- averages of G' and G'^2
+        W      <- W - lr sqrt(1 - beta2^t) / (1 - beta1^t) Q_L (m / (sqrt(v) + eps)) Q_R^T
+        W      <- W - lr weight_decay W
+
+    The first step only begins L and R and takes their bases by eigh; every `precondition_frequency` steps
+    the bases follow by a QR step. A vector, and a side longer than `max_precond_dim`, is left as it is.
+
+    Where the first gradient has not full rank the basis of its null space is arbitrary, and the run depends
+    on it. Parameters may not be sharded.
+    """
+
+    def __init__(
+        self,
+        params: ParamsT,
+        lr: float = 3e-3,
+        betas: tuple[float, float] = (0.95, 0.95),
+        shampoo_beta: float | None = None,
+        eps: float = 1e-8,
+        weight_decay: float = 0.01,
+        precondition_frequency: int = 10,
+        max_precond_dim: int = 10_000,
+    ) -> None:
+        """All arguments but `params` are defaults that a group may override.
+
+        Args:
+            params: parameters, or groups of them.
+            lr: learning rate.
+            betas: decays of the two averages.
+            shampoo_beta: decay of L and R; None: that of the second moment.
+            eps: added to the root of the second moment.
+            weight_decay: decoupled weight decay, times lr.
+            precondition_frequency: steps between updates of the bases.
+            max_precond_dim: the longest side that gets a basis.
+
+        Raises:
+            ConfigError: a sharded parameter.
+        """
+        defaults = {
+            "lr": lr,
+            "betas": betas,
+            "shampoo_beta": betas[1] if shampoo_beta is None else shampoo_beta,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "precondition_frequency": precondition_frequency,
+            "max_precond_dim": max_precond_dim,
+        }
+        super().__init__(params, defaults)
+        if any(isinstance(p, DTensor) for group in self.param_groups for p in group["params"]):
+            raise ConfigError(
+                "SOAP: sharded parameters; expected whole ones, since its bases are of whole sides"
+            )
+
+    def slots(self, parameter: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
+        """Two moments, and for each side that has a basis the average and the basis."""
+        dtype, device = slot_dtype(parameter), parameter.device
+        slots = {"step": torch.zeros((), dtype=torch.float32)}
+        for name, shape in state_shapes(tuple(parameter.shape), group["max_precond_dim"]).items():
+            slots[name] = torch.zeros(shape, dtype=dtype, device=device)
+        return slots
+
+    def update(self) -> None:
+        """Move every parameter that has a gradient."""
+        for group in self.param_groups:
+            for parameter in due(group):
+                begun = bool(self.state[parameter])
+                state, g = self.state_of(parameter, group), gradient(parameter)
+                sides = preconditioned(tuple(parameter.shape), group["max_precond_dim"])
+                if begun:
+                    state["step"] += 1
+                    self._move(parameter, g, state, sides, group)
+                self._follow(g, state, sides, group, begun)
+
+    def _move(
+        self,
+        parameter: Tensor,
+        g: Tensor,
+        state: dict[str, Tensor],
+        sides: Sequence[int],
+        group: dict[str, Any],
+    ) -> None:
+        (beta1, beta2), t, lr = group["betas"], int(state["step"].item()), float(group["lr"])
+        projected = turned(g, state, sides)
+        m, v = state["exp_avg"], state["exp_avg_sq"]
+        m.lerp_(projected, 1 - beta1)
+        v.mul_(beta2).addcmul_(projected, projected, value=1 - beta2)
+        step = turned(m / v.sqrt().add_(group["eps"]), state, sides, back=True)
+        parameter.add_(step.to(parameter.dtype), alpha=-lr * math.sqrt(1 - beta2**t) / (1 - beta1**t))
+        parameter.mul_(1 - lr * group["weight_decay"])
+
+    def _follow(
+        self, g: Tensor, state: dict[str, Tensor], sides: Sequence[int], group: dict[str, Any], begun: bool
+    ) -> None:
+        """Bring L, R and their bases up to date; the first moment changes to the new bases."""
+        if not sides:
+            return
+        m = turned(state["exp_avg"], state, sides, back=True) if begun else None
+        turn = begun and int(state["step"].item()) % group["precondition_frequency"] == 0
+        for side in sides:
+            others = [d for d in range(g.dim()) if d != side]
+            outer = torch.tensordot(g, g, dims=(others, others))
+            state[f"GG{side}"].lerp_(outer, 1 - group["shampoo_beta"])
+            if not begun:
+                state[f"Q{side}"].copy_(eigenbasis(state[f"GG{side}"]))
+            elif turn:
+                basis, average = state[f"Q{side}"], state[f"GG{side}"]
+                order = (basis.T @ average @ basis).diagonal().argsort(descending=True)
+                state["exp_avg_sq"].copy_(state["exp_avg_sq"].index_select(side, order))
+                basis.copy_(torch.linalg.qr(average @ basis[:, order])[0])
+        if m is not None:
+            state["exp_avg"].copy_(turned(m, state, sides))
+
+
+def preconditioned(shape: Sequence[int], longest: int) -> list[int]:
+    """The dimensions that get a basis: none of a vector, and none longer than `longest`."""
+    return [d for d, size in enumerate(shape) if size <= longest] if len(shape) > 1 else []
+
+
+def state_shapes(shape: tuple[int, ...], longest: int) -> dict[str, tuple[int, ...]]:
+    """Name and shape of every tensor that is kept for a parameter."""
+    shapes = {"exp_avg": shape, "exp_avg_sq": shape}
+    for side in preconditioned(shape, longest):
+        shapes |= {f"GG{side}": (shape[side], shape[side]), f"Q{side}": (shape[side], shape[side])}
+    return shapes
+
+
+def turned(tensor: Tensor, state: dict[str, Tensor], sides: Sequence[int], *, back: bool = False) -> Tensor:
+    """A tensor of the parameter's shape in the bases, or back from them."""
+    for side in sides:
+        basis = state[f"Q{side}"]
+        tensor = torch.tensordot(basis.T if back else basis, tensor, dims=([0], [side])).movedim(0, side)
+    return tensor
+
+
+def eigenbasis(average: Tensor) -> Tensor:
+    """Eigenvectors of a symmetric matrix as columns, those of the largest eigenvalues first."""
+    jitter = LEAST_EIGENVALUE * torch.eye(len(average), dtype=average.dtype, device=average.device)
+    vectors: Tensor = torch.linalg.eigh(average + jitter)[1]
+    return vectors.flip(1)
+
+
+@OPTIMIZERS.register
+class SOAPConfig(OptimizerConfig):
+    """SOAP: Adam in the eigenbasis of Shampoo's preconditioner (arXiv 2409.11321)."""
+
+    type: Literal["soap"] = "soap"
+    betas: tuple[Decay, Decay] = Field((0.95, 0.95), description="decays of the running averages")
+    shampoo_beta: Decay | None = Field(None, description="decay of the preconditioner; null: the second beta")
+    eps: float = Field(1e-8, gt=0, description="added to the root of the second moment")
+    weight_decay: float = Field(0.01, ge=0, description="decoupled weight decay of matrices, times lr")
+    precondition_frequency: int = Field(10, ge=1, description="steps between updates of the bases")
+    max_precond_dim: int = Field(
+        10_000, ge=1, description="the longest side that gets a basis; a vocabulary is usually longer"
+    )
+
+    def build(self, entries: Sequence[Entry]) -> SOAP:
+        """The optimizer; its groups are the matrices and the vectors.
+
+        Raises:
+            ConfigError: sharded parameters.
+        """
+        groups = grouped(
+            entries, self.lr, lambda entry: {"weight_decay": self.weight_decay if entry.decays else 0.0}
+        )
+        return SOAP(groups, **self.model_dump(exclude={"type", "weight_decay"}))
+
+    def slots(self, entry: Entry) -> dict[str, tuple[int, ...]]:
+        """Two moments, and for each side that has a basis the average and the basis."""
+        return state_shapes(entry.spec.shape, self.max_precond_dim)
