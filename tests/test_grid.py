@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 from typing import Any
 
 import pytest
@@ -16,7 +17,8 @@ from zoo import build_model, build_optimizer, merge
 from zoo.config.registry import INITS, MODELS, OPTIMIZERS, REPARAMS
 from zoo.init import Registry
 from zoo.models import Model
-from zoo.optim.state import load_state_by_name, state_by_name
+from zoo.optim.soap import SOAP
+from zoo.optim.state import GLOBAL, load_state_by_name, state_by_name
 
 DECODER: dict[str, Any] = {"vocab_size": 24, "d_model": 8, "n_layers": 1, "n_heads": 2}
 TINY: dict[str, dict[str, Any]] = {
@@ -36,6 +38,7 @@ TINY: dict[str, dict[str, Any]] = {
 VARIANTS: dict[str, list[dict[str, Any]]] = {
     "adamw": [{"weight_decay": 0.1}],
     "amos": [{"momentum": 0.9}, {"reduction": "none"}, {"reduction": "dense"}],
+    "prodigy": [{"d0": 0.1}],  # its own 1e-6 moves no gate of 55 in two steps
     "muon": [{"weight_decay": 0.1}, {"rest": {"type": "amos", "lr": 0.01}}],
 }
 """Fields of the optimizers that have more than one form worth a test."""
@@ -45,13 +48,20 @@ OPTIMIZER_FORMS = [(name, f) for name in sorted(OPTIMIZERS.choices) for f in VAR
 WITHOUT_OPTIMIZER = list(
     itertools.product(sorted(MODELS.choices), sorted(INITS.choices), sorted(REPARAMS.choices))
 )
+PAIRWISE = {"ademamix", "lion", "mars", "normuon", "prodigy", "schedule_free", "soap"}
+"""Optimizers that meet every model and every method, though not every pair of both."""
+TRIPLES = list(
+    enumerate(itertools.product(sorted(MODELS.choices), sorted(REPARAMS.choices), OPTIMIZER_FORMS))
+)
 WITH_OPTIMIZER = [
     (model, sorted(INITS.choices)[i % len(INITS.choices)], reparam, optimizer)
-    for i, (model, reparam, optimizer) in enumerate(
-        itertools.product(sorted(MODELS.choices), sorted(REPARAMS.choices), OPTIMIZER_FORMS)
-    )
+    for i, (model, reparam, optimizer) in TRIPLES
+    if optimizer[0] not in PAIRWISE
+    or "ZOO_FULL_GRID" in os.environ
+    or (sorted(MODELS.choices).index(model) + len(optimizer[0])) % len(REPARAMS.choices)
+    == sorted(REPARAMS.choices).index(reparam)
 ]
-"""Every optimizer with every model and method; the initialisation goes round."""
+"""Every optimizer with every model and method; the initialisation goes round; ZOO_FULL_GRID=1 for all."""
 
 
 def test_the_grid_is_whole() -> None:
@@ -100,7 +110,7 @@ def two_steps(model: Model, optimizer: torch.optim.Optimizer) -> None:
     """Everything that is trained moves and stays finite, nothing else moves, spheres hold."""
     registry = Registry(model)
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
-    steps(model, optimizer, 2)
+    steps(model, optimizer, 3 if isinstance(optimizer, SOAP) else 2)  # SOAP's first step moves nothing
     for entry in registry:
         assert entry.parameter.isfinite().all(), entry.name
         assert not torch.equal(entry.parameter, before[entry.name]), f"{entry.name} did not move"
@@ -124,7 +134,11 @@ def test_two_steps_from_every_start(name: str, init: str, reparam: str) -> None:
     merges(model)
 
 
-@pytest.mark.parametrize(("name", "init", "reparam", "optimizer"), WITH_OPTIMIZER)
+@pytest.mark.parametrize(
+    ("name", "init", "reparam", "optimizer"),
+    WITH_OPTIMIZER,
+    ids=lambda value: value if isinstance(value, str) else value[0],
+)
 def test_two_steps_of_every_optimizer(name: str, init: str, reparam: str, optimizer: Optimizer) -> None:
     kind, fields = optimizer
     model = build(name, init, reparam)
@@ -132,6 +146,8 @@ def test_two_steps_of_every_optimizer(name: str, init: str, reparam: str, optimi
     two_steps(model, built)
     registry, promised = Registry(model), OPTIMIZERS[kind](lr=0.01, **fields)
     for parameter, state in state_by_name(built).items():
+        if parameter == GLOBAL:
+            continue
         kept = {slot: tuple(tensor.shape) for slot, tensor in state.items() if slot != "step"}
         assert kept == promised.slots(registry[parameter])
     state_round_trip(model, built, optimizer)
