@@ -13,7 +13,7 @@ from torch.optim.optimizer import ParamsT
 
 from zoo.config.registry import OPTIMIZERS
 from zoo.optim.base import OptimizerConfig, grouped
-from zoo.optim.optimizer import ZooOptimizer
+from zoo.optim.optimizer import ZooOptimizer, due, gradient
 from zoo.optim.sharding import local, reduced_like, sum_over_ranks
 from zoo.optim.slots import batches, slot_dtype
 
@@ -92,20 +92,18 @@ class Adafactor(ZooOptimizer):
     def update(self) -> None:
         """Take a step of Algorithm 4 with every parameter that has a gradient."""
         for group in self.param_groups:
-            due = [p for p in group["params"] if p.grad is not None]
-            for part in batches([local(p).numel() for p in due], ENTRIES_AT_A_TIME):
-                self._advance(due[part], group)
-                self._apply(due[part], group)
+            parameters = due(group)
+            for part in batches([local(p).numel() for p in parameters], ENTRIES_AT_A_TIME):
+                self._advance(parameters[part], group)
+                self._apply(parameters[part], group)
 
-    def _advance(self, due: Sequence[Tensor], group: dict[str, Any]) -> None:
+    def _advance(self, parameters: Sequence[Tensor], group: dict[str, Any]) -> None:
         """Update the second moments."""
         moments = []
-        for parameter in due:
-            state = self.state[parameter]
-            if not state:
-                state.update(self.slots(parameter, group))
+        for parameter in parameters:
+            state = self.state_of(parameter, group)
             state["step"] += 1
-            squares = _gradient(parameter).square()
+            squares = gradient(parameter).square()
             for slot, dims in reductions(parameter.dim()).items():
                 total = squares.sum(dims, keepdim=True) if dims else squares
                 moments.append((parameter, slot, dims, total))
@@ -115,14 +113,14 @@ class Adafactor(ZooOptimizer):
             mean = total.div_(math.prod(parameter.shape[d] for d in dims)).add_(group["eps"])
             local(state[slot]).lerp_(mean, state["step"].item() ** -group["decay"])
 
-    def _apply(self, due: Sequence[Tensor], group: dict[str, Any]) -> None:
+    def _apply(self, parameters: Sequence[Tensor], group: dict[str, Any]) -> None:
         """Update the parameters, each by at most a share of its root mean square."""
-        updates = self._updates(due)
+        updates = self._updates(parameters)
         squares = [_sum_of_squares(u) for u in updates]
-        sizes = [_sum_of_squares(local(p).to(slot_dtype(p))) for p in due]
-        everything = [tuple(range(p.dim())) for p in due]
-        sum_over_ranks([*squares, *sizes], [*due, *due], [*everything, *everything])
-        for parameter, update, square, size in zip(due, updates, squares, sizes, strict=True):
+        sizes = [_sum_of_squares(local(p).to(slot_dtype(p))) for p in parameters]
+        everything = [tuple(range(p.dim())) for p in parameters]
+        sum_over_ranks([*squares, *sizes], [*parameters, *parameters], [*everything, *everything])
+        for parameter, update, square, size in zip(parameters, updates, squares, sizes, strict=True):
             alpha = float(group["lr"])
             if group["relative_step"]:
                 alpha = min(alpha, self.state[parameter]["step"].item() ** -0.5)
@@ -131,21 +129,21 @@ class Adafactor(ZooOptimizer):
             by = alpha * scale / clip if group["scale_parameter"] else alpha / clip
             local(parameter).sub_(update.mul_(by))
 
-    def _updates(self, due: Sequence[Tensor]) -> list[Tensor]:
+    def _updates(self, parameters: Sequence[Tensor]) -> list[Tensor]:
         """G / sqrt(V) of each parameter: the local shard."""
-        matrices = [p for p in due if p.dim() > 1]
+        matrices = [p for p in parameters if p.dim() > 1]
         # The mean of R is that of C, which needs the sums over another dimension only.
         means = [local(self.state[p]["col_var"]).sum(-1, keepdim=True) for p in matrices]
         sum_over_ranks(means, matrices, [(p.dim() - 1,) for p in matrices])
         mean_of = {p: mean / p.shape[-1] for p, mean in zip(matrices, means, strict=True)}
         updates = []
-        for parameter in due:
+        for parameter in parameters:
             slots = {name: local(slot) for name, slot in self.state[parameter].items()}
             if parameter in mean_of:
                 rows = (slots["row_var"] / mean_of[parameter]).rsqrt()
-                updates.append((_gradient(parameter) * rows).mul_(slots["col_var"].rsqrt()))
+                updates.append((gradient(parameter) * rows).mul_(slots["col_var"].rsqrt()))
             else:
-                updates.append(_gradient(parameter) * slots["variance"].rsqrt())
+                updates.append(gradient(parameter) * slots["variance"].rsqrt())
         return updates
 
 
@@ -154,12 +152,6 @@ def reductions(dims: int) -> dict[str, tuple[int, ...]]:
     if dims > 1:
         return {"row_var": (dims - 1,), "col_var": (dims - 2,)}
     return {"variance": ()}
-
-
-def _gradient(parameter: Tensor) -> Tensor:
-    """The local shard of the gradient in the dtype of the slots."""
-    assert parameter.grad is not None  # for the type checker: only such parameters are updated
-    return local(parameter.grad).to(slot_dtype(parameter))
 
 
 def _sum_of_squares(tensor: Tensor) -> Tensor:

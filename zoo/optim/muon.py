@@ -17,7 +17,7 @@ from zoo.optim.adamw import AdamWConfig
 from zoo.optim.amos import AmosConfig
 from zoo.optim.base import OptimizerConfig, grouped
 from zoo.optim.combined import Combined
-from zoo.optim.optimizer import ZooOptimizer
+from zoo.optim.optimizer import ZooOptimizer, due
 from zoo.optim.sharding import local, placed_like, reduced_like
 from zoo.optim.slots import slot_dtype
 from zoo.spec import ParamSpec, Role
@@ -101,16 +101,12 @@ class Muon(ZooOptimizer):
     def update(self) -> None:
         """Update every matrix that has a gradient."""
         for group in self.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is not None:
-                    self._move(parameter, group)
+            for parameter in due(group):
+                self._move(parameter, group)
 
     def _move(self, parameter: Tensor, group: dict[str, Any]) -> None:
-        state = self.state[parameter]
-        if not state:
-            state.update(self.slots(parameter, group))
-        m = state["momentum_buffer"]
-        assert parameter.grad is not None  # for the type checker: `update` has asked
+        m = self.state_of(parameter, group)["momentum_buffer"]
+        assert parameter.grad is not None  # for the type checker: the parameter is due
         g = parameter.grad.to(m.dtype)
         m.lerp_(g, 1 - group["momentum"])
         u = whole(g.lerp(m, group["momentum"]) if group["nesterov"] else m)
