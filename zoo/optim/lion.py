@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-import torch
 from pydantic import Field
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
@@ -61,20 +60,15 @@ class Lion(ZooOptimizer):
         """Move every parameter that has a gradient."""
         for group in self.param_groups:
             parameters = due(group)
-            if not parameters:
-                continue
             (beta1, beta2), lr = group["betas"], float(group["lr"])
             grads = [gradient(p) for p in parameters]
             averages = [local(self.state_of(p, group)["exp_avg"]) for p in parameters]
-            updates = list(torch._foreach_lerp(grads, averages, beta1))
-            torch._foreach_sign_(updates)
+            updates = [g.lerp(m, beta1).sign_() for g, m in zip(grads, averages, strict=True)]
             if group["cautious"]:
                 keep_agreeing(updates, grads, parameters)
-            thetas = [local(p) for p in parameters]
-            torch._foreach_mul_(thetas, 1 - lr * group["weight_decay"])
-            for theta, step in zip(thetas, updates, strict=True):
-                theta.add_(step, alpha=-lr)
-            torch._foreach_lerp_(averages, grads, 1 - beta2)
+            for parameter, g, m, step in zip(parameters, grads, averages, updates, strict=True):
+                local(parameter).mul_(1 - lr * group["weight_decay"]).add_(step, alpha=-lr)
+                m.lerp_(g, 1 - beta2)
 
 
 def keep_agreeing(updates: list[Tensor], grads: Sequence[Tensor], parameters: Sequence[Tensor]) -> None:
