@@ -52,7 +52,7 @@ class Sides:
 
     def step(self) -> None:
         """A training step."""
-        self.stepper(self.batch, lambda: False)
+        self.stepper.update(self.stepper.gradient(self.batch, lambda: False))
         for entry, gradient in zip(self.registry, self.gradients, strict=True):
             entry.parameter.grad = gradient
 

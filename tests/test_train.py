@@ -25,7 +25,7 @@ from zoo.train.distributed import World
 from zoo.train.evaluate import evaluate
 from zoo.train.monitor import Monitor
 from zoo.train.run import train
-from zoo.train.step import Stepper
+from zoo.train.step import Stepper, StepResult
 from zoo.utils.device import available, find_device
 from zoo.utils.errors import CheckpointError, ConfigError, DivergenceError, ZooError
 from zoo.utils.run_folder import RunFolder
@@ -54,13 +54,20 @@ def no() -> bool:
     return False
 
 
+def take(step: Stepper, batch: tuple[Tensor, Tensor]) -> StepResult:
+    """The gradient of a batch, and the step on it."""
+    result = step.gradient(batch, no)
+    step.update(result)
+    return result
+
+
 @pytest.mark.parametrize("accumulation", [2, 4, 8])
 def test_accumulation_equals_the_big_batch(accumulation: int) -> None:
     """Also when the parts have very different numbers of targets."""
     results, weights = [], []
     for parts in (1, accumulation):
         model, batch = model_and_batch()
-        results.append(stepper(model, accumulation=parts, z_loss=0.1)(batch, no))
+        results.append(take(stepper(model, accumulation=parts, z_loss=0.1), batch))
         weights.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
     whole, divided = results
     for name in ("loss", "cross_entropy", "z_loss", "grad_norm"):
@@ -70,9 +77,9 @@ def test_accumulation_equals_the_big_batch(accumulation: int) -> None:
 
 def test_z_loss_is_reported_apart() -> None:
     model, batch = model_and_batch()
-    plain = stepper(model)(batch, no)
+    plain = take(stepper(model), batch)
     model, batch = model_and_batch()
-    with_z = stepper(model, z_loss=0.1)(batch, no)
+    with_z = take(stepper(model, z_loss=0.1), batch)
     assert plain.z_loss == 0
     assert plain.loss == plain.cross_entropy == with_z.cross_entropy
     assert with_z.loss == with_z.cross_entropy + with_z.z_loss
@@ -82,7 +89,7 @@ def test_z_loss_is_reported_apart() -> None:
 def test_clipping_is_by_the_global_norm() -> None:
     model, batch = model_and_batch()
     before = [p.detach().clone() for p in model.parameters()]
-    result = stepper(model, clip_norm=0.01)(batch, no)
+    result = take(stepper(model, clip_norm=0.01), batch)
     moved = torch.cat([(p - b).flatten() for p, b in zip(model.parameters(), before, strict=True)])
     assert result.grad_norm > 0.1
     assert moved.norm().item() == pytest.approx(0.01, rel=1e-4)
@@ -95,7 +102,7 @@ def test_bf16_keeps_weights_gradients_and_slots_in_float32() -> None:
     optimizer = build_optimizer(model, "amos", lr=0.01, momentum=0.9)
     gradients: list[Tensor | None] = []
     optimizer.register_step_pre_hook(lambda *_: gradients.extend(p.grad for p in model.parameters()))
-    Stepper(model, model.loss, optimizer, ALONE, 1, "bf16", 1.0, 0.0)(batch, no)
+    take(Stepper(model, model.loss, optimizer, ALONE, 1, "bf16", 1.0, 0.0), batch)
     slots = {s.dtype for state in optimizer.state.values() for s in state.values() if isinstance(s, Tensor)}
     assert seen == [torch.bfloat16]
     found = {t.dtype for t in (*model.parameters(), *gradients) if t is not None}
@@ -261,8 +268,9 @@ def test_a_gradient_that_is_not_finite_moves_nothing() -> None:
         parts = right(*args, **options)
         return LossParts(parts.total * math.inf, parts.cross_entropy, parts.z_loss)
 
+    step = Stepper(model, steep, torch.optim.SGD(model.parameters(), 1.0), ALONE, 1, "fp32", 1.0, 0.0)
     with pytest.raises(DivergenceError, match=r"norm of its gradient (nan|inf)"):
-        Stepper(model, steep, torch.optim.SGD(model.parameters(), 1.0), ALONE, 1, "fp32", 1.0, 0.0)(batch, no)
+        take(step, batch)
     assert all(torch.equal(p, b) for p, b in zip(model.parameters(), before, strict=True))
 
 

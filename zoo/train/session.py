@@ -24,8 +24,9 @@ from zoo.train.monitor import Monitor
 from zoo.train.origin import tell
 from zoo.train.progress import TrainingBar
 from zoo.train.spikecontrol import Rollback, SpikeControl, go_back
+from zoo.train.spikes import Spike
 from zoo.train.start import Start
-from zoo.train.step import StepResult, global_norm
+from zoo.train.step import StepResult, global_norm, undone
 from zoo.utils.device import peak_memory
 from zoo.utils.errors import DivergenceError
 from zoo.utils.run_folder import RunFolder
@@ -54,8 +55,7 @@ def run_session(
         try:
             return _session(job, start, world, console, until)
         except Rollback as rollback:
-            assert job.train.spikes is not None
-            start = go_back(job.train.spikes, rollback, job.folder, world)
+            start = go_back(rollback, job.folder, world)
             if console:
                 console.print(f"step {rollback.spike.at}: {rollback.spike}; back to step {start.step}")
 
@@ -74,13 +74,7 @@ def _session(job: Job, start: Start, world: World, console: Console | None, unti
     diagnosis = Diagnosis(parts.registry, parts.optimizer, world, job.train.diagnose_every, job.train.steps)
     if start.checkpoint is not None:
         diagnosis.load(load_diagnosis(start.checkpoint))
-    spikes = SpikeControl(
-        job.train.spikes,
-        parts.registry,
-        parts.stepper,
-        start.checkpoint,
-        job.folder,
-    )
+    spikes = SpikeControl(job.train.spikes, start.checkpoint, job.folder)
     if world.is_main:
         job.folder.write_config(dump_config(job.config))
         if parts.beginning is not None:
@@ -155,7 +149,7 @@ class _Session:
         """Whether it is time for what happens so often, and at the end."""
         return self.done % every == 0 or self.done == self.settings.steps
 
-    def _order(self, batch_size: int, skipped: int = 0) -> BatchSpec:
+    def _batch_spec(self, batch_size: int, skipped: int = 0) -> BatchSpec:
         """This rank's part of the batch after the steps that are done and those left out."""
         return BatchSpec(
             self.job.config.seed, self.done + skipped, batch_size, self.world.rank, self.world.size
@@ -164,10 +158,12 @@ class _Session:
     def _step(self, interrupt: Interrupt) -> bool:
         """Take one step and log it; returns whether any rank was asked to stop."""
         parts, every = self.parts, self.settings.monitor_every
-        batch = parts.dataset.train_batch(self._order(self.settings.batch_size, self.spikes.position.skipped))
+        batch = parts.dataset.train_batch(
+            self._batch_spec(self.settings.batch_size, self.spikes.rollback_state.skipped)
+        )
         schedule = zip(parts.scheduler.base_lrs, parts.scheduler.lr_lambdas, strict=True)
         for group, (lr, factor) in zip(parts.optimizer.param_groups, schedule, strict=True):
-            group["lr"] = lr * factor(self.done) * self.spikes.rate(self.done)
+            group["lr"] = lr * factor(self.done) * self.spikes.lr_factor(self.done)
         self.done += 1
         monitor = Monitor(parts.registry) if every and self._due(every) else None
         self.diagnosis.begin(self.done)
@@ -175,12 +171,12 @@ class _Session:
             result = parts.stepper.gradient(batch, lambda: interrupt.asked)
             if monitor is not None:
                 monitor.see_gradient()
-            spike = self.spikes.take(self.done, result)
+            spike = self._update(result)
         if self.done == 1:
             self.log.write("size", 1, **sizes(parts))
         if monitor is not None:
             matrices = monitor.measure()
-            self.spikes.remember(matrices)
+            self.spikes.set_usual(matrices)
             self.log.write("monitor", self.done, matrices=matrices)
         if spike is not None:
             self.log.write("spike", self.done, **spike.record())
@@ -190,6 +186,35 @@ class _Session:
         if self._due(self.settings.log_every):
             self._log(result)
         return result.stop
+
+    def _update(self, result: StepResult) -> Spike | None:
+        """Judge the gradient that was computed, and step: no other place moves the weights.
+
+        A spike whose action is `log` is a step as any other. One that is skipped or gone back for leaves
+        weights and optimizer as they were: its step is tried and undone, to name the matrix that it would
+        have moved most.
+
+        Returns:
+            The spike that the step is, if it is one.
+
+        Raises:
+            Rollback: training is to go on from an earlier checkpoint.
+            DivergenceError: the loss or the gradient is not finite, or `train.spikes` gives up.
+        """
+        parts, spike = self.parts, self.spikes.judge(self.done, result)
+        if spike is None:
+            parts.stepper.update(result)
+            return None
+        monitor = Monitor(parts.registry)
+        if spike.action == "log":
+            parts.stepper.update(result)
+            return self.spikes.name_culprit(spike, monitor.measure())
+        if result.is_finite:
+            with undone(parts.model, parts.optimizer):
+                parts.stepper.update(result)
+                spike = self.spikes.name_culprit(spike, monitor.measure())
+        parts.optimizer.zero_grad()
+        return self.spikes.leave_out(spike)
 
     def _log(self, result: StepResult) -> None:
         self.log.write(
@@ -210,7 +235,7 @@ class _Session:
         parallel = self.settings.batch_size // self.settings.accumulation
         if count is not None:
             count *= self.settings.accumulation
-        batches = parts.dataset.validation_batches(self._order(parallel), count)
+        batches = parts.dataset.validation_batches(self._batch_spec(parallel), count)
         if batches is None:
             return None
         classes = parts.dataset.classes

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 
 from zoo.data import Batch
 from zoo.nn.loss import IGNORED, LossParts
+from zoo.optim.state import restore, snapshot
 from zoo.train.distributed import World
 from zoo.train.precision import Precision, autocast
 from zoo.utils.errors import DivergenceError
@@ -70,25 +72,8 @@ class Stepper:
     clip_norm: float | None
     z_loss: float
 
-    def __call__(self, batch: Batch, stop: Callable[[], bool]) -> StepResult:
-        """Take a step, unless loss or gradient are not finite: then the weights stay as they are.
-
-        Args:
-            batch: this rank's inputs and targets, on the CPU.
-            stop: whether this rank was asked to stop, asked after the backward pass.
-
-        Returns:
-            The measurements, the same on all ranks.
-
-        Raises:
-            DivergenceError: a loss or gradient norm that is not finite.
-        """
-        result = self.gradient(batch, stop)
-        self.update(result)
-        return result
-
     def gradient(self, batch: Batch, stop: Callable[[], bool]) -> StepResult:
-        """Leave the gradient of a batch; the weights stay as they are.
+        """Compute the gradient of a batch into the parameters' `.grad`; the weights stay as they are.
 
         Args:
             batch: this rank's inputs and targets, on the CPU.
@@ -103,10 +88,13 @@ class Stepper:
         return StepResult(cross_entropy + z_loss, cross_entropy, z_loss, grad_norm, stops > 0, norm)
 
     def update(self, result: StepResult) -> None:
-        """Clip the gradient that is there and let the optimizer use it up.
+        """Clip the gradient in the parameters' `.grad`, step the optimizer, and clear the gradient.
+
+        Args:
+            result: what `gradient` returned.
 
         Raises:
-            DivergenceError: a loss or gradient norm that is not finite; the weights stay as they are.
+            DivergenceError: the loss or the norm of the gradient is not finite; the weights stay as they are.
         """
         if not result.is_finite:
             numbers = f"the loss is {result.loss:.4g}, the norm of its gradient {result.grad_norm:.4g}"
@@ -114,12 +102,8 @@ class Stepper:
         if self.clip_norm is not None:
             torch.nn.utils.clip_grads_with_norm_(self.model.parameters(), self.clip_norm, result.norm)
         self.optimizer.step()
-        self.drop()
-        self.world.average(self.model)
-
-    def drop(self) -> None:
-        """Forget the gradient."""
         self.optimizer.zero_grad()
+        self.world.average(self.model)
 
     def _backward(self, batch: Batch, stop: Callable[[], bool]) -> Tensor:
         """Leave the gradient of the mean over all targets of all ranks; return what was summed.
@@ -140,6 +124,18 @@ class Stepper:
             sums[:2] += torch.stack((loss.cross_entropy, loss.z_loss)) * shares[i]
         sums[2] = float(stop())
         return self.world.sum(sums)
+
+
+@contextmanager
+def undone(model: nn.Module, optimizer: torch.optim.Optimizer) -> Iterator[None]:
+    """Undo at the end what steps inside have changed: weights, buffers and the optimizer's state."""
+    tensors = [*model.parameters(), *model.buffers()]
+    before, state = [t.detach().clone() for t in tensors], snapshot(optimizer)
+    yield
+    with torch.no_grad():
+        for tensor, old in zip(tensors, before, strict=True):
+            tensor.copy_(old)
+    restore(optimizer, state)
 
 
 def global_norm(tensors: Iterable[Tensor | None]) -> Tensor:
