@@ -141,15 +141,22 @@ def test_what_a_run_uses_is_recorded_and_needed(tmp_path: Path, capsys: pytest.C
     zoo("train", file)
     recorded = (run / "config.yaml").read_text()
     assert re.search(r"plugins:\n- name: mine\.py\n  version: null\n  sha256: [0-9a-f]{64}\n", recorded)
+    (copy,) = (run / "plugins").rglob("*.py")
+    assert copy.read_text() == SCHEDULE
     forget()
     for command, *options in (("train", "--resume"), ("generate", "--prompt", "x"), ("explain",)):
         capsys.readouterr()
         zoo(command, run, *options, status=2)
         message = capsys.readouterr().err
         assert re.match(r"error: .*config\.yaml:\d+: plugins: the plugin 'mine\.py' \(sha256 ", message)
+        assert f"(the run keeps a copy: {copy})" in message
         assert "--plugin FILE" in message and "zoo.load_plugin('FILE')" in message
-    zoo("train", run, "--resume", "train.steps=6", "--plugin", tmp_path / "mine.py")
-    zoo("generate", run, "--prompt", "x", "--max-new-tokens", "2", "--plugin", tmp_path / "mine.py")
+    zoo("train", run, "--resume", "train.steps=6", "--plugin", copy)
+    forget()
+    checkpoint = run / "checkpoints/step-00000006"
+    zoo("generate", checkpoint, "--prompt", "x", status=2)
+    assert f"(the run keeps a copy: {checkpoint / copy.relative_to(run)})" in capsys.readouterr().err
+    zoo("generate", checkpoint, "--prompt", "x", "--max-new-tokens", "2", "--plugin", tmp_path / "mine.py")
     zoo("list", "schedules", "--plugin", tmp_path / "mine.py")
     assert "halved" in capsys.readouterr().out
 
@@ -280,7 +287,8 @@ def test_a_class_is_named_by_its_path(tmp_path: Path, capsys: pytest.CaptureFixt
     run = tmp_path / "runs/parts"
     zoo("train", run, "--resume", status=2)
     assert "the plugin 'mine.py' (sha256 " in capsys.readouterr().err
-    zoo("train", run, "--resume", "--plugin", tmp_path / "mine.py")
+    (copy,) = (run / "plugins").rglob("*.py")
+    zoo("train", run, "--resume", "--plugin", copy)
     assert_same(tmp_path / "runs/whole", run)
     for path, message in {
         "mine.py:Tiger": r"mine\.py: no class called 'Tiger'; known: Lion",

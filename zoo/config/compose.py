@@ -213,7 +213,7 @@ def import_named(plugins: Located, folder: Path, trusted: bool) -> None:
     for item in plugins.value:
         try:
             if isinstance(item.value, dict):
-                require(PluginRecord.model_validate(item.plain()), folder / PLUGINS)
+                require(PluginRecord.model_validate(item.plain()), RunFolder(folder).plugins)
             elif not isinstance(item.value, str):
                 raise PluginError(f"value {item.value!r}: expected a Python file or the name of a module")
             elif not trusted:

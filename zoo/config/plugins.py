@@ -12,11 +12,12 @@ import importlib.util
 import logging
 import os
 import re
+import shutil
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
@@ -25,6 +26,7 @@ from typing import Any
 from pydantic import Field
 
 from zoo.config.registry import Config, Kind, location
+from zoo.utils.atomic import write_file
 from zoo.utils.errors import PluginError, ZooError, did_you_mean
 
 log = logging.getLogger("zoo")
@@ -53,9 +55,9 @@ class PluginRecord(Config):
     sha256: str | None = Field(None, description="of the module's file; null if it has none")
 
     @property
-    def copy_name(self) -> str:
-        """The name of a copy of the file; another one for every content."""
-        return f"{self.name.removesuffix('.py')}-{str(self.sha256)[:SHOWN]}.py"
+    def copy_path(self) -> Path:
+        """Where a copy of the file lies in a folder of them; another place for every content."""
+        return Path(str(self.sha256)[:SHOWN], f"{self.name.removesuffix('.py')}.py")
 
 
 def load_plugin(source: str | Path, folder: str | Path = ".") -> ModuleType:
@@ -187,7 +189,7 @@ def require(needed: PluginRecord, copies: Path | None = None) -> None:
     same_content = [other for other in there if other.sha256 == needed.sha256 is not None]
     if same_content or (same_name and (_changes_allowed or needed.sha256 is None)):
         return
-    copy = copies / needed.copy_name if copies is not None else None
+    copy = copies / needed.copy_path if copies is not None else None
     kept = f" (the run keeps a copy: {copy})" if copy is not None and copy.is_file() else ""
     was = f"sha256 {str(needed.sha256)[:SHOWN]}"
     if same_name:
@@ -215,10 +217,18 @@ def record_of(module: ModuleType) -> PluginRecord:
     )
 
 
-def source_file(used: PluginRecord) -> Path | None:
-    """The file of a plugin that is imported; None if it has none."""
-    files = (module.__file__ for module in _modules() if record_of(module) == used)
-    return next((Path(file) for file in files if file), None)
+def copy_sources(records: Iterable[PluginRecord], folder: Path) -> None:
+    """Copy the files of plugins that are imported into the folder of a run, for the record.
+
+    Args:
+        records: the plugins that the run uses.
+        folder: where the copies go; it keeps those that are there.
+    """
+    files = {record_of(module): module.__file__ for module in _modules()}
+    for record in records:
+        copy, file = folder / record.copy_path, files.get(record)
+        if file is not None and not copy.exists():
+            write_file(copy, partial(shutil.copyfile, file))
 
 
 def line_in_plugin(error: BaseException) -> str | None:

@@ -6,6 +6,7 @@ import math
 
 from rich.console import Console
 
+from zoo.config.plugins import copy_sources
 from zoo.data import BatchSpec
 from zoo.optim.averages import evaluation_weights
 from zoo.optim.state import tensors_in
@@ -77,6 +78,7 @@ def _session(job: Job, start: Start, world: World, console: Console | None, unti
     spikes = SpikeControl(job.train.spikes, start.checkpoint, job.folder)
     if world.is_main:
         job.folder.write_config(dump_config(job.config))
+        copy_sources(job.config.plugins, job.folder.plugins)
         if parts.beginning is not None:
             tell(parts.beginning, job.folder, console)
         job.folder.add_session(describe(world, start.step))

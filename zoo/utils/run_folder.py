@@ -5,6 +5,7 @@
     RUN/environment.json        versions and machine, one entry per session
     RUN/loaded.json             of a run that starts from a checkpoint: what was loaded
     RUN/tokenizer/, labels.json what the model cannot be used without
+    RUN/plugins/                sources of the plugins that the run uses
     RUN/record.json             of a sweep: how the run ended
     RUN/sample.txt, perplexity.json, tasks.json, inspect/
                                 what `zoo generate`, `zoo eval` and `zoo inspect` write
@@ -13,7 +14,7 @@
     RUN/checkpoints/step-00000040/
         model.safetensors, optimizer.safetensors, random.safetensors, diagnosis.safetensors
         state.json              the step, the number of ranks, the fingerprint of the data, loss spikes
-        run.yaml, tokenizer/, labels.json
+        run.yaml, tokenizer/, plugins/, labels.json
                                 the run's own files, so that a copy of the checkpoint alone can be used
 
 Nothing in these files says where the run lies, so a run can be copied, renamed and moved.
@@ -59,6 +60,11 @@ class ModelFolder:
     def tokenizer(self) -> Path:
         """The folder of the tokenizer."""
         return self.path / "tokenizer"
+
+    @property
+    def plugins(self) -> Path:
+        """The folder with copies of the plugins' sources, for the record: nothing is imported from it."""
+        return self.path / "plugins"
 
     @property
     def labels(self) -> Path:
@@ -317,11 +323,12 @@ class RunFolder(ModelFolder):
     def describe(self, checkpoint: ModelFolder) -> None:
         """Link what it takes to use the run's model into the folder of one of its checkpoints."""
         pairs = [(self.config, checkpoint.config), (self.labels, checkpoint.labels)]
-        if self.tokenizer.is_dir():
-            checkpoint.tokenizer.mkdir()
-            pairs += [(file, checkpoint.tokenizer / file.name) for file in self.tokenizer.iterdir()]
+        folders = [(self.tokenizer, checkpoint.tokenizer), (self.plugins, checkpoint.plugins)]
+        for folder, copy in folders:
+            pairs += [(file, copy / file.relative_to(folder)) for file in folder.rglob("*")]
         for there, here in pairs:
             if there.is_file():
+                here.parent.mkdir(parents=True, exist_ok=True)
                 link(there, here)
 
     def _folder(self, name: str) -> CheckpointFolder:
