@@ -14,6 +14,9 @@ from filelock import FileLock
 from zoo.utils.atomic import write_folder
 from zoo.utils.errors import CheckpointError, DataError
 
+JsonObject = dict[str, Any]
+"""A JSON object; its values have no static type, and are checked where they are read."""
+
 BOM = "\ufeff"
 
 
@@ -84,7 +87,7 @@ def read_text(path: Path) -> str:
     return text
 
 
-def read_object(path: Path) -> dict[str, Any]:
+def read_object(path: Path) -> JsonObject:
     """Read a file that holds one JSON object.
 
     Raises:

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from zoo.data.files import read_lines
+from zoo.data.files import JsonObject, read_lines
 from zoo.utils.errors import DataError, did_you_mean
 
 
-def read_json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+def read_json_lines(path: Path) -> Iterator[tuple[int, JsonObject]]:
     """Stream the objects of a file.
 
     Yields:
@@ -33,7 +33,7 @@ def read_json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         yield number, value
 
 
-def text_field(value: dict[str, Any], field: str, place: str) -> str:
+def text_field(value: JsonObject, field: str, place: str) -> str:
     """The text under a key of an object.
 
     Args:

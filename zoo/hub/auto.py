@@ -81,7 +81,7 @@ class ZooNGPTForCausalLM(PreTrainedModel, GenerationMixin):  # type: ignore[no-u
         labels: Tensor | None = None,
         use_cache: bool | None = None,
         logits_to_keep: int = 0,
-        **_: Any,
+        **_: object,
     ) -> CausalLMOutputWithPast:
         """Logits, and the loss if there are labels.
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from zoo.hub.family import Family
-from zoo.hub.fields import Codec, ConfigField, FixedField, RefusedError, ValueMap
+from zoo.hub.fields import Codec, ConfigField, FixedField, RefusedError, Value, ValueMap
 from zoo.hub.rules import Rule, layer_norm, rule
 from zoo.models import BERTConfig
 
@@ -13,11 +11,11 @@ from zoo.models import BERTConfig
 class Positions(Codec):
     """The number of learned positions; transformers' BERT supports no other type of position."""
 
-    def to_zoo(self, value: Any) -> Any:
+    def to_zoo(self, value: Value) -> Value:
         """Convert 512 to absolute positions of that length."""
         return {"type": "absolute", "length": value}
 
-    def to_hf(self, value: Any) -> Any:
+    def to_hf(self, value: Value) -> Value:
         """Convert absolute positions to their number."""
         if value["type"] != "absolute":
             raise RefusedError("absolute positions")

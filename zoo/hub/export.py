@@ -13,9 +13,10 @@ from torch import Tensor
 
 from zoo.checkpoint.model import load_model
 from zoo.data import Tokenizer
+from zoo.data.files import JsonObject
 from zoo.hub import CONFIG, register_auto
 from zoo.hub.families import family_for
-from zoo.hub.family import Family, Json
+from zoo.hub.family import Family
 from zoo.hub.pretrained import from_pretrained
 from zoo.hub.rules import expand
 from zoo.hub.shards import SHARD_BYTES, write_shards
@@ -93,7 +94,7 @@ def export(source: Path, out: Path, *, to: str = "hf", dtype: str = "float32") -
         tokenizer = tokenizer_of(source)
     except DataError as error:
         reason = str(error)
-    notes: Json = {}
+    notes: JsonObject = {}
     if (data := data_of(source)) is not None and data.prompting is not None and tokenizer is not None:
         asked = data.prompting
         notes = {"context": data.length, "end": asked.eos_id(tokenizer), "special": asked.special_tokens}
@@ -163,10 +164,10 @@ def export_model(
     return result[0]
 
 
-def _notes(family: Family, dtype: torch.dtype, end: int | None, context: int | None) -> Json:
+def _notes(family: Family, dtype: torch.dtype, end: int | None, context: int | None) -> JsonObject:
     """Fields of config.json that do not change the logits, as far as the family has them."""
     name = str(dtype).removeprefix("torch.")
-    notes: Json = {"dtype": name, "torch_dtype": name, "max_position_embeddings": context}
+    notes: JsonObject = {"dtype": name, "torch_dtype": name, "max_position_embeddings": context}
     notes |= {"eos_token_id": end, "bos_token_id": None}
     absent = {"eos_token_id", "bos_token_id"}  # if they were missing, transformers would assume Llama's
     return {

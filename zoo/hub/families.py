@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from zoo.data.files import JsonObject
 from zoo.hub.bert import BERT
-from zoo.hub.family import Family, Json
+from zoo.hub.family import Family
 from zoo.hub.gpt2 import GPT2
 from zoo.hub.llama import LLAMA
 from zoo.hub.mistral import MISTRAL
@@ -17,7 +18,7 @@ FAMILIES: tuple[Family, ...] = (LLAMA, MISTRAL, QWEN2, QWEN3, GPT2, BERT, T5, NG
 """If several families can express a model, the first one is taken."""
 
 
-def family_of(config: Json, place: str) -> Family:
+def family_of(config: JsonObject, place: str) -> Family:
     """The family of a config.json.
 
     Args:
@@ -43,7 +44,7 @@ def family_of(config: Json, place: str) -> Family:
     return same_type[0]
 
 
-def family_for(config: ModelConfig) -> tuple[Family, Json]:
+def family_for(config: ModelConfig) -> tuple[Family, JsonObject]:
     """The first family that can express a model, and the content of its config.json.
 
     Raises:

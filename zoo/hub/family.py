@@ -10,15 +10,14 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from zoo.data.files import JsonObject
 from zoo.hub.fields import HARMLESS, REQUIRED, ConfigField, FixedField, RefusedError, one_of
 from zoo.hub.rules import Rule
 from zoo.models import ModelConfig
 from zoo.utils.errors import CheckpointError, did_you_mean
 
-Json = dict[str, Any]
 
-
-def _unchanged(config: Json) -> Json:
+def _unchanged(config: JsonObject) -> JsonObject:
     return config
 
 
@@ -63,8 +62,8 @@ class Family:
     renamed_suffixes: Mapping[str, str] = field(default_factory=dict)
     inputs: tuple[str, ...] = ("input_ids",)
     auto: str = "AutoModelForCausalLM"
-    read: Callable[[Json], Json] = _unchanged
-    write: Callable[[Json], Json] = _unchanged
+    read: Callable[[JsonObject], JsonObject] = _unchanged
+    write: Callable[[JsonObject], JsonObject] = _unchanged
 
     def __post_init__(self) -> None:
         names = [f.zoo_name for f in self.fields] + list(self.constants) + ["type"]
@@ -80,7 +79,7 @@ class Family:
         trunk = _HEAD.sub("", self.architecture)
         return architecture in {self.architecture, *(trunk + head for head in _OTHER_HEADS)}
 
-    def to_zoo(self, config: Json, place: str) -> ModelConfig:
+    def to_zoo(self, config: JsonObject, place: str) -> ModelConfig:
         """Convert a config.json to zoo's configuration.
 
         Args:
@@ -96,7 +95,7 @@ class Family:
             if not fixed.accepts(config):
                 value = config.get(fixed.hub_name, fixed.default)
                 problems.append(_problem(fixed.hub_name, value, one_of(fixed.accepted)))
-        ours: Json = dict(self.constants)
+        ours: JsonObject = dict(self.constants)
         for f in self.fields:
             value = config.get(f.hub_name, f.default)
             if value is REQUIRED:
@@ -115,7 +114,7 @@ class Family:
             raise CheckpointError("\n".join(f"{place}: {problem}" for problem in problems))
         return made
 
-    def to_hf(self, config: ModelConfig) -> Json:
+    def to_hf(self, config: ModelConfig) -> JsonObject:
         """Convert zoo's configuration to a config.json: the inverse of `to_zoo`.
 
         Raises:
@@ -125,7 +124,7 @@ class Family:
             names = [cls.model_fields["type"].default for cls in (type(config), self.model)]
             raise CheckpointError(f"{self.architecture}: model.type: '{names[0]}'; expected '{names[1]}'")
         problems = []
-        theirs: Json = {"architectures": [self.architecture], "model_type": self.model_type}
+        theirs: JsonObject = {"architectures": [self.architecture], "model_type": self.model_type}
         theirs |= {fixed.hub_name: fixed.accepted[0] for fixed in self.fixed if not fixed.each}
         values = config.model_dump(mode="json")
         for name, constant in self.constants.items():
@@ -166,7 +165,7 @@ class Family:
                 name = name.removesuffix(old) + new
         return self.prefix + name if self.prefix + name in expected else name
 
-    def _unknown(self, config: Json) -> list[str]:
+    def _unknown(self, config: JsonObject) -> list[str]:
         """Problems of unknown fields that are not null."""
         known = (
             {f.hub_name for f in self.fields} | {f.hub_name for f in self.fixed} | HARMLESS | self.harmless
@@ -202,7 +201,7 @@ _OTHER_HEADS = (
 )
 
 
-def _problem(name: str, value: Any, expected: str) -> str:
+def _problem(name: str, value: object, expected: str) -> str:
     return f"{name}: {one_of([value])}; expected {expected}"
 
 

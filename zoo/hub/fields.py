@@ -5,9 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
-REQUIRED: Any = object()
+Value: TypeAlias = Any
+"""A JSON value, in config.json or in zoo's configuration; codecs check what they are given."""
+
+REQUIRED: Value = object()
 """The default of a field that config.json must have."""
 
 
@@ -19,7 +22,7 @@ class Codec(ABC):
     """A bijection between the values of a field in config.json and in zoo's configuration."""
 
     @abstractmethod
-    def to_zoo(self, value: Any) -> Any:
+    def to_zoo(self, value: Value) -> Value:
         """Convert a value from config.json.
 
         Raises:
@@ -27,7 +30,7 @@ class Codec(ABC):
         """
 
     @abstractmethod
-    def to_hf(self, value: Any) -> Any:
+    def to_hf(self, value: Value) -> Value:
         """Convert a value of zoo's configuration.
 
         Raises:
@@ -38,11 +41,11 @@ class Codec(ABC):
 class Identity(Codec):
     """The same value on both sides."""
 
-    def to_zoo(self, value: Any) -> Any:
+    def to_zoo(self, value: Value) -> Value:
         """Return the value unchanged."""
         return value
 
-    def to_hf(self, value: Any) -> Any:
+    def to_hf(self, value: Value) -> Value:
         """Return the value unchanged."""
         return value
 
@@ -58,15 +61,15 @@ class ValueMap(Codec):
         words: maps the values in config.json to zoo's; of several for one value the first is written.
     """
 
-    words: Mapping[Any, Any]
+    words: Mapping[Value, Value]
 
-    def to_zoo(self, value: Any) -> Any:
+    def to_zoo(self, value: Value) -> Value:
         """Look the value up."""
         if not isinstance(value, str | int | bool | None) or value not in self.words:
             raise RefusedError(one_of(self.words))
         return self.words[value]
 
-    def to_hf(self, value: Any) -> Any:
+    def to_hf(self, value: Value) -> Value:
         """Look the value up in reverse."""
         for theirs, ours in self.words.items():
             if ours == value:
@@ -89,7 +92,7 @@ class ConfigField:
 
     hub_name: str
     zoo_name: str
-    default: Any = REQUIRED
+    default: Value = REQUIRED
     codec: Codec = IDENTITY
     resolved: str | None = None
     layers: bool = False
@@ -107,24 +110,24 @@ class FixedField:
     """
 
     hub_name: str
-    accepted: tuple[Any, ...]
-    default: Any = REQUIRED
+    accepted: tuple[Value, ...]
+    default: Value = REQUIRED
     each: bool = False
 
-    def accepts(self, config: Mapping[str, Any]) -> bool:
+    def accepts(self, config: Mapping[str, Value]) -> bool:
         """Whether a config.json has a supported value, or lacks the field."""
         value = config.get(self.hub_name, self.accepted[0] if self.default is REQUIRED else self.default)
         values = value if self.each and isinstance(value, list) else [value]
         return all(any(_equal(value, accepted) for accepted in self.accepted) for value in values)
 
 
-def one_of(values: Iterable[Any]) -> str:
+def one_of(values: Iterable[object]) -> str:
     """The values as words of a message: 'a' or 'b'."""
     words = {None: "null", True: "true", False: "false"}
     return " or ".join(words[v] if v is None or isinstance(v, bool) else repr(v) for v in values)
 
 
-def _equal(value: Any, accepted: Any) -> bool:
+def _equal(value: object, accepted: object) -> bool:
     """Equality that tells 0 from false."""
     return bool(value == accepted) and isinstance(value, bool) == isinstance(accepted, bool)
 

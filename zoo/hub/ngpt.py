@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from zoo.hub.family import Family, Json
+from zoo.data.files import JsonObject
+from zoo.hub.family import Family
 from zoo.hub.fields import ConfigField
 from zoo.hub.rules import rule
 from zoo.models import NGPTConfig
@@ -24,14 +25,14 @@ TENSORS = (
 )
 
 
-def _read(config: Json) -> Json:
+def _read(config: JsonObject) -> JsonObject:
     """Move zoo's fields to the top level."""
     own = config.get(MODEL_FIELD)
     fields = {key: value for key, value in own.items() if key != "type"} if isinstance(own, dict) else {}
     return {key: value for key, value in config.items() if key != MODEL_FIELD} | fields
 
 
-def _write(config: Json) -> Json:
+def _write(config: JsonObject) -> JsonObject:
     """The inverse of `_read`."""
     own = {f.hub_name: config[f.hub_name] for f in FIELDS}
     return {key: value for key, value in config.items() if key not in own} | {MODEL_FIELD: own}

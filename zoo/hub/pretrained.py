@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 
-def from_pretrained(auto: str, folder: Path, **options: Any) -> Any:
+def from_pretrained(auto: str, folder: Path, **options: Any) -> Any:  # Any: `auto` decides the class
     """Open a folder with one of transformers' Auto classes.
 
     Args:

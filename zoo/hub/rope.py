@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from zoo.hub.fields import Codec, RefusedError
+from zoo.data.files import JsonObject
+from zoo.hub.fields import Codec, RefusedError, Value
 
 KINDS = {
     "linear": {"factor": "factor"},
@@ -17,10 +16,8 @@ KINDS = {
 }
 """The fields of each type of scaling: name in config.json to name in zoo."""
 
-Json = dict[str, Any]
 
-
-def read_rope(config: Json) -> Json:
+def read_rope(config: JsonObject) -> JsonObject:
     """``rope_parameters`` as the older ``rope_theta`` and ``rope_scaling``; its ``type`` as ``rope_type``.
 
     If both spellings are present the newer one is used, as transformers does.
@@ -40,7 +37,7 @@ def read_rope(config: Json) -> Json:
     return config | {"rope_scaling": {"rope_type": kind, **scaling}}
 
 
-def write_rope(config: Json) -> Json:
+def write_rope(config: JsonObject) -> JsonObject:
     """Write both spellings, for older and newer readers."""
     scaling = config["rope_scaling"] or {"rope_type": "default"}
     return config | {"rope_parameters": {"rope_theta": config["rope_theta"], **scaling}}
@@ -49,7 +46,7 @@ def write_rope(config: Json) -> Json:
 class RopeScaling(Codec):
     """``rope_scaling``: ``{"rope_type": ...}`` in config.json, ``{"type": ...}`` in zoo."""
 
-    def to_zoo(self, value: Any) -> Any:
+    def to_zoo(self, value: Value) -> Value:
         """Convert a supported type with exactly its own fields."""
         if value is None:
             return None
@@ -61,7 +58,7 @@ class RopeScaling(Codec):
             raise RefusedError(f"for '{kind}' just {', '.join(KINDS[kind])}")
         return {"type": kind} | {KINDS[kind][key]: v for key, v in given.items()}
 
-    def to_hf(self, value: Any) -> Any:
+    def to_hf(self, value: Value) -> Value:
         """The inverse of `to_zoo`."""
         if value is None:
             return None

@@ -7,9 +7,9 @@ import re
 from importlib import import_module
 from typing import Any
 
+from zoo.data.files import JsonObject
 from zoo.utils.errors import DataError
 
-Json = dict[str, Any]  # Any: JSON values
 Model = Any
 """`ModelProto` of sentencepiece, a generated class without types."""
 
@@ -49,7 +49,7 @@ def inexpressible(model: Model) -> str | None:
     return None
 
 
-def to_json(model: Model) -> Json:
+def to_json(model: Model) -> JsonObject:
     """The fields normalizer, pre_tokenizer, decoder and model of a tokenizer.json."""
     is_unigram = model.trainer_spec.model_type == model.trainer_spec.UNIGRAM
     return {
@@ -60,7 +60,7 @@ def to_json(model: Model) -> Json:
     }
 
 
-def bpe(vocab: dict[str, int], merges: list[list[str]]) -> Json:
+def bpe(vocab: dict[str, int], merges: list[list[str]]) -> JsonObject:
     """A BPE model of the tokenizers library with all optional features switched off."""
     return {
         "type": "BPE",
@@ -81,9 +81,9 @@ def _of_type(model: Model, name: str) -> list[Any]:
     return [piece for piece in model.pieces if piece.type == piece.Type.Value(name)]
 
 
-def _normalizers(spec: Any) -> list[Json]:
+def _normalizers(spec: Any) -> list[JsonObject]:
     """The steps of sentencepiece's normalisation, in their order."""
-    steps: list[Json] = []
+    steps: list[JsonObject] = []
     if spec.precompiled_charsmap:
         table = base64.b64encode(spec.precompiled_charsmap).decode("ascii")
         steps.append({"type": "Precompiled", "precompiled_charsmap": table})
@@ -95,8 +95,8 @@ def _normalizers(spec: Any) -> list[Json]:
     return [*steps, {"type": "Replace", "pattern": {"String": " "}, "content": BLANK}]
 
 
-def _decoders(spec: Any) -> list[Json]:
-    steps: list[Json] = [
+def _decoders(spec: Any) -> list[JsonObject]:
+    steps: list[JsonObject] = [
         {"type": "Replace", "pattern": {"String": BLANK}, "content": " "},
         {"type": "ByteFallback"},
         {"type": "Fuse"},
@@ -105,7 +105,7 @@ def _decoders(spec: Any) -> list[Json]:
     return [*steps, strip] if spec.add_dummy_prefix else steps
 
 
-def _splitter(model: Model) -> Json:
+def _splitter(model: Model) -> JsonObject:
     """Keeps the name of a byte that a text spells out, ``<0x0A>``, from being encoded as that byte."""
     names = [piece.piece for piece in [*_of_type(model, "UNKNOWN"), *_of_type(model, "BYTE")]]
     renamed_suffixes: dict[str, list[str]] = {}
@@ -115,7 +115,7 @@ def _splitter(model: Model) -> Json:
     return {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
 
 
-def _unigram(model: Model) -> Json:
+def _unigram(model: Model) -> JsonObject:
     """The most probable segmentation of a text into pieces."""
     return {
         "type": "Unigram",
@@ -125,7 +125,7 @@ def _unigram(model: Model) -> Json:
     }
 
 
-def _bpe(model: Model) -> Json:
+def _bpe(model: Model) -> JsonObject:
     """BPE over whole texts, with bytes for characters that have no piece.
 
     Any two pieces whose concatenation is a piece may be merged; of all pairs in a text the one whose merged

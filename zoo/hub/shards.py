@@ -7,13 +7,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from zoo.checkpoint.safetensors import opened, some, write_tensors
-from zoo.data.files import read_object
+from zoo.data.files import JsonObject, read_object
 from zoo.utils.errors import CheckpointError, DataError
 
 SINGLE = "model.safetensors"
@@ -34,7 +33,7 @@ class TensorEntry:
     dtype: str
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> JsonObject:
     """Read a file that holds one JSON object.
 
     Raises:

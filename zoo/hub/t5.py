@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from zoo.hub.family import Family, Json
+from zoo.data.files import JsonObject
+from zoo.hub.family import Family
 from zoo.hub.fields import ConfigField, FixedField
 from zoo.hub.rules import Rule, rule
 from zoo.models import T5Config
@@ -19,13 +20,13 @@ def _mlp(ours: str, theirs: str) -> tuple[Rule, ...]:
     return tuple(rule(f"{ours}.{a}.weight", f"{theirs}.DenseReluDense.{b}.weight") for a, b in pairs)
 
 
-def _read(config: Json) -> Json:
+def _read(config: JsonObject) -> JsonObject:
     """Without the field, the last hidden states are scaled if and only if the embeddings are tied."""
     tied = config.get("tie_word_embeddings") is not False
     return {"scale_decoder_outputs": tied, **config}
 
 
-def _write(config: Json) -> Json:
+def _write(config: JsonObject) -> JsonObject:
     """Add that the embeddings are not tied, and the first token of T5's targets."""
     return {**config, "tie_word_embeddings": False, "decoder_start_token_id": 0}
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
+from zoo.data.files import JsonObject
 from zoo.data.tokenizers.base import Tokenizer
 from zoo.data.tokenizers.byte import ByteTokenizer
 from zoo.data.tokenizers.huggingface import READER, SETTINGS_FILE, TOKENIZER_FILE, HuggingFaceTokenizer
@@ -13,8 +13,6 @@ from zoo.data.tokenizers.sentencepiece import SentencePieceTokenizer
 from zoo.data.tokenizers.word import EOS, UNKNOWN, WordTokenizer
 from zoo.hub.sentencepiece_json import bpe, inexpressible, parse_model, to_json
 from zoo.utils.errors import DataError
-
-Json = dict[str, Any]  # Any: JSON values
 
 END = "<|endoftext|>"
 SAMPLE = "def f(x):\n\treturn  x + 1234  # caf\u00e9, \u4e2d\u6587, \U0001f600\n\n  The end. "
@@ -54,13 +52,17 @@ def write_tokenizer(tokenizer: Tokenizer, folder: Path) -> str | None:
     tokenizer.save(folder)
     content |= {"version": "1.0", "truncation": None, "padding": None, "post_processor": None}
     content["added_tokens"] = [special_token(end, tokenizer.eos_id)]
-    settings: Json = {"tokenizer_class": READER, "eos_token": end, "clean_up_tokenization_spaces": False}
+    settings = {
+        "tokenizer_class": READER,
+        "eos_token": end,
+        "clean_up_tokenization_spaces": False,
+    }
     for name, value in ((TOKENIZER_FILE, content), (SETTINGS_FILE, settings)):
         (folder / name).write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
     return None
 
 
-def special_token(text: str, token: int) -> Json:
+def special_token(text: str, token: int) -> JsonObject:
     """An entry of ``added_tokens`` in a tokenizer.json."""
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     return {"id": token, "content": text, **flags, "special": True}
@@ -78,7 +80,7 @@ def samples(tokenizer: Tokenizer) -> list[str]:
     return [SAMPLE, tokenizer.decode(range(min(tokenizer.vocab_size, 1000)))]
 
 
-def _bytes(tokenizer: ByteTokenizer) -> Json:
+def _bytes(tokenizer: ByteTokenizer) -> JsonObject:
     """Byte-level BPE (GPT-2's) without merges."""
     level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
     vocab = {character: byte for byte, character in enumerate(_characters()) if byte != tokenizer.eos_id}
@@ -93,7 +95,7 @@ def _characters() -> list[str]:
     return [chr(byte if byte in printable else next(others)) for byte in range(256)]
 
 
-def _words(tokenizer: WordTokenizer) -> Json:
+def _words(tokenizer: WordTokenizer) -> JsonObject:
     """Whole words; decoding joins them with blanks, as `WordTokenizer` does."""
     vocab = {word: i for i, word in enumerate(tokenizer.vocabulary)}
     split = {"type": "Split", "pattern": {"Regex": WHITE_SPACE}, "behavior": "Removed", "invert": False}

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from zoo.data.files import read_lines
+from zoo.data.files import JsonObject, read_lines
 from zoo.data.json_lines import read_json_lines, text_field
 from zoo.utils.errors import DataError, did_you_mean
 
@@ -66,7 +65,7 @@ def read_examples(path: Path, columns: Columns) -> list[Example]:
     return examples
 
 
-def _read_tsv(path: Path, columns: Columns) -> Iterator[tuple[int, dict[str, Any]]]:
+def _read_tsv(path: Path, columns: Columns) -> Iterator[tuple[int, JsonObject]]:
     """Line number and fields of every line after the header."""
     header: Sequence[str] | None = None
     for number, line in read_lines(path):
@@ -88,13 +87,13 @@ def _check_header(header: Sequence[str], columns: Columns, place: str) -> None:
             raise DataError(f"{place}: no column '{column}' in the header{did_you_mean(column, header)}")
 
 
-def _example(place: str, row: dict[str, Any], columns: Columns) -> Example:
+def _example(place: str, row: JsonObject, columns: Columns) -> Example:
     text, *pair = (text_field(row, c, place).strip() for c in (columns.text, columns.pair) if c is not None)
     label = None if columns.label is None else _label(place, row, columns.label)
     return Example(place, text, pair[0] if pair else None, label)
 
 
-def _label(place: str, row: dict[str, Any], column: str) -> str:
+def _label(place: str, row: JsonObject, column: str) -> str:
     """The name of a class; in JSON a label may also be an integer."""
     value = row.get(column)
     if isinstance(value, int) and not isinstance(value, bool):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, cast, get_args
+from typing import Literal, NamedTuple, cast, get_args
 
+from zoo.data.files import JsonObject
 from zoo.data.json_lines import read_json_lines, text_field
 from zoo.utils.errors import DataError, did_you_mean
 
@@ -47,7 +48,7 @@ def read_conversations(path: Path) -> list[Conversation]:
     return [Conversation(place, _messages(row, place)) for place, row in places]
 
 
-def _messages(row: dict[str, Any], place: str) -> tuple[Message, ...]:
+def _messages(row: JsonObject, place: str) -> tuple[Message, ...]:
     prompt_keys = [key for key in PROMPT_KEYS if key in row]
     if MESSAGES_KEY not in row:
         if not prompt_keys:
@@ -70,7 +71,7 @@ def _messages(row: dict[str, Any], place: str) -> tuple[Message, ...]:
     return messages
 
 
-def _message(item: Any, place: str) -> Message:
+def _message(item: object, place: str) -> Message:
     if not isinstance(item, dict):
         raise DataError(f"{place}: expected an object with role and content, found {_kind(item)}")
     role = text_field(item, "role", place)
@@ -79,5 +80,5 @@ def _message(item: Any, place: str) -> Message:
     return Message(cast(Speaker, role), text_field(item, "content", place))
 
 
-def _kind(value: Any) -> str:
+def _kind(value: object) -> str:
     return "an empty list" if value == [] else type(value).__name__

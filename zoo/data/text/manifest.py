@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError
 
 from zoo.config.registry import Config
-from zoo.data.files import read_bytes
+from zoo.data.files import JsonObject, read_bytes
 from zoo.data.tokens import Dtype
 from zoo.utils.errors import DataError
 
@@ -60,7 +59,7 @@ class TokenManifest(Config):
     """
 
     version: int
-    corpora: list[dict[str, Any]]
+    corpora: list[JsonObject]
     sources: list[SourceEntry]
     tokenizer: TokenizerEntry
     validation_share: float

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from zoo.data.files import read_object
 
@@ -38,7 +37,7 @@ def find_eos(folder: Path) -> str | int | None:
     return None
 
 
-def token_text(token: Any) -> str | None:
+def token_text(token: object) -> str | None:
     """The text of a token as these files write it: a string, or an object with its `content`."""
     text = token.get("content") if isinstance(token, dict) else token
     return text if isinstance(text, str) else None

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
 
 from zoo.config.registry import TOKENIZERS
-from zoo.data.files import read_bytes, read_object, sha256
+from zoo.data.files import JsonObject, read_bytes, read_object, sha256
 from zoo.data.tokenizers.base import Tokenizer, TokenizerConfig
 from zoo.data.tokenizers.end_of_text import BY_ID, BY_TEXT, find_eos
 from zoo.utils.errors import DataError
@@ -52,7 +52,7 @@ class HuggingFaceTokenizer(Tokenizer):
     def __init__(
         self,
         content: bytes,
-        settings: Mapping[str, Any],
+        settings: JsonObject,
         eos: str | int,
         place: str | Path,
     ) -> None:
