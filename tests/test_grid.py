@@ -79,7 +79,7 @@ SAME_START = [
     for model, reparam in itertools.product(sorted(MODELS.choices), sorted(REPARAMS.choices))
     # A branch of a ResNet ends with a norm's scale, which starts at 1 whatever the scheme says:
     # only residual scaling makes it smaller.
-    if REPARAMS[reparam].keeps_the_model and (model, reparam) != ("resnet", "residual")
+    if REPARAMS[reparam].preserves_outputs and (model, reparam) != ("resnet", "residual")
 ]
 
 

@@ -1,4 +1,4 @@
-"""Parts of a model that are not trained, addressed by what they are and where: never by name."""
+"""Parts of a model that are not trained, addressed by role, axes and depth: never by name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from zoo.utils.errors import ConfigError
 
 
 class FreezeRule(Config):
-    """Parameters that stay as they are: those that meet all conditions."""
+    """Parameters that are not trained: those that meet all conditions."""
 
     roles: tuple[Role, ...] = Field((), description="one of these roles; empty: any")
     axes: tuple[str, ...] = Field((), description="all of these axes, by name")
@@ -23,7 +23,7 @@ class FreezeRule(Config):
     )
 
     @model_validator(mode="after")
-    def _says_something(self) -> Self:
+    def _has_a_condition(self) -> Self:
         if not (self.roles or self.axes or self.depth):
             raise ValueError("expected a condition: `roles`, `axes` or `depth`")
         if self.depth is not None and not 0 <= self.depth[0] <= self.depth[1]:
@@ -31,21 +31,21 @@ class FreezeRule(Config):
         return self
 
     def matches(self, p: Declared) -> bool:
-        """Whether a parameter meets all conditions."""
+        """Return whether a parameter meets all conditions."""
         first, last = self.depth or (p.depth, p.depth)
         right_role = not self.roles or p.spec.role in self.roles
         return right_role and set(self.axes) <= set(p.spec.axes) and first <= p.depth <= last
 
 
 def freeze(model: nn.Module, rules: Sequence[FreezeRule]) -> None:
-    """Declare what is not trained.
+    """Declare which parameters are not trained.
 
     Args:
-        model: of declared parameters, not sharded yet.
-        rules: one after the other.
+        model: a model of declared parameters, not sharded yet.
+        rules: applied one after the other.
 
     Raises:
-        ConfigError: a rule that freezes nothing, or rules that leave nothing to train.
+        ConfigError: A rule freezes nothing, or the rules leave nothing to train.
     """
     for i, rule in enumerate(rules):
         trained = [p for p in declared(model) if not p.spec.frozen]

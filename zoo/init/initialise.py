@@ -1,4 +1,4 @@
-"""Fill a model: every parameter from its own generator, seeded by (seed, name)."""
+"""Fill a model with initial values: each parameter from a generator of its own, seeded by (seed, name)."""
 
 from __future__ import annotations
 
@@ -10,23 +10,32 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from zoo.init.schemes import DRAWN, Init, virtual_std
+from zoo.init.schemes import RANDOM, Init, virtual_std
 from zoo.nn.sphere import project
 from zoo.spec import Module, ParamSpec, Role, declared
 
 
 def generator(seed: int, name: str) -> torch.Generator:
-    """A CPU generator of its own for one parameter.
+    """Return a CPU generator for one parameter.
 
-    Adding a layer then moves no other weight, and any number of ranks starts equal.
+    With a generator for each, adding a layer changes no other parameter, and any number of ranks starts
+    from the same values.
+
+    Args:
+        seed: the model's seed, any integer.
+        name: the parameter's full name.
     """
     digest = hashlib.blake2b(f"{seed}/{name}".encode(), digest_size=8).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest, "little") >> 1)
 
 
 def draw(init: Init, spec: ParamSpec, source: torch.Generator) -> Tensor:
-    """The whole initial tensor of one parameter, float32 on the CPU, not yet on a sphere."""
-    if spec.role in DRAWN and spec.start is None:
+    """Return the whole initial tensor of one parameter, float32 on the CPU, not yet projected to a sphere.
+
+    Raises:
+        ValueError: A scaling vector or a gate has no `start`.
+    """
+    if spec.role in RANDOM and spec.start is None:
         std = virtual_std(init, spec) / spec.scale
         return torch.empty(spec.shape, dtype=torch.float32, device="cpu").normal_(0, std, generator=source)
     constant = {Role.NORM_SCALE: 1.0, Role.BIAS: 0.0}.get(spec.role, spec.start)
@@ -37,27 +46,27 @@ def draw(init: Init, spec: ParamSpec, source: torch.Generator) -> Tensor:
 
 @torch.no_grad()
 def initialise(model: nn.Module, init: Init, seed: int, names: Collection[str] | None = None) -> None:
-    """Fill every declared parameter and buffer in place and put the spheres in order.
+    """Fill declared parameters and buffers in place, and project to the spheres.
 
-    Sharded parameters take their part of the whole tensor, so that one rank and many start equal.
+    A sharded parameter takes its part of the whole tensor, so that one rank and many start equal.
 
     Args:
         model: materialised on any device (not meta), plain or sharded.
-        init: the scheme.
+        init: the initialisation scheme.
         seed: any integer.
-        names: of the parameters and buffers to fill; None: all.
+        names: the parameters and buffers to fill; None: all.
 
     Raises:
-        ValueError: a parameter without a declaration.
+        ValueError: A parameter has no declaration.
     """
     parameters = [p for p in declared(model) if names is None or p.name in names]
     for p in parameters:
         fill(p.parameter.data, draw(init, p.spec, generator(seed, p.name)))
     for path, module in model.named_modules():
         for local, start in module.buffer_starts.items() if isinstance(module, Module) else ():
-            buffer = f"{path}.{local}" if path else local
-            if names is None or buffer in names:
-                reset(module.get_buffer(local), start, generator(seed, buffer))
+            name = f"{path}.{local}" if path else local
+            if names is None or name in names:
+                reset(module.get_buffer(local), start, generator(seed, name))
     project([(p.parameter, p.spec.sphere_dim) for p in parameters if p.spec.sphere_dim is not None])
     for p in parameters:
         if (reparameterisation := p.module.reparameterised.get(p.local)) is not None:
@@ -65,7 +74,7 @@ def initialise(model: nn.Module, init: Init, seed: int, names: Collection[str] |
 
 
 def reset(buffer: Tensor, start: float | Literal["unit"], source: torch.Generator) -> None:
-    """Put a buffer where it starts, in place."""
+    """Fill a buffer in place with its start: a constant, or "unit" for a random vector of unit norm."""
     if start == "unit":
         vector = torch.empty(buffer.shape, dtype=torch.float32, device="cpu").normal_(generator=source)
         buffer.copy_(vector / vector.norm())
@@ -74,7 +83,7 @@ def reset(buffer: Tensor, start: float | Literal["unit"], source: torch.Generato
 
 
 def fill(parameter: Tensor, whole: Tensor) -> None:
-    """Copy the whole tensor into a parameter's data, or its shard of it."""
+    """Copy a whole tensor into the data of a parameter, or a shard's part of it into the shard."""
     if isinstance(parameter, DTensor):
         whole = whole.to(device=parameter.device, dtype=parameter.dtype)
         parameter.copy_(distribute_tensor(whole, parameter.device_mesh, parameter.placements))

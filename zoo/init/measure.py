@@ -1,4 +1,4 @@
-"""Amos' eta from the weights that are there, instead of from what the layers expect."""
+"""Amos' eta measured from a checkpoint's weights, in place of the ranges that the layers declare."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from zoo.spec import declared
 
 @torch.no_grad()
 def measure(model: nn.Module, names: Collection[str]) -> dict[str, float]:
-    """The root mean square of trained parameters: the scale to which training has brought them.
+    """Return the root mean squares of parameters, the scales to which training has brought them.
 
-    A variable is said to converge to M2(theta) = eta (Amos, section 3); a checkpoint has converged.
+    eta is the scale M2(theta) to which a variable should converge (Amos, section 2).
 
     Args:
-        model: of declared parameters, not sharded.
-        names: of the parameters that a checkpoint decided; others are left out.
+        model: a model of declared parameters, not sharded.
+        names: the parameters whose values come from a checkpoint; others are left out.
 
     Returns:
-        eta by name; without what is frozen, what a sphere gives its scale, and tensors of zeros.
+        eta by name, without frozen parameters, parameters on spheres, and tensors of zeros.
     """
-    found = {}
+    etas = {}
     for p in declared(model):
         if p.name in names and not p.spec.frozen and p.spec.sphere is None:
             size = p.parameter.detach().double().square().mean().sqrt().item()
             if size:
-                found[p.name] = size
-    return found
+                etas[p.name] = size
+    return etas

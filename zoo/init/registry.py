@@ -1,17 +1,17 @@
-"""The eta/sigma registry: one entry per parameter, everything derived from its declaration."""
+"""The registry: for each parameter what init, optimizers and reports need, derived from its declaration."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Literal, Self, overload
 
 from pydantic import Field, model_validator
 from torch import nn
 
 from zoo.config.registry import Config
-from zoo.init.schemes import DRAWN, Init, virtual_eta, virtual_std
+from zoo.init.schemes import RANDOM, Init, virtual_eta, virtual_std
 from zoo.spec import MATRICES, Module, ParamSpec, Role, declared
 from zoo.utils.errors import ConfigError
 
@@ -19,7 +19,7 @@ Reduction = Literal["none", "one_axis", "dense"]
 
 
 class EtaOverride(Config):
-    """Another eta for some variables, addressed by what they are (Amos-*Scale; A.4, A.9)."""
+    """Another eta for some variables, addressed by role and axes (Amos-*Scale; A.4, A.9)."""
 
     role: Role = Field(description="the role of the variables")
     axes: tuple[str, ...] = Field((), description="axes they must have, by name")
@@ -33,27 +33,27 @@ class EtaOverride(Config):
         return self
 
     def matches(self, spec: ParamSpec) -> bool:
-        """Whether `spec` is one of the variables meant."""
+        """Return whether the override applies to the variable."""
         return spec.role is self.role and set(self.axes) <= set(spec.axes)
 
     def apply(self, eta: float) -> float:
-        """The overridden value of `eta`."""
+        """Return the new value for a derived eta."""
         return self.eta if self.eta is not None else eta * (self.factor or 1.0)
 
 
 @dataclass(frozen=True)
 class Entry:
-    """What the registry knows of one parameter.
+    """The facts about one parameter.
 
     Attributes:
         name: full name in the model.
-        owner: the module that holds the parameter; a lookup, since sharding replaces tensors.
-        local: name on that module.
+        owner: the module that holds the parameter; sharding replaces the tensor, but not the module.
+        local: name of the parameter on that module.
         spec: the declaration.
-        eta: Amos' scale of what is trained.
-        sigma: standard deviation of what is trained at the start; None for constants.
+        eta: Amos' scale of the trained tensor.
+        sigma: initial standard deviation of the trained tensor; None for constants.
         depth: see `zoo.spec.Declared`.
-        lr_factor: its learning rate over the model's: layer-wise decay.
+        lr_factor: factor of the learning rate, by layer-wise decay.
         reduced: the dimensions that share an Amos slot in every mode, where the user has stated them.
     """
 
@@ -69,12 +69,12 @@ class Entry:
 
     @property
     def parameter(self) -> nn.Parameter:
-        """The tensor as it is now."""
-        return self.owner._parameters[self.local]  # type: ignore[return-value]
+        """The present tensor."""
+        return self.owner.get_parameter(self.local)
 
     @property
     def decays(self) -> bool:
-        """Whether AdamW's weight decay acts on it: matrices only."""
+        """Whether AdamW's weight decay acts on the parameter: on matrices only."""
         return self.spec.role in MATRICES
 
     @property
@@ -83,11 +83,11 @@ class Entry:
         return self.spec.sphere_dim
 
     def reduce(self, mode: Reduction) -> tuple[int, ...]:
-        """The dimensions that share an Amos slot (Amos, A.8).
+        """Return the dimensions that share an Amos slot (Amos, A.8).
 
         Args:
-            mode: `none`; `one_axis`: kernels over their input, embeddings over their width,
-                everything else wholly; `dense`: linear kernels wholly as well.
+            mode: `none`; `one_axis`: the input dimensions of kernels, the width of embeddings, all
+                dimensions of other parameters; `dense`: all dimensions of linear kernels as well.
 
         Returns:
             Dimensions in increasing order; () for none.
@@ -102,13 +102,13 @@ class Entry:
         return spec.dims(spec.fan_in)
 
     def slot_shape(self, mode: Reduction) -> tuple[int, ...]:
-        """The shape of Amos' v and b: the parameter's, with 1 where it is reduced."""
+        """Return the shape of Amos' v and b: the parameter's, with 1 where it is reduced."""
         reduced = self.reduce(mode)
         return tuple(1 if i in reduced else n for i, n in enumerate(self.spec.shape))
 
 
 class Registry(Sequence[Entry]):
-    """The entries of what a model trains, in the order of its modules.
+    """The entries of the trained parameters of a model, in the order of its modules.
 
     Attributes:
         frozen: the parameters that are not trained.
@@ -126,16 +126,16 @@ class Registry(Sequence[Entry]):
 
         Args:
             model: a model of declared parameters.
-            init: the scheme `sigma` is taken from; without one sigma is None.
+            init: the scheme that determines `sigma`; without one, sigma is None.
             eta_overrides: other etas, by role and axes.
-            layer_decay: what is at depth k has a learning rate smaller by layer_decay^(L + 1 - k), L
+            layer_decay: factor of the learning rate per layer: layer_decay^(L + 1 - k) at depth k, L
                 being the number of layers.
             measured: etas by name that replace the declared ones, from `zoo.init.measure`.
 
         Raises:
-            ValueError: parameters without a declaration, or the other way round.
-            ConfigError: an override that matches nothing, a variable matched twice, or a layer decay
-                that changes no learning rate.
+            ValueError: A parameter has no declaration, or a declaration has no parameter.
+            ConfigError: An override matches nothing, two overrides match one variable, or the layer
+                decay changes no learning rate.
         """
         parameters = [p for p in declared(model) if not p.spec.frozen]
         deepest = 1 + len(model.layers) if isinstance(model, Module) else 0
@@ -171,8 +171,14 @@ class Registry(Sequence[Entry]):
     def __len__(self) -> int:
         return len(self._entries)
 
-    def __getitem__(self, key):  # type: ignore[no-untyped-def]
-        """An entry by position or by name."""
+    @overload
+    def __getitem__(self, key: int | str) -> Entry: ...
+
+    @overload
+    def __getitem__(self, key: slice) -> Sequence[Entry]: ...
+
+    def __getitem__(self, key: int | str | slice) -> Entry | Sequence[Entry]:
+        """Return an entry by position or by name."""
         return self._by_name[key] if isinstance(key, str) else self._entries[key]
 
     def __iter__(self) -> Iterator[Entry]:
@@ -180,14 +186,14 @@ class Registry(Sequence[Entry]):
 
 
 def eta(spec: ParamSpec) -> float:
-    """Amos' scale of the tensor that is trained: the layer's, less the factor in front of it."""
+    """Return Amos' scale of the trained tensor: the virtual tensor's over the factor in front of it."""
     value = virtual_eta(spec)
     return value if spec.sphere is not None else value / spec.scale
 
 
 def initial_std(init: Init, spec: ParamSpec) -> float | None:
-    """Standard deviation of what is trained at the start, or None for what starts constant."""
-    if spec.role not in DRAWN or spec.start is not None:
+    """Return the initial standard deviation of the trained tensor, or None if it starts constant."""
+    if spec.role not in RANDOM or spec.start is not None:
         return None
     if spec.sphere is not None:
         return 1 / math.sqrt(spec.size(spec.sphere))

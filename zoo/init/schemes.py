@@ -1,7 +1,7 @@
-"""Initialisations: what standard deviation each matrix should have, from its declaration.
+"""Initialisation schemes: the standard deviation of each matrix, from its declaration.
 
-A scheme gives the standard deviation of the *virtual* tensor, the one the layer computes with.
-What is drawn is that divided by the factor a reparameterisation puts in front (`ParamSpec.scale`).
+A scheme gives the standard deviation of the *virtual* tensor, the one that the layer computes with. The
+trained tensor is drawn with that divided by the factor of its reparameterisation (`ParamSpec.scale`).
 """
 
 from __future__ import annotations
@@ -14,49 +14,53 @@ from pydantic import Field
 from zoo.config.registry import INITS, Config
 from zoo.spec import MATRICES, ParamSpec, Role
 
-DRAWN = MATRICES | {Role.POSITION}
-"""What starts from random numbers; everything else starts constant."""
+RANDOM = MATRICES | {Role.POSITION}
+"""Roles that start from random numbers; all others start constant."""
 
 
 class Init(Config):
-    """A scheme: standard deviations of matrices; vectors start at constants."""
+    """An initialisation scheme: the standard deviations of matrices; vectors start at constants."""
 
     def matrix_std(self, spec: ParamSpec) -> float:
-        """The standard deviation of a linear, convolution or embedding matrix as drawn."""
+        """Return the standard deviation of a linear, convolution or embedding matrix."""
         raise NotImplementedError
 
     def position_std(self, spec: ParamSpec) -> float:
-        """The same of a table of relative positions: what it gives is added, so it starts in its range."""
+        """Return the standard deviation of a table of relative positions: by default that of its output."""
         return spec.output_std
 
     def lookup_scale(self, spec: ParamSpec) -> float:
-        """The factor on the vectors an embedding gives; 1 where there is none."""
+        """Return the factor on the vectors that are looked up in an embedding; 1 for none."""
         return 1.0
 
     def folded(self, tied: bool) -> Self:
-        """The scheme of a model whose gates were merged: no embedding scaling is left to do.
+        """Return the scheme of a model whose gates were merged into its matrices.
 
-        A tied table keeps it, because its read-out must not be scaled.
+        Embedding scaling is then a part of the table, unless the table is tied to the language model
+        head, whose logits must not be scaled.
+
+        Args:
+            tied: whether the table is tied.
         """
         return self
 
 
 class ScaledEmbeddings(Init):
-    """Schemes of the WeSaR paper, which scale the embedding's output up to the stream."""
+    """Schemes of the WeSaR paper, which scale embeddings up to the residual stream's standard deviation."""
 
     embedding_scaling: bool = Field(
         True, description="multiply embeddings by 1/sigma_e, so that the stream starts with std 1"
     )
 
     def lookup_scale(self, spec: ParamSpec) -> float:
-        """1/sigma_e for an embedding (WeSaR, Table 1), unless its vectors have their norm or get it next."""
+        """Return 1/sigma_e (WeSaR, Table 1), and 1 for vectors that are on a sphere or normalised next."""
         scalable = spec.sphere is None and not spec.normalised
         if spec.role is Role.EMBEDDING and self.embedding_scaling and scalable:
             return spec.output_std / self.matrix_std(spec)
         return 1.0
 
     def folded(self, tied: bool) -> Self:
-        """Without embedding scaling, unless the table is tied."""
+        """Return the scheme without embedding scaling, unless the table is tied."""
         return self if tied else self.model_copy(update={"embedding_scaling": False})
 
 
@@ -67,7 +71,7 @@ class He(ScaledEmbeddings):
     type: Literal["he"] = "he"
 
     def matrix_std(self, spec: ParamSpec) -> float:
-        """The gain is output_std / input_std: sqrt(2) after an activation."""
+        """Return gain / sqrt(fan_in); the gain is output_std / input_std, sqrt(2) after an activation."""
         gain = 1.0 if spec.role is Role.EMBEDDING else spec.output_std / spec.input_std
         return gain / math.sqrt(spec.fan_in_size * spec.residual_branches)
 
@@ -79,27 +83,27 @@ class Small(ScaledEmbeddings):
     type: Literal["small"] = "small"
 
     def matrix_std(self, spec: ParamSpec) -> float:
-        """d is the width of the stream."""
+        """Return sqrt(2 / 5d), d being the width of the residual stream."""
         return math.sqrt(2 / (5 * width(spec) * spec.residual_branches))
 
 
 class Normal(Init):
-    """One standard deviation for everything that is drawn."""
+    """One standard deviation for every random tensor."""
 
     std: float = Field(0.02, gt=0, description="standard deviation")
 
     def matrix_std(self, spec: ParamSpec) -> float:
-        """The common standard deviation."""
+        """Return the common standard deviation."""
         return self.std
 
     def position_std(self, spec: ParamSpec) -> float:
-        """The common standard deviation."""
+        """Return the common standard deviation."""
         return self.std
 
 
 @INITS.register
 class BERTInit(Normal):
-    """0.02 for everything that is drawn (BERT)."""
+    """0.02 for every random tensor (BERT)."""
 
     type: Literal["bert"] = "bert"
 
@@ -111,7 +115,7 @@ class GPT2(Normal):
     type: Literal["gpt2"] = "gpt2"
 
     def matrix_std(self, spec: ParamSpec) -> float:
-        """The common standard deviation, smaller where a residual branch ends."""
+        """Return the common standard deviation, over sqrt(2N) where a residual branch ends."""
         return self.std / math.sqrt(spec.residual_branches)
 
 
@@ -122,36 +126,40 @@ class NGPTInit(Init):
     type: Literal["ngpt"] = "ngpt"
 
     def matrix_std(self, spec: ParamSpec) -> float:
-        """d is the width of the stream."""
+        """Return 1 / sqrt(d), d being the width of the residual stream."""
         return 1 / math.sqrt(width(spec) * spec.residual_branches)
 
 
 @INITS.register
 class AmosInit(Init):
-    """Every matrix starts at its model-oriented scale eta (Amos, section 3)."""
+    """The standard deviation of every matrix is its eta.
+
+    That start is zoo's choice. The Amos paper defines eta as the scale to which a variable should converge
+    (section 2), and does not say where it should start.
+    """
 
     type: Literal["amos"] = "amos"
 
     def matrix_std(self, spec: ParamSpec) -> float:
-        """eta itself."""
+        """Return eta."""
         return virtual_eta(spec)
 
 
 def width(spec: ParamSpec) -> int:
-    """Size of the stream a matrix reads or writes; a matrix off the stream has its fan-in."""
+    """Return the width of the residual stream that a matrix reads or writes, or else its fan-in."""
     return spec.size("embed") if "embed" in spec.axes else spec.fan_in_size
 
 
 def virtual_eta(spec: ParamSpec) -> float:
-    """Amos' model-oriented scale of the tensor a layer computes with.
+    """Return Amos' model-oriented scale eta of the tensor that a layer computes with.
 
-    eta = output_std / (input_std sqrt(fan_in)) for kernels (and embeddings that also are one),
-    output_std / 2 for biases, output_std otherwise (Amos, section 3 and Table 1). A scaling vector
-    or a gate has the value it starts from; unit vectors of n entries have exactly 1 / sqrt(n).
+    eta is output_std / (input_std sqrt(fan_in)) for kernels and for embeddings that also are a kernel,
+    output_std / 2 for biases, and output_std otherwise (Amos, section 2 and A.4). A scaling vector or a
+    gate has the value it starts from, which is zoo's choice; unit vectors of n entries have 1 / sqrt(n).
     """
     if spec.sphere is not None:
         return 1 / math.sqrt(spec.size(spec.sphere))
-    if spec.start is not None and spec.role not in DRAWN:
+    if spec.start is not None and spec.role not in RANDOM:
         return spec.start
     if spec.role in (Role.LINEAR, Role.CONV) or spec.tied:
         return spec.output_std / (spec.input_std * math.sqrt(spec.fan_in_size))
@@ -161,10 +169,9 @@ def virtual_eta(spec: ParamSpec) -> float:
 
 
 def virtual_std(init: Init, spec: ParamSpec) -> float:
-    """Standard deviation of the tensor a layer computes with, before anything is put on a sphere.
+    """Return the standard deviation of the tensor that a layer computes with, before the projection.
 
-    An embedding that is no read-out includes its lookup factor: scaling what it gives and scaling
-    the table are the same thing.
+    That of an embedding includes the factor on its vectors, unless it is tied to a language model head.
     """
     if spec.role is Role.POSITION:
         return init.position_std(spec)

@@ -125,7 +125,7 @@ class Linear(Matrix):
 class Embedding(Matrix):
     """One vector of size `width` for each of `rows` items.
 
-    Tied to a read-out, it is declared with the read-out's range (Amos, section 3: the scale of a
+    Tied to a read-out, it is declared with the read-out's range (Amos, A.4: the scale of a
     shared variable is that of its use as a kernel).
     """
 

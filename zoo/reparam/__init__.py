@@ -1,4 +1,4 @@
-"""Reparameterisations: one declared tensor becomes several."""
+"""Reparameterisations: the tensor that a layer uses is computed from trained tensors."""
 
 from zoo.reparam.base import Reparam
 from zoo.reparam.convert import Conversion, merge, split

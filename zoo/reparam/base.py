@@ -1,4 +1,4 @@
-"""What every method of reparameterisation has in common."""
+"""The base class of reparameterisation methods."""
 
 from __future__ import annotations
 
@@ -16,81 +16,81 @@ log = logging.getLogger("zoo")
 
 
 class Reparam(Config):
-    """A method: which tensors it acts on, and what it puts in front of them.
+    """A method of reparameterisation: the tensors that it acts on, and how it reparameterises them.
 
     Attributes:
-        keeps_the_model: the virtual tensors start as the backbone has them, so that a model can be
-            turned into one of the method without a change (`split`).
-        why_idle: the reason that is given for what `idle_on` leaves out.
+        preserves_outputs: whether the virtual tensors start as those of the model without the method,
+            so that `split` can reparameterise a trained model without a change of its outputs.
+        no_effect_reason: why the tensors of `has_no_effect_on` are left out, for the warning.
     """
 
-    keeps_the_model: ClassVar[bool] = True
-    why_idle: ClassVar[str] = "the sphere gives them their norm already"
+    preserves_outputs: ClassVar[bool] = True
+    no_effect_reason: ClassVar[str] = "the sphere gives them their norm already"
 
     def acts_on(self, spec: ParamSpec) -> bool:
-        """Whether the tensor is one of those the method is for."""
+        """Return whether the method reparameterises the tensor."""
         return False
 
     def freezes(self, spec: ParamSpec) -> bool:
-        """Whether a parameter of the backbone is not trained any more."""
+        """Return whether the method freezes the parameter."""
         return False
 
-    def idle_on(self, spec: ParamSpec) -> bool:
-        """Whether the method would change nothing there, or take from a sphere what defines it."""
+    def has_no_effect_on(self, spec: ParamSpec) -> bool:
+        """Return whether reparameterising the tensor would change nothing, or remove it from its sphere."""
         return spec.sphere is not None
 
     def attach(self, p: Declared, init: Init) -> None:
-        """Put the method in front of one tensor, which is not filled yet.
+        """Reparameterise one tensor, which is not initialised yet.
 
         Args:
             p: the parameter.
-            init: the backbone's scheme, which says how the virtual tensor starts.
+            init: the scheme that the virtual tensor starts from.
         """
         raise NotImplementedError
 
     def apply(self, model: nn.Module, init: Init) -> None:
-        """Put the method in front of a model's tensors, before it is initialised.
+        """Reparameterise a model, before it is initialised.
 
-        The scheme's embedding scaling is a fixed gate, unless the method takes it up.
+        The embedding scaling of the scheme becomes a fixed gate, unless the method includes it.
 
         Args:
-            model: declared, not reparameterised.
-            init: the backbone's scheme.
+            model: a model of declared parameters, not reparameterised.
+            init: the scheme that the virtual tensors start from.
         """
         parameters = list(declared(model))
-        chosen, idle = self.choose(parameters)
+        chosen, without_effect = self.choose(parameters)
         for p in parameters:
             if self.freezes(p.spec):
                 p.module.freeze(p.local)
             if p.name in chosen:
                 self.attach(p, init)
             else:
-                scale_lookups(p, init)
-        if idle:
-            log.warning(self._without_effect(idle))
+                scale_embedding(p, init)
+        if without_effect:
+            log.warning(self._warning(without_effect))
 
     def choose(self, parameters: list[Declared]) -> tuple[set[str], list[Declared]]:
-        """The names of the tensors to act on, and those where that would have no effect."""
+        """Return the names of the tensors to reparameterise, and the tensors where that has no effect."""
         wanted = [p for p in parameters if self.acts_on(p.spec)]
-        idle = [p for p in wanted if self.idle_on(p.spec)]
-        return {p.name for p in wanted if not self.idle_on(p.spec)}, idle
+        without_effect = [p for p in wanted if self.has_no_effect_on(p.spec)]
+        return {p.name for p in wanted if not self.has_no_effect_on(p.spec)}, without_effect
 
-    def _without_effect(self, idle: list[Declared]) -> str:
-        axes = sorted({" x ".join(p.spec.axes) for p in idle})
+    def _warning(self, without_effect: list[Declared]) -> str:
+        axes = sorted({" x ".join(p.spec.axes) for p in without_effect})
         return (
-            f"reparam '{getattr(self, 'type', '')}': nothing on {len(idle)} matrices on the sphere "
-            f"({', '.join(axes)}): {self.why_idle}"
+            f"reparam '{getattr(self, 'type', '')}': nothing on {len(without_effect)} matrices on the sphere "
+            f"({', '.join(axes)}): {self.no_effect_reason}"
         )
 
 
-def scale_lookups(p: Declared, init: Init) -> None:
-    """The scheme's embedding scaling on its own: a fixed gate on the table, or on what is looked up."""
+def scale_embedding(p: Declared, init: Init) -> None:
+    """Apply the scheme's embedding scaling: a fixed gate on the table, or on the vectors of a tied table."""
     factor = init.lookup_scale(p.spec)
     if factor != 1.0:
         start, lookup = (1.0, factor) if p.spec.tied else (factor, 1.0)
         attach_gate(p.module, p.local, start, trained=False, lookup=lookup)
 
 
-def kept_lookup(p: Declared, init: Init) -> float:
-    """The part of embedding scaling that a method cannot take up: a read-out must not be scaled."""
+def tied_lookup_scale(p: Declared, init: Init) -> float:
+    """Return the embedding scaling of a tied table, whose matrix must keep its scale; 1 for other tensors."""
     return init.lookup_scale(p.spec) if p.spec.tied else 1.0

@@ -1,4 +1,4 @@
-"""Fold a reparameterisation into a plain model, and the other way round, with the difference this makes."""
+"""Turn a reparameterised model into a plain one and back, and measure the difference of the logits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from zoo.utils.errors import ZooError
 
 @dataclass(frozen=True)
 class Conversion:
-    """What a conversion did.
+    """The result of a conversion.
 
     Attributes:
         tensors: number of tensors rewritten.
@@ -33,36 +33,36 @@ class Conversion:
 
 @torch.no_grad()
 def merge(model: Model) -> Conversion:
-    """Put the virtual tensors in the place of what they were made from: a plain model, no inference cost.
+    """Replace the trained tensors by the virtual ones: a plain model, which costs nothing more at inference.
 
-    What a method had frozen is trained again. The lookup factor of a table that is also a read-out stays.
+    Parameters that the method had frozen are trained again. The lookup factor of a tied table stays.
 
     Args:
         model: reparameterised or not; changed in place.
 
     Returns:
-        The number of tensors folded and the largest difference of a logit.
+        The number of tensors merged and the largest difference of a logit.
     """
     before = _logits(model)
     parameters = list(declared(model))
-    folded = [p for p in parameters if p.local in p.module.reparameterised]
-    for p in folded:
+    merged = [p for p in parameters if p.local in p.module.reparameterised]
+    for p in merged:
         p.parameter.copy_(p.module.virtual(p.local))
         lookup = detach(p.module, p.local).lookup
         if lookup != 1.0:
             attach_gate(p.module, p.local, 1.0, trained=False, lookup=lookup)
     for p in [p for p in declared(model) if p.spec.frozen]:
         p.module.freeze(p.local, False)
-    return _compare(len(folded), before, _logits(model))
+    return _compare(len(merged), before, _logits(model))
 
 
-class Measured(Init):
-    """The scheme that a tensor follows which is there already."""
+class EmpiricalInit(Init):
+    """The scheme that an existing tensor follows."""
 
     std: float
 
     def matrix_std(self, spec: ParamSpec) -> float:
-        """Its root mean square."""
+        """Return the tensor's root mean square."""
         return self.std
 
 
@@ -70,31 +70,32 @@ class Measured(Init):
 def split(model: Model, method: Reparam, init: Init, seed: int = 0) -> Conversion:
     """Turn a plain model into a reparameterised one that computes the same, in place.
 
-    Every tensor is its own backbone: WeSaR's gate takes its scale, Weight Normalization's lengths
-    those of its rows, LoRA leaves it as it is.
+    WeSaR's gates start at the scales of the tensors, Weight Normalization's lengths at the norms of their
+    rows; LoRA leaves the tensors as they are.
 
     Args:
-        model: not reparameterised.
-        method: what to put in front of its tensors.
+        model: a plain model.
+        method: the method of reparameterisation.
         init: the scheme that LoRA's A is drawn from.
-        seed: its seed.
+        seed: the seed of that.
 
     Returns:
         The number of tensors the method acts on and the largest difference of a logit.
 
     Raises:
-        ZooError: a method that would change the model, a model that has one already, or a matrix of zeros.
+        ZooError: The method changes the outputs of a model, the model is reparameterised already, or a
+            matrix is zero.
     """
     kind = getattr(method, "type", "")
     parameters = list(declared(model))
     names, _ = method.choose(parameters)
-    if not method.keeps_the_model or not names:
+    if not method.preserves_outputs or not names:
         raise ZooError(f"split: reparam '{kind}' cannot take over a model's weights; expected another")
-    there = [p.name for p in parameters if p.local in p.module.reparameterised]
-    if there:
+    reparameterised = [p.name for p in parameters if p.local in p.module.reparameterised]
+    if reparameterised:
         raise ZooError(
-            f"split: the model is reparameterised already ({there[0]} and {len(there) - 1} more); "
-            "merge it first"
+            f"split: the model is reparameterised already ({reparameterised[0]} and "
+            f"{len(reparameterised) - 1} more); merge it first"
         )
     chosen = [p for p in parameters if p.name in names]
     scales = [p.parameter.double().square().mean().sqrt().item() for p in chosen]
@@ -107,7 +108,7 @@ def split(model: Model, method: Reparam, init: Init, seed: int = 0) -> Conversio
             p.module.freeze(p.local)
     for p, scale in zip(chosen, scales, strict=True):
         with p.parameter.device:
-            method.attach(p, Measured(std=scale))
+            method.attach(p, EmpiricalInit(std=scale))
         p.parameter.div_(p.module.specs[p.local].scale)
     old = {p.name for p in parameters}
     for new in [p for p in declared(model) if p.name not in old]:

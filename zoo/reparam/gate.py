@@ -1,6 +1,6 @@
-"""The gate: one factor in front of a whole tensor, trained or fixed.
+"""The gate: one trained or fixed factor of a whole tensor.
 
-WeSaR's gate, its fixed-gate ablation, embedding scaling and residual scaling are all this.
+WeSaR's gate, its ablation with fixed gates, embedding scaling and residual scaling are gates.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Gate(Reparameterisation):
     """virtual = gate * W.
 
     Attributes:
-        start: the factor at the start; all there is when the gate is fixed.
+        start: the initial factor, which a fixed gate keeps.
         parameter: local name of the trained gate, or None when it is fixed.
     """
 
@@ -27,40 +27,40 @@ class Gate(Reparameterisation):
 
     @property
     def added(self) -> tuple[str, ...]:
-        """The trained gate."""
+        """Return the name of the trained gate."""
         return () if self.parameter is None else (self.parameter,)
 
     def factor(self, module: Module) -> Tensor | float:
-        """The gate, (1,) or a number."""
+        """Return the gate: a tensor (1,) if it is trained, else a number."""
         return self.start if self.parameter is None else getattr(module, self.parameter)
 
     def __call__(self, module: Module, weight: Tensor) -> Tensor:
-        """The virtual tensor, of the shape of `weight`."""
+        """Return the virtual tensor, of the shape of `weight`."""
         factor = self.factor(module)
         return weight if isinstance(factor, float) and factor == 1.0 else weight * factor
 
     def factored(self, module: Module, weight: Tensor) -> tuple[Tensor, Tensor | None]:
-        """A trained gate apart, so that it may multiply what is cheaper to multiply."""
+        """Return the weight and the trained gate, so that the gate may be applied where that is cheapest."""
         factor = self.factor(module)
         return (weight, factor) if isinstance(factor, Tensor) else (self(module, weight), None)
 
     def virtual_rows(self, module: Module, weight: Tensor, index: Tensor) -> Tensor:
-        """The rows `index` of the virtual table, times the lookup factor."""
+        """Return the rows `index` of the virtual table, times the lookup factor."""
         return F.embedding(index, weight) * (self.factor(module) * self.lookup)
 
     def rescale(self, module: Module, name: str, scale: float) -> None:
-        """A gate is its scale."""
+        """Attach a gate that starts at the scale, in the place of this one."""
         detach(module, name)
         attach_gate(module, name, scale, trained=self.parameter is not None, lookup=self.lookup)
 
 
 def attach_gate(module: Module, name: str, gate_start: float, *, trained: bool, lookup: float = 1.0) -> None:
-    """Put a gate in front of the parameter `name` and declare what is trained from now on.
+    """Multiply the parameter `name` by a gate, and declare the tensors that are trained from now on.
 
     Args:
         module: the owner of the parameter.
         name: its local name.
-        gate_start: the factor at the start.
+        gate_start: the initial factor.
         trained: whether the gate is a parameter, declared with role `gate`.
         lookup: see `Reparameterisation`.
     """
@@ -72,7 +72,7 @@ def attach_gate(module: Module, name: str, gate_start: float, *, trained: bool, 
 
 
 def detach(module: Module, name: str) -> Reparameterisation:
-    """Remove what is in front of `name`, with its declarations, leaving the parameter as it is."""
+    """Remove and return the reparameterisation of `name`; the parameter keeps its values."""
     reparameterisation = module.reparameterised.pop(name)
     for local in reparameterisation.added:
         module.drop(local)

@@ -1,4 +1,4 @@
-"""LoRA (Hu et al., arXiv 2106.09685): the weights stay as they are, a low-rank change is trained."""
+"""LoRA (Hu et al., arXiv 2106.09685): the weights are frozen, and a change of low rank is trained."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from torch.nn import functional as F
 
 from zoo.config.registry import REPARAMS
 from zoo.init.schemes import Init, virtual_eta
-from zoo.reparam.base import Reparam, kept_lookup
+from zoo.reparam.base import Reparam, tied_lookup_scale
 from zoo.spec import MATRICES, Declared, Module, ParamSpec, Reparameterisation, Role
 from zoo.utils.errors import ConfigError
 
 
 @dataclass(frozen=True)
 class LowRank(Reparameterisation):
-    """virtual = W + factor B A; on a sphere, put back there, so that the virtual tensor is on it.
+    """virtual = W + factor B A, projected to the sphere if W is on one.
 
     Attributes:
         down: local name of A, (rank, in).
@@ -35,17 +35,17 @@ class LowRank(Reparameterisation):
 
     @property
     def added(self) -> tuple[str, ...]:
-        """A and B."""
+        """Return the names of A and B."""
         return self.down, self.up
 
     def __call__(self, module: Module, weight: Tensor) -> Tensor:
-        """The virtual tensor, of the shape of `weight`."""
+        """Return the virtual tensor, of the shape of `weight`."""
         change = getattr(module, self.up) @ getattr(module, self.down)
         virtual = weight + change.view_as(weight) * self.factor
         return virtual if self.sphere_dim is None else F.normalize(virtual, dim=self.sphere_dim)
 
     def virtual_rows(self, module: Module, weight: Tensor, index: Tensor) -> Tensor:
-        """The rows `index` of the virtual table, times the lookup factor."""
+        """Return the rows `index` of the virtual table, times the lookup factor."""
         change = F.embedding(index, getattr(module, self.up)) @ getattr(module, self.down)
         virtual = F.embedding(index, weight) + change * self.factor
         return (virtual if self.sphere_dim is None else F.normalize(virtual, dim=-1)) * self.lookup
@@ -73,24 +73,24 @@ class LoRA(Reparam):
         return roles
 
     def acts_on(self, spec: ParamSpec) -> bool:
-        """The matrices that were asked for, and are not trained as a whole."""
+        """Return whether the tensor has one of the roles and all axes, and is not trained as a whole."""
         return self.freezes(spec) and spec.role in self.roles and set(self.axes) <= set(spec.axes)
 
     def freezes(self, spec: ParamSpec) -> bool:
-        """All but a head, which has just been drawn."""
+        """Return True for all parameters but those of a new head, which are trained as a whole."""
         return not set(self.trains) & set(spec.axes)
 
-    def idle_on(self, spec: ParamSpec) -> bool:
-        """Nowhere: the frozen matrices on a sphere can move on it."""
+    def has_no_effect_on(self, spec: ParamSpec) -> bool:
+        """Return False: the change moves matrices on a sphere as well."""
         return False
 
     def choose(self, parameters: list[Declared]) -> tuple[set[str], list[Declared]]:
-        """The names of the matrices to change.
+        """Return the names of the matrices to change.
 
         Raises:
-            ConfigError: there are none.
+            ConfigError: No matrix has one of the roles and all axes.
         """
-        chosen, idle = super().choose(parameters)
+        chosen, without_effect = super().choose(parameters)
         if not chosen:
             known = sorted(
                 {f"{p.spec.role} {list(p.spec.axes)}" for p in parameters if p.spec.role in MATRICES}
@@ -99,10 +99,10 @@ class LoRA(Reparam):
                 f"reparam: lora with roles {[str(r) for r in self.roles]}, axes {list(self.axes)} "
                 f"matches no matrix; there are: {'; '.join(known)}"
             )
-        return chosen, idle
+        return chosen, without_effect
 
     def attach(self, p: Declared, init: Init) -> None:
-        """A starts as the backbone draws a matrix of its shape, B at zero: the model starts as it was.
+        """Declare A, which starts from the scheme, and B, which starts at zero: the outputs start unchanged.
 
         The eta of B is such that alpha / r B A has the eta of the matrix.
         """
@@ -124,5 +124,5 @@ class LoRA(Reparam):
             ),
         )
         module.reparameterised[name] = LowRank(
-            down, up, self.alpha / r, spec.sphere_dim, lookup=kept_lookup(p, init)
+            down, up, self.alpha / r, spec.sphere_dim, lookup=tied_lookup_scale(p, init)
         )

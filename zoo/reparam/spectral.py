@@ -18,7 +18,7 @@ from zoo.spec import MATRICES, Declared, Module, ParamSpec, Reparameterisation, 
 from zoo.utils.sharded import whole
 
 FIRST_ITERATIONS = 15
-"""Steps of the power method before training, as in torch; from a random start, one says little."""
+"""Steps of the power method before training, as in torch; a single one from a random start is inaccurate."""
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,8 @@ class SpectralNorm(Reparameterisation):
 
     Attributes:
         gamma: local name of the trained factor.
-        left: local name of u, the buffer (out,).
-        right: local name of v, the buffer (in,).
+        left: local name of the buffer u, (out,).
+        right: local name of the buffer v, (in,).
         differentiate: whether the gradient goes through sigma.
         scale: a fixed factor on the whole tensor: the embedding scaling of a table.
     """
@@ -41,41 +41,41 @@ class SpectralNorm(Reparameterisation):
 
     @property
     def added(self) -> tuple[str, ...]:
-        """gamma, u and v."""
+        """Return the names of gamma, u and v."""
         return self.gamma, self.left, self.right
 
     def factor(self, module: Module, weight: Tensor) -> Tensor:
-        """gamma / sigma, (1,)."""
+        """Return gamma / sigma, (1,)."""
         gamma: Tensor = getattr(module, self.gamma)
         return gamma * self.scale / self.sigma(module, weight if self.differentiate else weight.detach())
 
     def sigma(self, module: Module, weight: Tensor) -> Tensor:
-        """u . W v, 0-dim: the spectral norm once the power method has converged.
+        """Return u . W v, 0-dim: the spectral norm once the power method has converged.
 
-        Elementwise, because autocast would round a product of matrices.
+        It is computed elementwise, because autocast would round a matrix product.
         """
         u, v = module.get_buffer(self.left), module.get_buffer(self.right)
         return ((weight.reshape(len(u), -1) * v).sum(1) * u).sum()
 
     def __call__(self, module: Module, weight: Tensor) -> Tensor:
-        """The virtual tensor, of the shape of `weight`."""
+        """Return the virtual tensor, of the shape of `weight`."""
         return weight * self.factor(module, weight)
 
     def virtual_rows(self, module: Module, weight: Tensor, index: Tensor) -> Tensor:
-        """The rows `index` of the virtual table, times the lookup factor."""
+        """Return the rows `index` of the virtual table, times the lookup factor."""
         return F.embedding(index, weight) * (self.factor(module, weight) * self.lookup)
 
     def initialise(self, module: Module, name: str) -> None:
-        """Start near the singular vectors of the matrix that was drawn."""
+        """Let u and v approach the first singular vectors of the initial matrix."""
         self.iterate(module, name, FIRST_ITERATIONS)
 
     def after_step(self, module: Module, name: str) -> None:
-        """One step of the power method on the weights that the optimizer has left."""
+        """Take one step of the power method on the new weights."""
         self.iterate(module, name, 1)
 
     @torch.no_grad()
     def iterate(self, module: Module, name: str, times: int) -> None:
-        """Steps of the power method (Miyato et al., arXiv 1802.05957, Algorithm 1); all ranks must ask."""
+        """Take steps of the power method (Miyato et al., arXiv 1802.05957, Algorithm 1) on all ranks."""
         u, v = module.get_buffer(self.left), module.get_buffer(self.right)
         weight = whole(getattr(module, name)).reshape(len(u), -1)
         for _ in range(times):
@@ -88,7 +88,7 @@ class SigmaReparam(Reparam):
     """W gamma / sigma(W), one power iteration per training step (sigma-Reparam; WeSaR, C.2)."""
 
     type: Literal["sigma_reparam"] = "sigma_reparam"
-    keeps_the_model: ClassVar[bool] = False
+    preserves_outputs: ClassVar[bool] = False
     sigma2: float = Field(
         64e-5, gt=0, description="variance of every matrix (WeSaR, Table 6, pre-LN; post-LN: 16e-5)"
     )
@@ -98,26 +98,26 @@ class SigmaReparam(Reparam):
     )
 
     def acts_on(self, spec: ParamSpec) -> bool:
-        """All matrices; a vector has no spectral norm worth the name."""
+        """Return whether the tensor is a matrix."""
         return spec.role in MATRICES
 
     def attach(self, p: Declared, init: Init) -> None:
-        """gamma starts at 1, whatever the backbone says (C.2).
+        """Declare gamma, which starts at 1 whatever the scheme is (C.2), u and v.
 
-        Embedding scaling makes up for the standard deviation that leaves: 1 / (sqrt(m) + sqrt(n))
-        for a random m x n matrix of spectral norm 1.
+        A random m x n matrix of spectral norm 1 has a standard deviation of 1 / (sqrt(m) + sqrt(n)), which
+        embedding scaling compensates.
         """
         module, name, spec = p.module, p.local, p.spec
         m, n = spec.rows, spec.fan_in_size
         lookup = init.lookup_scale(spec)
         if lookup != 1.0:
             lookup *= init.matrix_std(spec) * (math.sqrt(m) + math.sqrt(n))
-        scale, kept = (1.0, lookup) if spec.tied else (lookup, 1.0)
+        scale, lookup_scale = (1.0, lookup) if spec.tied else (lookup, 1.0)
         gamma, left, right = f"{name}_gamma", f"{name}_u", f"{name}_v"
         module.specs[name] = spec.scaled_by(virtual_std(init, spec) / math.sqrt(self.sigma2))
         module.param(gamma, ParamSpec(Role.GATE, (1,), ("gate",), start=1.0))
         module.buffer(left, (m,), "unit")
         module.buffer(right, (n,), "unit")
         module.reparameterised[name] = SpectralNorm(
-            gamma, left, right, self.differentiate, scale, lookup=kept
+            gamma, left, right, self.differentiate, scale, lookup=lookup_scale
         )

@@ -13,7 +13,7 @@ from zoo.checkpoint.recipe import Recipe, assemble, declare, materialise
 from zoo.checkpoint.report import Report
 from zoo.config.registry import INITS
 from zoo.init import initialise
-from zoo.init.schemes import DRAWN
+from zoo.init.schemes import RANDOM
 from zoo.models import Model, ModelConfig
 from zoo.reparam import Conversion, NoReparam
 from zoo.run.config import RunConfig
@@ -80,7 +80,7 @@ def begin(config: RunConfig, device: str | torch.device = "cpu") -> Beginning:
     before = {p.name for p in declared(model)}
     conversion = _convert(model, config, origin)
     added = [p for p in declared(model) if p.name not in before]
-    computed = {p.name for p in added if p.spec.role not in DRAWN}  # a gate; LoRA's matrices are drawn
+    computed = {p.name for p in added if p.spec.role not in RANDOM}  # a gate; LoRA's matrices are drawn
     names = {p.name for p in declared(model)}
     return Beginning(model, frozenset(names & (filled | computed)), report, conversion)
 
@@ -131,7 +131,7 @@ def _check(config: RunConfig, origin: OpenedCheckpoint) -> None:
     if config.init is not None and config.init != expected:
         made_with = expected.model_dump(mode="json")
         raise ConfigError(f"init: the model starts from a checkpoint made with {made_with}; leave init out")
-    if not kept and not config.reparam.keeps_the_model:
+    if not kept and not config.reparam.preserves_outputs:
         kind = type(config.reparam).model_fields["type"].default
         raise ConfigError(f"reparam: '{kind}' cannot take over a checkpoint's weights; expected another")
 

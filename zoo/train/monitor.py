@@ -38,7 +38,7 @@ class Monitor:
             For every matrix: `update_ratio` = ||dW|| / ||W|| with W before the step (None for a
             matrix of zeros), `norm` = ||W|| after it, `gradient_norm` before clipping (None where no
             gradient was seen), `m2` = sqrt(mean(W^2)), `eta` from the registry and `m2_over_eta`, which
-            Amos drives to about 1 (Amos, section 3).
+            Amos drives to about 1 (Amos, section 2).
         """
         norms = []
         for entry, before in self._before:
