@@ -22,13 +22,14 @@ else
 TOLD := :
 endif
 
-.PHONY: help demo study study-report test check docs format clean
+.PHONY: help demo study study-report test check wheel-test docs format clean
 
 help:
 	@echo "make demo    train GPT, nGPT and WeSaR + Amos on real text, compare and sample them (minutes)"
 	@echo "             shorter: make demo DEMO_CHANGES='train.steps=100'"
 	@echo "make test    run the tests"
-	@echo "make check   lint, types, tests, documentation"
+	@echo "make check   lint, types, tests, wheel-test, docs"
+	@echo "make wheel-test  build the wheel, install it elsewhere, type every command there"
 	@echo "make docs    build the documentation's site, site/index.html"
 	@echo "make study   run the sweeps of configs/sweeps/study (many hours on a CPU; goes on where it was), then:"
 	@echo "make study-report  their verdicts, tables and curves from the run folders, in sweeps/study/report"
@@ -46,6 +47,9 @@ $(VENV)/ready: constraints.txt pyproject.toml
 $(VENV)/docs: $(VENV)/ready
 	$(BIN)/python -m pip install --quiet --constraint $(VENV)/constraints.txt --editable '.[dev,docs]'
 	touch $@
+
+wheel-test: $(VENV)/ready
+	$(BIN)/python tests/wheel.py
 
 docs: $(VENV)/docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
@@ -80,7 +84,7 @@ test: $(VENV)/ready
 	@$(TOLD)
 	$(PYTEST) $(BROWSERLESS)
 
-check: $(VENV)/ready docs
+check: $(VENV)/ready docs wheel-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

@@ -32,6 +32,7 @@ NEEDS_AN_EXTRA = {
 }
 USED_BY_OTHERS = {
     "accelerate": "transformers needs it to load with a device map",
+    "hatchling": "builds the wheel",
     "mkdocs-material": "mkdocs.yml names the theme",
     "mkdocstrings": "mkdocs.yml names the plugin",
     "mypy": "a command",
