@@ -56,7 +56,7 @@ zoo inspect runs/tiny
 zoo train tiny.yaml name=second seed=1
 zoo report runs/tiny runs/second --out report
 zoo sweep sweep.yaml --dry-run
-zoo suggest-lr tiny.yaml --steps 2
+zoo suggest-lr tiny.yaml "optimizer={type: amos, lr: 0.01}" --steps 2
 zoo export runs/tiny exported
 zoo import exported imported.safetensors
 zoo convert runs/tiny converted --to wesar
