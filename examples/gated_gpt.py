@@ -12,13 +12,16 @@ from torch import Tensor, nn
 
 from zoo.config.registry import MODELS
 from zoo.models.rotary import RotaryDecoder, RotaryDecoderConfig
-from zoo.nn.attention import Attention, LayerCache, Rope, Rotary
+from zoo.nn.attention import Attention
+from zoo.nn.kv_cache import LayerCache
 from zoo.nn.linear import Embedding, Linear, matrix
 from zoo.nn.lm_head import LMHead
 from zoo.nn.mlp import SwiGLU
 from zoo.nn.norm import RMSNorm
 from zoo.nn.positions import CachePosition
+from zoo.nn.qk import Rotary
 from zoo.nn.residual import PreNorm
+from zoo.nn.rope import Rope
 from zoo.spec import Module
 
 
