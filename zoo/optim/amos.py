@@ -1,4 +1,4 @@
-"""Amos: an optimizer with a decay of its own for every variable, and next to no memory."""
+"""Amos: an optimizer that decays the weights of each variable towards a scale of its own."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ ETA_TOLERANCE = 1e-6
 class Amos(ZooOptimizer):
     r"""Amos (Tian and Parikh, arXiv 2210.11693, Algorithm 1).
 
-    For each variable with scale eta, gradient g and M2(g)^2 the mean of its squares over the
-    dimensions that share a slot, in step t = 1, 2, ... with learning rate xi::
+    In step t = 1, 2, ... with learning rate xi, a variable theta of scale eta with gradient g changes as
+    follows; M2(g)^2 is the mean of the squares of g over the dimensions that share a slot::
 
-        g      <- clip(g, -clip_value, clip_value)                       if asked for
+        g      <- clip(g, -clip_value, clip_value)                       with clip_value
         v      <- beta v + (1 - beta) M2(g)^2
         v_hat  <- v / (1 - beta^t)
         c      <- (1 + c_coef sqrt(xi) b)^(-1/2)
@@ -52,13 +52,15 @@ class Amos(ZooOptimizer):
         m      <- momentum m + (1 - momentum) delta;  delta <- m         with momentum
         theta  <- theta + delta
 
-    The learning rate decays by itself and needs no horizon: training goes on from any checkpoint.
-    Rule of thumb: xi = 1 / sqrt(number of independent batches in the training set).
+    The factors c and d decay by themselves, so that the learning rate needs no schedule with a horizon, and
+    training can go on from any checkpoint. A rule of thumb is xi = 1 / sqrt(number of independent batches
+    in the training set).
 
-    Every group carries `eta`, the scale its variables should converge to, and `reduce`, the tensor
-    dimensions that share a slot, () for none. The slots `v`, `b` (and `m`, with momentum) are
-    float32 whatever the parameters are, float64 for float64. Parameters may be sharded (DTensor):
-    means over a sharded dimension are means over all ranks.
+    Every group has `eta`, the scale that its variables should converge to (section 2 of the paper), and
+    `reduce`, the tensor dimensions that share a slot, () for none. The slots `v`, `b` and, with momentum,
+    `m` are float64 for float64 parameters and float32 for all others. Parameters may be sharded (DTensor):
+    means over a sharded dimension are means over all ranks. Parameters without a gradient or without
+    entries are left alone. With momentum from step t on, `m` starts at 0 in step t.
     """
 
     def __init__(
@@ -90,8 +92,8 @@ class Amos(ZooOptimizer):
             maximize: go up the gradient.
             foreach: False advances the slots of one parameter at a time, which needs the least memory;
                 otherwise those of many are advanced together. At most one of `foreach` and `fused` is True.
-            fused: one pass over memory by a kernel that is compiled at first use; CPU only. The
-                slots have to be shared over trailing dimensions, as in torch's layouts they are.
+            fused: take the step by a C++ kernel, which reads memory once and is compiled at first use;
+                CPU only. Slots have to be shared over trailing dimensions, as those of `nn.Linear` are.
 
         Raises:
             ConfigError: A value is out of range, a group has a key that resembles one of Amos, a group
@@ -297,7 +299,7 @@ def _check_slots(slots: dict[str, Any], parameter: Tensor, shape: tuple[int, ...
 
 @OPTIMIZERS.register
 class AmosConfig(OptimizerConfig):
-    """Amos: a decay per variable from the scale it should have; next to no memory; no horizon."""
+    """Amos: a weight decay per variable, from the scale that it should have; little memory; no horizon."""
 
     type: Literal["amos"] = "amos"
     beta: float = Field(0.999, ge=0, lt=1, description="decay of the running mean square of the gradient")
@@ -315,14 +317,14 @@ class AmosConfig(OptimizerConfig):
 
     @property
     def uses_eta(self) -> bool:
-        """That is what it is about."""
+        """Return True."""
         return True
 
     def build(self, entries: Sequence[Entry]) -> Amos:
-        """The optimizer; its groups are the variables of equal eta and equal shared dimensions."""
+        """Build the optimizer; a group has the variables of equal eta and equal shared dimensions."""
         return Amos.from_entries(entries, **self.model_dump(exclude={"type"}))
 
     def slots(self, entry: Entry) -> dict[str, tuple[int, ...]]:
-        """v and b, shared, and with momentum m."""
+        """Return the shapes of v and b and, with momentum, of m."""
         shared = entry.slot_shape(self.reduction)
         return {"v": shared, "b": shared, **({"m": entry.spec.shape} if self.momentum else {})}

@@ -1,4 +1,4 @@
-"""One Amos step of some variables by the kernel of `zoo/kernels/amos.cpp`: one pass over memory."""
+"""An Amos step by the C++ kernel of `zoo/kernels/amos.cpp`, which reads memory once."""
 
 from __future__ import annotations
 
@@ -16,15 +16,21 @@ from zoo.optim.sharding import crosses_ranks
 from zoo.utils.errors import ConfigError
 
 LONGEST_ROW = 1 << 18
-"""Entries that one thread may work on alone; the slots of longer rows are advanced by all."""
+"""Entries of a row that one thread takes the mean of; means over longer rows are taken by all threads."""
 
 
 def check_fused(parameter: Tensor, dims: tuple[int, ...], name: str) -> None:
-    """Check that the kernel can do this parameter, and compile it.
+    """Check that the kernel serves a parameter, and compile the kernel.
+
+    Args:
+        parameter: plain or sharded.
+        dims: the dimensions that share a slot, in increasing order.
+        name: the parameter's, for messages.
 
     Raises:
-        ConfigError: another device than the CPU, a tensor with gaps, slots that are not shared over
-            trailing dimensions, or a compiler that fails.
+        ConfigError: The parameter is not on the CPU or not contiguous, its slots are shared over other
+            dimensions than the last ones, or the compiler fails.
+        StaleLockError: The compilation is locked by one that was killed.
     """
     if parameter.device.type != "cpu":
         raise ConfigError(f"{name} is on {parameter.device}, but Amos(fused=True) runs on the CPU only")
@@ -40,28 +46,28 @@ def check_fused(parameter: Tensor, dims: tuple[int, ...], name: str) -> None:
 
 @uncompiled
 def fused_step(variables: Sequence[Variable], step: Step) -> None:
-    """One step of some variables.
+    """Take a step with some variables.
 
     Args:
-        variables: checked by `check_fused`.
-        step: the numbers of this step.
+        variables: of one group, checked by `check_fused`.
+        step: the numbers of the step.
     """
     for dtype in {v.theta.dtype for v in variables}:
-        alike = [v for v in variables if v.theta.dtype == dtype]
-        if within := [v for v in alike if not _needs_all(v)]:
+        same_dtype = [v for v in variables if v.theta.dtype == dtype]
+        if within := [v for v in same_dtype if not _needs_all_threads(v)]:
             _step_rows(within, step)
-        if across := [v for v in alike if _needs_all(v)]:
+        if across := [v for v in same_dtype if _needs_all_threads(v)]:
             _apply_rows(across, step)
 
 
-def _needs_all(variable: Variable) -> bool:
-    """Whether the mean square of a row is beyond one thread: it spans ranks, or is very long."""
+def _needs_all_threads(variable: Variable) -> bool:
+    """Return whether the mean over a row is not one thread's: the row spans ranks, or is long."""
     row = math.prod(variable.parameter.shape[d] for d in variable.dims)
     return row > LONGEST_ROW or crosses_ranks(variable.parameter, variable.dims)
 
 
 def _step_rows(variables: Sequence[Variable], step: Step) -> None:
-    """Mean squares, slots and update, row by row."""
+    """Compute mean squares, slots and update, row by row."""
     kernels().step_rows(
         [v.theta for v in variables],
         [v.g.contiguous() for v in variables],
@@ -82,7 +88,7 @@ def _step_rows(variables: Sequence[Variable], step: Step) -> None:
 
 
 def _apply_rows(variables: Sequence[Variable], step: Step) -> None:
-    """The update alone; mean squares and slots by torch."""
+    """Compute the update; mean squares and slots are computed by torch."""
     for_g, for_theta = zip(*advance(variables, step), strict=True)
     kernels().apply_rows(
         [v.theta for v in variables],

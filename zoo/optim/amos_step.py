@@ -1,4 +1,4 @@
-"""One Amos step of some variables, wherever their rows are, in torch operations."""
+"""An Amos step in torch operations, on any device, plain or sharded."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ class Variable:
 
     @property
     def theta(self) -> Tensor:
-        """The rows of the parameter that this rank has."""
+        """Return the rows of the parameter that this rank has."""
         return local(self.parameter.detach())
 
     @property
     def g(self) -> Tensor:
-        """The rows of the gradient that this rank has."""
+        """Return the rows of the gradient that this rank has, negated for `maximize`."""
         gradient = self.parameter.grad
         if gradient is None:
             raise ValueError("a variable without a gradient takes no step")
@@ -49,14 +49,18 @@ class Variable:
 
 
 def eager_step(variables: Sequence[Variable], step: Step) -> None:
-    """One step of some variables in torch operations."""
+    """Take a step with some variables of one group; `step` has its numbers."""
     for variable, by in zip(variables, advance(variables, step), strict=True):
         m = variable.local("m") if step.momentum else None
         apply(variable.theta, variable.g, m, by, step)
 
 
 def advance(variables: Sequence[Variable], step: Step) -> list[tuple[Tensor, Tensor]]:
-    """Advance the slots of some variables, all at once: they are small and many."""
+    """Advance the slots of some variables of one group, all at once, because they are small and many.
+
+    Returns:
+        The factors of `amos_update.factors`, for each variable.
+    """
     squares = [sum_of_squares(v.g, v.dims, step.clip_value) for v in variables]
     sum_over_ranks(squares, [v.parameter for v in variables], [v.dims for v in variables])
     for square, v in zip(squares, variables, strict=True):

@@ -1,7 +1,7 @@
-"""Algorithm 1 of the Amos paper (arXiv 2210.11693) on plain tensors.
+"""Algorithm 1 of the Amos paper (arXiv 2210.11693, section 2) on plain tensors.
 
 The names are the paper's: xi is the learning rate, eta the model-oriented scale, g the gradient,
-v and b the slots. `zoo/kernels/amos.cpp` does the same in one pass over memory.
+v and b the slots. `zoo/kernels/amos.cpp` computes the same and reads memory once.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from torch import Tensor
 from zoo.optim.slots import slot_dtype
 
 TINY = 2.0**-125
-"""The authors' guard of 1 / v: a slot that never saw a gradient gives an update of exactly 0."""
+"""Lower bound of v, as in the authors' code: gradients that were always 0 give an update of exactly 0."""
 
 CHUNK = 1 << 18
-"""Entries a CPU works on at a time, so that intermediate results stay in the cache."""
+"""Entries that a CPU processes at a time, so that intermediate results stay in the cache."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """The numbers of one step, the same for all tensors of a group.
+    """The numbers of one step, which variables of a group with the same step count share.
 
     Attributes:
         lr: xi, the learning rate of this step.
@@ -50,13 +50,13 @@ class Step:
 
 
 def clipped(g: Tensor, clip_value: float | None) -> Tensor:
-    """The gradient in the precision of the slots, every entry clipped to +-`clip_value`."""
+    """Return the gradient in the precision of the slots, every entry clipped to +-`clip_value`."""
     g = g.to(slot_dtype(g))
     return g if clip_value is None else g.clamp(-clip_value, clip_value)
 
 
 def chunks(tensor: Tensor, like: Tensor) -> Sequence[Tensor]:
-    """`tensor`, which can be expanded to `like`, in pieces of about `CHUNK` entries of `like`.
+    """Return `tensor`, which can be expanded to `like`, in pieces of about `CHUNK` entries of `like`.
 
     On a GPU, where every operation costs a launch, and for a compiler, which merges the operations, it is
     one piece.
@@ -69,7 +69,7 @@ def chunks(tensor: Tensor, like: Tensor) -> Sequence[Tensor]:
 
 
 def sum_of_squares(g: Tensor, dims: tuple[int, ...], clip_value: float | None = None) -> Tensor:
-    """Sum of the squares of (clipped) `g` over `dims`, which are kept with size 1."""
+    """Return the sum of the squares of the clipped gradient over `dims`, which are kept with size 1."""
     parts = [clipped(piece, clip_value).square() for piece in chunks(g, g)]
     if dims:  # torch takes an empty tuple for all dimensions
         parts = [part.sum(dims, keepdim=True) for part in parts]
@@ -88,8 +88,8 @@ def factors(v: Tensor, b: Tensor, mean_square: Tensor, step: Step) -> tuple[Tens
         step: the numbers of this step.
 
     Returns:
-        What to multiply the gradient with and what to multiply theta with in `delta`, which is
-        added to theta; each of the shape of `v`.
+        The factors of the gradient and of theta in `delta`, which is added to theta; each of the shape
+        of `v`.
     """
     xi, eta = step.lr, step.eta
     v.lerp_(mean_square, 1 - step.beta)
@@ -97,7 +97,7 @@ def factors(v: Tensor, b: Tensor, mean_square: Tensor, step: Step) -> tuple[Tens
     c = (1 + step.c_coef * math.sqrt(xi) * b).rsqrt()
     d = (1 + step.d_coef * math.sqrt(xi * eta) * b).reciprocal()
     gamma = c * xi**2 * (mean_square / v_hat)
-    b.addcmul_(gamma, 1 + b)  # after c and d: they are made of the old b
+    b.addcmul_(gamma, 1 + b)  # after c and d, which depend on the old b
     return -d * (xi * eta) / v_hat.sqrt(), -d * (gamma / 2 + step.extra_l2)
 
 
