@@ -21,7 +21,7 @@ from zoo.hub.export import export
 from zoo.hub.folder import load_folder
 from zoo.models import LanguageModel
 from zoo.run.config import RunConfig, dump_config, json_schema, load_config
-from zoo.run.first_weights import begin
+from zoo.run.first_weights import initial_model
 from zoo.train.run import train
 
 
@@ -117,14 +117,14 @@ def test_a_resumed_run_does_not_need_the_old_one(folder: Path, tmp_path: Path, d
 def test_another_reparameterisation_computes_the_same(folder: Path, source: str, to: Any) -> None:
     """Merged, then split; and the file of the result opens as that method."""
     config = tuned(folder, "x", source, reparam=to)
-    beginning = begin(config)
+    initial = initial_model(config)
     tokens = torch.arange(30).reshape(2, 15)
     expected = load_model(folder / "runs" / source)(tokens)
-    torch.testing.assert_close(beginning.model(tokens), expected, atol=1e-5, rtol=1e-4)
-    assert beginning.model.recipe.reparam == config.reparam
-    assert (beginning.conversion is None) == (config.reparam == load_config(folder / "runs" / source).reparam)
-    again = load_model(save_model(beginning.model, folder / "converted.safetensors"))
-    assert torch.equal(again(tokens), beginning.model(tokens))
+    torch.testing.assert_close(initial.model(tokens), expected, atol=1e-5, rtol=1e-4)
+    assert initial.model.recipe.reparam == config.reparam
+    assert (initial.conversion is None) == (config.reparam == load_config(folder / "runs" / source).reparam)
+    again = load_model(save_model(initial.model, folder / "converted.safetensors"))
+    assert torch.equal(again(tokens), initial.model(tokens))
 
 
 def test_a_folder_of_the_hub(tmp_path: Path) -> None:
@@ -161,8 +161,8 @@ def test_the_trunk_of_a_classifier(folder: Path, tmp_path: Path, source: str) ->
     config = load_config({"model": {"type": "classifier", "classes": 3, "trunk": {"from": str(path)}}})
     assert config.checkpoint is not None
     assert config.checkpoint.part == "trunk"
-    beginning = begin(config)
-    report, model = beginning.report, beginning.model
+    initial = initial_model(config)
+    report, model = initial.report, initial.model
     assert report is not None
     assert {name for name in report.new if "gate" not in name} == {"head.linear.weight", "head.linear.bias"}
     assert all("read_out" in name for name in report.unused)
@@ -175,7 +175,7 @@ def test_the_trunk_of_a_classifier(folder: Path, tmp_path: Path, source: str) ->
     assert torch.equal(trunk.hidden_states(tokens), theirs.hidden_states(tokens))
     fresh = build_model({**config.model_dump(mode="json"), "checkpoint": None})
     assert torch.equal(model.get_parameter("head.linear.weight"), fresh.get_parameter("head.linear.weight"))
-    assert {n for n in model.state_dict() if n not in beginning.taken} == set(report.new)
+    assert {n for n in model.state_dict() if n not in initial.loaded} == set(report.new)
 
 
 def test_what_is_missing_is_drawn_if_it_is_allowed(folder: Path, tmp_path: Path) -> None:
@@ -184,13 +184,13 @@ def test_what_is_missing_is_drawn_if_it_is_allowed(folder: Path, tmp_path: Path)
     tensors = load_file(file)
     save_file({k: t for k, t in tensors.items() if "read_out" not in k}, file, header(file))
     config = {"model": {"from": str(file)}, "checkpoint": {"allow": ["read_out.*"]}}
-    beginning = begin(load_config(config))
-    assert beginning.report is not None
-    assert beginning.report.missing == ("read_out.matrix.weight",)
-    drawn = beginning.model.get_parameter("read_out.matrix.weight")
+    initial = initial_model(load_config(config))
+    assert initial.report is not None
+    assert initial.report.missing == ("read_out.matrix.weight",)
+    drawn = initial.model.get_parameter("read_out.matrix.weight")
     assert 0.01 < drawn.std() < 0.03
-    assert "read_out.matrix.weight" not in beginning.taken
-    assert torch.equal(beginning.model.get_parameter("norm.scale"), tensors["norm.scale"])
+    assert "read_out.matrix.weight" not in initial.loaded
+    assert torch.equal(initial.model.get_parameter("norm.scale"), tensors["norm.scale"])
 
 
 def header(file: Path) -> dict[str, str]:

@@ -15,7 +15,7 @@ from zoo import load_model, merge
 from zoo.checkpoint.model import find_checkpoint
 from zoo.run.config import load_config
 from zoo.run.explanation import explain
-from zoo.run.first_weights import begin
+from zoo.run.first_weights import initial_model
 from zoo.train.run import train
 
 PAGE = sections("fine-tuning.md")
@@ -56,7 +56,7 @@ def test_lora_is_merged_exactly(demo: Path) -> None:
     fields = tiny_fields(demo, steps=6, eval_every=6, checkpoint_every=6) | {"name": "trained"}
     config = load_config({**fields, "model": {"from": str(source)}, "reparam": "lora"})
     tensors = load_file(find_checkpoint(source) / "model.safetensors")
-    model = begin(config).model
+    model = initial_model(config).model
     assert merge(model).max_difference == 0
     assert all(torch.equal(tensor, tensors[name]) for name, tensor in model.state_dict().items())
     trained = load_model(train(config).folder)

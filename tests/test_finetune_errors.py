@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from tiny_runs import tiny_fields
 
 from zoo.run.config import load_config
-from zoo.run.first_weights import begin
+from zoo.run.first_weights import initial_model
 from zoo.train.run import train
 from zoo.utils.errors import ZooError
 
@@ -115,22 +115,22 @@ MODELS: list[tuple[dict[str, Any], str]] = [
 def test_models(folder: Path, changes: dict[str, Any], message: str) -> None:
     source = {"from": str(folder / "runs/gpt"), **changes.get("model", {})}
     with pytest.raises(ZooError, match=message):
-        begin(load_config({**changes, "model": source}))
+        initial_model(load_config({**changes, "model": source}))
 
 
 def test_a_checkpoint_of_another_architecture_says_so(folder: Path) -> None:
     """By hand, without `from`: the part that does not exist, and an init that is not the checkpoint's."""
     config = load_config({"model": {"from": str(folder / "runs/gpt")}}).model_dump(mode="json")
     with pytest.raises(ZooError, match=r"checkpoint.part: value 'trunk': the model has no such part"):
-        begin(load_config(config, ["checkpoint.part=trunk"]))
+        initial_model(load_config(config, ["checkpoint.part=trunk"]))
     with pytest.raises(
         ZooError, match=r"checkpoint.path: gone: no such file .*needed until the run has begun"
     ):
-        begin(load_config(config, ["checkpoint.path=gone"]))
+        initial_model(load_config(config, ["checkpoint.path=gone"]))
     with pytest.raises(ZooError, match=r"checkpoint.part: value 'blocks': the model has no such part"):
-        begin(load_config(config, ["checkpoint.part=blocks"]))
+        initial_model(load_config(config, ["checkpoint.part=blocks"]))
     with pytest.raises(ZooError, match=r"init: the model starts from a checkpoint made with .*'gpt2'"):
-        begin(load_config(config, ["init=he"]))
+        initial_model(load_config(config, ["init=he"]))
 
 
 RUNS: list[tuple[dict[str, Any], str]] = [

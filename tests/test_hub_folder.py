@@ -259,7 +259,7 @@ import sys
 from pathlib import Path
 from zoo.run.config import load_config
 from zoo.hub.folder import load_folder
-from zoo.run.first_weights import begin
+from zoo.run.first_weights import initial_model
 
 def kilobytes(of):
     lines = Path("/proc/self/status").read_text().splitlines()
@@ -271,7 +271,7 @@ print(kilobytes("VmHWM") - before, sum(p.nbytes for p in model.parameters()))
 """
 READ = {
     "model": "load_folder(Path(sys.argv[1]))[0]",
-    "start of a run": "begin(load_config({'model': {'from': sys.argv[1]}})).model",
+    "start of a run": "initial_model(load_config({'model': {'from': sys.argv[1]}})).model",
 }
 
 

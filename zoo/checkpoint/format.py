@@ -12,8 +12,8 @@ from pydantic import ValidationError
 from torch import Tensor, nn
 
 from zoo.checkpoint.recipe import Recipe, declare
-from zoo.checkpoint.report import Plan, Report, reconcile
-from zoo.checkpoint.safetensors import check_match, fill, survey
+from zoo.checkpoint.report import LoadPlan, LoadReport, compare_names
+from zoo.checkpoint.safetensors import check_match, fill, read_header
 from zoo.config.plugins import PluginRecord, load_installed, records_of, require
 from zoo.config.registry import INITS, MODELS, REPARAMS
 from zoo.models import Model
@@ -56,7 +56,7 @@ class ModelFile:
         Raises:
             CheckpointError: missing, truncated, or not a file that zoo wrote.
         """
-        held, header = survey(path)
+        held, header = read_header(path)
         if header.get("format") != "zoo" or "recipe" not in header:
             raise CheckpointError(
                 f"{path}: a safetensors file, but zoo did not write it (no recipe in its header); "
@@ -106,7 +106,7 @@ class ModelFile:
                 if p.name in self.lookups:
                     front[p.local] = replace(front[p.local], lookup=self.lookups[p.name])
 
-    def plan(self, whole: Mapping[str, Tensor], needed: Collection[str], allow: Sequence[str]) -> Plan:
+    def plan(self, whole: Mapping[str, Tensor], needed: Collection[str], allow: Sequence[str]) -> LoadPlan:
         """Decide what to read.
 
         Args:
@@ -119,13 +119,13 @@ class ModelFile:
             ZooError: a pattern that matches nothing.
         """
         kind = str(type(self.recipe.model).model_fields["type"].default)
-        missing, unexpected = reconcile(str(self.path), kind, list(whole), needed, list(self.held), allow)
+        missing, unexpected = compare_names(str(self.path), kind, list(whole), needed, list(self.held), allow)
         there = [name for name in whole if name in self.held]
         check_match(self.path, {n: self.held[n] for n in there}, {n: whole[n] for n in there})
         names = [name for name in there if name in needed]
         unused = [name for name in there if name not in needed]
-        report = Report(kind, tuple(names), missing, unexpected, unused=tuple(unused))
-        return Plan(
+        report = LoadReport(kind, tuple(names), missing, unexpected, unused=tuple(unused))
+        return LoadPlan(
             report, frozenset(names), lambda state: fill(self.path, {name: state[name] for name in names})
         )
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from zoo.checkpoint.recipe import Recipe
-    from zoo.checkpoint.report import Plan
+    from zoo.checkpoint.report import LoadPlan
     from zoo.models import Model
 
 
@@ -29,7 +29,7 @@ class OpenedCheckpoint(Protocol):
     def restore(self, part: Model) -> None:
         """Set up a model that was declared on the meta device as far as the recipe does not describe it."""
 
-    def plan(self, whole: Mapping[str, Tensor], needed: Collection[str], allow: Sequence[str]) -> Plan:
+    def plan(self, whole: Mapping[str, Tensor], needed: Collection[str], allow: Sequence[str]) -> LoadPlan:
         """Decide which tensors to read, given the state dict of a model that has all of them."""
         ...
 

@@ -1,4 +1,4 @@
-"""What became of a checkpoint's tensors: which were read, and which may be missing or left over."""
+"""The report of loading a checkpoint: which tensors were loaded, missing, unexpected or unused."""
 
 from __future__ import annotations
 
@@ -8,23 +8,24 @@ from fnmatch import fnmatchcase
 
 from torch import Tensor
 
-from zoo.checkpoint.safetensors import some
+from zoo.checkpoint.safetensors import shorten
 from zoo.utils.errors import CheckpointError, ZooError
 
 
 @dataclass(frozen=True)
-class Report:
-    """What became of a checkpoint's tensors, by the names they have there.
+class LoadReport:
+    """What became of the tensors of a checkpoint, by their names in the checkpoint.
 
     Attributes:
-        architecture: what the checkpoint says it is.
-        loaded: the tensors that were read.
-        missing: expected, not there and allowed: initialised instead.
-        unexpected: there, without a place in such a model, and allowed.
-        skipped: what holds nothing trained or repeats another tensor.
-        unused: of a part that the model is made without: the read-out, under a classifier's head.
-        new: the model's own tensors that no checkpoint of this kind has: that head. By their names in
-            the model.
+        architecture: the architecture that the checkpoint names.
+        loaded: tensors that were loaded.
+        missing: tensors that the checkpoint lacks, which is allowed: they were initialised at random.
+        unexpected: tensors of the checkpoint that such a model does not have, which is allowed.
+        skipped: tensors that are not trained or that repeat another one.
+        unused: tensors of a part that the model does not have: the LM head of a checkpoint that a classifier
+            is made of.
+        new: tensors that no checkpoint of this architecture has, such as the classifier's head, by their
+            names in the model.
     """
 
     architecture: str
@@ -40,26 +41,26 @@ class Report:
         parts = [f"{self.architecture}: {len(self.loaded)} tensors loaded"]
         for what in ("missing", "unexpected", "skipped", "unused", "new"):
             names = list(getattr(self, what))
-            parts += [f"{len(names)} {what} ({some(names)})"] if names else []
+            parts += [f"{len(names)} {what} ({shorten(names)})"] if names else []
         return ", ".join(parts)
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What is to be read, decided before anything is allocated.
+class LoadPlan:
+    """Which tensors of a checkpoint are to be loaded, decided before memory is allocated.
 
     Attributes:
-        report: what will become of the tensors.
-        fills: names, in the model's state dict, of what will be filled.
-        fill: fills them in a state dict with these names.
+        report: the report of the loading.
+        fills: the names, in the model's state dict, of the tensors that will be loaded.
+        fill: copies them into a state dict with these names.
     """
 
-    report: Report
+    report: LoadReport
     fills: frozenset[str]
     fill: Callable[[Mapping[str, Tensor]], None]
 
 
-def reconcile(
+def compare_names(
     place: str,
     what: str,
     known: Sequence[str],
@@ -67,22 +68,22 @@ def reconcile(
     found: Sequence[str],
     allow: Sequence[str],
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Compare what is there with what should be; only what is allowed may differ.
+    """Compare the names of a checkpoint's tensors with those that it should have.
 
     Args:
-        place: the checkpoint, for messages.
-        what: what it should be, for messages.
-        known: names of the tensors that such a checkpoint has.
-        needed: those of them that the model has use for.
-        found: names of those there are.
-        allow: patterns (``cls.*``) of names that may be missing or without a place.
+        place: the path of the checkpoint, for messages.
+        what: its architecture, for messages.
+        known: names of the tensors that a checkpoint of this architecture has.
+        needed: those of them that the model needs.
+        found: names of the tensors of the checkpoint.
+        allow: patterns (``cls.*``) of names that may be missing or unexpected.
 
     Returns:
         The missing and the unexpected names.
 
     Raises:
-        CheckpointError: some of them are not allowed.
-        ZooError: a pattern that matches none of them.
+        CheckpointError: a tensor is missing or unexpected, and no pattern allows it.
+        ZooError: a pattern matches no missing or unexpected tensor.
     """
     all_known, there = set(known), set(found)
     missing = [name for name in known if name in needed and name not in there]
@@ -93,7 +94,7 @@ def reconcile(
     problems = []
     for verb, names in (("lacks", missing), ("has no place for", unexpected)):
         if refused := [n for n in names if not any(fnmatchcase(n, pattern) for pattern in allow)]:
-            problems.append(f"{verb} {some(refused)}")
+            problems.append(f"{verb} {shorten(refused)}")
     if problems:
         raise CheckpointError(f"{place}: as a {what} it {'; it '.join(problems)}")
     return tuple(missing), tuple(unexpected)

@@ -48,7 +48,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[s
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[Any]:
+def open_tensors(path: Path) -> Iterator[Any]:
     """A file mapped into memory, of which only what is asked for is read.
 
     Args:
@@ -84,11 +84,11 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     Raises:
         CheckpointError: missing, truncated, or not a safetensors file.
     """
-    with opened(path) as file:
+    with open_tensors(path) as file:
         return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
 
 
-def survey(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+def read_header(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """What a file holds, from its header alone.
 
     Args:
@@ -101,7 +101,7 @@ def survey(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         CheckpointError: missing, truncated, not a safetensors file, or numbers of another kind.
     """
     held = {}
-    with opened(path) as file:
+    with open_tensors(path) as file:
         for name in file.keys():  # noqa: SIM118
             part = file.get_slice(name)
             if (kind := part.get_dtype()) not in DTYPES:
@@ -121,7 +121,7 @@ def fill(path: Path, targets: Mapping[str, Tensor]) -> None:
     Raises:
         CheckpointError: missing, truncated, or not a safetensors file.
     """
-    with opened(path) as file:
+    with open_tensors(path) as file:
         for name, target in targets.items():
             target.copy_(file.get_tensor(name))
 
@@ -148,14 +148,14 @@ def check_match(path: Path, found: Mapping[str, Tensor], expected: Mapping[str, 
     """
     problems = []
     if missing := [name for name in expected if name not in found]:
-        problems.append(f"lacks {some(missing)}")
+        problems.append(f"lacks {shorten(missing)}")
     if surplus := [name for name in found if name not in expected]:
-        problems.append(f"has {some(surplus)}, which the model has not")
+        problems.append(f"has {shorten(surplus)}, which the model has not")
     both = [name for name in expected if name in found]
     differing = [n for n in both if _kind(found[n]) != _kind(expected[n])]
     if differing:
         shown = [f"{n} is {_kind(found[n])}, expected {_kind(expected[n])}" for n in differing]
-        problems.append(some(shown))
+        problems.append(shorten(shown))
     if problems:
         raise CheckpointError(f"{path}: does not belong to this model: {'; '.join(problems)}")
 
@@ -164,7 +164,7 @@ def _kind(tensor: Tensor) -> str:
     return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
 
 
-def some(items: list[str]) -> str:
+def shorten(items: list[str]) -> str:
     """The first few of many names, and how many more there are."""
     more = f" and {len(items) - SHOWN} more" if len(items) > SHOWN else ""
     return ", ".join(items[:SHOWN]) + more

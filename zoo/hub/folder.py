@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from zoo.checkpoint.recipe import Recipe, declare, materialise
-from zoo.checkpoint.report import Plan, Report, reconcile
-from zoo.checkpoint.safetensors import some
+from zoo.checkpoint.report import LoadPlan, LoadReport, compare_names
+from zoo.checkpoint.safetensors import shorten
 from zoo.config.registry import INITS
 from zoo.hub import CONFIG
 from zoo.hub.families import family_of
@@ -70,7 +70,7 @@ class HubFolder:
     def restore(self, part: Model) -> None:
         """Do nothing: models of the hub are not reparameterised."""
 
-    def plan(self, whole: Mapping[str, Tensor], needed: Collection[str], allow: Sequence[str]) -> Plan:
+    def plan(self, whole: Mapping[str, Tensor], needed: Collection[str], allow: Sequence[str]) -> LoadPlan:
         """Decide which tensors to read.
 
         Args:
@@ -88,23 +88,23 @@ class HubFolder:
         entries, skipped = _tensors(self, set(known))
         wanted = {r.hub_name for r in rules if not set(r.zoo_names).isdisjoint(needed)}
         architecture = self.family.architecture
-        missing, unexpected = reconcile(str(self.path), architecture, known, wanted, list(entries), allow)
+        missing, unexpected = compare_names(str(self.path), architecture, known, wanted, list(entries), allow)
         present = [r for r in rules if r.hub_name in entries]
         _check_shapes(self.path, present, entries, whole)
         used = [r for r in present if r.hub_name in wanted]
         unused = [r.hub_name for r in present if r.hub_name not in wanted]
         loaded = tuple(r.hub_name for r in used)
-        report = Report(architecture, loaded, missing, unexpected, tuple(skipped), tuple(unused))
+        report = LoadReport(architecture, loaded, missing, unexpected, tuple(skipped), tuple(unused))
         fills = frozenset(name for r in used for name in r.zoo_names if name in needed)
 
         def fill(state: Mapping[str, Tensor]) -> None:
             targets = {name: state[name] for name in fills}
             stream_tensors([(entries[r.hub_name], _filler(r, whole, targets)) for r in used])
 
-        return Plan(report, fills, fill)
+        return LoadPlan(report, fills, fill)
 
 
-def load_folder(folder: Path, *, allow: Sequence[str] = ()) -> tuple[Model, Report]:
+def load_folder(folder: Path, *, allow: Sequence[str] = ()) -> tuple[Model, LoadReport]:
     """Read a model, tensor by tensor.
 
     Args:
@@ -175,7 +175,7 @@ def _check_shapes(
                 f"expected {' or '.join(DTYPES)} {list(expected)}"
             )
     if wrong:
-        raise CheckpointError(f"{folder}: {CONFIG} and tensors disagree: {some(wrong)}")
+        raise CheckpointError(f"{folder}: {CONFIG} and tensors disagree: {shorten(wrong)}")
 
 
 def _filler(r: Rule, whole: Mapping[str, Tensor], targets: Mapping[str, Tensor]) -> Callable[[Tensor], None]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from zoo.checkpoint.safetensors import opened, some, write_tensors
+from zoo.checkpoint.safetensors import open_tensors, shorten, write_tensors
 from zoo.data.files import JsonObject, read_object
 from zoo.utils.errors import CheckpointError, DataError
 
@@ -58,7 +58,7 @@ def read_headers(folder: Path) -> dict[str, TensorEntry]:
     entries: dict[str, TensorEntry] = {}
     where = _indexed(index) if index.is_file() else {}
     for file in dict.fromkeys(where.values()) or [_single(folder)]:
-        with opened(file) as handle:
+        with open_tensors(file) as handle:
             for name in handle.keys():  # noqa: SIM118
                 part = handle.get_slice(name)
                 if name in entries:
@@ -66,7 +66,7 @@ def read_headers(folder: Path) -> dict[str, TensorEntry]:
                 entries[name] = TensorEntry(file, name, tuple(part.get_shape()), part.get_dtype())
     lost = [name for name, file in where.items() if name not in entries or entries[name].file != file]
     if lost:
-        raise CheckpointError(f"{index}: {some(lost)}: not in the file it names")
+        raise CheckpointError(f"{index}: {shorten(lost)}: not in the file it names")
     return entries
 
 
@@ -82,7 +82,7 @@ def stream_tensors(jobs: Iterable[tuple[TensorEntry, Callable[[Tensor], None]]])
         return job[0].file
 
     for file, group in groupby(sorted(jobs, key=file_of), file_of):
-        with opened(file) as handle:
+        with open_tensors(file) as handle:
             for entry, take in group:
                 take(handle.get_tensor(entry.name))
 
@@ -125,7 +125,7 @@ def _single(folder: Path) -> Path:
             p.name for p in folder.iterdir() if p.suffix in (".bin", ".pt", ".pth", ".safetensors")
         )
         pickles = [name for name in others if not name.endswith(".safetensors")]
-        hint = f"; it has {some(others)}" if others else ""
+        hint = f"; it has {shorten(others)}" if others else ""
         if pickles:
             hint += ": zoo never opens a pickle, which may run code; convert it to safetensors first"
         raise CheckpointError(f"{folder}: expected {SINGLE} or {INDEX}{hint}")

@@ -20,7 +20,7 @@ from zoo.init import Registry, freeze, measure
 from zoo.init.registry import Entry
 from zoo.models import Model
 from zoo.optim.base import FLOAT32, OptimizerConfig
-from zoo.run.first_weights import outline
+from zoo.run.first_weights import declared_model
 from zoo.spec import Declared, Module, ParamSpec, declared
 
 NUMBERS = ("depth", "sigma", "eta", "lr x", "gate", "state")
@@ -165,10 +165,10 @@ def explain(config: Any) -> Explanation:
     Raises:
         ConfigError: no model in the config, or a setting that has no effect.
     """
-    beginning = outline(config)
-    model, recipe = beginning.model, beginning.model.recipe
+    initial = declared_model(config)
+    model, recipe = initial.model, initial.model.recipe
     freeze(model, config.freeze)
-    measured = measure(model, beginning.taken) if config.eta == "measured" else None
+    measured = measure(model, initial.loaded) if config.eta == "measured" else None
     registry = Registry(model, recipe.init, config.eta_overrides, config.layer_decay, measured)
     entries = {entry.name: entry for entry in registry}
     rows = [

@@ -22,7 +22,7 @@ from zoo.optim.base import OptimizerConfig
 from zoo.optim.foreign import config_class
 from zoo.run.config import load_config
 from zoo.run.conversion import merge, split
-from zoo.run.first_weights import begin, outline, recipe_of
+from zoo.run.first_weights import declared_model, initial_model, recipe_of
 from zoo.utils.errors import ConfigError
 
 __all__ = ["build_model", "build_optimizer", "merge", "recipe_of", "split"]
@@ -61,8 +61,8 @@ def build_model(
     changes |= {k: v for k, v in (("init", init), ("reparam", reparam), ("seed", seed)) if v is not None}
     config = load_config(source, [f"{k}={json.dumps(v)}" for k, v in changes.items()])
     if torch.device(device).type == "meta":
-        return outline(config).model.to("meta")
-    return begin(config, device).model
+        return declared_model(config).model.to("meta")
+    return initial_model(config, device).model
 
 
 def build_optimizer(

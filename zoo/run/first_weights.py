@@ -1,4 +1,4 @@
-"""The first weights of a run: drawn, or taken over from a checkpoint."""
+"""The first weights of a run: initialised at random, or loaded from a checkpoint."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from zoo.checkpoint.formats import OpenedCheckpoint
 from zoo.checkpoint.model import open_checkpoint
 from zoo.checkpoint.recipe import Recipe, assemble, declare, materialise
-from zoo.checkpoint.report import Report
+from zoo.checkpoint.report import LoadReport
 from zoo.config.registry import INITS
 from zoo.init import initialise
 from zoo.init.schemes import RANDOM
@@ -24,29 +24,30 @@ from zoo.utils.errors import CheckpointError, ConfigError
 
 
 @dataclass(frozen=True)
-class Beginning:
+class InitialModel:
     """A model before its first step.
 
     Attributes:
-        model: whole, on its device.
-        taken: names of the parameters whose values a checkpoint decided.
-        report: what became of the checkpoint's tensors; None without one.
-        conversion: from the checkpoint's reparameterisation to another; None where it was kept.
-        measured: etas taken from the weights, by the names of the parameters; None where they are declared.
+        model: the model, not sharded.
+        loaded: names of the parameters whose values a checkpoint decided.
+        report: what became of the tensors of the checkpoint; None if there is no checkpoint.
+        conversion: the change from the checkpoint's reparameterisation to another; None if there is none.
+        measured_etas: etas measured on the weights, by the names of the parameters; None if the declared ones
+            are used.
     """
 
     model: Model
-    taken: frozenset[str] = frozenset()
-    report: Report | None = None
+    loaded: frozenset[str] = frozenset()
+    report: LoadReport | None = None
     conversion: Conversion | None = None
-    measured: Mapping[str, float] | None = None
+    measured_etas: Mapping[str, float] | None = None
 
 
 def recipe_of(config: RunConfig) -> Recipe:
-    """The model's part of a run's config, with the architecture's own init where none is named.
+    """The recipe of a run's model; its init is the architecture's own if the configuration names none.
 
     Raises:
-        ConfigError: the config describes no model.
+        ConfigError: the configuration describes no model.
     """
     if config.model is None:
         raise ConfigError("model: missing; expected `model: {type: ..., ...}`")
@@ -54,80 +55,83 @@ def recipe_of(config: RunConfig) -> Recipe:
     return Recipe(model=model, init=config.init or INITS[model.default_init](), reparam=config.reparam)
 
 
-def begin(config: RunConfig, device: str | torch.device = "cpu") -> Beginning:
+def initial_model(config: RunConfig, device: str | torch.device = "cpu") -> InitialModel:
     """Make a run's model as it is before the first step.
 
-    A checkpoint's tensors are copied one after the other into the model, which is whole: memory stays
-    within the model plus one file. What the checkpoint does not have is drawn. Where the config names
-    another reparameterisation, the checkpoint's is merged, and then the other one split off.
+    The tensors of a checkpoint are copied into the model one after the other, so that no more memory is used
+    than the model and one file need. Tensors that the checkpoint lacks are initialised at random. If the
+    configuration names another reparameterisation than the checkpoint's, the weights are merged, and then
+    split as the configuration says.
 
     Args:
-        config: with a model.
+        config: the configuration of the run.
         device: where the parameters live.
 
     Raises:
-        ConfigError: no model, or an init that is not the checkpoint's.
-        CheckpointError: a checkpoint that cannot be read, or does not fit and is not allowed to.
-        ZooError: a reparameterisation that cannot take over weights, or a device that is not there.
+        ConfigError: the configuration describes no model, or its init is not the checkpoint's.
+        CheckpointError: the checkpoint cannot be read, or its tensors differ from the model's and
+            `checkpoint.allow` does not allow it.
+        ZooError: the reparameterisation cannot take over weights, or the device does not exist.
     """
     recipe = recipe_of(config)
     if config.checkpoint is None:
-        return Beginning(assemble(recipe, config.seed, device))
-    origin = _open(config.checkpoint)
-    _check(config, origin)
-    model = declare(origin.recipe.model_copy(update={"model": recipe.model}))
-    report, filled = _fill(model, config.checkpoint, origin, config.seed, torch.device(device))
+        return InitialModel(assemble(recipe, config.seed, device))
+    opened = _open(config.checkpoint)
+    _check(config, opened)
+    model = declare(opened.recipe.model_copy(update={"model": recipe.model}))
+    report, filled = _fill(model, config.checkpoint, opened, config.seed, torch.device(device))
     before = {p.name for p in declared(model)}
-    conversion = _convert(model, config, origin)
+    conversion = _convert(model, config, opened)
     added = [p for p in declared(model) if p.name not in before]
     computed = {p.name for p in added if p.spec.role not in RANDOM}  # a gate; LoRA's matrices are drawn
     names = {p.name for p in declared(model)}
-    return Beginning(model, frozenset(names & (filled | computed)), report, conversion)
+    return InitialModel(model, frozenset(names & (filled | computed)), report, conversion)
 
 
-def outline(config: RunConfig) -> Beginning:
-    """`begin` with as little reading as possible: on the meta device, unless the weights decide something.
+def declared_model(config: RunConfig) -> InitialModel:
+    """Declare a run's model on the meta device, without reading the weights of its checkpoint.
 
-    They decide measured etas, and what a conversion puts in front of them.
+    Only where the weights decide declarations, for measured etas and converted reparameterisations, this is
+    `initial_model`.
 
     Raises:
-        ZooError: see `begin`.
+        ZooError: see `initial_model`.
     """
     recipe = recipe_of(config)
     if config.checkpoint is None:
-        return Beginning(declare(recipe))
-    origin = _open(config.checkpoint)
-    if config.eta == "measured" or config.reparam != origin.recipe.reparam:
-        return begin(config)
+        return InitialModel(declare(recipe))
+    opened = _open(config.checkpoint)
+    if config.eta == "measured" or config.reparam != opened.recipe.reparam:
+        return initial_model(config)
     model = declare(recipe)
-    origin.restore(part_of(model, config.checkpoint.part))
-    return Beginning(model)
+    opened.restore(part_of(model, config.checkpoint.part))
+    return InitialModel(model)
 
 
 def part_of(model: Model, part: str) -> Model:
-    """The part of a model that a checkpoint fills; "" is all of it.
+    """The submodule that a checkpoint fills, by its name; "" is the model itself.
 
     Raises:
-        ConfigError: it has no such part.
+        ConfigError: the model has no such submodule, or it is not a model of its own.
     """
-    found = dict(model.named_modules()).get(part)
-    if not isinstance(found, Model):
+    module = dict(model.named_modules()).get(part)
+    if not isinstance(module, Model):
         raise ConfigError(f"checkpoint.part: value '{part}': the model has no such part")
-    return found
+    return module
 
 
 def _open(source: CheckpointConfig) -> OpenedCheckpoint:
-    """The checkpoint of a configuration that was written out, perhaps long ago."""
+    """Open the checkpoint of a resolved configuration, which may have been deleted since it was written."""
     try:
         return open_checkpoint(source.path)
     except CheckpointError as error:
         raise CheckpointError(f"checkpoint.path: {error}; it is needed until the run has begun") from error
 
 
-def _check(config: RunConfig, origin: OpenedCheckpoint) -> None:
-    """Refuse what cannot be done before anything is read."""
-    kept = config.reparam == origin.recipe.reparam
-    expected = start_init(origin.recipe, kept)
+def _check(config: RunConfig, opened: OpenedCheckpoint) -> None:
+    """Refuse an impossible conversion before any weights are read."""
+    kept = config.reparam == opened.recipe.reparam
+    expected = start_init(opened.recipe, kept)
     if config.init is not None and config.init != expected:
         made_with = expected.model_dump(mode="json")
         raise ConfigError(f"init: the model starts from a checkpoint made with {made_with}; leave init out")
@@ -137,15 +141,15 @@ def _check(config: RunConfig, origin: OpenedCheckpoint) -> None:
 
 
 def _fill(
-    model: Model, source: CheckpointConfig, origin: OpenedCheckpoint, seed: int, device: torch.device
-) -> tuple[Report, set[str]]:
-    """Allocate a declared model and fill it; what became of the tensors, and the names of those filled."""
+    model: Model, source: CheckpointConfig, opened: OpenedCheckpoint, seed: int, device: torch.device
+) -> tuple[LoadReport, set[str]]:
+    """Allocate a declared model and load what the checkpoint has; returns the report and the loaded names."""
     part = part_of(model, source.part)
-    origin.restore(part)
+    opened.restore(part)
     whole = _component(model.recipe.model, source.part)
     expected = declare(model.recipe.model_copy(update={"model": whole})).state_dict()
     allow = [pattern for pattern in source.allow if pattern != TOKENIZER]
-    plan = origin.plan(expected, part.state_dict(), allow)
+    plan = opened.plan(expected, part.state_dict(), allow)
     prefix = f"{source.part}." if source.part else ""
     places = {prefix + name for name in expected}
     filled = {prefix + name for name in plan.fills}
@@ -157,15 +161,15 @@ def _fill(
 
 
 def _component(model: ModelConfig, part: str) -> ModelConfig:
-    """The configuration of a part."""
+    """The configuration of a submodule."""
     for key in part.split(".") if part else ():
         model = getattr(model, key)
     return model
 
 
-def _convert(model: Model, config: RunConfig, origin: OpenedCheckpoint) -> Conversion | None:
-    """Exchange the checkpoint's reparameterisation for the config's."""
-    if config.reparam == origin.recipe.reparam:
+def _convert(model: Model, config: RunConfig, opened: OpenedCheckpoint) -> Conversion | None:
+    """Replace the checkpoint's reparameterisation by the configuration's."""
+    if config.reparam == opened.recipe.reparam:
         return None
     merged = merge(model)
     if isinstance(config.reparam, NoReparam):

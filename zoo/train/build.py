@@ -1,4 +1,4 @@
-"""From a configuration to what a training step needs."""
+"""Build the model, the optimizer and the data of a run, at the step where a session starts."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from zoo.data import Dataset
 from zoo.init import Registry, freeze, measure
 from zoo.models import Model
 from zoo.run.factory import build_optimizer
-from zoo.run.first_weights import Beginning, begin
+from zoo.run.first_weights import InitialModel, initial_model
 from zoo.run.job import Job
 from zoo.run.trained import with_kept_tokenizer
 from zoo.train.checkpoints import check_same_data, load_progress
 from zoo.train.distributed import World
-from zoo.train.origin import check_tokenizer, read_measured
+from zoo.train.source_checkpoint import check_tokenizer, read_measured_etas
 from zoo.train.start import Start
 from zoo.train.step import Loss, Stepper
 from zoo.utils.errors import ConfigError
@@ -28,15 +28,15 @@ class Parts:
     """A model with its optimizer and its data, at some step of a run.
 
     Attributes:
-        dataset: what it is trained and evaluated on.
-        model: on its device, sharded if there are several ranks.
-        registry: what is known of its parameters.
+        dataset: the training and validation examples.
+        model: the model, on its device, sharded if there are several ranks.
+        registry: the model's parameters with their declarations.
         loss: the model's loss, compiled or not.
-        optimizer: with the projection attached.
-        scheduler: torch's, asked for the rate of a step rather than advanced, so that there is
-            nothing to restore when a run resumes.
-        stepper: takes a step.
-        beginning: how the weights came about; None when resuming.
+        optimizer: the optimizer, with the projection onto spheres attached.
+        scheduler: the learning rate schedule. It is evaluated at a step and never advanced, so that a
+            resumed run has nothing to restore.
+        stepper: computes gradients and takes steps.
+        initial: the model before the first step; None when resuming.
     """
 
     dataset: Dataset
@@ -46,22 +46,22 @@ class Parts:
     optimizer: torch.optim.Optimizer
     scheduler: LambdaLR
     stepper: Stepper
-    beginning: Beginning | None
+    initial: InitialModel | None
 
 
 def build(job: Job, start: Start, world: World) -> Parts:
-    """Build everything and, when resuming, put it where it was.
+    """Build the parts of a session and, when resuming, restore their state.
 
-    The model is initialised (or loaded) whole and then sharded, so that any number of ranks starts
+    Every rank initialises or loads the whole model before it is sharded, so that any number of ranks starts
     from the same weights.
 
     Args:
-        job: what to train.
-        start: from `choose_start`.
+        job: the run.
+        start: where the session starts, from `choose_start`.
         world: the ranks.
 
     Raises:
-        ZooError: data, sizes or checkpoint that cannot be used.
+        ZooError: the data, the sizes or the checkpoint cannot be used.
     """
     t = job.train
     if t.batch_size % (world.size * t.accumulation):
@@ -70,7 +70,7 @@ def build(job: Job, start: Start, world: World) -> Parts:
             f"with train.accumulation {t.accumulation}"
         )
     c = job.config
-    beginning = None
+    initial = None
     if start.checkpoint is not None:
         dataset = with_kept_tokenizer(job.data, job.folder).prepare(job.model)
         check_same_data(start.checkpoint, dataset)
@@ -79,16 +79,16 @@ def build(job: Job, start: Start, world: World) -> Parts:
         dataset = job.data.prepare(job.model)
         if c.checkpoint is not None:
             check_tokenizer(c.checkpoint, dataset.tokenizer)
-        beginning = begin(c, world.device)
-        model = beginning.model
+        initial = initial_model(c, world.device)
+        model = initial.model
     freeze(model, c.freeze)
     measured = None
     if c.eta == "measured":
-        if beginning is None:
-            measured = read_measured(job.folder)
+        if initial is None:
+            measured = read_measured_etas(job.folder)
         else:
-            measured = world.gather(measure(model, beginning.taken))[0]
-            beginning = replace(beginning, measured=measured)
+            measured = world.gather(measure(model, initial.loaded))[0]
+            initial = replace(initial, measured_etas=measured)
     world.shard(model)
     model.train()
     optimizer = build_optimizer(
@@ -106,5 +106,5 @@ def build(job: Job, start: Start, world: World) -> Parts:
         optimizer,
         job.schedule.build(optimizer, t.steps),
         Stepper(model, loss, optimizer, world, t.accumulation, t.precision, t.clip_norm, t.z_loss),
-        beginning,
+        initial,
     )

@@ -22,8 +22,8 @@ from zoo.train.evaluate import evaluate
 from zoo.train.interrupt import Interrupt
 from zoo.train.metrics import MetricsLog
 from zoo.train.monitor import Monitor
-from zoo.train.origin import tell
 from zoo.train.progress import TrainingBar
+from zoo.train.source_checkpoint import report_loading
 from zoo.train.spikecontrol import Rollback, SpikeControl, go_back
 from zoo.train.spikes import Spike
 from zoo.train.start import Start
@@ -39,18 +39,18 @@ def run_session(
     """Train from `start` to the end, or until interrupted.
 
     Args:
-        job: what to train.
-        start: from `choose_start`.
+        job: the run.
+        start: where the session starts, from `choose_start`.
         world: the ranks.
-        console: where to show progress, or None.
+        console: where to show progress; None: nowhere.
         until: stop after this step as if interrupted there; None: do all steps.
 
     Returns:
         The number of steps done; the last one is in a checkpoint.
 
     Raises:
-        ZooError: data, sizes, checkpoint or disk that cannot be used.
-        DivergenceError: a loss or gradient that is not finite.
+        ZooError: the data, the sizes, the checkpoint or the disk cannot be used.
+        DivergenceError: the loss, the gradient or the weights are not finite.
     """
     while True:
         try:
@@ -62,10 +62,10 @@ def run_session(
 
 
 def _session(job: Job, start: Start, world: World, console: Console | None, until: int | None) -> int:
-    """`run_session`, as far as the first spike that it goes back for.
+    """`run_session` until the first rollback.
 
     Raises:
-        Rollback: there was one.
+        Rollback: a spike occurred that the run goes back for.
     """
     parts = build(job, start, world)
     dataset = parts.dataset
@@ -79,8 +79,8 @@ def _session(job: Job, start: Start, world: World, console: Console | None, unti
     if world.is_main:
         job.folder.write_config(dump_config(job.config))
         copy_sources(job.config.plugins, job.folder.plugins)
-        if parts.beginning is not None:
-            tell(parts.beginning, job.folder, console)
+        if parts.initial is not None:
+            report_loading(parts.initial, job.folder, console)
         job.folder.add_session(describe(world, start.step))
         parts.dataset.save(job.folder.path)
     with (
@@ -102,7 +102,7 @@ def _session(job: Job, start: Start, world: World, console: Console | None, unti
 
 
 def _advice(run: RunFolder, step: int, reason: str) -> str:
-    """What a diverged run should tell."""
+    """The message of a run that diverged: where it stopped and what can be done."""
     last = run.checkpoint()
     kept = f"the last good checkpoint is {last}" if last else "there is no checkpoint yet"
     return (
@@ -113,7 +113,7 @@ def _advice(run: RunFolder, step: int, reason: str) -> str:
 
 
 class _Session:
-    """The loop, and what happens at intervals."""
+    """The training loop, with its evaluations, measurements, log lines and checkpoints."""
 
     def __init__(
         self,
@@ -148,11 +148,11 @@ class _Session:
         return self.done
 
     def _due(self, every: int) -> bool:
-        """Whether it is time for what happens so often, and at the end."""
+        """Whether the number of steps done is a multiple of `every`, or the run is complete."""
         return self.done % every == 0 or self.done == self.settings.steps
 
     def _batch_spec(self, batch_size: int, skipped: int = 0) -> BatchSpec:
-        """This rank's part of the batch after the steps that are done and those left out."""
+        """The batch of the next step, `skipped` batches later than without rollbacks."""
         return BatchSpec(
             self.job.config.seed, self.done + skipped, batch_size, self.world.rank, self.world.size
         )
@@ -232,7 +232,7 @@ class _Session:
         )
 
     def _evaluate(self) -> float | None:
-        """Log what validation gives; returns the measure that counts if it is the best of all checkpoints."""
+        """Evaluate and log; returns the value of the best-checkpoint metric if it is the best so far."""
         parts, count = self.parts, self.settings.eval_batches
         parallel = self.settings.batch_size // self.settings.accumulation
         if count is not None:
@@ -240,18 +240,20 @@ class _Session:
         batches = parts.dataset.validation_batches(self._batch_spec(parallel), count)
         if batches is None:
             return None
-        classes = parts.dataset.classes
+        precision, classes = self.settings.precision, parts.dataset.classes
         with evaluation_weights(parts.optimizer, parts.model):
-            found = evaluate(parts.model, parts.loss, batches, self.world, self.settings.precision, classes)
-        self._require_finite("validation loss", found.cross_entropy)
-        told = {name: value for name, value in found._asdict().items() if value is not None}
-        self.log.write("validation", self.done, tokens=self.done * self.per_step, **told)
-        self.bar.validation(found.cross_entropy)
-        measured = told[parts.dataset.best_metric]
-        return measured if self.checkpoints.improves(measured) else None
+            evaluation = evaluate(
+                parts.model, parts.loss, batches, self.world, self.settings.precision, classes
+            )
+        self._require_finite("validation loss", evaluation.cross_entropy)
+        metrics = {name: value for name, value in evaluation._asdict().items() if value is not None}
+        self.log.write("validation", self.done, tokens=self.done * self.per_step, **metrics)
+        self.bar.validation(evaluation.cross_entropy)
+        value = metrics[parts.dataset.best_metric]
+        return value if self.checkpoints.improves(value) else None
 
     def _save(self, best: float | None) -> None:
-        """Write a checkpoint, unless the weights have gone astray in the last step."""
+        """Write a checkpoint, unless the last step made the weights non-finite."""
         parameters = self.parts.model.parameters()
         self._require_finite("norm of the weights", global_norm(parameters).item())
         self.log.flush()

@@ -1,4 +1,4 @@
-"""A run that starts from a checkpoint: whether the tokenizer is the same, and what was loaded."""
+"""Runs that start from a checkpoint: the check of the tokenizer, and the report of what was loaded."""
 
 from __future__ import annotations
 
@@ -7,23 +7,24 @@ from dataclasses import asdict
 from rich.console import Console
 
 from zoo.data import Tokenizer, find_tokenizer
-from zoo.run.first_weights import Beginning
+from zoo.run.first_weights import InitialModel
 from zoo.run.from_checkpoint import TOKENIZER, CheckpointConfig
 from zoo.utils.errors import CheckpointError, DataError
 from zoo.utils.run_folder import RunFolder, model_folder
 
 ETAS = "measured_eta"
+"""Key of loaded.json."""
 
 
 def check_tokenizer(source: CheckpointConfig, own: Tokenizer | None) -> None:
-    """Refuse a tokenizer under which the checkpoint's tokens mean something else.
+    """Refuse a tokenizer under which the token ids of the checkpoint mean something else.
 
     Args:
-        source: the checkpoint; where no tokenizer is with it there is nothing to compare.
-        own: the run's; None: it has none.
+        source: the checkpoint; a checkpoint without a tokenizer is not compared.
+        own: the tokenizer of the run; None: its data has no tokens.
 
     Raises:
-        DataError: it is not the checkpoint's and not allowed, or allowed without need.
+        DataError: the tokenizers differ and `source.allow` does not say so, or it does and they are equal.
     """
     allowed = TOKENIZER in source.allow
     try:
@@ -43,22 +44,22 @@ def check_tokenizer(source: CheckpointConfig, own: Tokenizer | None) -> None:
         )
 
 
-def tell(beginning: Beginning, run: RunFolder, console: Console | None) -> None:
-    """Say what was loaded: on the console, and in the run folder.
+def report_loading(initial: InitialModel, run: RunFolder, console: Console | None) -> None:
+    """Write loaded.json, and print what was loaded; does nothing for a model that was not loaded.
 
     Args:
-        beginning: of the run; without a checkpoint there is nothing to say.
-        run: its folder.
-        console: None: silent.
+        initial: the model before its first step.
+        run: the run folder.
+        console: where to print; None: nowhere.
     """
-    report, conversion = beginning.report, beginning.conversion
+    report, conversion = initial.report, initial.conversion
     if report is None:
         return
     run.write_loaded(
         {
             **asdict(report),
             "conversion": None if conversion is None else asdict(conversion),
-            ETAS: beginning.measured,
+            ETAS: initial.measured_etas,
         }
     )
     if console is not None:
@@ -70,11 +71,11 @@ def tell(beginning: Beginning, run: RunFolder, console: Console | None) -> None:
             )
 
 
-def read_measured(run: RunFolder) -> dict[str, float]:
-    """The etas that `tell` has written, for a run that goes on.
+def read_measured_etas(run: RunFolder) -> dict[str, float]:
+    """Read the measured etas of a run from its loaded.json, by the names of the parameters.
 
     Raises:
-        CheckpointError: the file is not as it was written.
+        CheckpointError: the file is missing, or does not hold the etas.
     """
     try:
         etas: dict[str, float] = run.read_loaded()[ETAS]
