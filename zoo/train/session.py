@@ -242,9 +242,7 @@ class _Session:
             return None
         precision, classes = self.settings.precision, parts.dataset.classes
         with evaluation_weights(parts.optimizer, parts.model):
-            evaluation = evaluate(
-                parts.model, parts.loss, batches, self.world, self.settings.precision, classes
-            )
+            evaluation = evaluate(parts.model, parts.loss, batches, self.world, precision, classes)
         self._require_finite("validation loss", evaluation.cross_entropy)
         metrics = {name: value for name, value in evaluation._asdict().items() if value is not None}
         self.log.write("validation", self.done, tokens=self.done * self.per_step, **metrics)
