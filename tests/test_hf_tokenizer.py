@@ -134,7 +134,7 @@ BAD: list[tuple[dict[str, str], dict[str, Any], str]] = [
     (
         {"tokenizer_config.json": "{}"},
         {},
-        r"tokenizer\.json: no file beside it says which token ends a document \(eos_token in .*, eos: '</s>'",
+        r"tokenizer\.json: no file in its folder says which token ends a document \(.*, eos: '</s>'",
     ),
     ({}, {"eos": "<end>"}, r"the end of a document is '<end>', which is no token of the 300 there"),
     ({}, {"eos": 300}, r"the end of a document is 300, which is no token of the 300 there"),

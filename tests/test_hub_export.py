@@ -194,7 +194,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"mlp": "gelu"}, "LlamaForCausalLM: model.mlp: 'gelu'; expected 'swiglu'"),
     (
         {"init": "he", "tied": True},
-        "no family on the hub scales what is looked up in a tied table: embedding",
+        "no family of the hub has a scale on the lookups of a tied embedding: embedding",
     ),
 ]
 

@@ -222,7 +222,7 @@ SHARDS: list[tuple[Callable[[Path], None], str]] = [
     (index_without_map, "weight_map: expected an object of tensors and files"),
     (
         indexed("../secret.safetensors"),
-        "'../secret.safetensors'; expected the name of a .safetensors file beside it",
+        "'../secret.safetensors'; expected the name of a .safetensors file in its folder",
     ),
     (indexed("/etc/secret.safetensors"), "'/etc/secret.safetensors'; expected the name"),
     (indexed("pytorch_model.bin"), "'pytorch_model.bin'; expected the name"),

@@ -117,11 +117,20 @@ def test_a_tokenizer_of_the_hub_goes_back_as_it_came(tmp_path: Path, name: str) 
 
 
 WITHOUT: list[tuple[dict[str, Any], str]] = [
-    ({"model_type": "word", "vocab_size": 60}, "sentencepiece's words and characters have no such form"),
-    ({"model_type": "char", "vocab_size": 40}, "sentencepiece's words and characters have no such form"),
-    ({"model_type": "bpe"}, "BPE without bytes for rare characters has no such form"),
-    ({"user_defined_symbols": ["<x>"]}, "pieces that are user-defined have no such form"),
-    ({"treat_whitespace_as_suffix": True}, "blanks at the end of words, or kept as they are, have no such"),
+    (
+        {"model_type": "word", "vocab_size": 60},
+        "sentencepiece models of words or characters cannot be written as tokenizer.json",
+    ),
+    (
+        {"model_type": "char", "vocab_size": 40},
+        "sentencepiece models of words or characters cannot be written as tokenizer.json",
+    ),
+    ({"model_type": "bpe"}, "BPE without bytes for rare characters cannot be written as tokenizer.json"),
+    ({"user_defined_symbols": ["<x>"]}, "pieces that are user-defined cannot be written as tokenizer.json"),
+    (
+        {"treat_whitespace_as_suffix": True},
+        "blanks at the end of words, or unescaped ones, cannot be written",
+    ),
 ]
 
 

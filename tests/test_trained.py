@@ -147,7 +147,7 @@ def test_what_cannot_be_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "no tokenizer in" in capsys.readouterr().out
     assert load_model(tmp_path / "ours").recipe.model.vocab_size == 300
     (tmp_path / "ours" / "tokenizer.json").write_bytes((tmp_path / "elsewhere.json").read_bytes())
-    refused(tmp_path / "ours", "no file beside it says which token ends a document")
+    refused(tmp_path / "ours", "no file in its folder says which token ends a document")
     for kind, message in (
         ("gpt", "the tokenizer has 300 tokens, but model.vocab_size is 256: they do not belong together"),
         ("bert", "a model of type 'bert' writes no text"),

@@ -63,7 +63,7 @@ class HubPrompting:
         return tokenizer.eos_id
 
     def encode(self, text: str, tokenizer: Tokenizer) -> list[int]:
-        """The text after the tokenizer's prefix for a decoder, followed by eos for an encoder."""
+        """A decoder's text follows the tokenizer's prefix; an encoder's text is followed by `eos_id`."""
         ids = tokenizer.encode_with_special_tokens(text)
         if not ids:
             return []
@@ -75,5 +75,5 @@ class HubPrompting:
 
 
 def decode_in_vocabulary(ids: Iterable[int], tokenizer: Tokenizer) -> str:
-    """Decode generated ids; a model's vocabulary may be larger than the tokenizer's, such ids are skipped."""
+    """Decode generated ids, without those outside the tokenizer's vocabulary, which a model may have."""
     return tokenizer.decode(token for token in ids if token < tokenizer.vocab_size)

@@ -137,7 +137,7 @@ def export_model(
     kept = [p.name for p in declared(model) if p.local in p.module.reparameterised]
     if kept:
         raise CheckpointError(
-            f"no family on the hub scales what is looked up in a tied table: {', '.join(kept)}"
+            f"no family of the hub has a scale on the lookups of a tied embedding: {', '.join(kept)}"
         )
     family, config = family_for(model.recipe.model)
     for p in model.parameters():
@@ -197,7 +197,7 @@ def _compare(model: Model, family: Family, folder: Path) -> tuple[float | None, 
     difference = (here - there).abs().max().item()
     if not difference <= TOLERANCE * max(1.0, largest):
         raise CheckpointError(
-            f"{family.architecture} computes other logits: {difference:.1e} apart, with {largest:.1e} the "
-            f"largest; expected at most {TOLERANCE:.0e} of that. Nothing was written"
+            f"{family.architecture} computes other logits: they differ by {difference:.1e}, the largest is "
+            f"{largest:.1e}; expected a difference of at most {TOLERANCE:.0e} of that. Nothing was written"
         )
     return difference, largest

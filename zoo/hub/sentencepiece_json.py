@@ -34,18 +34,18 @@ def inexpressible(model: Model) -> str | None:
     """Why no tokenizer.json can reproduce a model's tokens; None if one can."""
     trainer, normalizer = model.trainer_spec, model.normalizer_spec
     if trainer.model_type not in (trainer.UNIGRAM, trainer.BPE):
-        return "sentencepiece's words and characters have no such form"
+        return "sentencepiece models of words or characters cannot be written as tokenizer.json"
     for name in ("USER_DEFINED", "UNUSED"):
         if _of_type(model, name):
-            return f"pieces that are {name.lower().replace('_', '-')} have no such form"
+            return f"pieces that are {name.lower().replace('_', '-')} cannot be written as tokenizer.json"
     if trainer.treat_whitespace_as_suffix or not normalizer.escape_whitespaces:
-        return "blanks at the end of words, or kept as they are, have no such form"
+        return "blanks at the end of words, or unescaped ones, cannot be written as tokenizer.json"
     if trainer.model_type == trainer.BPE:
         scores = [piece.score for piece in _of_type(model, "NORMAL")]
         if scores != [float(-i) for i in range(len(scores))]:
-            return "BPE whose pieces are not numbered by their scores has no such form"
+            return "BPE whose pieces are not sorted by score cannot be written as tokenizer.json"
         if not _of_type(model, "BYTE"):
-            return "BPE without bytes for rare characters has no such form"
+            return "BPE without bytes for rare characters cannot be written as tokenizer.json"
     return None
 
 

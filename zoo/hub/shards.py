@@ -137,12 +137,12 @@ def _indexed(index: Path) -> dict[str, Path]:
     weight_map = read_json(index).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
         raise CheckpointError(f"{index}: weight_map: expected an object of tensors and files")
-    beside = {path.name for path in index.parent.iterdir() if path.is_file()}
+    siblings = {path.name for path in index.parent.iterdir() if path.is_file()}
     for name, file in weight_map.items():
         if not isinstance(file, str) or Path(file).name != file or not file.endswith(".safetensors"):
             raise CheckpointError(
-                f"{index}: {name}: {file!r}; expected the name of a .safetensors file beside it"
+                f"{index}: {name}: {file!r}; expected the name of a .safetensors file in its folder"
             )
-        if file not in beside:
-            raise CheckpointError(f"{index}: {name}: no file {file!r} beside it")
+        if file not in siblings:
+            raise CheckpointError(f"{index}: {name}: no file {file!r} in its folder")
     return {name: index.parent / file for name, file in weight_map.items()}

@@ -29,7 +29,7 @@ def export_tokenizer(
     Returns:
         None, or the reason why there is no tokenizer; nothing is written then.
     """
-    trial = folder / "tokenizer"  # removed again, so that a failure leaves nothing behind
+    trial = folder / "tokenizer"  # removed again, so that a failure leaves no files
     trial.mkdir()
     try:
         reason = write_tokenizer(tokenizer, trial)

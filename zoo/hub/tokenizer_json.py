@@ -48,7 +48,7 @@ def write_tokenizer(tokenizer: Tokenizer, folder: Path) -> str | None:
             return reason
         end, content = model.pieces[tokenizer.eos_id].piece, to_json(model)
     else:
-        return f"a tokenizer of type '{tokenizer.type}' has no such form"
+        return f"a tokenizer of type '{tokenizer.type}' cannot be written as tokenizer.json"
     tokenizer.save(folder)
     content |= {"version": "1.0", "truncation": None, "padding": None, "post_processor": None}
     content["added_tokens"] = [special_token(end, tokenizer.eos_id)]

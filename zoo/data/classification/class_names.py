@@ -1,4 +1,4 @@
-"""The names of classes: their order, and the file beside a trained model that keeps them."""
+"""The names of classes: their order, and the file in which a run saves them."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class CorpusConfig(Config):
     """The source of a text. Every pass over `documents` yields the same documents."""
 
     def rules(self) -> dict[str, Any]:
-        """The settings that decide the documents, with the contents of the files: not where these lie."""
+        """The settings that, with the contents of the files, determine the documents."""
         return self.model_dump(mode="json")
 
     @abstractmethod

@@ -14,9 +14,9 @@ from zoo.data.corpora.base import CorpusConfig, Document, SourceFile
 from zoo.data.files import read_text
 from zoo.utils.errors import DataError
 
-# Distributions package these separately, or not at all ...
+# Linux distributions package these separately, or not at all.
 OPTIONAL = {"distutils", "ensurepip", "idlelib", "lib2to3", "tkinter", "turtle", "turtledemo", "venv"}
-# ... and these are character tables, and the topics themselves in another notation.
+# These are character tables, and the topics themselves in another format.
 TABLES = {"encodings", "pydoc_data"}
 TESTS = frozenset({"test", "tests"})
 MIN_LIBRARY_BYTES = 3_000_000
@@ -27,7 +27,7 @@ class PythonDocsCorpus(CorpusConfig):
     """The interpreter's own documentation topics and standard library; no download.
 
     English prose and Python source, some megabytes. The same Python version has the same documents
-    on every machine: the parts that distributions package separately are left out.
+    on every machine: the parts that Linux distributions package separately are left out.
     """
 
     type: Literal["python-docs"] = "python-docs"

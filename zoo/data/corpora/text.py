@@ -33,7 +33,8 @@ class TextCorpus(FileCorpus):
         default=[".txt"], description="suffixes of the files that are read from a directory"
     )
     document: Literal["auto", "file", "passage", "line"] = Field(
-        default="auto", description="what a document is; auto: passages, or files if there are 100 or more"
+        default="auto",
+        description="unit of the split; auto: passages, or files if there are 100 or more",
     )
 
     def documents(self) -> Iterator[Document]:

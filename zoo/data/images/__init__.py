@@ -1,1 +1,1 @@
-"""Images with a class as a data set."""
+"""Image classification: images with one label each."""

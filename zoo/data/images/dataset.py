@@ -42,7 +42,7 @@ class ImageData(LabelledImageData):
         0.875, gt=0, le=1, description="side of the central crop over the image's shorter side, in validation"
     )
     mean: tuple[float, ...] = Field(
-        (0.485, 0.456, 0.406), description="mean of every channel, white being 1; default: ImageNet's"
+        (0.485, 0.456, 0.406), description="mean of every channel, where white is 1; default: ImageNet's"
     )
     std: tuple[Annotated[float, Field(gt=0)], ...] = Field(
         (0.229, 0.224, 0.225), description="standard deviation of every channel; default: ImageNet's"

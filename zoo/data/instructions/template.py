@@ -74,7 +74,7 @@ class PlainTemplate(Template):
     """The prompt, a separator, the response."""
 
     type: Literal["plain"] = "plain"
-    separator: str = Field("\n", description="stands behind every message that is not the assistant's")
+    separator: str = Field("\n", description="text after every message but the assistant's")
 
     def before(self, role: Speaker) -> str:
         """An empty string."""
@@ -93,8 +93,8 @@ class ChatTemplate(Template):
     system: str = Field("<|system|>\n", description="before a message of the system")
     user: str = Field("<|user|>\n", description="before a message of the user")
     assistant: str = Field("<|assistant|>\n", description="before an answer")
-    end: str = Field("\n", description="behind a message of the system or the user")
-    answered: str = Field("\n", description="behind the end of an answer, if the conversation goes on")
+    end: str = Field("\n", description="after a message of the system or the user")
+    answered: str = Field("\n", description="after an answer, if the conversation continues")
 
     def before(self, role: Speaker) -> str:
         """The marker of the role."""

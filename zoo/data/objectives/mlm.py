@@ -30,10 +30,10 @@ RNG_STREAM = 0x6D6C6D
 
 @OBJECTIVES.register
 class MaskedLM(Objective):
-    """Recover masked tokens; of those chosen 80 % are masked, 10 % replaced, 10 % left (BERT)."""
+    """Predict some tokens of a text, of which 80 % are masked, 10 % random, 10 % unchanged (BERT)."""
 
     type: Literal["mlm"] = "mlm"
-    share: float = Field(0.15, gt=0, le=1, description="share of the tokens of every sequence to recover")
+    share: float = Field(0.15, gt=0, le=1, description="share of the tokens of every sequence to predict")
 
     @property
     def special_tokens(self) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Span corruption (Raffel et al. 2020, section 3.1.4): fill in the spans that were left out of a text.
+"""Span corruption (Raffel et al. 2020, section 3.1.4): predict the spans that were removed from a text.
 
     text     Thank you for inviting me to your party last week
     source   Thank you <0> me to your party <1> week <end>
@@ -67,12 +67,12 @@ class SpanLengths:
 
 @OBJECTIVES.register
 class SpanCorruption(Objective):
-    """Fill in spans that were left out: 15 % of the text, 3 tokens each on average (T5)."""
+    """Predict removed spans: 15 % of the text, 3 tokens each on average (T5)."""
 
     type: Literal["span-corruption"] = "span-corruption"
-    density: float = Field(0.15, gt=0, lt=1, description="share of the tokens that are left out")
-    mean_span: float = Field(3.0, ge=1, description="tokens in a span on average")
-    sentinels: int = Field(100, gt=0, description="number of ids that stand for a span")
+    density: float = Field(0.15, gt=0, lt=1, description="share of the tokens that are removed")
+    mean_span: float = Field(3.0, ge=1, description="mean number of tokens in a span")
+    sentinels: int = Field(100, gt=0, description="number of sentinel ids, which replace the spans")
 
     @property
     def special_tokens(self) -> tuple[str, ...]:
@@ -174,7 +174,7 @@ class SpanCorruption(Objective):
             DataError: the text has a sentinel that does not exist.
         """
         ids: list[int] = []
-        for i, piece in enumerate(SENTINEL.split(text)):  # texts and numbers in turn
+        for i, piece in enumerate(SENTINEL.split(text)):  # texts and numbers alternate
             if i % 2 == 0:
                 ids += tokenizer.encode(piece)
                 continue

@@ -1,1 +1,1 @@
-"""Text as a data set: a corpus, a tokenizer and an objective."""
+"""Data sets of text: a corpus, a tokenizer and an objective."""

@@ -25,18 +25,18 @@ class TextData(DataConfig):
     unit: ClassVar[str] = "tokens"
 
     type: Literal["text"] = "text"
-    corpus: AnyCorpus = Field(default=PythonDocsCorpus(), description="where the text comes from")
+    corpus: AnyCorpus = Field(default=PythonDocsCorpus(), description="source of the text")
     tokenizer: AnyTokenizer = Field(default=ByteConfig(), description="how text becomes tokens")
-    objective: AnyObjective = Field(default=Causal(), description="what is to be predicted")
+    objective: AnyObjective = Field(default=Causal(), description="what the model is trained to predict")
     context: int = Field(default=256, gt=0, description="number of tokens that the model sees in a sequence")
     validation: float | None = Field(
         default=None,
         ge=0,
         lt=1,
-        description="share of the documents held out for validation; null: 0.05, or none beside a corpus",
+        description="share of the documents to hold out; null: 0.05, or 0 with a validation_corpus",
     )
     validation_corpus: AnyCorpus | None = Field(
-        default=None, description="text of its own to validate on, instead of a share of the corpus"
+        default=None, description="a separate corpus for validation, instead of a share of the corpus"
     )
     cache_dir: Path | None = Field(
         default=None,

@@ -39,7 +39,7 @@ class HuggingFaceTokenizer(Tokenizer):
 
     Args:
         content: content of a tokenizer.json.
-        settings: content of the tokenizer_config.json beside it, may be empty.
+        settings: content of the tokenizer_config.json in the same folder, may be empty.
         eos: text or id of the token that ends a document.
         place: the file, for messages.
 
@@ -112,13 +112,13 @@ class HuggingFaceTokenizer(Tokenizer):
 
 @TOKENIZERS.register
 class HuggingFaceConfig(TokenizerConfig):
-    """Hugging Face: a tokenizer.json, or the folder that has one."""
+    """Hugging Face: a tokenizer.json, or a folder with one."""
 
     type: Literal["huggingface"] = "huggingface"
     path: Path = Field(description="tokenizer.json, or the folder it is in")
     eos: str | int | None = Field(
         default=None,
-        description="the token that ends a document, or its id; null: what the files beside it name",
+        description="the token that ends a document, or its id; null: the one that the other files name",
     )
 
     def build(self, texts: Callable[[], Iterator[str]]) -> HuggingFaceTokenizer:
@@ -129,7 +129,7 @@ class HuggingFaceConfig(TokenizerConfig):
         eos = find_eos(file.parent) if self.eos is None else self.eos
         if eos is None:
             raise DataError(
-                f"{file}: no file beside it says which token ends a document (eos_token in "
+                f"{file}: no file in its folder says which token ends a document (eos_token in "
                 f"{' or '.join(BY_TEXT)}, eos_token_id in {' or '.join(BY_ID)}); name it: "
                 f"{{type: huggingface, path: {self.path}, eos: '</s>'}}"
             )

@@ -52,7 +52,7 @@ class SentencePieceTokenizer(Tokenizer):
         self.hash = sha256(model)
         if self.eos_id < 0:
             raise DataError(
-                f"{place}: the model has no end-of-sentence piece, so documents could not be told apart; "
+                f"{place}: the model has no end-of-sentence piece, so documents could not be separated; "
                 "train it with --eos_id"
             )
 
