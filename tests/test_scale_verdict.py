@@ -19,6 +19,7 @@ from zoo.ablate.scale.simulate import DESIGN_C, Faults, measured, study
 from zoo.ablate.scale.speedup import size_speedup
 from zoo.ablate.scale.tuning import at_border, extension, tuning_gap, vertex
 from zoo.ablate.scale.verdict import judge
+from zoo.commands.cli import main
 from zoo.utils.errors import DataError
 
 SIZES = (0.25, 0.5, 1.0, 2.0, 4.0)
@@ -234,6 +235,28 @@ def test_bad_tables(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(DataError) as error:
         read_runs(file)
     assert message.replace("RUNS", str(file)) in str(error.value)
+
+
+def written(file: Path) -> Path:
+    rows = [f"{r.variant},{r.size:.0f},{r.tokens:.0f},{r.seed},{r.loss:.9f}" for r in worked_runs()]
+    file.write_text("\n".join([HEADER, *rows]))
+    return file
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = str(written(tmp_path / "runs.csv"))
+    with pytest.raises(SystemExit) as done:
+        main(["verdict", file, "--baseline", "adamw", "--json"])
+    assert done.value.code == 0
+    variant = json.loads(capsys.readouterr().out)["variants"]["muon"]
+    assert variant["line"]["largest"]["estimate"] == pytest.approx(0.1230, abs=2e-4)
+    with pytest.raises(SystemExit):
+        main(["verdict", file, "--baseline", "adamw"])
+    assert "muon: faster than adamw" in capsys.readouterr().out
+    with pytest.raises(SystemExit) as failed:
+        main(["verdict", file, "--baseline", "adamv", "--margin", "0.9"])
+    assert failed.value.code == 2
+    assert "no variant called 'adamv'; did you mean 'adamw'" in capsys.readouterr().err
 
 
 def test_bad_questions() -> None:

@@ -296,6 +296,35 @@ def report(
     typer.echo(f"wrote {page}")
 
 
+@command()
+def verdict(
+    runs: Annotated[
+        Path,
+        typer.Argument(metavar="RUNS.csv", help="One row a run: variant, size, tokens, seed, loss, ..."),
+    ],
+    baseline: Annotated[str, typer.Option(help="The variant to compare with.")],
+    margin: Annotated[
+        float | None, typer.Option(help="The factor within which two sides count as equal, e.g. 1.05.")
+    ] = None,
+    alpha: Annotated[float, typer.Option(help="The probability of any false claim.")] = 0.05,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Judge runs of several sizes and budgets, whoever made them: does a gain hold, shrink or grow?"""
+    from rich.console import Console
+
+    from zoo.ablate.scale import shown
+    from zoo.ablate.scale.runs import read_runs
+    from zoo.ablate.scale.verdict import judge
+
+    verdicts = judge(read_runs(runs), baseline, margin=margin, alpha=alpha)
+    if as_json:
+        typer.echo(shown.as_json(verdicts, baseline, margin=margin, alpha=alpha), nl=False)
+        return
+    console = Console()
+    Console(width=None if console.is_terminal else 200).print(shown.table(verdicts))
+    typer.echo("\n".join(shown.lines(verdicts, baseline, margin)))
+
+
 @command("eval")
 def eval_(
     model: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or any other checkpoint.")],

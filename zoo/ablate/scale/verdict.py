@@ -125,15 +125,17 @@ def judge(
         Of every other variant the verdict.
 
     Raises:
-        DataError: no such baseline, nothing to compare it with, or a margin of 1 or less.
+        DataError: no such baseline, nothing to compare it with, or a margin of 1 or less, or no probability.
     """
     if baseline not in table.variants:
         raise DataError(f"no variant called '{baseline}'{did_you_mean(baseline, table.variants)}")
     others = [name for name in table.variants if name != baseline]
     if not others:
         raise DataError(f"there are only runs of '{baseline}'; expected another variant to compare it with")
-    if margin is not None and not margin > 1:
+    if margin is not None and not 1 < margin < math.inf:
         raise DataError(f"margin {margin:g}: expected a factor above 1, for instance 1.05")
+    if not 0 < alpha < 1:
+        raise DataError(f"alpha {alpha:g}: expected a probability between 0 and 1, for instance 0.05")
     drafts = {name: _measure(table.of(baseline), name, table.of(name)) for name in others}
     chains = {name: draft.p_values for name, draft in drafts.items() if draft.p_values}
     held = claims(chains, alpha) if chains else {}
