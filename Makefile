@@ -17,9 +17,9 @@ PROMPT := def $(EMPTY)
 # Tests that click in a page need a browser; a machine without one leaves them out, and says so.
 ifeq ($(and $(wildcard /usr/bin/chromedriver),$(wildcard /usr/bin/chromium)),)
 BROWSERLESS := -m 'not browser'
-TOLD := echo 'left out: tests of the page in a browser; for them: apt-get install chromium chromium-driver'
+BROWSER_NOTICE := echo 'Tests that open a page in a browser are left out; they need: apt-get install chromium chromium-driver'
 else
-TOLD := :
+BROWSER_NOTICE := :
 endif
 
 .PHONY: help demo study study-report test check wheel-test docs format clean
@@ -81,14 +81,14 @@ study-report: $(VENV)/ready
 	done
 
 test: $(VENV)/ready
-	@$(TOLD)
+	@$(BROWSER_NOTICE)
 	$(PYTEST) $(BROWSERLESS)
 
 check: $(VENV)/ready docs wheel-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	@$(TOLD)
+	@$(BROWSER_NOTICE)
 	$(PYTEST) $(BROWSERLESS)
 
 format: $(VENV)/ready

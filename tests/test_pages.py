@@ -100,6 +100,12 @@ def test_the_reference_has_everything_public() -> None:
     assert set(bases) <= {path.rsplit(".", 1)[1] for path in shown}
 
 
+def test_every_page_is_in_the_navigation() -> None:
+    text = (ROOT / "mkdocs.yml").read_text("utf-8")
+    listed = re.findall(r": (\S+\.md)$", text, re.M)
+    assert sorted(listed) == sorted(page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md"))
+
+
 def test_the_site_loads_nothing_from_elsewhere() -> None:
     site = yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))
     assert site["theme"]["font"] is False
