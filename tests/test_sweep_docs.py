@@ -23,7 +23,7 @@ def is_sweep(file: Path) -> bool:
 
 @pytest.mark.parametrize("file", [*filter(is_sweep, SWEEPS)], ids=lambda file: file.stem)
 def test_a_shipped_sweep_loads(file: Path) -> None:
-    assert load_sweep(file).contenders
+    assert load_sweep(file).variants
 
 
 def test_the_commands_work(
@@ -54,7 +54,7 @@ def test_the_file_shown_is_one(tmp_path: Path) -> None:
     example = re.findall(r"```yaml\n(.*?)```", PAGE, re.S)[0]
     (tmp_path / "mine.yaml").write_text(example, encoding="utf-8")
     sweep = load_sweep(tmp_path / "mine.yaml")
-    assert len(sweep.contenders) == 2 * 2 * 2 * 2 - 4
+    assert len(sweep.variants) == 2 * 2 * 2 * 2 - 4
     assert "optimizer=amos,model.n_layers=2,method=wesar,model.d_model=128,model.n_heads=4" in [
-        c.name for c in sweep.contenders
+        c.name for c in sweep.variants
     ]

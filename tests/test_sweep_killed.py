@@ -19,7 +19,7 @@ NURSERY = """
 import json, multiprocessing, os, signal, sys, time
 from pathlib import Path
 import torch._dynamo
-from zoo.ablate.run import run_sweep
+from zoo.ablate.execute import execute
 from zoo.ablate.sweep import load_sweep
 
 # Every start is a fork of this process, which has imported everything and computed nothing.
@@ -30,7 +30,7 @@ def start(file, out):
     pid = os.fork()
     if pid == 0:
         os.setpgid(0, 0)
-        finished = run_sweep(load_sweep(file, out=out), workers=2).finished
+        finished = execute(load_sweep(file, out=out), workers=2).finished
         os._exit(not finished)
     os.setpgid(pid, pid)
     return pid

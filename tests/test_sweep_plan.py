@@ -12,9 +12,9 @@ from zoo.ablate import plan as plan_module
 from zoo.ablate.config import Halving
 from zoo.ablate.identity import run_id
 from zoo.ablate.outcome import Outcome
-from zoo.ablate.plan import Plan, Planner
+from zoo.ablate.plan import Planner, SweepPlan
 from zoo.ablate.sweep import Sweep, load_sweep
-from zoo.ablate.tuning import best, on_border, points, rule, rungs, survivors
+from zoo.ablate.tuning import best_point, describe_rule, grid_points, on_border, rung_steps, survivors
 from zoo.run.config import dump_config, load_config
 from zoo.utils.errors import ConfigError
 
@@ -55,7 +55,7 @@ def load(folder: Path, text: str, *overrides: str) -> Sweep:
 def test_variants(tmp_path: Path) -> None:
     sweep = load(tmp_path, STUDY)
     small, large = "model.d_model=32,model.n_heads=4", "model.d_model=64,model.n_heads=8"
-    assert [c.name for c in sweep.contenders] == [
+    assert [c.name for c in sweep.variants] == [
         f"optimizer=adamw,method=small,{small}",
         f"optimizer=adamw,method=small,{large}",
         f"optimizer=adamw,method=wesar,{small}",
@@ -70,7 +70,7 @@ def test_variants(tmp_path: Path) -> None:
     ]
     assert sweep.baseline == f"optimizer=adamw,method=small,{small}"
     assert (sweep.name, sweep.folder, sweep.runs) == ("study", Path("sweeps/study"), Path("sweeps/runs"))
-    by_name = {c.name: c for c in sweep.contenders}
+    by_name = {c.name: c for c in sweep.variants}
     wesar = by_name[f"optimizer=amos(momentum=0.9),method=wesar,{large}"]
     assert wesar.settings["model.n_heads"] == "8"
     amos = "optimizer={type: amos, momentum: 0.9, lr: 0.02}"
@@ -87,7 +87,7 @@ def test_variants(tmp_path: Path) -> None:
 def test_names_are_as_short_as_they_can_be(tmp_path: Path) -> None:
     optimizers = "optimizer: [{type: amos, lr: 1e-2}, {type: adamw, betas: [0.9, 0.99]}]"
     axes = f"axes: {{{optimizers}, train.clip_norm: [null, 1e-3]}}"
-    names = [c.name for c in load(tmp_path, f"base: gpt-tiny\n{axes}\n").contenders]
+    names = [c.name for c in load(tmp_path, f"base: gpt-tiny\n{axes}\n").variants]
     assert names[0] == "optimizer=amos,train.clip_norm=null"
     assert names[3] == "optimizer=adamw,train.clip_norm=0.001"
 
@@ -95,14 +95,14 @@ def test_names_are_as_short_as_they_can_be(tmp_path: Path) -> None:
 def test_a_fragment_may_extend_a_file_beside_the_sweep(tmp_path: Path) -> None:
     (tmp_path / "wide.yaml").write_text("model: {d_model: 64}")
     sweep = load(tmp_path, "base: gpt-tiny\naxes: {size: {tiny: {}, wide: {extends: wide.yaml}}}")
-    widths = [c.configs[0].model.model_dump()["d_model"] for c in sweep.contenders if c.configs[0].model]
+    widths = [c.configs[0].model.model_dump()["d_model"] for c in sweep.variants if c.configs[0].model]
     assert widths == [32, 64]
 
 
 def test_overrides_go_below_the_axes(tmp_path: Path) -> None:
     sweep = load(tmp_path, SMALL, "train.steps=7", "init=he")
-    assert [c.steps for c in sweep.contenders] == [7, 7]
-    assert [c.name for c in sweep.contenders] == ["init=he", "init=small"]
+    assert [c.steps for c in sweep.variants] == [7, 7]
+    assert [c.name for c in sweep.variants] == ["init=he", "init=small"]
 
 
 def test_an_id_follows_from_what_has_an_effect(tmp_path: Path) -> None:
@@ -133,40 +133,40 @@ def test_two_runs_with_one_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_grid() -> None:
-    assert points({}) == ({},)
-    assert points({"a": [1, 2], "b": ["x"]}) == ({"a": 1, "b": "x"}, {"a": 2, "b": "x"})
-    assert best([[2.0, 4.0], [3.0, 2.0], [2.0, 3.0]]) == 1  # means 3, 2.5, 2.5: the first of equals
-    assert best([[math.inf], [math.inf]]) == 0
+    assert grid_points({}) == ({},)
+    assert grid_points({"a": [1, 2], "b": ["x"]}) == ({"a": 1, "b": "x"}, {"a": 2, "b": "x"})
+    assert best_point([[2.0, 4.0], [3.0, 2.0], [2.0, 3.0]]) == 1  # means 3, 2.5, 2.5: the first of equals
+    assert best_point([[math.inf], [math.inf]]) == 0
     assert survivors([[3.0], [1.0], [math.inf], [2.0], [4.0]], 0.5) == [0, 1, 3]  # 2.5, rounded up
     assert on_border({"a": 1, "b": "x", "c": 2}, {"a": [3, 2, 1], "b": ["x", "y"], "c": [1, 2, 3]}) == ("a",)
-    assert rungs(None, 100, 7) == (100,)
-    assert rungs(Halving(at=(0.25, 0.5)), 100, 10) == (20, 50, 100)
+    assert rung_steps(None, 100, 7) == (100,)
+    assert rung_steps(Halving(at=(0.25, 0.5)), 100, 10) == (20, 50, 100)
     with pytest.raises(ValueError, match="no validation of its own before each"):
-        rungs(Halving(at=(0.25, 0.29)), 100, 10)
+        rung_steps(Halving(at=(0.25, 0.29)), 100, 10)
 
 
 def outcomes(sweep: Sweep, losses: dict[tuple[str, float, int], Any]) -> dict[str, Outcome]:
     """By variant, learning rate and seed: the final loss, or those by step, or None for a failure."""
     found = {}
-    for contender in sweep.contenders:
-        for (variant, lr, seed), loss in losses.items():
-            if variant == contender.name:
-                point = [p["optimizer.lr"] for p in contender.points].index(lr)
-                known = loss if isinstance(loss, dict) else {contender.steps: loss}
-                found[sweep.run(contender, point, seed).name] = (
+    for variant in sweep.variants:
+        for (name, lr, seed), loss in losses.items():
+            if name == variant.name:
+                point = [p["optimizer.lr"] for p in variant.points].index(lr)
+                known = loss if isinstance(loss, dict) else {variant.steps: loss}
+                found[sweep.run(variant, point, seed).name] = (
                     Outcome(error="diverged")
                     if loss is None
-                    else Outcome(max(known), known, ended=contender.steps in known)
+                    else Outcome(max(known), known, ended=variant.steps in known)
                 )
     return found
 
 
-def told(plan: Plan, given: dict[str, Outcome]) -> list[tuple[Any, ...]]:
+def told(plan: SweepPlan, given: dict[str, Outcome]) -> list[tuple[Any, ...]]:
     """What is due: variant, rate, seed, until, phases."""
     return [
         (r.variant, r.point.get("optimizer.lr"), r.config.seed, r.until, r.phases)
         for r in plan.runs
-        if not r.done(given.get(r.id, plan_module.UNKNOWN))
+        if not r.is_done(given.get(r.id, plan_module.NOT_STARTED))
     ]
 
 
@@ -181,12 +181,12 @@ def test_a_variant_is_compared_once_it_is_tuned(tmp_path: Path) -> None:
     he = {("init=he", lr, seed): 3.0 for lr in (0.1, 0.01) for seed in (0, 7)}
     known = outcomes(sweep, {**he, ("init=he", 0.001, 0): 1.0})
     plan = Planner(sweep).plan(known)
-    assert not plan.choices
+    assert not plan.chosen
     assert told(plan, known)[0] == ("init=he", 0.001, 7, 20, ("tune",))
     known |= outcomes(sweep, {("init=he", 0.001, 7): 4.0})
     plan = Planner(sweep).plan(known)
-    assert plan.choices["init=he"].point == 2
-    assert plan.choices["init=he"].on_border == ("optimizer.lr",)
+    assert plan.chosen["init=he"].index == 2
+    assert plan.chosen["init=he"].on_border == ("optimizer.lr",)
     # Seed 0 has been trained while tuning; seed 7 is no seed of the comparison.
     assert told(plan, known)[0] == ("init=he", 0.001, 1, 20, ("final",))
     assert {r.phases for r in plan.runs if r.config.seed == 0 and r.point["optimizer.lr"] == 0.001} == {
@@ -201,7 +201,7 @@ def test_a_failed_run_is_the_worst(tmp_path: Path) -> None:
         ("init=he", lr, seed): 3.0 for lr in (0.1, 0.01, 0.001) for seed in (0, 7)
     }
     known = outcomes(sweep, {**losses, ("init=he", 0.1, 7): None})
-    assert Planner(sweep).plan(known).choices["init=he"].point == 1
+    assert Planner(sweep).plan(known).chosen["init=he"].index == 1
 
 
 def test_halving(tmp_path: Path) -> None:
@@ -213,7 +213,7 @@ def test_halving(tmp_path: Path) -> None:
     known = outcomes(sweep, first)
     due = [run for run in told(planner.plan(known), known) if run[0] == "init=he"]
     assert due == [("init=he", lr, 0, 10, ("tune",)) for lr in (0.1, 0.001)]
-    given_up = [run.point["optimizer.lr"] for run in planner.plan(known).runs if run.given_up]
+    given_up = [run.point["optimizer.lr"] for run in planner.plan(known).runs if run.stopped_early]
     assert given_up == [1, 0.01]
     known |= outcomes(
         sweep, {("init=he", 0.1, 0): {5: 1.0, 10: 2.0}, ("init=he", 0.001, 0): {5: 2.0, 10: 1.0}}
@@ -225,11 +225,13 @@ def test_halving(tmp_path: Path) -> None:
 def test_the_rule_is_told(tmp_path: Path) -> None:
     tune = load(tmp_path, STUDY).tune
     assert tune is not None
-    assert rule(tune) == (
+    assert describe_rule(tune) == (
         "optimizer.lr, 3 points per variant with seed 0: the lowest mean of the final validation loss over "
         "these seeds; a failed or diverged run counts as infinite, of equals the first in the grid is taken; "
         "other values, equally many, for optimizer amos(momentum=0.9)"
     )
     tune = load(tmp_path, HALVED, "train.eval_every=5").tune
     assert tune is not None
-    assert rule(tune).endswith("; after 0.25, 0.5 of the steps only the best 0.5 of the points go on")
+    assert describe_rule(tune).endswith(
+        "; after 0.25, 0.5 of the steps only the best 0.5 of the points go on"
+    )

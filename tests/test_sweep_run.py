@@ -13,12 +13,12 @@ from rich.console import Console
 from tiny_runs import assert_same
 from tiny_sweeps import base, sweep_file
 
-from zoo.ablate.execute import Result, execute
+from zoo.ablate.conclusion import run_sweep
+from zoo.ablate.execute import SweepResult, execute
 from zoo.ablate.manifest import read_manifest
-from zoo.ablate.plan import Planned
+from zoo.ablate.plan import PlannedRun
 from zoo.ablate.pool import Pool
 from zoo.ablate.results import read_results
-from zoo.ablate.run import run_sweep
 from zoo.ablate.sweep import load_sweep
 from zoo.run.config import load_config
 from zoo.train.run import train
@@ -38,7 +38,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OMP_NUM_THREADS", str(torch.get_num_threads()))
         file = sweep_file(tmp_path_factory.mktemp("swept"), axes={"method": BAD})
-        run_sweep(load_sweep(file), workers=2)
+        execute(load_sweep(file), workers=2)
     return file
 
 
@@ -47,7 +47,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The variants whose runs are started during a test."""
     found, start = [], Pool.start
 
-    def counted(self: Pool, run: Planned) -> None:
+    def counted(self: Pool, run: PlannedRun) -> None:
         found.append(run.variant)
         start(self, run)
 
@@ -55,14 +55,14 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-def statuses(result: Result) -> dict[str, set[str]]:
+def statuses(result: SweepResult) -> dict[str, set[str]]:
     runs = result.manifest.runs
     return {v.name: {r.status for r in runs if r.variant == v.name} for v in result.manifest.variants}
 
 
 def test_a_failed_run_stops_no_other_and_is_tried_again(swept: Path, started: list[str]) -> None:
     output = StringIO()
-    result = run_sweep(load_sweep(swept), console=Console(file=output, width=200))
+    result = run_sweep(load_sweep(swept), workers=None, console=Console(file=output, width=200))
     assert result.finished
     assert result.manifest == read_manifest(swept.parent / "sweeps/tiny")
     assert statuses(result) == {
@@ -150,7 +150,7 @@ def test_an_edited_run_is_refused(
 
 def test_a_run_killed_while_it_wrote_its_first_file_starts_again(tmp_path: Path) -> None:
     sweep = load_sweep(sweep_file(tmp_path, seeds=[0]))
-    folder = sweep.runs / sweep.run(sweep.contenders[0], 0, 0).name
+    folder = sweep.runs / sweep.run(sweep.variants[0], 0, 0).name
     folder.mkdir(parents=True)
     (folder / ".config.yaml.partial").write_text("init")
     assert statuses(execute(sweep, workers=1)) == {"init=he": {"finished"}, "init=small": {"finished"}}

@@ -13,9 +13,9 @@ from tiny_sweeps import base, sweep_file
 
 from zoo.ablate.estimate import estimate
 from zoo.ablate.execute import execute
-from zoo.ablate.live import Display, Row, duration, sight
+from zoo.ablate.live import Display, RunProgress, format_duration, read_progress
 from zoo.ablate.manifest import Run
-from zoo.ablate.run import checked
+from zoo.ablate.pool import worker_count
 from zoo.ablate.sweep import load_sweep
 from zoo.run.config import load_config
 from zoo.run.explanation import explain
@@ -39,7 +39,7 @@ def test_what_a_sweep_costs(tmp_path: Path) -> None:
     # Tuning: 3 points with 2 seeds for 4 of 12 steps, ceil(0.9) = 1 of them to the end; seed 1 is left.
     steps = 2 * (3 * 4 + 1 * 8) + 12
     tokens = steps * 4 * 8
-    assert sweep.contenders[0].rungs == (4, 12)
+    assert sweep.variants[0].rungs == (4, 12)
     assert he[1:4] == ["7", str(steps), f"{tokens:,}"]
     totals = explain(load_config(base(tmp_path))).totals
     # Two batches are evaluated every four steps.
@@ -64,10 +64,10 @@ def run(name: str, status: str, **more: object) -> Run:
 
 
 ROWS = [
-    Row(run("a", "waiting"), 100, 0, None),
-    Row(run("b", "finished", tuned={"optimizer.lr": 0.01}), 100, 100, 1.5),
-    Row(run("c", "running"), 100, 25, 2.25),
-    Row(run("d", "failed", error="ZooError: [no]"), 100, 3, None),
+    RunProgress(run("a", "waiting"), 100, 0, None),
+    RunProgress(run("b", "finished", tuned={"optimizer.lr": 0.01}), 100, 100, 1.5),
+    RunProgress(run("c", "running"), 100, 25, 2.25),
+    RunProgress(run("d", "failed", error="ZooError: [no]"), 100, 3, None),
 ]
 
 
@@ -95,20 +95,20 @@ def test_a_line_per_event_without_one() -> None:
 
 
 def test_a_run_at_work_is_seen_in_its_metrics(tmp_path: Path) -> None:
-    assert sight(tmp_path) == (0, None)
+    assert read_progress(tmp_path) == (0, None)
     lines = [{"kind": "train", "step": i, "cross_entropy": 5 - i / 1000} for i in range(1, 1000)]
     text = "".join(json.dumps(line) + "\n" for line in [*lines, {"kind": "monitor", "step": 999}])
     (tmp_path / "metrics.jsonl").write_text(text + '{"kind": "tr')
-    assert sight(tmp_path) == (999, 5 - 0.999)
+    assert read_progress(tmp_path) == (999, 5 - 0.999)
 
 
 def test_durations() -> None:
-    assert [duration(s) for s in (12.3, 119, 5400)] == ["12 s", "2 min", "1.5 h"]
+    assert [format_duration(s) for s in (12.3, 119, 5400)] == ["12 s", "2 min", "1.5 h"]
 
 
 def test_at_least_one_worker() -> None:
     with pytest.raises(ZooError, match=r"sweep: --workers 0: expected at least 1"):
-        checked(0)
+        worker_count(0)
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

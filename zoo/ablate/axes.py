@@ -1,8 +1,8 @@
-"""The axes of a sweep: values with short names, and what each puts on top of a configuration."""
+"""The axes of a sweep: values with short names, and what each value changes in a configuration."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -13,17 +13,17 @@ from zoo.config.yaml import Located
 from zoo.utils.errors import did_you_mean
 
 RESERVED = {"seed": "`seeds`", "name": "the sweep, which names its runs", "train.runs_dir": "`out`"}
-"""Keys that no axis can have, and what says them."""
+"""Keys that no axis can have, and what sets them instead."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Level:
     """One value of an axis.
 
     Attributes:
-        settings: axis to short name; several axes if they change together.
+        settings: axis to short name; of several axes if these change together.
         changes: mappings to put on top of a configuration, one after the other.
-        exact: whether each change is one key's value, which must then be found in the result.
+        exact: whether each change is the value of one key, which the merged configuration must then have.
     """
 
     settings: Mapping[str, str]
@@ -33,7 +33,7 @@ class Level:
 
 @dataclass(frozen=True)
 class Combination:
-    """A variant: one level of every axis."""
+    """A variant as a combination of one level of every axis."""
 
     levels: tuple[Level, ...]
 
@@ -48,7 +48,7 @@ class Combination:
         return variant_name(self.settings)
 
     def matches(self, wanted: Mapping[str, str]) -> bool:
-        """Whether it has all the values in `wanted`, axis to short name."""
+        """Whether the combination has all the values in `wanted`, axis to short name."""
         return wanted.items() <= self.settings.items()
 
 
@@ -57,55 +57,60 @@ def variant_name(settings: Mapping[str, str]) -> str:
     return ",".join(f"{axis}={name}" for axis, name in settings.items())
 
 
-def combinations(given: Located, folder: Path, problems: list[str]) -> list[Combination]:
+def combinations(content: Located, folder: Path, problems: list[str]) -> list[Combination]:
     """All variants of a sweep file, in its order.
 
     Args:
-        given: the sweep file.
-        folder: what fragments' `extends` are relative to.
-        problems: gets one line for each thing that is wrong.
+        content: the sweep file.
+        folder: the folder that `extends` in fragments is relative to.
+        problems: gets one line for each problem.
     """
-    axes = [_axis(key, values, folder, problems) for key, values in _items(given, "axes")] + [
-        _together(group, problems) for group in _list(given, "zip")
-    ]
-    found = [Combination(levels) for levels in product(*axes)]
+    axes = [_axis(key, values, folder, problems) for key, values in _get(content, "axes", {}).items()]
+    axes += [_joint_axes(group, problems) for group in _get(content, "zip", [])]
+    kept = [Combination(levels) for levels in product(*axes)]
     if problems:
-        return found
-    for rule in _list(given, "exclude"):
-        wanted = select(rule, found, problems, "exclude")
-        left = [c for c in found if wanted is None or not c.matches(wanted)]
-        if wanted is not None and len(left) == len(found):
-            problems.append(f"{rule.place}: exclude: {variant_name(wanted)}: excludes nothing that is left")
-        found = left
-    return found
+        return kept
+    for rule in _get(content, "exclude", []):
+        wanted = select(rule, kept, problems, "exclude")
+        if wanted is not None:
+            before = len(kept)
+            kept = [c for c in kept if not c.matches(wanted)]
+            if len(kept) == before:
+                problems.append(
+                    f"{rule.place}: exclude: {variant_name(wanted)}: excludes nothing that is left"
+                )
+    return kept
 
 
 def select(
-    rule: Located, among: Sequence[Combination], problems: list[str], where: str
+    rule: Located, variants: Sequence[Combination], problems: list[str], where: str
 ) -> dict[str, str] | None:
-    """Read a mapping axis: value as short names; None if an axis or a value does not exist.
+    """Read a mapping axis: value as axis: short name.
 
     Args:
-        rule: as written.
-        among: variants.
-        problems: gets one line for each thing that is wrong.
-        where: key of the sweep file, for messages.
+        rule: the mapping as it is written in the file.
+        variants: the variants to select from.
+        problems: gets one line for each problem.
+        where: the key of the sweep file, for messages.
+
+    Returns:
+        None if an axis or a value does not exist.
     """
     names: dict[str, set[str]] = {}
-    for combination in among:
-        for axis, name in combination.settings.items():
+    for variant in variants:
+        for axis, name in variant.settings.items():
             names.setdefault(axis, set()).add(name)
-    wanted, before = {}, len(problems)
+    wanted = {}
     for axis, value in rule.value.items():
         if axis not in names:
             problems.append(f"{value.place}: {where}.{axis}: no such axis{did_you_mean(axis, names)}")
-        elif (name := short(value.plain())) not in names[axis]:
+        elif (name := short_name(value.plain())) not in names[axis]:
             problems.append(
                 f"{value.place}: {where}.{axis}: no value '{name}'{did_you_mean(name, names[axis])}"
             )
         else:
             wanted[axis] = name
-    return wanted if len(problems) == before else None
+    return wanted if len(wanted) == len(rule.value) else None
 
 
 def nest(key: str, value: Located) -> Located:
@@ -115,20 +120,20 @@ def nest(key: str, value: Located) -> Located:
     return value
 
 
-def short(value: Any, full: bool = False) -> str:
+def short_name(value: Any, full: bool = False) -> str:
     """A value as part of a variant's name.
 
     Args:
         value: plain data.
-        full: name a component's fields as well.
+        full: whether the fields of a component are named as well as its type.
     """
     if isinstance(value, dict):
-        fields = " ".join(f"{k}={short(v, True)}" for k, v in value.items() if k != "type")
+        fields = " ".join(f"{k}={short_name(v, True)}" for k, v in value.items() if k != "type")
         if "type" not in value:
             return fields
         return f"{value['type']}({fields})" if full and fields else str(value["type"])
     if isinstance(value, list | tuple):
-        return f"[{' '.join(short(item, True) for item in value)}]"
+        return f"[{' '.join(short_name(item, True) for item in value)}]"
     if isinstance(value, bool) or value is None:
         return "null" if value is None else str(value).lower()
     return f"{value:g}" if isinstance(value, float) else str(value)
@@ -144,44 +149,45 @@ def _axis(key: str, values: Located, folder: Path, problems: list[str]) -> list[
         )
         return []
     _require_two(f"axes.{key}", values, problems)
-    names = _keyed(key, values, problems)
+    names = _short_names(key, values, problems, "axes")
     return [
         Level({key: name}, (nest(key, value),), exact=True)
         for name, value in zip(names, values.value, strict=True)
     ]
 
 
-def _together(group: Located, problems: list[str]) -> list[Level]:
-    columns = {key: _keyed(key, values, problems, "zip") for key, values in group.value.items()}
-    lengths = {key: len(names) for key, names in columns.items()}
+def _joint_axes(group: Located, problems: list[str]) -> list[Level]:
+    """Several keys whose values change together."""
+    names = {key: _short_names(key, values, problems, "zip") for key, values in group.value.items()}
+    lengths = {key: len(column) for key, column in names.items()}
     if len(set(lengths.values())) != 1:
-        told = ", ".join(f"{key} has {length}" for key, length in lengths.items()) or "there are no keys"
-        problems.append(f"{group.place}: zip: expected lists of one length: {told}")
+        counts = ", ".join(f"{key} has {length}" for key, length in lengths.items()) or "there are no keys"
+        problems.append(f"{group.place}: zip: expected lists of one length: {counts}")
         return []
     _require_two("zip", next(iter(group.value.values())), problems)
     rows = zip(*(values.value for values in group.value.values()), strict=True)
     return [
         Level(
-            {key: names[i] for key, names in columns.items()},
-            tuple(nest(key, value) for key, value in zip(columns, row, strict=True)),
+            {key: column[i] for key, column in names.items()},
+            tuple(nest(key, value) for key, value in zip(names, row, strict=True)),
             exact=True,
         )
         for i, row in enumerate(rows)
     ]
 
 
-def _keyed(key: str, values: Located, problems: list[str], where: str = "axes") -> list[str]:
-    """The short names of a key's values."""
+def _short_names(key: str, values: Located, problems: list[str], where: str) -> list[str]:
+    """The short names of a key's values, with fields where the types alone are not different."""
     if key in RESERVED:
         problems.append(f"{values.place}: {where}.{key}: cannot be an axis; it belongs to {RESERVED[key]}")
     if not all(key.split(".")):
         problems.append(f"{values.place}: {where}: '{key}': expected a key such as optimizer.lr")
     plain = [value.plain() for value in values.value]
-    names = [short(value) for value in plain]
+    names = [short_name(value) for value in plain]
     if len(set(names)) < len(names):
-        names = [short(value, full=True) for value in plain]
-    twice = sorted({name for name in names if names.count(name) > 1 and where == "axes"})
-    problems += [f"{values.place}: {where}.{key}: value '{name}' is written twice" for name in twice]
+        names = [short_name(value, full=True) for value in plain]
+    repeated = sorted({name for name in names if names.count(name) > 1 and where == "axes"})
+    problems += [f"{values.place}: {where}.{key}: value '{name}' is written twice" for name in repeated]
     return names
 
 
@@ -189,16 +195,15 @@ def _fragments(label: str, named: Located, folder: Path, problems: list[str]) ->
     levels = []
     _require_two(f"axes.{label}", named, problems)
     for name, fragment in named.value.items():
-        # A fragment that changes nothing may be written as nothing.
-        inside = Located({}, fragment.place) if fragment.value is None else fragment
-        if not isinstance(inside.value, dict):
+        # A fragment that changes nothing may be left empty.
+        content = Located({}, fragment.place) if fragment.value is None else fragment
+        if not isinstance(content.value, dict):
             problems.append(
                 f"{fragment.place}: axes.{label}.{name}: value {fragment.plain()!r}: expected a mapping "
                 "to put on top of the configuration (`extends: NAME` for that of a file)"
             )
         else:
-            changes = extend(inside, folder, problems)
-            levels.append(Level({label: name}, (changes,), exact=False))
+            levels.append(Level({label: name}, (extend(content, folder, problems),), exact=False))
     return levels
 
 
@@ -209,9 +214,6 @@ def _require_two(where: str, values: Located, problems: list[str]) -> None:
         )
 
 
-def _items(given: Located, key: str) -> Iterable[tuple[str, Located]]:
-    return given.value[key].value.items() if key in given.value else ()
-
-
-def _list(given: Located, key: str) -> Iterable[Located]:
-    return given.value[key].value if key in given.value else ()
+def _get(content: Located, key: str, default: Any) -> Any:
+    """What a sweep file has under a key: a mapping or a list."""
+    return content.value[key].value if key in content.value else default

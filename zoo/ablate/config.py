@@ -1,4 +1,4 @@
-"""What a sweep file may say."""
+"""The schema of a sweep file."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Scalar = str | int | float | bool | None
 
 
 class Halving(Config):
-    """Successive halving of a tuning grid: points that are behind early are given up."""
+    """Successive halving of a tuning grid: points with high losses are stopped early."""
 
     at: tuple[float, ...] = Field(
-        (0.25, 0.5), min_length=1, description="shares of a run after which points are given up"
+        (0.25, 0.5), min_length=1, description="shares of a run after which points are stopped"
     )
     keep: float = Field(0.5, gt=0, lt=1, description="share of the points kept each time, rounded up")
 
@@ -32,21 +32,21 @@ class Halving(Config):
 
 
 class OtherGrid(Config):
-    """Other values of the tuned keys for some variants, equally many."""
+    """Other values of the tuned keys for some variants, as many as in `Tune.grid`."""
 
     where: dict[str, Any] = Field(min_length=1, description="the variants: axis: value")
     grid: dict[str, tuple[Scalar, ...]] = Field(description="the values: key: list")
 
 
 class Tune(Config):
-    """What is tuned for each variant by itself before the comparison."""
+    """What is tuned for each variant separately before the comparison."""
 
     grid: dict[str, tuple[Scalar, ...]] = Field(
         min_length=1, description="values to try: key: list; of several keys, every combination"
     )
     grids: tuple[OtherGrid, ...] = Field((), description="other values for some variants")
     seeds: tuple[int, ...] = Field((0,), min_length=1, description="seeds that every point is tried with")
-    halving: Halving | None = Field(None, description="give points up early; null: train all to the end")
+    halving: Halving | None = Field(None, description="stop points early; null: train all to the end")
 
     @model_validator(mode="after")
     def _equally_many(self) -> Self:
@@ -69,7 +69,7 @@ class Tune(Config):
 class SweepConfig(Config):
     """A sweep file.
 
-    What is `Any` here holds parts of configurations; they are checked where they are put together.
+    Fields of type `Any` hold parts of configurations, which are checked after they were merged.
     """
 
     name: str = Field(
@@ -92,13 +92,13 @@ class SweepConfig(Config):
 
     @field_validator("name")
     @classmethod
-    def _not_the_runs(cls, value: str) -> str:
+    def _is_not_runs(cls, value: str) -> str:
         if value == RUNS:
             raise ValueError(f"a sweep cannot be called '{RUNS}': that is the folder of the runs beside it")
         return value
 
     @model_validator(mode="after")
-    def _sound(self) -> Self:
+    def _has_axes_and_seeds(self) -> Self:
         if not self.axes and not self.zip:
             raise ValueError("no axes: expected `axes` or `zip`, what the runs differ in")
         for what, seeds in [("seeds", self.seeds), ("tune.seeds", self.tune.seeds if self.tune else ())]:
@@ -108,18 +108,21 @@ class SweepConfig(Config):
 
 
 RUNS = "runs"
-"""Name of the folder below `out` that has the runs of all its sweeps."""
+"""The name of the folder in `out` that holds the runs of all sweeps."""
 
 
-def check(given: Located, problems: list[str]) -> SweepConfig | None:
-    """Check what a sweep file says, but for the configurations in it.
+def validate_sweep(content: Located, problems: list[str]) -> SweepConfig | None:
+    """Check a sweep file except for the configurations in it, which are not complete before they are merged.
 
     Args:
-        given: the file, read.
-        problems: gets one line for each thing that is wrong.
+        content: the sweep file.
+        problems: gets one line for each problem.
+
+    Returns:
+        None if there are problems.
     """
     try:
-        return SweepConfig.model_validate_json(json.dumps(given.plain()), strict=True)
+        return SweepConfig.model_validate_json(json.dumps(content.plain()), strict=True)
     except ValidationError as error:
-        problems += [describe(e, SweepConfig, given) for e in error.errors()]
+        problems += [describe(e, SweepConfig, content) for e in error.errors()]
         return None

@@ -1,4 +1,4 @@
-"""A loss over the course of a run, against everything that a run costs."""
+"""A loss over the course of a run, as a function of each of the costs of training."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 Numbers = NDArray[np.float64]
 
 COSTS = ("steps", "tokens", "flops", "seconds")
-"""What a loss is drawn against, and what is counted until a loss is reached."""
+"""The costs of training, which are the fields of `Curve` other than the loss."""
 
 
 @dataclass(frozen=True)
@@ -20,11 +20,11 @@ class Curve:
     """Losses in the order of the steps; every field is a float64 array of the same length.
 
     Attributes:
-        steps: optimizer steps done.
-        tokens: targets of training until then: tokens of text, or images.
-        flops: floating point operations of training until then, see `zoo.run.explanation.flops_per_target`.
-        seconds: of training steps until then; evaluations and checkpoints are not counted.
-        loss: nats per target.
+        steps: the number of optimizer steps before the loss was measured.
+        tokens: the training targets of these steps: tokens of text, or images.
+        flops: their floating point operations, see `zoo.run.explanation.flops_per_target`.
+        seconds: the time of these steps; evaluations and checkpoints are not counted.
+        loss: in nats per target.
     """
 
     steps: Numbers
@@ -48,43 +48,47 @@ class Curve:
             loss: the target.
 
         Returns:
-            Costs, linear between the point before and the point at or below the target; None if no
-            point is: nothing is extrapolated.
+            The costs, linear between the last point above the target and the first one at or below it;
+            None if all points are above it: nothing is extrapolated.
         """
-        below = np.flatnonzero(self.loss <= loss)
-        if not below.size:
+        reached = np.flatnonzero(self.loss <= loss)
+        if not reached.size:
             return None
-        last = int(below[0])
-        before = max(last - 1, 0)
-        fall = self.loss[before] - self.loss[last]
+        after = int(reached[0])
+        before = max(after - 1, 0)
+        fall = self.loss[before] - self.loss[after]
         share = (self.loss[before] - loss) / fall if fall else 0.0
-        sides = {cost: (getattr(self, cost)[before], getattr(self, cost)[last]) for cost in COSTS}
-        return {cost: float(low + share * (high - low)) for cost, (low, high) in sides.items()}
+        ends = {cost: (getattr(self, cost)[before], getattr(self, cost)[after]) for cost in COSTS}
+        return {cost: float(low + share * (high - low)) for cost, (low, high) in ends.items()}
 
 
-def read_curve(records: Sequence[Mapping[str, Any]], clock: Sequence[Mapping[str, Any]], flops: int) -> Curve:
+Record = Mapping[str, Any]
+"""A line of metrics.jsonl."""
+
+
+def read_curve(records: Sequence[Record], train: Sequence[Record], flops: int) -> Curve:
     """A curve from lines of metrics.jsonl.
 
     Args:
         records: the lines with the losses, in order.
-        clock: the lines of kind train, which hold the time.
+        train: the lines of kind "train", which hold the training speed.
         flops: operations per target, forward and backward.
     """
     steps, tokens, loss = (_column(records, key) for key in ("step", "tokens", "cross_entropy"))
-    return Curve(steps, tokens, flops * tokens, _seconds(steps, clock), loss)
+    return Curve(steps, tokens, flops * tokens, _seconds(steps, train), loss)
 
 
-def _seconds(steps: Numbers, clock: Sequence[Mapping[str, Any]]) -> Numbers:
-    """Seconds of training until steps, linear between log lines; NaN where no time was logged.
+def _seconds(steps: Numbers, train: Sequence[Record]) -> Numbers:
+    """Seconds of training until each step, linear between log lines; NaN where no time was logged.
 
-    They are added up from the speed of each stretch, since `seconds` start anew when a run is resumed.
+    They are computed from the speed between log lines, since the logged seconds start at 0 in every session.
     """
-    if not clock:
+    if not train:
         return np.full_like(steps, np.nan)
-    speed = np.array([line["timing"]["tokens_per_second"] for line in clock], dtype=np.float64)
-    passed = np.cumsum(np.diff(_column(clock, "tokens"), prepend=0) / speed)
-    return np.interp(steps, [0, *_column(clock, "step")], [0, *passed], right=np.nan)
+    speed = np.array([line["timing"]["tokens_per_second"] for line in train], dtype=np.float64)
+    passed = np.cumsum(np.diff(_column(train, "tokens"), prepend=0) / speed)
+    return np.interp(steps, [0, *_column(train, "step")], [0, *passed], right=np.nan)
 
 
-def _column(records: Sequence[Mapping[str, Any]], key: str) -> Numbers:
+def _column(records: Sequence[Record], key: str) -> Numbers:
     return np.array([record[key] for record in records], dtype=np.float64)

@@ -1,4 +1,4 @@
-"""A run's id: readable words and a hash of everything in its configuration that its result depends on."""
+"""The id of a run: readable words and a hash of every setting that its result depends on."""
 
 from __future__ import annotations
 
@@ -12,56 +12,53 @@ from zoo.run.config import RunConfig, plain
 WITHOUT_EFFECT = frozenset(
     {"name", "train.runs_dir", "train.checkpoint_every", "train.keep_last", "train.loggers"}
 )
-"""Keys that change no number that a run writes down."""
+"""Keys that change no number in metrics.jsonl."""
 
-DECIDES_ROLLBACK = frozenset({"train.checkpoint_every", "train.keep_last"})
-"""Where a rollback goes back to: of effect in runs that do."""
+ROLLBACK_KEYS = frozenset({"train.checkpoint_every", "train.keep_last"})
+"""Of these the keys that have an effect if the run rolls back after spikes: they decide how far."""
 
-LETTERS = 10
-"""Of the hash: 40 bits, so that a thousand runs have the same by chance once in two million times."""
+HASH_LENGTH = 10
+"""Hexadecimal digits: with 40 bits, the hashes of a thousand runs collide once in two million sweeps."""
 
 
 def run_id(config: RunConfig) -> str:
     """The id of a run, which is also the name of its folder.
 
     Args:
-        config: complete; its name is of no account.
+        config: complete except for the name.
     """
     parts = [config.model, config.init, config.reparam, config.optimizer]
     types = [getattr(part, "type", "none") for part in parts if part is not None]
     words = [word for word in types if word != "none"]
-    return "-".join([*words, f"s{config.seed}", digest(essence(config))[:LETTERS]])
+    return "-".join([*words, f"s{config.seed}", digest(effective_settings(config))[:HASH_LENGTH]])
 
 
-def essence(config: Config, above: str = "") -> dict[str, Any]:
-    """What a result depends on, as plain data: every key that has an effect and is not at its default.
+def effective_settings(config: Config, prefix: str = "") -> dict[str, Any]:
+    """The settings that a result depends on, as plain data.
 
-    Defaults are left out so that ids survive new keys.
+    Defaults are left out, so that ids stay the same when zoo gets new keys.
     """
-    idle = WITHOUT_EFFECT - (DECIDES_ROLLBACK if _rolls_back(config) else frozenset())
-    found = {}
+    rolls_back = getattr(getattr(config, "spikes", None), "action", None) == "rollback"
+    ignored = WITHOUT_EFFECT - ROLLBACK_KEYS if rolls_back else WITHOUT_EFFECT
+    settings = {}
     for key, field in type(config).model_fields.items():
         value = getattr(config, key)
-        usual = key != "type" and value == field.get_default(call_default_factory=True)
-        if not usual and f"{above}{key}" not in idle:
-            found[key] = _inside(value, f"{above}{key}.")
-    return found
+        is_default = key != "type" and value == field.get_default(call_default_factory=True)
+        if not is_default and f"{prefix}{key}" not in ignored:
+            settings[key] = _plain(value, f"{prefix}{key}.")
+    return settings
 
 
 def digest(value: Any) -> str:
-    """SHA-256 of plain data, in hexadecimal."""
+    """The SHA-256 of plain data, in hexadecimal."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
-def _rolls_back(config: Config) -> bool:
-    return getattr(getattr(config, "spikes", None), "action", None) == "rollback"
-
-
-def _inside(value: Any, above: str) -> Any:
+def _plain(value: Any, prefix: str) -> Any:
     if isinstance(value, Config):
-        return essence(value, above)
+        return effective_settings(value, prefix)
     if isinstance(value, dict):
-        return {key: _inside(item, f"{above}{key}.") for key, item in value.items()}
+        return {key: _plain(item, f"{prefix}{key}.") for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_inside(item, above) for item in value]
+        return [_plain(item, prefix) for item in value]
     return plain(value) if isinstance(value, str | int | float | bool | None) else str(value)

@@ -1,4 +1,4 @@
-"""What the user sees meanwhile: a table of all runs; without a terminal, a line per run that ends."""
+"""The progress of a sweep: on a terminal a table of all runs, elsewhere a line for each run that ends."""
 
 from __future__ import annotations
 
@@ -21,8 +21,15 @@ STYLES = {"running": "bold", "failed": "red", "finished": "green", "stopped": "d
 
 
 @dataclass(frozen=True)
-class Row:
-    """A run as it is shown: of all its `steps`, the `step` it is at, and its last validation loss."""
+class RunProgress:
+    """The progress of a run.
+
+    Attributes:
+        run: the run.
+        steps: the number of steps of the whole run.
+        step: the number of steps done.
+        loss: the last loss; None if there is none yet.
+    """
 
     run: Run
     steps: int
@@ -31,82 +38,66 @@ class Row:
 
 
 class Display:
-    """The table of a sweep."""
+    """Shows the progress of a sweep; a context manager."""
 
     def __init__(self, console: Console | None, name: str) -> None:
-        """Prepare.
+        """Prepare the display.
 
         Args:
-            console: where to show it, or None to stay silent.
-            name: of the sweep.
+            console: where to show the progress; None: nowhere.
+            name: the name of the sweep.
         """
         self._console, self._name = console, name
-        # Drawn when asked to, not by a thread.
+        # Without auto-refresh, rich starts no thread.
         self._live = Live(console=console, auto_refresh=False) if console and console.is_terminal else None
-        self._before: dict[str, str] = {}
-        self._since: dict[str, tuple[float, int]] = {}
+        self._shown: dict[str, str] = {}  # status by run
+        self._started: dict[str, tuple[float, int]] = {}  # time and step by run
 
-    def show(self, rows: Sequence[Row]) -> None:
-        """Show how things are now."""
-        for row in rows:
-            if row.run.status == "running":
-                self._since.setdefault(row.run.id, (time.monotonic(), row.step))
+    def show(self, progress: Sequence[RunProgress]) -> None:
+        """Show the progress of all runs."""
+        for p in progress:
+            if p.run.status == "running":
+                self._started.setdefault(p.run.id, (time.monotonic(), p.step))
             else:
-                self._since.pop(row.run.id, None)
+                self._started.pop(p.run.id, None)
         if self._live is not None:
-            self._live.update(self._table(rows), refresh=True)
+            self._live.update(self._table(progress), refresh=True)
         elif self._console is not None:
-            self._lines(rows)
+            for p in progress:
+                if p.run.status not in ("running", self._shown.get(p.run.id, "waiting")):
+                    line = _line(p, progress)
+                    self._console.print(line, soft_wrap=True, highlight=False, markup=False)
+                self._shown[p.run.id] = p.run.status
 
-    def _table(self, rows: Sequence[Row]) -> Table:
-        counts = [f"{n} {s}" for s in ORDER if (n := sum(row.run.status == s for row in rows))]
+    def _table(self, progress: Sequence[RunProgress]) -> Table:
+        counts = [f"{n} {s}" for s in ORDER if (n := sum(p.run.status == s for p in progress))]
         table = Table(title=f"{self._name}: {', '.join(counts)}", title_justify="left", box=None)
         for column in ("variant", "tuned", "for", "status"):
             table.add_column(column, no_wrap=True)
         for column in ("seed", "step", "loss", "left"):
             table.add_column(column, justify="right", no_wrap=True)
-        for row in sorted(rows, key=lambda row: ORDER.index(row.run.status)):
-            run = row.run
+        for p in sorted(progress, key=lambda p: ORDER.index(p.run.status)):
+            tuned = p.run.tuned.values()
             table.add_row(
-                run.variant,
-                " ".join(
-                    f"{value:g}" if isinstance(value, float) else str(value) for value in run.tuned.values()
-                ),
-                "+".join(run.phases),
-                run.status,
-                str(run.seed),
-                f"{row.step}/{row.steps}",
-                "" if row.loss is None else f"{row.loss:.4f}",
-                self._left(row),
-                style=STYLES.get(run.status),
+                p.run.variant,
+                " ".join(f"{value:g}" if isinstance(value, float) else str(value) for value in tuned),
+                "+".join(p.run.phases),
+                p.run.status,
+                str(p.run.seed),
+                f"{p.step}/{p.steps}",
+                "" if p.loss is None else f"{p.loss:.4f}",
+                self._time_left(p),
+                style=STYLES.get(p.run.status),
             )
         return table
 
-    def _left(self, row: Row) -> str:
-        """The time that a run still takes, from its own speed."""
-        begin, first = self._since.get(row.run.id, (0.0, row.step))
-        if row.step <= first:
+    def _time_left(self, progress: RunProgress) -> str:
+        """The time that a run still takes at its own speed so far."""
+        start, first = self._started.get(progress.run.id, (0.0, progress.step))
+        if progress.step <= first:
             return ""
-        seconds = (time.monotonic() - begin) / (row.step - first) * (row.steps - row.step)
-        return duration(seconds)
-
-    def _lines(self, rows: Sequence[Row]) -> None:
-        assert self._console is not None
-        for row in rows:
-            run = row.run
-            if run.status != "running" and self._before.get(run.id, "waiting") != run.status:
-                self._console.print(self._line(row, rows), soft_wrap=True, highlight=False, markup=False)
-            self._before[run.id] = run.status
-
-    def _line(self, row: Row, rows: Sequence[Row]) -> str:
-        run = row.run
-        done = sum(r.run.status in ("finished", "failed", "stopped") for r in rows)
-        parts = [f"{done}/{len(rows)} {run.status}", f"{run.variant} seed {run.seed}"]
-        parts += [f"{key} {value}" for key, value in run.tuned.items()]
-        parts += [] if run.status == "finished" else [f"step {row.step} of {row.steps}"]
-        parts += [f"loss {row.loss:.4f}"] if row.loss is not None else []
-        parts += [run.error] if run.error else []
-        return ": ".join(parts[:2]) + "".join(f", {part}" for part in parts[2:])
+        seconds_per_step = (time.monotonic() - start) / (progress.step - first)
+        return format_duration(seconds_per_step * (progress.steps - progress.step))
 
     def __enter__(self) -> Self:
         if self._live is not None:
@@ -120,14 +111,24 @@ class Display:
             self._live.stop()
 
 
-def sight(folder: Path) -> tuple[int, float | None]:
-    """The step a run is at, and its last loss, from the end of what it has written so far."""
+def _line(progress: RunProgress, all_runs: Sequence[RunProgress]) -> str:
+    run = progress.run
+    ended = sum(p.run.status in ("finished", "failed", "stopped") for p in all_runs)
+    parts = [f"{run.variant} seed {run.seed}", *(f"{key} {value}" for key, value in run.tuned.items())]
+    parts += [] if run.status == "finished" else [f"step {progress.step} of {progress.steps}"]
+    parts += [f"loss {progress.loss:.4f}"] if progress.loss is not None else []
+    parts += [run.error] if run.error else []
+    return f"{ended}/{len(all_runs)} {run.status}: {', '.join(parts)}"
+
+
+def read_progress(folder: Path) -> tuple[int, float | None]:
+    """The step of a run that is being trained, and its last loss, from the end of metrics.jsonl."""
     records = RunFolder(folder).read_last_metrics()
     losses = [record["cross_entropy"] for record in records if record["kind"] in ("train", "validation")]
     return max((r["step"] for r in records), default=0), losses[-1] if losses else None
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Seconds as 12 s, 3 min, 1.5 h."""
     if seconds < 60:
         return f"{seconds:.0f} s"

@@ -12,31 +12,31 @@ from pathlib import Path
 from zoo.utils.atomic import explained
 from zoo.utils.errors import ZooError
 
-PAUSE = 0.1  # seconds between two attempts
+POLL_SECONDS = 0.1
 
 
 @contextmanager
-def locked(path: Path, reason: str, *, shared: bool = False, patience: float = 0.0) -> Iterator[None]:
-    """Hold a lock.
+def locked(path: Path, message: str, *, shared: bool = False, timeout: float = 0.0) -> Iterator[None]:
+    """Hold a lock within a `with` block.
 
     Args:
-        path: a file, made if need be; what is in it says which process holds the lock.
-        reason: what to tell if another process holds it; the process is appended.
-        shared: together with others that hold it shared.
-        patience: seconds to wait for it.
+        path: the lock file, which is made if it does not exist; it names the process that holds the lock.
+        message: the error if another process holds the lock; that process is appended.
+        shared: whether other processes may hold the lock as well, if they share it too.
+        timeout: seconds to wait for the lock.
 
     Raises:
-        ZooError: another process holds it.
+        ZooError: another process holds the lock.
     """
-    deadline = time.monotonic() + patience
+    deadline = time.monotonic() + timeout
     with explained(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
-        while not _taken(descriptor, shared):
+        while not _acquired(descriptor, shared):
             if time.monotonic() >= deadline:
-                raise ZooError(f"{reason} ({os.read(descriptor, 100).decode(errors='replace').strip()})")
-            time.sleep(PAUSE)
+                raise ZooError(f"{message} ({os.read(descriptor, 100).decode(errors='replace').strip()})")
+            time.sleep(POLL_SECONDS)
         if not shared:
             os.truncate(descriptor, 0)
             os.write(descriptor, f"process {os.getpid()} on {os.uname().nodename}\n".encode())
@@ -45,7 +45,7 @@ def locked(path: Path, reason: str, *, shared: bool = False, patience: float = 0
         os.close(descriptor)
 
 
-def _taken(descriptor: int, shared: bool) -> bool:
+def _acquired(descriptor: int, shared: bool) -> bool:
     try:
         fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:

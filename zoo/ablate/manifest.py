@@ -1,4 +1,4 @@
-"""sweep.json: what a sweep consists of and how far it is. The sweep writes it, reports read it."""
+"""sweep.json: the variants and runs of a sweep and their status. `zoo sweep` writes it, reports read it."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ Status = Literal["waiting", "running", "finished", "failed", "interrupted", "sto
 
 
 class Variant(Config):
-    """One of the things that are compared.
+    """A variant.
 
     Attributes:
         name: ``axis=value,axis=value``.
-        settings: the short name of its value on every axis.
-        tuned: the tuned keys with the values that were chosen; None before that, empty without tuning.
-        tuned_on_border: of these, the keys whose best value was the lowest or highest of the grid.
+        settings: the short name of the variant's value on every axis.
+        tuned: the chosen values of the tuned keys; None before they are chosen, empty without tuning.
+        tuned_on_border: the tuned keys whose chosen value is the lowest or highest of the grid.
     """
 
     name: str
@@ -35,24 +35,24 @@ class Variant(Config):
 
 
 class Tuning(Config):
-    """What was tuned per variant before the comparison, and by which rule, in words."""
+    """The keys that were tuned per variant before the comparison, and in words the rule of the choice."""
 
     keys: tuple[str, ...]
     rule: str
 
 
 class Run(Config):
-    """One run.
+    """A run.
 
     Attributes:
-        id: follows from its configuration.
-        variant: a variant's name.
-        seed: of the run.
-        phases: what it counts for: choosing the tuned values, the comparison, or both.
+        id: follows from the configuration.
+        variant: the name of the variant.
+        seed: the seed of the run.
+        phases: what the run counts for: choosing the tuned values, the comparison, or both.
         tuned: its values of the tuned keys.
         folder: the run folder, relative to that of sweep.json.
-        status: ``stopped``: given up on while tuning (successive halving).
-        error: of a failed run, one line.
+        status: ``stopped`` means stopped early by successive halving.
+        error: the error of a failed run, in one line.
     """
 
     id: str
@@ -66,16 +66,16 @@ class Run(Config):
 
 
 class Manifest(Config):
-    """A sweep.
+    """The content of sweep.json.
 
     Attributes:
-        name: of the sweep.
-        metric: kind of the lines of metrics.jsonl whose last `cross_entropy` is a run's result.
-        baseline: the variant that the others are compared with.
-        config_hash: changes with anything that the sweep file says.
+        name: the name of the sweep.
+        metric: the kind of the lines in metrics.jsonl whose last `cross_entropy` is the result of a run.
+        baseline: the name of the variant that the others are compared with.
+        config_hash: a digest of the sweep file.
         variants: in the order of the sweep file.
-        tune: None where nothing is tuned.
-        runs: those that are known so far; what the comparison needs follows from the tuning.
+        tune: None if nothing is tuned.
+        runs: those that are known so far; the runs of the comparison follow from the tuning.
     """
 
     name: str
@@ -89,32 +89,29 @@ class Manifest(Config):
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Write sweep.json into a sweep's folder, whole or not at all."""
-    text = manifest.model_dump_json(indent=1) + "\n"
-    write_text(folder / FILE, text)
+    write_text(folder / FILE, manifest.model_dump_json(indent=1) + "\n")
 
 
 def read_manifest(folder: Path) -> Manifest:
     """Read the sweep.json of a sweep's folder.
 
     Raises:
-        ZooError: there is none, or it is not one that `zoo sweep` wrote.
+        ZooError: the file is missing, or `zoo sweep` did not write it.
     """
     path = folder / FILE
     if not path.is_file():
         raise ZooError(f"{path}: no such file; expected a folder made by `zoo sweep`")
     try:
         return Manifest.model_validate_json(path.read_text(encoding="utf-8"))
-    except (ValidationError, UnicodeDecodeError) as error:
-        told = _first(error) if isinstance(error, ValidationError) else error
-        raise ZooError(f"{path}: not a manifest that `zoo sweep` wrote: {told}") from error
-
-
-def _first(error: ValidationError) -> str:
-    """The first problem, in one line."""
-    problem = error.errors()[0]
-    return ".".join(map(str, problem["loc"])) + ": " * bool(problem["loc"]) + problem["msg"]
+    except ValidationError as error:
+        problem = error.errors()[0]
+        key = ".".join(map(str, problem["loc"]))
+        mistake = f"{key}: {problem['msg']}" if key else problem["msg"]
+        raise ZooError(f"{path}: not a manifest that `zoo sweep` wrote: {mistake}") from error
+    except UnicodeDecodeError as error:
+        raise ZooError(f"{path}: not a manifest that `zoo sweep` wrote: {error}") from error
 
 
 def run_folder(folder: Path, run: Run) -> Path:
-    """Where a run of the sweep in `folder` lies."""
+    """The folder of a run, given that of sweep.json."""
     return Path(normpath(folder / run.folder))

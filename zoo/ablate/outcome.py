@@ -1,4 +1,4 @@
-"""What a run folder tells a sweep: whose run it is, how far it is, how it ended."""
+"""The state of a run of a sweep, read from its folder: its progress, how it ended, whether it was edited."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from zoo.utils.run_folder import RunFolder
 
 @dataclass(frozen=True)
 class Outcome:
-    """How far a run is.
+    """The state of a run.
 
     Attributes:
-        step: of the last line it wrote.
-        losses: validation loss by step.
-        ended: whether it has all its steps, or cannot get there.
-        error: why it cannot, one line; None if it can.
+        step: the step of the last line in metrics.jsonl.
+        losses: the validation losses by step.
+        ended: whether the run has made all its steps, or failed in a way that would repeat itself.
+        error: why the run failed, in one line; None if it did not.
     """
 
     step: int = 0
@@ -38,20 +38,22 @@ class Outcome:
 
 
 def read_outcome(folder: Path) -> Outcome:
-    """Read a run folder and check that nobody has changed it.
+    """Read a run folder and check that nobody has edited it.
 
     Args:
-        folder: of a run of a sweep, named by the run's id; it need not exist.
+        folder: the folder of a run of a sweep, named by the run's id; it need not exist.
 
     Raises:
-        ConfigError: it is not a run, not the one its name says, or not as the run left it.
+        ConfigError: `folder` is not a run, its configuration is not the one that its name stands for, or
+            the run has ended and its metrics were edited since.
     """
-    if not _has_begun(folder):
+    # A run that is killed while it writes its first file leaves only a partial file.
+    if not folder.exists() or all(path.suffix == ".partial" for path in folder.iterdir()):
         return Outcome()
     run = RunFolder(folder)
     if not run.exists:
         raise ConfigError(f"{folder}: exists and is not a run (no {run.CONFIG}); move it away")
-    _require_own_config(folder)
+    _require_matching_id(run)
     record = verify(folder)
     lines = run.read_metrics() if run.metrics.is_file() else []
     return Outcome(
@@ -63,67 +65,53 @@ def read_outcome(folder: Path) -> Outcome:
 
 
 def verify(folder: Path) -> dict[str, str] | None:
-    """Check that a run that has ended is as it was then.
+    """Check that a run that has ended was not edited since.
 
     Args:
-        folder: of a run.
+        folder: a run folder.
 
     Returns:
-        What vouches for it (record.json); None while it has not ended, and for a run of no sweep.
+        The content of record.json; None for a run that has not ended, or that belongs to no sweep.
 
     Raises:
-        ConfigError: its configuration or its metrics were edited.
+        ConfigError: the configuration, the metrics or record.json were edited.
     """
     run = RunFolder(folder)
-    record = _read_record(run)
-    if record is None:
+    if not run.record.is_file():
         return None
-    _require_own_config(folder)
+    try:
+        record: dict[str, str] = json.loads(run.record.read_text(encoding="utf-8"))
+        record["error"], record["metrics"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"{run.record}: was edited; delete the folder to train the run again") from error
+    _require_matching_id(run)
     if record["metrics"] != _checksum(run):
         raise ConfigError(
-            f"{run.metrics}: was edited after the run had ended: it is not what "
-            f"{run.record.name} vouches for. Restore it, or delete the folder to train the run again"
+            f"{run.metrics}: was edited after the run had ended: its checksum is not that in "
+            f"{run.record.name}. Restore it, or delete the folder to train the run again"
         )
     return record
 
 
-def _require_own_config(folder: Path) -> None:
-    found = run_id(load_config(folder))
-    if found != folder.name:
+def _require_matching_id(run: RunFolder) -> None:
+    recorded = run_id(load_config(run.config))
+    if recorded != run.path.name:
         raise ConfigError(
-            f"{RunFolder(folder).config}: was edited, or the folder renamed: it is the configuration of the "
-            f"run {found}. Restore it, or delete the folder to train the run again"
+            f"{run.config}: was edited, or the folder renamed: it is the configuration of the run "
+            f"{recorded}. Restore it, or delete the folder to train the run again"
         )
 
 
 def write_record(folder: Path, error: str | None = None) -> None:
-    """Vouch for what a run that has ended wrote down.
+    """Write record.json, which says that a run has ended and what the checksum of its metrics is.
 
     Args:
         folder: the run folder.
-        error: why it ended before its last step, if it did: it would do so again.
+        error: why the run ended before its last step, if it did and would do so again.
     """
     run = RunFolder(folder)
     write_text(run.record, json.dumps({"error": error, "metrics": _checksum(run)}) + "\n")
 
 
-def _has_begun(folder: Path) -> bool:
-    """Whether there is more than what a run leaves that was killed while it wrote its first file."""
-    return folder.exists() and any(path.suffix != ".partial" for path in folder.iterdir())
-
-
-def _read_record(run: RunFolder) -> dict[str, str] | None:
-    path = run.record
-    if not path.is_file():
-        return None
-    try:
-        record: dict[str, str] = json.loads(path.read_text(encoding="utf-8"))
-        record["error"], record["metrics"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise ConfigError(f"{path}: was edited; delete the folder to train the run again") from error
-    return record
-
-
 def _checksum(run: RunFolder) -> str:
-    path = run.metrics
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
+    return hashlib.sha256(run.metrics.read_bytes()).hexdigest() if run.metrics.is_file() else ""

@@ -1,34 +1,34 @@
-"""Which runs a sweep needs, given what is known of them: a pure function, asked again after every run."""
+"""Which runs a sweep needs, given the state of all runs: a pure function, called again after every run."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from zoo.ablate.contenders import Contender
-from zoo.ablate.identity import digest, essence
+from zoo.ablate.identity import digest, effective_settings
 from zoo.ablate.manifest import Phase
 from zoo.ablate.outcome import Outcome
 from zoo.ablate.sweep import Sweep
-from zoo.ablate.tuning import Choice, Point, best, on_border, survivors
+from zoo.ablate.tuning import ChosenPoint, Point, best_point, on_border, survivors
+from zoo.ablate.variants import SweepVariant
 from zoo.run.config import RunConfig
 from zoo.utils.errors import ConfigError
 
-UNKNOWN = Outcome()
+NOT_STARTED = Outcome()
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlannedRun:
     """A run that a sweep needs.
 
     Attributes:
-        config: named by the run's id.
-        variant: name of the variant.
+        config: the configuration, named by the run's id.
+        variant: the name of the variant.
         point: values of the tuned keys.
-        steps: of the whole run.
-        until: the step it has to reach for now.
-        phases: what it counts for.
-        given_up: whether tuning has left it behind.
+        steps: the number of steps of the whole run.
+        until: the step that the run has to reach for now.
+        phases: what the run counts for.
+        stopped_early: whether successive halving has dropped the run.
     """
 
     config: RunConfig
@@ -37,131 +37,124 @@ class Planned:
     steps: int
     until: int
     phases: tuple[Phase, ...]
-    given_up: bool = False
+    stopped_early: bool = False
 
     @property
     def id(self) -> str:
-        """Of the run."""
+        """The id of the run, which is the name of its folder."""
         return self.config.name
 
-    def done(self, outcome: Outcome) -> bool:
-        """Whether there is nothing to do for it now."""
+    def is_done(self, outcome: Outcome) -> bool:
+        """Whether there is nothing to do for the run now."""
         reached = self.until < self.steps and self.until in outcome.losses
-        return self.given_up or outcome.ended or outcome.error is not None or reached
+        return self.stopped_early or outcome.ended or outcome.error is not None or reached
+
+    def loss(self, outcome: Outcome) -> float | None:
+        """The loss at `until`; infinite for a failed run, None if it is not known yet."""
+        known = outcome.ended or outcome.error is not None or self.until < self.steps
+        return outcome.loss(self.until) if known else None
 
 
 @dataclass(frozen=True)
-class Plan:
+class SweepPlan:
     """The runs known so far.
 
     Attributes:
         runs: each once, variant by variant.
-        choices: of the variants whose tuning is through, by name.
+        chosen: the chosen points of the variants whose tuning is finished, by the name of the variant.
     """
 
-    runs: tuple[Planned, ...]
-    choices: Mapping[str, Choice]
+    runs: tuple[PlannedRun, ...]
+    chosen: Mapping[str, ChosenPoint]
 
 
 class Planner:
     """Makes the plans of a sweep."""
 
     def __init__(self, sweep: Sweep) -> None:
-        """Name every run that there may be.
+        """Compute the ids of all runs that the sweep may need.
 
         Raises:
-            ConfigError: two different runs with one id.
+            ConfigError: two different runs have the same id.
         """
         self._sweep = sweep
         self._configs: dict[tuple[str, int, int], RunConfig] = {}
         hashes: dict[str, str] = {}
-        seeds = {*sweep.seeds, *(sweep.tune.seeds if sweep.tune else ())}
-        for contender in sweep.contenders:
-            for point in range(len(contender.points)):
-                for seed in sorted(seeds):
-                    config = sweep.run(contender, point, seed)
-                    full = digest(essence(config))
+        seeds = sorted({*sweep.seeds, *(sweep.tune.seeds if sweep.tune else ())})
+        for variant in sweep.variants:
+            for point in range(len(variant.points)):
+                for seed in seeds:
+                    config = sweep.run(variant, point, seed)
+                    full = digest(effective_settings(config))
                     if hashes.setdefault(config.name, full) != full:
                         raise ConfigError(
-                            f"two different runs have the id {config.name}, one of them {contender.name} "
+                            f"two different runs have the id {config.name}, one of them {variant.name} "
                             f"with seed {seed}: change something without effect, for instance a value's "
                             "last digit"
                         )
-                    self._configs[contender.name, point, seed] = config
+                    self._configs[variant.name, point, seed] = config
 
     @property
     def ids(self) -> list[str]:
-        """Of all runs that there may be."""
+        """The ids of all runs that the sweep may need."""
         return sorted({config.name for config in self._configs.values()})
 
     @property
     def configs(self) -> list[RunConfig]:
-        """Of all runs that there may be, variant by variant."""
+        """The configurations of all runs that the sweep may need, variant by variant."""
         return list(self._configs.values())
 
-    def plan(self, outcomes: Mapping[str, Outcome]) -> Plan:
-        """What the sweep consists of, as far as that follows from `outcomes`, by id."""
-        runs: dict[str, Planned] = {}
-        choices = {}
-        for contender in self._sweep.contenders:
-            tuning, choice = self._tuning(contender, outcomes)
-            final = () if choice is None else self._runs(contender, choice.point, self._sweep.seeds, "final")
-            for run in (*tuning, *final):
-                before = runs.get(run.id)
-                runs[run.id] = run if before is None else _both(before, run)
+    def plan(self, outcomes: Mapping[str, Outcome]) -> SweepPlan:
+        """The runs that follow from `outcomes`, by id."""
+        runs: dict[str, PlannedRun] = {}
+        chosen = {}
+        for variant in self._sweep.variants:
+            tuning, choice = self._tune(variant, outcomes)
+            runs |= tuning
             if choice is not None:
-                choices[contender.name] = choice
-        return Plan(tuple(runs.values()), choices)
+                chosen[variant.name] = choice
+                for run in self._runs(variant, choice.index, self._sweep.seeds, "final", variant.steps):
+                    phases = runs[run.id].phases if run.id in runs else ()
+                    runs[run.id] = replace(run, phases=(*phases, *run.phases))
+        return SweepPlan(tuple(runs.values()), chosen)
 
-    def _tuning(
-        self, contender: Contender, outcomes: Mapping[str, Outcome]
-    ) -> tuple[list[Planned], Choice | None]:
-        """The tuning runs of a variant, and what they say once they all say something."""
+    def _tune(
+        self, variant: SweepVariant, outcomes: Mapping[str, Outcome]
+    ) -> tuple[dict[str, PlannedRun], ChosenPoint | None]:
+        """The tuning runs of a variant by id, and the chosen point once all of them have results."""
         tune = self._sweep.tune
         if tune is None:
-            return [], Choice(0, ())
-        found: dict[str, Planned] = {}
-        alive = list(range(len(contender.points)))
-        for rung in contender.rungs:
-            runs = [self._runs(contender, point, tune.seeds, "tune", rung) for point in alive]
-            found |= {run.id: run for group in runs for run in group}
-            losses = [[_loss(run, outcomes) for run in group] for group in runs]
-            known = [[loss for loss in group if loss is not None] for group in losses]
-            if known != losses:
-                return list(found.values()), None
-            if rung == contender.steps:
-                break
-            assert tune.halving is not None
-            going_on = survivors(known, tune.halving.keep)
-            for i in set(range(len(alive))) - set(going_on):
-                found |= {run.id: replace(run, given_up=True) for run in runs[i]}
-            alive = [alive[i] for i in going_on]
-        chosen = alive[best(known)]
-        border = on_border(contender.points[chosen], contender.grid)
-        return list(found.values()), Choice(chosen, border)
+            return {}, ChosenPoint(0, ())
+        planned: dict[str, PlannedRun] = {}
+        points = list(range(len(variant.points)))
+        for rung in variant.rungs:
+            runs = [self._runs(variant, point, tune.seeds, "tune", rung) for point in points]
+            planned |= {run.id: run for of_point in runs for run in of_point}
+            losses: list[list[float]] = []
+            for of_point in runs:
+                known = [run.loss(outcomes.get(run.id, NOT_STARTED)) for run in of_point]
+                losses.append([loss for loss in known if loss is not None])
+            if any(len(known) < len(tune.seeds) for known in losses):
+                return planned, None
+            if tune.halving is not None and rung < variant.steps:
+                kept = survivors(losses, tune.halving.keep)
+                dropped = [run for i, of_point in enumerate(runs) if i not in kept for run in of_point]
+                planned |= {run.id: replace(run, stopped_early=True) for run in dropped}
+                points = [points[i] for i in kept]
+        best = points[best_point(losses)]
+        return planned, ChosenPoint(best, on_border(variant.points[best], variant.grid))
 
     def _runs(
-        self, contender: Contender, point: int, seeds: Sequence[int], phase: Phase, until: int | None = None
-    ) -> tuple[Planned, ...]:
-        return tuple(
-            Planned(
-                self._configs[contender.name, point, seed],
-                contender.name,
-                contender.points[point],
-                contender.steps,
-                contender.steps if until is None else until,
+        self, variant: SweepVariant, point: int, seeds: Iterable[int], phase: Phase, until: int
+    ) -> list[PlannedRun]:
+        return [
+            PlannedRun(
+                self._configs[variant.name, point, seed],
+                variant.name,
+                variant.points[point],
+                variant.steps,
+                until,
                 (phase,),
             )
             for seed in seeds
-        )
-
-
-def _loss(run: Planned, outcomes: Mapping[str, Outcome]) -> float | None:
-    outcome = outcomes.get(run.id, UNKNOWN)
-    known = outcome.ended or outcome.error is not None or run.until < run.steps
-    return outcome.loss(run.until) if known else None
-
-
-def _both(tuning: Planned, final: Planned) -> Planned:
-    """A tuning run that is also one of the comparison."""
-    return replace(final, phases=(*tuning.phases, *final.phases))
+        ]

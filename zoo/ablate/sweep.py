@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from zoo.ablate.axes import Combination, combinations, select, variant_name
-from zoo.ablate.config import RUNS, Tune, check
-from zoo.ablate.contenders import Contender, contenders, require_difference
-from zoo.ablate.identity import digest, essence, run_id
+from zoo.ablate.config import RUNS, Tune, validate_sweep
+from zoo.ablate.identity import digest, effective_settings, run_id
+from zoo.ablate.variants import SweepVariant, build_variants, require_different_runs
 from zoo.config.compose import extend, find_config, merge, overlay, read_config
 from zoo.config.yaml import Located
 from zoo.run.config import RunConfig, plain
@@ -22,129 +22,128 @@ class Sweep:
     """A sweep file, ready to be run.
 
     Attributes:
-        name: of the sweep.
-        out: folder of the sweeps.
-        contenders: the variants, in the order of the file.
-        baseline: name of the one the others are compared with.
-        seeds: of the comparison.
+        name: the name of the sweep.
+        out: the folder of all sweeps.
+        variants: in the order of the file.
+        baseline: the name of the variant that the others are compared with.
+        seeds: the seeds of the comparison.
         tune: None if nothing is tuned.
     """
 
     name: str
     out: Path
-    contenders: tuple[Contender, ...]
+    variants: tuple[SweepVariant, ...]
     baseline: str
     seeds: tuple[int, ...]
     tune: Tune | None
 
     @property
     def folder(self) -> Path:
-        """Where sweep.json lies."""
+        """The folder of sweep.json."""
         return self.out / self.name
 
     @property
     def runs(self) -> Path:
-        """Where the run folders lie, with those of other sweeps."""
+        """The parent of the run folders, which all sweeps in `out` share."""
         return self.out / RUNS
 
     @property
     def config_hash(self) -> str:
-        """Changes with everything that determines the runs and how they are compared."""
-        all_runs = {c.name: [essence(config) for config in c.configs] for c in self.contenders}
+        """A digest of everything that determines the runs and how they are compared."""
+        settings = {v.name: [effective_settings(config) for config in v.configs] for v in self.variants}
         tune = plain(self.tune) if self.tune else None
-        return digest([self.baseline, list(self.seeds), tune, all_runs])
+        return digest([self.baseline, list(self.seeds), tune, settings])
 
-    def run(self, contender: Contender, point: int, seed: int) -> RunConfig:
+    def run(self, variant: SweepVariant, point: int, seed: int) -> RunConfig:
         """The configuration of one run, named by its id."""
-        config = contender.configs[point].model_copy(update={"seed": seed})
+        config = variant.configs[point].model_copy(update={"seed": seed})
         train = Job.of(config).train.model_copy(update={"runs_dir": self.runs})
         return config.model_copy(update={"name": run_id(config), "train": train})
 
 
 def load_sweep(file: Path, overrides: Sequence[str] = (), out: Path | None = None) -> Sweep:
-    """Read a sweep file.
+    """Read a sweep file and check every configuration in it.
 
     Args:
         file: YAML.
         overrides: ``a.b=c``, put on top of `base`.
-        out: instead of the file's.
-
-    Returns:
-        The sweep, every configuration checked.
+        out: the folder of the sweeps; None: that of the file.
 
     Raises:
-        ConfigError: every problem that was found, one per line.
+        ConfigError: the file has problems; the message lists all that were found, one per line.
     """
     problems: list[str] = []
-    given = merge(Located.of({"name": file.stem}, str(file)), read_config(file, problems))
-    config = check(given, problems)
-    _stop(problems)
-    assert config is not None
-    variants = combinations(given, file.parent, problems)
-    base = _base(given.value["base"], file.parent, problems)
-    _stop(problems)
+    content = merge(Located.of({"name": file.stem}, str(file)), read_config(file, problems))
+    config = validate_sweep(content, problems)
+    if config is None or problems:
+        raise ConfigError("\n".join(problems))
+    chosen = combinations(content, file.parent, problems)
+    base = _base(content.value["base"], file.parent, problems)
+    _stop_at(problems)
     changes = [overlay([text], problems) for text in overrides]
     for change in changes:
         base = merge(base, change)
-    baseline = _baseline(given, variants, problems)
-    grids = _grids(config.tune, given, variants, problems)
-    _stop(problems)
-    found = contenders(base, changes, variants, grids, config, problems)
-    _stop(problems)
-    require_difference(found, variants)
-    return Sweep(config.name, out or Path(config.out), found, baseline, config.seeds, config.tune)
+    baseline = _baseline(content, chosen, problems)
+    grids = _grids(content, chosen, problems)
+    _stop_at(problems)
+    variants = build_variants(base, changes, chosen, grids, config, problems)
+    _stop_at(problems)
+    require_different_runs(variants, chosen)
+    return Sweep(config.name, out or Path(config.out), variants, baseline, config.seeds, config.tune)
 
 
-def _stop(problems: Sequence[str]) -> None:
+def _stop_at(problems: Sequence[str]) -> None:
     if problems:
         raise ConfigError("\n".join(problems))
 
 
-def _base(given: Located, folder: Path, problems: list[str]) -> Located:
-    if isinstance(given.value, dict):
-        return extend(given, folder, problems)
-    if not isinstance(given.value, str):
-        problems.append(f"{given.place}: base: value {given.value!r}: expected a name, a path or a mapping")
-        return given
+def _base(base: Located, folder: Path, problems: list[str]) -> Located:
+    if isinstance(base.value, dict):
+        return extend(base, folder, problems)
+    if not isinstance(base.value, str):
+        problems.append(f"{base.place}: base: value {base.value!r}: expected a name, a path or a mapping")
+        return base
     try:
-        return read_config(find_config(given.value, folder), problems)
+        return read_config(find_config(base.value, folder), problems)
     except ConfigError as error:
-        problems.append(f"{given.place}: base: {error}")
-        return given
+        problems.append(f"{base.place}: base: {error}")
+        return base
 
 
-def _baseline(given: Located, variants: Sequence[Combination], problems: list[str]) -> str:
+def _baseline(content: Located, variants: Sequence[Combination], problems: list[str]) -> str:
     if not variants:
-        problems.append(f"{given.value['exclude'].place}: exclude: no variant is left")
+        problems.append(f"{content.value['exclude'].place}: exclude: no variant is left")
         return ""
-    rule = given.value.get("baseline")
+    rule = content.value.get("baseline")
     if rule is None or rule.value is None:
         return variants[0].name
     wanted = select(rule, variants, problems, "baseline")
-    matching = [v.name for v in variants if wanted is not None and v.matches(wanted)]
-    if wanted is not None and len(matching) != 1:
-        told = f"it is {len(matching)} variants" if matching else "it is excluded"
-        problems.append(f"{rule.place}: baseline: {variant_name(wanted)}: expected one variant: {told}")
+    if wanted is None:
+        return ""
+    matching = [v.name for v in variants if v.matches(wanted)]
+    if len(matching) != 1:
+        mistake = f"it is {len(matching)} variants" if matching else "it is excluded"
+        problems.append(f"{rule.place}: baseline: {variant_name(wanted)}: expected one variant: {mistake}")
     return matching[0] if matching else ""
 
 
 def _grids(
-    tune: Tune | None, given: Located, variants: Sequence[Combination], problems: list[str]
+    content: Located, variants: Sequence[Combination], problems: list[str]
 ) -> list[dict[str, Located]]:
-    """The grid of every variant, with places."""
-    if tune is None:
+    """The grid of every variant; empty mappings if nothing is tuned."""
+    tune = content.value.get("tune")
+    if tune is None or tune.value is None:
         return [{} for _ in variants]
-    node = given.value["tune"]
-    found = [node.value["grid"].value for _ in variants]
-    special = dict.fromkeys(range(len(variants)), 0)
-    for other in node.value["grids"].value if "grids" in node.value else ():
+    grids = dict.fromkeys(variants, tune.value["grid"].value)
+    special: set[Combination] = set()
+    for other in tune.value["grids"].value if "grids" in tune.value else ():
         wanted = select(other.value["where"], variants, problems, "tune.grids.where")
-        for i, variant in enumerate(variants):
+        for variant in variants:
             if wanted is not None and variant.matches(wanted):
-                found[i] = other.value["grid"].value
-                special[i] += 1
-                if special[i] > 1:
+                if variant in special:
                     problems.append(
                         f"{other.place}: tune.grids: {variant.name} has a grid of its own already"
                     )
-    return found
+                special.add(variant)
+                grids[variant] = other.value["grid"].value
+    return list(grids.values())

@@ -1,4 +1,4 @@
-"""Tuning: the points of a grid, when points are given up, and which is chosen."""
+"""Tuning: the points of a grid, when points are stopped early, and which point is chosen."""
 
 from __future__ import annotations
 
@@ -15,63 +15,72 @@ Point = Mapping[str, Any]
 """A value for every tuned key."""
 
 
-def points(grid: Mapping[str, Sequence[Any]]) -> tuple[Point, ...]:
+@dataclass(frozen=True)
+class ChosenPoint:
+    """The point that tuning chose for a variant.
+
+    Attributes:
+        index: among the points of the grid.
+        on_border: see `on_border`.
+    """
+
+    index: int
+    on_border: tuple[str, ...]
+
+
+def grid_points(grid: Mapping[str, Sequence[Any]]) -> tuple[Point, ...]:
     """Every combination of a grid's values; one empty point if there are no keys."""
     return tuple(dict(zip(grid, values, strict=True)) for values in product(*grid.values()))
 
 
-def rungs(halving: Halving | None, steps: int, eval_every: int) -> tuple[int, ...]:
-    """The steps at which points are compared, the last one included.
+def rung_steps(halving: Halving | None, steps: int, eval_every: int) -> tuple[int, ...]:
+    """The steps at which points are compared, the last step included.
 
     Args:
         halving: None to train every point to the end.
-        steps: of a whole run.
-        eval_every: steps between validations; points are compared at the last one before a share.
+        steps: the number of steps of a whole run.
+        eval_every: steps between validations; points are compared at the last validation before a share.
 
     Raises:
         ValueError: two comparisons fall on one step, or there is no validation before the first.
     """
     shares = halving.at if halving else ()
-    cuts = [int(share * steps) // eval_every * eval_every for share in shares]
-    found = (*cuts, steps)
-    if cuts and (cuts[0] == 0 or len(set(found)) < len(found)):
+    rungs = [*(int(share * steps) // eval_every * eval_every for share in shares), steps]
+    if rungs[0] == 0 or len(set(rungs)) < len(rungs):
         raise ValueError(
             f"halving at {list(shares)} of {steps} steps: with train.eval_every {eval_every} there is no "
             "validation of its own before each; expected fewer steps between validations"
         )
-    return found
+    return tuple(rungs)
 
 
 def survivors(losses: Sequence[Sequence[float]], keep: float) -> list[int]:
-    """Which points go on.
+    """The indices of the points that continue, in the order of the grid.
 
     Args:
         losses: of every point, by seed; infinite where a run failed.
-        keep: share that goes on, rounded up.
-
-    Returns:
-        Their indices, in the order of the grid.
+        keep: the share that continues, rounded up.
     """
-    return sorted(_ranked(losses)[: math.ceil(keep * len(losses))])
+    return sorted(_ranking(losses)[: math.ceil(keep * len(losses))])
 
 
-def best(losses: Sequence[Sequence[float]]) -> int:
-    """The point with the lowest mean loss; of several, the first in the grid."""
-    return _ranked(losses)[0]
+def best_point(losses: Sequence[Sequence[float]]) -> int:
+    """The index of the point with the lowest mean loss; of several, the first in the grid."""
+    return _ranking(losses)[0]
 
 
 def on_border(point: Point, grid: Mapping[str, Sequence[Any]]) -> tuple[str, ...]:
-    """The keys whose value is the lowest or highest number of the grid: a better one may lie beyond."""
-    numbers = {
+    """The keys whose value is the lowest or highest number of the grid: a better one may lie outside."""
+    numeric = {
         key: values
         for key, values in grid.items()
         if len(values) > 1 and all(type(v) in (int, float) for v in values)
     }
-    return tuple(key for key, values in numbers.items() if point[key] in (min(values), max(values)))
+    return tuple(key for key, values in numeric.items() if point[key] in (min(values), max(values)))
 
 
-def rule(tune: Tune) -> str:
-    """What is done, in words."""
+def describe_rule(tune: Tune) -> str:
+    """The rule by which points are chosen, in words."""
     count = math.prod(map(len, tune.grid.values()))
     seeds = f"seed{'s' * (len(tune.seeds) > 1)} {', '.join(map(str, tune.seeds))}"
     text = (
@@ -88,18 +97,5 @@ def rule(tune: Tune) -> str:
     return text
 
 
-@dataclass(frozen=True)
-class Choice:
-    """What tuning chose for a variant.
-
-    Attributes:
-        point: index into the grid's points.
-        on_border: see `on_border`.
-    """
-
-    point: int
-    on_border: tuple[str, ...]
-
-
-def _ranked(losses: Sequence[Sequence[float]]) -> list[int]:
+def _ranking(losses: Sequence[Sequence[float]]) -> list[int]:
     return sorted(range(len(losses)), key=lambda i: (mean(losses[i]), i))

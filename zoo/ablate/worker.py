@@ -1,4 +1,4 @@
-"""One run in a process of its own, so that nothing that happens to it happens to the others."""
+"""One run in a process of its own, so that its failure cannot affect the others."""
 
 from __future__ import annotations
 
@@ -25,40 +25,40 @@ from zoo.train.run import train
 from zoo.utils.atomic import write_text
 from zoo.utils.errors import DivergenceError, ZooError
 
-WORKERS = ".workers"
-"""A lock below `out` that every worker shares: while it is held, one is at work."""
+WORKER_LOCK = ".workers"
+"""The name of the lock in `out` that all workers share."""
 
 
 @dataclass(frozen=True)
-class Work:
-    """What a worker has to do.
+class WorkerTask:
+    """What a worker process has to do.
 
     Attributes:
-        config: of the run, as plain data: the classes of plugins are not there before they are imported.
-        plugins: what to import first, for `load_plugin`.
-        until: the step it has to reach.
+        config: of the run, as plain data: the classes of plugins do not exist before they are imported.
+        plugins: the plugins to import first, for `load_plugin`.
+        until: the step that the run has to reach.
         lock: the lock to share meanwhile.
-        report: where to write what went wrong.
-        threads: of torch.
-        environment: variables of the process.
+        error_file: where to write the traceback of a failure.
+        threads: the number of threads of torch.
+        environment: environment variables of the process.
     """
 
     config: dict[str, Any]
     plugins: tuple[str, ...]
     until: int
     lock: Path
-    report: Path
+    error_file: Path
     threads: int
     environment: Mapping[str, str]
 
 
-def work(task: Work) -> None:
-    """Train a run, or go on with it; the exit status is 1 if it failed, and `task.report` says why."""
+def execute_task(task: WorkerTask) -> None:
+    """Train a run, or resume it; if it fails, write the error file and exit with status 1."""
     os.environ.update(task.environment)
     torch.set_num_threads(task.threads)
-    threading.Thread(target=_die_with_parent, daemon=True).start()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
-        with locked(task.lock, "another process has it", shared=True, patience=60):
+        with locked(task.lock, "another process has it", shared=True, timeout=60):
             _train(task)
     except KeyboardInterrupt:
         sys.exit(1)
@@ -66,11 +66,11 @@ def work(task: Work) -> None:
         text = traceback.format_exc()
         if line := line_in_plugin(error):
             text += f"{line}: {type(error).__name__}: {error}\n"
-        write_text(task.report, text)
+        write_text(task.error_file, text)
         sys.exit(1)
 
 
-def _train(task: Work) -> None:
+def _train(task: WorkerTask) -> None:
     for plugin in task.plugins:
         load_plugin(plugin)
     config = load_config(task.config)
@@ -89,8 +89,8 @@ def _train(task: Work) -> None:
         write_record(folder.path)
 
 
-def _die_with_parent() -> None:
-    """Stop, saved, once the sweep is gone: it may have been killed."""
+def _end_with_parent() -> None:
+    """Wait until the sweep has ended, which may have been killed; then save and stop."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

@@ -253,15 +253,16 @@ def sweep(
     """Train every variant of a question, tuned alike, with several seeds; the same command goes on."""
     from rich.console import Console
 
+    from zoo.ablate.conclusion import run_sweep
     from zoo.ablate.estimate import estimate
-    from zoo.ablate.run import checked, run_sweep
+    from zoo.ablate.pool import worker_count
     from zoo.ablate.sweep import load_sweep
 
     console = Console()
     shown = Console(width=None if console.is_terminal else 200)
     plan = load_sweep(file, overrides or (), out)
     if dry_run:
-        shown.print(estimate(plan, checked(workers)), highlight=False)
+        shown.print(estimate(plan, worker_count(workers)), highlight=False)
         return
     result = run_sweep(plan, workers, shown)
     if not result.finished:

@@ -1,5 +1,5 @@
 "use strict";
-// Draws the plots of the page, switches their views, and hides a variant everywhere at once.
+// Draws the plots of the page, switches between their views, and hides a variant in all plots at once.
 
 const plots = JSON.parse(document.getElementById("plots").textContent);
 const shown = new Map(); // key of a plot -> index of its view
@@ -11,16 +11,16 @@ const config = {
 
 function colours() {
   const style = getComputedStyle(document.documentElement);
-  const of = (name) => style.getPropertyValue(name).trim();
-  return { ink: of("--ink"), soft: of("--soft"), line: of("--line"), wash: of("--wash") };
+  const value = (name) => style.getPropertyValue(name).trim();
+  return { ink: value("--ink"), soft: value("--soft"), line: value("--line"), wash: value("--wash") };
 }
 
 // The layout of a view in the colours of the page, which follow the reader's light or dark mode.
-function dressed(layout) {
+function withColours(layout) {
   const { ink, soft, line, wash } = colours();
-  const axis = (own) => ({
-    ...own, gridcolor: line, linecolor: line, zeroline: false, tickfont: { color: soft },
-    title: { ...own.title, font: { color: soft, size: 13 } },
+  const axis = (given) => ({
+    ...given, gridcolor: line, linecolor: line, zeroline: false, tickfont: { color: soft },
+    title: { ...given.title, font: { color: soft, size: 13 } },
   });
   return {
     ...layout, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
@@ -40,8 +40,8 @@ function traces(view) {
 function draw(plot) {
   const view = plot.views[shown.get(plot.key) ?? 0];
   const element = document.getElementById("plot-" + plot.key);
-  element.style.height = view.layout.height + "px"; // or a redrawn plot may lose its place in the page
-  return Plotly.react(element, traces(view), dressed(view.layout), config);
+  element.style.height = view.layout.height + "px"; // otherwise a redrawn plot may overlap the next one
+  return Plotly.react(element, traces(view), withColours(view.layout), config);
 }
 
 function toggle(group) {
@@ -51,27 +51,27 @@ function toggle(group) {
   // Only the visibility changes, so that a zoom stays.
   for (const plot of plots) {
     const element = document.getElementById("plot-" + plot.key);
-    const own = element.data.flatMap((trace, i) => (trace.legendgroup === group ? [i] : []));
-    if (own.length) Plotly.restyle(element, { visible: hidden.has(group) ? "legendonly" : true }, own);
+    const members = element.data.flatMap((trace, i) => (trace.legendgroup === group ? [i] : []));
+    if (members.length) Plotly.restyle(element, { visible: hidden.has(group) ? "legendonly" : true }, members);
   }
 }
 
-function choose(plot, index, place) {
+function choose(plot, index, container) {
   shown.set(plot.key, index);
-  for (const button of place.querySelectorAll("button"))
+  for (const button of container.querySelectorAll("button"))
     button.setAttribute("aria-pressed", String(Number(button.dataset.view) === index));
   draw(plot);
 }
 
 // Buttons for a few views, a list for many.
 function controls(plot) {
-  const place = document.getElementById("views-" + plot.key);
+  const container = document.getElementById("views-" + plot.key);
   if (plot.views.length > 6) {
     const list = document.createElement("select");
     list.setAttribute("aria-label", "what is drawn");
     plot.views.forEach((view, i) => list.add(new Option(view.name, i)));
-    list.addEventListener("change", () => choose(plot, Number(list.value), place));
-    place.append(list);
+    list.addEventListener("change", () => choose(plot, Number(list.value), container));
+    container.append(list);
   } else if (plot.views.length > 1) {
     plot.views.forEach((view, i) => {
       const button = document.createElement("button");
@@ -79,8 +79,8 @@ function controls(plot) {
       button.textContent = view.name;
       button.dataset.view = i;
       button.setAttribute("aria-pressed", String(i === 0));
-      button.addEventListener("click", () => choose(plot, i, place));
-      place.append(button);
+      button.addEventListener("click", () => choose(plot, i, container));
+      container.append(button);
     });
   }
 }

@@ -1,0 +1,168 @@
+"""The variants of a sweep: their configurations are put together, and each axis must have an effect."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from zoo.ablate.axes import Combination, nest
+from zoo.ablate.config import SweepConfig
+from zoo.ablate.identity import digest, effective_settings
+from zoo.ablate.tuning import Point, grid_points, rung_steps
+from zoo.config.compose import merge
+from zoo.config.yaml import Located
+from zoo.run.config import RunConfig, validate
+from zoo.run.from_checkpoint import inherit
+from zoo.run.job import Job
+from zoo.utils.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class SweepVariant:
+    """A variant and the configurations of its runs.
+
+    Attributes:
+        name: ``axis=value,axis=value``.
+        settings: the short name of the variant's value on every axis.
+        grid: the values of the tuned keys; empty if nothing is tuned.
+        points: every combination of these values.
+        configs: one per point, complete except for the seed and the name.
+        rungs: the steps at which points are compared, the last step included.
+    """
+
+    name: str
+    settings: Mapping[str, str]
+    grid: Mapping[str, Sequence[Any]]
+    points: tuple[Point, ...]
+    configs: tuple[RunConfig, ...]
+    rungs: tuple[int, ...]
+
+    @property
+    def steps(self) -> int:
+        """The number of steps of a whole run."""
+        return self.rungs[-1]
+
+
+def build_variants(
+    base: Located,
+    overrides: Sequence[Located],
+    combinations: Sequence[Combination],
+    grids: Sequence[Mapping[str, Located]],
+    config: SweepConfig,
+    problems: list[str],
+) -> tuple[SweepVariant, ...]:
+    """Put every configuration together and check it.
+
+    Args:
+        base: what all runs share, `overrides` included.
+        overrides: what was put on top of the base; each must have an effect in some run.
+        combinations: the levels of every variant, to put on top.
+        grids: the tuned keys of every variant.
+        config: the sweep file.
+        problems: gets one line for each problem; one that all variants have is listed once.
+
+    Returns:
+        The variants without problems.
+    """
+    variants = []
+    by_variant: dict[str, list[str]] = {}
+    effective: set[int] = set()
+    for combination, grid in zip(combinations, grids, strict=True):
+        in_variant = by_variant[combination.name] = []
+        points = grid_points({key: node.value for key, node in grid.items()})
+        configs = []
+        for point in points:
+            merged, exact = base, []
+            for level in combination.levels:
+                for change in level.changes:
+                    merged = merge(merged, change)
+                    exact += [change] if level.exact else []
+            for change in (nest(key, value) for key, value in point.items()):
+                merged = merge(merged, change)
+                exact.append(change)
+            in_variant += [problem for change in exact for problem in _replaced(change, merged)]
+            effective |= {i for i, change in enumerate(overrides) if not [*_replaced(change, merged)]}
+            configs.append(_validate(merged, in_variant))
+        complete = tuple(c for c in configs if c is not None)
+        if not in_variant:
+            values = {key: node.plain() for key, node in grid.items()}
+            rungs = _rungs(config, complete[0], in_variant)
+            settings = combination.settings
+            variants.append(
+                SweepVariant(combination.name, settings, values, grid_points(values), complete, rungs)
+            )
+    problems += [
+        f"{change.place}: has no effect: axes or tune.grid put something else in its place"
+        for i, change in enumerate(overrides)
+        if i not in effective and not any(by_variant.values())
+    ]
+    for line in dict.fromkeys(line for lines in by_variant.values() for line in lines):
+        having = [name for name, lines in by_variant.items() if line in lines]
+        problems.append(line if len(having) == len(combinations) else f"{line} (in {having[0]})")
+    return tuple(variants)
+
+
+def _validate(merged: Located, problems: list[str]) -> RunConfig | None:
+    found: list[str] = []
+    config = validate(inherit(merged, found), found)
+    try:
+        if config is not None:
+            Job.of(config)
+    except ConfigError as error:
+        found.append(str(error))
+    problems += found
+    return None if found else config
+
+
+def _rungs(config: SweepConfig, run: RunConfig, problems: list[str]) -> tuple[int, ...]:
+    train = Job.of(run).train
+    try:
+        return rung_steps(config.tune.halving if config.tune else None, train.steps, train.eval_every)
+    except ValueError as error:
+        problems.append(f"tune.{error}")
+        return (train.steps,)
+
+
+def _replaced(change: Located, merged: Located, path: str = "") -> Iterator[str]:
+    """One line for every value of a change that something put on top of it has replaced."""
+    if isinstance(change.value, dict):
+        inside = dict(enumerate(merged.value)) if isinstance(merged.value, list) else merged.value
+        fields = {str(k): v for k, v in inside.items()} if isinstance(inside, dict) else {}
+        for key, value in change.value.items():
+            yield from _replaced(value, fields.get(key, Located(None, "")), f"{path}.{key}" if path else key)
+        return
+    result = merged.plain()
+    if isinstance(change.value, str) and isinstance(result, dict):
+        result = result.get("type")
+    if result != change.plain():
+        by = merged.place or "what comes later"
+        yield f"{change.place}: {path}: has no effect: {by} puts something else in its place"
+
+
+def require_different_runs(variants: Sequence[SweepVariant], combinations: Sequence[Combination]) -> None:
+    """Refuse a sweep in which two runs are the same.
+
+    Raises:
+        ConfigError: two variants, or two points of a grid, have the same configuration.
+    """
+    seen: dict[str, tuple[int, int]] = {}
+    for i, variant in enumerate(variants):
+        for j, config in enumerate(variant.configs):
+            i_before, j_before = seen.setdefault(digest(effective_settings(config)), (i, j))
+            if i_before != i:
+                raise ConfigError(_same_variants(combinations[i_before], combinations[i]))
+            if j_before != j:
+                raise ConfigError(
+                    f"tune.grid: changes nothing between {variant.points[j_before]} and {variant.points[j]} "
+                    f"of {variant.name}: they come out as the same configuration"
+                )
+
+
+def _same_variants(one: Combination, other: Combination) -> str:
+    differing = [b for a, b in zip(one.levels, other.levels, strict=True) if a is not b]
+    axes = " and ".join(axis for level in differing for axis in level.settings)
+    return (
+        f"{differing[0].changes[0].place}: axes.{axes}: changes nothing: {one.name} and {other.name} come "
+        "out as the same configuration"
+    )
