@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from zoo.ablate.run import run_sweep
+from zoo.ablate.conclusion import run_sweep
 from zoo.ablate.sweep import load_sweep
 from zoo.report.report import report
 
