@@ -17,6 +17,7 @@ from zoo import build_model
 from zoo.hub.families import FAMILIES
 from zoo.hub.rules import expand
 from zoo.init import Registry
+from zoo.models import Model
 from zoo.optim import Amos
 from zoo.utils.errors import ConfigError
 
@@ -109,6 +110,14 @@ CASES: dict[str, tuple[Callable[[], nn.Module], tuple[tuple[int, ...], ...], dic
         | vectors("self_attn.in_proj_bias", "self_attn.out_proj.bias", "linear1.bias", "linear2.bias")
         | vectors("norm1.weight", "norm1.bias", "norm2.weight", "norm2.bias"),
     ),
+    "decoder layer": (
+        lambda: Memory(nn.TransformerDecoderLayer(8, 2, 16, dropout=0.0, bias=False)),
+        (X, X),
+        {f"of.{name}.in_proj_weight": eta(8) for name in ("self_attn", "multihead_attn")}
+        | {f"of.{name}.out_proj.weight": eta(8) for name in ("self_attn", "multihead_attn")}
+        | {"of.linear1.weight": eta(8), "of.linear2.weight": eta(16, input_std=AFTER_RELU)}
+        | vectors("of.norm1.weight", "of.norm2.weight", "of.norm3.weight"),
+    ),
     "lstm": (
         lambda: First(nn.LSTM(8, 4, 2, bidirectional=True, proj_size=3)),
         (X,),
@@ -164,6 +173,14 @@ class First(nn.Module):
 
     def forward(self, *inputs: Tensor) -> Tensor:
         output: Tensor = self.of(*inputs)[0]
+        return output
+
+
+class Memory(First):
+    """A module that has one output."""
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        output: Tensor = self.of(*inputs)
         return output
 
 
@@ -254,7 +271,8 @@ class Tied(nn.Module):
 
 def test_a_tied_parameter_is_one_with_the_eta_of_the_kernel() -> None:
     assert inferred(Tied()) == {"table.weight": (1 / math.sqrt(8), (1,))}
-    assert inferred(nn.Embedding(20, 8)) == {"weight": (1.0, (1,))}
+    for table in (nn.Embedding(20, 8), nn.EmbeddingBag(20, 8)):
+        assert inferred(table) == {"weight": (1.0, (1,))}
 
 
 def test_frozen_parameters_of_any_kind_are_no_obstacle(caplog: pytest.LogCaptureFixture) -> None:
@@ -350,12 +368,30 @@ def test_declarations_of_zoo_models_are_used_wherever_they_are(fields: dict[str,
     assert {n.removeprefix("1."): v for n, v in nested.items() if n.startswith("1.")} == declared
 
 
-def test_spheres_inside_another_module_are_projected() -> None:
-    inner = zoo_model(source="ngpt")
-    model = nn.Sequential(inner)
+def transformers_ngpt() -> nn.Module:
+    from zoo.hub.auto import ZooNGPTConfig, ZooNGPTForCausalLM
+
+    sizes = {"vocab_size": 16, "d_model": 8, "n_layers": 1, "n_heads": 2}
+    return ZooNGPTForCausalLM(ZooNGPTConfig(model=sizes))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: zoo_model(source="ngpt"),
+        lambda: nn.Sequential(zoo_model(source="ngpt")),
+        transformers_ngpt,
+    ],
+    ids=["zoo", "nested", "transformers"],
+)
+def test_spheres_are_projected_wherever_they_are(make: Callable[[], nn.Module]) -> None:
+    model = make()
+    inner = next(module for module in model.modules() if isinstance(module, Model))
     optimizer = Amos.for_module(model, lr=0.1)
     for _ in range(2):
-        model(torch.arange(10).view(2, 5)).square().sum().backward()
+        output = model(torch.arange(10).view(2, 5))
+        logits = output if isinstance(output, Tensor) else output.logits
+        logits.square().sum().backward()
         optimizer.step()
     on_spheres = [entry for entry in Registry(inner) if entry.sphere_dim is not None]
     assert on_spheres

@@ -162,16 +162,16 @@ def _originals(
         whole = specs.get((module, name))
         if whole is None:
             continue
-        found: dict[str, ParamSpec] = {}
+        of_originals: dict[str, ParamSpec] = {}
         for local, original in originals.named_parameters(recurse=False):
             shape = tuple(original.shape)
             per_row = tuple(1 if n == 1 else m for n, m in zip(shape, whole.shape, strict=False))
             if shape == whole.shape:
-                found[local] = whole
+                of_originals[local] = whole
             elif shape == per_row or original.numel() == 1:
                 norm = eta(whole) * math.sqrt(whole.numel / original.numel())
-                found[local] = ParamSpec(Role.GATE, shape, whole.axes[: len(shape)], start=norm)
-        yield originals, found
+                of_originals[local] = ParamSpec(Role.GATE, shape, whole.axes[: len(shape)], start=norm)
+        yield originals, of_originals
 
 
 def _guess(shape: tuple[int, ...], is_weight: bool) -> ParamSpec:
