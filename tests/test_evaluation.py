@@ -23,7 +23,7 @@ from zoo import build_model, load_model, save_model
 from zoo.data.tokenizers.byte import ByteTokenizer
 from zoo.data.tokenizers.word import WordTokenizer
 from zoo.evaluation.perplexity import carried_nats, read, windowed_nats
-from zoo.evaluation.report import Report, perplexity
+from zoo.evaluation.perplexity_report import PerplexityReport, perplexity
 from zoo.evaluation.score import Score, total
 from zoo.evaluation.windows import sliding_windows
 from zoo.models import LanguageModel, Model
@@ -99,7 +99,7 @@ def test_windows_against_one_at_a_time() -> None:
 def test_a_carried_state_goes_through_the_whole_text(monkeypatch: pytest.MonkeyPatch) -> None:
     net = build_model("lstm", **LSTM, streams=4).eval()
     ids, before = tokens(70), {k: v.clone() for k, v in net.state_dict().items()}
-    monkeypatch.setattr("zoo.evaluation.perplexity.STRETCH", 32)
+    monkeypatch.setattr("zoo.evaluation.perplexity.CHUNK", 32)
     assert isinstance(net, LanguageModel)
     assert carried_nats(net, ids) == pytest.approx(in_one_pass(net, ids), rel=1e-6)
     assert all(torch.equal(before[k], v) for k, v in net.state_dict().items())
@@ -160,7 +160,7 @@ def test_a_picture_of_what_blows_up() -> None:
     ]
     for shown in (scores, scores[2:]):  # some and all too large for a number
         file = io.BytesIO()
-        Report("a run", None, True, shown).draw(file)
+        PerplexityReport("a run", None, True, shown).draw(file)
         assert file.getvalue().startswith(PNG)
 
 

@@ -20,11 +20,11 @@ from torch.nn import functional as F
 
 from zoo import build_model, load_model, save_model
 from zoo.data.tokenizers.byte import ByteTokenizer
-from zoo.evaluation.alone import alone
 from zoo.evaluation.harness import ZooLM
 from zoo.evaluation.likelihood import log_likelihoods
-from zoo.evaluation.quiet import quiet
+from zoo.evaluation.offline import offline
 from zoo.evaluation.tasks import load_tasks
+from zoo.evaluation.warnings_only import warnings_only
 from zoo.hub.export import export
 from zoo.models import LanguageModel, Model
 from zoo.train.run import train
@@ -72,7 +72,7 @@ def theirs(path: Path) -> Any:
 
 def answers(model: Any, folder: Path, fewshot: int | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
     """What a model answers to all tasks, and the scores it gets."""
-    with alone(), quiet():
+    with offline(), warnings_only():
         loaded = load_tasks(list(TASKS), folder, fewshot=fewshot, limit=None, context=CONTEXT)
         results: Any = evaluate(model, loaded, log_samples=True, bootstrap_iters=0)
     samples = {name: [s["resps"] for s in results["samples"][name]] for name in TASKS}

@@ -359,7 +359,7 @@ def eval_(
     """Measure the perplexity of texts, per token, word and byte, or the scores of tasks."""
     from rich.console import Console
 
-    from zoo.evaluation import report as texts
+    from zoo.evaluation import perplexity_report as texts
     from zoo.evaluation import task_report as questions
 
     if (perplexity is None) == (tasks is None):
@@ -376,7 +376,7 @@ def eval_(
                 f"eval: {name} has no effect with {'--perplexity' if tasks is None else '--tasks'}"
             )
     common: dict[str, Any] = {"batch_size": batch_size, "tokenizer": tokenizer, "device": device, "out": out}
-    report: texts.Report | questions.TaskReport
+    report: texts.PerplexityReport | questions.TaskReport
     if perplexity is not None:
         report, written = texts.perplexity(
             model, [perplexity, *(more or ())], contexts=lengths, stride=stride, lines=lines, **common

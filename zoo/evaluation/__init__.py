@@ -1,1 +1,1 @@
-"""What a trained model is worth on text that it has not seen."""
+"""Evaluation of trained models: perplexity of texts, and the tasks of lm-evaluation-harness."""

@@ -1,10 +1,10 @@
-"""Texts that a model writes behind prompts, each up to its end or a stop string."""
+"""Continuations of prompts, each up to its end or a stop string."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from zoo.evaluation.writing import Writing
+from zoo.evaluation.generation_settings import GenerationSettings
 from zoo.models import LanguageModel
 from zoo.sampling import left_padded, steps
 
@@ -13,50 +13,55 @@ def continuations(
     model: LanguageModel,
     decode: Callable[[list[int]], str],
     prompts: Sequence[Sequence[int]],
-    writing: Writing,
+    settings: GenerationSettings,
     eos_id: int,
 ) -> list[str]:
-    """Continue prompts together until all have ended.
+    """Continue prompts in one batch until all of them have ended.
 
     Args:
-        model: continues text; one that does not support padding gets prompts of one length.
-        decode: tokens -> their text.
+        model: a model that continues text; without support of padding it needs prompts of one length.
+        decode: a function from tokens to their text.
         prompts: token ids, at least one in each.
-        writing: how; the first stop string is still there, with what came in the same token.
+        settings: the settings of the generation.
         eos_id: the token that ends a text.
 
     Returns:
-        One for each prompt, without it.
+        The continuation of each prompt, without the prompt. It may end with a stop string and whatever the
+        same token has after it.
     """
     tokens, mask = left_padded(prompts)
     written: list[list[int]] = [[] for _ in prompts]
     texts = ["" for _ in prompts]
     ended = [False for _ in prompts]
     padding = mask if model.supports_padding else None
-    for new in steps(model, tokens, writing.count, writing.sampling, eos_id=eos_id, mask=padding):
+    for new in steps(model, tokens, settings.max_new_tokens, settings.sampling, eos_id=eos_id, mask=padding):
         for row, token in enumerate(new[:, 0].tolist()):
             if not ended[row]:
                 written[row].append(token)
                 texts[row] = decode(written[row])
-                ended[row] = token == eos_id or any(word in texts[row] for word in writing.stop)
+                ended[row] = token == eos_id or any(word in texts[row] for word in settings.stop)
         if all(ended):
             break
     return texts
 
 
 def batches(model: LanguageModel, prompts: Sequence[Sequence[int]], size: int) -> list[list[int]]:
-    """Which prompts to continue together, by their numbers: long ones first.
+    """Divide prompts into batches.
 
     Args:
-        model: one that cannot leave padding out gets prompts of one length only.
+        model: a model that continues text; without support of padding the prompts of a batch have one
+            length.
         prompts: token ids.
-        size: prompts at once.
+        size: largest number of prompts in a batch.
+
+    Returns:
+        The indices of the prompts in each batch, longest prompts first.
     """
-    made: list[list[int]] = []
+    groups: list[list[int]] = []
     for i in sorted(range(len(prompts)), key=lambda i: -len(prompts[i])):
-        fits = made and len(made[-1]) < size
-        if fits and (model.supports_padding or len(prompts[made[-1][0]]) == len(prompts[i])):
-            made[-1].append(i)
+        has_room = groups and len(groups[-1]) < size
+        if has_room and (model.supports_padding or len(prompts[groups[-1][0]]) == len(prompts[i])):
+            groups[-1].append(i)
         else:
-            made.append([i])
-    return made
+            groups.append([i])
+    return groups

@@ -13,30 +13,30 @@ from torch.nn import functional as F
 
 from zoo.data import Tokenizer
 from zoo.data.files import read_lines, read_text
+from zoo.evaluation.evaluated_model import EvaluatedModel
 from zoo.evaluation.score import Score
-from zoo.evaluation.subject import Subject
 from zoo.evaluation.windows import check_windows, sliding_windows
 from zoo.models import LanguageModel, Model
 from zoo.nn.loss import IGNORED
 from zoo.utils.errors import DataError, ZooError
 
-STRETCH = 1024
-"""Tokens at a time where a state is carried, so that a text may be of any length."""
+CHUNK = 1024
+"""Number of tokens that a model with a carried state reads at once, so that a text may have any length."""
 
 Windows = tuple[int, int]
-"""Context and stride."""
+"""Context and stride of sliding windows."""
 
 
 @dataclass(frozen=True)
-class Text:
-    """A file as a model reads it.
+class TokenizedText:
+    """A text file as a model reads it.
 
     Attributes:
-        name: of the file.
-        tokens: (n + 1,) int64; the first one only stands before the text.
-        words: stretches without white space.
-        utf8_bytes: of the text, without a byte order mark.
-        lossless: whether the tokens give the text back.
+        name: name of the file.
+        tokens: (n + 1,) int64; the first one is the start token, which is not predicted.
+        words: number of words, separated by white space.
+        utf8_bytes: number of bytes of the text, without a byte order mark.
+        lossless: whether decoding the tokens gives the text back.
     """
 
     name: str
@@ -46,26 +46,26 @@ class Text:
     lossless: bool
 
 
-def read(file: Path, tokenizer: Tokenizer, start: int, lines: bool) -> Text:
+def read(file: Path, tokenizer: Tokenizer, start_id: int, lines: bool) -> TokenizedText:
     """Tokenise a file.
 
     Args:
-        file: UTF-8.
-        tokenizer: the model's.
-        start: what stands before the text.
-        lines: each line that is not blank is a document: the token that ends documents stands for its
-            end, and is predicted like all others; otherwise the file is the text, to its last character.
+        file: a text file, UTF-8.
+        tokenizer: the tokenizer of the model.
+        start_id: the token in front of the text.
+        lines: whether each line that is not blank is a document, whose end is a token that is predicted
+            like all others; otherwise the file is one text, to its last character.
 
     Raises:
-        DataError: unreadable, empty, or not UTF-8.
+        DataError: the file is unreadable, empty, or not UTF-8.
     """
     documents = [line for _, line in read_lines(file)] if lines else [read_text(file)]
-    ids, lossless = [start], True
+    ids, lossless = [start_id], True
     for document in documents:
         encoded = tokenizer.encode(document)
         lossless &= tokenizer.decode(encoded) == document
         ids += [*encoded, tokenizer.eos_id] if lines else encoded
-    return Text(
+    return TokenizedText(
         name=str(file),
         tokens=torch.tensor(ids),
         words=sum(len(document.split()) for document in documents),
@@ -75,34 +75,38 @@ def read(file: Path, tokenizer: Tokenizer, start: int, lines: bool) -> Text:
 
 
 def choose_windows(
-    subject: Subject, contexts: Sequence[int], stride: int | None, batch_size: int
+    evaluated: EvaluatedModel, contexts: Sequence[int], stride: int | None, batch_size: int
 ) -> list[Windows | None]:
-    """The windows to evaluate with; None: none at all, the state is carried through the text.
+    """Choose the windows in which texts are read.
 
     Args:
-        subject: the model.
-        contexts: tokens of a window; empty: those of its training.
-        stride: new tokens of a window; None: half of them.
-        batch_size: windows at once.
+        evaluated: the model.
+        contexts: numbers of tokens in a window; empty: the context of the model's training.
+        stride: number of new tokens in a window; None: half the context.
+        batch_size: number of windows in a batch.
+
+    Returns:
+        One element for each context, in increasing order; the only element is None if the model carries its
+        state through the whole text, without windows.
 
     Raises:
-        ZooError: a setting out of range or without effect, an unknown context, or one that the model
-            cannot have.
+        ZooError: a setting is out of range or has no effect, or the context is unknown or larger than the
+            model's `max_seq_len`.
     """
-    if subject.model.config.carries_state:
+    if evaluated.model.config.carries_state:
         if contexts or stride is not None:
             raise ZooError(
                 "eval: contexts and stride have no effect on this model, which carries its state through "
                 "the whole text (model.streams): leave them out"
             )
         return [None]
-    if not contexts and subject.context is None:
+    if not contexts and evaluated.context is None:
         raise ZooError(
             "eval: nothing tells the context the model was trained with; give it, e.g. --contexts 1024"
         )
-    max_seq_len = subject.model.max_seq_len
+    max_seq_len = evaluated.model.max_seq_len
     chosen: list[Windows | None] = []
-    for context in sorted(set(contexts or [subject.context or 0])):
+    for context in sorted(set(contexts or [evaluated.context or 0])):
         new = max(1, context // 2) if stride is None else stride
         check_windows(context, new, batch_size)
         if max_seq_len is not None and context > max_seq_len:
@@ -114,39 +118,38 @@ def choose_windows(
     return chosen
 
 
-def evaluate(subject: Subject, text: Text, windows: Windows | None, batch_size: int) -> Score:
+def evaluate(model: LanguageModel, text: TokenizedText, windows: Windows | None, batch_size: int) -> Score:
     """Predict every token of a text once.
 
     Args:
-        subject: the model.
+        model: a model that continues text, in evaluation mode.
         text: from `read`.
         windows: from `choose_windows`.
-        batch_size: windows at once.
+        batch_size: number of windows in a batch.
 
     Raises:
-        DataError: the model's predictions are no numbers.
+        DataError: the loss is not finite.
     """
-    model = subject.model
     if windows is None:
         nats = carried_nats(model, text.tokens)
     else:
         nats = windowed_nats(model, text.tokens, *windows, batch_size)
     if not math.isfinite(nats):
-        raise DataError(f"{text.name}: the loss is {nats}; the model's weights are no use")
+        raise DataError(f"{text.name}: the loss is {nats}; the model's weights are damaged")
     context, stride = windows or (None, None)
     return Score(text.name, context, stride, len(text.tokens) - 1, text.words, text.utf8_bytes, nats)
 
 
 @torch.no_grad()
 def windowed_nats(model: Model, tokens: Tensor, context: int, stride: int, batch_size: int) -> float:
-    """-log p of all tokens but the first, in windows.
+    """-log p of all tokens but the first, in nats, read in sliding windows.
 
     Args:
-        model: in evaluation mode.
+        model: a model whose loss is that of the next tokens, in evaluation mode.
         tokens: (n,) int64 on the CPU, n > 1.
         context: see `sliding_windows`.
-        stride: the same.
-        batch_size: the same.
+        stride: see `sliding_windows`.
+        batch_size: see `sliding_windows`.
     """
     device = next(model.parameters()).device
     sums = []
@@ -158,18 +161,18 @@ def windowed_nats(model: Model, tokens: Tensor, context: int, stride: int, batch
 
 @torch.no_grad()
 def carried_nats(model: LanguageModel, tokens: Tensor) -> float:
-    """-log p of all tokens but the first, each from all those before it.
+    """-log p of all tokens but the first, in nats, each predicted from all tokens before it.
 
     Args:
-        model: a model that carries its state, in evaluation mode; it starts from an empty cache, and the
-            state of its training stays as it is.
+        model: a model that carries its state, in evaluation mode. It starts from an empty cache, and the
+            state of its training is not changed.
         tokens: (n,) int64, n > 1.
     """
     device = next(model.parameters()).device
-    memory = model.cache(1, len(tokens), device)
+    cache = model.cache(1, len(tokens), device)
     sums = []
-    stretches = (torch.split(part.to(device), STRETCH) for part in (tokens[:-1], tokens[1:]))
-    for given, following in zip(*stretches, strict=True):
-        logits = model(given[None], memory)[0]
-        sums.append(F.cross_entropy(logits, following, reduction="sum").item())
+    chunks = (torch.split(part.to(device), CHUNK) for part in (tokens[:-1], tokens[1:]))
+    for inputs, targets in zip(*chunks, strict=True):
+        logits = model(inputs[None], cache)[0]
+        sums.append(F.cross_entropy(logits, targets, reduction="sum").item())
     return math.fsum(sums)

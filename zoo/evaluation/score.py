@@ -1,4 +1,4 @@
-"""The surprise at a text, per token, word and byte."""
+"""The perplexity of a text, per token, word and byte."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 LARGEST = 700.0
-"""Nats of which a float still holds the exponential."""
+"""The largest number of nats whose exponential is a finite float."""
 
 
 @dataclass(frozen=True)
@@ -16,13 +16,13 @@ class Score:
     """How well a text was predicted; models of different tokenizers compare by word and by byte.
 
     Attributes:
-        file: the text's.
-        context: tokens of a window; None: all that come before, by a state that is carried.
-        stride: new tokens of a window; None with `context`.
-        tokens: how many were predicted.
-        words: stretches of the text without white space.
-        utf8_bytes: of the text.
-        nats: -log of the probability of all tokens.
+        file: name of the text file.
+        context: number of tokens in a window; None if the model carries its state through the whole text.
+        stride: number of new tokens in a window; None without windows.
+        tokens: number of tokens that were predicted.
+        words: number of words, separated by white space.
+        utf8_bytes: number of bytes of the text.
+        nats: -ln p of all tokens together.
     """
 
     file: str
@@ -35,17 +35,17 @@ class Score:
 
     @property
     def token_perplexity(self) -> float | None:
-        """exp(nats / tokens); None: too large for a number."""
+        """exp(nats / tokens); None if it overflows."""
         return _exp(self.nats / self.tokens)
 
     @property
     def word_perplexity(self) -> float | None:
-        """exp(nats / words); None: too large for a number."""
+        """exp(nats / words); None if it overflows."""
         return _exp(self.nats / self.words)
 
     @property
     def byte_perplexity(self) -> float | None:
-        """exp(nats / bytes); None: too large for a number."""
+        """exp(nats / bytes); None if it overflows."""
         return _exp(self.nats / self.utf8_bytes)
 
     @property
@@ -54,13 +54,13 @@ class Score:
         return self.nats / self.utf8_bytes / math.log(2)
 
     def plain(self) -> dict[str, Any]:
-        """For JSON: all of the above."""
+        """All attributes and derived measures, for JSON."""
         derived = ("token_perplexity", "word_perplexity", "byte_perplexity", "bits_per_byte")
         return vars(self) | {name: getattr(self, name) for name in derived}
 
 
 def total(scores: Sequence[Score]) -> Score:
-    """Several texts under the same window as if they were one."""
+    """The score of several texts, read in the same windows, as if they were one text."""
     return Score(
         "total",
         scores[0].context,

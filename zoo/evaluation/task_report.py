@@ -19,7 +19,7 @@ from zoo.utils.errors import ZooError
 from zoo.utils.run_folder import RunFolder
 
 RESAMPLES = 1000
-"""For the standard errors that are estimated by the bootstrap."""
+"""Number of bootstrap resamples for standard errors that have no formula."""
 
 
 @dataclass(frozen=True)
@@ -27,15 +27,15 @@ class TaskScore:
     """One number of a task or a group.
 
     Attributes:
-        task: its name.
-        metric: such as `acc`.
-        filter: what was done to the answers before; `none` for nothing.
-        value: of the metric; None: no number.
-        stderr: its standard error, None if none is known.
-        higher_is_better: None if nobody says.
-        fewshot: solved examples in front of each question; None for a group of different ones.
-        documents: questions; None for a group.
-        version: of the task; None: it has none.
+        task: name of the task or group.
+        metric: name of the metric, such as `acc`.
+        filter: name of the harness's filter of the model's answers; `none` if there is no filter.
+        value: value of the metric; None if it is not a finite number.
+        stderr: standard error of the value; None if it is unknown.
+        higher_is_better: None if the task does not say.
+        fewshot: number of solved examples in front of each question; None for a group whose tasks differ.
+        documents: number of questions; None for a group.
+        version: version of the task; None if it has none.
     """
 
     task: str
@@ -54,11 +54,11 @@ class TaskReport:
     """Scores of a model.
 
     Attributes:
-        model: the path it was read from.
-        context: tokens that it read at most; None: any number.
-        limit: questions of each task at most; None: all.
+        model: the path that the model was loaded from.
+        context: largest number of tokens that it reads; None: any number.
+        limit: largest number of questions of each task; None: all of them.
         harness: version of lm-evaluation-harness.
-        scores: by task, then by metric.
+        scores: sorted by task, then by metric.
     """
 
     model: str
@@ -68,12 +68,12 @@ class TaskReport:
     scores: Sequence[TaskScore]
 
     def to_json(self) -> str:
-        """For programs."""
+        """The report as JSON."""
         plain: dict[str, Any] = vars(self) | {"scores": [vars(score) for score in self.scores]}
         return json.dumps(plain, indent=2) + "\n"
 
     def table(self) -> Table:
-        """For the terminal."""
+        """The report as a table for the terminal."""
         caption = None if self.limit is None else f"Only the first {self.limit} of each task: for trying out."
         table = Table(box=None, caption=caption, caption_justify="left")
         table.add_column("task", style="cyan", overflow="fold")
@@ -101,27 +101,28 @@ def tasks(
     device: str = "auto",
     out: Path | None = None,
 ) -> tuple[TaskReport, list[Path]]:
-    """Evaluate a model on tasks of lm-evaluation-harness, and write the report; without the network.
+    """Evaluate a model on tasks of lm-evaluation-harness without the network, and write the report.
 
     Args:
-        path: a run, one of its checkpoints, a file of zoo, or a folder as on the Hugging Face hub.
-        names: of tasks, groups or tags; at least one.
-        task_path: a folder with task files, in which paths of data are relative to it.
-        limit: only the first questions of each task, for trying out; None: all.
-        num_fewshot: solved examples in front of each question; None: as the task says.
-        contexts: tokens that the model reads at most, one number; empty: as in its training.
-        batch_size: requests at once.
-        tokenizer: the tokenizer's folder; None: it is with the model.
+        path: a run, one of its checkpoints, a .safetensors file, or a folder in the hub's format.
+        names: names of tasks, groups or tags; at least one.
+        task_path: a folder with task files, to which paths of data in them are relative.
+        limit: number of questions of each task, for trying out; None: all of them.
+        num_fewshot: number of solved examples in front of each question; None: as the task says.
+        contexts: at most one number, the largest number of tokens that the model reads; empty: the context
+            of its training.
+        batch_size: number of requests in a batch.
+        tokenizer: the folder of the tokenizer; None: the one that is stored with the model.
         device: where to compute, see `find_device`.
-        out: the .json file; None: ``tasks.json`` in the run's folder, or in the working directory if it
-            is no run.
+        out: the .json file to write; None: ``tasks.json`` in the run folder, or in the working directory if
+            `path` is not a run.
 
     Returns:
-        The report, and the files written.
+        The report, and the files that were written.
 
     Raises:
-        ZooError: a model, a task or a setting that cannot be used, or no lm-evaluation-harness; nothing
-            was written.
+        ZooError: the model, a task or a setting cannot be used, or lm-evaluation-harness is not installed;
+            nothing is written then.
     """
     if find_spec("lm_eval") is None:
         raise ZooError("eval: --tasks needs lm-evaluation-harness: pip install 'zoo[eval]'")
@@ -140,13 +141,13 @@ def tasks(
         raise ZooError(f"eval: {out}: expected a name that ends in .json")
     from lm_eval.evaluator import evaluate
 
-    from zoo.evaluation.alone import alone
     from zoo.evaluation.harness import UNLIMITED, ZooLM
-    from zoo.evaluation.quiet import quiet
+    from zoo.evaluation.offline import offline
     from zoo.evaluation.tasks import load_tasks
+    from zoo.evaluation.warnings_only import warnings_only
 
     model = ZooLM(path, tokenizer, next(iter(contexts), None), device, batch_size)
-    with alone(), quiet():
+    with offline(), warnings_only():
         loaded = load_tasks(names, task_path, fewshot=num_fewshot, limit=limit, context=model.context)
         results = evaluate(model, loaded, limit=limit, log_samples=False, bootstrap_iters=RESAMPLES)
     report = TaskReport(
@@ -161,7 +162,7 @@ def tasks(
 
 
 def _scores(name: str, results: Mapping[str, Any]) -> Iterator[TaskScore]:
-    """The numbers of a task or group, whose keys are `metric,filter` and `metric_stderr,filter`."""
+    """The scores of a task or group; the harness calls them `metric,filter` and `metric_stderr,filter`."""
     numbers = {key: value for key, value in results["results"][name].items() if "," in key}
     documents = results["n-samples"].get(name)
     unversioned = results["versions"].get(name) in (None, "Yaml")

@@ -13,56 +13,56 @@ from lm_eval.api.registry import METRIC_REGISTRY
 from lm_eval.defaults import DEFAULT_OTHER_SEED, DEFAULT_RANDOM_SEED
 from lm_eval.tasks import TaskManager
 
-from zoo.evaluation.writing import Writing
+from zoo.evaluation.generation_settings import GenerationSettings
 from zoo.utils.errors import DataError, ZooError, did_you_mean
 
-Loaded = dict[str, Any]
-"""What the harness makes of names: its `tasks` and `groups` by name."""
+LoadedTasks = dict[str, Any]
+"""The harness's `tasks` and `groups`, each a dict by name."""
 
 
 def load_tasks(
     names: Sequence[str], folder: Path | None, *, fewshot: int | None, limit: int | None, context: int
-) -> Loaded:
-    """Find tasks, read their data, and make all their requests, so that mistakes show now.
+) -> LoadedTasks:
+    """Find tasks, read their data and build all their requests, so that mistakes are reported first.
 
     Args:
-        names: of tasks, groups or tags.
-        folder: one with task files; paths of data in them are relative to it.
-        fewshot: solved examples in front of each question; None: as the task says.
-        limit: only the first questions of each task; None: all.
-        context: tokens that the model reads at most.
+        names: names of tasks, groups or tags.
+        folder: a folder with task files, to which paths of data in them are relative; None: there is none.
+        fewshot: number of solved examples in front of each question; None: as the task says.
+        limit: number of questions of each task; None: all of them.
+        context: largest number of tokens that the model reads.
 
     Returns:
-        The tasks and groups, as `evaluate` of the harness takes them.
+        The tasks and groups, as the harness's `evaluate` takes them.
 
     Raises:
-        DataError: a task without its data on this machine, or with a mistake in it.
-        ZooError: an unknown name, or `fewshot` without effect.
+        DataError: the data of a task is not on this machine, or a task file has a mistake.
+        ZooError: a name is unknown, or `fewshot` has no effect on a task.
     """
     if folder is not None and not folder.is_dir():
         raise ZooError(f"eval: --task-path {folder}: expected a folder with task files (.yaml)")
     manager = _manager(names, folder)
-    loaded: Loaded = {"tasks": {}, "groups": {}}
-    # As the harness's own command does: a task may shuffle.
+    loaded: LoadedTasks = {"tasks": {}, "groups": {}}
+    # The harness's own command does the same, because a task may shuffle.
     random.seed(DEFAULT_RANDOM_SEED)
     np.random.seed(DEFAULT_OTHER_SEED)  # noqa: NPY002
     for name in names:
         with nullcontext() if folder is None else chdir(folder), explained(name, folder):
-            found = manager.load([name])
+            named = manager.load([name])
         for kind in loaded:
-            loaded[kind] |= found.get(kind, {})
+            loaded[kind] |= named.get(kind, {})
     for name, task in loaded["tasks"].items():
         _prepare(name, task, fewshot)
         with explained(name, folder):
             if task.OUTPUT_TYPE == "generate_until":
-                Writing.of(task.config.generation_kwargs, context)
+                GenerationSettings.from_task(task.config.generation_kwargs, context)
             task.build_all_requests(limit=limit)
         task.set_fewshot_seed(seed=DEFAULT_OTHER_SEED)
     return loaded
 
 
 def _manager(names: Sequence[str], folder: Path | None) -> Any:
-    """Of the local files if they have all names: reading the harness's own takes seconds."""
+    """The manager of the local files if they define all names; reading the harness's own takes seconds."""
     local = None
     if folder is not None:
         local = TaskManager(include_path=folder.resolve(), include_defaults=False)
@@ -71,21 +71,23 @@ def _manager(names: Sequence[str], folder: Path | None) -> Any:
     manager = TaskManager(include_path=None if folder is None else folder.resolve())
     for name in names:
         if name not in manager.all_tasks:
-            raise ZooError(f"eval: no task called '{name}'{_where(name, manager, local, folder)}")
+            raise ZooError(f"eval: no task called '{name}'{_unknown(name, manager, local, folder)}")
     return manager
 
 
-def _where(name: str, manager: Any, local: Any, folder: Path | None) -> str:
-    """What to say of an unknown name: a similar one, where was looked, and files that were no use."""
+def _unknown(name: str, manager: Any, local: Any, folder: Path | None) -> str:
+    """The end of the message about an unknown name: a similar one, and which tasks and files are there."""
     if Path(name).suffix in (".yaml", ".yml"):
         return "; of a task file give the folder, --task-path FOLDER, and --tasks the name behind its 'task:'"
-    own = len(manager.all_tasks)
+    total = len(manager.all_tasks)
     if folder is None:
-        looked = f"looked among the {own:,} of lm-evaluation-harness; task files of yours: --task-path FOLDER"
+        looked = (
+            f"looked among the {total:,} of lm-evaluation-harness; task files of yours: --task-path FOLDER"
+        )
     else:
-        own -= len(local.all_tasks)
+        total -= len(local.all_tasks)
         there = ", ".join(local.all_tasks) or "none"
-        looked = f"looked in {folder} (tasks there: {there}) and among the {own:,} of lm-evaluation-harness"
+        looked = f"looked in {folder} (tasks there: {there}) and among the {total:,} of lm-evaluation-harness"
         used = {entry.yaml_path for entry in local.task_index.values()}
         unused = sorted(path.name for path in folder.resolve().rglob("*.yaml") if path not in used)
         if unused:
@@ -95,7 +97,7 @@ def _where(name: str, manager: Any, local: Any, folder: Path | None) -> str:
 
 
 def _prepare(name: str, task: Any, fewshot: int | None) -> None:
-    """Check the metrics of a task, and set its examples."""
+    """Check the metrics of a task, and set the number of its solved examples."""
     metrics = getattr(task, "_metric_fn_list", {})
     for metric, function in metrics.items():
         if function is None and task.config.process_results is None:
@@ -112,7 +114,7 @@ def _prepare(name: str, task: Any, fewshot: int | None) -> None:
 
 @contextmanager
 def explained(name: str, folder: Path | None) -> Iterator[None]:
-    """Turn whatever a task file or its data lead to, which may even be code, into one sentence."""
+    """Turn any error that a task file, code in it, or its data raise into one sentence."""
     try:
         yield
     except ZooError as error:
@@ -122,7 +124,7 @@ def explained(name: str, folder: Path | None) -> Iterator[None]:
 
 
 def _reason(error: BaseException, folder: Path | None) -> str:
-    """What went wrong, in a line."""
+    """The cause of an error, in one line."""
     line = " ".join(str(error).split())
     if isinstance(error, ConnectionError):
         return (

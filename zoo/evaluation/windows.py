@@ -1,4 +1,4 @@
-"""A text as windows that overlap, so that every token is predicted once and from enough before it."""
+"""Sliding windows over a text, in which every token is predicted once from a long enough context."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from zoo.utils.errors import ZooError
 def sliding_windows(
     tokens: Tensor, context: int, stride: int, batch_size: int
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Cut a text for a model that sees `context` tokens at a time.
+    """Cut a text into windows for a model that reads `context` tokens at a time.
 
-    The first window begins with the text and counts in full. Each of the others ends `stride` tokens
-    after the one before it (the last one with the text) and counts only what is new, so that every
-    token but the first is a target exactly once, predicted from more than `context - stride` tokens or
-    from all that there are before it.
+    The first window starts at the beginning of the text, and all of its tokens are targets. Each further
+    window ends `stride` tokens after the one before it (the last one ends with the text), and only its new
+    tokens are targets. So every token but the first is a target exactly once, and is predicted from more
+    than `context - stride` tokens or from all tokens before it.
 
     Args:
-        tokens: (n,) int64, n > 1; the first one is only read.
-        context: tokens of a window, at least 1; a shorter text is one window.
-        stride: new tokens of a window, 1 to `context`.
-        batch_size: windows of a batch, at least 1.
+        tokens: (n,) int64, n > 1; the first token is not predicted.
+        context: number of tokens in a window, at least 1; a shorter text is one window.
+        stride: number of new tokens in a window, 1 to `context`.
+        batch_size: number of windows in a batch, at least 1.
 
     Yields:
-        Inputs and targets, (windows, min(context, n - 1)) int64 each; targets that do not count are -1.
+        Inputs and targets, (windows, min(context, n - 1)) int64 each; ignored targets are -1.
 
     Raises:
-        ZooError: a setting out of range.
+        ZooError: a setting is out of range.
     """
     check_windows(context, stride, batch_size)
     count = len(tokens) - 1
@@ -47,7 +47,7 @@ def sliding_windows(
 
 
 def check_windows(context: int, stride: int, batch_size: int) -> None:
-    """Refuse a setting of `sliding_windows` that is out of range."""
+    """Check the settings of `sliding_windows`, as described there."""
     rules = [
         (context >= 1, f"context is {context}; expected at least 1"),
         (1 <= stride <= context, f"stride is {stride}; expected 1 to {context}, the context"),

@@ -1,4 +1,4 @@
-"""The harness in this process alone: no network, no further processes."""
+"""lm-evaluation-harness without the network and without further processes."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ SWITCHES = (
     (datasets.config, "HF_DATASETS_OFFLINE"),
     (huggingface_hub.constants, "HF_HUB_OFFLINE"),
 )
-"""Where the libraries keep what they read from the environment when they were imported."""
+"""The settings that the libraries read from the environment when they are imported."""
 
 VARIABLES = ("HF_EVALUATE_OFFLINE", "DISABLE_MULTIPROC")
-"""For `evaluate`, which only some tasks import, and for the harness, which would estimate standard errors
-in copies of a process that has threads."""
+"""Environment variables: the first is for `evaluate`, which only some tasks import; the second keeps the
+harness from estimating standard errors in forks of a process that has threads."""
 
 
 @contextmanager
-def alone() -> Iterator[None]:
-    """What is not on this machine is an error at once; afterwards all is as it was."""
+def offline() -> Iterator[None]:
+    """Make data that is not on this machine an error within a `with` block, and restore all settings."""
     before = [(module, name, getattr(module, name)) for module, name in SWITCHES]
     environment = {name: os.environ.get(name) for name in VARIABLES}
     try:

@@ -1,4 +1,4 @@
-"""Perplexities as a table, as JSON, and over the context as a picture."""
+"""Perplexities as a table, as JSON, and as a plot over the context."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator, ScalarFormatter
 from rich.table import Table
 
+from zoo.evaluation.evaluated_model import load_evaluated_model
 from zoo.evaluation.perplexity import choose_windows, evaluate, read
 from zoo.evaluation.score import Score, total
-from zoo.evaluation.subject import load_subject
 from zoo.utils.atomic import write_file, write_text
 from zoo.utils.device import find_device
 from zoo.utils.errors import ZooError
@@ -23,19 +23,19 @@ from zoo.utils.plotting import INK, SOFT, colour, dress
 from zoo.utils.run_folder import RunFolder
 
 WIDE = 10
-"""From this ratio of the perplexities on the picture's scale is logarithmic."""
+"""The ratio of the largest to the smallest perplexity above which the plot has a logarithmic axis."""
 
 
 @dataclass(frozen=True)
-class Report:
+class PerplexityReport:
     """Perplexities of texts under a model.
 
     Attributes:
-        model: the path it was read from.
-        trained: tokens of a sequence in its training, if known.
-        lossless: whether the tokens give all texts back; if not, words and bytes were never predicted
-            in full, and what is normalised by them says too little.
-        scores: by context, then by file; the total last if there are several files.
+        model: the path that the model was loaded from.
+        trained: number of tokens in a sequence of its training; None: unknown.
+        lossless: whether decoding the tokens gives all texts back. If not, parts of the texts were not
+            predicted, and the perplexities per word and byte are too low.
+        scores: sorted by context, then by file; with several files, their total comes last.
     """
 
     model: str
@@ -44,15 +44,15 @@ class Report:
     scores: Sequence[Score]
 
     def to_json(self) -> str:
-        """For programs."""
+        """The report as JSON."""
         plain: dict[str, Any] = vars(self) | {"scores": [score.plain() for score in self.scores]}
         return json.dumps(plain, indent=2) + "\n"
 
     def table(self) -> Table:
-        """For the terminal."""
+        """The report as a table for the terminal."""
         caption = None
         if not self.lossless:
-            caption = "The tokenizer does not keep the text: per word and byte the figures are too low."
+            caption = "The tokenizer does not keep the whole text: figures per word and byte are too low."
         table = Table(box=None, caption=caption, caption_justify="left")
         table.add_column("file", style="cyan", overflow="fold")
         for title in ("context", "stride", "tokens", "per token", "per word", "per byte", "bits per byte"):
@@ -65,10 +65,10 @@ class Report:
         return table
 
     def draw(self, file: BinaryIO) -> None:
-        """Draw the perplexity per token over the context, as a PNG, as in appendix A.7 of the nGPT paper.
+        """Plot the perplexity per token over the context, as in appendix A.7 of the nGPT paper.
 
         Args:
-            file: gets the picture.
+            file: the file that the PNG is written to.
         """
         figure = Figure(figsize=(7, 4.5), dpi=160, facecolor="white", layout="constrained")
         FigureCanvasAgg(figure)
@@ -101,26 +101,26 @@ def perplexity(
     tokenizer: Path | None = None,
     device: str = "auto",
     out: Path | None = None,
-) -> tuple[Report, list[Path]]:
-    """Evaluate a model on files, and write the report.
+) -> tuple[PerplexityReport, list[Path]]:
+    """Evaluate a model on text files, and write the report.
 
     Args:
-        path: a run, one of its checkpoints, a file of zoo, or a folder as on the Hugging Face hub.
-        files: text, UTF-8; at least one.
-        contexts: tokens of a window; empty: those of the model's training.
-        stride: new tokens of a window; None: half of them.
-        batch_size: windows at once.
+        path: a run, one of its checkpoints, a .safetensors file, or a folder in the hub's format.
+        files: text files, UTF-8; at least one.
+        contexts: numbers of tokens in a window; empty: the context of the model's training.
+        stride: number of new tokens in a window; None: half the context.
+        batch_size: number of windows in a batch.
         lines: whether each line is a document; None: as in the model's training.
-        tokenizer: the tokenizer's folder; None: it is with the model.
+        tokenizer: the folder of the tokenizer; None: the one that is stored with the model.
         device: where to compute, see `find_device`.
-        out: the .json file; with several contexts a picture goes beside it as .png. None:
-            ``perplexity.json`` in the run's folder, or in the working directory if it is no run.
+        out: the .json file to write; with several contexts, the plot is written beside it as .png. None:
+            ``perplexity.json`` in the run folder, or in the working directory if `path` is not a run.
 
     Returns:
-        The report, and the files written.
+        The report, and the files that were written.
 
     Raises:
-        ZooError: a file, a model, a tokenizer or a setting that cannot be used; nothing was written.
+        ZooError: a file, the model, the tokenizer or a setting cannot be used; nothing is written then.
     """
     if not files:
         raise ZooError("eval: no files; expected one or more texts")
@@ -128,22 +128,22 @@ def perplexity(
         out = (RunFolder(path) if RunFolder(path).exists else RunFolder(Path())).perplexity
     if out.suffix != ".json":
         raise ZooError(f"eval: {out}: expected a name that ends in .json")
-    subject = load_subject(path, tokenizer, find_device(device))
-    by_line = subject.lines if lines is None else lines
-    windows = choose_windows(subject, contexts, stride, batch_size)
-    texts = [read(file, subject.tokenizer, subject.start, by_line) for file in files]
+    evaluated = load_evaluated_model(path, tokenizer, find_device(device))
+    by_line = evaluated.lines if lines is None else lines
+    windows = choose_windows(evaluated, contexts, stride, batch_size)
+    texts = [read(file, evaluated.tokenizer, evaluated.start_id, by_line) for file in files]
     scores: list[Score] = []
     for each in windows:
-        of_files = [evaluate(subject, text, each, batch_size) for text in texts]
+        of_files = [evaluate(evaluated.model, text, each, batch_size) for text in texts]
         scores += [*of_files, total(of_files)] if len(texts) > 1 else of_files
-    report = Report(str(path), subject.context, all(text.lossless for text in texts), scores)
-    return report, _write(report, out, picture=len(windows) > 1)
+    report = PerplexityReport(str(path), evaluated.context, all(text.lossless for text in texts), scores)
+    return report, _write(report, out, plot=len(windows) > 1)
 
 
-def _write(report: Report, out: Path, picture: bool) -> list[Path]:
-    """The JSON file, and the picture beside it."""
+def _write(report: PerplexityReport, out: Path, plot: bool) -> list[Path]:
+    """Write the JSON file and, if asked for, the plot; return their paths."""
     write_text(out, report.to_json())
-    if not picture:
+    if not plot:
         return [out]
 
     def draw(partial: Path) -> None:

@@ -1,4 +1,4 @@
-"""What lm-evaluation-harness has to say: its warnings, and nothing else that it prints."""
+"""The output of lm-evaluation-harness reduced to its warnings."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
-    """Keep its bars and lines off the screen, so that zoo's own output is the only one; warnings stay."""
+def warnings_only() -> Iterator[None]:
+    """Discard everything that is printed within a `with` block; the harness's warnings go to stderr."""
     logger, handler = logging.getLogger("lm_eval"), logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("lm_eval: %(message)s"))
     logger.addHandler(handler)

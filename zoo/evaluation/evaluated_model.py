@@ -1,0 +1,96 @@
+"""A model to evaluate, with its tokenizer and what is known of its training."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from zoo.checkpoint.model import load_model
+from zoo.data import TextData, Tokenizer, find_tokenizer
+from zoo.data.corpora.text import TextCorpus
+from zoo.hub import CONFIG
+from zoo.hub.shards import read_json
+from zoo.models import LanguageModel
+from zoo.run.trained import check_together, data_of, tokenizer_of
+from zoo.utils.errors import DataError
+
+POSITIONS = "max_position_embeddings"
+"""The field of a config.json that holds the context of the model's training."""
+
+
+@dataclass(frozen=True)
+class EvaluatedModel:
+    """A model that predicts each token from those before it, and how it was trained.
+
+    Attributes:
+        model: the model, in evaluation mode.
+        tokenizer: the tokenizer of its training.
+        start_id: the token in front of a text.
+        prefix_ids: the tokens in front of a prompt: those of the tokenizer, or none if the model was trained
+            on plain text, which has no prefix.
+        context: number of tokens in a sequence of its training, or its number of positions; None: unknown.
+        lines: whether each line of its training text was a document.
+    """
+
+    model: LanguageModel
+    tokenizer: Tokenizer
+    start_id: int
+    prefix_ids: list[int]
+    context: int | None
+    lines: bool
+
+
+def load_evaluated_model(path: Path, tokenizer: Path | None, device: torch.device) -> EvaluatedModel:
+    """Load a model and find out how it was trained.
+
+    Args:
+        path: a run, one of its checkpoints, a .safetensors file, or a folder in the hub's format.
+        tokenizer: the folder of the tokenizer; None: the one that is stored with the model.
+        device: where the model is put.
+
+    Raises:
+        DataError: the model does not predict the next token, there is no tokenizer, the tokenizer has more
+            tokens than the model, or config.json names a first token that the model does not have.
+        ZooError: there is no model at `path`.
+    """
+    model = load_model(path, device=device).eval()
+    config = model.recipe.model
+    if not isinstance(model, LanguageModel) or model.writes != "continuation":
+        raise DataError(
+            f"{path}: a model of type '{config.type}' is trained by {' or '.join(sorted(config.objectives))} "
+            "and gives a text no probability; expected one that predicts the next token, as gpt does"
+        )
+    model_tokenizer = _tokenizer(path, tokenizer)
+    check_together(path, model_tokenizer, config.vocab_size)
+    folder = path if path.is_dir() else path.parent
+    start_id, prefix_ids = model_tokenizer.start_id, model_tokenizer.prefix_ids
+    context, lines = config.max_seq_len, False
+    data = data_of(path)
+    if data is not None:
+        context = data.length
+        if isinstance(data, TextData):
+            start_id, prefix_ids = model_tokenizer.eos_id, []
+            lines = isinstance(data.corpus, TextCorpus) and data.corpus.document == "line"
+    elif (folder / CONFIG).is_file():
+        hub_config = read_json(folder / CONFIG)
+        context, bos_id = context or hub_config.get(POSITIONS), hub_config.get("bos_token_id")
+        start_id = start_id if bos_id is None else bos_id
+        if not isinstance(start_id, int) or not 0 <= start_id < config.vocab_size:
+            raise DataError(
+                f"{folder / CONFIG}: bos_token_id is {start_id!r}; expected a token below "
+                f"{config.vocab_size}, or null for the one that ends documents"
+            )
+    return EvaluatedModel(model, model_tokenizer, start_id, prefix_ids, context, lines)
+
+
+def _tokenizer(model: Path, tokenizer: Path | None) -> Tokenizer:
+    """The tokenizer in a folder, or the one that is stored with a model."""
+    try:
+        return tokenizer_of(model) if tokenizer is None else find_tokenizer(tokenizer)
+    except DataError as error:
+        raise DataError(
+            f"{error}; name the folder of the one that made the model's tokens, e.g. --tokenizer "
+            "runs/demo/tokenizer"
+        ) from error
