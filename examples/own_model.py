@@ -11,7 +11,7 @@ from pathlib import Path
 
 from zoo import explain, load_config
 from zoo.commands.generate import complete
-from zoo.evaluation.report import perplexity
+from zoo.evaluation.perplexity_report import perplexity
 from zoo.sampling import Sampling
 from zoo.train.run import train
 
