@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Literal
 
+from torch import Tensor
+
 from zoo.config.registry import OBJECTIVES, Config
 from zoo.data.dataset import Batch, BatchSpec
 from zoo.data.objectives.batches import inputs_and_targets, training_windows, validation_windows
@@ -14,7 +16,11 @@ from zoo.data.tokens import TokenFile
 
 
 class Objective(Config):
-    """How windows of tokens become inputs and targets, and how a model trained that way is prompted."""
+    """How windows of tokens become inputs and targets, and how a model trained that way is prompted.
+
+    An objective defines `examples`; one that needs windows of another length or stride also defines
+    `tokens_per_example` or `stride`.
+    """
 
     @property
     def special_tokens(self) -> tuple[str, ...]:
@@ -22,8 +28,29 @@ class Objective(Config):
         return ()
 
     def tokens_per_example(self, context: int) -> int:
-        """Number of tokens of the text that one example is made from."""
+        """Number of tokens of a window, from which one example is made."""
         return context + 1
+
+    def stride(self, context: int) -> int:
+        """Number of tokens from one window to the next."""
+        return context
+
+    def examples(self, windows: Tensor, seed: int, first: int, vocab_size: int) -> Batch:
+        """Make one example from each window.
+
+        Random numbers must depend on `seed` and the number of the window alone, so that an example does not
+        change with the number of ranks.
+
+        Args:
+            windows: (n, tokens_per_example) int64.
+            seed: seed of the run; 0 for validation.
+            first: number of the first window, counted from the start of training or validation.
+            vocab_size: size of the tokenizer's vocabulary, which is the id of the first special token.
+
+        Returns:
+            The model's inputs and the targets, on the CPU.
+        """
+        raise NotImplementedError
 
     def train_batch(self, tokens: TokenFile, spec: BatchSpec, context: int, vocab_size: int) -> Batch:
         """This rank's part of a training batch.
@@ -32,21 +59,24 @@ class Objective(Config):
             tokens: the training text.
             spec: which batch.
             context: number of tokens that the model sees in an example.
-            vocab_size: size of the tokenizer's vocabulary, which is the id of the first special token.
-
-        Returns:
-            The model's inputs and the targets, on the CPU.
+            vocab_size: size of the tokenizer's vocabulary.
 
         Raises:
             DataError: the text is shorter than one example.
         """
-        raise NotImplementedError
+        windows = training_windows(tokens, spec, self.stride(context), self.tokens_per_example(context))
+        return self.examples(windows, spec.seed, spec.first_example, vocab_size)
 
     def validation_batches(
         self, tokens: TokenFile, spec: BatchSpec, context: int, vocab_size: int, max_batches: int | None
     ) -> Iterator[Batch]:
-        """This rank's parts of at most `max_batches` validation batches, the same at every call."""
-        raise NotImplementedError
+        """This rank's parts of at most `max_batches` batches, the same at every call.
+
+        The windows are spread evenly over the text; the other arguments are those of `train_batch`.
+        """
+        length = self.tokens_per_example(context)
+        batches = validation_windows(tokens, spec, self.stride(context), length, max_batches)
+        return (self.examples(windows, 0, first, vocab_size) for first, windows in batches)
 
     @property
     def decoder_start_id(self) -> int | None:
@@ -77,13 +107,6 @@ class Causal(Objective):
 
     type: Literal["causal"] = "causal"
 
-    def train_batch(self, tokens: TokenFile, spec: BatchSpec, context: int, vocab_size: int) -> Batch:
-        """Inputs and the tokens that follow them, (examples, context) int64."""
-        return inputs_and_targets(training_windows(tokens, spec, context, context + 1))
-
-    def validation_batches(
-        self, tokens: TokenFile, spec: BatchSpec, context: int, vocab_size: int, max_batches: int | None
-    ) -> Iterator[Batch]:
-        """Windows spread evenly over the text."""
-        batches = validation_windows(tokens, spec, context, context + 1, max_batches)
-        return (inputs_and_targets(windows) for _, windows in batches)
+    def examples(self, windows: Tensor, seed: int, first: int, vocab_size: int) -> Batch:
+        """Inputs and the tokens that follow them, (n, context) int64."""
+        return inputs_and_targets(windows)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Literal
 
 import numpy as np
@@ -12,10 +11,8 @@ from pydantic import Field
 from torch import Tensor
 
 from zoo.config.registry import OBJECTIVES
-from zoo.data.dataset import Batch, BatchSpec
+from zoo.data.dataset import Batch
 from zoo.data.objectives.base import Objective
-from zoo.data.objectives.batches import training_windows, validation_windows
-from zoo.data.tokens import TokenFile
 from zoo.nn.loss import IGNORED
 
 MASKED, REPLACED = 0.8, 0.1
@@ -44,30 +41,8 @@ class MaskedLM(Objective):
         """The same number as the model sees."""
         return context
 
-    def train_batch(self, tokens: TokenFile, spec: BatchSpec, context: int, vocab_size: int) -> Batch:
-        """Partly masked tokens, and targets: (examples, context) int64 each."""
-        windows = training_windows(tokens, spec, context, context)
-        return self._mask(windows, spec.seed, spec.first_example, vocab_size)
-
-    def validation_batches(
-        self, tokens: TokenFile, spec: BatchSpec, context: int, vocab_size: int, max_batches: int | None
-    ) -> Iterator[Batch]:
-        """Windows spread evenly over the text, masked at the same positions in every run."""
-        batches = validation_windows(tokens, spec, context, context, max_batches)
-        return (self._mask(windows, 0, first, vocab_size) for first, windows in batches)
-
-    def _mask(self, windows: Tensor, seed: int, first: int, vocab_size: int) -> tuple[Tensor, Tensor]:
-        """Mask each window with a generator seeded by the window's own number, whatever the rank or step.
-
-        Args:
-            windows: (n, context) int64.
-            seed: seed of the masks.
-            first: number of the first window.
-            vocab_size: size of the tokenizer's vocabulary.
-
-        Returns:
-            Inputs and targets, int64 like `windows`; targets are -1 where nothing is to be predicted.
-        """
+    def examples(self, windows: Tensor, seed: int, first: int, vocab_size: int) -> Batch:
+        """Partly masked tokens, and targets, -1 where nothing is predicted: (n, context) int64 each."""
         inputs, targets = windows.numpy().copy(), np.full(windows.shape, IGNORED, dtype=np.int64)
         for i, row in enumerate(windows.numpy()):
             rng = np.random.default_rng([RNG_STREAM, seed, first + i])

@@ -22,12 +22,10 @@ from pydantic import Field
 from torch import Tensor
 
 from zoo.config.registry import OBJECTIVES
-from zoo.data.dataset import Batch, BatchSpec
+from zoo.data.dataset import Batch
 from zoo.data.objectives.base import Objective
-from zoo.data.objectives.batches import training_windows, validation_windows
 from zoo.data.prompting import DECODER_START_ID
 from zoo.data.tokenizers.base import Tokenizer
-from zoo.data.tokens import TokenFile
 from zoo.utils.errors import DataError
 
 RNG_STREAM = 0x7370616E
@@ -122,35 +120,13 @@ class SpanCorruption(Objective):
         noise = min(max(round(self.density * text), 1), text - 1)
         return SpanLengths(text, noise, max(round(noise / self.mean_span), 1))
 
-    def train_batch(self, tokens: TokenFile, spec: BatchSpec, context: int, vocab_size: int) -> Batch:
-        """Sources (examples, context), decoder inputs and targets (examples, their length), int64."""
-        lengths = self.lengths(context)
-        windows = training_windows(tokens, spec, lengths.text, lengths.text)
-        return self._corrupt(windows, lengths, spec.seed, spec.first_example, vocab_size)
+    def stride(self, context: int) -> int:
+        """Length of the text of an example: texts do not overlap."""
+        return self.tokens_per_example(context)
 
-    def validation_batches(
-        self, tokens: TokenFile, spec: BatchSpec, context: int, vocab_size: int, max_batches: int | None
-    ) -> Iterator[Batch]:
-        """Windows spread evenly over the text, with the same spans in every run."""
-        lengths = self.lengths(context)
-        batches = validation_windows(tokens, spec, lengths.text, lengths.text, max_batches)
-        return (self._corrupt(windows, lengths, 0, first, vocab_size) for first, windows in batches)
-
-    def _corrupt(
-        self, windows: Tensor, lengths: SpanLengths, seed: int, first: int, vocab_size: int
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Remove spans from each window with a generator seeded by the window's own number.
-
-        Args:
-            windows: (n, text) int64.
-            lengths: numbers of tokens and spans.
-            seed: seed of the spans.
-            first: number of the first window.
-            vocab_size: size of the tokenizer's vocabulary.
-
-        Returns:
-            Sources, decoder inputs (the targets shifted right) and targets, int64.
-        """
+    def examples(self, windows: Tensor, seed: int, first: int, vocab_size: int) -> Batch:
+        """Sources, decoder inputs (the targets shifted right) and targets, (n, their length) int64."""
+        lengths = self._lengths_of(windows.shape[1])
         sources = np.full((len(windows), lengths.source), vocab_size, dtype=np.int64)
         targets = np.full((len(windows), lengths.targets), vocab_size, dtype=np.int64)
         for i, row in enumerate(windows.numpy()):
