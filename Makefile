@@ -49,7 +49,7 @@ $(VENV)/docs: $(VENV)/ready
 	touch $@
 
 wheel-test: $(VENV)/ready
-	$(BIN)/python tests/wheel.py
+	$(BIN)/python tests/wheel_commands.py
 
 docs: $(VENV)/docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict

@@ -16,6 +16,7 @@ from pages import DOCS, sections
 from tiny_runs import ROOT, TEXT
 
 import zoo
+from zoo.utils.run_folder import RunFolder
 
 SMALL = [
     *("model.d_model=16", "model.n_layers=1", "model.n_heads=2", "model.vocab_size=300", "data.context=32"),
@@ -68,6 +69,13 @@ def test_dashboards(folder: Path) -> None:
             typed(command, *small(command, 2))
     assert list(Path("runs/logged/tensorboard").glob("events*"))
     assert list(Path("runs/tracked/wandb").glob("offline-run-*"))
+    with_csv = Path("runs/with_csv")
+    losses = [
+        [str(r["step"]), str(r["loss"])] for r in RunFolder(with_csv).read_metrics() if r["kind"] == "train"
+    ]
+    rows = [line.split(",") for line in (with_csv / "steps.csv").read_text("utf-8").splitlines()]
+    assert rows == losses
+    assert len(rows) == 2
 
 
 def test_readme(folder: Path) -> None:

@@ -15,8 +15,10 @@ from typing import Any
 
 import yaml
 from tiny_runs import ROOT
+from wheel_commands import COMMANDS
 
 import zoo
+from zoo.commands.cli import app
 
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
@@ -152,3 +154,12 @@ def test_what_every_pull_request_is_checked_for(tmp_path: Path) -> None:
         (tmp_path / name).write_text(text, encoding="utf-8")
         done = subprocess.run([*script, str(tmp_path / name)], capture_output=True, text=True, check=False)
         assert (done.returncode, problem in done.stdout) == (1, True), done.stdout
+
+
+def test_the_wheel_is_tested_with_every_command() -> None:
+    names = {
+        command.name or getattr(command.callback, "__name__", "").strip("_")
+        for command in app.registered_commands
+    }
+    assert len(names) >= 15
+    assert {line.split()[1] for line in COMMANDS.strip().splitlines()} == {*names, "--help"}

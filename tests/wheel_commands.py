@@ -35,12 +35,20 @@ train: {steps: 2, batch_size: 2, device: cpu, eval_every: 2, eval_batches: 1, ch
 """
 REVIEWS = "text\tlabel\n" + "".join(f"the {i}\tgood\na {i}\tbad\n" for i in range(20))
 BOOK = "".join(f"Line {i}: the quick brown fox jumps over the lazy dog.\n\n" for i in range(200))
+RUNS = "variant,size,tokens,seed,loss\n" + "".join(
+    f"{variant},{size},{tokens},{seed},{2 + (factor * tokens) ** -0.3 + 0.001 * seed:.6f}\n"
+    for variant, factor in (("a", 1.0), ("b", 1.3))
+    for size in (1000, 4000)
+    for tokens in (20, 40, 80, 160)
+    for seed in (0, 1, 2)
+)
 FILES = {
     "tiny.yaml": TINY,
     "sweep.yaml": SWEEP,
     "classes.yaml": CLASSES,
     "reviews.tsv": REVIEWS,
     "book.txt": BOOK,
+    "runs.csv": RUNS,
 }
 COMMANDS = """
 zoo --help
@@ -56,7 +64,8 @@ zoo inspect runs/tiny
 zoo train tiny.yaml name=second seed=1
 zoo report runs/tiny runs/second --out report
 zoo sweep sweep.yaml --dry-run
-zoo suggest-lr tiny.yaml "optimizer={type: amos, lr: 0.01}" --steps 2
+zoo verdict runs.csv --baseline a
+zoo suggest-lr tiny.yaml "optimizer={type: amos, lr: 0.01}" train.steps=100 --steps 100
 zoo export runs/tiny exported
 zoo import exported imported.safetensors
 zoo convert runs/tiny converted --to wesar
