@@ -278,6 +278,7 @@ def test_a_tied_parameter_is_one_with_the_eta_of_the_kernel() -> None:
 def test_frozen_parameters_of_any_kind_are_no_obstacle(caplog: pytest.LogCaptureFixture) -> None:
     """As in torch, they wait for a gradient; nobody is warned of guesses that have no effect."""
     module = Scaled().requires_grad_(False)
+    module.quantised = nn.Parameter(torch.zeros(3, dtype=torch.int8), requires_grad=False)
     model = nn.Sequential(nn.Linear(8, 4), module)
     before = [p.detach().clone() for p in module.parameters()]
     optimizer = Amos.for_module(model, lr=0.1)

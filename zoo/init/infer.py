@@ -126,8 +126,8 @@ def _variables(model: nn.Module) -> list[_Variable]:
                 spec, guessed = by_rule, False
             else:
                 spec, guessed = _guess(shape, parameter is module._parameters.get("weight")), True
-            if spec.frozen:
-                continue
+            if spec.frozen or not (parameter.is_floating_point() or parameter.is_complex()):
+                continue  # integers have no gradients: a quantised weight
             variable = variables.get(id(parameter))
             if variable is None:
                 variable = _Variable(Entry(name, module, local, spec, eta(spec), None), guessed)
