@@ -120,7 +120,7 @@ class _Execution:
             plan = self._planner.plan(self._outcomes)
             running = self._pool.running
             due = [r for r in plan.runs if r.id not in running and not r.is_done(self._outcome(r))]
-            if interrupt.asked and not stopping:
+            if interrupt.requested and not stopping:
                 stopping = True
                 self._pool.stop()
             if not stopping:

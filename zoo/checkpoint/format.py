@@ -1,4 +1,4 @@
-"""zoo's own file of a model: safetensors with the recipe in the header, so that it rebuilds its model."""
+"""zoo's file format of a model: safetensors, with the recipe of the model in the header."""
 
 from __future__ import annotations
 
@@ -21,29 +21,28 @@ from zoo.spec import declared
 from zoo.utils.errors import CheckpointError, PluginError
 
 VERSION = "1"
-SCALES = "gates"
-LOOKUPS = "lookups"
+SCALES, LOOKUPS = "gates", "lookups"
+"""Keys of the header."""
 PLUGINS = "plugins"
 
 
 @dataclass(frozen=True)
 class ModelFile:
-    """A file whose header was read, and no tensor yet.
+    """A file whose header was read, and whose tensors were not.
 
     Attributes:
         path: the file.
-        recipe: of the model in it.
-        scales: where a tensor is smaller than the virtual one by another factor than the recipe tells:
-            by its name, the factor.
-        lookups: the same for what is looked up in a table.
-        held: its tensors, without memory.
+        recipe: the recipe of its model.
+        scales: ratio of virtual and stored tensor by name, for tensors where it is not the recipe's.
+        lookups: the same for the factor of embedding lookups.
+        tensors: its tensors on the meta device, by name.
     """
 
     path: Path
     recipe: Recipe
     scales: Mapping[str, float]
     lookups: Mapping[str, float]
-    held: Mapping[str, Tensor]
+    tensors: Mapping[str, Tensor]
 
     @classmethod
     def open(cls, path: Path, expected: str) -> ModelFile:
@@ -51,20 +50,21 @@ class ModelFile:
 
         Args:
             path: a .safetensors file.
-            expected: what to say was expected of a file without a recipe.
+            expected: what the message names as expected where the file has no recipe.
 
         Raises:
-            CheckpointError: missing, truncated, or not a file that zoo wrote.
+            CheckpointError: the file is missing or truncated, or zoo did not write it.
         """
-        held, header = read_header(path)
+        tensors, header = read_header(path)
         if header.get("format") != "zoo" or "recipe" not in header:
             raise CheckpointError(
                 f"{path}: a safetensors file, but zoo did not write it (no recipe in its header); "
                 f"expected {expected}"
             )
         if header.get("version") != VERSION:
-            found = header.get("version")
-            raise CheckpointError(f"{path}: version {found} of the format; expected {VERSION}")
+            raise CheckpointError(
+                f"{path}: version {header.get('version')} of the format; expected {VERSION}"
+            )
         load_installed()
         kinds = {"model": MODELS, "init": INITS, "reparam": REPARAMS}
         try:
@@ -77,13 +77,13 @@ class ModelFile:
             raise CheckpointError(f"{path}: {error}") from error
         except (ValidationError, ValueError, KeyError, TypeError) as error:
             raise _wrong_recipe(path, error) from error
-        return cls(path, Recipe(**parts), scales, lookups, held)
+        return cls(path, Recipe(**parts), scales, lookups, tensors)
 
     def declare(self) -> Model:
-        """The model, on the meta device.
+        """The model on the meta device.
 
         Raises:
-            CheckpointError: the header describes none.
+            CheckpointError: the header does not describe a model.
         """
         try:
             model = declare(self.recipe)
@@ -93,10 +93,10 @@ class ModelFile:
         return model
 
     def restore(self, part: nn.Module) -> None:
-        """Give a model declared on meta the factors of the one that was saved.
+        """Set `scales` and `lookups` of a model on the meta device.
 
         Args:
-            part: the model, or the part of a larger one that is such a model.
+            part: the model, or a submodule that is such a model.
         """
         with torch.device("meta"):
             for p in list(declared(part)):
@@ -107,21 +107,23 @@ class ModelFile:
                     front[p.local] = replace(front[p.local], lookup=self.lookups[p.name])
 
     def plan(self, whole: Mapping[str, Tensor], needed: Collection[str], allow: Sequence[str]) -> LoadPlan:
-        """Decide what to read.
+        """Decide which tensors to load.
 
         Args:
-            whole: the state dict of a model that has a place for all of it; on the meta device.
-            needed: names of what is to be filled; others are left in the file.
-            allow: patterns (``head.*``) of tensors that may be missing or without a place.
+            whole: the state dict of a model that has all tensors of the file, on the meta device.
+            needed: names of the tensors to load; others are not read.
+            allow: patterns (``head.*``) of tensors that may be missing or unexpected.
 
         Raises:
-            CheckpointError: what is in the file is incomplete or does not fit.
-            ZooError: a pattern that matches nothing.
+            CheckpointError: tensors are missing or unexpected, or have other shapes or dtypes.
+            ZooError: a pattern matches no tensor.
         """
         kind = str(type(self.recipe.model).model_fields["type"].default)
-        missing, unexpected = compare_names(str(self.path), kind, list(whole), needed, list(self.held), allow)
-        there = [name for name in whole if name in self.held]
-        check_match(self.path, {n: self.held[n] for n in there}, {n: whole[n] for n in there})
+        missing, unexpected = compare_names(
+            str(self.path), kind, list(whole), needed, list(self.tensors), allow
+        )
+        there = [name for name in whole if name in self.tensors]
+        check_match(self.path, {n: self.tensors[n] for n in there}, {n: whole[n] for n in there})
         names = [name for name in there if name in needed]
         unused = [name for name in there if name not in needed]
         report = LoadReport(kind, tuple(names), missing, unexpected, unused=tuple(unused))
@@ -133,8 +135,8 @@ class ModelFile:
 def metadata(model: Model) -> dict[str, str]:
     """The header of a model's file: format, version, and the recipe as JSON.
 
-    A model that was split took its scales from its matrices, and one that was merged may have kept
-    a lookup factor of the method's: no recipe tells, so they are added.
+    The scales of a model that was split come from its matrices, and a model that was merged may have kept
+    a lookup factor: factors that differ from those of the recipe are added.
     """
     recipe: Recipe = model.recipe
     header = {"format": "zoo", "version": VERSION, "recipe": recipe.model_dump_json()}
@@ -150,12 +152,12 @@ def metadata(model: Model) -> dict[str, str]:
 
 
 def _scales(model: nn.Module) -> dict[str, float]:
-    """By what factor each reparameterised tensor is smaller than the virtual one."""
+    """The ratio of virtual and stored tensor of all reparameterised parameters, by name."""
     return {p.name: p.spec.scale for p in declared(model) if p.local in p.module.reparameterised}
 
 
 def _lookups(model: nn.Module) -> dict[str, float]:
-    """By what factor what is looked up in a table is larger than its rows."""
+    """The factor of embedding lookups of all reparameterised parameters, by name."""
     parameters = [p for p in declared(model) if p.local in p.module.reparameterised]
     return {p.name: p.module.reparameterised[p.local].lookup for p in parameters}
 

@@ -38,7 +38,7 @@ def save_model(model: Model, path: str | Path) -> Path:
         The file.
 
     Raises:
-        CheckpointError: the system refuses; a file that was there before is untouched.
+        CheckpointError: the file cannot be written; an existing file is untouched.
     """
     file = _file_in(Path(path))
     writes = not dist.is_initialized() or dist.get_rank() == 0
@@ -56,7 +56,7 @@ def load_model(
     device: str | torch.device = "cpu",
     **options: Any,
 ) -> Model:
-    """Rebuild a model from what was saved.
+    """Load a model.
 
     Args:
         path: a run folder, a checkpoint folder, a .safetensors file, or a folder with config.json
@@ -65,48 +65,48 @@ def load_model(
         which: the checkpoint of a run folder.
         device: where the parameters live.
         **options: of the format, for instance ``n_heads=4``; of a hub folder ``allow=["lm_head.*"]``,
-            the tensors that may be missing or without a place.
+            patterns of tensors that may be missing or unexpected.
 
     Returns:
         The model, with its `recipe`.
 
     Raises:
-        CheckpointError: missing, truncated, foreign, of another architecture, or not what the
-            format expects; the message names the file.
-        ZooError: an unknown format or option.
+        CheckpointError: the file is missing, truncated, of another library or architecture, or not what the
+            format expects; the message names it.
+        ZooError: the format or an option is unknown.
     """
-    found = find_checkpoint(Path(path), which)
-    file = _file_in(found)
+    checkpoint = find_checkpoint(Path(path), which)
+    file = _file_in(checkpoint)
     if format is not None:
         if format not in FILE_FORMATS:
             raise ZooError(f"no format called '{format}'{did_you_mean(format, FILE_FORMATS)}")
         return _load_with(FILE_FORMATS[format], file, options).to(device)
-    if (other := folder_format(found)) is not None:
-        return _load_with(other.load, found, options).to(device)
+    if (other := folder_format(checkpoint)) is not None:
+        return _load_with(other.load, checkpoint, options).to(device)
     if options:
         raise ZooError(f"load_model: {', '.join(options)} has no effect without a format")
     saved = _model_file(file)
     model = saved.declare()
-    check_match(file, saved.held, model.state_dict())
+    check_match(file, saved.tensors, model.state_dict())
     materialise(model, torch.device(device))
     fill(file, model.state_dict())
     return model
 
 
 def open_checkpoint(path: Path, which: Which = "last") -> OpenedCheckpoint:
-    """Find out what a checkpoint is, without reading its weights.
+    """Read everything of a checkpoint but its weights.
 
     Args:
         path: a run folder, a checkpoint folder, a .safetensors file, or a folder as on the hub.
         which: the checkpoint of a run folder.
 
     Raises:
-        CheckpointError: there is none, or one that cannot be read.
+        CheckpointError: there is no checkpoint, or it cannot be read.
     """
-    found = find_checkpoint(path, which)
-    if (other := folder_format(found)) is not None:
-        return other.open(found)
-    return _model_file(_file_in(found))
+    checkpoint = find_checkpoint(path, which)
+    if (other := folder_format(checkpoint)) is not None:
+        return other.open(checkpoint)
+    return _model_file(_file_in(checkpoint))
 
 
 def find_checkpoint(path: Path, which: Which = "last") -> Path:

@@ -1,4 +1,4 @@
-"""What a model is made of, and the making: declare without memory, put gates in front, fill."""
+"""The recipe of a model, and how a model is made of it: declared, reparameterised, allocated, initialised."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from zoo.utils.errors import ConfigError, ZooError
 
 
 class Recipe(Config):
-    """What a model was made from; stored with every checkpoint."""
+    """Architecture, initialisation and reparameterisation of a model; stored in every checkpoint."""
 
     model: SerializeAsAny[ModelConfig]
     init: SerializeAsAny[Init]
@@ -23,10 +23,10 @@ class Recipe(Config):
 
 
 def assemble(recipe: Recipe, seed: int, device: str | torch.device = "cpu") -> Model:
-    """Declare a model without memory, put its gates in front, then allocate and fill it.
+    """Declare a model on the meta device, then allocate and initialise it.
 
     Args:
-        recipe: architecture, initialisation and reparameterisation.
+        recipe: the recipe.
         seed: seed of the initialisation.
         device: where the parameters live; "meta" stops before allocating.
 
@@ -34,7 +34,7 @@ def assemble(recipe: Recipe, seed: int, device: str | torch.device = "cpu") -> M
         The model, with `recipe` as an attribute.
 
     Raises:
-        ZooError: a device that is not there.
+        ZooError: the device does not exist.
     """
     model = declare(recipe)
     device = torch.device(device)
@@ -78,10 +78,10 @@ def _check(model: object, config: ModelConfig) -> None:
 
 
 def materialise(model: nn.Module, device: torch.device) -> None:
-    """Allocate the parameters of a model declared on meta, uninitialised.
+    """Allocate the parameters of a model on the meta device, uninitialised.
 
     Raises:
-        ZooError: a device that is not there.
+        ZooError: the device does not exist.
     """
     try:
         model.to_empty(device=device)

@@ -1,4 +1,4 @@
-"""Named tensors in a safetensors file: the only format zoo writes, and never a pickle."""
+"""Named tensors in safetensors files, the only format of tensors that zoo writes."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ DTYPES = {
     "U8": torch.uint8,
     "BOOL": torch.bool,
 }
-"""What a header calls them."""
+"""torch's dtypes by their names in a header."""
 SHOWN = 4
-"""Names in a message before it says how many more there are."""
+"""Number of names that a message lists."""
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
@@ -39,7 +39,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[s
         metadata: strings kept in the header.
 
     Raises:
-        OSError: the system refuses.
+        OSError: the file cannot be written.
     """
     try:
         save_file(dict(tensors), str(path), dict(metadata))
@@ -49,7 +49,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[s
 
 @contextmanager
 def open_tensors(path: Path) -> Iterator[Any]:
-    """A file mapped into memory, of which only what is asked for is read.
+    """Open a file; only the tensors that are requested are read.
 
     Args:
         path: a .safetensors file.
@@ -58,7 +58,7 @@ def open_tensors(path: Path) -> Iterator[Any]:
         The handle of `safetensors.safe_open`.
 
     Raises:
-        CheckpointError: missing, truncated, or not a safetensors file.
+        CheckpointError: the file is missing or truncated, or is not a safetensors file.
     """
     if not path.is_file():
         raise CheckpointError(f"{path}: no such file; expected a safetensors file")
@@ -82,14 +82,14 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         The tensors by name, and the metadata (empty if there is none).
 
     Raises:
-        CheckpointError: missing, truncated, or not a safetensors file.
+        CheckpointError: the file is missing or truncated, or is not a safetensors file.
     """
     with open_tensors(path) as file:
         return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
 
 
 def read_header(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """What a file holds, from its header alone.
+    """The names, shapes and dtypes in a file's header.
 
     Args:
         path: a .safetensors file.
@@ -98,28 +98,28 @@ def read_header(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         Tensors of the meta device by name, and the metadata (empty if there is none).
 
     Raises:
-        CheckpointError: missing, truncated, not a safetensors file, or numbers of another kind.
+        CheckpointError: the file is missing or truncated, is not a safetensors file, or has other dtypes.
     """
-    held = {}
+    tensors = {}
     with open_tensors(path) as file:
         for name in file.keys():  # noqa: SIM118
             part = file.get_slice(name)
             if (kind := part.get_dtype()) not in DTYPES:
                 raise CheckpointError(f"{path}: {name} is {kind}; expected one of {', '.join(DTYPES)}")
-            held[name] = torch.empty(part.get_shape(), dtype=DTYPES[kind], device="meta")
-        return held, file.metadata() or {}
+            tensors[name] = torch.empty(part.get_shape(), dtype=DTYPES[kind], device="meta")
+        return tensors, file.metadata() or {}
 
 
 @torch.no_grad()
 def fill(path: Path, targets: Mapping[str, Tensor]) -> None:
-    """Copy tensors of a file, one after the other, to where they belong.
+    """Copy tensors of a file, one after the other, into existing tensors.
 
     Args:
         path: a .safetensors file.
-        targets: by their names in the file; of the same shapes, on any device.
+        targets: tensors of the same shapes, by their names in the file; on any device.
 
     Raises:
-        CheckpointError: missing, truncated, or not a safetensors file.
+        CheckpointError: the file is missing or truncated, or is not a safetensors file.
     """
     with open_tensors(path) as file:
         for name, target in targets.items():
@@ -127,7 +127,7 @@ def fill(path: Path, targets: Mapping[str, Tensor]) -> None:
 
 
 def _pickle_hint(path: Path) -> str:
-    """What to say of the two forms of torch.save, zip archives and bare pickles."""
+    """A clause for messages about files of torch.save: zip archives and bare pickles."""
     with path.open("rb") as file:
         start = file.read(2)
     if start in (b"PK", b"\x80\x02"):
@@ -136,15 +136,15 @@ def _pickle_hint(path: Path) -> str:
 
 
 def check_match(path: Path, found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
-    """Compare the tensors of a file with those they are to fill.
+    """Compare the tensors of a file with those of a model.
 
     Args:
         path: the file, for the message.
-        found: what it holds.
-        expected: what is to be filled.
+        found: the tensors of the file.
+        expected: the tensors of the model.
 
     Raises:
-        CheckpointError: names, shapes or dtypes differ; the message lists them all in short.
+        CheckpointError: names, shapes or dtypes differ.
     """
     problems = []
     if missing := [name for name in expected if name not in found]:
@@ -165,6 +165,6 @@ def _kind(tensor: Tensor) -> str:
 
 
 def shorten(items: list[str]) -> str:
-    """The first few of many names, and how many more there are."""
+    """The first few of some names, and the number of the others."""
     more = f" and {len(items) - SHOWN} more" if len(items) > SHOWN else ""
     return ", ".join(items[:SHOWN]) + more

@@ -21,7 +21,7 @@ from zoo.data.classification.files import Example, read_examples
 from zoo.models import Model
 from zoo.run.trained import data_of, tokenizer_of
 from zoo.train.confusion import confusions
-from zoo.train.evaluate import Evaluation, of_confusions
+from zoo.train.evaluate import Evaluation, classification_metrics
 from zoo.utils.device import find_device
 from zoo.utils.errors import DataError
 from zoo.utils.run_folder import RunFolder, Which
@@ -145,7 +145,7 @@ class Labeller:
         part = EncodedTexts(read_examples(file, self.data.columns), self.labels, self.encoder)
         logits, labels = self._logits(part.encoded), torch.from_numpy(part.labels)
         matrix = confusions(labels, logits.argmax(-1), len(self.labels)).double()
-        evaluation = of_confusions(F.cross_entropy(logits, labels).item(), matrix)
+        evaluation = classification_metrics(F.cross_entropy(logits, labels).item(), matrix)
         return Scores(str(file), len(part), part.n_truncated, evaluation)
 
     def _check(self, example: Example) -> None:

@@ -1,1 +1,1 @@
-"""Training: one loop, and what it measures, writes and survives."""
+"""Training: the loop, its measurements, checkpoints, and the handling of interrupts and loss spikes."""

@@ -1,4 +1,4 @@
-"""Checkpoints of a run: the model, the optimizer's state by name, random states, the position.
+"""Checkpoints of a run: the model, the optimizer's state by name, random states, and the step.
 
 A checkpoint's folder (`zoo.utils.run_folder`) appears complete or not at all, so a run that was killed at
 any moment can go on. What it takes to use the model, the run's configuration and tokenizer, is linked into
@@ -29,34 +29,34 @@ from zoo.utils.sharded import gathered
 
 
 class Checkpoints:
-    """Writes a run's checkpoints and keeps the last few and the best.
+    """Writes a run's checkpoints, and keeps the last few and the best.
 
     Attributes:
-        measure: by which the best checkpoint is chosen, see `zoo.data.dataset.Metric`.
-        best: its best value of a checkpoint so far; infinite, on the side that loses, before the first.
+        metric: the metric that selects the best checkpoint.
+        best: the best value of the metric so far; the worst possible one before the first checkpoint.
     """
 
     def __init__(
-        self, run: RunFolder, world: World, keep_last: int, data: str, measure: Metric = "cross_entropy"
+        self, run: RunFolder, world: World, keep_last: int, data: str, metric: Metric = "cross_entropy"
     ) -> None:
-        """Find the best value of an earlier session; nothing is written yet.
+        """Read the best value of an earlier session.
 
         Args:
             run: the run folder.
             world: the ranks; the main one writes.
-            keep_last: how many to keep besides the best.
-            data: the fingerprint of what the run is trained on.
-            measure: by which the best checkpoint is chosen.
+            keep_last: number of checkpoints to keep besides the best.
+            data: the fingerprint of the data.
+            metric: the metric that selects the best checkpoint.
         """
         self._run, self._world, self._keep_last, self._data = run, world, keep_last, data
-        self.measure = measure
+        self.metric = metric
         pointer = run.read_pointer("best")
-        worst = math.inf if measure == "cross_entropy" else -math.inf
-        self.best = worst if pointer is None else float(pointer[measure])
+        worst = math.inf if metric == "cross_entropy" else -math.inf
+        self.best = worst if pointer is None else float(pointer[metric])
 
     def improves(self, value: float) -> bool:
-        """Whether a value of the measure is better than the best."""
-        return value < self.best if self.measure == "cross_entropy" else value > self.best
+        """Whether a value of the metric is better than the best so far."""
+        return value < self.best if self.metric == "cross_entropy" else value > self.best
 
     def save(
         self,
@@ -67,18 +67,18 @@ class Checkpoints:
         diagnosis: Mapping[str, Tensor] | None = None,
         notes: Mapping[str, Any] | None = None,
     ) -> None:
-        """Write the state after `step` steps; all ranks must call it.
+        """Write the state after `step` steps. All ranks must call this.
 
         Args:
-            step: steps done.
+            step: number of steps done.
             model: plain or sharded.
-            optimizer: its optimizer.
-            best: the measure on the validation examples, if it is the best so far.
-            diagnosis: the state of a `Diagnosis`; None or empty: there is nothing to keep.
-            notes: more for state.json.
+            optimizer: the optimizer of the model.
+            best: the value of the metric on the validation examples if it is the best so far, else None.
+            diagnosis: the state of a `Diagnosis`.
+            notes: more entries of state.json.
 
         Raises:
-            CheckpointError: the system refuses; earlier checkpoints are intact.
+            CheckpointError: the files cannot be written; earlier checkpoints are intact.
         """
         main = self._world.is_main
         self.best = self.best if best is None else best
@@ -109,14 +109,14 @@ class Checkpoints:
             checkpoint = self._run.checkpoint_after(step)
             write_folder(checkpoint.path, fill)
             if best is not None:
-                self._run.point("best", checkpoint, **{self.measure: best})
+                self._run.point("best", checkpoint, **{self.metric: best})
             self._run.point("last", checkpoint)
             self._run.prune(self._keep_last)
         self._world.wait()
 
 
 def check_same_data(checkpoint: CheckpointFolder, dataset: Dataset) -> None:
-    """Refuse to go on with other data: the batches to come would not be those of the run.
+    """Refuse to continue with other data, whose batches would not be those of the run.
 
     Args:
         checkpoint: the checkpoint to resume from.
@@ -134,9 +134,9 @@ def check_same_data(checkpoint: CheckpointFolder, dataset: Dataset) -> None:
 
 
 def load_progress(checkpoint: CheckpointFolder, optimizer: torch.optim.Optimizer, world: World) -> None:
-    """Restore the optimizer's state and this rank's random state; the weights are `load_model`'s.
+    """Restore the optimizer's state and this rank's random state; `load_model` restores the weights.
 
-    A run may go on with another number of ranks; those that are new keep the state of their seed.
+    A run may continue with another number of ranks; additional ranks keep the random state of their seed.
 
     Args:
         checkpoint: the checkpoint to resume from.
@@ -144,7 +144,7 @@ def load_progress(checkpoint: CheckpointFolder, optimizer: torch.optim.Optimizer
         world: the ranks.
 
     Raises:
-        CheckpointError: a file is missing, truncated, or belongs to another model or optimizer.
+        CheckpointError: a file is missing, is truncated, or belongs to another model or optimizer.
     """
     slots, structure = read_tensors(checkpoint.optimizer)
     try:
@@ -159,7 +159,7 @@ def load_progress(checkpoint: CheckpointFolder, optimizer: torch.optim.Optimizer
 
 
 def load_diagnosis(checkpoint: CheckpointFolder) -> dict[str, Tensor]:
-    """The state of the diagnosis in a checkpoint's folder; empty if none was under way.
+    """The state of the diagnosis in a checkpoint; empty if no window had begun.
 
     Raises:
         CheckpointError: the file is truncated.
@@ -168,7 +168,7 @@ def load_diagnosis(checkpoint: CheckpointFolder) -> dict[str, Tensor]:
 
 
 def random_state(device: torch.device) -> dict[str, Tensor]:
-    """The states of torch's generators that this process uses: bytes, on the CPU."""
+    """The states of the random number generators of torch that this process uses, as bytes on the CPU."""
     states = {"cpu": torch.get_rng_state()}
     if device.type == "cuda":
         states["cuda"] = torch.cuda.get_rng_state(device)
@@ -176,7 +176,7 @@ def random_state(device: torch.device) -> dict[str, Tensor]:
 
 
 def set_random_state(states: Mapping[str, Tensor], device: torch.device) -> None:
-    """Undo what happened since `random_state`; generators without a state are left alone."""
+    """Restore the `random_state` of the generators; a generator without a state is not changed."""
     if "cpu" in states:
         torch.set_rng_state(states["cpu"])
     if "cuda" in states:

@@ -1,4 +1,4 @@
-"""The time that training takes, without evaluations and checkpoints."""
+"""The time that training steps take, without evaluations and checkpoints."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class Clock:
     """Counts seconds and tokens of training steps.
 
     Attributes:
-        seconds: of this session so far.
+        seconds: total duration of the steps of this session.
     """
 
     def __init__(self) -> None:
@@ -20,7 +20,7 @@ class Clock:
 
     @contextmanager
     def step(self, tokens: int) -> Iterator[None]:
-        """Measure what happens inside, a step over `tokens` tokens of all ranks."""
+        """Measure the step in the body of the `with` statement, over `tokens` tokens of all ranks."""
         begin = time.perf_counter()
         yield
         passed = time.perf_counter() - begin
@@ -34,7 +34,7 @@ class Clock:
         return self._lap_tokens / self._lap_seconds if self._lap_seconds else 0.0
 
     def lap(self) -> dict[str, float]:
-        """What was measured, for a log line; the speed starts anew."""
+        """Total seconds and the speed since the last lap, for a log line; starts a new lap."""
         measured = {"seconds": self.seconds, "tokens_per_second": self.tokens_per_second}
         self._lap_seconds = self._lap_tokens = 0.0
         return measured

@@ -1,7 +1,7 @@
-"""What a classifier gets right, from the counts of its confusions.
+"""Classification metrics from a confusion matrix.
 
-A matrix counts the examples of each label, by row, that are taken for each class, by column. Counts
-add up over batches and ranks, so what is computed from them is exact.
+Entry (i, j) counts the examples of label i that were predicted as class j. Matrices of batches and ranks add
+up, so the metrics of the whole are exact.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from zoo.nn.loss import IGNORED
 
 
 def confusions(labels: Tensor, predicted: Tensor, classes: int) -> Tensor:
-    """Count.
+    """The confusion matrix of some examples.
 
     Args:
-        labels: (n,) int64, -1 for an example that does not count.
+        labels: (n,) int64, -1 for an example that is ignored.
         predicted: (n,) int64.
         classes: number of classes.
 
@@ -29,24 +29,24 @@ def confusions(labels: Tensor, predicted: Tensor, classes: int) -> Tensor:
 
 
 def accuracy(matrix: Tensor) -> float:
-    """Share of the examples that are on the diagonal."""
+    """Share of the examples whose prediction is right."""
     return (matrix.trace() / matrix.sum()).item()
 
 
 def f1(matrix: Tensor) -> float:
-    """2 precision recall / (precision + recall): of class 1 if there are two, otherwise the mean over all.
+    """F1, 2 precision recall / (precision + recall): of class 1 of two, or the mean over more classes.
 
-    The F1 of a class that has neither an example nor a prediction is 0.
+    The F1 of a class that has neither examples nor predictions is 0.
     """
-    of_each = 2 * matrix.diagonal() / (matrix.sum(0) + matrix.sum(1)).clamp(min=1)
-    return (of_each[1] if len(of_each) == 2 else of_each.mean()).item()
+    scores = 2 * matrix.diagonal() / (matrix.sum(0) + matrix.sum(1)).clamp(min=1)
+    return (scores[1] if len(scores) == 2 else scores.mean()).item()
 
 
 def matthews(matrix: Tensor) -> float:
-    """Matthews' correlation coefficient, for any number of classes (Gorodkin 2004); 0 where undefined.
+    """Matthews' correlation coefficient, for any number of classes (Gorodkin 2004); 0 where it is undefined.
 
-    (c s - sum_k p_k t_k) / sqrt((s^2 - sum_k p_k^2) (s^2 - sum_k t_k^2)), with c right of s examples, p_k
-    predictions of class k and t_k examples of it.
+    (c s - sum_k p_k t_k) / sqrt((s^2 - sum_k p_k^2) (s^2 - sum_k t_k^2)), where c of s examples
+    are right, p_k predictions are of class k, and t_k examples have label k.
     """
     s, p, t = matrix.sum(), matrix.sum(0), matrix.sum(1)
     spread = ((s * s - p @ p) * (s * s - t @ t)).sqrt()

@@ -1,7 +1,7 @@
-"""Measurements of every variable at an interval: its scale against eta, and the ratio of Assumption 1.
+"""Measurements of every variable at an interval: its scale relative to eta, and the ratio of Assumption 1.
 
-They cost a pass over the gradients in each of the `WINDOW` steps before a measurement, and memory for
-one copy of the weights meanwhile; docs/results/diagnose.md says how much that is of a step.
+Each of the `WINDOW` steps before a measurement takes a pass over the gradients, and a copy of the weights is
+held during that time; docs/results/diagnose.md gives the share of a step.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from zoo.train.gradients import GradientAverages
 from zoo.utils.sharded import whole
 
 WINDOW = 100
-"""Steps whose gradients are averaged: with decay 0.98 the ones before have an eighth of the weight."""
+"""Number of steps whose gradients are averaged: with decay 0.98 earlier ones would weigh 0.13 in all."""
 
 
 class Diagnosis:
-    """What is measured of every variable while a run trains."""
+    """Measures every variable while a run trains."""
 
     def __init__(
         self, registry: Registry, optimizer: Optimizer, world: World, every: int | None, steps: int
     ) -> None:
-        """Prepare; nothing is measured yet.
+        """Register the hook that reads the gradients.
 
         Args:
             registry: the variables.
-            optimizer: theirs; gradients are read when it is about to use them, so after clipping.
+            optimizer: the optimizer of the variables; gradients are read before its step, after clipping.
             world: the ranks.
             every: steps between measurements; None: never.
-            steps: of the whole run, which ends with a measurement.
+            steps: steps of the whole run, which ends with a measurement.
         """
         self._registry, self._every, self._steps = registry, every, steps
         self._averages = GradientAverages(registry, world)
@@ -43,7 +43,7 @@ class Diagnosis:
         optimizer.register_step_pre_hook(self._before_update)
 
     def begin(self, step: int) -> None:
-        """Say which step comes next, counted from 1."""
+        """Set the number of the step that comes next, counted from 1."""
         self._step = step
 
     def _before_update(self, *_: Any) -> None:
@@ -51,21 +51,21 @@ class Diagnosis:
             self._averages.add()
 
     def _next(self, every: int) -> int:
-        """The step whose measurement comes next."""
+        """The next step that is followed by a measurement."""
         return min(-(-self._step // every) * every, self._steps)
 
     @property
     def due(self) -> bool:
-        """Whether a measurement follows the step."""
+        """Whether a measurement follows the current step."""
         return self._every is not None and self._step == self._next(self._every)
 
     def measure(self) -> dict[str, Any]:
-        """What is to be written down after the step; all ranks must ask. The next window starts empty.
+        """Measure after a step, and start the next window. All ranks must call this.
 
         Returns:
-            `gradients`, the number averaged; `floor`, the ratio of pure noise; and of every variable `m2`
-            = sqrt(mean(theta^2)), `m2_over_eta` (Amos, Figure 3), and `ratio`, that of Assumption 1, None
-            where all gradients were zero (Amos, Figure 6).
+            `gradients`, the number of averaged gradients; `floor`, the ratio of pure noise; and for every
+            variable `m2` = sqrt(mean(theta^2)), `m2_over_eta` (Amos, Figure 3), and `ratio`, the ratio of
+            Assumption 1, None where all gradients were zero (Amos, Figure 6).
         """
         norms = torch.stack([whole(torch.linalg.vector_norm(e.parameter.detach())) for e in self._registry])
         ratios = self._averages.ratios()
@@ -82,9 +82,9 @@ class Diagnosis:
         return measured
 
     def state(self) -> dict[str, Tensor]:
-        """The averages of a window that has begun; empty between windows."""
+        """The averages of the current window; empty between windows."""
         return self._averages.state()
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Go on with a window that `state` was in."""
+        """Continue the window of a `state`."""
         self._averages.load(state)

@@ -1,4 +1,4 @@
-"""One process or many: torchrun's environment, sharding with FSDP2, and what ranks tell each other."""
+"""One process or many: torchrun's environment, sharding with FSDP2, and communication between ranks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class World:
         rank: number of this process.
         size: number of processes.
         device: where this process computes.
-        mesh: the ranks in a row; None when there is only one.
+        mesh: one-dimensional mesh of the ranks; None for a single process.
     """
 
     rank: int
@@ -37,12 +37,12 @@ class World:
 
     @property
     def is_main(self) -> bool:
-        """Whether this process writes files and talks to the user."""
+        """Whether this process writes files and prints."""
         return self.rank == 0
 
     @property
-    def exact(self) -> torch.dtype:
-        """The dtype for sums of measurements: float64, which Apple's GPUs do not have."""
+    def sum_dtype(self) -> torch.dtype:
+        """The dtype for sums of measurements: float64, or float32 on Apple's GPUs, which lack float64."""
         return torch.float32 if self.device.type == "mps" else torch.float64
 
     def sum(self, values: Tensor) -> Tensor:
@@ -51,8 +51,8 @@ class World:
             dist.all_reduce(values)
         return values
 
-    def average(self, model: nn.Module) -> None:
-        """Give every rank the mean of what the ranks have averaged over their own examples."""
+    def average_buffers(self, model: nn.Module) -> None:
+        """Replace buffers that are running averages of each rank's examples by their means over the ranks."""
         if self.mesh is None:
             return
         modules = [m for m in model.modules() if isinstance(m, Module)]
@@ -72,15 +72,15 @@ class World:
         return values
 
     def wait(self) -> None:
-        """Return when all ranks have come here."""
+        """Return when all ranks have called this."""
         if self.mesh is not None:
             dist.barrier()
 
     def shard(self, model: Model) -> None:
-        """Give every rank its part of an initialised model, block by block.
+        """Shard an initialised model over the ranks with FSDP2, one unit at a time.
 
         Args:
-            model: whole, on this rank's device; afterwards its parameters are DTensors.
+            model: the whole model on this rank's device; afterwards its parameters are DTensors.
         """
         if self.mesh is None:
             return
@@ -90,25 +90,25 @@ class World:
         register_fsdp_forward_method(model, "loss")
 
     def synchronise(self, model: nn.Module, now: bool) -> None:
-        """Whether the next backward pass adds the gradients of all ranks, or leaves that to a later one."""
+        """Set whether the next backward pass reduces the gradients over the ranks."""
         if isinstance(model, FSDPModule):
             model.set_requires_gradient_sync(now)
 
     def reshard(self, model: nn.Module) -> None:
-        """After a forward pass without a backward one, which would have done it: free the whole tensors."""
+        """Free the unsharded tensors after a forward pass that no backward pass follows."""
         if isinstance(model, FSDPModule):
             model.reshard()
 
 
 @contextmanager
 def world(device: str) -> Iterator[World]:
-    """Join the processes that torchrun started, or be alone.
+    """Join the processes that torchrun started; without torchrun, a world of one process.
 
     Args:
         device: name of the device, as in the configuration.
 
     Raises:
-        ZooError: there is no such device.
+        ZooError: the device does not exist.
     """
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1:

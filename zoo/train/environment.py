@@ -1,4 +1,4 @@
-"""environment.json: what a run was trained with, one entry per session."""
+"""The versions, machine and command of a session, for environment.json."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ PACKAGES = ("torch", "numpy", "pydantic", "safetensors", "sentencepiece", "einop
 
 
 def describe(world: World, step: int) -> dict[str, Any]:
-    """Versions, machine, threads, source and command; nothing from the environment's variables.
+    """Versions, machine, threads, source and command; no environment variables.
 
     Args:
-        world: the processes that train.
+        world: the ranks.
         step: the step at which this session starts.
     """
     return {
@@ -48,7 +48,7 @@ def _version(package: str) -> str | None:
 
 
 def _git_commit() -> str | None:
-    """The commit of zoo's source, if it is a checkout."""
+    """The commit of zoo's source, if it is a git checkout."""
     command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
@@ -58,7 +58,7 @@ def _git_commit() -> str | None:
 
 
 def _processor() -> str:
-    """The model of the processor; where Linux knows it, by its full name."""
+    """The model of the processor; on Linux with its full name."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""Validation: means over fixed examples."""
+"""Evaluation on validation examples: means over all of them."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from zoo.train.step import Loss
 
 
 class Evaluation(NamedTuple):
-    """What all ranks together find; what is not None but the cross entropy is of a classifier.
+    """The metrics over the examples of all ranks; all but the cross entropy are those of classifiers.
 
     Attributes:
-        cross_entropy: mean over the targets in nats; z-loss is no part of it.
+        cross_entropy: mean over the targets in nats, without z-loss.
         accuracy: share of the targets that are predicted.
         f1: see `zoo.train.confusion.f1`.
         matthews: Matthews' correlation coefficient.
@@ -44,15 +44,15 @@ def evaluate(
     """Evaluate a model on all batches of all ranks.
 
     Args:
-        model: put into evaluation mode meanwhile.
+        model: the model; it is in evaluation mode during the call.
         loss: its loss.
         batches: this rank's inputs and targets; equally many on all ranks.
         world: the ranks.
         precision: of the forward pass.
-        classes: number of classes, if the loss is a classifier's; None: it is not.
+        classes: number of classes of a classifier; None: the model is none.
     """
-    sums = torch.zeros(2, dtype=world.exact, device=world.device)
-    matrix = torch.zeros((classes or 0, classes or 0), dtype=world.exact, device=world.device)
+    sums = torch.zeros(2, dtype=world.sum_dtype, device=world.device)
+    matrix = torch.zeros((classes or 0, classes or 0), dtype=world.sum_dtype, device=world.device)
     model.eval()
     for batch in batches:
         *inputs, targets = (t.to(world.device) for t in batch)
@@ -61,17 +61,19 @@ def evaluate(
         count = (targets != IGNORED).sum()
         sums += torch.stack((count, parts.cross_entropy * count))
         if classes is not None:
-            assert parts.predicted is not None
+            assert parts.predicted is not None  # the loss of every classifier predicts
             matrix += confusions(targets, parts.predicted, classes)
     world.reshard(model)
     model.train()
     count, cross_entropy = world.sum(sums).tolist()
     mean = cross_entropy / count
-    return Evaluation(mean) if classes is None else of_confusions(mean, world.sum(matrix).double().cpu())
+    if classes is None:
+        return Evaluation(mean)
+    return classification_metrics(mean, world.sum(matrix).double().cpu())
 
 
-def of_confusions(cross_entropy: float, matrix: Tensor) -> Evaluation:
-    """The evaluation of a classifier.
+def classification_metrics(cross_entropy: float, matrix: Tensor) -> Evaluation:
+    """The metrics of a classifier.
 
     Args:
         cross_entropy: mean over the targets in nats.

@@ -27,33 +27,33 @@ SQUARE, COUNT = "square", "count"
 
 
 class GradientAverages:
-    """E[g] and E[M2(g)^2] of every variable, from the gradients that it is shown.
+    """Running averages E[g] and E[M2(g)^2] of every variable.
 
     Attributes:
-        count: gradients seen.
+        count: number of gradients in the averages.
     """
 
     def __init__(self, entries: Iterable[Entry], world: World) -> None:
-        """Start from nothing.
+        """Start with no gradient.
 
         Args:
             entries: the variables, plain or sharded.
-            world: the ranks, which hold a part of each gradient.
+            world: the ranks; each holds a shard of every gradient.
         """
         self._entries, self._world = list(entries), world
         self.clear()
 
     def clear(self) -> None:
-        """Forget everything; holds no memory until the next `add`."""
+        """Reset the averages and free their memory."""
         self.count = 0
         self._mean: list[Tensor] = []
         self._square = torch.zeros(
-            len(self._entries), dtype=self._world.exact, device=self._world.device
+            len(self._entries), dtype=self._world.sum_dtype, device=self._world.device
         )  # of this rank's entries; summed over ranks when it is asked for
 
     @torch.no_grad()
     def add(self) -> None:
-        """Take in the gradients that the variables have now; one that has none gets zeros."""
+        """Add the gradients in the variables' `.grad`; a missing one counts as zeros."""
         parameters = [entry.parameter for entry in self._entries]
         if not self._mean:
             self._mean = [torch.zeros_like(p.detach()) for p in parameters]
@@ -63,7 +63,7 @@ class GradientAverages:
         self._square.lerp_(self._sums_of_squares(gradients), 1 - DECAY)
 
     def ratios(self) -> dict[str, float | None]:
-        """The ratio of every variable by name, None where all gradients were zero; all ranks must ask."""
+        """The ratios by name, None where all gradients were zero. All ranks must call this."""
         if not self.count:
             return dict.fromkeys(entry.name for entry in self._entries)
         of_means = self._world.sum(self._sums_of_squares([local(mean) for mean in self._mean]))
@@ -80,7 +80,7 @@ class GradientAverages:
         return math.sqrt((1 - DECAY) / (1 + DECAY) * (1 + DECAY**self.count) / (1 - DECAY**self.count))
 
     def state(self) -> dict[str, Tensor]:
-        """What a `load` goes on from, sharded where the variables are; empty if nothing was seen."""
+        """The averages by name, for `load`, sharded as the variables are; empty without gradients."""
         if not self.count:
             return {}
         means = {f"mean/{e.name}": m for e, m in zip(self._entries, self._mean, strict=True)}
@@ -91,7 +91,7 @@ class GradientAverages:
         }
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Go on from a `state` of the same variables, whole tensors; any number of ranks may have made it."""
+        """Restore a `state` of the same variables: whole tensors, saved by any number of ranks."""
         if not state:
             return self.clear()
         self.count = int(state[COUNT])
@@ -102,5 +102,5 @@ class GradientAverages:
         self._square = placed_like(state[SQUARE], self._square) * share
 
     def _sums_of_squares(self, tensors: list[Tensor]) -> Tensor:
-        """Of each tensor's entries, (tensors,)."""
-        return norms(tensors).to(self._world.exact).square()
+        """The sum of the squared entries of each tensor, (tensors,)."""
+        return norms(tensors).to(self._world.sum_dtype).square()

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: finish the step, save, say how to go on."""
+"""Ctrl-C and SIGTERM: training ends after the current step, saved."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Any, Self
 
 
 class Interrupt:
-    """While active, the first signal only asks to stop; a second Ctrl-C aborts at once.
+    """A context in which the first signal only requests a stop; a second Ctrl-C aborts at once.
 
     Attributes:
-        asked: whether to stop after this step.
+        requested: whether training is to stop after the current step.
     """
 
     def __init__(self, launched: bool = False) -> None:
-        """Prepare.
+        """Create the context; the handlers are installed when it is entered.
 
         Args:
-            launched: whether torchrun started this process. It passes on a Ctrl-C that the terminal
-                has sent to all already, so a second one means nothing; its own deadline aborts.
+            launched: whether torchrun started this process. It forwards a Ctrl-C that the terminal has sent
+                to all processes already, so a second one means nothing; torchrun has its own timeout.
         """
-        self.asked = False
+        self.requested = False
         self._launched = launched
         self._before: dict[signal.Signals, Any] = {}
 
@@ -37,6 +37,6 @@ class Interrupt:
             signal.signal(number, handler)
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
-        if self.asked and number == signal.SIGINT and not self._launched:
+        if self.requested and number == signal.SIGINT and not self._launched:
             raise KeyboardInterrupt
-        self.asked = True
+        self.requested = True

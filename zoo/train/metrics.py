@@ -1,7 +1,7 @@
 """metrics.jsonl: one JSON object per line, appended while training, cut back when a run resumes.
 
 Every line has `kind` (size, train, validation, monitor, diagnose) and `step`, the number of optimizer steps
-done. What a second run would not reproduce is under `timing`; all else is equal bit for bit.
+done. What a second run does not reproduce is under `timing`; everything else is equal bit for bit.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from zoo.utils.run_folder import RunFolder
 
 
 class MetricsLog:
-    """The metrics.jsonl of a run that is being trained; on ranks that do not write, nothing."""
+    """Writes the metrics.jsonl of a session, on the main rank; on other ranks it does nothing."""
 
     def __init__(self, run: RunFolder | None, start: Start, job: Job | None = None) -> None:
-        """Prepare.
+        """Create the log; the file is opened when the context is entered.
 
         Args:
-            run: the run folder, or None to write nothing.
-            start: where this session begins; lines after its checkpoint are dropped.
-            job: names the loggers that get every record as well; None: there are none.
+            run: the run folder; None: nothing is written.
+            start: where the session starts; lines after its checkpoint are dropped.
+            job: the run, whose loggers get every record as well; None: no loggers.
         """
         self._run, self._start, self._job = run, start, job
         self._loggers: list[Logger] = []
@@ -41,7 +41,7 @@ class MetricsLog:
         if self._run is not None:
             path = self._run.metrics
             earlier = self._run.read_metrics() if path.exists() and self._start.checkpoint else []
-            # That the run went back belongs to its record, wherever it is now.
+            # A rollback is kept although its step is later than the checkpoint that the run went back to.
             kept = [r for r in earlier if r["step"] <= self._start.step or r.get("action") == "rollback"]
             write_text(path, "".join(json.dumps(record) + "\n" for record in kept))
             with ExitStack() as stack:
@@ -60,10 +60,10 @@ class MetricsLog:
         self._open.close()
 
     def write(self, kind: str, step: int, **values: Any) -> None:
-        """Append a line; it is with the system when this returns.
+        """Append a line and pass it to the operating system.
 
         Raises:
-            CheckpointError: the system refuses, for instance because the disk is full.
+            CheckpointError: the file cannot be written, for instance because the disk is full.
         """
         if self._file is not None:
             record = {"kind": kind, "step": step, **values}
@@ -74,6 +74,6 @@ class MetricsLog:
                 logger.write(record)
 
     def flush(self) -> None:
-        """Bring all lines to the disk, before a checkpoint relies on them."""
+        """Write all lines to the disk, so that no checkpoint is ahead of the file."""
         if self._file is not None:
             os.fsync(self._file.fileno())

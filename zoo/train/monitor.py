@@ -1,4 +1,4 @@
-"""How fast and how far each matrix moves, measured at an interval."""
+"""The size of the update of each matrix in one step, measured at an interval."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from zoo.utils.sharded import whole
 
 
 class Monitor:
-    """Measures one step: made before it, shown its gradient, read after it.
+    """Measures one step: created before it, given its gradient, read after it.
 
-    It holds a copy of every matrix in between, which is why it is not used at every step.
+    It holds a copy of every matrix during the step, and is therefore not used at every step.
     """
 
     def __init__(self, entries: Iterable[Entry]) -> None:
-        """Remember the matrices among `entries`, plain or sharded."""
+        """Copy the matrices among `entries`, plain or sharded."""
         matrices = [entry for entry in entries if entry.spec.role in MATRICES]
         self._before = [(entry, entry.parameter.detach().clone()) for entry in matrices]
         self._gradients: dict[str, float] = {}
 
     def see_gradient(self) -> None:
-        """Take the norms of the gradient that is there; all ranks must call."""
+        """Measure the norms of the gradients in `.grad`. All ranks must call this."""
         gradients = {entry.name: entry.parameter.grad for entry, _ in self._before}
         norms = {name: _norm(gradient) for name, gradient in gradients.items() if gradient is not None}
         if norms:
             self._gradients = dict(zip(norms, torch.stack(list(norms.values())).tolist(), strict=True))
 
     def measure(self) -> dict[str, dict[str, float | None]]:
-        """What the step did; all ranks must ask.
+        """Measure after the step. All ranks must call this.
 
         Returns:
             For every matrix: `update_ratio` = ||dW|| / ||W|| with W before the step (None for a

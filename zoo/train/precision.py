@@ -1,4 +1,4 @@
-"""float32, or bfloat16 where torch's autocast finds it safe."""
+"""The precision of the forward pass: float32, or bfloat16 with torch's autocast."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ Precision = Literal["fp32", "bf16"]
 
 
 def autocast(precision: Precision, device: torch.device) -> AbstractContextManager[None]:
-    """The context of a forward pass; weights, gradients and optimizer state are float32 either way.
+    """The context manager of a forward pass; weights, gradients and optimizer state are float32 in any case.
 
     Args:
         precision: `fp32` or `bf16`.
-        device: where the pass runs.
+        device: the device of the forward pass.
     """
     return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")

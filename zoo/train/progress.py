@@ -1,9 +1,9 @@
-"""What the user sees meanwhile: a bar with the loss, the speed and the time left."""
+"""The progress bar of a run: losses, speed and remaining time."""
 
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -13,14 +13,14 @@ class TrainingBar:
     """A progress bar on the main rank, nothing on the others."""
 
     def __init__(self, console: Console | None, name: str, start: int, steps: int, unit: str) -> None:
-        """Prepare.
+        """Create the bar; it is shown when the context is entered.
 
         Args:
-            console: where to draw, or None to stay silent.
-            name: of the run.
-            start: steps done before.
-            steps: steps in all.
-            unit: what the speed counts.
+            console: where to draw; None: nowhere.
+            name: name of the run.
+            start: number of steps done before.
+            steps: total number of steps.
+            unit: unit of the speed, in the plural.
         """
         self._progress = Progress(
             TextColumn("[bold]{task.description}"),
@@ -33,8 +33,8 @@ class TrainingBar:
             console=console,
             disable=console is None,
         )
-        fields = {"loss": "-", "valid": "-", "speed": "-"}
-        self._task = self._progress.add_task(name, total=steps, completed=start, **fields)  # type: ignore[arg-type]
+        fields: dict[str, Any] = {"loss": "-", "valid": "-", "speed": "-"}
+        self._task = self._progress.add_task(name, total=steps, completed=start, **fields)
 
     def step(self, done: int, loss: float, tokens_per_second: float) -> None:
         """Show a finished step."""

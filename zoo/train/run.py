@@ -17,14 +17,14 @@ from zoo.utils.run_folder import RunFolder
 
 @dataclass(frozen=True)
 class RunResult:
-    """How a run ended.
+    """The result of a session.
 
     Attributes:
         folder: the run folder, which `load_model` opens.
-        step: optimizer steps done.
-        steps: steps wanted.
-        validation: the last validation loss in nats per token; None without validation text.
-        best: the lowest one.
+        step: number of optimizer steps done.
+        steps: number of optimizer steps of the whole run.
+        validation: the last validation loss in nats per target; None without validation examples.
+        best: the lowest validation loss.
     """
 
     folder: Path
@@ -35,7 +35,7 @@ class RunResult:
 
     @property
     def finished(self) -> bool:
-        """Whether all steps are done; otherwise the run was interrupted, and saved."""
+        """Whether all steps are done; otherwise the run was interrupted and saved."""
         return self.step >= self.steps
 
 
@@ -55,19 +55,19 @@ def train(
 
     Args:
         config: with `model`, `optimizer`, `data` and `train`.
-        resume: go on from the last checkpoint, bit for bit as if the run had never stopped.
+        resume: continue from the last checkpoint, bit for bit as if the run had never stopped.
         console: where to show progress; None: silent.
         until: stop after this step, saved, as if interrupted there; None: do all steps.
         folder: the run folder; None: ``<train.runs_dir>/<name>``.
 
     Returns:
-        How it ended.
+        The step that was reached, and the validation losses.
 
     Raises:
-        ConfigError: parts of the configuration are missing, the run folder is taken, or the
-            configuration is not the one a resumed run was started with.
-        ZooError: data, sizes, device or checkpoint that cannot be used.
-        DivergenceError: a loss or gradient that is not finite; the last checkpoint is kept.
+        ConfigError: parts of the configuration are missing, there is another run in the folder, or the
+            configuration is not the one that a resumed run was started with.
+        ZooError: the data, the sizes, the device or the checkpoint cannot be used.
+        DivergenceError: the loss, the gradient or the weights are not finite; the last checkpoint is kept.
     """
     job = Job.of(config, folder)
     for logger in job.train.loggers:

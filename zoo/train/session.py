@@ -170,7 +170,7 @@ class _Session:
         monitor = Monitor(parts.registry) if every and self._due(every) else None
         self.diagnosis.begin(self.done)
         with self.clock.step(self.per_step):
-            result = parts.stepper.gradient(batch, lambda: interrupt.asked)
+            result = parts.stepper.gradient(batch, lambda: interrupt.requested)
             if monitor is not None:
                 monitor.see_gradient()
             spike = self._update(result)

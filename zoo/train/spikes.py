@@ -1,6 +1,6 @@
-"""Loss spikes: what counts as one, and which matrix moved when it came.
+"""Loss spikes: the test that detects them.
 
-A number is compared with the median of those before it, in units of their median absolute deviation
+A number is compared with the median of the numbers before it, in units of their median absolute deviation
 (scaled to the standard deviation of a normal distribution), which a few spikes do not disturb.
 """
 
@@ -17,29 +17,30 @@ from zoo.run.train_config import SpikeAction, SpikeConfig
 NORMAL = 1.4826
 """Standard deviation of a normal distribution in units of its median absolute deviation."""
 FLOOR = 1e-3
-"""Least scale that is believed, relative to the median: numbers that hardly change spike at nothing."""
+"""Lower limit of the scale relative to the median, so that small changes of a constant are no spikes."""
 FEWEST = 20
-"""Steps to be seen before one is judged."""
+"""Number of steps before the first one that can be a spike."""
 
 
 @dataclass(frozen=True)
 class Spike:
-    """A step whose loss or gradient is far above those before it.
+    """A step whose loss or gradient is far above those of the steps before it.
 
     Attributes:
         at: the step, counted from 1.
         what: "loss" or "grad_norm".
-        value: of this step; None: not a finite number.
-        usual: the median of the steps before; None: too few were seen.
+        value: the loss or the norm of this step; None: it is not finite.
+        usual: the median over the steps before; None: there were too few.
         z: how many robust standard deviations `value` lies above `usual`, for the gradient in its
             logarithm.
-        depth: how far the loss lies above its median in nats per token; None: not a finite number.
-        episode: number of the spike in its run, from 1; steps that follow each other are one spike.
-        length: how many steps it has taken so far.
-        action: what was done.
-        culprit: the matrix whose update ratio had risen most over its usual one.
-        update_ratio: ||dW|| / ||W|| of that matrix in this step, or what it would have been.
-        update_rise: that over its usual one; None: it was not measured before.
+        depth: difference of the loss and its median in nats per target; None: the loss is not finite.
+        episode: number of the spike in its run, from 1; consecutive steps are one spike.
+        length: number of steps of the spike so far.
+        action: what was done about it.
+        culprit: the matrix whose update ratio rose most over its usual one.
+        update_ratio: ||dW|| / ||W|| of that matrix in this step; of a step that was left out, what it would
+            have been.
+        update_rise: `update_ratio` over the usual one; None: it was not measured before.
     """
 
     at: int
@@ -56,7 +57,7 @@ class Spike:
     update_rise: float | None = None
 
     def __str__(self) -> str:
-        """What happened, in words."""
+        """A line for the console."""
         value = "not a number" if self.value is None else f"{self.value:.4g}, usually {self.usual:.4g}"
         moved = f", {self.culprit} moved most" if self.culprit else ""
         return f"{self.what} {value}{moved}"
@@ -67,14 +68,14 @@ class Spike:
 
 
 class History:
-    """The last numbers of one kind, and how unusual the next one is."""
+    """A window of the last numbers, which the next one is compared with."""
 
     def __init__(self, length: int, numbers: list[float], logarithmic: bool) -> None:
         self.numbers = deque(numbers, maxlen=length)
         self._logarithmic = logarithmic
 
     def z(self, value: float) -> float | None:
-        """How far above the usual `value` is; None after too few numbers."""
+        """The robust z-score of `value`; None if the window has too few numbers."""
         if len(self.numbers) < FEWEST:
             return None
         seen = [self._scaled(number) for number in self.numbers]
@@ -84,7 +85,7 @@ class History:
 
     @property
     def usual(self) -> float | None:
-        """The median; None after too few numbers."""
+        """The median; None if the window has too few numbers."""
         return median(self.numbers) if len(self.numbers) >= FEWEST else None
 
     def _scaled(self, number: float) -> float:
@@ -92,14 +93,14 @@ class History:
 
 
 class Detector:
-    """Judges step after step."""
+    """Detects spikes, one step after the other."""
 
     def __init__(self, settings: SpikeConfig, state: dict[str, Any]) -> None:
-        """Start, or go on.
+        """Restore the windows of an earlier session.
 
         Args:
             settings: the threshold and the length of the window.
-            state: of an earlier session, from `state`; empty at the start.
+            state: the `state` of the earlier session; empty for a new run.
         """
         self._settings = settings
         self._loss = History(settings.window, state.get("losses", []), logarithmic=False)
@@ -110,36 +111,36 @@ class Detector:
     def judge(self, step: int, loss: float, grad_norm: float) -> Spike | None:
         """Whether a step is a spike.
 
-        It is remembered either way, if finite, so that a new level of the loss becomes the usual one.
+        Its numbers enter the windows in any case, if they are finite: a new level of the loss becomes usual.
 
         Args:
-            step: counted from 1.
+            step: number of the step, from 1.
             loss: its cross entropy in nats per target.
             grad_norm: global norm of its gradient before clipping.
         """
         finite = math.isfinite(loss) and math.isfinite(grad_norm)
         usual = self._loss.usual
         judged = [("loss", loss, self._loss), ("grad_norm", grad_norm, self._norm)]
-        found = [(what, value, h.usual, h.z(value) if finite else None) for what, value, h in judged]
+        spiking = [(what, value, h.usual, h.z(value) if finite else None) for what, value, h in judged]
         if finite:
             self._loss.numbers.append(loss)
             self._norm.numbers.append(grad_norm)
-            found = [f for f in found if f[3] is not None and f[3] > self._settings.threshold]
+            spiking = [s for s in spiking if s[3] is not None and s[3] > self._settings.threshold]
         else:
-            found = [f for f in found if not math.isfinite(f[1])]
-        if not found:
+            spiking = [s for s in spiking if not math.isfinite(s[1])]
+        if not spiking:
             return None
         if step != self._last + 1:
             self._episode, self._first = self._episode + 1, step
         self._last = step
-        what, value, middle, z = max(found, key=lambda f: f[3] or 0.0)
+        what, value, middle, z = max(spiking, key=lambda s: s[3] or 0.0)
         depth = max(0.0, loss - usual) if usual is not None and math.isfinite(loss) else None
         known = value if math.isfinite(value) else None
         length, action = step - self._first + 1, self._settings.action
         return Spike(step, what, known, middle, z, depth, self._episode, length, action)
 
     def state(self) -> dict[str, Any]:
-        """What a later session needs to judge alike, as JSON."""
+        """What a later session needs to continue, as plain data."""
         return {
             "losses": list(self._loss.numbers),
             "norms": list(self._norm.numbers),

@@ -44,7 +44,7 @@ MAY_CHANGE = frozenset(
         *(f"spikes.{key}" for key in SpikeConfig.model_fields),
     )
 )
-"""Settings that a resumed run may have different: none of them moves a weight before they are reached."""
+"""Settings that may change when a run resumes: none of them affects the steps already taken."""
 
 
 @dataclass(frozen=True)
@@ -67,11 +67,11 @@ class Start:
 
 
 def choose_start(job: Job, resume: bool) -> Start:
-    """Decide where a session begins; the run folder is only read.
+    """Decide where a session begins; nothing is written.
 
     Args:
         job: what to train, and where.
-        resume: whether the user wants to go on with the run that is there.
+        resume: whether to continue the run in the folder.
 
     Returns:
         The start; at the last step or after it there is nothing left to do.

@@ -1,4 +1,4 @@
-"""One optimizer step: parts of a batch, the gradient of the whole, clipping."""
+"""One optimizer step: the gradient of a batch that is computed in parts, and the clipped update."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ Loss = Callable[..., LossParts]
 
 @dataclass(frozen=True)
 class StepResult:
-    """What a step measured, over the whole batch of all ranks.
+    """The measurements of a step over the whole batch of all ranks.
 
     Attributes:
-        loss: what was minimised, `cross_entropy + z_loss`.
+        loss: the objective, `cross_entropy + z_loss`.
         cross_entropy: nats per target.
         z_loss: coefficient * mean(logsumexp^2).
         grad_norm: global norm of the gradient before clipping.
-        stop: whether any rank was asked to stop.
-        norm: `grad_norm` on the device, for clipping.
+        stop: whether a stop was requested on any rank.
+        norm: `grad_norm` as a tensor on the device, for clipping.
     """
 
     loss: float
@@ -44,23 +44,24 @@ class StepResult:
 
     @property
     def is_finite(self) -> bool:
-        """Whether loss and gradient are numbers."""
+        """Whether the loss and the norm of the gradient are finite."""
         return math.isfinite(self.loss) and math.isfinite(self.grad_norm)
 
 
 @dataclass(frozen=True)
 class Stepper:
-    """Everything an optimizer step needs that does not change.
+    """Computes gradients and takes optimizer steps.
 
     Attributes:
-        model: in training mode.
+        model: the model, in training mode.
         loss: the model's loss, compiled or not.
-        optimizer: with whatever follows a step attached.
+        optimizer: the optimizer. What follows every step, such as the projection onto spheres, is attached to
+            it (`zoo.optim.attach`).
         world: the ranks.
-        accumulation: parts of the batch.
-        precision: of the forward pass.
-        clip_norm: largest global norm of the gradient, or None.
-        z_loss: coefficient.
+        accumulation: number of parts that a batch is divided into.
+        precision: precision of the forward pass.
+        clip_norm: largest global norm of the gradient; None: no clipping.
+        z_loss: coefficient of the z-loss.
     """
 
     model: nn.Module
@@ -77,7 +78,7 @@ class Stepper:
 
         Args:
             batch: this rank's inputs and targets, on the CPU.
-            stop: whether this rank was asked to stop, asked after the backward pass.
+            stop: whether a stop was requested on this rank; called after the backward pass.
 
         Returns:
             The measurements, the same on all ranks.
@@ -103,19 +104,19 @@ class Stepper:
             torch.nn.utils.clip_grads_with_norm_(self.model.parameters(), self.clip_norm, result.norm)
         self.optimizer.step()
         self.optimizer.zero_grad()
-        self.world.average(self.model)
+        self.world.average_buffers(self.model)
 
     def _backward(self, batch: Batch, stop: Callable[[], bool]) -> Tensor:
-        """Leave the gradient of the mean over all targets of all ranks; return what was summed.
+        """Compute the gradient of the mean over all targets of all ranks; returns the measurements.
 
-        A part's loss is a mean over its own targets, so each part weighs as much as its targets;
-        the ranks' gradients are then averaged by FSDP, hence the factor `world.size`.
+        The loss of a part is the mean over its own targets, so a part is weighted by its number of targets.
+        FSDP averages the gradients of the ranks, hence the factor `world.size`.
         """
         device = self.world.device
         parts = list(zip(*(t.to(device).chunk(self.accumulation) for t in batch), strict=True))
-        counts = torch.stack([(targets != IGNORED).sum() for *_, targets in parts]).to(self.world.exact)
+        counts = torch.stack([(targets != IGNORED).sum() for *_, targets in parts]).to(self.world.sum_dtype)
         shares = counts / self.world.sum(counts.sum())
-        sums = torch.zeros(3, dtype=self.world.exact, device=device)
+        sums = torch.zeros(3, dtype=self.world.sum_dtype, device=device)
         for i, part in enumerate(parts):
             self.world.synchronise(self.model, i == len(parts) - 1)
             with autocast(self.precision, device):
