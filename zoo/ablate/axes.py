@@ -120,7 +120,7 @@ def nest(key: str, value: Located) -> Located:
     return value
 
 
-def short_name(value: Any, full: bool = False) -> str:
+def short_name(value: object, full: bool = False) -> str:
     """A value as part of a variant's name.
 
     Args:
@@ -214,6 +214,6 @@ def _require_two(where: str, values: Located, problems: list[str]) -> None:
         )
 
 
-def _get(content: Located, key: str, default: Any) -> Any:
-    """What a sweep file has under a key: a mapping or a list."""
+def _get(content: Located, key: str, default: Any) -> Any:  # a mapping or a list of `Located`
+    """What a sweep file has under a key."""
     return content.value[key].value if key in content.value else default

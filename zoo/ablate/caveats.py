@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
 
 from zoo.ablate.results import Results
 from zoo.ablate.run_metrics import RunMetrics
@@ -15,7 +14,7 @@ from zoo.ablate.verdict import Judgement, judge
 SIZE_TOLERANCE = 0.01
 """Numbers of parameters that differ by more than this share are reported."""
 
-SHARED_CONDITIONS: Mapping[str, Callable[[RunMetrics], Any]] = {
+SHARED_CONDITIONS: Mapping[str, Callable[[RunMetrics], object]] = {
     "precision": lambda run: run.config.train and run.config.train.precision,
     "machine": lambda run: [run.environment.get(key) for key in ("system", "processor", "device")],
     "number of threads or ranks": lambda run: [run.environment.get(key) for key in ("threads", "ranks")],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any
 
 from zoo.config.registry import Config
 from zoo.run.config import RunConfig, plain
@@ -33,7 +32,7 @@ def run_id(config: RunConfig) -> str:
     return "-".join([*words, f"s{config.seed}", digest(effective_settings(config))[:HASH_LENGTH]])
 
 
-def effective_settings(config: Config, prefix: str = "") -> dict[str, Any]:
+def effective_settings(config: Config, prefix: str = "") -> dict[str, object]:
     """The settings that a result depends on, as plain data.
 
     Defaults are left out, so that ids stay the same when zoo gets new keys.
@@ -49,12 +48,12 @@ def effective_settings(config: Config, prefix: str = "") -> dict[str, Any]:
     return settings
 
 
-def digest(value: Any) -> str:
+def digest(value: object) -> str:
     """The SHA-256 of plain data, in hexadecimal."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
-def _plain(value: Any, prefix: str) -> Any:
+def _plain(value: object, prefix: str) -> object:
     if isinstance(value, Config):
         return effective_settings(value, prefix)
     if isinstance(value, dict):

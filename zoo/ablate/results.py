@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from math import isfinite
 from os.path import commonprefix
 from pathlib import Path
-from typing import Any
 
 from zoo.ablate.manifest import FILE, Manifest, Run, Variant, read_manifest, run_folder
 from zoo.ablate.outcome import verify
@@ -123,7 +122,7 @@ def _read_folders(folders: Sequence[Path]) -> Results:
     """Run folders as a sweep: the runs of a variant have the same settings except for `MAY_DIFFER`."""
     metrics: dict[str, RunMetrics] = {}
     seeds_by_settings: dict[str, dict[int, str]] = {}
-    variant_settings: dict[str, dict[str, Any]] = {}
+    variant_settings: dict[str, dict[str, object]] = {}
     for folder in folders:
         run = metrics[str(folder)] = read_run_metrics(folder)
         settings = {k: value for k, value in _flatten(plain(run.config)) if k not in MAY_DIFFER}
@@ -160,7 +159,7 @@ def _read_folders(folders: Sequence[Path]) -> Results:
     return Results(manifest, metrics)
 
 
-def _flatten(fields: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def _flatten(fields: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
     """Dotted keys and values of a configuration."""
     for key, value in fields.items():
         if isinstance(value, Mapping):
@@ -169,7 +168,7 @@ def _flatten(fields: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str,
             yield f"{prefix}{key}", value
 
 
-def _describe_variants(names: Sequence[str], settings: Sequence[Mapping[str, Any]]) -> tuple[Variant, ...]:
+def _describe_variants(names: Sequence[str], settings: Sequence[Mapping[str, object]]) -> tuple[Variant, ...]:
     """Variants with the settings in which they differ."""
     keys = dict.fromkeys(key for fields in settings for key in fields)
     differing = [k for k in keys if any(fields.get(k) != settings[0].get(k) for fields in settings)]

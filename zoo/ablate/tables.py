@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from statistics import harmonic_mean, mean
-from typing import Any
 
 from zoo.ablate.curve import COSTS
 from zoo.ablate.results import Results
@@ -60,7 +59,7 @@ def verdict_table(judgement: Judgement) -> Table:
     )
 
 
-def _verdict_row(results: Results, verdict: VariantVerdict) -> list[Any]:
+def _verdict_row(results: Results, verdict: VariantVerdict) -> list[object]:
     final, best, comparison = verdict.final, verdict.best, verdict.comparison
     runs = list(results.started(verdict.variant).values())
     depth = max((run.spike_depth for run in runs if run.spike_depth is not None), default=None)
@@ -97,15 +96,15 @@ def speedup_table(results: Results) -> Table:
             Column("factor", format_factor, parts=parts),
         ]
     target, factors = target_loss(results), speedups(results)
-    rows: list[list[Any]] = []
+    rows: list[list[object]] = []
     if target is not None:
         totals = [run.validation.total for run in results.finished(results.baseline).values()]
         costs = [mean(total[cost] for total in totals) for cost in COSTS]
-        cells = [cell for cost in costs for cell in (cost, (1.0, 1.0, 1.0))]
-        rows.append([results.baseline, "by definition", *cells])
+        of_baseline = (cell for cost in costs for cell in (cost, (1.0, 1.0, 1.0)))
+        rows.append([results.baseline, "by definition", *of_baseline])
     for variant in dict.fromkeys(s.variant for s in factors):
         of_variant = [s for s in factors if s.variant == variant]
-        cells = [cell for s in of_variant for cell in _speedup_cells(s)]
+        cells = (cell for s in of_variant for cell in _speedup_cells(s))
         rows.append([variant, _reached(of_variant[0]), *cells])
     return Table(
         "speed-up",
@@ -122,7 +121,7 @@ def speedup_table(results: Results) -> Table:
     )
 
 
-def _speedup_cells(speedup: Speedup) -> tuple[Any, Any]:
+def _speedup_cells(speedup: Speedup) -> tuple[object, object]:
     """The mean cost, if all seeds reached the loss, and the factors."""
     cost = None if speedup.factor is None else mean(speedup.reached)
     return cost, None if speedup.range is None else (speedup.factor, *speedup.range)

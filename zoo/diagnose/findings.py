@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -52,7 +51,7 @@ class Findings:
     scales: list[RelativeScale]
     entropies: list[AttentionEntropy]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """All numbers as a JSON object; distributions are summarised."""
         return {
             "condition_numbers": {
@@ -127,7 +126,7 @@ def relative_scales(model: Model, eta_overrides: Sequence[EtaOverride] = ()) -> 
     ]
 
 
-def _layer_and_label(location: ParameterLocation) -> dict[str, Any]:
+def _layer_and_label(location: ParameterLocation) -> dict[str, object]:
     return {"layer": location.layer, "label": location.label}
 
 

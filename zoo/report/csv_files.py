@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from zoo.ablate.curve import COSTS
 from zoo.ablate.results import Results
@@ -14,7 +13,7 @@ from zoo.ablate.table import Table
 
 def tables_csv(tables: Sequence[Table]) -> str:
     """The tables of a report in one file, with a line per table, row and column."""
-    lines: list[list[Any]] = [["table", "row", "variant", "column", "value"]]
+    lines: list[list[object]] = [["table", "row", "variant", "column", "value"]]
     for table in tables:
         for number, row in enumerate(table.rows, 1):
             for column, value in list(zip(table.columns, row, strict=True))[1:]:
@@ -30,7 +29,7 @@ def tables_csv(tables: Sequence[Table]) -> str:
 
 def curves_csv(results: Results) -> str:
     """Every validation loss of every run, and what the run had cost until then."""
-    lines: list[list[Any]] = [["variant", "run", "seed", *COSTS, "loss"]]
+    lines: list[list[object]] = [["variant", "run", "seed", *COSTS, "loss"]]
     for run in results.manifest.runs:
         if run.id in results.metrics:
             validation = results.metrics[run.id].validation
@@ -39,7 +38,7 @@ def curves_csv(results: Results) -> str:
     return _csv(lines)
 
 
-def _csv(lines: Iterable[Sequence[Any]]) -> str:
+def _csv(lines: Iterable[Sequence[object]]) -> str:
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(lines)
     return text.getvalue()

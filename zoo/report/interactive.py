@@ -17,7 +17,7 @@ ROW_HEIGHT, LEGEND_LINE_HEIGHT = 34, 19
 """In pixels."""
 
 Json = dict[str, Any]
-"""A JSON object in the schema of plotly.js."""
+"""A JSON object in the schema of plotly.js, which has no static types."""
 
 
 def plotly_figure(plot: Plot, styles: Mapping[str, LineStyle]) -> Json:

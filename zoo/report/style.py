@@ -26,7 +26,7 @@ class LineStyle:
 
     @property
     def matplotlib(self) -> dict[str, Any]:
-        """The keyword arguments of `matplotlib.axes.Axes.plot`."""
+        """Keyword arguments of `matplotlib.axes.Axes.plot`, whose values have different types."""
         return {"color": self.colour, "ls": DASHES[self.dash]}
 
 

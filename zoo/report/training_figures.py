@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from zoo.diagnose.history import Curve, RunHistory, read_history
+from zoo.diagnose.quantities import DIAGNOSED, QUANTITIES
 from zoo.report.panels import draw_curves, draw_legend, draw_line, panels
 from zoo.report.section import Image
 from zoo.utils.plotting import SOFT, to_png
@@ -13,42 +14,12 @@ from zoo.utils.plotting import SOFT, to_png
 MAX_LAYERS = 4
 """The number of layers that get a panel."""
 
-QUANTITIES = {
-    "update_ratio": (
-        "Update ratios",
-        "||dW|| / ||W||",
-        "Norm of a step's change of each trained matrix over the norm of the matrix before the step (WeSaR, "
-        "Figures 1 and 9 to 12). Matrices that move much faster than others make loss spikes likely; WeSaR "
-        "keeps the ratios alike.",
-    ),
-    "norm": (
-        "Norms",
-        "||W||",
-        "Norm of each trained matrix (WeSaR, Figure 3).",
-    ),
-    "gradient_norm": (
-        "Gradient norms",
-        "||gradient||",
-        "Norm of each matrix's gradient, before clipping (WeSaR, Figure 8).",
-    ),
-    "m2_over_eta": (
-        "Scales over eta",
-        "M2 / eta",
-        "M2 = sqrt(mean(theta^2)) of every variable over Amos' eta (Amos, Figure 3). Amos should bring the "
-        "quotient close to 1 (dotted); other optimizers do not know eta.",
-    ),
-    "ratio": (
-        "The ratio of Assumption 1",
-        "M2(E[g]) / sqrt(E[M2(g)^2])",
-        "E is a running average with decay 0.98 over the steps before (Amos, Figure 6): the learning rate xi "
-        "should not be above the lowest curve. Dotted: the ratio of independent gradients with mean 0; of a "
-        "curve at or below it we only know that the true ratio is smaller.",
-    ),
+GUIDES = {
+    "m2_over_eta": " Dotted: 1.",
+    "ratio": " Dotted: the ratio of independent gradients, averaged over as many steps; of a curve at or "
+    "below it we only know that the true ratio is smaller.",
 }
-
-
-DIAGNOSED = ("m2_over_eta", "ratio")
-"""The quantities that are measured of all variables, vectors too; the others are of matrices."""
+"""What the dotted lines are."""
 
 
 def training_images(run: Path) -> list[Image]:
@@ -65,7 +36,7 @@ def training_images(run: Path) -> list[Image]:
 
 def _draw(history: RunHistory) -> Iterator[Image]:
     layers = _choose_layers(history.layers)
-    for quantity, (title, label, note) in QUANTITIES.items():
+    for quantity, (title, symbol, note) in QUANTITIES.items():
         measured = history.diagnosis if quantity in DIAGNOSED else history.monitor
         curves = {layer: history.in_layer(measured.get(quantity, {}), layer) for layer in layers}
         if not any(curves.values()):
@@ -74,14 +45,14 @@ def _draw(history: RunHistory) -> Iterator[Image]:
         figure, every = panels(len(layers), columns=3 if len(layers) > 4 else 2, height=3.0)
         for axes, (layer, panel) in zip(every, curves.items(), strict=True):
             name = f"layer {layer}" if layer else "outside of the layers"
-            draw_curves(axes, name, "step", label, panel, order, log=True)
+            draw_curves(axes, name, "step", symbol, panel, order, log=True)
             for guide in _guides(quantity, history.floor):
                 draw_line(axes, guide, True, color=SOFT, lw=1, ls=":", zorder=1)
         limits = [limit for axes in every if axes.lines for limit in axes.get_ylim()]
         for axes in every:
             axes.set_ylim(min(limits), max(limits))
         draw_legend(figure, every)
-        yield Image(quantity.replace("_", "-"), title, to_png(figure), note)
+        yield Image(quantity.replace("_", "-"), title, to_png(figure), note + GUIDES.get(quantity, ""))
 
 
 def _guides(quantity: str, floor: Curve) -> Iterator[Curve]:

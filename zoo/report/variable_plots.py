@@ -9,16 +9,9 @@ from statistics import median
 
 from zoo.ablate.results import Results
 from zoo.diagnose.history import MIN_ENTRIES, Curve, read_history
+from zoo.diagnose.quantities import QUANTITIES
 from zoo.report.loss_plots import COST_TITLES
 from zoo.report.plot import Plot, Series, View
-
-MONITORED = {
-    "update_ratio": ("Update ratio", "‖ΔW‖ / ‖W‖", "How far one step moves a matrix (WeSaR, section 3)."),
-    "norm": ("Norm", "‖W‖", "Frobenius norm of the trained matrix."),
-    "gradient_norm": ("Gradient norm", "‖∇W‖", "Before clipping (WeSaR, Figure 8)."),
-    "m2_over_eta": ("Scale against eta", "M2(W) / eta", "Amos expects about 1 (section 2 of its paper)."),
-}
-"""For each quantity that is measured of matrices its title, its symbol and its explanation."""
 
 LOGARITHMIC = ("update_ratio", "gradient_norm")
 
@@ -32,7 +25,7 @@ Curves = Mapping[str, Curve]
 def variable_plots(results: Results) -> Iterator[Plot]:
     """A plot per quantity that was measured, of the first seed of every variant."""
     histories = {name: read_history(run.folder.path) for name, run in results.first_runs().items()}
-    for quantity, (title, symbol, meaning) in MONITORED.items():
+    for quantity, (title, symbol, note) in QUANTITIES.items():
         curves = {name: history.monitor.get(quantity, {}) for name, history in histories.items()}
         curves = {name: c for name, c in curves.items() if any(len(steps) > 1 for steps, _ in c.values())}
         if curves:
@@ -41,20 +34,19 @@ def variable_plots(results: Results) -> Iterator[Plot]:
                 quantity.replace("_", "-"),
                 title,
                 _views("all matrices", series, curves, symbol, quantity in LOGARITHMIC),
-                f"{meaning} First seed of every variant. All matrices: their median, and a band from the "
+                f"{note} First seed of every variant. All matrices: their median, and a band from the "
                 "lowest to the highest.",
             )
     ratios = {name: h.diagnosis["ratio"] for name, h in histories.items() if "ratio" in h.diagnosis}
     if ratios:
+        title, symbol, note = QUANTITIES["ratio"]
         lowest = [_summary(name, histories[name].ratios, min) for name in ratios]
         yield Plot(
             "assumption-1",
-            "The ratio of Amos' Assumption 1",
-            _views("lowest of all", lowest, ratios, "M2(E[g]) / √E[M2(g)²]", True),
-            "Amos' learning rate xi should not be above the ratio of any variable (Amos, Figure 6). Running "
-            "averages of gradients with decay 0.98: independent gradients of mean 0 would have a ratio of "
-            "about 0.1, gradients that cancel out have less. Lowest: of the variables of at least "
-            f"{MIN_ENTRIES} entries. First seed of every variant.",
+            title,
+            _views("lowest of all", lowest, ratios, symbol, True),
+            f"{note} Lowest: of the variables of at least {MIN_ENTRIES} entries. First seed of every "
+            "variant.",
         )
 
 
