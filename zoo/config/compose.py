@@ -238,7 +238,7 @@ def import_classes(node: Located, folder: Path, key: str = "") -> Located:
     Args:
         node: what the user wrote.
         folder: what paths are relative to.
-        key: the key that leads to `node`.
+        key: the keys that lead to `node`, with dots between them.
 
     Returns:
         The same, with the paths of files made absolute.
@@ -248,7 +248,8 @@ def import_classes(node: Located, folder: Path, key: str = "") -> Located:
     """
     if isinstance(node.value, dict):
         items = node.value.items()
-        return Located({name: import_classes(item, folder, name) for name, item in items}, node.place)
+        inside = {name: import_classes(v, folder, f"{key}.{name}".lstrip(".")) for name, v in items}
+        return Located(inside, node.place)
     if isinstance(node.value, list):
         return Located([import_classes(item, folder, key) for item in node.value], node.place)
     if not (

@@ -1,41 +1,35 @@
 """Any subclass of `torch.optim.Optimizer` as an optimizer of zoo, without an edit of zoo or of the class.
 
-Its configuration is made from the signature of its constructor. Before it is used it takes three steps on
-a small matrix and a vector, which shows whether the training loop can serve it and resume it.
+Its configuration is made from the signature of its constructor. Before it is used it is tried out on small
+tensors (`zoo.optim.trial`), which shows whether the training loop can serve it and resume it.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
-import traceback
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import torch
 from pydantic import create_model, model_validator
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from zoo.config.registry import OPTIMIZERS
 from zoo.optim.averages import set_training_mode
 from zoo.optim.base import OptimizerConfig, grouped
 from zoo.optim.signature import constructor_arguments, fields
-from zoo.optim.state import flatten, load_state_by_name, state_by_name, tensors_in, unflatten
-from zoo.utils.errors import CheckpointError, ConfigError
+from zoo.optim.state import tensors_in
+from zoo.optim.trial import CLOSURE, Trial, check_trial, explained, is_elementwise, undisturbed
+from zoo.utils.errors import ConfigError
 
 if TYPE_CHECKING:
     from zoo.init.registry import Entry
 
-CLOSURE = "it needs a closure that evaluates the loss again; zoo computes one gradient for each step"
-SECOND_ORDER = "it needs a second backward pass through the gradient; zoo computes the gradient alone"
-
-TRIAL_SHAPES = ((6, 4), (5,))
 LARGEST_TRIED = 1 << 20
-"""Entries of a parameter on which an optimizer that meta tensors do not suffice takes a step."""
-
+"""Entries of the largest parameter on which a step is taken where meta tensors do not suffice."""
 
 _SERVED: set[tuple[type[OptimizerConfig], str]] = set()
 """Configurations whose optimizers have been tried out."""
@@ -53,11 +47,17 @@ class ForeignOptimizerConfig(OptimizerConfig):
         settings = type(self), self.model_dump_json()
         if settings not in _SERVED:
             try:
-                try_out(self)
+                check_trial(self._trial)
             except ConfigError as error:
                 raise ValueError(f"{self.type}: {error}") from error
             _SERVED.add(settings)
         return self
+
+    @property
+    def _trial(self) -> Trial:
+        """A trial of this configuration's optimizer on small tensors."""
+        decay = {} if getattr(self, "weight_decay", None) is None else {"weight_decay": 0.0}
+        return Trial(self.optimizer_class, self.optimizer_of, self.lr, decay)
 
     def optimizer_of(self, groups: list[dict[str, Any]]) -> Optimizer:
         """The optimizer of groups whose `params` are pairs of a name and a parameter.
@@ -80,13 +80,21 @@ class ForeignOptimizerConfig(OptimizerConfig):
         return optimizer
 
     def build(self, entries: Sequence[Entry]) -> Optimizer:
-        """The optimizer; of its groups, those of matrices have the weight decay, if it knows one."""
+        """The optimizer; of its groups, those of matrices have the weight decay, if it knows one.
+
+        Raises:
+            ConfigError: The constructor fails, or the parameters are sharded and the optimizer is not
+                elementwise.
+        """
         decay: float | None = getattr(self, "weight_decay", None)
 
         def options(entry: Entry) -> dict[str, Any]:
             return {} if decay is None else {"weight_decay": decay if entry.decays else 0.0}
 
+        sharded = any(isinstance(entry.parameter, DTensor) for entry in entries)
         try:
+            if sharded and not is_elementwise(self._trial):
+                raise ConfigError("its update is not elementwise, and every rank has only some rows; use one")
             return self.optimizer_of(grouped(entries, self.lr, options))
         except ConfigError as error:
             raise ConfigError(f"optimizer: {self.type}: {error}") from error
@@ -168,83 +176,3 @@ def _fields_of(cls: type) -> dict[str, Any]:
     if rate is None:
         raise ConfigError("its constructor takes no `lr`, which the schedule sets")
     return definitions
-
-
-def try_out(config: ForeignOptimizerConfig) -> None:
-    """Take two steps on small tensors, save and load the state, and compare the third step of both.
-
-    Args:
-        config: The settings of an optimizer.
-
-    Raises:
-        ConfigError: The optimizer cannot be built, stepped or resumed bit for bit with these settings.
-    """
-    decay = {} if getattr(config, "weight_decay", None) is None else {"weight_decay": 0.0}
-    groups: tuple[dict[str, Any], ...] = ({}, decay)
-
-    def started(values: Sequence[Tensor]) -> tuple[list[Tensor], Optimizer]:
-        parameters = [value.detach().clone().requires_grad_() for value in values]
-        numbered = zip(parameters, groups, strict=True)
-        named = [{"params": [(str(i), p)], "lr": config.lr, **group} for i, (p, group) in enumerate(numbered)]
-        return parameters, config.optimizer_of(named)
-
-    def step(parameters: Sequence[Tensor], optimizer: Optimizer, seed: int) -> None:
-        torch.manual_seed(seed)
-        for parameter in parameters:
-            parameter.grad = torch.randn(parameter.shape)
-        with explained(config.optimizer_class, "a step"):
-            optimizer.step()
-
-    with undisturbed():
-        torch.manual_seed(0)
-        parameters, optimizer = started([torch.randn(shape) for shape in TRIAL_SHAPES])
-        step(parameters, optimizer, 1)
-        step(parameters, optimizer, 2)
-        if any(group["lr"] != config.lr for group in optimizer.param_groups):
-            raise ConfigError("it changes the learning rate of its groups, which the schedule sets")
-        try:
-            tensors, metadata = flatten(state_by_name(optimizer))
-        except CheckpointError as error:
-            raise ConfigError(f"its state cannot be saved: {error}") from error
-        copies, twin = started(parameters)
-        kept = {name: tensor.contiguous() for name, tensor in tensors.items()}
-        load_state_by_name(twin, unflatten(kept, metadata))
-        step(parameters, optimizer, 3)
-        step(copies, twin, 3)
-        if not all(map(_same, parameters, copies)):
-            raise ConfigError("a step depends on more than its state and its groups: it cannot be resumed")
-
-
-@contextmanager
-def undisturbed() -> Iterator[None]:
-    """Warnings are not shown, and the random state is afterwards what it was."""
-    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
-
-
-@contextmanager
-def explained(cls: type[Optimizer], what: str) -> Iterator[None]:
-    """Turn whatever a class of optimizers raises into a `ConfigError` that says why it is not served.
-
-    Args:
-        cls: The class of optimizers.
-        what: What raises, in words.
-    """
-    try:
-        yield
-    except Exception as error:
-        text = str(error).strip().split("\n")[0]
-        if "closure" in text.lower():
-            raise ConfigError(CLOSURE) from error
-        if "does not require grad" in text:
-            raise ConfigError(SECOND_ORDER) from error
-        frames = traceback.extract_tb(error.__traceback__)
-        own = [f"{f.filename}:{f.lineno}" for f in frames if f.filename == inspect.getsourcefile(cls)]
-        installed = not own or "site-packages" in own[-1]
-        place = "" if installed else f" ({own[-1]})"
-        raise ConfigError(f"{what} raises {type(error).__name__}: {text}{place}") from error
-
-
-def _same(a: Tensor, b: Tensor) -> bool:
-    return bool(((a == b) | (a.isnan() & b.isnan())).all())

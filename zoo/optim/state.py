@@ -145,22 +145,23 @@ def flatten(state: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Tensor], 
         CheckpointError: A value is of a kind that cannot be saved.
     """
     tensors: dict[str, Tensor] = {}
-    structure: dict[str, dict[str, Any]] = {}
+    structure: dict[str, list[Any]] = {}
     for name, slots in state.items():
         for slot, value in slots.items():
-            if isinstance(value, Tensor) and "/" not in slot:
+            if isinstance(value, Tensor) and isinstance(slot, str) and "/" not in slot:
                 tensors[f"{name}/{slot}"] = value
             else:
-                structure.setdefault(name, {})[slot] = _encoded(value, f"{name}/{slot}", tensors)
+                key, kept = _encoded(slot, name, tensors), _encoded(value, f"{name}/{slot}", tensors)
+                structure.setdefault(name, []).append([key, kept])
     return tensors, {STRUCTURE: json.dumps(structure)} if structure else {}
 
 
 def unflatten(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> State:
     """The inverse of `flatten`."""
-    structure: State = json.loads(metadata.get(STRUCTURE, "{}"))
+    structure: dict[str, list[Any]] = json.loads(metadata.get(STRUCTURE, "{}"))
     left = dict(tensors)
     state = {
-        name: {slot: _decoded(value, left) for slot, value in slots.items()}
+        name: {_decoded(slot, left): _decoded(value, left) for slot, value in slots}
         for name, slots in structure.items()
     }
     for key, tensor in left.items():

@@ -1,0 +1,149 @@
+"""Steps of an unknown optimizer on small tensors: whether zoo's training loop can serve it, and how."""
+
+from __future__ import annotations
+
+import inspect
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from zoo.optim.state import flatten, load_state_by_name, state_by_name, unflatten
+from zoo.utils.errors import CheckpointError, ConfigError
+
+CLOSURE = "it needs a closure that evaluates the loss again; zoo computes one gradient for each step"
+SECOND_ORDER = "it needs a second backward pass through the gradient; zoo computes the gradient alone"
+
+SHAPES = ((6, 4), (5,))
+SHARDS = (slice(0, 3), slice(3, None))
+"""The rows of the parameters that each of two ranks would have."""
+
+ELEMENTWISE_STEPS = 10
+TOLERANCE = 1e-4
+"""Difference between two updates that counts as none, relative to the largest movement."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What is tried out.
+
+    Attributes:
+        optimizer_class: The class of the optimizer.
+        build: A function that builds it from groups whose `params` are pairs of a name and a parameter.
+        lr: The learning rate.
+        vector_options: The options of the group of vectors; matrices have the defaults.
+    """
+
+    optimizer_class: type[Optimizer]
+    build: Callable[[list[dict[str, Any]]], Optimizer]
+    lr: float
+    vector_options: Mapping[str, Any]
+
+    def start(self, values: Sequence[Tensor]) -> tuple[list[Tensor], Optimizer]:
+        """Copies of a matrix and a vector as parameters, and the optimizer that trains them."""
+        matrix, vector = parameters = [value.detach().clone().requires_grad_() for value in values]
+        groups: list[dict[str, Any]] = [
+            {"params": [("matrix", matrix)], "lr": self.lr},
+            {"params": [("vector", vector)], "lr": self.lr, **self.vector_options},
+        ]
+        return parameters, self.build(groups)
+
+    def step(
+        self, parameters: Sequence[Tensor], optimizer: Optimizer, seed: int, rows: slice = slice(None)
+    ) -> None:
+        """Take a step with the gradients that `seed` gives whole parameters, or with some of their rows."""
+        torch.manual_seed(seed)
+        gradients = [1 + torch.randn(shape) for shape in SHAPES]
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter.grad = gradient[rows].to(parameter.dtype, copy=True)
+        with explained(self.optimizer_class, "a step"):
+            optimizer.step()
+
+
+def check_trial(trial: Trial) -> None:
+    """Take two steps, save and load the state, and compare the third step of both optimizers bit by bit.
+
+    Raises:
+        ConfigError: The optimizer cannot be built, stepped or resumed; the message says why.
+    """
+    with undisturbed():
+        parameters, optimizer = trial.start(_values())
+        trial.step(parameters, optimizer, 1)
+        trial.step(parameters, optimizer, 2)
+        if any(group["lr"] != trial.lr for group in optimizer.param_groups):
+            raise ConfigError("it changes the learning rate of its groups, which the schedule sets")
+        try:
+            tensors, metadata = flatten(state_by_name(optimizer))
+        except CheckpointError as error:
+            raise ConfigError(f"its state cannot be saved: {error}") from error
+        copies, twin = trial.start(parameters)
+        saved = {name: tensor.contiguous() for name, tensor in tensors.items()}
+        load_state_by_name(twin, unflatten(saved, metadata))
+        trial.step(parameters, optimizer, 3)
+        trial.step(copies, twin, 3)
+        pairs = zip(parameters, copies, strict=True)
+        if not all(((a == b) | (a.isnan() & b.isnan())).all() for a, b in pairs):
+            raise ConfigError("a step depends on more than its state and its groups: it cannot be resumed")
+
+
+def is_elementwise(trial: Trial) -> bool:
+    """Whether two optimizers that have half of the rows each update them as one that has all rows."""
+    with undisturbed():
+        values = [value.double() for value in _values()]
+        whole, optimizer = trial.start(values)
+        parts = [(rows, *trial.start([value[rows] for value in values])) for rows in SHARDS]
+        try:
+            for seed in range(ELEMENTWISE_STEPS):
+                trial.step(whole, optimizer, seed)
+                for rows, parameters, part in parts:
+                    trial.step(parameters, part, seed, rows)
+        except ConfigError:
+            return False
+        return all(
+            bool(((parameter[rows] - shard).abs() <= TOLERANCE * (parameter - value).abs().max()).all())
+            for rows, shards, _ in parts
+            for parameter, value, shard in zip(whole, values, shards, strict=True)
+        )
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Warnings are not shown, and the random state is afterwards what it was."""
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+@contextmanager
+def explained(cls: type[Optimizer], what: str) -> Iterator[None]:
+    """Turn whatever a class of optimizers raises into a `ConfigError` that says why it is not served.
+
+    Args:
+        cls: The class of optimizers.
+        what: What raises, in words.
+    """
+    try:
+        yield
+    except Exception as error:
+        text = str(error).strip().split("\n")[0]
+        if "closure" in text.lower():
+            raise ConfigError(CLOSURE) from error
+        if "does not require grad" in text:
+            raise ConfigError(SECOND_ORDER) from error
+        frames = traceback.extract_tb(error.__traceback__)
+        own = [f"{f.filename}:{f.lineno}" for f in frames if f.filename == inspect.getsourcefile(cls)]
+        installed = not own or "site-packages" in own[-1]
+        place = "" if installed else f" ({own[-1]})"
+        raise ConfigError(f"{what} raises {type(error).__name__}: {text}{place}") from error
+
+
+def _values() -> list[Tensor]:
+    """Where the trial starts: a matrix and a vector."""
+    torch.manual_seed(0)
+    return [torch.randn(shape) for shape in SHAPES]
