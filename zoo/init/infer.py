@@ -11,9 +11,7 @@ import importlib
 import logging
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
-from typing import Any
+from dataclasses import replace
 
 from torch import nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
@@ -21,34 +19,15 @@ from torch.nn.parameter import is_lazy
 from torch.nn.utils.parametrize import is_parametrized
 
 from zoo.init.module_rules import parameter_specs
+from zoo.init.overrides import Inferred, Overrides, override
 from zoo.init.registry import Entry, eta
 from zoo.spec import ParamSpec, Role
-from zoo.utils.errors import ConfigError, did_you_mean
+from zoo.utils.errors import ConfigError
 
 log = logging.getLogger("zoo")
 
 RULES_OF_OTHERS = {"transformers": "zoo.hub.layouts"}
 """Packages, and the modules that add rules for theirs to `parameter_specs`; imported when a model has one."""
-
-Overrides = Mapping[str | type[nn.Module], Mapping[str, Any]]
-"""By pattern or class, a mapping with `eta`, `reduce` or both; the values are the user's and checked here."""
-
-
-@dataclass
-class _Variable:
-    """A parameter, which several modules may share.
-
-    Attributes:
-        names: its full names.
-        owners: the modules that own it, as classes of overrides see them.
-        entry: what was inferred.
-        guessed: whether that was a guess.
-    """
-
-    entry: Entry
-    guessed: bool
-    names: list[str] = field(default_factory=list)
-    owners: list[nn.Module] = field(default_factory=list)
 
 
 def infer(model: nn.Module, overrides: Overrides | None = None) -> list[Entry]:
@@ -73,12 +52,13 @@ def infer(model: nn.Module, overrides: Overrides | None = None) -> list[Entry]:
             overrides match one parameter.
     """
     model = _unwrapped(model)
-    variables = _variables(model)
-    entries = _overridden(variables, overrides or {}, type(model).__name__)
+    parameters = _inferred(model)
+    override(parameters, overrides or {}, type(model).__name__)
+    entries = [parameter.entry for parameter in parameters]
     guesses = [
         f"{entry.name} {entry.spec.shape}: eta {entry.eta:.4g}, reduced axes {list(entry.reduce('one_axis'))}"
-        for entry, variable in zip(entries, variables, strict=True)
-        if variable.guessed and entry.parameter.requires_grad and entry is variable.entry
+        for entry, parameter in zip(entries, parameters, strict=True)
+        if parameter.guessed and entry.parameter.requires_grad
     ]
     if guesses:
         log.warning(
@@ -101,11 +81,11 @@ def _unwrapped(model: nn.Module) -> nn.Module:
         model = inner
 
 
-def _variables(model: nn.Module) -> list[_Variable]:
-    """Find the parameters of a model, with what the rules say of them."""
+def _inferred(model: nn.Module) -> list[Inferred]:
+    """Find the parameters of a model, each with the entry that follows from the rules or from a guess."""
     specs: dict[tuple[nn.Module, str], ParamSpec] = {}
     parametrised: dict[nn.Module, nn.Module] = {}
-    variables: dict[int, _Variable] = {}
+    parameters: dict[int, Inferred] = {}
     for path, module in model.named_modules():
         _load_rules(module)
         for relative, spec in parameter_specs(module).items():
@@ -128,16 +108,16 @@ def _variables(model: nn.Module) -> list[_Variable]:
                 spec, guessed = _guess(shape, parameter is module._parameters.get("weight")), True
             if spec.frozen or not (parameter.is_floating_point() or parameter.is_complex()):
                 continue  # integers have no gradients: a quantised weight
-            variable = variables.get(id(parameter))
-            if variable is None:
-                variable = _Variable(Entry(name, module, local, spec, eta(spec), None), guessed)
-                variables[id(parameter)] = variable
-            else:
-                shared = _shared(variable.entry.spec, spec)
-                variable.entry = replace(variable.entry, spec=shared, eta=eta(shared))
-            variable.names.append(name)
-            variable.owners.append(parametrised.get(module, module))
-    return list(variables.values())
+            new = Inferred(Entry(name, module, local, spec, eta(spec), None), guessed)
+            inferred = parameters.setdefault(id(parameter), new)
+            if inferred.guessed and not guessed:  # another module that shares it has a rule
+                inferred.entry, inferred.guessed = new.entry, False
+            elif inferred is not new and not guessed:
+                shared = _shared(inferred.entry.spec, spec)
+                inferred.entry = replace(inferred.entry, spec=shared, eta=eta(shared))
+            inferred.names.append(name)
+            inferred.owners.append(parametrised.get(module, module))
+    return list(parameters.values())
 
 
 def _load_rules(module: nn.Module) -> None:
@@ -150,10 +130,13 @@ def _load_rules(module: nn.Module) -> None:
 def _originals(
     module: nn.Module, specs: Mapping[tuple[nn.Module, str], ParamSpec]
 ) -> Iterator[tuple[nn.Module, Mapping[str, ParamSpec]]]:
-    """Yield what `torch.nn.utils.parametrizations` trains in the place of a module's parameters.
+    """Yield the tensors that `torch.nn.utils.parametrizations` trains in place of a module's parameters.
 
-    An original of the shape of the parameter is declared as the parameter. Weight normalisation has
-    another one, which holds the norms of rows: that of a row of eta's is what it should converge to.
+    A tensor of the parameter's shape is declared as the parameter. Weight normalisation trains another
+    one, the norms of the rows; its eta is the norm of a row with entries eta.
+
+    Yields:
+        The module that owns the tensors, and their declarations by local name.
     """
     parametrizations = module._modules.get("parametrizations")
     if not is_parametrized(module) or not isinstance(parametrizations, nn.ModuleDict):
@@ -189,62 +172,3 @@ def _shared(first: ParamSpec, second: ParamSpec) -> ParamSpec:
         if one.role is Role.EMBEDDING and other.role is Role.LINEAR:
             return replace(one, input_std=other.input_std, output_std=other.output_std, tied=True)
     return first
-
-
-def _overridden(variables: list[_Variable], overrides: Overrides, model: str) -> list[Entry]:
-    """Apply the overrides, each to the parameters that it matches."""
-    entries = []
-    unused = dict.fromkeys(overrides)
-    for variable in variables:
-        matching = [key for key in overrides if _matches(key, variable)]
-        if len(matching) > 1:
-            raise ConfigError(
-                f"overrides {', '.join(map(_shown, matching))} all match {variable.names[0]}: expected at "
-                "most one"
-            )
-        entry = variable.entry
-        for key in matching:
-            unused.pop(key, None)
-            entry = replace(entry, **_values(key, overrides[key], entry))
-        entries.append(entry)
-    for key in unused:
-        names = [name for variable in variables for name in variable.names]
-        classes = {type(owner).__name__ for variable in variables for owner in variable.owners}
-        near = did_you_mean(key, names) if isinstance(key, str) else did_you_mean(key.__name__, classes)
-        raise ConfigError(f"overrides[{_shown(key)}] matches no parameter of {model}{near}")
-    return entries
-
-
-def _matches(key: str | type[nn.Module], variable: _Variable) -> bool:
-    if isinstance(key, str):
-        return any(fnmatchcase(name, key) for name in variable.names)
-    return any(isinstance(owner, key) for owner in variable.owners)
-
-
-def _values(key: str | type[nn.Module], values: Mapping[str, Any], entry: Entry) -> dict[str, Any]:
-    """Check an override and return the fields of `Entry` that it replaces."""
-    place = f"overrides[{_shown(key)}]"
-    known = ("eta", "reduce")
-    if not isinstance(values, Mapping) or not values:
-        raise ConfigError(f"{place} is {values!r}, expected a mapping with `eta`, `reduce` or both")
-    for word in values:
-        if word not in known:
-            raise ConfigError(f"{place}: unknown key '{word}'{did_you_mean(str(word), known)}")
-    value = values.get("eta", 1.0)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-        raise ConfigError(f"{place}: eta is {value!r}, expected a finite number > 0")
-    dims, n = values.get("reduce", ()), len(entry.spec.shape)
-    if (
-        not isinstance(dims, tuple)
-        or not all(type(d) is int and -n <= d < n for d in dims)
-        or len({d % n for d in dims}) < len(dims)
-    ):
-        raise ConfigError(
-            f"{place}: reduce is {dims!r}, expected a tuple of dimensions of {entry.name} {entry.spec.shape}"
-        )
-    changes: dict[str, Any] = {"eta": float(value)} if "eta" in values else {}
-    return changes | ({"reduced": tuple(sorted(d % n for d in dims))} if "reduce" in values else {})
-
-
-def _shown(key: str | type[nn.Module]) -> str:
-    return repr(key) if isinstance(key, str) else key.__name__

@@ -25,7 +25,7 @@ from zoo.optim.slots import batches, slot_dtype
 from zoo.utils.errors import CheckpointError, ConfigError
 
 if TYPE_CHECKING:
-    from zoo.init.infer import Overrides
+    from zoo.init.overrides import Overrides
     from zoo.init.registry import Entry, Reduction
 
 SLOTS_AT_A_TIME = 1 << 18
