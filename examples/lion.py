@@ -1,55 +1,21 @@
-"""A plugin: the optimizer Lion as a choice of `optimizer.type`.
-
-Chen et al., Symbolic Discovery of Optimization Algorithms (arXiv 2302.06675), algorithm 2.
-"""
-
-from __future__ import annotations
-
-from collections.abc import Callable, Sequence
-from typing import Any, Literal
+"""Lion (Chen et al., 2023): steps along the sign of an average of the gradient."""
 
 import torch
-from pydantic import Field
-from torch.optim import Optimizer
-
-from zoo.config.registry import OPTIMIZERS
-from zoo.init.registry import Entry
-from zoo.optim.base import OptimizerConfig, grouped
 
 
-class Lion(Optimizer):
-    """theta <- theta - lr (sign(beta1 m + (1 - beta1) g) + decay theta);  m <- beta2 m + (1 - beta2) g."""
+class Lion(torch.optim.Optimizer):
+    """theta <- (1 - lr weight_decay) theta - lr sign(b1 m + (1 - b1) g);  m <- b2 m + (1 - b2) g."""
+
+    def __init__(self, params, lr=1e-4, betas=(0.9, 0.99), weight_decay=0.0):
+        super().__init__(params, {"lr": lr, "betas": betas, "weight_decay": weight_decay})
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
-        """Update every parameter that has a gradient."""
+    def step(self, closure=None):
+        """Move every parameter that has a gradient."""
         for group in self.param_groups:
-            beta1, beta2 = group["betas"]
-            for parameter in group["params"]:
-                if parameter.grad is not None:
-                    m = self.state[parameter].setdefault("m", torch.zeros_like(parameter))
-                    update = torch.lerp(parameter.grad, m, beta1).sign_()
-                    parameter.mul_(1 - group["lr"] * group["weight_decay"])
-                    parameter.sub_(update, alpha=group["lr"])
-                    m.lerp_(parameter.grad, 1 - beta2)
-
-
-@OPTIMIZERS.register
-class LionConfig(OptimizerConfig):
-    """Lion: the sign of an average of gradients."""
-
-    type: Literal["lion"] = "lion"
-    betas: tuple[float, float] = Field((0.9, 0.99), description="averages: in the update, and kept")
-    weight_decay: float = Field(0.0, ge=0, description="of matrices")
-
-    def build(self, entries: Sequence[Entry]) -> Lion:
-        """Two groups: matrices, which decay, and everything else."""
-
-        def options(entry: Entry) -> dict[str, Any]:
-            return {"weight_decay": self.weight_decay if entry.decays else 0.0}
-
-        return Lion(grouped(entries, self.lr, options), {"lr": self.lr, "betas": self.betas})
-
-    def slots(self, entry: Entry) -> dict[str, tuple[int, ...]]:
-        """One average of the parameter's shape."""
-        return {"m": entry.spec.shape}
+            lr, (b1, b2) = group["lr"], group["betas"]
+            for p in (p for p in group["params"] if p.grad is not None):
+                m = self.state[p].setdefault("m", torch.zeros_like(p))
+                p.mul_(1 - lr * group["weight_decay"])
+                p.add_(m.lerp(p.grad, 1 - b1).sign(), alpha=-lr)
+                m.lerp_(p.grad, 1 - b2)

@@ -12,7 +12,7 @@ from tiny_runs import ROOT, environment
 
 EXAMPLES = ROOT / "examples"
 PRINTS = {
-    "own_optimizer": (r"10/10 finished", r"optimizer=lion: \w+", r"The report: .*report\.html"),
+    "own_optimizer": (r"10/10 finished", r"optimizer=lion\.py:Lion: \w+", r"The report: .*report\.html"),
     "own_model": (r"\d+ parameters", r"step 20: [\d.]+ nats per byte", r"'def ", r'"byte_perplexity"'),
     "plain_pytorch": (r"nGPT, step 40: ([\d.]+)", r"the quic", r"classifier, step 40: 0\.[01]"),
     "finetune_hugging_face": (r"validation loss [\d.]+ nats", r"largest difference of a logit", r"A cat"),

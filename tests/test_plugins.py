@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -55,16 +54,7 @@ class Mine(GPTConfig):
 )
 
 
-@pytest.fixture(autouse=True)
-def forgotten() -> Iterator[None]:
-    """Every test begins and ends without plugins."""
-    choices = {kind: dict(kind.choices) for kind in Kind.registries.values()}
-    yield
-    for kind, before in choices.items():
-        kind.restore(before)
-    plugins._named.clear()
-    plugins.load_installed.cache_clear()
-    plugins.allow_changed_plugins(False)
+pytestmark = pytest.mark.usefixtures("without_plugins")
 
 
 def forget() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 
 from zoo.config.registry import Config
 from zoo.run.config import RunConfig, plain
@@ -28,7 +29,7 @@ def run_id(config: RunConfig) -> str:
     """
     parts = [config.model, config.init, config.reparam, config.optimizer]
     types = [getattr(part, "type", "none") for part in parts if part is not None]
-    words = [word for word in types if word != "none"]
+    words = [re.sub(r"[^\w.-]", "-", word) for word in types if word != "none"]
     return "-".join([*words, f"s{config.seed}", digest(effective_settings(config))[:HASH_LENGTH]])
 
 

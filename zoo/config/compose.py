@@ -241,7 +241,7 @@ def import_classes(node: Located, folder: Path, key: str = "") -> Located:
         key: the keys that lead to `node`, with dots between them.
 
     Returns:
-        The same, with the paths of files made absolute.
+        The same, with files named without their folders.
 
     Raises:
         ConfigError: a module cannot be imported.

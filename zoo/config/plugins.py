@@ -100,50 +100,48 @@ def import_class(path: str, folder: str | Path = ".", again: bool = False) -> st
         again: whether a file without a folder can be one that is imported already.
 
     Returns:
-        What `adapted` finds the class by.
+        What `adapted` finds the class by, without the folder of the file.
 
     Raises:
-        PluginError: see `load_plugin`.
+        PluginError: see `load_plugin`; also if another file of that name is imported.
     """
     source, name = _split(path)
-    if again and (same := _named_so(source)):
-        source = str(same[-1].__file__)
+    if again and (same := _files_called(source)):
+        source = str(same[0].__file__)
     module = load_plugin(source, folder)
-    return f"{module.__file__}:{name}" if module.__spec__ is None else path
+    if module.__spec__ is not None:
+        return path
+    file = record_of(module).name
+    if len(same := _files_called(file)) > 1:
+        raise PluginError(f"two files are called '{file}': {', '.join(str(m.__file__) for m in same)}")
+    return f"{file}:{name}"
 
 
-def adapted(kind: Kind[Any], path: str) -> str:
-    """Register the configuration of a class from elsewhere, whose module is imported.
+def adapted(kind: Kind[Any], path: str) -> None:
+    """Register the configuration of a class from elsewhere, whose module is imported, under its path.
 
     Args:
         kind: a registry with an `adapt`.
         path: from `import_class`, or from a run folder.
-
-    Returns:
-        The name that it is registered by, which a run writes down.
 
     Raises:
         PluginError: if the module is not imported, or has no such class.
         ConfigError: if the class cannot be used.
     """
     source, name = _split(path)
-    module = _named.get(source) or sys.modules.get(source)
+    files = _files_called(source)
+    module = files[0] if files else sys.modules.get(source)
     if module is None:
-        same = _named_so(source)
-        if len(same) != 1:
-            raise PluginError(
-                f"'{source}' is not imported; code is never imported from a run folder: name it with "
-                f"--plugin, or in Python with zoo.load_plugin('{source}')"
-            )
-        module = same[0]
+        raise PluginError(
+            f"'{source}' is not imported; code is never imported from a run folder: name it with --plugin, "
+            f"or in Python with zoo.load_plugin('{source}')"
+        )
     cls = getattr(module, name, None)
     if not isinstance(cls, type):
         classes = [other for other, value in vars(module).items() if isinstance(value, type)]
         raise PluginError(f"{module.__file__}: no class called '{name}'{did_you_mean(name, classes)}")
-    key = path if module.__spec__ else f"{record_of(module).name}:{name}"
-    if kind.adapt is not None and key not in kind.choices:
-        kind.register(kind.adapt(cls, key))
-    return key
+    if kind.adapt is not None and path not in kind.choices:
+        kind.register(kind.adapt(cls, path))
 
 
 @cache
@@ -184,7 +182,8 @@ def require(needed: PluginRecord, copies: Path | None = None) -> None:
         PluginError: if it is not imported, or if it has changed and that is not allowed; the message says
             how the user can name it.
     """
-    there = [record_of(module) for module in _modules()]
+    module = sys.modules.get(needed.name)
+    there = [record_of(module) for module in _modules() | ({module} if module else set())]
     same_name = [other for other in there if other.name == needed.name]
     same_content = [other for other in there if other.sha256 == needed.sha256 is not None]
     if same_content or (same_name and (_changes_allowed or needed.sha256 is None)):
@@ -246,7 +245,7 @@ def _split(path: str) -> tuple[str, str]:
     return match["module"] or match["package"], match["cls"] or match["name"]
 
 
-def _named_so(name: str) -> list[ModuleType]:
+def _files_called(name: str) -> list[ModuleType]:
     """The imported files of a name."""
     return [m for m in _named.values() if m.__spec__ is None and record_of(m).name == name]
 

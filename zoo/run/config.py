@@ -203,24 +203,23 @@ def _component(value: Located, field: FieldInfo, key: str) -> Located:
     if typed and isinstance(value.value, str):
         value = Located({"type": value}, value.place)
     if kind is not None and kind.adapt is not None:
-        value = _adapted(value, kind, key)
+        _adapt(value, kind, key)
     classes = classes_in(field)
     if typed and isinstance(value.value, dict):
         value, classes = _typed(value, classes)
     return long_form(value, classes[0]) if len(classes) == 1 else value
 
 
-def _adapted(value: Located, kind: Kind[Any], key: str) -> Located:
-    """A component whose `type` is the name that its class from elsewhere is registered by."""
+def _adapt(value: Located, kind: Kind[Any], key: str) -> None:
+    """Register the class that the `type` of a component names by its path, if it does."""
     name = value.value.get("type") if isinstance(value.value, dict) else None
     if name is None or not isinstance(name.value, str) or not CLASS_PATH.fullmatch(name.value):
-        return value
+        return
     try:
-        registered = Located(adapted(kind, name.value), name.place)
+        adapted(kind, name.value)
     except ConfigError as error:
         problem = f"{key}.type: value '{name.value}': {error}"
         raise ConfigError(f"{name.place}: {problem}" if name.place else problem) from error
-    return Located({**value.value, "type": registered}, value.place)
 
 
 def _typed(given: Located, classes: list[type[Config]]) -> tuple[Located, list[type[Config]]]:

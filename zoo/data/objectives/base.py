@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Literal
+from typing import ClassVar, Literal
 
 from torch import Tensor
 
@@ -20,7 +20,13 @@ class Objective(Config):
 
     An objective defines `examples`; one that needs windows of another length or stride also defines
     `tokens_per_example` or `stride`.
+
+    Attributes:
+        trains_like: name of the objective whose models can be trained with this one; None: models have to
+            name this one.
     """
+
+    trains_like: ClassVar[str | None] = None
 
     @property
     def special_tokens(self) -> tuple[str, ...]:

@@ -61,9 +61,9 @@ class TextData(DataConfig):
 
     @property
     def objective_name(self) -> str:
-        """The `type` of the objective."""
+        """What a model has to be trained by: the `type` of the objective, or of the one it is like."""
         name: str = type(self.objective).model_fields["type"].default
-        return name
+        return self.objective.trains_like or name
 
     @property
     def length(self) -> int:

@@ -1,0 +1,126 @@
+"""The plugins of examples/plugins: each does what it says, and all of them train and resume in one run."""
+
+import csv
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import pytorch_optimizer
+import torch
+from command_line import zoo
+from pages import DOCS
+from tiny_runs import ROOT, assert_same
+
+from zoo import BatchSpec, build_model, load_plugin
+from zoo.config.registry import INITS, REPARAMS
+from zoo.data.objectives import Causal
+from zoo.data.tokens import TokenFile
+from zoo.run.config import load_config
+from zoo.train.run import train
+
+EXAMPLES = ROOT / "examples/plugins"
+SIZES: dict[str, Any] = {"vocab_size": 64, "d_model": 128, "n_layers": 2, "n_heads": 2}
+SETTINGS = ("train.steps=6", "train.eval_every=3", "train.checkpoint_every=3")
+
+pytestmark = pytest.mark.usefixtures("without_plugins")
+
+
+def test_lion_of_the_page_is_lion(tmp_path: Path) -> None:
+    """Against another library's, over five steps with weight decay; trained as the page says."""
+    page = (DOCS / "plugins.md").read_text("utf-8")
+    (config,) = re.findall(r"^```yaml\n(extends.*?)^```$", page, re.M | re.S)
+    code = (EXAMPLES.parent / "lion.py").read_text("utf-8")
+    assert len([line for line in code.splitlines() if line.strip()]) <= 20
+    (tmp_path / "lion.py").write_text(code)
+    (tmp_path / "mine.yaml").write_text(config)
+    start = torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
+    mine, other = (start.clone().requires_grad_() for _ in range(2))
+    options: dict[str, Any] = {"lr": 0.01, "betas": (0.9, 0.99), "weight_decay": 0.1}
+    optimizers = (
+        load_plugin(tmp_path / "lion.py").Lion([mine], **options),
+        pytorch_optimizer.Lion([other], weight_decouple=True, **options),
+    )
+    for step in range(5):
+        gradient = torch.randn(6, 4, generator=torch.Generator().manual_seed(step))
+        for parameter, optimizer in zip((mine, other), optimizers, strict=True):
+            parameter.grad = gradient.clone()
+            optimizer.step()
+    assert torch.allclose(mine, other, atol=1e-7)
+    assert not torch.equal(mine, start)
+    zoo("train", tmp_path / "mine.yaml", f"train.runs_dir={tmp_path}", *SETTINGS)
+
+
+def test_the_schedule_ends_at_0() -> None:
+    load_plugin("schedule.py", EXAMPLES)
+    schedule = load_config({"schedule": {"type": "one-minus-sqrt", "decay": 0.25, "warmup": 4}}).schedule
+    factors = [schedule.factor(step, 103) for step in range(103)]
+    assert factors[:4] == [0.25, 0.5, 0.75, 1.0]
+    assert factors[4:79] == [1.0] * 75
+    assert factors[78 + 16] == pytest.approx(1 - math.sqrt(16 / 25))
+    assert factors[102] == pytest.approx(1 - math.sqrt(24 / 25))
+
+
+def test_the_init_draws_what_it_says() -> None:
+    load_plugin("init.py", EXAMPLES)
+    model = build_model("gpt", **SIZES, init="glorot")
+    kernels = [p for name, p in model.named_parameters() if p.ndim == 2 and "blocks" in name]
+    assert len(kernels) >= 10
+    for kernel in kernels:
+        assert kernel.std().item() == pytest.approx(math.sqrt(2 / sum(kernel.shape)), rel=0.03)
+
+
+def test_the_reparameterisation_starts_as_the_init_says() -> None:
+    load_plugin("reparam.py", EXAMPLES)
+    plain = build_model("gpt", **SIZES, init="gpt2", seed=3)
+    scaled = build_model("gpt", **SIZES, init="gpt2", reparam="branch-scale", seed=3)
+    tokens = torch.arange(20)[None]
+    assert torch.allclose(plain(tokens), scaled(tokens), atol=1e-5)
+    gates = {name for name, _ in scaled.named_parameters()} - {name for name, _ in plain.named_parameters()}
+    assert len(gates) == 2 * SIZES["n_layers"]
+    assert REPARAMS["branch-scale"]().start == pytest.approx(scaled.get_parameter(gates.pop()).item())
+
+
+def test_the_corpus_is_a_column(tmp_path: Path) -> None:
+    load_plugin("corpus.py", EXAMPLES)
+    with (tmp_path / "quotes.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([["who", "what"], ["a", 'one, "two"'], ["b", "three\nfour"]])
+    corpus = {"type": "csv", "paths": str(tmp_path), "column": "what"}
+    data: Any = load_config({"data": {"corpus": corpus}}).data
+    assert [document.text for document in data.corpus.documents()] == ['one, "two"', "three\nfour"]
+
+
+def test_the_objective_reads_backwards(tmp_path: Path) -> None:
+    load_plugin("objective.py", EXAMPLES)
+    text = np.random.default_rng(0).integers(0, 64, 1000, dtype=np.uint16)
+    text.tofile(tmp_path / "tokens.bin")
+    tokens = TokenFile(tmp_path / "tokens.bin", "uint16", len(text))
+    data: Any = load_config({"data": {"objective": "backwards"}}).data
+    assert data.objective_name == "causal"
+    spec = BatchSpec(seed=0, step=3, batch_size=4)
+    inputs, targets = data.objective.train_batch(tokens, spec, 16, 64)
+    assert torch.equal(inputs[:, 1:], targets[:, :-1])
+    forwards, following = Causal().train_batch(tokens, spec, 16, 64)
+    assert torch.equal(inputs[:, -1], following[:, 0])
+    assert torch.equal(targets[:, -1], forwards[:, 0])
+
+
+def test_all_of_them_in_one_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trained and resumed in two parts, they give what one part gives, bit for bit."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    file = EXAMPLES / "all.yaml"
+    runs = f"train.runs_dir={tmp_path}"
+    zoo("train", file, "name=whole", runs, *SETTINGS)
+    train(load_config(file, ["name=parts", runs, *SETTINGS]), until=3)
+    zoo("train", file, "name=parts", "--resume", runs, *SETTINGS)
+    assert_same(tmp_path / "whole", tmp_path / "parts")
+    config = load_config(tmp_path / "whole")
+    names = ["init.py", "lion.py", "logger.py", "objective.py", "reparam.py", "schedule.py"]
+    assert [record.name for record in config.plugins] == names
+    with (tmp_path / "parts/validation.csv").open() as log:
+        rows = list(csv.DictReader(log))
+    assert [row["step"] for row in rows] == ["0", "3", "6"]
+    assert math.isfinite(float(rows[-1]["cross_entropy"]))
+    assert INITS["glorot"] is type(config.init)
