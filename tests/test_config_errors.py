@@ -40,7 +40,10 @@ FILES = [
         "optimizer: {type: adamw, lr: 1}\neta_overrides: [{role: bias, eta: 1}]",
         r"eta_overrides have no effect: this optimizer does not use eta",
     ),
-    ("eta_overrides: [{role: bias}]", r"f.yaml:1: eta_overrides.0: expected either `eta` or `factor`"),
+    (
+        "eta_overrides: [{role: bias}]",
+        r"f.yaml:1: eta_overrides.0: expected either `eta` or `factor` or `per`",
+    ),
     ("eta_overrides: {role: bias}", r"f.yaml:1: eta_overrides: value {\"role\": \"bias\"}: expected a list"),
     (
         "eta_overrides:\n  - role: bias\n    eta: 1\n  - role: embeding\n    eta: 1",
@@ -114,7 +117,10 @@ OVERRIDES = [
         r"override 'model.type=ngtp': model.type: value 'ngtp': no such type; did you mean 'ngpt'",
     ),
     ("model.type=ngpt", r"override 'model.type=ngpt': model.vocab_size: missing"),
-    ("optimizer.lr=1", r"override 'optimizer.lr=1': optimizer: no `type`; expected one of .*adamw, amos"),
+    (
+        "optimizer.lr=1",
+        r"override 'optimizer.lr=1': optimizer: no `type`; expected one of .*adamw, ademamix, amos",
+    ),
     ("eta_overrides.0.eta=1", r"override 'eta_overrides.0.eta=1': eta_overrides: .*expected a list"),
     ("seed", r"^override 'seed': expected key=value, for instance optimizer.lr=1e-3$"),
     ("seed=", r"^override 'seed=': expected key=value"),

@@ -13,7 +13,7 @@ from torch import nn
 from zoo.config.registry import Config
 from zoo.init.schemes import RANDOM, Init, virtual_eta, virtual_std
 from zoo.spec import MATRICES, Module, ParamSpec, Role, declared
-from zoo.utils.errors import ConfigError
+from zoo.utils.errors import ConfigError, did_you_mean
 
 Reduction = Literal["none", "one_axis", "dense"]
 
@@ -25,20 +25,40 @@ class EtaOverride(Config):
     axes: tuple[str, ...] = Field((), description="axes they must have, by name")
     eta: float | None = Field(None, gt=0, description="the new eta")
     factor: float | None = Field(None, gt=0, description="or: multiply the derived eta")
+    per: str | None = Field(
+        None, description="or: sqrt(numerator / size) of the axis of this name, or of `fan_in`"
+    )
+    numerator: float | None = Field(None, gt=0, description="with `per`; null: 1")
 
     @model_validator(mode="after")
     def _one_change(self) -> Self:
-        if (self.eta is None) == (self.factor is None):
-            raise ValueError("expected either `eta` or `factor`")
+        if sum(value is not None for value in (self.eta, self.factor, self.per)) != 1:
+            raise ValueError("expected either `eta` or `factor` or `per`")
+        if self.numerator is not None and self.per is None:
+            raise ValueError("`numerator` has no effect without `per`")
         return self
 
     def matches(self, spec: ParamSpec) -> bool:
         """Return whether the override applies to the variable."""
         return spec.role is self.role and set(self.axes) <= set(spec.axes)
 
-    def apply(self, eta: float) -> float:
-        """Return the new value for a derived eta."""
-        return self.eta if self.eta is not None else eta * (self.factor or 1.0)
+    def apply(self, eta: float, spec: ParamSpec) -> float:
+        """Return the new value for a derived eta of the declared variable.
+
+        Raises:
+            ConfigError: The variable has no axis of the name in `per`.
+        """
+        if self.eta is not None:
+            return self.eta
+        if self.per is None:
+            return eta * (self.factor or 1.0)
+        if self.per != "fan_in" and self.per not in spec.axes:
+            raise ConfigError(
+                f"eta_overrides: per: no axis '{self.per}' on a variable with axes {', '.join(spec.axes)}"
+                f"{did_you_mean(self.per, [*spec.axes, 'fan_in'])}"
+            )
+        size = spec.fan_in_size if self.per == "fan_in" else spec.size(self.per)
+        return math.sqrt((self.numerator or 1.0) / size)
 
 
 @dataclass(frozen=True)
@@ -148,7 +168,7 @@ class Registry(Sequence[Entry]):
             value = (measured or {}).get(p.name, eta(p.spec))
             for i in matching:
                 hits[i] += 1
-                value = eta_overrides[i].apply(value)
+                value = eta_overrides[i].apply(value, p.spec)
             sigma = None if init is None else initial_std(init, p.spec)
             rate = layer_decay ** (deepest - p.depth)
             entries.append(Entry(p.name, p.module, p.local, p.spec, value, sigma, p.depth, rate))

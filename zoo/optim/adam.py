@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.optim import Adam
 
 from zoo.config.registry import OPTIMIZERS
-from zoo.optim.base import OptimizerConfig, grouped
+from zoo.optim.base import Decays, OptimizerConfig, decayed_groups
 from zoo.optim.slots import initial_slots
 
 if TYPE_CHECKING:
@@ -28,13 +28,14 @@ class TwoMoments(OptimizerConfig):
     betas: tuple[Decay, Decay] = Field((0.9, 0.999), description="decays of the running averages, in [0, 1)")
     eps: float = Field(1e-8, gt=0, description="added to the root of the second moment")
     weight_decay: float = Field(0.0, ge=0, description="of matrices")
+    decays: Decays = Field(
+        "matrices", description="what weight decay acts on; all: as in the released code of the Amos paper"
+    )
     fused: bool = Field(True, description="one pass over memory")
 
     def build(self, entries: Sequence[Entry]) -> Adam:
         """torch's optimizer; matrices and vectors are in different groups."""
-        groups = grouped(
-            entries, self.lr, lambda entry: {"weight_decay": self.weight_decay if entry.decays else 0.0}
-        )
+        groups = decayed_groups(entries, self.lr, self.weight_decay, self.decays)
         return self.optimizer_class(groups, lr=self.lr, betas=self.betas, eps=self.eps, fused=self.fused)
 
     def slots(self, entry: Entry) -> dict[str, tuple[int, ...]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 from torch import Tensor
@@ -18,6 +18,9 @@ from zoo.utils.errors import ConfigError
 
 if TYPE_CHECKING:
     from zoo.init.registry import Entry
+
+Decays = Literal["matrices", "all"]
+"""Which variables weight decay acts on."""
 
 FLOAT32 = 4
 """Bytes of a number."""
@@ -108,6 +111,23 @@ class ScheduleConfig(Config):
         if total_steps < max(1, self.warmup):
             raise ConfigError(f"schedule.warmup {self.warmup} is longer than the run of {total_steps} steps")
         return LambdaLR(optimizer, lambda step: self.factor(step, total_steps))
+
+
+def decayed_groups(
+    entries: Iterable[Entry], lr: float, weight_decay: float, decays: Decays = "matrices"
+) -> list[dict[str, Any]]:
+    """Parameter groups with their weight decay, see `grouped`.
+
+    Args:
+        entries: the registry.
+        lr: learning rate of an entry whose factor is 1.
+        weight_decay: the decay of what decays; 0 for all others.
+        decays: what decays.
+    """
+    every = decays == "all"
+    return grouped(
+        entries, lr, lambda entry: {"weight_decay": weight_decay if every or entry.decays else 0.0}
+    )
 
 
 def grouped(

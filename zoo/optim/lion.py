@@ -11,7 +11,7 @@ from torch.optim.optimizer import ParamsT
 
 from zoo.config.registry import OPTIMIZERS
 from zoo.optim.adam import Decay
-from zoo.optim.base import OptimizerConfig, grouped
+from zoo.optim.base import OptimizerConfig, decayed_groups
 from zoo.optim.optimizer import ZooOptimizer, due, gradient
 from zoo.optim.sharding import local, reduced_like, sum_over_ranks
 from zoo.optim.slots import slot_dtype
@@ -99,9 +99,7 @@ class LionConfig(OptimizerConfig):
 
     def build(self, entries: Sequence[Entry]) -> Lion:
         """The optimizer; its groups are the matrices and the vectors."""
-        groups = grouped(
-            entries, self.lr, lambda entry: {"weight_decay": self.weight_decay if entry.decays else 0.0}
-        )
+        groups = decayed_groups(entries, self.lr, self.weight_decay)
         return Lion(groups, lr=self.lr, betas=self.betas, cautious=self.cautious)
 
     def slots(self, entry: Entry) -> dict[str, tuple[int, ...]]:

@@ -13,7 +13,7 @@ from torch.optim.optimizer import ParamsT
 
 from zoo.config.registry import OPTIMIZERS
 from zoo.optim.adam import Decay
-from zoo.optim.base import OptimizerConfig, grouped
+from zoo.optim.base import OptimizerConfig, decayed_groups
 from zoo.optim.optimizer import SteppingOptimizer, due, gradient
 from zoo.optim.sharding import local, reduced_like, sum_over_ranks
 from zoo.optim.slots import slot_dtype
@@ -170,9 +170,7 @@ class ProdigyConfig(OptimizerConfig):
         """
         if len({entry.lr_factor for entry in entries}) > 1:
             raise ConfigError("optimizer: prodigy estimates one learning rate; expected no layer_decay")
-        groups = grouped(
-            entries, self.lr, lambda entry: {"weight_decay": self.weight_decay if entry.decays else 0.0}
-        )
+        groups = decayed_groups(entries, self.lr, self.weight_decay)
         return Prodigy(groups, **self.model_dump(exclude={"type", "weight_decay"}))
 
     def slots(self, entry: Entry) -> dict[str, tuple[int, ...]]:

@@ -11,7 +11,7 @@ from torch.optim.optimizer import ParamsT
 
 from zoo.config.registry import OPTIMIZERS
 from zoo.optim.adam import Decay
-from zoo.optim.base import OptimizerConfig, grouped
+from zoo.optim.base import OptimizerConfig, decayed_groups
 from zoo.optim.optimizer import SteppingOptimizer, due, gradient
 from zoo.optim.sharding import local, reduced_like
 from zoo.optim.slots import slot_dtype
@@ -147,9 +147,7 @@ class ScheduleFreeConfig(OptimizerConfig):
 
     def build(self, entries: Sequence[Entry]) -> ScheduleFreeAdamW:
         """The optimizer; its groups are the matrices and the vectors."""
-        groups = grouped(
-            entries, self.lr, lambda entry: {"weight_decay": self.weight_decay if entry.decays else 0.0}
-        )
+        groups = decayed_groups(entries, self.lr, self.weight_decay)
         return ScheduleFreeAdamW(groups, **self.model_dump(exclude={"type", "weight_decay"}))
 
     def slots(self, entry: Entry) -> dict[str, tuple[int, ...]]:

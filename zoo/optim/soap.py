@@ -14,7 +14,7 @@ from torch.optim.optimizer import ParamsT
 
 from zoo.config.registry import OPTIMIZERS
 from zoo.optim.adam import Decay
-from zoo.optim.base import OptimizerConfig, grouped
+from zoo.optim.base import OptimizerConfig, decayed_groups
 from zoo.optim.optimizer import ZooOptimizer, due, gradient
 from zoo.optim.slots import slot_dtype
 from zoo.utils.errors import ConfigError
@@ -191,9 +191,7 @@ class SOAPConfig(OptimizerConfig):
         Raises:
             ConfigError: sharded parameters.
         """
-        groups = grouped(
-            entries, self.lr, lambda entry: {"weight_decay": self.weight_decay if entry.decays else 0.0}
-        )
+        groups = decayed_groups(entries, self.lr, self.weight_decay)
         return SOAP(groups, **self.model_dump(exclude={"type", "weight_decay"}))
 
     def slots(self, entry: Entry) -> dict[str, tuple[int, ...]]:

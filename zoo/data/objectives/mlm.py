@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from zoo.config.registry import OBJECTIVES
 from zoo.data.dataset import Batch
 from zoo.data.objectives.base import Objective
 from zoo.nn.loss import IGNORED
-
-MASKED, REPLACED = 0.8, 0.1
-"""Shares of the predicted tokens that become the mask or a random token; the rest is left unchanged."""
 
 MASK = "[MASK]"
 """BERT's name of the mask token."""
@@ -31,6 +28,18 @@ class MaskedLM(Objective):
 
     type: Literal["mlm"] = "mlm"
     share: float = Field(0.15, gt=0, le=1, description="share of the tokens of every sequence to predict")
+    masked: float = Field(
+        0.8, ge=0, le=1, description="of these, the share that becomes the mask; 1 in the Amos paper's code"
+    )
+    replaced: float = Field(
+        0.1, ge=0, le=1, description="of these, the share that becomes a random token; the rest stays"
+    )
+
+    @model_validator(mode="after")
+    def _shares_add_up(self) -> Self:
+        if self.masked + self.replaced > 1 + 1e-9:
+            raise ValueError(f"masked {self.masked:g} and replaced {self.replaced:g} add up to more than 1")
+        return self
 
     @property
     def special_tokens(self) -> tuple[str, ...]:
@@ -48,26 +57,27 @@ class MaskedLM(Objective):
             rng = np.random.default_rng([RNG_STREAM, seed, first + i])
             positions = self.predicted_positions(len(row), rng)
             targets[i, positions] = row[positions]
-            inputs[i, positions] = corrupt(row[positions], vocab_size, rng)
+            inputs[i, positions] = self.corrupt(row[positions], vocab_size, rng)
         return torch.from_numpy(inputs), torch.from_numpy(targets)
 
     def predicted_positions(self, length: int, rng: np.random.Generator) -> NDArray[np.int64]:
         """Random positions to predict: the share of `length`, rounded, but at least one; all different."""
         return rng.permutation(length)[: max(1, round(self.share * length))]
 
+    def corrupt(
+        self, tokens: NDArray[np.int64], vocab_size: int, rng: np.random.Generator
+    ) -> NDArray[np.int64]:
+        """Replace the tokens to be predicted by what the model sees in their place.
 
-def corrupt(tokens: NDArray[np.int64], vocab_size: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Replace the tokens to be predicted by what the model sees in their place.
+        Args:
+            tokens: (n,) int64 ids.
+            vocab_size: size of the tokenizer's vocabulary, which is the id of the mask.
+            rng: random generator.
 
-    Args:
-        tokens: (n,) int64 ids.
-        vocab_size: size of the tokenizer's vocabulary, which is the id of the mask.
-        rng: random generator.
-
-    Returns:
-        (n,) int64: the mask (80 %), a random token (10 %), or the token itself (10 %).
-    """
-    draw = rng.random(len(tokens))
-    replacements = rng.integers(vocab_size, size=len(tokens))
-    unmasked = np.where(draw < MASKED + REPLACED, replacements, tokens)
-    return np.where(draw < MASKED, vocab_size, unmasked)
+        Returns:
+            (n,) int64: the mask, a random token, or the token itself, by their shares.
+        """
+        draw = rng.random(len(tokens))
+        replacements = rng.integers(vocab_size, size=len(tokens))
+        unmasked = np.where(draw < self.masked + self.replaced, replacements, tokens)
+        return np.where(draw < self.masked, vocab_size, unmasked)
