@@ -453,6 +453,6 @@ def test_the_examples_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         name = text.splitlines()[0].removeprefix("# ")
         Path(name).write_text(text, encoding="utf-8")
     for name in ("nadam", "lion"):
-        zoo("train", f"{name}.yaml", "train.steps=2")
+        zoo("train", f"{name}.yaml", "train.steps=5")
         assert (tmp_path / f"runs/{name}/metrics.jsonl").is_file()
     exec(script, {})
