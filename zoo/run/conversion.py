@@ -1,4 +1,4 @@
-"""Reparameterise a model that is there, or fold what it has, and say so in its recipe."""
+"""Reparameterise an existing model, or merge its reparameterisation, and update its recipe."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from zoo.run.config import load_config
 
 
 def merge(model: Model) -> Conversion:
-    """Fold the reparameterisation into the weights, in place: a plain model that computes the same.
+    """Merge the reparameterisation into the weights, in place: a plain model that computes the same.
 
     Args:
         model: a zoo model.
 
     Returns:
-        How many tensors were folded and the largest difference of a logit.
+        The number of merged tensors and the largest difference of a logit.
     """
     result = convert.merge(model)
     recipe = model.recipe
@@ -32,13 +32,14 @@ def split(model: Model, reparam: str | dict[str, Any] | Reparam = "wesar", *, se
     Args:
         model: a zoo model that is not reparameterised.
         reparam: `wesar`, `weight_norm`, `lora` or `residual`, or their fields as a dict.
-        seed: seed of what is drawn (LoRA's A).
+        seed: seed of what is initialised at random (LoRA's A).
 
     Returns:
-        How many tensors were split and the largest difference of a logit.
+        The number of split tensors and the largest difference of a logit.
 
     Raises:
-        ZooError: another method, a model that is reparameterised already, or a matrix of zeros.
+        ZooError: the method cannot take over weights, the model is reparameterised already, or a matrix is
+            zero.
     """
     if not isinstance(reparam, Reparam):
         reparam = load_config({"reparam": reparam}).reparam

@@ -1,4 +1,4 @@
-"""A run that can be trained: a configuration that is complete, and the folder of the run."""
+"""A run that can be trained: a complete configuration, and the folder of the run."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ LOCATION = ("name", "train.runs_dir")
 
 @dataclass(frozen=True)
 class Job:
-    """A run's configuration of which no part is missing, and where the run lies.
+    """The complete configuration of a run, and its folder.
 
     Attributes:
-        config: the whole.
-        model, optimizer, schedule, data, train: its parts.
+        config: the configuration.
+        model, optimizer, schedule, data, train: its parts, none of which is missing.
         folder: the run folder.
     """
 
@@ -42,7 +42,7 @@ class Job:
 
     @classmethod
     def of(cls, config: RunConfig, folder: RunFolder | None = None) -> Self:
-        """Check that nothing is missing.
+        """Check that no part of a configuration is missing.
 
         Args:
             config: the configuration.

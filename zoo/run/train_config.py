@@ -16,24 +16,26 @@ DEVICE = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
 
 
 class SpikeConfig(Config):
-    """When a step counts as a loss spike, and what is done about it."""
+    """Loss spikes: their detection, and what is done about them."""
 
     action: SpikeAction = Field(
         "log",
-        description="log: write it down; skip: leave the batch out; rollback: go back to the last "
-        "checkpoint, leave out the batches since, cut the rate",
+        description="log: only log it; skip: skip the batch; rollback: go back to the last checkpoint, skip "
+        "the batches since, and reduce the learning rate for a while",
     )
     threshold: float = Field(
-        6.0, gt=0, description="robust standard deviations above the median of the steps before"
+        6.0, gt=0, description="robust standard deviations above the median of the window"
     )
-    window: int = Field(100, ge=20, description="steps before that are looked at")
+    window: int = Field(100, ge=20, description="number of earlier steps that a step is compared with")
     cool_steps: int | None = Field(
-        None, ge=1, description="after going back: steps at a lower rate; default 100"
+        None, ge=1, description="steps at a reduced learning rate after a rollback; default 100"
     )
     cool_factor: float | None = Field(
-        None, gt=0, le=1, description="after going back: factor of the rate; default 0.5"
+        None, gt=0, le=1, description="factor of the learning rate after a rollback; default 0.5"
     )
-    at_most: int | None = Field(None, ge=1, description="times to go back before giving up; default 10")
+    at_most: int | None = Field(
+        None, ge=1, description="number of rollbacks before training fails; default 10"
+    )
 
     @model_validator(mode="after")
     def _rollback_only(self) -> Self:
@@ -45,43 +47,45 @@ class SpikeConfig(Config):
 
 
 class TrainConfig(Config):
-    """How long, on what and how exactly to train, and what to write down meanwhile."""
+    """Length, batch size, precision and device of the training; evaluation, logging and checkpoints."""
 
     steps: int = Field(ge=1, description="optimizer steps")
     batch_size: int = Field(
         ge=1, description="sequences per optimizer step, all ranks and accumulation together"
     )
-    accumulation: int = Field(1, ge=1, description="parts the batch is divided into, one after the other")
+    accumulation: int = Field(
+        1, ge=1, description="gradient accumulation: number of parts of a batch, computed one after the other"
+    )
     precision: Literal["fp32", "bf16"] = Field(
         "fp32", description="bf16: autocast; the weights and the optimizer's state stay float32"
     )
-    clip_norm: float | None = Field(1.0, gt=0, description="largest global norm of the gradient; null: any")
-    z_loss: float = Field(0.0, ge=0, description="coefficient of mean(log Z ^ 2), reported apart")
+    clip_norm: float | None = Field(
+        1.0, gt=0, description="largest global norm of the gradient; null: no clipping"
+    )
+    z_loss: float = Field(0.0, ge=0, description="coefficient of mean(log Z ^ 2), logged separately")
     compile: bool = Field(False, description="compile the loss with torch.compile")
-    device: str = Field("auto", description="cpu, cuda, cuda:N, mps, or auto: the fastest there is")
-    eval_every: int = Field(100, ge=1, description="steps between evaluations on the validation text")
+    device: str = Field("auto", description="cpu, cuda, cuda:N, mps, or auto: the fastest available")
+    eval_every: int = Field(100, ge=1, description="steps between evaluations on the validation examples")
     eval_batches: int | None = Field(
         8,
         ge=1,
-        description="validation batches of batch_size sequences, always the same; null: all",
+        description="validation batches of batch_size examples, the same in every evaluation; null: all",
     )
     log_every: int = Field(10, ge=1, description="steps between lines in metrics.jsonl")
     monitor_every: int | None = Field(
         100,
         ge=1,
-        description="steps between measurements of every matrix: update, norm, M2 against eta; null: never",
+        description="steps between measurements of every matrix: update, norm, M2 / eta; null: never",
     )
     diagnose_every: int | None = Field(
         200,
         ge=1,
-        description="steps between measurements of every variable: M2 against eta, the ratio of Amos' "
-        "Assumption 1 over the 100 steps before; null: never",
+        description="steps between measurements of every variable: M2 / eta, and the ratio of Amos' "
+        "Assumption 1 over the last 100 steps; null: never",
     )
-    spikes: SpikeConfig | None = Field(
-        SpikeConfig(), description="what is done about loss spikes; null: nobody looks for them"
-    )
+    spikes: SpikeConfig | None = Field(SpikeConfig(), description="detection of loss spikes; null: none")
     checkpoint_every: int = Field(100, ge=1, description="steps between checkpoints")
-    keep_last: int = Field(2, ge=1, description="checkpoints kept, besides the best")
+    keep_last: int = Field(2, ge=1, description="number of checkpoints kept besides the best")
     loggers: tuple[Annotated[LoggerConfig, LOGGERS], ...] = Field(
         (), description="where the records of metrics.jsonl are written as well, each logger once"
     )

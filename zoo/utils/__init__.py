@@ -1,1 +1,1 @@
-"""Helpers without knowledge of models: errors, atomic files, sharded tensors, devices, plots."""
+"""Helpers without knowledge of models: errors, atomic files, run folders, sharded tensors, devices, plots."""

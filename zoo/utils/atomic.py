@@ -12,15 +12,15 @@ from zoo.utils.errors import CheckpointError
 
 
 def write_file(path: Path, fill: Callable[[Path], object]) -> None:
-    """Make `path`, replacing what is there, by way of a file beside it.
+    """Create or replace a file, by way of a temporary file in the same folder.
 
     Args:
-        path: the file to make; its folder is made as well.
-        fill: writes the content to the path that it is given.
+        path: the file; its folder is created if necessary.
+        fill: writes the content to the path that it is called with.
 
     Raises:
-        CheckpointError: the system refuses, for instance because the disk is full; what was at
-            `path` before is untouched.
+        CheckpointError: the file cannot be written, for instance because the disk is full; an existing file
+            is untouched.
     """
     partial = path.with_name(f".{path.name}.partial")
     with explained(path):
@@ -35,20 +35,20 @@ def write_file(path: Path, fill: Callable[[Path], object]) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Make a UTF-8 text file as `write_file` does."""
+    """Create or replace a UTF-8 text file, as `write_file` does."""
     write_file(path, lambda partial: partial.write_text(text, encoding="utf-8"))
 
 
 def write_folder(folder: Path, fill: Callable[[Path], object]) -> None:
-    """Make `folder`, replacing what is there, by way of a folder beside it.
+    """Create or replace a folder, by way of a temporary folder beside it.
 
     Args:
-        folder: the folder to make, and those above it.
-        fill: writes the content into the empty folder that it is given.
+        folder: the folder; those above it are created if necessary.
+        fill: writes the content into the empty folder that it is called with.
 
     Raises:
-        CheckpointError: the system refuses, for instance because the disk is full; what was at
-            `folder` before is untouched.
+        CheckpointError: the folder cannot be written, for instance because the disk is full; an existing
+            folder is untouched.
     """
     partial, old = (folder.with_name(f".{folder.name}.{state}") for state in ("partial", "old"))
     with explained(folder):
@@ -67,18 +67,18 @@ def write_folder(folder: Path, fill: Callable[[Path], object]) -> None:
 
 
 def remove(*folders: Path) -> None:
-    """Delete folders that may or may not exist, with what they hold."""
+    """Delete folders with their content; those that do not exist are ignored."""
     for folder in folders:
         if folder.exists():
             shutil.rmtree(folder)
 
 
 def link(there: Path, here: Path) -> None:
-    """Put a file that is never written to again in a second place: at no cost, or as a copy.
+    """Hard-link a file that is never written to again, or copy it where links are impossible.
 
     Args:
-        there: the file.
-        here: its second name.
+        there: the existing file.
+        here: the new path.
     """
     try:
         here.hardlink_to(there)
@@ -87,7 +87,7 @@ def link(there: Path, here: Path) -> None:
 
 
 def flush(path: Path) -> None:
-    """Have the system write a file's or a folder's content to the disk now."""
+    """Write the content of a file or folder to the disk (fsync)."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -97,7 +97,7 @@ def flush(path: Path) -> None:
 
 @contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """Turn a refusal of the system into one sentence."""
+    """Turn an OSError into a CheckpointError that names `path`."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""From the name of a device to one that is there."""
+"""Devices by name."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ def find_device(name: str, local_rank: int = 0, local_ranks: int = 1) -> torch.d
         local_ranks: processes on this machine.
 
     Returns:
-        A device that exists; CUDA devices with their number.
+        An existing device; CUDA devices with their number.
 
     Raises:
-        ZooError: there is no such device; the message says which exist.
+        ZooError: the device does not exist; the message lists those that do.
     """
-    there = available()
+    devices = available()
     if name == "auto":
-        name = "cuda" if "cuda:0" in there else "mps" if "mps" in there and local_ranks == 1 else "cpu"
+        name = "cuda" if "cuda:0" in devices else "mps" if "mps" in devices and local_ranks == 1 else "cpu"
     if name == "cuda":
         name = f"cuda:{local_rank}"
     elif local_ranks > 1 and name != "cpu":
         raise ZooError(f"device '{name}': {local_ranks} processes cannot share it; expected 'cuda' or 'cpu'")
-    if name not in there:
-        raise ZooError(f"device '{name}': there is none here; this machine has: {', '.join(there)}")
+    if name not in devices:
+        raise ZooError(f"device '{name}': there is none here; this machine has: {', '.join(devices)}")
     return torch.device(name)
 
 
@@ -42,9 +42,9 @@ def available() -> list[str]:
 
 
 def peak_memory(device: torch.device) -> int | None:
-    """The most memory that this process has held so far, in bytes; None where nobody says.
+    """The peak memory of this process in bytes; None where it is unknown.
 
-    On a GPU what torch has allocated there; otherwise the resident memory, which Linux tells.
+    On a GPU the memory that torch has allocated there, otherwise the resident memory (on Linux only).
     """
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)

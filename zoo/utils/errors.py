@@ -1,7 +1,7 @@
-"""What zoo raises when it is the input that is wrong.
+"""The exceptions that zoo raises for wrong input.
 
 A `ZooError` names the place, the value and what was expected. The command line prints it without
-a traceback and exits with status 2; everything else that escapes is a bug of ours.
+a traceback and exits with status 2; any other exception is a bug in zoo.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return ``"; did you mean 'x'?"``, or the list of what exists when nothing is close.
 
     Args:
-        word: what was written.
-        known: what could have been written.
+        word: the unknown word.
+        known: the words that exist.
 
     Returns:
         A clause to append to an error message.

@@ -1,4 +1,4 @@
-"""Whole tensors from sharded ones."""
+"""Unsharded tensors from DTensors."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from torch.distributed.tensor import DTensor
 
 
 def whole(tensor: Tensor) -> Tensor:
-    """The whole of a sharded tensor (all ranks must ask), or a plain tensor as it is."""
+    """The unsharded tensor of a DTensor (all ranks must call this); a plain tensor as it is."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 def gathered(tensors: Mapping[str, Tensor], keep: bool = True) -> dict[str, Tensor]:
-    """Whole copies on the CPU, made one by one, so that no rank holds more than one tensor twice.
+    """Unsharded copies on the CPU, made one by one, so that no rank holds more than one tensor twice.
 
     Args:
         tensors: plain or sharded; the same names on all ranks.
-        keep: whether this rank wants them (all have to take part).
+        keep: whether this rank keeps the copies; all ranks must call this.
 
     Returns:
-        Contiguous tensors by name; empty where they are not wanted.
+        Contiguous tensors by name; empty if `keep` is false.
     """
     copies = {}
     for name, tensor in tensors.items():

@@ -1,1 +1,1 @@
-"""Warm starts: a model that is trained becomes one of WeSaR or nGPT, and goes on from there."""
+"""Warm starts: a trained model is converted to WeSaR or nGPT, and training continues from there."""

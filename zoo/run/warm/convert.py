@@ -1,4 +1,4 @@
-"""A checkpoint in, a checkpoint of WeSaR or nGPT out, with the difference that this makes."""
+"""`zoo convert`: a checkpoint becomes one of WeSaR or nGPT, and the losses of both are compared."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ TARGETS = ("wesar", "ngpt")
 
 @dataclass(frozen=True)
 class WarmStart:
-    """What a conversion did.
+    """The result of a conversion.
 
     Attributes:
-        folder: what was written.
+        folder: the folder that was written.
         to: "wesar" or "ngpt".
-        before: loss of the source on the text, nats per token; None: no text was at hand.
-        after: that of the result.
-        logits: largest relative difference of a logit, where the conversion is exact.
-        tokenizer: what became of it, in words.
+        before: loss of the source on the text in nats per token; None: there was no text.
+        after: loss of the result.
+        logits: largest relative difference of a logit; None where the conversion is approximate.
+        tokenizer: what was done about the tokenizer, in words.
     """
 
     folder: Path
@@ -39,11 +39,11 @@ class WarmStart:
 
     @property
     def difference(self) -> float | None:
-        """By how much the loss is higher at the start."""
+        """The increase of the loss."""
         return None if self.before is None or self.after is None else self.after - self.before
 
     def __str__(self) -> str:
-        """One line for each thing to know."""
+        """Lines for the console."""
         lines = [f"wrote {self.folder}: {self.to}", self.tokenizer]
         if self.logits is not None:
             lines.append(f"largest difference of a logit, relative to the largest: {self.logits:.1e}")
@@ -59,17 +59,17 @@ def convert(source: Path, out: Path, *, to: str, text: Path | None = None) -> Wa
 
     Args:
         source: a run, a checkpoint of zoo, or a folder as on the Hugging Face hub.
-        out: the folder to make.
+        out: the folder to create.
         to: "wesar", exact; "ngpt", approximate, see `zoo.run.warm.ngpt`.
-        text: what the losses, and for nGPT the steps of the stream, are measured on; None: the text of the
-            source's training.
+        text: a text file on which the losses are measured, and for nGPT the residual stream; None: the
+            training text of the source.
 
     Returns:
-        What was written, and the losses before and after.
+        The folder, and the losses before and after.
 
     Raises:
-        ZooError: an unknown target, `out` is there already, no text for nGPT, or a source that cannot be
-            expressed; nothing is written then.
+        ZooError: the target is unknown, `out` exists, there is no text for nGPT, or the source cannot be
+            converted; nothing is written.
     """
     if to not in TARGETS:
         raise ZooError(f"convert: no target called '{to}'{did_you_mean(to, TARGETS)}")
@@ -86,7 +86,7 @@ def convert(source: Path, out: Path, *, to: str, text: Path | None = None) -> Wa
         made, done = model, split(model)
         logits = done.max_difference / done.max_logit
     else:
-        assert given is not None
+        assert given is not None  # `_text` raises where nGPT has none
         made = to_ngpt(model, given.measured)
     after = given.loss(made) if given else None
 
@@ -98,7 +98,7 @@ def convert(source: Path, out: Path, *, to: str, text: Path | None = None) -> Wa
 
 
 def _text(source: Path, model: Model, file: Path | None, *, needed: bool) -> Text | None:
-    """The text; None where there is none and it is only there to compare losses on."""
+    """The text; None if there is none, and it is only needed to compare losses."""
     try:
         return text_of(source, model, file)
     except ZooError:

@@ -1,4 +1,4 @@
-"""What may change inside an attention head while the head computes the same."""
+"""Changes of basis inside an attention head that leave its output unchanged."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -47,7 +47,7 @@ from zoo.run.warm.steps import directions, scalar_step, step_size
 from zoo.utils.errors import ZooError
 
 Block = Any
-"""Of either model: nn.Module does not know the types of its parts."""
+"""A block of either model: nn.Module does not declare the types of its submodules."""
 
 SHARED = ("vocab_size", "d_model", "n_layers", "n_heads", "n_kv_heads", "d_head", "rope_base", "rope_scaling")
 """Fields that mean the same in both."""
@@ -55,7 +55,7 @@ SHARED = ("vocab_size", "d_model", "n_layers", "n_heads", "n_kv_heads", "d_head"
 
 @dataclass(frozen=True)
 class Choices:
-    """Which of the steps above are taken; without one of them, what remains is what is put on the sphere.
+    """Which of the steps above are taken. Where one is left out, the weights are only normalised.
 
     Attributes:
         rebase: change the basis of values inside each head.
@@ -96,9 +96,9 @@ def to_ngpt(source: Model, batches: Sequence[Tensor], choices: Choices | None = 
     """Make an nGPT of a GPT.
 
     Args:
-        source: not reparameterised, float32 on the CPU.
-        batches: text that q, k and the steps of the stream are measured on, (batch, time) int64 each.
-        choices: for comparison only; None: all.
+        source: a GPT that is not reparameterised, float32 on the CPU.
+        batches: tokens on which q, k and the residual stream are measured, (batch, time) int64 each.
+        choices: steps to leave out, for comparisons; None: all are taken.
 
     Returns:
         The nGPT, untied, with its recipe.
@@ -113,19 +113,19 @@ def to_ngpt(source: Model, batches: Sequence[Tensor], choices: Choices | None = 
     fields = {name: getattr(c, name) for name in SHARED}
     config = NGPTConfig(**fields, d_mlp=c.mlp_size)
     draft = _empty(config)
-    warm = _Warm(gpt, draft, choices or Choices())
-    warm.embeddings()
+    weights = _Weights(gpt, draft, choices or Choices())
+    weights.embeddings()
     streams = [gpt.embedding(batch) for batch in batches]
     ropes = [gpt.rope(0, batch.shape[1], batch.device) for batch in batches]
-    passage = _Passage(warm, streams, ropes)  # type: ignore[arg-type]
+    forward = _Forward(weights, streams, ropes)  # type: ignore[arg-type]
     for old, new in zip(gpt.blocks, draft.blocks, strict=True):
-        passage.through(old, new)
+        forward.convert(old, new)
     gpt.train(training)
     return _centred(draft)
 
 
-class _Warm:
-    """The parts of a model that need no text."""
+class _Weights:
+    """Converts what depends on the weights alone."""
 
     def __init__(self, gpt: GPT, ngpt: NGPT, choices: Choices) -> None:
         self.gpt: Block = gpt
@@ -138,7 +138,6 @@ class _Warm:
         ngpt.embedding.weight.copy_(_unit_rows(gpt.embedding.virtual("weight").double()))
         matrix = gpt.read_out.weight().double() * gpt.norm.scale.double()
         ngpt.read_out.matrix.weight.copy_(_unit_rows(matrix))
-        assert ngpt.read_out.s_z is not None
         _set(ngpt.read_out.s_z, math.sqrt(self.d) * matrix.norm(dim=1))
 
     def mlp(self, old: Block, new: Block) -> None:
@@ -187,18 +186,18 @@ class _Warm:
         return pair_lengths(queries) * pair_lengths(keys)[:, None]
 
 
-class _Passage:
-    """Both models reading the same text, layer by layer: the source's stream, and the new one."""
+class _Forward:
+    """Runs both models on the same text, layer by layer, and converts what depends on the activations."""
 
-    def __init__(self, warm: _Warm, streams: list[Tensor], ropes: list[Rope]) -> None:
-        self.warm, self.streams, self.ropes = warm, streams, ropes
+    def __init__(self, weights: _Weights, streams: list[Tensor], ropes: list[Rope]) -> None:
+        self.weights, self.streams, self.ropes = weights, streams, ropes
         self.new = [unit(x) for x in streams]
 
-    def through(self, old: Block, new: Block) -> None:
-        """Fill a block and bring both streams behind it."""
-        warm = self.warm
-        lengths = warm.queries_and_keys(old, new)
-        warm.values(old, new)
+    def convert(self, old: Block, new: Block) -> None:
+        """Convert a block, and advance both residual streams past it."""
+        weights = self.weights
+        lengths = weights.queries_and_keys(old, new)
+        weights.values(old, new)
         self._scale_scores(old, new, lengths)
         added = [
             old.attention(old.attention_residual.norm(x), rope)
@@ -206,13 +205,13 @@ class _Passage:
         ]
         branches = [new.attention(h, rope) for h, rope in zip(self.new, self.ropes, strict=True)]
         self._step(new.attention_residual, added, branches)
-        warm.mlp(old, new)
+        weights.mlp(old, new)
         added = [old.mlp(old.mlp_residual.norm(x)) for x in self.streams]
         self._step(new.mlp_residual, added, [new.mlp(h) for h in self.new])
 
     def _scale_scores(self, old: Block, new: Block, lengths: Tensor) -> None:
         """s_qk^2 = (d / h) lengths |q| |k|: the source's q . k / sqrt(h) is then nGPT's score on average."""
-        attention, d, h = old.attention, self.warm.d, old.attention.head_size
+        attention, d, h = old.attention, self.weights.d, old.attention.head_size
         norms = []
         for maps in ((attention.queries, new.attention.queries), (self._keys(old), self._keys(new))):
             theirs, ours = maps
@@ -232,13 +231,13 @@ class _Passage:
         return lambda x: block.attention.keys_values(x)[0]
 
     def _step(self, residual: Any, added: list[Tensor], branches: list[Tensor]) -> None:
-        """Choose alpha, and go on with both streams."""
+        """Choose alpha, and advance both residual streams past a branch."""
         before = self.streams
         self.streams = [x + b for x, b in zip(before, added, strict=True)]
         h, branch, target = (
             torch.cat([directions(x) for x in part]).double() for part in (self.new, branches, self.streams)
         )
-        if self.warm.choices.entrywise:
+        if self.weights.choices.entrywise:
             alpha = step_size(h, branch, target)
         else:
             flat = [torch.cat([x.flatten(0, -2) for x in part]) for part in (before, added)]
@@ -248,7 +247,7 @@ class _Passage:
 
 
 def _centred(draft: Block) -> NGPT:
-    """The same model with s_init the mean of each kind of scaling, so that the tensors are near s_scale."""
+    """The same model with the mean of each kind of scaling as s_init: the tensors are then near s_scale."""
     config = draft.config
     kinds: dict[str, list[Scaling]] = {
         "alpha": [r.alpha for b in draft.blocks for r in (b.attention_residual, b.mlp_residual)],
@@ -270,14 +269,12 @@ def _centred(draft: Block) -> NGPT:
 
 
 def _empty(config: NGPTConfig) -> NGPT:
-    model = declare(Recipe(model=config, init=NGPTInit(), reparam=NoReparam()))
+    model = cast(NGPT, declare(Recipe(model=config, init=NGPTInit(), reparam=NoReparam())))
     materialise(model, torch.device("cpu"))
-    assert isinstance(model, NGPT)
     return model
 
 
-def _scale_of(norm: Any) -> Tensor:
-    assert isinstance(norm, RMSNorm)
+def _scale_of(norm: RMSNorm) -> Tensor:
     return norm.get_parameter("scale").double()
 
 
@@ -287,8 +284,7 @@ def _unit_rows(matrix: Tensor) -> Tensor:
 
 
 def _value(scaling: Scaling) -> Tensor:
-    value = scaling()
-    assert isinstance(value, Tensor)
+    value: Tensor = scaling()
     return value.double()
 
 

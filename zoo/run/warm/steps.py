@@ -1,4 +1,4 @@
-"""How far a branch moves the stream: alpha, found on text, layer by layer."""
+"""The eigen learning rates alpha of nGPT's residual branches, fitted on text layer by layer."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ ROUNDS = 4
 
 
 def step_size(h: Tensor, branch: Tensor, target: Tensor) -> Tensor:
-    """The alpha that brings the stream closest to where the source has it.
+    """The alpha that brings the residual stream closest to the source's.
 
     Norm(h + alpha (h_B - h)) is to be the target y. With the length c of the sum in the brackets this is
     least squares, entry by entry: alpha_i = sum (c y_i - h_i) (h_B,i - h_i) / sum (h_B,i - h_i)^2; c
     depends on alpha, so both are found in turns. nGPT uses |alpha|, hence none is below 0.
 
     Args:
-        h: (tokens, d), the stream, unit norm.
+        h: (tokens, d), the residual stream, unit norm.
         branch: (tokens, d), Norm(branch(h)).
-        target: (tokens, d), the direction of the source's stream behind its branch.
+        target: (tokens, d), the direction of the source's residual stream after its branch.
 
     Returns:
         (d,).

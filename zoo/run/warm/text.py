@@ -1,4 +1,4 @@
-"""The text of a warm start: some to measure on, and some that was kept out of it to compare losses on."""
+"""The text of a warm start: one part to measure on, and another one to compare losses on."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from zoo.run.trained import data_of, tokenizer_of
 from zoo.utils.errors import DataError, ZooError
 
 BATCH = 8
-"""Examples at once."""
+"""Examples of a batch."""
 MEASURED, COMPARED = 4, 16
-"""Batches to measure on, and batches to compare losses on, at most."""
+"""Largest numbers of batches to measure on and to compare losses on."""
 CONTEXT = 256
-"""Tokens of an example where nothing tells those of the training."""
+"""Tokens of an example if the context of the training is unknown."""
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,8 @@ class Text:
     """Batches of a text.
 
     Attributes:
-        measured: (batch, time) int64 each.
-        compared: inputs and targets each, of other parts of the text.
+        measured: token batches, (batch, time) int64 each.
+        compared: batches of inputs and targets, from another part of the text.
     """
 
     measured: Sequence[Tensor]
@@ -49,17 +49,17 @@ class Text:
 
 
 def text_of(path: Path, model: Model, file: Path | None) -> Text:
-    """The text to use.
+    """Prepare the text for a model.
 
     Args:
-        path: of the model.
+        path: the path of the model.
         model: the model.
-        file: UTF-8, whose first half is measured and whose second half compared; None: what the model was
-            trained on, and what was held out of it.
+        file: UTF-8 text, whose first half is measured on and whose second half is compared on; None: the
+            training and the validation text of the model.
 
     Raises:
-        DataError: a file that is too short, or a model that comes without a tokenizer.
-        ZooError: neither a file nor a training on text is known.
+        DataError: the file is too short, or the model comes without a tokenizer.
+        ZooError: there is no file, and the model was not trained on text.
     """
     data = data_of(path)
     if file is not None:
