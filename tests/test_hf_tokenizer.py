@@ -19,7 +19,7 @@ from zoo.data.tokenizers.saved import SavedConfig
 from zoo.data.tokenizers.sentencepiece import SentencePieceConfig
 from zoo.models import ModelConfig
 from zoo.run.config import load_config
-from zoo.sampling import Writer
+from zoo.sampling import TextStreamer
 from zoo.utils.errors import DataError, ZooError
 
 SAMPLES = [*TEXT[:2], "", " ", "  two  blanks ", "tab\tline\r\n\n", "🙂 é e\u0301", "x" * 40]
@@ -67,7 +67,7 @@ def test_special_tokens_in_a_text_are_text(tmp_path: Path, name: str) -> None:
 def test_pieces_come_as_they_are_written(tmp_path: Path, name: str) -> None:
     ours = opened(name, tmp_path)
     ids = ours.encode(SAMPLES[0])
-    writer = Writer(ours.decode, ids[:3])
+    writer = TextStreamer(ours.decode, ids[:3])
     pieces = [writer.add(token) for token in ids[3:]]
     assert "".join([*pieces, writer.end()]) == ours.decode(ids)
     assert not any("\N{REPLACEMENT CHARACTER}" in piece for piece in pieces)

@@ -13,7 +13,7 @@ from zoo import build_model, generate
 from zoo.data.tokenizers.base import Tokenizer
 from zoo.data.tokenizers.byte import ByteTokenizer
 from zoo.data.tokenizers.sentencepiece import SentencePieceConfig
-from zoo.sampling import Writer
+from zoo.sampling import TextStreamer
 from zoo.sampling.repetition import Repetition
 from zoo.utils.errors import ZooError
 
@@ -26,7 +26,7 @@ def tokenizers() -> list[Tokenizer]:
 
 def written(tokenizer: Tokenizer, text: str, prompt: str = "", stop: tuple[str, ...] = ()) -> list[str]:
     """The pieces of a text, token by token; the prompt is in the first."""
-    writer = Writer(tokenizer.decode, tokenizer.encode(prompt), stop)
+    writer = TextStreamer(tokenizer.decode, tokenizer.encode(prompt), stop)
     pieces = []
     for token in tokenizer.encode(text):
         pieces.append(writer.add(token))
@@ -44,7 +44,7 @@ def test_pieces_are_the_text(tokenizer: Tokenizer) -> None:
 
 
 def test_bytes_that_are_no_character_are_told_at_the_end() -> None:
-    writer = Writer(ByteTokenizer().decode)
+    writer = TextStreamer(ByteTokenizer().decode)
     assert [writer.add(0x61), writer.add(0xE2), writer.add(0x82)] == ["a", "", ""]
     assert writer.end() == "\N{REPLACEMENT CHARACTER}"
 
@@ -68,7 +68,7 @@ def test_the_prompt_may_hold_the_stop_string() -> None:
 
 def test_an_empty_stop_string() -> None:
     with pytest.raises(ZooError, match="stop is ''; expected at least one character"):
-        Writer(ByteTokenizer().decode, stop=["x", ""])
+        TextStreamer(ByteTokenizer().decode, stop=["x", ""])
 
 
 @pytest.mark.parametrize("penalty", [0.7, 1.5])

@@ -11,7 +11,7 @@ from zoo.checkpoint.model import load_model
 from zoo.data.prompting import HubPrompting, Prompting
 from zoo.models import LanguageModel, Model
 from zoo.run.trained import check_together, data_of, tokenizer_of
-from zoo.sampling import Sampling, Writer, steps
+from zoo.sampling import Sampling, TextStreamer, steps
 from zoo.utils.atomic import write_text
 from zoo.utils.errors import DataError
 from zoo.utils.run_folder import RunFolder
@@ -52,7 +52,7 @@ def complete(
     ids = prompting.encode(prompt, tokenizer)
     if not ids:
         raise DataError("prompt: empty; expected some text to continue")
-    writer = Writer(
+    writer = TextStreamer(
         lambda tokens: prompting.decode(tokens, tokenizer), ids if prompting.continues_prompt else (), stop
     )
     pieces: list[str] = []

@@ -1,4 +1,4 @@
-"""One token from the logits."""
+"""Drawing a token from the logits."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ def sample(
 
     Args:
         logits: (batch, vocab).
-        temperature: 0 for the likeliest token.
-        top_k: number of candidates, or None.
-        top_p: probability the candidates have together at least, or None.
-        generator: source of chance, on the device of `logits`.
+        temperature: divisor of the logits; 0 takes the most probable token.
+        top_k: number of most probable tokens to draw from, or None for all.
+        top_p: least total probability of the most probable tokens to draw from, or None for all.
+        generator: random number generator on the device of `logits`.
 
     Returns:
         (batch, 1) int64.

@@ -7,32 +7,32 @@ from torch import Tensor
 
 
 class Repetition:
-    """Makes tokens that are there already less likely: their logits / penalty if above 0, * penalty below."""
+    """Makes tokens that were seen less probable: logits above 0 are divided by the penalty, others multiplied."""
 
     def __init__(self, penalty: float) -> None:
         """Start without any token.
 
         Args:
-            penalty: above 1 against repetition, below 1 for it.
+            penalty: above 1 it makes repetition less probable, below 1 more probable.
         """
         self.penalty = penalty
         self.seen: Tensor | None = None
 
     def __call__(self, logits: Tensor, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Take note of tokens, and penalise all those noted so far.
+        """Add tokens to those that were seen, and penalise all of them.
 
         Args:
             logits: (batch, vocab).
-            tokens: (batch, time) int64, what each row has got since the last call.
-            mask: (batch, time) bool, False for padding, which is not counted; None: all of it is.
+            tokens: (batch, time) int64, the tokens that are new since the last call.
+            mask: (batch, time) bool, False for padding, which is ignored; None: there is no padding.
 
         Returns:
             Like `logits`.
         """
         if self.seen is None:
             self.seen = torch.zeros_like(logits, dtype=torch.bool)
-        # A row's own last token stands in for its padding.
-        noted = tokens if mask is None else tokens.where(mask, tokens[:, -1:])
-        self.seen.scatter_(1, noted, True)
+        # The last token of a row replaces its padding.
+        seen = tokens if mask is None else tokens.where(mask, tokens[:, -1:])
+        self.seen.scatter_(1, seen, True)
         penalised = torch.where(logits < 0, logits * self.penalty, logits / self.penalty)
         return torch.where(self.seen, penalised, logits)

@@ -1,4 +1,4 @@
-"""How the next token is chosen."""
+"""The settings of sampling."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from zoo.utils.errors import ZooError
 
 @dataclass(frozen=True)
 class Sampling:
-    """The settings of sampling, checked.
+    """How the next token is drawn from the logits.
 
     Attributes:
-        temperature: divides the logits; 0 takes the likeliest token always.
-        top_k: sample among the k likeliest tokens only; None: among all.
-        top_p: sample among the likeliest tokens that together have at least this probability.
-        repetition_penalty: makes the tokens that are there already, prompts of decoders included, less
-            likely where it is above 1 (Keskar et al. 2019, arXiv:1909.05858, section 4.1); None: does not.
-        seed: of the samples; equal seeds give equal tokens on equal devices.
+        temperature: divisor of the logits; 0 always takes the most probable token.
+        top_k: number of most probable tokens to draw from; None: all tokens.
+        top_p: total probability of the most probable tokens to draw from; None: all tokens.
+        repetition_penalty: above 1, tokens that are in the text already, including the prompt of a decoder,
+            become less probable (Keskar et al. 2019, arXiv:1909.05858, section 4.1); None: no penalty.
+        seed: seed of the random numbers; equal seeds give equal tokens on equal devices.
 
     Raises:
-        ZooError: a setting out of range or without effect.
+        ZooError: a setting is out of range or has no effect.
     """
 
     temperature: float = 1.0

@@ -1,4 +1,4 @@
-"""From tokens to text while they are being generated: whole characters only, up to a stop string."""
+"""The text of tokens while they are generated: complete characters only, up to a stop string."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Callable, Sequence
 from zoo.utils.errors import ZooError
 
 UNFINISHED = "\N{REPLACEMENT CHARACTER}"
-"""What tokenizers write for bytes that are no character, or not yet."""
+"""What tokenizers decode bytes to that are not, or not yet, a character."""
 
 
-class Writer:
-    """The text of tokens that come one by one.
+class TextStreamer:
+    """Decodes tokens that arrive one by one.
 
-    All tokens are decoded anew each time, since how a token reads depends on its neighbours: several
-    tokens may be the bytes of one character, and the blank in front of a word goes if it is the first.
+    Every call decodes all tokens again, because the text of a token depends on its neighbours: several
+    tokens may be the bytes of one character, and tokenizers remove the space in front of the first word.
 
     Attributes:
-        stopped: whether a stop string has come; the text ends before it.
+        stopped: whether a stop string was generated; the text ends before it.
     """
 
     def __init__(
@@ -26,12 +26,12 @@ class Writer:
         """Start with a prompt.
 
         Args:
-            decode: tokens -> their text.
+            decode: a function from tokens to their text.
             prompt: tokens that the text begins with.
-            stop: strings before which the text ends, if they come after the prompt.
+            stop: strings before which the text ends; they are not searched in the prompt.
 
         Raises:
-            ZooError: an empty stop string.
+            ZooError: a stop string is empty.
         """
         if "" in stop:
             raise ZooError("generate: stop is ''; expected at least one character")
@@ -42,27 +42,26 @@ class Writer:
         self._shown = 0
 
     def add(self, token: int) -> str:
-        """Take the next token; return what can be shown of the text that has not been returned yet.
+        """Add a token, and return the part of the text that is new and final.
 
-        The bytes of a character that is not complete are held back, and so is what may become a stop
-        string.
+        The bytes of an incomplete character are held back, and so is the beginning of a possible stop string.
         """
         self._ids.append(token)
         text = self._decode(self._ids).rstrip(UNFINISHED)
-        return self._show(self._cut(text), held=0 if self.stopped else self._begun(text))
+        return self._show(self._before_stop(text), held=0 if self.stopped else self._possible_stop(text))
 
     def end(self) -> str:
-        """Return what was held back, when no more tokens come."""
-        return "" if self.stopped else self._show(self._cut(self._decode(self._ids)), held=0)
+        """Return the text that was held back; no more tokens follow."""
+        return "" if self.stopped else self._show(self._before_stop(self._decode(self._ids)), held=0)
 
-    def _cut(self, text: str) -> str:
+    def _before_stop(self, text: str) -> str:
         """The text up to the first stop string."""
-        found = [at for at in (text.find(stop, self._first) for stop in self._stop) if at >= 0]
-        self.stopped = bool(found)
-        return text[: min(found)] if found else text
+        positions = [at for at in (text.find(stop, self._first) for stop in self._stop) if at >= 0]
+        self.stopped = bool(positions)
+        return text[: min(positions)] if positions else text
 
-    def _begun(self, text: str) -> int:
-        """Characters at the end of the text that a stop string may begin with."""
+    def _possible_stop(self, text: str) -> int:
+        """Number of characters at the end of the text that may be the beginning of a stop string."""
         generated = text[self._first :]
         return max(
             (n for stop in self._stop for n in range(1, len(stop)) if generated.endswith(stop[:n])),
