@@ -1,9 +1,9 @@
-"""The declaration: a parameter says once what it is.
+"""Parameter declarations: every parameter states once what it is.
 
-Amos' eta, the standard deviation at initialisation, WeSaR's gate, Amos' shared slots, nGPT's
-sphere, weight decay and the report are pure functions of a `ParamSpec`. Modules create parameters
-only through `Module.param`, which records the spec *on the module* under the local name: facts
-kept on a tensor would be lost by ``deepcopy``, ``to_empty`` and ``fully_shard``.
+Amos' eta and shared slots, the standard deviation at initialisation, WeSaR's gate, nGPT's sphere, weight
+decay and the report are pure functions of a `ParamSpec`. Modules create parameters only through
+`Module.param`, which records the spec *on the module* under the parameter's local name, because attributes
+of a tensor would be lost by ``deepcopy``, ``to_empty`` and ``fully_shard``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from zoo.utils.errors import ConfigError
 
 
 class Role(StrEnum):
-    """What a parameter is to the layer that owns it."""
+    """The role of a parameter in its layer."""
 
     LINEAR = "linear"
     CONV = "conv"
@@ -35,8 +35,8 @@ class Role(StrEnum):
 
 
 MATRICES = frozenset({Role.LINEAR, Role.CONV, Role.EMBEDDING})
-MOST = 2**50
-"""Entries of a parameter: more than any memory has, and few enough for their bytes to be counted."""
+MAX_ENTRIES = 2**50
+"""The largest number of entries of a parameter: no memory holds more, and their bytes fit into an int64."""
 
 
 @dataclass(frozen=True)
@@ -46,27 +46,28 @@ class ParamSpec:
     Attributes:
         role: what the parameter is.
         shape: its shape, in torch's layout: ``(out, in)`` for a linear kernel.
-        axes: a name for every dimension; all different, so that "the axis of size d_model" is
+        axes: a name for every dimension; the names are all different, so that an axis of a given name is
             never ambiguous.
-        fan_in: the axes that are summed over when the parameter is applied; for an embedding, the
-            axis a read-out would sum over.
-        input_std: standard deviation of what the layer is given (Amos, Table 1).
-        output_std: standard deviation of what the layer should give.
-        residual_branches: 2N when the parameter ends a residual branch of a model with N layers
-            of two branches each, otherwise 1.
-        tied: an embedding that also serves as the read-out; `input_std` and `output_std` are then
-            the read-out's.
-        start: the constant that a scaling vector, a gate or a matrix that is not drawn starts from.
+        fan_in: the axes that are summed over when the parameter is applied; for an embedding, the axis that
+            a language model head would sum over.
+        input_std: standard deviation of the layer's input (Amos, Table 1).
+        output_std: standard deviation that the layer's output should have.
+        residual_branches: 2N if the parameter ends a residual branch of a model with N layers of two
+            branches each, otherwise 1.
+        tied: whether the parameter is an embedding that also serves as the language model head; `input_std`
+            and `output_std` are then those of the head.
+        start: the constant that a scaling vector, a gate or a matrix that is not random is initialised with.
         sphere: the axis along which nGPT keeps every vector at unit norm.
-        normalised: what the layer gives is normalised next, so that the parameter's overall scale
+        normalised: whether the layer's output is normalised next, so that the overall scale of the parameter
             has no effect.
-        scale: the factor a reparameterisation multiplies the parameter by at the start; what is
-            trained is smaller by it. Set by `zoo.reparam`, not by layers.
-        frozen: not trained. Set by `Module.freeze` (LoRA, the `freeze` of a run), not by layers.
+        scale: the factor by which a reparameterisation multiplies the parameter at the start; the trained
+            tensor is smaller by it. Set by `zoo.reparam`, not by layers.
+        frozen: whether the parameter is not trained. Set by `Module.freeze` (LoRA, the `freeze` of a run),
+            not by layers.
 
     Raises:
-        ValueError: axes that do not match the shape, repeat, or do not exist.
-        ConfigError: more entries than any memory has.
+        ValueError: the axes do not match the shape, or a name is repeated or unknown.
+        ConfigError: the parameter has more entries than any memory holds.
     """
 
     role: Role
@@ -86,7 +87,7 @@ class ParamSpec:
     def __post_init__(self) -> None:
         if len(self.axes) != len(self.shape):
             raise ValueError(f"{len(self.shape)} dimensions {self.shape}, but axes {self.axes}")
-        if self.numel > MOST:
+        if self.numel > MAX_ENTRIES:
             sizes = ", ".join(f"{axis} {size}" for axis, size in zip(self.axes, self.shape, strict=True))
             raise ConfigError(f"model: a parameter of {sizes}; expected at most 2^50 entries")
         if len(set(self.axes)) != len(self.axes):
@@ -107,7 +108,7 @@ class ParamSpec:
 
     @property
     def fan_in_size(self) -> int:
-        """The number of terms in the sum that the parameter takes part in (1 without one)."""
+        """The number of terms in the sum over the `fan_in` axes; 1 if there are none."""
         return math.prod(self.size(axis) for axis in self.fan_in)
 
     @property
@@ -121,7 +122,7 @@ class ParamSpec:
         return "_".join(axis for axis in self.axes if axis not in self.fan_in)
 
     def scaled_by(self, scale: float) -> ParamSpec:
-        """The declaration of what is trained when a factor stands in front of it."""
+        """The spec of the trained tensor when a reparameterisation multiplies it by `scale`."""
         return replace(self, scale=scale)
 
     @property
@@ -137,12 +138,12 @@ class ParamSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class Reparameterisation:
-    """How a module turns what is trained into the tensor that it uses.
+    """How a module computes the tensor that it uses (the virtual tensor) from the tensors that are trained.
 
-    It holds names and numbers, no tensors: those live on the module and may be replaced there.
+    An instance holds names and numbers but no tensors: these belong to the module and may be replaced there.
 
     Attributes:
-        lookup: a fixed factor on the vectors looked up in a table that is also a read-out.
+        lookup: a fixed factor of the vectors that are looked up in a table that is tied to the head.
     """
 
     lookup: float = 1.0
@@ -157,7 +158,7 @@ class Reparameterisation:
         raise NotImplementedError
 
     def factored(self, module: Module, weight: Tensor) -> tuple[Tensor, Tensor | None]:
-        """A tensor and a factor (1,) whose product is the virtual tensor; None: there is no factor."""
+        """A tensor, and a factor (1,) or None, whose product is the virtual tensor."""
         return self(module, weight), None
 
     def virtual_rows(self, module: Module, weight: Tensor, index: Tensor) -> Tensor:
@@ -165,21 +166,27 @@ class Reparameterisation:
         raise NotImplementedError
 
     def initialise(self, module: Module, name: str) -> None:
-        """Once everything is drawn: fill what starts from the value of the parameter `name`."""
+        """Initialise the added parameters and buffers whose start depends on the initial value of `name`."""
 
     def after_step(self, module: Module, name: str) -> None:
-        """Once per optimizer step, after it: measure the new value of the parameter `name`."""
+        """Update the buffers that are measured on the parameter `name`, after an optimizer step."""
 
     def rescale(self, module: Module, name: str, scale: float) -> None:
-        """Declare another `ParamSpec.scale` of the parameter `name`: that of a model that was split."""
+        """Set `ParamSpec.scale` of the parameter `name`, for a model that was split."""
         module.specs[name] = module.specs[name].scaled_by(scale)
 
 
 class Module(nn.Module):
     """A module whose parameters are declared.
 
-    `param` makes an (uninitialised) parameter and records its spec; `virtual` gives the tensor
-    that the layer computes with, which is the parameter itself unless it was reparameterised.
+    `param` creates an uninitialised parameter and records its spec. `virtual` returns the tensor that the
+    layer computes with, which is the parameter itself unless it is reparameterised.
+
+    Attributes:
+        specs: the declaration of every parameter of this module, by its local name.
+        buffer_starts: the initial value of every buffer of this module, by its local name.
+        averaged_buffers: local names of the buffers that are averaged over ranks.
+        reparameterised: the reparameterisation of every reparameterised parameter, by its local name.
     """
 
     def __init__(self) -> None:
@@ -191,14 +198,14 @@ class Module(nn.Module):
 
     @property
     def layers(self) -> Sequence[nn.Module]:
-        """The layers stacked in it, in the order in which it passes through them: depth counts them."""
+        """The stacked layers, in the order in which they are applied; `Declared.depth` counts them."""
         return ()
 
     def param(self, name: str, spec: ParamSpec) -> None:
-        """Create the parameter `name`, float32 and uninitialised, and record what it is.
+        """Create the parameter `name`, float32 and uninitialised, and record its declaration.
 
         Args:
-            name: local name, one attribute of this module.
+            name: local name, which becomes an attribute of this module.
             spec: the declaration.
         """
         self.register_parameter(name, nn.Parameter(torch.empty(spec.shape, dtype=torch.float32)))
@@ -211,7 +218,7 @@ class Module(nn.Module):
         self.buffer_starts.pop(name, None)
 
     def freeze(self, name: str, frozen: bool = True) -> None:
-        """Declare that the parameter `name` is not trained, or is again."""
+        """Exclude the parameter `name` from training, or include it again."""
         self.specs[name] = replace(self.specs[name], frozen=frozen)
         self.get_parameter(name).requires_grad_(not frozen)
 
@@ -220,14 +227,15 @@ class Module(nn.Module):
     ) -> None:
         """Create the buffer `name`, float32 and uninitialised: state that is measured, not trained.
 
-        It is saved with the weights.
+        Buffers are saved with the weights.
 
         Args:
-            name: local name, one attribute of this module.
-            shape: its shape, () for a number.
-            start: the constant it is filled with, or "unit" for a random vector of unit norm.
-            average: it is an average over examples; of several ranks, which see different ones, each gets
-                the mean of all.
+            name: local name, which becomes an attribute of this module.
+            shape: shape of the buffer, () for a number.
+            start: the constant that the buffer is initialised with, or "unit" for a random vector of unit
+                norm.
+            average: whether the buffer is an average over examples; ranks, which see different examples,
+                then exchange their means.
         """
         self.register_buffer(name, torch.empty(shape, dtype=torch.float32))
         self.buffer_starts[name] = start
@@ -235,19 +243,19 @@ class Module(nn.Module):
             self.averaged_buffers.append(name)
 
     def virtual(self, name: str) -> Tensor:
-        """The tensor the layer uses for `name`: the parameter, or what it stands for."""
+        """The tensor that the layer computes with for `name`: the parameter, or its reparameterisation."""
         weight: Tensor = getattr(self, name)
         reparameterisation = self.reparameterised.get(name)
         return weight if reparameterisation is None else reparameterisation(self, weight)
 
     def factored(self, name: str) -> tuple[Tensor, Tensor | None]:
-        """`virtual(name)` as a tensor and a factor (1,) in front of it; None: there is none."""
+        """A tensor, and a factor (1,) or None, whose product is `virtual(name)`."""
         weight: Tensor = getattr(self, name)
         reparameterisation = self.reparameterised.get(name)
         return (weight, None) if reparameterisation is None else reparameterisation.factored(self, weight)
 
     def virtual_rows(self, name: str, index: Tensor) -> Tensor:
-        """The rows `index` of `virtual(name)`, without forming all of it.
+        """The rows `index` of `virtual(name)`, without computing all of it.
 
         Args:
             name: local name of a (rows, width) parameter.
@@ -265,15 +273,15 @@ class Module(nn.Module):
 
 @dataclass(frozen=True)
 class Declared:
-    """One declared parameter of a model: where it lives and what it is.
+    """A declared parameter of a model, and where it is.
 
     Attributes:
         name: full name in the model.
-        module: its owner.
-        local: its name there.
+        module: the module that holds the parameter.
+        local: name of the parameter in this module.
         spec: the declaration.
-        depth: 0 in front of the L layers of the model, 1 to L in them, L + 1 behind; what stands between
-            two layers has the depth of the first. Of modules in the order in which they were made.
+        depth: 0 in front of the L layers of the model, 1 to L in the layers, L + 1 behind them, in the order
+            in which modules were created. A module between two layers has the depth of the first.
     """
 
     name: str
@@ -284,18 +292,18 @@ class Declared:
 
     @property
     def parameter(self) -> nn.Parameter:
-        """The tensor as it is now (a sharded model replaces it)."""
-        return self.module._parameters[self.local]  # type: ignore[return-value]
+        """The tensor at the time of the call; sharding replaces it."""
+        return self.module.get_parameter(self.local)
 
 
 def declared(model: nn.Module) -> Iterator[Declared]:
     """Yield every parameter of `model` with its declaration, in the order of the modules.
 
     Raises:
-        ValueError: parameters without a declaration or declarations without a parameter; the
+        ValueError: there are parameters without a declaration or declarations without a parameter; the
             message names all of them.
     """
-    found: list[Declared] = []
+    parameters: list[Declared] = []
     missing: list[str] = []
     stale: list[str] = []
     layers = model.layers if isinstance(model, Module) else ()
@@ -310,9 +318,9 @@ def declared(model: nn.Module) -> Iterator[Declared]:
         missing += [prefix + n for n, p in module._parameters.items() if p is not None and n not in specs]
         stale += [prefix + n for n in specs if module._parameters.get(n) is None]
         if isinstance(module, Module):
-            found += [Declared(prefix + n, module, n, s, depth) for n, s in specs.items()]
+            parameters += [Declared(prefix + n, module, n, s, depth) for n, s in specs.items()]
     if missing or stale:
         problems = [f"no declaration for: {', '.join(missing)}"] if missing else []
         problems += [f"no parameter for the declaration of: {', '.join(stale)}"] if stale else []
         raise ValueError(f"{type(model).__name__}: {'; '.join(problems)}")
-    yield from found
+    yield from parameters

@@ -1,1 +1,1 @@
-"""The parts models are built from. They know no optimizer, initialisation or reparameterisation."""
+"""The parts of models; they know no optimizer, initialisation or reparameterisation."""

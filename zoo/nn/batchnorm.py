@@ -16,9 +16,9 @@ EPS = 1e-5
 class BatchNorm(Module):
     """(x - mean) / sqrt(variance + eps) * scale + bias, channel by channel.
 
-    In training, mean and variance are those of the batch that this process sees at a time: a part
-    of the batch where it is divided (`train.accumulation`, several ranks). In evaluation they are
-    the running averages of what training has seen, on all ranks.
+    In training, mean and variance are those of the examples that this process reads at once, a part of the
+    batch if the batch is divided (`train.accumulation`, several ranks). In evaluation they are running
+    averages over the training on all ranks.
     """
 
     mean: Tensor
@@ -28,8 +28,8 @@ class BatchNorm(Module):
         """Declare scale and bias, and the running statistics of a normal distribution.
 
         Args:
-            channels: of the image.
-            residual_branches: number of residual branches of the model if this one ends one of them.
+            channels: number of channels.
+            residual_branches: number of residual branches of the model if the module ends one, otherwise 1.
         """
         super().__init__()
         for name, role in (("scale", Role.NORM_SCALE), ("bias", Role.BIAS)):
@@ -38,6 +38,6 @@ class BatchNorm(Module):
         self.buffer("variance", (channels,), 1.0, average=True)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(n, channels, h, w) -> the same; in training there must be more than one pixel in all."""
+        """(n, channels, h, w) -> the same; training needs more than one pixel in total."""
         scale, bias = self.virtual("scale"), self.virtual("bias")
         return F.batch_norm(x, self.mean, self.variance, scale, bias, self.training, MOMENTUM, EPS)

@@ -9,16 +9,16 @@ from zoo.spec import Module, ParamSpec, Role
 
 
 def filters(out: int, into: tuple[str, int], size: int, input_std: float = 1.0) -> ParamSpec:
-    """Declare square filters in torch's layout, (out, in, height, width), that a normalisation follows.
+    """Declare square filters in torch's layout, (out, in, height, width), followed by a normalisation.
 
     Args:
-        out: channels they give.
-        into: name and number of the channels they read.
-        size: their height and width.
+        out: number of output channels.
+        into: name and number of the input channels.
+        size: height and width of a filter.
         input_std: standard deviation of the input.
 
     Returns:
-        The declaration; the sum goes over input channels and both directions (Amos, A.9.1).
+        The declaration; it is summed over input channels, height and width (Amos, A.9.1).
     """
     axes = ("channels", into[0], "height", "width")
     return ParamSpec(
@@ -27,14 +27,14 @@ def filters(out: int, into: tuple[str, int], size: int, input_std: float = 1.0) 
 
 
 class Convolution(Module):
-    """Filters moved over an image that zeros surround; at stride 1 it keeps its size."""
+    """A convolution with zero padding, which keeps the size of the image at stride 1."""
 
     def __init__(self, spec: ParamSpec, stride: int = 1) -> None:
         """Create the filters.
 
         Args:
-            spec: their declaration, of an odd size.
-            stride: pixels from one place to the next, in both directions.
+            spec: the declaration of the filters, whose size is odd.
+            stride: the stride in both directions.
         """
         super().__init__()
         self.param("weight", spec)

@@ -1,4 +1,4 @@
-"""Linear maps, embeddings and read-outs: the declared matrices every model is made of."""
+"""Linear maps and embeddings: the declared matrices that every model is made of."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def matrix(
         out: name and size of the output axis.
         into: name and size of the input axis, which is summed over.
         input_std: standard deviation of the input.
-        output_std: standard deviation of the output; by default 1, and on a sphere whatever
-            unit-norm vectors give.
-        residual_branches: 2N if the matrix ends a residual branch.
-        sphere: the axis of unit norm, or None.
+        output_std: standard deviation that the output should have; None: 1, or on a sphere the one that
+            vectors of unit norm give.
+        residual_branches: 2N if the matrix ends a residual branch, otherwise 1.
+        sphere: the axis along which vectors have unit norm, or None.
         normalised: whether the output is normalised next.
 
     Returns:
@@ -69,9 +69,9 @@ class Matrix(Module):
 
         Args:
             x: (..., in).
-            scale: factor of x W^T, (out,) or (1,) or a number. It multiplies W, which has fewer
-                entries than the products of a batch, and whose gradient holds that of the scale; where
-                W is prepared, the products of the few rows.
+            scale: factor of x W^T, (out,) or (1,) or a number; None: 1. In training it multiplies W, which
+                has fewer entries than the output. If W is prepared, it multiplies the output, which has few
+                rows then.
 
         Returns:
             (..., out).
@@ -85,7 +85,7 @@ class Matrix(Module):
         return linear(x, weight, factor)
 
     def prepare(self, rows: int) -> None:
-        """Make it `prepared` for so many rows; what is sharded, or only looked up in, stays as it is."""
+        """Set `prepared` for inputs of `rows` rows, unless the weight is sharded or only looked up in."""
         spec = self.specs["weight"]
         if (spec.role is Role.LINEAR or spec.tied) and type(self.weight) is nn.Parameter:
             self.prepared = PreparedMatrix(self.virtual("weight"), rows)
@@ -99,7 +99,7 @@ class Linear(Matrix):
 
         Args:
             spec: the kernel, shape (out, in).
-            bias: add one; it is declared after the kernel's output axis.
+            bias: whether there is a bias, which is declared along the output axis of the kernel.
         """
         super().__init__()
         self.param("weight", spec)
@@ -119,14 +119,14 @@ class Linear(Matrix):
     def forward(self, x: Tensor, scale: Tensor | float | None = None) -> Tensor:
         """(..., in) -> (..., out); the scale is that of `matmul`."""
         y = self.matmul(x, scale)
-        return y + self.virtual("bias").to(y.dtype) if self.has_bias else y  # autocast rounds y alone
+        return y + self.virtual("bias").to(y.dtype) if self.has_bias else y  # autocast casts only y
 
 
 class Embedding(Matrix):
     """One vector of size `width` for each of `rows` items.
 
-    Tied to a read-out, it is declared with the read-out's range (Amos, A.4: the scale of a
-    shared variable is that of its use as a kernel).
+    An embedding that is tied to the language model head is declared with the range of the head (Amos,
+    section 3: the scale of a shared variable is that of its use as a kernel).
     """
 
     def __init__(
@@ -145,10 +145,10 @@ class Embedding(Matrix):
         Args:
             rows: name and number of the items.
             width: size of a vector; its axis is called "embed".
-            input_std: standard deviation of what a tied table is applied to.
-            output_std: standard deviation of the vectors' entries, or of the logits when tied.
-            tied: whether `attend` is used as well.
-            sphere: "embed" to keep the vectors at unit norm.
+            input_std: standard deviation of the hidden states that a tied table is multiplied by.
+            output_std: standard deviation of the vectors' entries; of the logits if the table is tied.
+            tied: whether the language model head multiplies by the table.
+            sphere: "embed" if the vectors have unit norm.
             normalised: whether the vectors that are looked up are normalised next.
         """
         super().__init__()

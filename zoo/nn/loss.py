@@ -1,9 +1,9 @@
-"""Cross entropy of a linear read-out, without ever holding the logits of all tokens.
+"""Cross entropy of a language model head that never holds the logits of all tokens at once.
 
-A vocabulary of 32 000 makes the (tokens, vocabulary) logits the largest tensor of a language
-model, and the usual way holds three of them. Here the tokens are taken in chunks and the gradient
-of a chunk is formed while its logits are at hand; the backward pass only multiplies by the
-gradient that arrives from above. Everything is exact: chunks add up.
+With a vocabulary of 32 000, the (tokens, vocabulary) logits are the largest tensor of a language model, and
+the usual computation holds three tensors of that size. Here the tokens are processed in chunks, and the
+gradient of a chunk is computed in the forward pass, while its logits are in memory; the backward pass only
+multiplies it by the incoming gradient. The result is exact, because losses and gradients of chunks add up.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from zoo.kernels.matmul import matmul
 from zoo.utils.errors import ZooError
 
 IGNORED = -1
-"""The target of a token that does not count."""
+"""The target of a token that is ignored."""
 
 SMALL = 2**22
 """Logits up to this many entries (16 MiB in float32) are one chunk."""
 
 
 class LossParts(NamedTuple):
-    """A loss and what it consists of: means over the counted targets, 0-dim each.
+    """A loss and its parts: means over the targets that are not ignored, 0-dim each.
 
     Attributes:
-        total: what is differentiated, `cross_entropy + z_loss`.
-        cross_entropy: in nats per token; carries no gradient.
-        z_loss: coefficient * mean(logsumexp(logits)^2); carries no gradient.
-        accuracy: share of the targets with the largest logit; None where it is not of interest.
-        predicted: (n,) int64, the class with the largest logit; None likewise.
+        total: `cross_entropy + z_loss`, which has a gradient.
+        cross_entropy: in nats per token, without a gradient.
+        z_loss: coefficient * mean(logsumexp(logits)^2), without a gradient.
+        accuracy: share of the targets that have the largest logit; None for language models.
+        predicted: (n,) int64, the class with the largest logit; None for language models.
     """
 
     total: Tensor
@@ -43,7 +43,7 @@ class LossParts(NamedTuple):
 
 
 class _Sums(NamedTuple):
-    """Sums over the counted tokens; the gradients are None where nobody asked for them."""
+    """Sums over the tokens that are not ignored; gradients are None if they are not needed."""
 
     cross_entropy: Tensor
     squared_lse: Tensor
@@ -64,28 +64,28 @@ def linear_cross_entropy(
 ) -> LossParts:
     """Mean cross entropy of ``softmax(scale * (hidden @ weight.T) + bias)``, with z-loss.
 
-    The matrix products run in the dtype that autocast dictates, the softmax and the sums over
-    chunks in float32 (float64 for float64 inputs). Without any counted target all parts are 0.
+    The matrix products are computed in the dtype of autocast, the softmax and the sums over chunks in float32
+    (float64 for float64 inputs). If every target is ignored, all parts are 0.
 
     Args:
         hidden: (n, d), floating point.
         weight: (V, d), floating point.
-        targets: (n,) int64 in [0, V), or -1 for a token that does not count.
+        targets: (n,) int64 in [0, V), or -1 for a token that is ignored.
         scale: factor of every logit, (V,) or (1,) (nGPT's s_z), or None.
         bias: added to every logit, (V,) (BERT's head), or None.
         z_loss: coefficient of mean(logsumexp^2), which keeps the logits from drifting.
-        chunk: tokens per chunk; None chooses: all of them while the logits are small, then at
-            most half and at least an eighth of them.
+        chunk: number of tokens in a chunk; None: all of them if the logits are small, otherwise between an
+            eighth and half of them.
 
     Returns:
-        The parts; only `total` carries a gradient, to hidden, weight, scale and bias.
+        The parts; only `total` has a gradient, with respect to hidden, weight, scale and bias.
 
     Raises:
-        ZooError: shapes that do not fit together, targets that are not int64, a chunk below 1.
+        ZooError: the shapes do not fit together, the targets are not int64, or `chunk` is below 1.
     """
     _check(hidden, weight, targets, scale, bias, chunk)
     if scale is not None:
-        weight = weight * scale.unsqueeze(-1)  # V x d numbers instead of n x V, and autograd does the rest
+        weight = weight * scale.unsqueeze(-1)  # V x d products instead of n x V
     dtype = _matmul_dtype(hidden, weight)
     rows = chunk or _rows(len(hidden), len(weight))
     trained = [t for t in (hidden, weight, bias) if t is not None and t.requires_grad]
@@ -98,7 +98,7 @@ def linear_cross_entropy(
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
-    """The loss whose forward pass already forms the gradient."""
+    """The loss, whose gradient is computed in the forward pass."""
 
     @staticmethod
     def forward(
@@ -122,7 +122,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-        # Dividing by the count only here keeps half precision away from its smallest numbers.
+        # Dividing by the count only here avoids underflow in half precision.
         reciprocal, *grads = ctx.saved_tensors
         factor = grad * reciprocal
         pairs = zip(grads, ctx.dtypes, strict=True)
@@ -140,7 +140,7 @@ def _sums(
     dtype: torch.dtype,
     needs_grad: tuple[bool, bool, bool],
 ) -> _Sums:
-    """Go through the chunks: the sums and, where needed, the gradients of the undivided total."""
+    """Sum over the chunks: the losses and, where needed, the gradients of the undivided total."""
     hidden_needs_grad, weight_needs_grad, bias_needs_grad = needs_grad
     exact = torch.promote_types(dtype, torch.float32)
     cross_entropy = hidden.new_zeros((), dtype=exact)
@@ -179,19 +179,19 @@ def _sums(
 
 
 def _reciprocal_count(targets: Tensor, dtype: torch.dtype) -> Tensor:
-    """One over the number of counted targets (at least 1): a 0-dim tensor."""
+    """One over the number of targets that are not ignored (at least 1), 0-dim."""
     return (targets != IGNORED).sum().clamp(min=1).to(dtype).reciprocal()
 
 
 def _parts(sums: _Sums, reciprocal: Tensor, z_loss: float) -> LossParts:
-    """The means."""
+    """The means of the losses."""
     cross_entropy = sums.cross_entropy * reciprocal
     regulariser = sums.squared_lse * (z_loss * reciprocal)
     return LossParts(cross_entropy + regulariser, cross_entropy, regulariser)
 
 
 def _matmul_dtype(hidden: Tensor, weight: Tensor) -> torch.dtype:
-    """The dtype of the matrix products: autocast's, which leaves float64 alone as torch does."""
+    """The dtype of the matrix products: that of autocast, which as in torch does not apply to float64."""
     dtype = torch.promote_types(hidden.dtype, weight.dtype)
     device = hidden.device.type
     if torch.is_autocast_enabled(device) and dtype != torch.float64:
@@ -200,7 +200,7 @@ def _matmul_dtype(hidden: Tensor, weight: Tensor) -> torch.dtype:
 
 
 def _rows(tokens: int, vocab: int) -> int:
-    """Tokens per chunk: few chunks, because each costs a pass over the weight's gradient."""
+    """The number of tokens in a chunk; large, because each chunk costs a pass over the weight's gradient."""
     if tokens * vocab <= SMALL:
         return max(tokens, 1)
     return max(min(512, tokens // 2), tokens // 8, 1)
@@ -214,7 +214,7 @@ def _check(
     bias: Tensor | None,
     chunk: int | None,
 ) -> None:
-    """Refuse what does not fit together."""
+    """Check the arguments of `linear_cross_entropy`, as described there."""
     if hidden.dim() != 2 or weight.dim() != 2 or hidden.shape[1] != weight.shape[1]:
         raise ZooError(
             "linear_cross_entropy: expected hidden (n, d) and weight (V, d), "

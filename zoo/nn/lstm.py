@@ -18,22 +18,22 @@ from zoo.kernels.recurrence import recurrence
 from zoo.spec import Module, ParamSpec, Role
 
 MEMORY_STD = 0.29
-"""Standard deviation of sigmoid(o) tanh(c) in the long run, where x, h and the gates have theirs and the
-constant of the forget gate is 1: found by simulation, because h feeds back (0.22 with the constant 0)."""
+"""Standard deviation of sigmoid(o) tanh(c) after many steps, if x, h and the gates have the declared ones and
+the constant of the forget gate is 1. Found by simulation, since h is fed back; 0.22 with the constant 0."""
 
-STRETCH = 256
-"""Steps at a time where nothing is differentiated, so that a text may be of any length."""
+CHUNK = 256
+"""Number of steps computed at once without gradients, so that a text may have any length."""
 
 
 class LSTMState(NamedTuple):
-    """What goes from one step to the next: h (batch, d) and the memory c (batch, m)."""
+    """The state between two steps: h (batch, d) and the memory c (batch, m)."""
 
     h: Tensor
     c: Tensor
 
 
 class LSTM(Module):
-    """A layer that reads vectors of size d one after the other and gives vectors of size d."""
+    """A layer from a sequence of vectors of size d to a sequence of vectors of size d."""
 
     def __init__(
         self,
@@ -50,11 +50,11 @@ class LSTM(Module):
         Args:
             d_model: d, size of x and h.
             d_memory: m, size of c.
-            std: standard deviation that x has and h should have.
+            std: standard deviation of x, which h should have as well.
             forget_bias: constant that is added to f.
             hidden_dropout: probability of dropping an entry of x or h, at every step anew.
-            memory_dropout: probability of dropping an entry of what is projected, the same entries at
-                every step of a sequence.
+            memory_dropout: probability of dropping an entry of the projected vector; the same entries are
+                dropped at every step of a sequence.
         """
         super().__init__()
         self.d_model, self.d_memory = d_model, d_memory
@@ -93,13 +93,13 @@ class LSTM(Module):
 
         Args:
             x: (batch, time, d).
-            state: after what was read before, see `start`.
+            state: the state after the steps before, see `start`.
 
         Returns:
             h of every step (batch, time, d), and the state after the last one.
         """
         kernel = self.virtual("weight")
-        # Whole matrices of their own: products with a slice are many times slower.
+        # Contiguous copies, because products with a slice are many times slower.
         of_x, of_h = (half.contiguous() for half in kernel.chunk(2, dim=1))
         bias, projection = self._bias(), self.virtual("projection")
         steps = x.transpose(0, 1)
@@ -108,8 +108,8 @@ class LSTM(Module):
         h, c = state
         outputs = []
         whole = self.training or torch.is_grad_enabled()
-        for stretch in [steps] if whole else torch.split(steps, STRETCH):
-            gates = linear(stretch, of_x) + bias
+        for chunk in [steps] if whole else torch.split(steps, CHUNK):
+            gates = linear(chunk, of_x) + bias
             output, c = recurrence(gates, of_h, projection, h, c, *masks)
             h = output[-1]
             outputs.append(output)
@@ -123,7 +123,7 @@ class LSTM(Module):
         return bias + constant
 
     def _masks(self, steps: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        """Factors of h, like `steps` (time, batch, d), and of what is projected (batch, m); None for 1."""
+        """Dropout masks of h (time, batch, d) and of the projected vector (batch, m); None: no dropout."""
         memory = steps.new_ones(steps.shape[1], self.d_memory)
         pairs = ((torch.ones_like(steps), self.hidden_dropout), (memory, self.memory_dropout))
         of_h, of_memory = (F.dropout(ones, p) if p and self.training else None for ones, p in pairs)

@@ -13,7 +13,7 @@ from zoo.nn.scaling import Scaling, ScalingConfig
 from zoo.spec import Module
 
 ACTIVATION_STD = math.sqrt(0.5)
-"""Standard deviation after an activation whose input has 1 (Amos, Table 1)."""
+"""Standard deviation of the output of an activation whose input has standard deviation 1 (Amos, Table 1)."""
 
 
 class GELUMLP(Module):
@@ -33,8 +33,8 @@ class GELUMLP(Module):
             d_model: width of the stream.
             d_mlp: inner width.
             residual_branches: 2N, for W_d.
-            bias: add one to each.
-            approximate: "tanh" for GPT-2's form of GELU.
+            bias: whether each of the two maps has a bias.
+            approximate: "tanh" for the approximation of GELU in GPT-2.
         """
         super().__init__()
         self.approximate = approximate
@@ -71,7 +71,7 @@ class SwiGLU(Gated):
 
 
 class GatedGELU(Gated):
-    """f is GELU in its form with tanh, and the product may be dropped out (T5 v1.1)."""
+    """f is GELU, approximated with tanh, and dropout acts on the product u * f(nu) (T5 v1.1)."""
 
     def __init__(self, d_model: int, d_mlp: int, residual_branches: int, dropout: float = 0.0) -> None:
         super().__init__(d_model, d_mlp, residual_branches)

@@ -13,7 +13,7 @@ def unit(x: Tensor, scale: Tensor | float | None = None) -> Tensor:
 
     Args:
         x: (..., n) floating point.
-        scale: what to multiply the result by before it is rounded, or None.
+        scale: a factor of the result, applied before the result is rounded, or None.
 
     Returns:
         (..., n) in the dtype of `x`; a zero vector stays zero.

@@ -1,4 +1,4 @@
-"""Where in its text a token stands."""
+"""Positions of tokens, and which of them a query sees."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import torch
 from torch import Tensor
 
 CachePosition = int | Tensor
-"""Number of tokens before; a 0-dim int64 tensor where one compiled step serves all of them."""
+"""Number of tokens in a cache; a 0-dim int64 tensor if one compiled step serves every number."""
 
 
 def positions(start: CachePosition, time: int, device: torch.device, padding: Tensor | None = None) -> Tensor:
-    """Count from the first token of each text; padding in front of it stands at 0 and is never seen.
+    """Positions of tokens, counted from the first token of each text; padding has position 0.
 
     Args:
-        start: number of tokens before, padding included.
+        start: number of tokens before the first one, padding included.
         time: number of tokens.
         device: where the result lives.
-        padding: (batch,) int64, tokens in front of each text; None: none.
+        padding: (batch,) int64, number of padding tokens in front of each text; None: there is no padding.
 
     Returns:
         int64, (time,) or, with padding, (batch, time).
@@ -26,7 +26,7 @@ def positions(start: CachePosition, time: int, device: torch.device, padding: Te
 
 
 def visible(start: CachePosition, time: int, keys: int, device: torch.device) -> Tensor:
-    """Which of the keys 0, 1, ... the queries at `start`, start + 1, ... see: all up to their own.
+    """Which of the keys 0, 1, ... the queries at `start`, start + 1, ... see: all keys up to their own.
 
     Returns:
         (time, keys) bool.

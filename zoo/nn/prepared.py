@@ -1,4 +1,4 @@
-"""What a model's layers would make of their weights for every token, made once."""
+"""Weights computed once for many forward passes."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from zoo.nn.linear import Matrix
 
 @contextmanager
 def prepared(model: nn.Module, rows: int) -> Iterator[None]:
-    """Within it `model` is in evaluation mode and only read: changes of its weights go unseen.
+    """Speed up forward passes within a `with` block, in which the model is in evaluation mode.
 
-    Gates, norms and low-rank terms are multiplied into their matrices, and on a CPU these are laid out
-    for products with few rows. It takes the memory of another copy of the matrices.
+    Reparameterisations are folded into a copy of their matrices, which on a CPU is laid out for products with
+    few rows. Changes of the weights within the block have no effect.
 
     Args:
-        model: any.
-        rows: texts that are read at once, token by token.
+        model: any model.
+        rows: number of texts that are read at once, token by token.
     """
     training = model.training
     matrices = [module for module in model.modules() if isinstance(module, Matrix)]

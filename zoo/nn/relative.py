@@ -14,7 +14,7 @@ from zoo.nn.linear import Linear
 from zoo.spec import Module, ParamSpec, Role
 
 RELATIVE_STD = 0.5
-"""Range of a relative position embedding: close to the stream's 1 without dominating it (Amos, A.4.1)."""
+"""Standard deviation of a relative position embedding: close to the stream's 1, but smaller (Amos, A.4.1)."""
 
 
 class DistanceAttention(BiasedAttention):
@@ -32,14 +32,15 @@ class DistanceAttention(BiasedAttention):
     def attend(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
         """Softmax attention with distances.
 
-        A query meets the 2 r + 1 vectors of a table once, not those of every pair of positions; the
-        probabilities of the pairs of one distance are added up before they meet the table.
+        The product of a query with the 2 r + 1 vectors of the table is computed once, not for every pair of
+        positions, and the probabilities of pairs with the same distance are summed before they multiply the
+        table.
 
         Args:
             q: (batch, time, heads, h).
             k: the same shape.
             v: the same shape.
-            bias: (batch, 1, 1, time) bool, False for what must not be seen; None: everything is seen.
+            bias: (batch, 1, 1, time) bool, False for padding; None: there is no padding.
 
         Returns:
             (batch, time, heads, h).
@@ -98,15 +99,15 @@ class ShawAttention(DistanceAttention):
     tables, which all heads share (section 3.4).
     """
 
-    def __init__(self, *args: Any, distance: int, **parts: Any) -> None:
+    def __init__(self, *args: Any, distance: int, **kwargs: Any) -> None:
         """Create the maps and the tables.
 
         Args:
-            *args: as for `Attention`.
-            distance: r, from which on all distances are the same.
-            **parts: as for `BiasedAttention`; as many key as query heads.
+            *args: as for `BiasedAttention`.
+            distance: r, the distance from which on all distances share a vector.
+            **kwargs: as for `BiasedAttention`, with as many key heads as query heads.
         """
-        super().__init__(*args, **parts)
+        super().__init__(*args, **kwargs)
         self.keys = DistanceTable(distance, ("head_size", self.head_size))
         self.values = DistanceTable(distance, ("head_size", self.head_size))
 

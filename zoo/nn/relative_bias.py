@@ -1,4 +1,4 @@
-"""T5's positions: a learned number per head and bucket of distances, added to the scores."""
+"""T5's relative positions: a learned bias of the scores for each head and bucket of distances."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from zoo.nn.positions import CachePosition
 from zoo.spec import Module, ParamSpec, Role
 
 BIAS_STD = 0.5
-"""Range of the bias: close to the scores' 1 without dominating them (Amos, A.4.2)."""
+"""Standard deviation of the bias: close to the scores' 1, but smaller (Amos, A.4.2)."""
 
 
 class RelativeBias(Module):
     """b[n, i, j] = table[bucket(j - i), n] (Raffel et al. 2020, section 2.1).
 
-    One table serves all layers of a stack. Half of the buckets are single distances, the other half
-    widen logarithmically up to a largest distance, beyond which all are the same. In both directions
-    half of the buckets are for the keys that follow; in one direction these share the bucket of
-    distance 0, and a causal mask hides them.
+    All layers of a stack share one table. Half of the buckets hold a single distance each; the widths of the
+    others grow logarithmically up to a largest distance, beyond which all distances share a bucket. With both
+    directions, half of the buckets are for keys after the query. With one direction, keys after the query
+    share the bucket of distance 0, and a causal mask hides them.
     """
 
     def __init__(self, n_heads: int, buckets: int, max_distance: int, *, both_directions: bool) -> None:
@@ -28,9 +28,9 @@ class RelativeBias(Module):
 
         Args:
             n_heads: number of heads.
-            buckets: number of buckets; a multiple of 4 in both directions, else of 2.
-            max_distance: from here on all distances are in the last bucket.
-            both_directions: whether queries look at keys that follow.
+            buckets: number of buckets, a multiple of 4 with both directions, otherwise of 2.
+            max_distance: the distance from which on all distances share the last bucket.
+            both_directions: whether queries see keys after them.
         """
         super().__init__()
         self.buckets, self.max_distance, self.both_directions = buckets, max_distance, both_directions
@@ -51,7 +51,7 @@ class RelativeBias(Module):
         Returns:
             (heads, queries, keys).
         """
-        # Looked up once per distance, not once per pair: the backward pass then adds up diagonals.
+        # One look-up for each distance instead of each pair; the backward pass then sums diagonals.
         distances = torch.arange(-queries + 1, keys, device=device) - first
         of_distance = self.virtual_rows("weight", self.bucket(distances)).T
         return of_distance.unfold(-1, keys, 1).flip(1)

@@ -1,7 +1,7 @@
-"""Residual connections: how a block's output is added to the stream.
+"""Residual connections: how the output of a branch is added to the stream.
 
-Each takes the stream and the branch, so that any branch (causal or not, attention or MLP) can be
-connected in any way.
+Each takes the stream and the branch, a callable, so that any branch (attention or MLP, causal or not) can be
+combined with any connection.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class PreNorm(Module):
 
         Args:
             d_model: width of the stream.
-            eps: of the norm.
+            eps: added to the mean square or the variance in the norm.
             dropout: probability of dropping an entry of the branch's output.
-            norm: makes the norm from its axis and eps.
+            norm: a function from axis and eps to the norm.
         """
         super().__init__()
         self.norm = norm(("embed", d_model), eps)
@@ -76,9 +76,9 @@ class Lerp(Module):
         Args:
             d_model: width of the stream.
             alpha: form and start of the eigen learning rates.
-            first: the stream comes from an embedding, so h is normalised here as well. On the
-                sphere that is the identity, but the embedding then gets no radial gradient, as in
-                the authors' code; after a `Lerp` it would change nothing.
+            first: whether the stream comes from an embedding, and is therefore normalised here. On the sphere
+                this is the identity, but it removes the radial gradient of the embedding, as in the authors'
+                code. After another `Lerp` it would change nothing.
         """
         super().__init__()
         self.first = first
@@ -90,7 +90,7 @@ class Lerp(Module):
         return unit(self.move(unit(h) if self.first else h, target, self.alpha()))
 
     def move(self, h: Tensor, target: Tensor, alpha: Tensor | float) -> Tensor:
-        """From the point `h` towards `target`, both (batch, time, d) of unit norm; not normalised."""
+        """A step from `h` to `target`, both (batch, time, d) of unit norm; the result is not normalised."""
         return h + alpha * (target - h)
 
 
@@ -110,7 +110,7 @@ class Slerp(Lerp):
     """
 
     def move(self, h: Tensor, target: Tensor, alpha: Tensor | float) -> Tensor:
-        """Along the great circle; where the two (almost) coincide, along the chord instead."""
+        """A step along the great circle, or along the chord where the two points almost coincide."""
         cosine = (h * target).sum(-1, keepdim=True).float().clamp(-1 + 1e-6, 1 - 1e-6)
         angle = torch.acos(cosine)
         along = torch.sin((1 - alpha) * angle) * h + torch.sin(alpha * angle) * target

@@ -13,7 +13,7 @@ from zoo.config.registry import Config
 
 
 class LinearScaling(Config):
-    """All positions closer together: frequencies / factor (Chen et al. 2023, arXiv:2306.15595)."""
+    """Position interpolation: frequencies divided by a factor (Chen et al. 2023, arXiv:2306.15595)."""
 
     type: Literal["linear"] = "linear"
     factor: float = Field(gt=0, description="divides every frequency")
@@ -24,9 +24,9 @@ class LinearScaling(Config):
 
 
 class Llama3Scaling(Config):
-    """Slow rotations slower, fast ones as they are, a straight line between (Llama 3.1).
+    """Slow rotations become slower, fast ones stay, with linear interpolation between them (Llama 3.1).
 
-    What counts is how often a pair turns within the context the model was first trained with.
+    A rotation is slow or fast by its number of turns within the context of the original training.
     """
 
     type: Literal["llama3"] = "llama3"
@@ -67,7 +67,7 @@ def rotation(
         where: positions, (..., time) int64.
         head_size: entries per head, even.
         base: 10000 in the papers.
-        scaling: what is done to the frequencies for contexts longer than those of the training.
+        scaling: change of the frequencies for contexts that are longer than those of the training, or None.
 
     Returns:
         Two float32 tensors (..., time, head_size / 2), where `where` lives.
@@ -82,7 +82,7 @@ def rotation(
 def _angles(where: Tensor, frequency: Tensor) -> tuple[Tensor, Tensor]:
     """Cosines and sines (..., h / 2) of the frequencies (h / 2,) at the positions (...).
 
-    Opaque to inductor, which would otherwise take cosines again for every entry of every layer.
+    A custom operator, because inductor would otherwise recompute the cosines in every layer.
     """
     angle = where.to(frequency.dtype).unsqueeze(-1) * frequency
     return angle.cos(), angle.sin()

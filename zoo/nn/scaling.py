@@ -12,7 +12,7 @@ from zoo.spec import Module, ParamSpec, Role
 
 
 class ScalingConfig(Config):
-    """One scaling of nGPT (paper, section 2.5): what it starts at, and how fast it learns."""
+    """A scaling of nGPT (paper, section 2.5): its initial value and its effective learning rate."""
 
     kind: Literal["vector", "scalar", "fixed"] = Field(
         "vector", description="one entry per dimension, one learned number per layer, or a constant (Table 5)"
@@ -38,12 +38,12 @@ class Scaling(Module):
     def __init__(
         self, axes: tuple[tuple[str, int], ...], config: ScalingConfig, default_scale: float
     ) -> None:
-        """Create the tensor, or nothing if it is fixed.
+        """Create the tensor, unless the scaling is fixed.
 
         Args:
             axes: name and size of each axis of the `vector` form.
-            config: form, start and scale.
-            default_scale: s_scale where the config leaves it open.
+            config: form, initial value and s_scale.
+            default_scale: s_scale if the config has none.
         """
         super().__init__()
         self.fixed = config.init if config.kind == "fixed" else None

@@ -1,4 +1,4 @@
-"""nGPT's constraint: every vector along the sphere axis has unit norm, computed in float32."""
+"""nGPT's constraint that every vector along the sphere axis has unit norm."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from torch import Tensor
 
 @torch.no_grad()
 def project(matrices: Iterable[tuple[Tensor, int]]) -> None:
-    """Put matrices back on the sphere, in place.
+    """Normalise the vectors of matrices, in place; norms are computed in float32 or float64.
 
     Sharded tensors (DTensor) are normalised by their global norms, also along a sharded axis.
 
     Args:
-        matrices: each with the dimension whose vectors get unit norm.
+        matrices: pairs of a matrix and the dimension along which its vectors get unit norm.
     """
     for matrix, dim in matrices:
         weight = matrix.detach()

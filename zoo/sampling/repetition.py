@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 class Repetition:
-    """Makes tokens that were seen less probable: logits above 0 are divided by the penalty, others multiplied."""
+    """Makes seen tokens less probable: divides their logits by the penalty if positive, multiplies others."""
 
     def __init__(self, penalty: float) -> None:
         """Start without any token.
