@@ -22,9 +22,9 @@ class Positions(Codec):
         return value["length"]
 
 
-def _biased(ours: str, theirs: str) -> tuple[Rule, Rule]:
+def _biased(zoo_name: str, hub_name: str) -> tuple[Rule, Rule]:
     """The rules of a linear layer: weight and bias."""
-    return rule(f"{ours}.weight", f"{theirs}.weight"), rule(f"{ours}.bias", f"{theirs}.bias")
+    return rule(f"{zoo_name}.weight", f"{hub_name}.weight"), rule(f"{zoo_name}.bias", f"{hub_name}.bias")
 
 
 LAYER = "bert.encoder.layer.{i}"

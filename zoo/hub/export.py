@@ -192,9 +192,9 @@ def _compare(model: Model, family: Family, folder: Path) -> tuple[float | None, 
     if find_spec("transformers") is None:
         return None, largest
     register_auto()
-    theirs = from_pretrained(family.auto, folder, dtype=torch.float32)
-    there = theirs(**dict(zip(family.inputs, inputs, strict=True))).logits
-    difference = (here - there).abs().max().item()
+    reopened = from_pretrained(family.auto, folder, dtype=torch.float32)
+    logits = reopened(**dict(zip(family.inputs, inputs, strict=True))).logits
+    difference = (here - logits).abs().max().item()
     if not difference <= TOLERANCE * max(1.0, largest):
         raise CheckpointError(
             f"{family.architecture} computes other logits: they differ by {difference:.1e}, the largest is "

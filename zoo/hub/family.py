@@ -95,24 +95,24 @@ class Family:
             if not fixed.accepts(config):
                 value = config.get(fixed.hub_name, fixed.default)
                 problems.append(_problem(fixed.hub_name, value, one_of(fixed.accepted)))
-        ours: JsonObject = dict(self.constants)
+        values: JsonObject = dict(self.constants)
         for f in self.fields:
             value = config.get(f.hub_name, f.default)
             if value is REQUIRED:
                 problems.append(f"{f.hub_name}: missing")
                 continue
             try:
-                ours[f.zoo_name] = f.codec.to_zoo(value)
+                values[f.zoo_name] = f.codec.to_zoo(value)
             except RefusedError as error:
                 problems.append(_problem(f.hub_name, value, str(error)))
-        made = None
+        model = None
         try:
-            made = self.model.model_validate(ours, strict=True)
+            model = self.model.model_validate(values, strict=True)
         except ValidationError as error:
             problems += self._invalid(error, problems)
-        if problems or made is None:
+        if problems or model is None:
             raise CheckpointError("\n".join(f"{place}: {problem}" for problem in problems))
-        return made
+        return model
 
     def to_hf(self, config: ModelConfig) -> JsonObject:
         """Convert zoo's configuration to a config.json: the inverse of `to_zoo`.
@@ -124,8 +124,8 @@ class Family:
             names = [cls.model_fields["type"].default for cls in (type(config), self.model)]
             raise CheckpointError(f"{self.architecture}: model.type: '{names[0]}'; expected '{names[1]}'")
         problems = []
-        theirs: JsonObject = {"architectures": [self.architecture], "model_type": self.model_type}
-        theirs |= {fixed.hub_name: fixed.accepted[0] for fixed in self.fixed if not fixed.each}
+        written: JsonObject = {"architectures": [self.architecture], "model_type": self.model_type}
+        written |= {fixed.hub_name: fixed.accepted[0] for fixed in self.fixed if not fixed.each}
         values = config.model_dump(mode="json")
         for name, constant in self.constants.items():
             if values[name] != constant:
@@ -133,12 +133,12 @@ class Family:
         for f in self.fields:
             value = getattr(config, f.resolved) if f.resolved else values[f.zoo_name]
             try:
-                theirs[f.hub_name] = f.codec.to_hf(value)
+                written[f.hub_name] = f.codec.to_hf(value)
             except RefusedError as error:
                 problems.append(_problem(f"model.{f.zoo_name}", value, str(error)))
         if problems:
             raise CheckpointError("\n".join(f"{self.architecture}: {problem}" for problem in problems))
-        return self.write(theirs)
+        return self.write(written)
 
     def layers(self, config: ModelConfig) -> dict[str, int]:
         """Numbers of layers of a model, by the names of the fields in config.json."""
@@ -152,14 +152,14 @@ class Family:
         """Whether the checkpoint's tensor `name` holds nothing trained."""
         return any(fnmatchcase(name, pattern) for pattern in self.buffers)
 
-    def current_name(self, written: str, expected: Collection[str]) -> str:
+    def current_name(self, file_name: str, expected: Collection[str]) -> str:
         """The name of a tensor in the current version of transformers.
 
         Args:
-            written: name in the file.
+            file_name: name in the file.
             expected: all names of the current version.
         """
-        name = written
+        name = file_name
         for old, new in self.renamed_suffixes.items():
             if name.endswith(old):
                 name = name.removesuffix(old) + new
@@ -179,12 +179,12 @@ class Family:
         names = {f.zoo_name: f.hub_name for f in self.fields}
         messages = []
         for e in error.errors():
-            theirs = names.get(str(e["loc"][0]), str(e["loc"][0])) if e["loc"] else None
-            if theirs is None:
+            name = names.get(str(e["loc"][0]), str(e["loc"][0])) if e["loc"] else None
+            if name is None:
                 message = e["msg"].removeprefix("Value error, ")
                 messages.append(re.sub(r"\w+", lambda word: names.get(word[0], word[0]), message))
-            elif not any(p.startswith(f"{theirs}:") for p in problems):
-                place = ".".join(map(str, (theirs, *e["loc"][1:])))
+            elif not any(p.startswith(f"{name}:") for p in problems):
+                place = ".".join(map(str, (name, *e["loc"][1:])))
                 messages.append(f"{place}: {e['input']!r}; {e['msg']}")
         return messages
 

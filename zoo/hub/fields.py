@@ -71,9 +71,9 @@ class ValueMap(Codec):
 
     def to_hf(self, value: Value) -> Value:
         """Look the value up in reverse."""
-        for theirs, ours in self.words.items():
-            if ours == value:
-                return theirs
+        for hub_value, zoo_value in self.words.items():
+            if zoo_value == value:
+                return hub_value
         raise RefusedError(one_of(self.words.values()))
 
 

@@ -110,19 +110,22 @@ def _rename(path: Path, tensors: dict[str, Tensor], config: DecoderConfig) -> di
     stacked: dict[str, tuple[str, str]] = {}
     for i in range(config.n_layers):
         block = BLOCK | (NGPT_BLOCK if is_ngpt else GPT_BLOCK)
-        single |= {f"blocks.{i}.{ours}": f"transformer.h.{i}.{theirs}" for ours, theirs in block.items()}
+        single |= {
+            f"blocks.{i}.{zoo_name}": f"transformer.h.{i}.{file_name}"
+            for zoo_name, file_name in block.items()
+        }
         halves = STACKED if is_ngpt else {"c_fc.weight": STACKED["c_fc.weight"]}
         stacked |= {
-            f"transformer.h.{i}.{theirs}": (f"blocks.{i}.{u}", f"blocks.{i}.{nu}")
-            for theirs, (u, nu) in halves.items()
+            f"transformer.h.{i}.{file_name}": (f"blocks.{i}.{u}", f"blocks.{i}.{nu}")
+            for file_name, (u, nu) in halves.items()
         }
     expected = {*single.values(), *stacked}
     missing, unexpected = sorted(expected - set(tensors)), sorted(set(tensors) - expected)
     if missing or unexpected:
         raise CheckpointError(f"{path}: missing {missing or 'nothing'}, unexpected {unexpected or 'nothing'}")
-    state = {ours: tensors[theirs] for ours, theirs in single.items()}
-    for theirs, ours in stacked.items():
-        state |= dict(zip(ours, tensors[theirs].chunk(2), strict=True))
+    state = {zoo_name: tensors[file_name] for zoo_name, file_name in single.items()}
+    for file_name, parts in stacked.items():
+        state |= dict(zip(parts, tensors[file_name].chunk(2), strict=True))
     return state
 
 

@@ -53,14 +53,14 @@ class RopeScaling(Codec):
         kind = value.get("rope_type") if isinstance(value, dict) else None
         if kind not in KINDS:
             raise RefusedError(f"null or a rope_type among {', '.join(KINDS)}")
-        given = {key: v for key, v in value.items() if key != "rope_type"}
-        if given.keys() != KINDS[kind].keys():
+        fields = {key: v for key, v in value.items() if key != "rope_type"}
+        if fields.keys() != KINDS[kind].keys():
             raise RefusedError(f"for '{kind}' just {', '.join(KINDS[kind])}")
-        return {"type": kind} | {KINDS[kind][key]: v for key, v in given.items()}
+        return {"type": kind} | {KINDS[kind][key]: v for key, v in fields.items()}
 
     def to_hf(self, value: Value) -> Value:
         """The inverse of `to_zoo`."""
         if value is None:
             return None
         kind = value["type"]
-        return {"rope_type": kind} | {theirs: value[ours] for theirs, ours in KINDS[kind].items()}
+        return {"rope_type": kind} | {hub: value[own] for hub, own in KINDS[kind].items()}

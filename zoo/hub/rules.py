@@ -131,12 +131,12 @@ def expand(rules: Sequence[Rule], names: Collection[str]) -> list[Rule]:
     expanded: list[Rule] = []
     for general in rules:
         i = 0
-        while known.intersection((written := general.at(i)).zoo_names):
-            if lacking := sorted(set(written.zoo_names) - known):
-                raise ValueError(f"the model has only a part of {written.zoo_names}: not {lacking}")
-            expanded.append(written)
+        while known.intersection((at_layer := general.at(i)).zoo_names):
+            if lacking := sorted(set(at_layer.zoo_names) - known):
+                raise ValueError(f"the model has only a part of {at_layer.zoo_names}: not {lacking}")
+            expanded.append(at_layer)
             i += 1
-            if written == general:  # no {i} in it
+            if at_layer == general:  # no {i} in it
                 break
     counts = Counter(name for r in expanded for name in r.zoo_names)
     if wrong := sorted({name for name, times in counts.items() if times > 1} | (known - set(counts))):

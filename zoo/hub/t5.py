@@ -9,15 +9,15 @@ from zoo.hub.rules import Rule, rule
 from zoo.models import T5Config
 
 
-def _attention(ours: str, theirs: str) -> tuple[Rule, ...]:
+def _attention(zoo_name: str, hub_name: str) -> tuple[Rule, ...]:
     """The rules of the four matrices of an attention layer."""
-    return tuple(rule(f"{ours}.{name}.weight", f"{theirs}.{name}.weight") for name in "qkvo")
+    return tuple(rule(f"{zoo_name}.{name}.weight", f"{hub_name}.{name}.weight") for name in "qkvo")
 
 
-def _mlp(ours: str, theirs: str) -> tuple[Rule, ...]:
+def _mlp(zoo_name: str, hub_name: str) -> tuple[Rule, ...]:
     """The rules of a gated MLP; transformers calls the gate wi_0."""
     pairs = (("nu", "wi_0"), ("u", "wi_1"), ("down", "wo"))
-    return tuple(rule(f"{ours}.{a}.weight", f"{theirs}.DenseReluDense.{b}.weight") for a, b in pairs)
+    return tuple(rule(f"{zoo_name}.{a}.weight", f"{hub_name}.DenseReluDense.{b}.weight") for a, b in pairs)
 
 
 def _read(config: JsonObject) -> JsonObject:

@@ -74,9 +74,9 @@ def _encodes_the_same(tokenizer: Tokenizer, folder: Path, special: Sequence[str]
         return True
     texts, first = samples(tokenizer), tokenizer.vocab_size
     try:
-        theirs = from_pretrained("AutoTokenizer", folder)
-        special_ids = theirs.convert_tokens_to_ids(list(special))
-        encoded = [theirs.encode(text, add_special_tokens=False) for text in texts]
+        reopened = from_pretrained("AutoTokenizer", folder)
+        special_ids = reopened.convert_tokens_to_ids(list(special))
+        encoded = [reopened.encode(text, add_special_tokens=False) for text in texts]
     except Exception:  # a tokenizer class that is not made for this file raises anything
         return False
     same = encoded == [tokenizer.encode(text) for text in texts]

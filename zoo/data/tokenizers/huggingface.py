@@ -71,11 +71,13 @@ class HuggingFaceTokenizer(Tokenizer):
         self._settings["eos_token"] = self._tokenizer.id_to_token(self.eos_id)
         self.hash = sha256(content + f"\neos {self.eos_id}".encode())
 
-    def _id(self, token: str | int, what: str, place: str | Path) -> int:
+    def _id(self, token: str | int, purpose: str, place: str | Path) -> int:
         """The id of a token that is given by its text or its id."""
         known = self._tokenizer.token_to_id(token) if isinstance(token, str) else token
         if known is None or known < 0 or self._tokenizer.id_to_token(known) is None:
-            raise DataError(f"{place}: {what} is {token!r}, which is no token of the {self.vocab_size} there")
+            raise DataError(
+                f"{place}: {purpose} is {token!r}, which is no token of the {self.vocab_size} there"
+            )
         return int(known)
 
     @property
