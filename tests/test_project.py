@@ -25,10 +25,9 @@ EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
 PROVIDERS = packages_distributions()
 OWN = {"zoo", "benchmarks", *(file.stem for file in (ROOT / "tests").glob("*.py"))}
 NEEDS_AN_EXTRA = {
-    "evaluation/alone.py": "eval",
+    "evaluation/generation_settings.py": "eval",
     "evaluation/harness.py": "eval",
     "evaluation/tasks.py": "eval",
-    "evaluation/writing.py": "eval",
     "hub/auto.py": "hf",
     "hub/layouts.py": "hf",
 }
