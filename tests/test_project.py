@@ -27,6 +27,7 @@ OWN = {"zoo", "benchmarks", *(file.stem for file in (ROOT / "tests").glob("*.py"
 NEEDS_AN_EXTRA = {
     "evaluation/generation_settings.py": "eval",
     "evaluation/harness.py": "eval",
+    "evaluation/offline.py": "eval",
     "evaluation/tasks.py": "eval",
     "hub/auto.py": "hf",
     "hub/layouts.py": "hf",
