@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 from rich.console import Group
 from rich.table import Table
@@ -29,8 +30,7 @@ PROBE_STEPS = 4
 """If no run has finished, the time is estimated from so many steps."""
 
 
-@dataclass(frozen=True)
-class Cost:
+class Cost(NamedTuple):
     """The cost of all runs of a variant, or of several variants.
 
     Attributes:
@@ -46,15 +46,6 @@ class Cost:
     tokens: int
     flops: float
     flops_left: float
-
-    def __add__(self, other: Cost) -> Cost:
-        return Cost(
-            self.runs + other.runs,
-            self.steps + other.steps,
-            self.tokens + other.tokens,
-            self.flops + other.flops,
-            self.flops_left + other.flops_left,
-        )
 
     def cells(self, flops_per_second: float) -> list[str]:
         """The cells of the table."""
@@ -93,7 +84,7 @@ def estimate(sweep: Sweep, workers: int) -> Group:
         table.add_column(column, justify="left" if column == "variant" else "right")
     for name, cost in costs.items():
         table.add_row(name, *cost.cells(flops_per_second))
-    total = sum(costs.values(), Cost(0, 0, 0, 0.0, 0.0))
+    total = Cost(*map(sum, zip(*costs.values(), strict=True)))
     table.add_row("all", *total.cells(workers * flops_per_second), style="bold")
     return Group(
         table,
