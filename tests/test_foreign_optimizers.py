@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 from collections import deque
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ import pytest
 import torch
 from command_line import zoo
 from optimizer_table import MODELS, PAGE, classes, on_ranks, refused_row, served_row, train
+from rich.console import Console
 from tiny_runs import assert_same, kill, tiny_fields
 from torch import Tensor
 from torch.optim import Optimizer
@@ -389,6 +391,20 @@ def test_explain_says_the_bytes_of_the_state(optimizer: str, bytes_of: Any) -> N
     step(list(model.parameters()), built, 0)
     kept = [t for slots in built.state.values() for t in slots.values() if isinstance(t, Tensor) and t.dim()]
     assert table.totals.optimizer_bytes == sum(t.numel() * t.element_size() for t in kept)
+
+
+def test_bytes_that_cannot_be_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prodigy reads numbers off tensors, which meta tensors do not have; large ones are not made."""
+    monkeypatch.setattr("zoo.optim.foreign.LARGEST_TRIED", 0)
+    fields = {
+        "model": {"type": "gpt", **SIZES},
+        "optimizer": {"type": "pytorch_optimizer.Prodigy", "lr": 1.0},
+    }
+    table = explain(load_config(fields))
+    assert (table.rows[0].state_bytes, table.totals.optimizer_bytes) == (None, None)
+    console = Console(width=200, file=io.StringIO(), record=True)
+    console.print(table.table())
+    assert "pytorch_optimizer.Prodigy: unknown" in console.export_text()
 
 
 # ---- the table of docs/optimizers.md

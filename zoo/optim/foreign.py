@@ -94,7 +94,7 @@ class ForeignOptimizerConfig(OptimizerConfig):
         sharded = any(isinstance(entry.parameter, DTensor) for entry in entries)
         try:
             if sharded and not is_elementwise(self._trial):
-                raise ConfigError("its update is not elementwise, and every rank has only some rows; use one")
+                raise ConfigError("its update is not elementwise, so that it needs a single process")
             return self.optimizer_of(grouped(entries, self.lr, options))
         except ConfigError as error:
             raise ConfigError(f"optimizer: {self.type}: {error}") from error
