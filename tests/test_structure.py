@@ -186,17 +186,16 @@ MAY_USE_PRIVATE_PARTS = {
 def private_parts(tree: ast.Module) -> Iterator[str]:
     """The private parts of torch, and the operators of its compiled libraries, that a module uses."""
     for node in ast.walk(tree):
-        words = ""
+        words: list[str] = []
         if isinstance(node, ast.ImportFrom):
-            words = node.module or ""
+            words = [f"{node.module}.{alias.name}" for alias in node.names]
         elif isinstance(node, ast.Import):
-            words = " ".join(alias.name for alias in node.names)
+            words = [alias.name for alias in node.names]
         elif isinstance(node, ast.Attribute):
-            words = ast.unparse(node)
+            words = [ast.unparse(node)]
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            words = node.value
-        if re.fullmatch(r"torch(\.\w+)*?\.(_\w+|ops)(\.\w+)*", words):
-            yield words
+            words = [node.value]
+        yield from (word for word in words if re.fullmatch(r"torch(\.\w+)*?\.(_\w+|ops)(\.\w+)*", word))
 
 
 def test_private_parts_of_torch_are_used_in_kernels_only() -> None:
