@@ -94,6 +94,7 @@ def main() -> None:
         for file, text in FILES.items():
             (work / file).write_text(text, encoding="utf-8")
         variables = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+        variables["OMP_NUM_THREADS"] = "1"
         variables |= {
             "XDG_CACHE_HOME": str(folder / "cache"),
             "PATH": f"{python.parent}:{os.environ['PATH']}",
