@@ -180,3 +180,23 @@ def test_a_manifest_that_was_edited(tmp_path: Path) -> None:
     (tmp_path / "sweep.json").write_text(json.dumps({"name": "x"}))
     with pytest.raises(ZooError, match=r"sweep.json: not a manifest that `zoo sweep` wrote"):
         read_manifest(tmp_path)
+
+
+def test_a_sweep_that_was_moved_goes_on_where_it_is(tmp_path: Path) -> None:
+    """A finished run is reused, an unfinished one is resumed, and nothing appears at the old place."""
+    file = sweep_file(tmp_path, seeds=[0])
+    first = execute(load_sweep(file), workers=1)
+    (tmp_path / "sweeps").rename(tmp_path / "moved")
+    moved = load_sweep(file, out=tmp_path / "moved")
+    lost, kept = (moved.runs / run.id for run in first.manifest.runs)
+    before = (kept / "metrics.jsonl").read_bytes()
+    (lost / "metrics.jsonl").rename(tmp_path / "metrics.jsonl")
+    for path in (lost / "record.json", lost / "checkpoints/last.json"):
+        path.unlink()
+    again = execute(moved, workers=1)
+    assert again.finished
+    assert again.manifest == first.manifest
+    assert (kept / "metrics.jsonl").read_bytes() == before
+    assert (lost / "metrics.jsonl").is_file()
+    assert not (tmp_path / "sweeps").exists()
+    assert read_results([moved.folder]).metrics.keys() == {run.id for run in first.manifest.runs}
