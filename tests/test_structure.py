@@ -205,3 +205,20 @@ def test_private_parts_of_torch_are_used_in_kernels_only() -> None:
     assert outside == set(MAY_USE_PRIVATE_PARTS), {module: users[module] for module in outside}
     guarded = {module for module, parts in users.items() if parts and part_of(module) == "kernels"}
     assert guarded == {"kernels.matmul", "kernels.foreach", "kernels.amos", "kernels.support"}, users
+
+
+MODEL_CONVERSIONS = ("run.warm.ngpt", "hub.ngpt_reference")
+"""Modules that turn one given architecture into another file or model."""
+
+
+def test_models_are_asked_through_their_base_classes() -> None:
+    """Outside of the models no code depends on which of them it is given, so that a foreign one works."""
+    classes = {c for c in classes_of("models") if c not in ("Model", "LanguageModel", "ModelConfig")}
+    assert {"Decoder", "EncoderDecoder", "GPTConfig", "BERT"} <= classes
+    for file in SOURCES:
+        if part_of(module_of(file)) in ("models", "nn") or module_of(file) in MODEL_CONVERSIONS:
+            continue
+        for node in ast.walk(parse(file)):
+            if called_name(node) == "isinstance" and isinstance(node, ast.Call):
+                asked = {n.id for n in ast.walk(node.args[1]) if isinstance(n, ast.Name)}
+                assert not asked & classes, f"{file}:{node.lineno}: {ast.unparse(node)}"

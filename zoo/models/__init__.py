@@ -1,4 +1,4 @@
-"""The architectures, one file each, in the words of their papers."""
+"""The architectures, one file each, and the interface of language models."""
 
 from zoo.models.base import Model, ModelConfig
 from zoo.models.bert import BERT, BERTConfig

@@ -4,7 +4,7 @@
     h <- LayerNorm(h + ATTN(h));  h <- LayerNorm(h + MLP(h))
     logits <- E_token LayerNorm(GELU(W h + b)) + b_out
 
-Post-norm, biases everywhere, exact GELU, the token table tied to the read-out (Devlin et al. 2019).
+Post-norm, biases in every map, and a head that multiplies by the token table (Devlin et al. 2019).
 Rotary positions make it the Amos paper's RoPE, relative ones its RPE; Shaw's form of those has its own name.
 """
 
@@ -95,7 +95,7 @@ class BERTConfig(LanguageModelConfig):
     n_layers: int = Field(gt=0, description="number of blocks")
     n_heads: int = Field(gt=0, description="number of heads; divides d_model")
     d_mlp: int | None = Field(None, gt=0, description="inner width of the MLP; null: 4 d_model")
-    position: Positions = Field(AbsolutePositions(), description="how positions are told")
+    position: Positions = Field(AbsolutePositions(), description="how positions enter the model")
     n_segments: int = Field(2, gt=0, description="number of segments (token types)")
     dropout: float = Field(0.0, ge=0, lt=1, description="of embeddings and of what a branch gives")
     attention_dropout: float = Field(0.0, ge=0, lt=1, description="of attention probabilities")
@@ -231,8 +231,8 @@ class BERT(LanguageModel):
 class Embeddings(Module):
     """LayerNorm(E_token + E_segment [+ E_position]).
 
-    A sum that is normalised constrains no scale; the token table has that of a read-out, and the
-    others match it (Amos, A.4.1).
+    Because the sum is normalised, its scale is free: the token table has the scale of a head, and the other
+    tables match it (Amos, A.4.1).
     """
 
     def __init__(self, c: BERTConfig) -> None:
@@ -274,7 +274,7 @@ class Block(Module):
 
 
 def attention(c: BERTConfig) -> BiasedAttention:
-    """Attention that sees positions as the config says, or not at all where the embedding tells them."""
+    """Attention with the positions of the config; absolute positions are part of the embedding instead."""
     rotates = isinstance(c.position, RotaryPositions)
     sizes = (c.d_model, c.n_heads, c.n_heads)
     parts: dict[str, Any] = {
@@ -299,11 +299,11 @@ class MLMHead(Module):
         """Create the transform and the output bias.
 
         Args:
-            c: sizes.
-            table: the token embedding, which is the read-out as well.
+            c: the sizes.
+            table: the token embedding.
         """
         super().__init__()
-        # Past nn.Module's bookkeeping: the table belongs to the embedding alone.
+        # Not through nn.Module.__setattr__: the table is a submodule of the embedding alone.
         self.__dict__["table"] = table
         transformed = ("transformed", c.d_model)
         self.transform = Linear(matrix(transformed, ("embed", c.d_model)), bias=True)
@@ -312,7 +312,7 @@ class MLMHead(Module):
         self.gelu_form = c.gelu_form
 
     def transformed(self, h: Tensor) -> Tensor:
-        """What the table is multiplied by, (..., d) -> the same."""
+        """LayerNorm(GELU(W h + b)), (..., d) -> the same."""
         y: Tensor = self.norm(F.gelu(self.transform(h), approximate=self.gelu_form))
         return y
 
@@ -326,7 +326,7 @@ class MLMHead(Module):
         return F.linear(self.transformed(h), self.weight()) + self.virtual("bias")
 
     def loss(self, h: Tensor, targets: Tensor, z_loss: float) -> LossParts:
-        """Cross entropy without ever holding all logits.
+        """Cross entropy, computed in chunks: the logits of all tokens are never held at once.
 
         Args:
             h: (n, d).

@@ -2,9 +2,9 @@
 
 h <- h + ATTN(RMSNorm(h));  h <- h + MLP(RMSNorm(h));  logits <- E_out RMSNorm(h)
 
-RoPE on queries and keys, no biases. With `mlp: swiglu` it is the baseline of the nGPT paper
-(section 2) and, with what may be added to queries and keys, Llama, Mistral and Qwen; with
-`mlp: gelu` it is the model of the WeSaR paper (section 5.1).
+RoPE on queries and keys, no biases. With `mlp: swiglu` it is the baseline of the nGPT paper (section 2) and,
+with the options for queries and keys, the architecture of Llama, Mistral and Qwen. With `mlp: gelu` it is the
+model of the WeSaR paper (section 5.1).
 """
 
 from __future__ import annotations

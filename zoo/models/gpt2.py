@@ -3,7 +3,7 @@
 h <- E_token + E_position;  h <- h + ATTN(LayerNorm(h));  h <- h + MLP(LayerNorm(h))
 logits <- E_token LayerNorm(h)
 
-Biases everywhere, GELU in its form with tanh, the token table tied to the read-out.
+Every map has a bias, GELU is approximated with tanh, and the head multiplies by the token table.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class GPT2Config(DecoderConfig):
     default_init: ClassVar[str] = "gpt2"
     type: Literal["gpt2"] = "gpt2"
     context: int = Field(1024, gt=0, description="positions there are vectors for")
-    tied: bool = Field(True, description="use the input embedding as the read-out")
+    tied: bool = Field(True, description="use the input embedding as the language model head")
     norm_eps: float = Field(1e-5, gt=0, description="added to the variance in LayerNorm")
 
     @property
     def max_seq_len(self) -> int:
-        """Each position has a vector of its own."""
+        """The number of position vectors."""
         return self.context
 
     def build(self) -> GPT2:
@@ -83,7 +83,7 @@ class GPT2(Decoder):
     def __init__(self, c: GPT2Config) -> None:
         super().__init__()
         self.config: GPT2Config = c
-        # A tied table has the range of a read-out, and the positions added to it match.
+        # A tied table has the range of the head, and the position vectors added to it match.
         std = c.d_model**-0.5 if c.tied else 1.0
         self.embedding = Embedding(("vocab", c.vocab_size), c.d_model, tied=c.tied)
         self.position = Embedding(("positions", c.context), c.d_model, output_std=std)
@@ -95,7 +95,7 @@ class GPT2(Decoder):
         """E_token + E_position, (batch, time, d).
 
         Raises:
-            DataError: more tokens, padding included, than positions.
+            DataError: there are more tokens, padding included, than positions.
         """
         end, context = position + tokens.shape[1], self.config.context
         if isinstance(end, int) and end > context:

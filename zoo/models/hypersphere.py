@@ -1,4 +1,4 @@
-"""The choices that every model on the hypersphere has: those of nGPT's paper."""
+"""The options that every model on the hypersphere has, those of the nGPT paper."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = logging.getLogger("zoo")
 
 
 class HypersphereConfig(LanguageModelConfig):
-    """How the stream moves, and the scalings, each with every ablation of the paper."""
+    """The update of the stream and the scalings, with every ablation of the paper."""
 
     update: Literal["lerp", "slerp", "riemannian"] = Field(
         "lerp", description="how the stream moves: equation 10, section 2.2.2, appendix A.3"
@@ -31,7 +31,7 @@ class HypersphereConfig(LanguageModelConfig):
 
     @property
     def residual(self) -> type[Lerp]:
-        """What connects a branch to the stream."""
+        """The residual connection of a branch with the stream."""
         return {"lerp": Lerp, "slerp": Slerp, "riemannian": Riemannian}[self.update]
 
     def classification_head(self, classes: int) -> Module:

@@ -2,11 +2,11 @@
 
 x_t <- E token_t;  h_t, c_t <- LSTM(x_t, h_{t-1}, c_{t-1});  logits <- E h_t + b
 
-The paper gives sizes, dropout and the eta of the kernel, 1/sqrt(32) from an input of standard
-deviation 1/4; for the rest it names Gers et al. (2000), whose cell this is. 1/4 is d^(-1/4): table
-and h then have the same scale, and the logits E h have standard deviation 1. The code that the
-authors released later has another cell (normalised inputs and memory, one gate that both forgets
-and lets in); its constant 1 in the forget gate and its places of dropout are taken over.
+The paper gives the sizes, the dropout and the eta of the kernel, 1/sqrt(32) for an input of standard
+deviation 1/4. For the rest it refers to Gers et al. (2000), whose cell this is. 1/4 is d^(-1/4): the table
+and h then have the same scale, and the logits E h have standard deviation 1. The code that the authors
+released later has another cell (normalised inputs and memory, one gate for both forgetting and input); the
+constant 1 in the forget gate and the positions of dropout are those of that code.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class LSTMConfig(LanguageModelConfig):
     vocab_size: int = Field(gt=0, description="number of tokens")
     d_model: int = Field(256, gt=0, description="size of the hidden state h and of the embedding")
     d_memory: int = Field(1024, gt=0, description="size of the memory c")
-    tied: bool = Field(True, description="use the input embedding as the read-out")
+    tied: bool = Field(True, description="use the input embedding as the language model head")
     forget_bias: float = Field(1.0, description="constant added to the forget gate before the sigmoid")
     hidden_dropout: float = Field(0.0, ge=0, lt=1, description="of x and h, at every step anew")
     memory_dropout: float = Field(0.0, ge=0, lt=1, description="of what is projected, once per sequence")
@@ -223,10 +223,10 @@ class LSTMModel(LanguageModel):
 
 
 class Carried(Module):
-    """The state that training carries from batch to batch; it is saved with the weights."""
+    """The state that training carries from batch to batch, and that is saved with the weights."""
 
     def __init__(self, streams: int, d_model: int, d_memory: int) -> None:
-        """Declare it; training starts from zeros.
+        """Declare the state, which starts from zeros.
 
         Args:
             streams: number of sequences.
@@ -241,7 +241,7 @@ class Carried(Module):
         """The state that a batch of `batch` sequences starts from.
 
         Raises:
-            DataError: another number than the state has.
+            DataError: the state has another number of sequences.
         """
         h, c = self.get_buffer("h"), self.get_buffer("c")
         if batch != len(h):
@@ -253,6 +253,6 @@ class Carried(Module):
 
     @torch.no_grad()
     def keep(self, state: LSTMState) -> None:
-        """Remember a state for the next batch; no gradient goes back through it (truncated BPTT)."""
+        """Store the state for the next batch, without its gradient (truncated BPTT)."""
         self.get_buffer("h").copy_(state.h)
         self.get_buffer("c").copy_(state.c)

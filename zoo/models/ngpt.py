@@ -4,8 +4,8 @@
     h_M <- Norm(MLP(h));    h <- Norm(h + alpha_M (h_M - h))
     logits <- (E_out h) s_z
 
-No normalisation layers. Every vector of length d_model in every matrix has unit norm: it is put
-back on the sphere after each optimizer step (`zoo.nn.sphere`), not in the forward pass.
+There are no normalisation layers. Every vector of length d_model in every matrix has unit norm: it is
+normalised after each optimizer step (`zoo.nn.sphere`), not in the forward pass.
 """
 
 from __future__ import annotations

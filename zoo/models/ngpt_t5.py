@@ -7,9 +7,9 @@ Decoder:  h_A <- Norm(ATTN(h));            h <- Norm(h + alpha_A (h_A - h))
           h_M <- Norm(MLP(h));             h <- Norm(h + alpha_M (h_M - h))
           logits <- (E_out h) s_z
 
-The authors call this straightforward (section 2): the attention to the source is one more step on the
-sphere. Its queries and keys are normalised and scaled as all others, without positions: nothing relates
-those of the target to those of the source. No normalisation layers, no dropout.
+The authors call this extension straightforward (section 2): the attention to the source is one more step on
+the sphere. Its queries and keys are normalised and scaled like all others, but have no positions, because
+those of the target are not related to those of the source. There are no normalisation layers and no dropout.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ class NGPTT5(EncoderDecoder):
 
 
 def _attention(c: NGPTT5Config, residual_branches: int) -> dict[str, Any]:
-    """What all attentions have in common."""
+    """The arguments that all attentions share."""
     return {
         "d_model": c.d_model,
         "n_heads": c.n_heads,

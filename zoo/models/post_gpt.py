@@ -2,8 +2,8 @@
 
 h <- RMSNorm(h + ATTN(h));  h <- RMSNorm(h + MLP(h));  logits <- E_out h
 
-Otherwise the WeSaR paper's decoder: RoPE on queries and keys, GELU, no biases. The last block has
-normalised the stream, so no norm stands in front of the read-out.
+Otherwise it is the decoder of the WeSaR paper: RoPE on queries and keys, GELU, no biases. There is no norm in
+front of the head, because the last block normalises the stream.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 h <- ReLU(branch(h) + shortcut(h));  logits <- W mean(h) + b
 
-A branch is two or three convolutions, each normalised over the batch, with a ReLU between them. The
-shortcut is the identity, or a projection where the size changes. Where it does, the 3 x 3
-convolution takes the stride ("v1.5"), as everywhere today, and not the 1 x 1 before it.
+A branch consists of two or three convolutions with batch normalisation and ReLU between them. The shortcut is
+the identity, or a projection where the size changes. There, the 3 x 3 convolution has the stride ("v1.5"), as
+is usual today, and not the 1 x 1 convolution before it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from zoo.utils.errors import DataError
 
 
 class ConvNorm(Module):
-    """A convolution and the normalisation of what it gives."""
+    """A convolution followed by batch normalisation."""
 
     def __init__(
         self,
@@ -57,16 +57,16 @@ class Block(Module):
     """h <- ReLU(branch(h) + shortcut(h))."""
 
     expansion: ClassVar[int]
-    """Channels that a block gives, in units of its width."""
+    """The number of output channels, in units of the block's width."""
 
     def __init__(self, into: tuple[str, int], width: int, stride: int, input_std: float) -> None:
         """Create the shortcut.
 
         Args:
-            into: name and number of the channels that the block reads.
-            width: channels inside its branch.
-            stride: of the branch's 3 x 3 convolution and of the projection.
-            input_std: standard deviation of what a projection reads.
+            into: name and number of the input channels.
+            width: number of channels inside the branch.
+            stride: stride of the branch's 3 x 3 convolution and of the projection.
+            input_std: standard deviation of the input of a projection.
         """
         super().__init__()
         out = width * self.expansion
@@ -74,7 +74,7 @@ class Block(Module):
         self.projection = None if identity else ConvNorm(out, into, 1, stride, input_std=input_std)
 
     def branch(self, h: Tensor) -> Tensor:
-        """What is added to the shortcut."""
+        """The branch, which is added to the shortcut."""
         raise NotImplementedError
 
     def forward(self, h: Tensor) -> Tensor:
@@ -85,8 +85,8 @@ class Block(Module):
 class Basic(Block):
     """Two 3 x 3 convolutions.
 
-    The first of a block is declared to read a standard deviation of 1, also after the max-pool, where
-    a projection is not: so says Amos, Table 7. Both are normalised next.
+    The first one is declared with an input of standard deviation 1, even after the max-pool, where a
+    projection has another one: this follows Amos, Table 7. Both are normalised next.
     """
 
     expansion = 1
@@ -102,13 +102,13 @@ class Basic(Block):
         )
 
     def branch(self, h: Tensor) -> Tensor:
-        """What is added to the shortcut."""
+        """The branch, which is added to the shortcut."""
         y: Tensor = self.second(F.relu(self.first(h)))
         return y
 
 
 class Bottleneck(Block):
-    """A 1 x 1 convolution to fewer channels, a 3 x 3 one among them, a 1 x 1 one to four times as many."""
+    """1 x 1, 3 x 3 and 1 x 1 convolutions, the last one to four times as many channels."""
 
     expansion = 4
 
@@ -128,7 +128,7 @@ class Bottleneck(Block):
         )
 
     def branch(self, h: Tensor) -> Tensor:
-        """What is added to the shortcut."""
+        """The branch, which is added to the shortcut."""
         y: Tensor = self.third(F.relu(self.second(F.relu(self.first(h)))))
         return y
 
@@ -179,10 +179,10 @@ class ResNetConfig(ModelConfig):
 
     @property
     def pooled_std(self) -> float:
-        """Standard deviation of what the first block reads.
+        """Standard deviation of the input of the first block.
 
-        The maximum of n normal numbers has about 1 / sqrt(2 ln n) (Amos, Table 6); without a
-        max-pool it is a ReLU that comes before.
+        The maximum of n normal numbers has about 1 / sqrt(2 ln n) (Amos, Table 6). Without a max-pool, the
+        input is the output of a ReLU.
         """
         patch = self.pool_size**2
         return ACTIVATION_STD if patch == 1 else 1 / math.sqrt(2 * math.log(patch))
@@ -241,7 +241,7 @@ class ResNet(Model):
         return logits
 
     def loss(self, *batch: Tensor, z_loss: float = 0.0) -> LossParts:
-        """The loss that `Model` describes, with smoothed labels in training; also the accuracy."""
+        """The loss described in `Model`, with smoothed labels in training, and the accuracy."""
         images, labels = batch
         smoothing = self.config.label_smoothing if self.training else 0.0
         return classify(self(images), labels, z_loss=z_loss, label_smoothing=smoothing)

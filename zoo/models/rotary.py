@@ -1,4 +1,4 @@
-"""Decoders that tell positions by rotating queries and keys."""
+"""Decoders with rotary positions (RoPE)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class RotaryDecoderConfig(DecoderConfig):
 
     rope_base: float = Field(10000.0, gt=0, description="base of the rotary frequencies")
     rope_scaling: RopeScaling | None = Field(
-        None, description="what is done to the frequencies for contexts longer than those of the training"
+        None, description="change of the frequencies for contexts that are longer than those of the training"
     )
 
     @model_validator(mode="after")
@@ -30,14 +30,14 @@ class RotaryDecoderConfig(DecoderConfig):
 
 
 class RotaryDecoder(Decoder):
-    """A decoder whose blocks are given the rotations of the positions."""
+    """A decoder whose blocks rotate queries and keys by their positions."""
 
     config: RotaryDecoderConfig
 
     def rope(
         self, position: CachePosition, time: int, device: torch.device, padding: Tensor | None = None
     ) -> Rope | None:
-        """As `Decoder`'s."""
+        """The rotations of queries and keys, as described in `Decoder`."""
         c = self.config
         where = positions(position, time, device, padding)
         return rotation(where, c.head_size, c.rope_base, c.rope_scaling)

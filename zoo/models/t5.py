@@ -4,9 +4,9 @@ Encoder:  h <- h + ATTN(RMSNorm(h));                    h <- h + MLP(RMSNorm(h))
 Decoder:  h <- h + ATTN(RMSNorm(h));  h <- h + CROSS(RMSNorm(h), memory);  h <- h + MLP(RMSNorm(h))
           logits <- E_out RMSNorm(h)
 
-No biases, and no 1/sqrt(h) in the scores: the queries are that much smaller instead. Positions are a
-bias of the scores of self-attention, one table for each stack. Gated GELU. Source and target share
-the input embedding; the read-out has a matrix of its own.
+There are no biases, and the scores are not divided by sqrt(h): the queries are initialised that much smaller
+instead. Positions enter as a bias of the scores of self-attention, with one table for each stack. The MLP is
+a gated GELU. Source and target share the input embedding, and the head has a matrix of its own.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class T5Config(EncoderDecoderConfig):
     default_init: ClassVar[str] = "t5"
     type: Literal["t5"] = "t5"
     buckets: int = Field(32, gt=0, multiple_of=4, description="buckets of distances")
-    max_distance: int = Field(128, gt=0, description="from here on all distances are the same")
+    max_distance: int = Field(128, gt=0, description="from here on all distances share a bucket")
     dropout: float = Field(0.0, ge=0, lt=1, description="of streams, branches, MLP and probabilities")
     norm_eps: float = Field(1e-6, gt=0, description="added to the mean square in RMSNorm")
 
@@ -168,7 +168,7 @@ class T5(EncoderDecoder):
 
 
 def _attention(c: T5Config, residual_branches: int) -> dict[str, Any]:
-    """What all attentions have in common."""
+    """The arguments that all attentions share."""
     return {
         "d_model": c.d_model,
         "n_heads": c.n_heads,
