@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.experiment import Experiment, Run, options, spread
-from zoo.commands.classify import Labeller
+from zoo.commands.classify import TextClassifier
 
 PRETRAIN: Run = ("pretrain", 2e-3, 0)
 RATES = {
@@ -54,7 +54,7 @@ def best_rate(experiment: Experiment, variant: str) -> float:
 
 def tested(experiment: Experiment, run: Run, test: Path) -> dict[str, float]:
     """All measures of the checkpoint that was kept, on the test file."""
-    evaluation = Labeller.load(experiment.folder(run).resolve(), "best", "cpu").score(test).evaluation
+    evaluation = TextClassifier.load(experiment.folder(run).resolve(), "best", "cpu").score(test).evaluation
     return {measure: getattr(evaluation, measure) for measure in MEASURES}
 
 

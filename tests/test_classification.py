@@ -12,7 +12,7 @@ from sklearn import metrics
 from test_cli import zoo as zoo  # a fixture
 from tiny_runs import of_kind, torchrun
 
-from zoo.commands.classify import Labeller
+from zoo.commands.classify import TextClassifier
 from zoo.data.classification.files import Example
 from zoo.run.config import load_config
 from zoo.train.confusion import accuracy, confusions, f1, matthews
@@ -107,16 +107,16 @@ def test_measures_at_their_ends(matrix: list[list[int]], expected: tuple[float, 
 def test_it_learns_and_the_log_is_what_scikit_learn_says(folder: Path) -> None:
     run = folder / "runs/reviews"
     last = of_kind(run, "validation")[-1]
-    labeller = Labeller.load(run, which="last")
-    examples = labeller.read(folder / "dev.tsv")
-    said = [verdict.label for verdict in labeller.ask(examples)]
+    classifier = TextClassifier.load(run, which="last")
+    examples = classifier.read(folder / "dev.tsv")
+    said = [verdict.label for verdict in classifier.predict(examples)]
     true = [line.split("\t")[1] for line in (folder / "dev.tsv").read_text().splitlines()[1:]]
     assert len(said) == len(true) == 15
     assert last["accuracy"] > 0.9
     assert last["accuracy"] == pytest.approx(metrics.accuracy_score(true, said))
     assert last["f1"] == pytest.approx(metrics.f1_score(true, said, pos_label="good"))
     assert last["matthews"] == pytest.approx(metrics.matthews_corrcoef(true, said))
-    scores = labeller.score(folder / "dev.tsv")
+    scores = classifier.score(folder / "dev.tsv")
     assert scores.evaluation._asdict() == pytest.approx(
         {k: last[k] for k in scores.evaluation._fields}, abs=1e-6
     )
@@ -142,7 +142,7 @@ def test_the_best_checkpoint_is_kept_by_its_measure(tmp_path: Path, best: str | 
     pointer = json.loads((run / "checkpoints/best.json").read_text())
     top = max(lines, key=lambda line: sign * line[measure])
     assert pointer == {"checkpoint": f"step-{top['step']:08d}", measure: top[measure]}
-    assert Labeller.load(run, "best").score(tmp_path / "dev.tsv").evaluation._asdict()[
+    assert TextClassifier.load(run, "best").score(tmp_path / "dev.tsv").evaluation._asdict()[
         measure
     ] == pytest.approx(top[measure], abs=1e-6)
 
@@ -204,11 +204,11 @@ def test_pairs(tmp_path: Path) -> None:
     settings = fields(tmp_path, **columns, labels=["0", "1"])
     settings["model"]["trunk"] |= {"type": "bert"}
     run = train(load_config(settings), until=3).folder
-    labeller = Labeller.load(run)
-    assert labeller.encoder.segments == 2
-    assert labeller.ask([Example("here", "p", "p")])[0].label in ("0", "1")
+    classifier = TextClassifier.load(run)
+    assert classifier.encoder.segments == 2
+    assert classifier.predict([Example("here", "p", "p")])[0].label in ("0", "1")
     with pytest.raises(DataError, match="here: the model was trained on a pair of texts"):
-        labeller.ask([Example("here", "p")])
+        classifier.predict([Example("here", "p")])
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from zoo.ablate.axes import Combination, combinations, select, variant_name
 from zoo.ablate.config import RUNS, Tune, validate_sweep
 from zoo.ablate.identity import digest, effective_settings, run_id
 from zoo.ablate.variants import SweepVariant, build_variants, require_different_runs
-from zoo.config.compose import extend, find_config, merge, overlay, read_config
+from zoo.config.compose import extend, find_config, merge, parse_overrides, read_config
 from zoo.config.yaml import Located
 from zoo.run.config import RunConfig, plain
 from zoo.run.job import Job
@@ -80,7 +80,7 @@ def load_sweep(file: Path, overrides: Sequence[str] = (), out: Path | None = Non
     chosen = combinations(content, file.parent, problems)
     base = _base(content.value["base"], file.parent, problems)
     _stop_at(problems)
-    changes = [overlay([text], problems) for text in overrides]
+    changes = [parse_overrides([text], problems) for text in overrides]
     for change in changes:
         base = merge(base, change)
     baseline = _baseline(content, chosen, problems)

@@ -1,4 +1,4 @@
-"""Texts in, classes out: what a trained classifier says of a text, and how often it is right."""
+"""`zoo classify`: predictions of a trained text classifier, and its metrics on labelled texts."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from zoo.utils.errors import DataError
 from zoo.utils.run_folder import RunFolder, Which
 
 BATCH = 64
-"""Texts at once."""
+"""Texts that are classified at a time."""
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """What a classifier says of a text.
+class Prediction:
+    """The prediction for one text.
 
     Attributes:
-        label: the class with the highest probability.
-        probabilities: of every class, by its name.
+        label: name of the most probable class.
+        probabilities: probability of every class, by its name.
     """
 
     label: str
@@ -49,13 +49,13 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Scores:
-    """How right a classifier is on a labelled file.
+    """The metrics of a classifier on a labelled file.
 
     Attributes:
-        file: its path.
-        texts: how many there are.
-        cut: of these, longer than the model reads.
-        evaluation: over all of them.
+        file: path of the file.
+        texts: number of texts in the file.
+        cut: number of texts that were truncated to the length that the model reads.
+        evaluation: metrics over all texts.
     """
 
     file: str
@@ -64,12 +64,12 @@ class Scores:
     evaluation: Evaluation
 
     def to_json(self) -> str:
-        """For programs."""
+        """The metrics as a JSON object."""
         plain: dict[str, Any] = asdict(self) | {"evaluation": self.evaluation._asdict()}
         return json.dumps(plain | plain.pop("evaluation"), indent=2) + "\n"
 
     def table(self) -> Table:
-        """For the terminal."""
+        """The metrics as a table for the terminal."""
         table = Table(box=None, show_header=False)
         table.add_column(style="cyan")
         table.add_column(justify="right")
@@ -81,14 +81,14 @@ class Scores:
 
 
 @dataclass(frozen=True)
-class Labeller:
-    """A trained classifier with all that it takes to ask it.
+class TextClassifier:
+    """A trained classifier of texts, with its labels and the format of its inputs.
 
     Attributes:
         model: in evaluation mode.
-        data: what it was trained on.
+        data: configuration of the data that the model was trained on.
         labels: names of the classes.
-        encoder: input format of the model.
+        encoder: turns texts into the inputs of the model.
     """
 
     model: Model
@@ -97,16 +97,16 @@ class Labeller:
     encoder: TextPairEncoder
 
     @classmethod
-    def load(cls, path: Path, which: Which | None = None, device: str = "auto") -> Labeller:
+    def load(cls, path: Path, which: Which | None = None, device: str = "auto") -> TextClassifier:
         """Open a run.
 
         Args:
             path: a run of data `classification`, or one of its checkpoints.
-            which: checkpoint of a run; None: the best one, or the last if there were no validation texts.
-            device: where to compute, see `find_device`.
+            which: the checkpoint of a run; None: the best one, or the last one if there is no best.
+            device: name of the device, see `find_device`.
 
         Raises:
-            ZooError: no such run or checkpoint, or one that classifies no texts.
+            ZooError: the run or checkpoint does not exist, or its model does not classify texts.
         """
         if which is None:
             which = "best" if RunFolder(path).checkpoint("best") else "last"
@@ -119,28 +119,29 @@ class Labeller:
             model, data, read_labels(path), TextPairEncoder(tokenizer_of(path), data.context, segments)
         )
 
-    def ask(self, examples: Sequence[Example]) -> list[Verdict]:
-        """What it says of texts.
+    def predict(self, examples: Sequence[Example]) -> list[Prediction]:
+        """The predictions for texts, in their order.
 
         Raises:
-            DataError: no text, or a second one where there are no pairs, or none where there are.
+            DataError: a text is empty, or has a pair although the model was trained without, or has none
+                although it was trained with pairs.
         """
         for example in examples:
             self._check(example)
         encoded = [self.encoder.encode(example.text, example.pair) for example in examples]
         rows = self._logits(encoded).softmax(-1).tolist()
-        verdicts = [dict(zip(self.labels, row, strict=True)) for row in rows]
-        return [Verdict(max(p, key=lambda label: p[label]), p) for p in verdicts]
+        by_label = [dict(zip(self.labels, row, strict=True)) for row in rows]
+        return [Prediction(max(p, key=lambda label: p[label]), p) for p in by_label]
 
     def read(self, file: Path) -> list[Example]:
-        """The texts of a file, without labels; columns as in training."""
+        """Read the texts of a file without labels, with the columns of the training files."""
         return read_examples(file, replace(self.data.columns, label=None))
 
     def score(self, file: Path) -> Scores:
-        """Compare with the labels of a file; columns as in training.
+        """Evaluate the predictions for a labelled file with the columns of the training files.
 
         Raises:
-            DataError: a file that cannot be used, or a label that is none of the classes.
+            DataError: the file cannot be read, or a label is not a class of the model.
         """
         part = EncodedTexts(read_examples(file, self.data.columns), self.labels, self.encoder)
         logits, labels = self._logits(part.encoded), torch.from_numpy(part.labels)

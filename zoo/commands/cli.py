@@ -101,9 +101,9 @@ Overrides = Annotated[
 def train(
     config: Source,
     overrides: Overrides = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the run's last checkpoint.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue from the last checkpoint.")] = False,
 ) -> None:
-    """Train a model; Ctrl-C saves, --resume goes on as if nothing had happened."""
+    """Train a model. Ctrl-C saves a checkpoint; --resume continues from it, bit for bit."""
     from rich.console import Console
 
     from zoo.run.config import load_config
@@ -121,24 +121,26 @@ def generate(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or any other checkpoint.")],
     prompt: Annotated[str, typer.Option(help="The text to continue, or to fill in: <extra_id_0>.")],
     max_new_tokens: Annotated[int, typer.Option(help="Tokens to add.")] = 200,
-    temperature: Annotated[float, typer.Option(help="0: always the likeliest token.")] = 0.8,
-    top_k: Annotated[int | None, typer.Option(help="Sample among the k likeliest tokens.")] = None,
+    temperature: Annotated[float, typer.Option(help="0: always the most probable token.")] = 0.8,
+    top_k: Annotated[int | None, typer.Option(help="Sample among the k most probable tokens.")] = None,
     top_p: Annotated[
-        float | None, typer.Option(help="Sample among the likeliest tokens of this total probability.")
+        float | None,
+        typer.Option(help="Sample among the most probable tokens that add up to p."),
     ] = None,
     repetition_penalty: Annotated[
-        float | None, typer.Option(help="Above 1: tokens that are there already become less likely.")
+        float | None, typer.Option(help="Above 1: tokens that are in the text already become less probable.")
     ] = None,
     stop: Annotated[
         list[str] | None, typer.Option(help="End before this text; may be given several times.")
     ] = None,
-    stream: Annotated[bool, typer.Option("--stream", help="Print the text while it is written.")] = False,
+    stream: Annotated[bool, typer.Option("--stream", help="Print the text while it is generated.")] = False,
     compile: Annotated[
-        bool, typer.Option("--compile", help="Compile the step: worth it from about a thousand tokens on.")
+        bool,
+        typer.Option("--compile", help="Compile the step: pays off from about a thousand tokens."),
     ] = False,
     seed: Annotated[int, typer.Option(help="Seed of the sampling.")] = 0,
 ) -> None:
-    """Continue a prompt, or answer it, with a trained model; the text is also left in a run's sample.txt."""
+    """Continue or answer a prompt with a trained model; the text is also written to RUN/sample.txt."""
     from zoo.commands.generate import complete
     from zoo.sampling import Sampling
 
@@ -152,20 +154,20 @@ def generate(
 def classify(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run of data 'classification'.")],
     text: Annotated[str | None, typer.Option(help="A text to classify.")] = None,
-    pair: Annotated[str | None, typer.Option(help="The second text, of a model of pairs.")] = None,
+    pair: Annotated[str | None, typer.Option(help="The second text, for a model of pairs.")] = None,
     file: Annotated[Path | None, typer.Option(help="A .tsv or .jsonl file of texts to classify.")] = None,
-    score: Annotated[Path | None, typer.Option(help="A labelled file to compare with.")] = None,
+    score: Annotated[Path | None, typer.Option(help="A labelled file to evaluate on.")] = None,
     which: Annotated[str | None, typer.Option(help="best or last checkpoint; default: best.")] = None,
-    device: Annotated[str, typer.Option(help="Where to compute.")] = "auto",
-    as_json: Annotated[bool, typer.Option("--json", help="For programs; with --score.")] = False,
+    device: Annotated[str, typer.Option(help="auto, cpu, mps, cuda or cuda:N.")] = "auto",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON; with --score.")] = False,
 ) -> None:
-    """Say which class a text is of, or each of a file, or how often a classifier is right."""
+    """Classify a text or the texts of a file, or measure a classifier on a labelled file."""
     from rich.console import Console
 
-    from zoo.commands.classify import Labeller
+    from zoo.commands.classify import TextClassifier
     from zoo.data.classification.files import Example
 
-    if sum(given is not None for given in (text, file, score)) != 1:
+    if sum(option is not None for option in (text, file, score)) != 1:
         raise ZooError("classify: expected one of --text, --file and --score")
     if pair is not None and text is None:
         raise ZooError("classify: --pair has no effect without --text")
@@ -173,29 +175,29 @@ def classify(
         raise ZooError("classify: --json has no effect without --score")
     if which not in (None, "best", "last"):
         raise ZooError(f"classify: --which {which}: expected best or last")
-    labeller = Labeller.load(run, which, device)  # type: ignore[arg-type]
+    classifier = TextClassifier.load(run, which, device)  # type: ignore[arg-type]
     if score is not None:
-        scores = labeller.score(score)
+        scores = classifier.score(score)
         if as_json:
             typer.echo(scores.to_json(), nl=False)
         else:
             Console().print(scores.table())
         return
-    examples = labeller.read(file) if file else [Example("--text", text or "", pair)]
-    verdicts = labeller.ask(examples)
-    typer.echo("\t".join(["label", *labeller.labels]))
-    for verdict in verdicts:
-        typer.echo(verdict.line())
+    examples = classifier.read(file) if file else [Example("--text", text or "", pair)]
+    predictions = classifier.predict(examples)
+    typer.echo("\t".join(["label", *classifier.labels]))
+    for prediction in predictions:
+        typer.echo(prediction.line())
 
 
 @command()
 def explain(
     config: Source,
     overrides: Overrides = None,
-    fold: Annotated[bool, typer.Option("--fold", help="Show blocks that repeat once.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    fold: Annotated[bool, typer.Option("--fold", help="Show repeated blocks only once.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show every parameter: role, shape, sigma, eta, gate, slots; and the totals. Allocates nothing."""
+    """Show role, shape, sigma, eta, gate and slots of every parameter, and totals; allocates nothing."""
     from rich.console import Console
 
     from zoo.run.config import load_config
@@ -216,7 +218,7 @@ def explain(
 def list_(
     kind: Annotated[str | None, typer.Argument(help="configs, models, inits, optimizers, ...")] = None,
 ) -> None:
-    """List what a config can name, with a line on each."""
+    """List the choices of a config, each with a line of description."""
     from rich.console import Console
     from rich.table import Table
 
@@ -247,10 +249,10 @@ def sweep(
     workers: Annotated[int | None, typer.Option(help="Runs at a time; default: one per GPU, or one.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the sweeps; default: as in the file.")] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what it costs: runs, tokens, FLOPs, time.")
+        bool, typer.Option("--dry-run", help="Only print the cost: runs, tokens, FLOPs and time.")
     ] = False,
 ) -> None:
-    """Train every variant of a question, tuned alike, with several seeds; the same command goes on."""
+    """Train every variant of a comparison, each tuned alike, with several seeds; run it again to resume."""
     from rich.console import Console
 
     from zoo.ablate.conclusion import run_sweep
@@ -283,9 +285,12 @@ def report(
         str | None,
         typer.Option(help="The variant to compare with; default: the sweep's, or the first run's."),
     ] = None,
-    alpha: Annotated[float, typer.Option(help="How often no difference may be taken for one.")] = 0.05,
+    alpha: Annotated[
+        float,
+        typer.Option(help="Significance level of the comparison."),
+    ] = 0.05,
 ) -> None:
-    """Say which variant is better and how surely: verdict, speed-up, curves, costs, on one page."""
+    """Report which variant is better and how certain that is: verdict, speed-up, curves and costs."""
     from rich.console import Console
 
     from zoo.ablate.conclusion import conclusion
@@ -308,7 +313,7 @@ def verdict(
         float | None, typer.Option(help="The factor within which two sides count as equal, e.g. 1.05.")
     ] = None,
     alpha: Annotated[float, typer.Option(help="The probability of any false claim.")] = 0.05,
-    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Judge runs of several sizes and budgets, whoever made them: does a gain hold, shrink or grow?"""
     from rich.console import Console
@@ -336,7 +341,7 @@ def eval_(
     tasks: Annotated[
         str | None, typer.Option(metavar="NAMES", help="Tasks of lm-evaluation-harness: quiz,lambada.")
     ] = None,
-    task_path: Annotated[Path | None, typer.Option(help="A folder with task files of yours.")] = None,
+    task_path: Annotated[Path | None, typer.Option(help="A folder with your own task files.")] = None,
     limit: Annotated[int | None, typer.Option(help="Only the first questions of each task.")] = None,
     num_fewshot: Annotated[int | None, typer.Option(help="Solved examples before each question.")] = None,
     contexts: Annotated[
@@ -348,13 +353,15 @@ def eval_(
         bool | None,
         typer.Option(help="Whether each line is a document, with its end; default: as in the training."),
     ] = None,
-    tokenizer: Annotated[Path | None, typer.Option(help="Its folder, where none is with the model.")] = None,
+    tokenizer: Annotated[
+        Path | None, typer.Option(help="Folder of a tokenizer, if the model has none.")
+    ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, mps, cuda or cuda:N.")] = "auto",
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", help="The JSON file; default: RUN/perplexity.json or RUN/tasks.json."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Measure the perplexity of texts, per token, word and byte, or the scores of tasks."""
     from rich.console import Console
@@ -410,7 +417,7 @@ def inspect(
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, mps, cuda or cuda:N.")] = "auto",
 ) -> None:
-    """Draw a checkpoint: embeddings, condition numbers, scalings, attention; and a run's curves."""
+    """Plot embeddings, condition numbers, scalings and attention of a checkpoint; curves of a run."""
     from zoo.report.inspection import inspect as write
     from zoo.utils.device import find_device
 
@@ -422,10 +429,10 @@ def suggest_lr(
     config: Source,
     overrides: Overrides = None,
     steps: Annotated[
-        int | None, typer.Option(help="Of each of the two short runs; default: 200, or what there is.")
+        int | None, typer.Option(help="Steps of each of the two short runs; default: 200.")
     ] = None,
 ) -> None:
-    """Read Amos' learning rate off the gradients: of two short runs, or of the run folder given."""
+    """Estimate a learning rate for Amos from the gradients of two short runs, or of a run folder."""
     from zoo.diagnose.suggest import suggest_lr as suggest
 
     typer.echo(suggest(config, overrides or (), steps))
@@ -438,8 +445,8 @@ def import_(
         typer.Argument(help="A folder of the Hugging Face hub, or a .safetensors file with its --format."),
     ],
     out: Annotated[Path, typer.Argument(help="The .safetensors file or folder to write.")],
-    format: Annotated[str | None, typer.Option(help="Whose file it is, e.g. ngpt-reference.")] = None,
-    n_heads: Annotated[int | None, typer.Option(help="Attention heads, where the file does not say.")] = None,
+    format: Annotated[str | None, typer.Option(help="The format of the file, e.g. ngpt-reference.")] = None,
+    n_heads: Annotated[int | None, typer.Option(help="Attention heads, if the file does not say.")] = None,
     allow: Annotated[
         list[str] | None, typer.Option(help="Tensors that may be missing or without a place: cls.*")
     ] = None,
@@ -488,7 +495,7 @@ def convert(
         typer.Option(help="A text to measure on, UTF-8; default: that of the source's training."),
     ] = None,
 ) -> None:
-    """Re-express a trained model as WeSaR or nGPT, to train on; says what the start costs."""
+    """Convert a trained model to WeSaR or nGPT for further training, and report the change of its loss."""
     from zoo.run.warm.convert import convert as write
 
     typer.echo(write(source, out, to=to, text=text))

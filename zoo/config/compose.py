@@ -1,8 +1,7 @@
-"""One configuration out of several: `extends`, and overrides from the command line.
+"""How a configuration is composed: `extends`, plugins, and overrides from the command line.
 
-Mappings are merged key by key. A component (anything with a `type`) of another type replaces what
-was there, and so does one that is taken `from` a checkpoint: fields never leak from one type into
-another.
+Mappings are merged key by key. A component (a mapping with a `type`) of another type replaces the one
+below it, and so does one that is taken `from` a checkpoint: no field of one type stays in another.
 """
 
 from __future__ import annotations
@@ -35,12 +34,11 @@ def shipped() -> dict[str, Path]:
 
 
 def find_config(source: str | Path, folder: Path = Path()) -> Path:
-    """The file meant by a path or the name of a shipped configuration.
+    """Find the file of a configuration that is given as a path or as the name of a shipped one.
 
     Args:
-        source: a path (it has a suffix .yaml or a separator), a folder with a ``config.yaml``, such
-            as a run, or a name.
-        folder: what a relative path is relative to.
+        source: a path (with the suffix .yaml or a separator), a run folder, or a name.
+        folder: the folder that a relative path is relative to.
 
     Raises:
         ConfigError: there is no such file.
@@ -66,7 +64,7 @@ def read_config(
 
     Args:
         file: YAML.
-        problems: gets one line for each thing that is wrong.
+        problems: gets one line for each problem.
         above: the files that extend this one.
         trusted: whether the file may name plugins to import. The files that zoo writes into run folders
             may not, nor may what they extend: a run folder can come from anywhere.
@@ -76,20 +74,20 @@ def read_config(
     """
     if file.resolve() in above:
         chain = " -> ".join(f.name for f in (*above, file))
-        raise ConfigError(f"{_shown(file)}: extends itself: {chain}")
+        raise ConfigError(f"{_display_path(file)}: extends itself: {chain}")
     try:
         text = file.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{_shown(file)}: not UTF-8 at byte {error.start}") from error
+        raise ConfigError(f"{_display_path(file)}: not UTF-8 at byte {error.start}") from error
     except OSError as error:
-        raise ConfigError(f"{_shown(file)}: cannot be read: {error.strerror}") from error
+        raise ConfigError(f"{_display_path(file)}: cannot be read: {error.strerror}") from error
     trusted = trusted and file.name not in RUN_FILES
-    fields = read_yaml(text, _shown(file), problems)
+    fields = read_yaml(text, _display_path(file), problems)
     return extend(fields, file.parent, problems, (*above, file.resolve()), trusted)
 
 
 def extend(
-    own: Located,
+    fields: Located,
     folder: Path,
     problems: list[str],
     above: tuple[Path, ...] = (),
@@ -98,25 +96,25 @@ def extend(
     """Put a mapping on top of what its key `extends` names, composed from left to right.
 
     Args:
-        own: the mapping; the plugins that it names are imported.
-        folder: what its paths are relative to.
-        problems: gets one line for each thing that is wrong.
-        above: the files that the mapping was read from.
+        fields: the mapping; the plugins that it names are imported.
+        folder: the folder that its paths are relative to.
+        problems: gets one line for each problem.
+        above: the file that the mapping was read from, and those that extend this file.
         trusted: see `read_config`.
 
     Raises:
         ConfigError: see `read_config`.
     """
     load_installed()
-    if PLUGINS in own.value:
-        import_named(own.value[PLUGINS], folder, trusted)
-        own = Located({key: value for key, value in own.value.items() if key != PLUGINS}, own.place)
+    if PLUGINS in fields.value:
+        import_named(fields.value[PLUGINS], folder, trusted)
+        fields = _without(fields, PLUGINS)
     if trusted:
-        own = import_classes(own, folder)
-    if "extends" not in own.value:
-        return own
-    names = own.value["extends"]
-    merged = Located({}, own.place)
+        fields = import_classes(fields, folder)
+    if "extends" not in fields.value:
+        return fields
+    names = fields.value["extends"]
+    merged = Located({}, fields.place)
     for parent in names.value if isinstance(names.value, list) else [names]:
         if not isinstance(parent.value, str):
             problems.append(f"{parent.place}: extends: value {parent.value!r}: expected a name or a path")
@@ -127,18 +125,21 @@ def extend(
             problems.append(f"{parent.place}: extends: {error}")
             continue
         merged = merge(merged, read_config(file, problems, above, trusted))
-    rest = {key: value for key, value in own.value.items() if key != "extends"}
-    return merge(merged, Located(rest, own.place))
+    return merge(merged, _without(fields, "extends"))
 
 
 def merge(base: Located, over: Located) -> Located:
-    """`over` on top of `base`; what `over` does not mention stays."""
+    """Merge two values, key by key where both are mappings; where they conflict, `over` counts.
+
+    A component whose `type` differs replaces the one in `base`. A mapping of indices changes single items
+    of a list.
+    """
     if isinstance(base.value, list) and isinstance(over.value, dict):
         return _merge_list(base, over)
     if not isinstance(over.value, dict) and not (isinstance(base.value, dict) and "type" in base.value):
         return over
-    below, above = _fields(base), _fields(over)
-    if below is None or above is None or _other_type(below, above):
+    below, above = _long_form(base), _long_form(over)
+    if below is None or above is None or _replaces(below, above):
         return over
     merged = dict(below)
     for key, value in above.items():
@@ -146,13 +147,16 @@ def merge(base: Located, over: Located) -> Located:
     return Located(merged, base.place or over.place)
 
 
-def overlay(overrides: Sequence[str], problems: list[str]) -> Located:
-    """Turn overrides ``a.b=c`` into one mapping to put on top of a configuration.
+def parse_overrides(overrides: Sequence[str], problems: list[str]) -> Located:
+    """Read overrides ``a.b=c`` as one mapping, to be merged over a configuration.
 
     Args:
-        overrides: in any order: a component is set before its fields. Of two values for one key the
-            last counts.
-        problems: gets one line for each thing that is wrong.
+        overrides: in any order, since components are set before their fields. Of two values for one key
+            the last one counts.
+        problems: gets one line for each problem.
+
+    Raises:
+        ConfigError: an override names a class by a path that cannot be imported.
     """
     result = Located({}, "")
     pairs = []
@@ -172,14 +176,15 @@ def overlay(overrides: Sequence[str], problems: list[str]) -> Located:
     return import_classes(result, Path())
 
 
-def _fields(node: Located) -> dict[str, Located] | None:
-    """The items of a mapping; of a string, those of the component it is the short form of."""
+def _long_form(node: Located) -> dict[str, Located] | None:
+    """The items of a mapping; of a string, the mapping that it is the short form of; None otherwise."""
     if isinstance(node.value, str):
         return {"type": node}
     return node.value if isinstance(node.value, dict) else None
 
 
-def _other_type(below: dict[str, Located], above: dict[str, Located]) -> bool:
+def _replaces(below: dict[str, Located], above: dict[str, Located]) -> bool:
+    """Whether a component replaces the one below it, so that no field of that one stays."""
     if FROM in above:
         return True
     return "type" in below and "type" in above and bool(below["type"].value != above["type"].value)
@@ -262,6 +267,11 @@ def import_classes(node: Located, folder: Path, key: str = "") -> Located:
         raise ConfigError(": ".join(part for part in (node.place, key, str(error)) if part)) from error
 
 
-def _shown(file: Path) -> str:
-    """The path as one would type it here."""
+def _without(fields: Located, key: str) -> Located:
+    """A mapping without one of its keys."""
+    return Located({name: item for name, item in fields.value.items() if name != key}, fields.place)
+
+
+def _display_path(file: Path) -> str:
+    """The path relative to the working directory, if the file is below it."""
     return str(file.relative_to(Path.cwd())) if file.is_relative_to(Path.cwd()) else str(file)

@@ -1,4 +1,4 @@
-"""What pydantic finds wrong, as lines that say where, which value, what was expected, what was meant."""
+"""Messages for pydantic's errors: the place, the value, what was expected, and a suggestion."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ PLAIN_WORDS = {
     r"a valid integer": "an integer",
     r"a valid ": "a ",
 }
-"""pydantic's words, and YAML's."""
+"""Phrases of pydantic, as regular expressions, and the words of YAML for them."""
 LONGEST_VALUE = 60
 
 
 def describe(error: ErrorDetails, root: type[Config], given: Located) -> str:
-    """One line for one error.
+    """Describe one error in one line.
 
     Args:
-        error: from ``ValidationError.errors()``.
-        root: the class that was validated.
-        given: what it was given, with places.
+        error: an item of ``ValidationError.errors()``.
+        root: the class that raised it.
+        given: the values that were validated, with their places.
 
     Returns:
         ``file:line: path: value ...: expected ...; did you mean ...?``
     """
     path, classes = resolve(root, error["loc"])
-    what = _what(error, path, classes, root)
+    explanation = _explanation(error, path, classes, root)
     if error["type"] == "union_tag_invalid":
         path = (*path, "type")
-    at, _ = given.find(path)
-    return ": ".join(part for part in (at.place, dotted(path), what) if part)
+    node, _ = given.find(path)
+    return ": ".join(part for part in (node.place, dotted(path), explanation) if part)
 
 
 def is_written(error: ErrorDetails, root: type[Config], given: Located) -> bool:
-    """Whether an error is about something that is in `given`, or missing there; not about a default."""
+    """Whether an error concerns a value that is in `given` or missing there, and not a default."""
     path, _ = resolve(root, error["loc"])
     return error["type"] == "missing" or given.find(path)[1]
 
@@ -54,11 +54,11 @@ def resolve(root: type[Config], loc: Path) -> tuple[Path, list[type[Config]]]:
 
     Args:
         root: the class that was validated.
-        loc: keys and indices, with the tags of discriminated unions between them.
+        loc: keys and indices; the tags of discriminated unions stand between them.
 
     Returns:
-        The path without the tags, and the classes that the last key is looked up in: one, several
-        if the location ends at a union, none for anything that is not a component.
+        The path without the tags, and the classes whose fields the last key can be: one class, several
+        if the location ends at a union, none if the value is not a component.
     """
     path: Path = ()
     classes, tag_follows = [root], False
@@ -78,19 +78,19 @@ def resolve(root: type[Config], loc: Path) -> tuple[Path, list[type[Config]]]:
     return path, classes
 
 
-def _what(error: ErrorDetails, path: Path, classes: list[type[Config]], root: type[Config]) -> str:
+def _explanation(error: ErrorDetails, path: Path, classes: list[type[Config]], root: type[Config]) -> str:
     value, kind, context = error["input"], error["type"], error.get("ctx", {})
     if kind == "extra_forbidden":
-        return f"unknown key{_meant(str(path[-1]), path, classes[0], root)}"
+        return f"unknown key{_suggestion(str(path[-1]), path, classes[0], root)}"
     if kind == "missing":
         return f"missing{_purpose(str(path[-1]), error, root)}"
     types = [c.model_fields["type"].default for c in classes] if len(classes) > 1 else []
     if kind == "union_tag_invalid":
-        return f"value {_shown(context['tag'])}: no such type{did_you_mean(str(context['tag']), types)}"
+        return f"value {_display(context['tag'])}: no such type{did_you_mean(str(context['tag']), types)}"
     if kind == "union_tag_not_found":
         return f"no `type`; expected one of {', '.join(sorted(types))}"
     if kind in NOT_A_MAPPING and types:
-        return f"value {_shown(value)}: expected a `type` ({', '.join(sorted(types))}) and its fields"
+        return f"value {_display(value)}: expected a `type` ({', '.join(sorted(types))}) and its fields"
     message = error["msg"].removeprefix("Value error, ")
     if message.startswith("Input should be "):
         expected = message.removeprefix("Input should be ")
@@ -98,19 +98,19 @@ def _what(error: ErrorDetails, path: Path, classes: list[type[Config]], root: ty
             expected = re.sub(words, plainer, expected)
         choices = re.findall(r"'([^']*)'", str(context.get("expected", "")))
         near = did_you_mean(value, choices) if isinstance(value, str) and choices else ""
-        return f"value {_shown(value)}: expected {expected}{near if 'did you mean' in near else ''}"
-    return message if isinstance(value, dict) else f"value {_shown(value)}: {message}"
+        return f"value {_display(value)}: expected {expected}{near if 'did you mean' in near else ''}"
+    return message if isinstance(value, dict) else f"value {_display(value)}: {message}"
 
 
-def _meant(key: str, path: Path, owner: type[Config], root: type[Config]) -> str:
-    """What an unknown key may have been meant to be: here, or, for a key at the top, further down."""
-    here = did_you_mean(key, owner.model_fields)
-    if len(path) > 1 or "did you mean" in here:
-        return here
+def _suggestion(key: str, path: Path, owner: type[Config], root: type[Config]) -> str:
+    """A similar key of the same mapping; for a key at the top also the same key of a section."""
+    suggestion = did_you_mean(key, owner.model_fields)
+    if len(path) > 1 or "did you mean" in suggestion:
+        return suggestion
     for section, field in root.model_fields.items():
         if any(key in c.model_fields for c in classes_in(field)):
             return f"; did you mean '{section}.{key}'?"
-    return here
+    return suggestion
 
 
 def _purpose(key: str, error: ErrorDetails, root: type[Config]) -> str:
@@ -119,6 +119,6 @@ def _purpose(key: str, error: ErrorDetails, root: type[Config]) -> str:
     return f"; expected: {field.description}" if field is not None and field.description else ""
 
 
-def _shown(value: Any) -> str:
+def _display(value: Any) -> str:
     text = repr(value) if isinstance(value, str) else json.dumps(value, default=str)
     return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}..."

@@ -20,7 +20,7 @@ import zoo.data.images.dataset
 import zoo.data.images.digits
 import zoo.data.instructions.dataset
 import zoo.data.text.dataset  # noqa: F401  (these five register themselves)
-from zoo.config.compose import FROM, PLUGINS, extend, find_config, merge, overlay, read_config
+from zoo.config.compose import FROM, PLUGINS, extend, find_config, merge, parse_overrides, read_config
 from zoo.config.messages import describe, is_written
 from zoo.config.plugins import CLASS_PATH, PluginRecord, adapted, load_installed, records_of
 from zoo.config.registry import (
@@ -119,14 +119,14 @@ def load_config(source: str | Path | dict[str, Any], overrides: Sequence[str] = 
 
     Args:
         source: a YAML file, a run folder, the name of a shipped configuration, or a dict.
-        overrides: ``a.b=c`` with c in YAML; put on top.
+        overrides: ``a.b=c`` with c in YAML; they replace values of `source`.
 
     Returns:
-        The configuration, complete and checked; what a model takes over from a checkpoint is written
-        out.
+        The complete and validated configuration, including everything that a model takes over from a
+        checkpoint.
 
     Raises:
-        ConfigError: every problem that was found, one per line.
+        ConfigError: there are problems; the message has one line for each.
     """
     problems: list[str] = []
     if isinstance(source, dict):
@@ -134,7 +134,7 @@ def load_config(source: str | Path | dict[str, Any], overrides: Sequence[str] = 
     else:
         file = find_config(source)
         given = merge(Located.of({"name": file.stem}, str(file)), read_config(file, problems))
-    given = merge(given, overlay(overrides, problems))
+    given = merge(given, parse_overrides(overrides, problems))
     given = inherit(given, problems)
     config = validate(given, problems)
     if config is None or problems:
@@ -146,8 +146,8 @@ def validate(given: Located, problems: list[str]) -> RunConfig | None:
     """Check a composed configuration.
 
     Args:
-        given: values and where they were written.
-        problems: gets one line for each thing that is wrong.
+        given: the composed values, with their places.
+        problems: gets one line for each problem.
 
     Returns:
         The configuration, or None if there were problems.
@@ -172,8 +172,8 @@ def validate(given: Located, problems: list[str]) -> RunConfig | None:
         errors += error.errors()
     # Both readings find the same, but for coercions and for rules that need all fields of a class.
     first = {e["loc"]: e for e in reversed(errors)}
-    found = [describe(e, RunConfig, given) for e in first.values()]
-    problems += sorted(set(found), key=_by_line)
+    messages = {describe(e, RunConfig, given) for e in first.values()}
+    problems += sorted(messages, key=_by_line)
     return None if errors or config is None else config.model_copy(update={PLUGINS: records_of(config)})
 
 

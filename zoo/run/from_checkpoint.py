@@ -1,7 +1,7 @@
-"""A model taken over from a checkpoint: what `model: {from: path}` in a configuration stands for.
+"""A model that starts from a checkpoint: the meaning of `model: {from: path}` in a configuration.
 
-Only what the checkpoint says of itself is read, not its weights. The result says everything that was
-taken over, so that the checkpoint has to be there when a run starts, and not when it goes on.
+Only the header of the checkpoint is read, not its weights. The resolved configuration contains everything
+that is taken over, so the checkpoint must exist when a run starts, but not when it is resumed.
 """
 
 from __future__ import annotations
@@ -17,12 +17,11 @@ from zoo.config.compose import FROM
 from zoo.config.registry import DATASETS, INITS, REPARAMS, Config
 from zoo.config.yaml import Located, dotted
 from zoo.data.tokenizers.saved import find_tokenizer
-from zoo.reparam import Reparam
 from zoo.utils.errors import DataError, ZooError
 from zoo.utils.run_folder import CheckpointFolder
 
 TOKENIZER = "tokenizer"
-"""What `allow` calls it."""
+"""The entry of `allow` that permits another tokenizer."""
 
 
 class CheckpointConfig(Config):
@@ -37,86 +36,88 @@ class CheckpointConfig(Config):
 
 
 def inherit(given: Located, problems: list[str]) -> Located:
-    """Write out what a model takes over: its fields, init, reparameterisation and tokenizer.
+    """Replace ``model: {from: path}`` by what the checkpoint says: fields, init, reparam, tokenizer.
 
     Args:
         given: a composed configuration.
-        problems: gets one line for each thing that is wrong.
+        problems: gets one line for each problem.
 
     Returns:
-        The configuration without `from`, and with `checkpoint`; as it is where there is no `from`.
+        The configuration without `from` and with `checkpoint`; `given` if it has no `from`.
     """
-    found = list(_places(given.value.get("model"), ()))
-    if not found:
+    references = list(_references(given.value.get("model"), ()))
+    if not references:
         return given
-    if len(found) > 1:
-        where = ", ".join(dotted(("model", *path, FROM)) for path, _ in found)
-        problems.append(_problem(found[1][1].place, where, "expected one checkpoint"))
+    if len(references) > 1:
+        where = ", ".join(dotted(("model", *path, FROM)) for path, _ in references)
+        problems.append(_problem(references[1][1].place, where, "expected one checkpoint"))
         return _without_model(given)
-    (part, source), problem = found[0], len(problems)
+    (part, source), problems_before = references[0], len(problems)
     place = source.value[FROM].place
     where = dotted(("model", *part, FROM))
     try:
-        path, recipe = _opened(source.value[FROM].value)
+        path, recipe = _open(source.value[FROM].value)
     except ZooError as error:
         problems += [_problem(place, where, line) for line in str(error).splitlines()]
         return _without_model(given)
-    model = _replaced(given.value["model"], part, _on_top(recipe, source, where, problems))
+    model = _replace_part(given.value["model"], part, _override_fields(recipe, source, where, problems))
     fields = {**given.value, "model": model}
-    fields["checkpoint"] = _checkpoint(given.value.get("checkpoint"), path, part, place, problems)
-    fields |= _made_from(given, recipe, place, problems)
-    if len(problems) == problem and (data := _with_tokenizer(given.value.get("data"), path, place, problems)):
+    fields["checkpoint"] = _source(given.value.get("checkpoint"), path, part, place, problems)
+    fields |= _components(given, recipe, place, problems)
+    if len(problems) == problems_before and (
+        data := _with_tokenizer(given.value.get("data"), path, place, problems)
+    ):
         fields["data"] = data
     return Located(fields, given.place)
 
 
 def _without_model(given: Located) -> Located:
-    """The rest of a configuration, which may have further problems."""
+    """A configuration without its model, so that the problems of its other parts are reported as well."""
     return Located({key: value for key, value in given.value.items() if key != "model"}, given.place)
 
 
-def _places(node: Located | None, path: tuple[str, ...]) -> Any:
-    """Every mapping in a model that has a `from`, and the keys that lead to it."""
+def _references(node: Located | None, path: tuple[str, ...]) -> Any:
+    """Yield every mapping of a model that has a key `from`, after the keys that lead to it."""
     if node is None or not isinstance(node.value, dict):
         return
     if FROM in node.value:
         yield path, node
         return
     for key, value in node.value.items():
-        yield from _places(value, (*path, key))
+        yield from _references(value, (*path, key))
 
 
-def _opened(path: Any) -> tuple[Path, Recipe]:
-    """The checkpoint at a path, and what it is."""
+def _open(path: Any) -> tuple[Path, Recipe]:
+    """The checkpoint at a path, and its recipe."""
     if not isinstance(path, str | Path) or not str(path):
         raise ZooError(f"value {path!r}: expected the path of a run, a checkpoint or a model's folder")
-    found = find_checkpoint(Path(path).expanduser())
-    return found, open_checkpoint(found).recipe
+    checkpoint = find_checkpoint(Path(path).expanduser())
+    return checkpoint, open_checkpoint(checkpoint).recipe
 
 
-def _on_top(recipe: Recipe, source: Located, where: str, problems: list[str]) -> Located:
-    """The checkpoint's fields, and the keys beside `from` on top of them."""
-    own = Located.of(recipe.model.model_dump(mode="json"), source.value[FROM].place)
+def _override_fields(recipe: Recipe, source: Located, where: str, problems: list[str]) -> Located:
+    """The fields of the checkpoint's model, with those that stand beside `from` in their places."""
+    fields = Located.of(recipe.model.model_dump(mode="json"), source.value[FROM].place)
     rest = {key: value for key, value in source.value.items() if key != FROM}
     kind = rest.pop("type", None)
-    if kind is not None and kind.value != own.value["type"].value:
-        what = f"value {kind.value!r}: the checkpoint is a '{own.value['type'].value}'"
+    if kind is not None and kind.value != fields.value["type"].value:
+        what = f"value {kind.value!r}: the checkpoint is a '{fields.value['type'].value}'"
         problems.append(_problem(kind.place, where.removesuffix(FROM) + "type", what))
-    return Located({**own.value, **rest}, source.place)
+    return Located({**fields.value, **rest}, source.place)
 
 
-def _replaced(model: Located, part: tuple[str, ...], by: Located) -> Located:
-    """The model with another component at `part`."""
+def _replace_part(model: Located, part: tuple[str, ...], by: Located) -> Located:
+    """A model in which the component at the path `part` is another one."""
     if not part:
         return by
-    inner = _replaced(model.value[part[0]], part[1:], by)
+    inner = _replace_part(model.value[part[0]], part[1:], by)
     return Located({**model.value, part[0]: inner}, model.place)
 
 
-def _checkpoint(
+def _source(
     given: Located | None, path: Path, part: tuple[str, ...], place: str, problems: list[str]
 ) -> Located:
-    """Where the weights come from, with what the configuration allows."""
+    """The section `checkpoint`: the path, the part, and what the configuration says besides."""
     fields = given.value if given is not None and isinstance(given.value, dict) else {}
     twice = [key for key in ("path", "part") if key in fields]
     problems += [
@@ -126,21 +127,21 @@ def _checkpoint(
     return Located({**fields, **taken}, place)
 
 
-def _made_from(given: Located, recipe: Recipe, place: str, problems: list[str]) -> dict[str, Located]:
-    """The reparameterisation, unless the configuration names one, and the init that goes with it."""
+def _components(given: Located, recipe: Recipe, place: str, problems: list[str]) -> dict[str, Located]:
+    """The checkpoint's reparameterisation, unless the configuration names one, and its init."""
     reparam, init = given.value.get("reparam"), given.value.get("init")
-    made: dict[str, Located] = {}
+    components: dict[str, Located] = {}
     if reparam is None or reparam.value is None:
-        made["reparam"] = Located.of(recipe.reparam.model_dump(mode="json"), place)
+        components["reparam"] = Located.of(recipe.reparam.model_dump(mode="json"), place)
         kept = True
     else:
-        kept = _built(REPARAMS, reparam) == recipe.reparam
+        kept = _parse(REPARAMS, reparam) == recipe.reparam
     expected = start_init(recipe, kept)
-    if init is not None and init.value is not None and _built(INITS, init) != expected:
+    if init is not None and init.value is not None and _parse(INITS, init) != expected:
         made_with = expected.model_dump(mode="json")
         what = f"value {init.plain()!r}: the checkpoint was made with {made_with}; leave it out, or null"
         problems.append(_problem(init.place, "init", what))
-    return {**made, "init": Located.of(expected.model_dump(mode="json"), place)}
+    return {**components, "init": Located.of(expected.model_dump(mode="json"), place)}
 
 
 def start_init(recipe: Recipe, kept: bool) -> Any:
@@ -153,14 +154,13 @@ def start_init(recipe: Recipe, kept: bool) -> Any:
     return recipe.init if kept else recipe.init.folded(tied=recipe.model.ties_embedding)
 
 
-def _built(kind: Any, given: Located) -> Any:
-    """The component that is written, by name or in full; None if it is none, which is reported later."""
+def _parse(kind: Any, given: Located) -> Any:
+    """The component that a configuration describes; None if it is invalid, which `validate` reports."""
     fields = {"type": given.value} if isinstance(given.value, str) else given.plain()
     try:
-        found: Reparam = kind[fields["type"]](**fields)
+        return kind[fields["type"]](**fields)
     except (ValidationError, ZooError, KeyError, TypeError):
         return None
-    return found
 
 
 def _with_tokenizer(data: Located | None, path: Path, place: str, problems: list[str]) -> Located | None:
@@ -184,5 +184,5 @@ def _with_tokenizer(data: Located | None, path: Path, place: str, problems: list
 
 
 def _problem(place: str, key: str, what: str) -> str:
-    """A line, with the place if the value was written in a file."""
+    """The message of a problem; it begins with the place if there is one."""
     return ": ".join(part for part in (place, key, what) if part)
