@@ -91,13 +91,27 @@ class ForeignOptimizerConfig(OptimizerConfig):
         def options(entry: Entry) -> dict[str, Any]:
             return {} if decay is None else {"weight_decay": decay if entry.decays else 0.0}
 
-        sharded = any(isinstance(entry.parameter, DTensor) for entry in entries)
+        settings = self
         try:
-            if sharded and not is_elementwise(self._trial):
-                raise ConfigError("its update is not elementwise, so that it needs a single process")
-            return self.optimizer_of(grouped(entries, self.lr, options))
+            if any(isinstance(entry.parameter, DTensor) for entry in entries):
+                settings = self._for_shards()
+            return settings.optimizer_of(grouped(entries, self.lr, options))
         except ConfigError as error:
             raise ConfigError(f"optimizer: {self.type}: {error}") from error
+
+    def _for_shards(self) -> Self:
+        """The same settings, for sharded parameters.
+
+        DTensor implements the ``foreach`` operations that torch's own optimizers use, but not all.
+
+        Raises:
+            ConfigError: The optimizer is not elementwise.
+        """
+        if not is_elementwise(self._trial):
+            raise ConfigError("its update is not elementwise, so that it needs a single process")
+        is_torchs = self.optimizer_class.__module__.partition(".")[0] == "torch"
+        chosen = getattr(self, "foreach", False) is not None
+        return self if is_torchs or chosen else self.model_copy(update={"foreach": False})
 
     def slots(self, entry: Entry) -> dict[str, tuple[int, ...]] | None:
         """The tensors that a step leaves behind for such a parameter; None: that cannot be known."""
