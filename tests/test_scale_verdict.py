@@ -13,7 +13,7 @@ from zoo.ablate.scale.items import compare_items
 from zoo.ablate.scale.law import fit_law
 from zoo.ablate.scale.line import Line, back_test
 from zoo.ablate.scale.looks import anytime_value, critical_values, critical_values_of_sizes
-from zoo.ablate.scale.runs import Run, Table, cells, read_runs
+from zoo.ablate.scale.runs import FinishedRun, RunTable, cells, read_runs
 from zoo.ablate.scale.shown import as_json, lines
 from zoo.ablate.scale.simulate import DESIGN_C, Faults, measured, study
 from zoo.ablate.scale.speedup import size_speedup
@@ -35,9 +35,11 @@ def worked_loss(i: int, j: int, s: int, b: int) -> float:
     return loss
 
 
-def worked_runs(**changes: Any) -> list[Run]:
+def worked_runs(**changes: Any) -> list[FinishedRun]:
     return [
-        Run(name, SIZES[i] * 1e6, 10e6 * SIZES[i] ** 0.3 * BUDGETS[j], s, worked_loss(i, j, s, b), **changes)
+        FinishedRun(
+            name, SIZES[i] * 1e6, 10e6 * SIZES[i] ** 0.3 * BUDGETS[j], s, worked_loss(i, j, s, b), **changes
+        )
         for b, name in enumerate(("adamw", "muon"))
         for i in range(5)
         for j in range(3)
@@ -169,7 +171,7 @@ def test_line_and_seeds_cover_the_truth() -> None:
 
 
 def test_words_and_json() -> None:
-    found = judge(Table(tuple(worked_runs())), "adamw", margin=1.05)
+    found = judge(RunTable(tuple(worked_runs())), "adamw", margin=1.05)
     plain = json.loads(as_json(found, "adamw", margin=1.05, alpha=0.05))["variants"]["muon"]
     assert plain["word"] == "faster"
     assert plain["at_largest"]
@@ -187,24 +189,30 @@ def test_words_and_json() -> None:
 def test_the_baseline_again_is_not_called_better() -> None:
     runs = worked_runs()
     again = [
-        Run("again", r.size, r.tokens, r.seed + 10, worked_loss(i % 45 // 9, i % 9 // 3, i % 3 + 5, 0))
+        FinishedRun(
+            "again", r.size, r.tokens, r.seed + 10, worked_loss(i % 45 // 9, i % 9 // 3, i % 3 + 5, 0)
+        )
         for i, r in enumerate(runs[:45])
     ]
-    found = judge(Table((*runs[:45], *again)), "adamw", margin=1.1)["again"]
+    found = judge(RunTable((*runs[:45], *again)), "adamw", margin=1.1)["again"]
     assert found.word == "equal"
 
 
 def test_a_slower_variant_and_one_out_of_reach() -> None:
-    found = judge(Table(tuple(worked_runs())), "muon")["adamw"]
+    found = judge(RunTable(tuple(worked_runs())), "muon")["adamw"]
     assert found.word == "slower"
-    far = [Run("far", r.size, r.tokens, r.seed, r.loss / 3) for r in worked_runs() if r.variant == "adamw"]
-    assert judge(Table((*worked_runs()[:45], *far)), "adamw")["far"].word == "not comparable"
+    far = [
+        FinishedRun("far", r.size, r.tokens, r.seed, r.loss / 3)
+        for r in worked_runs()
+        if r.variant == "adamw"
+    ]
+    assert judge(RunTable((*worked_runs()[:45], *far)), "adamw")["far"].word == "not comparable"
 
 
 def test_a_rate_at_the_border_leaves_its_size_out() -> None:
     runs = worked_runs(rate=1e-3)
-    tuning = [Run("muon", 4e6, 10e6, 9, loss, rate) for rate, loss in ((5e-4, 1.9), (2.5e-4, 2.0))]
-    found = judge(Table((*runs, *tuning)), "adamw")["muon"]
+    tuning = [FinishedRun("muon", 4e6, 10e6, 9, loss, rate) for rate, loss in ((5e-4, 1.9), (2.5e-4, 2.0))]
+    found = judge(RunTable((*runs, *tuning)), "adamw")["muon"]
     assert [left.params for left in found.left_out] == [4e6, 4e6]
     assert "border" in found.left_out[0].reason
     assert len(found.sizes) == 4
@@ -260,10 +268,10 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_bad_questions() -> None:
-    table = Table(tuple(worked_runs()))
+    table = RunTable(tuple(worked_runs()))
     with pytest.raises(DataError, match="did you mean 'adamw'"):
         judge(table, "adam")
     with pytest.raises(DataError, match="margin 1: expected a factor above 1"):
         judge(table, "adamw", margin=1.0)
     with pytest.raises(DataError, match="only runs of 'adamw'"):
-        judge(Table(tuple(worked_runs()[:45])), "adamw")
+        judge(RunTable(tuple(worked_runs()[:45])), "adamw")

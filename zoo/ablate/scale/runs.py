@@ -20,7 +20,7 @@ SAME_SIZE = 1e-3
 
 
 @dataclass(frozen=True)
-class Run:
+class FinishedRun:
     """A finished run.
 
     Attributes:
@@ -49,26 +49,26 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Table:
+class RunTable:
     """Runs of several variants.
 
     Attributes:
         runs: in the order of the file.
     """
 
-    runs: tuple[Run, ...]
+    runs: tuple[FinishedRun, ...]
 
     @property
     def variants(self) -> list[str]:
         """Their names, in the order in which they first appear."""
         return list(dict.fromkeys(run.variant for run in self.runs))
 
-    def of(self, variant: str) -> list[Run]:
+    def of(self, variant: str) -> list[FinishedRun]:
         """A variant's runs."""
         return [run for run in self.runs if run.variant == variant]
 
 
-def cells(runs: Iterable[Run]) -> dict[float, Cells]:
+def cells(runs: Iterable[FinishedRun]) -> dict[float, Cells]:
     """Final losses by size, then by (tokens, seed)."""
     sizes: dict[float, dict[tuple[float, int], float]] = defaultdict(dict)
     for run in runs:
@@ -76,7 +76,7 @@ def cells(runs: Iterable[Run]) -> dict[float, Cells]:
     return dict(sizes)
 
 
-def read_runs(file: Path) -> Table:
+def read_runs(file: Path) -> RunTable:
     """Read a CSV of runs: variant, size, tokens, seed, loss, and optionally rate, flops, seconds, items.
 
     Numbers may end in K, M or B. `items` holds the scores of all questions, separated by blanks.
@@ -96,17 +96,17 @@ def read_runs(file: Path) -> Table:
     if not runs:
         raise DataError(f"{file}: no rows; expected one per run")
     check_runs(runs)
-    return Table(tuple(runs))
+    return RunTable(tuple(runs))
 
 
-def check_runs(runs: Sequence[Run]) -> None:
+def check_runs(runs: Sequence[FinishedRun]) -> None:
     """Refuse runs that contradict each other.
 
     Raises:
         DataError: one run is there twice with different results, two sizes of a variant are nearly the same,
             or runs have scores of different numbers of items.
     """
-    seen: dict[tuple[str, float, float, int, float | None], Run] = {}
+    seen: dict[tuple[str, float, float, int, float | None], FinishedRun] = {}
     for run in runs:
         key = (run.variant, run.size, run.tokens, run.seed, run.rate)
         before = seen.setdefault(key, run)
@@ -141,7 +141,7 @@ def _check_columns(file: Path, names: Sequence[str]) -> None:
         raise DataError(f"{file}:1: a column is there twice: {', '.join(names)}")
 
 
-def _run(place: str, row: dict[str, str]) -> Run:
+def _run(place: str, row: dict[str, str]) -> FinishedRun:
     if None in row or None in row.values():
         raise DataError(f"{place}: another number of fields than the header has")
 
@@ -172,7 +172,7 @@ def _run(place: str, row: dict[str, str]) -> Run:
         raise DataError(f"{place}: items: {error}; expected numbers separated by blanks") from error
     if not row["variant"].strip():
         raise DataError(f"{place}: variant: empty; expected a name")
-    return Run(
+    return FinishedRun(
         row["variant"].strip(),
         values["size"],
         values["tokens"],

@@ -14,7 +14,7 @@ from zoo.ablate.scale.chain import claims
 from zoo.ablate.scale.items import ItemDifference, compare_items
 from zoo.ablate.scale.law import Law, fit_law
 from zoo.ablate.scale.line import FEWEST_SIZES, Line, Prediction, back_test
-from zoo.ablate.scale.runs import Run, Table, cells
+from zoo.ablate.scale.runs import FinishedRun, RunTable, cells
 from zoo.ablate.scale.speedup import Cells, SizeSpeedup, size_speedup
 from zoo.utils.errors import DataError, did_you_mean
 
@@ -110,7 +110,7 @@ class _Draft:
 
 
 def judge(
-    table: Table, baseline: str, *, margin: float | None = None, alpha: float = 0.05
+    table: RunTable, baseline: str, *, margin: float | None = None, alpha: float = 0.05
 ) -> dict[str, ScaleVerdict]:
     """Judge every variant of a table against the baseline.
 
@@ -142,7 +142,7 @@ def judge(
     return {name: _worded(draft, held.get(name, 0), margin) for name, draft in drafts.items()}
 
 
-def _measure(baseline: Sequence[Run], name: str, variant: Sequence[Run]) -> _Draft:
+def _measure(baseline: Sequence[FinishedRun], name: str, variant: Sequence[FinishedRun]) -> _Draft:
     """Everything but the word."""
     draft = _Draft(name)
     ours, theirs = _tuned(baseline, draft, "the baseline"), _tuned(variant, draft, name)
@@ -195,9 +195,9 @@ def _add_size(draft: _Draft, params: float, baseline: Cells, variant: Cells) -> 
         )
 
 
-def _tuned(runs: Sequence[Run], draft: _Draft, side: str) -> dict[float, list[Run]]:
+def _tuned(runs: Sequence[FinishedRun], draft: _Draft, side: str) -> dict[float, list[FinishedRun]]:
     """The runs of every size at the chosen rate; a rate at the border of its grid leaves the size out."""
-    chosen: dict[float, list[Run]] = {}
+    chosen: dict[float, list[FinishedRun]] = {}
     for size in sorted({run.size for run in runs}):
         here = [run for run in runs if run.size == size]
         rates = sorted({run.rate for run in here if run.rate is not None})
@@ -218,8 +218,8 @@ def _tuned(runs: Sequence[Run], draft: _Draft, side: str) -> dict[float, list[Ru
 
 
 def _paired(
-    baseline: Mapping[float, list[Run]], variant: Mapping[float, list[Run]], draft: _Draft
-) -> dict[float, tuple[list[Run], list[Run]]]:
+    baseline: Mapping[float, list[FinishedRun]], variant: Mapping[float, list[FinishedRun]], draft: _Draft
+) -> dict[float, tuple[list[FinishedRun], list[FinishedRun]]]:
     """Both sides' runs by the baseline's size: by the number of parameters, else by FLOPs per token."""
     pairs = {size: (runs, variant[size]) for size, runs in baseline.items() if size in variant}
     rest = {size: runs for size, runs in variant.items() if size not in baseline}
@@ -242,7 +242,7 @@ def _paired(
     return pairs
 
 
-def _per_token(runs: Sequence[Run], size: float) -> float:
+def _per_token(runs: Sequence[FinishedRun], size: float) -> float:
     """FLOPs per token, or parameters where FLOPs are not known."""
     flops = [run.flops / run.tokens for run in runs if run.flops is not None]
     return float(np.mean(flops)) if flops else size
@@ -273,7 +273,7 @@ def _side(value: float, half: float) -> int:
 
 
 def _add_costs(
-    draft: _Draft, pairs: Mapping[float, tuple[list[Run], list[Run]]], largest: SizeSpeedup
+    draft: _Draft, pairs: Mapping[float, tuple[list[FinishedRun], list[FinishedRun]]], largest: SizeSpeedup
 ) -> None:
     """The speed-up in FLOPs and seconds at the largest size; half widths add in squares."""
     mine, other = pairs[largest.params]
@@ -299,7 +299,7 @@ def _add_costs(
             draft.p_values.append(draft.costs[-1].p_value)
 
 
-def _add_items(draft: _Draft, pair: tuple[list[Run], list[Run]]) -> None:
+def _add_items(draft: _Draft, pair: tuple[list[FinishedRun], list[FinishedRun]]) -> None:
     """Scores of questions at the largest budget that both sides have."""
     budgets = [{run.tokens for run in side if run.items is not None} for side in pair]
     if not all(budgets):
@@ -315,7 +315,9 @@ def _add_items(draft: _Draft, pair: tuple[list[Run], list[Run]]) -> None:
     draft.items = compare_items(scores[0], scores[1])
 
 
-def _warn(draft: _Draft, pairs: Mapping[float, tuple[list[Run], list[Run]]], tried: Sequence[int]) -> None:
+def _warn(
+    draft: _Draft, pairs: Mapping[float, tuple[list[FinishedRun], list[FinishedRun]]], tried: Sequence[int]
+) -> None:
     """What a reader must know before believing the word."""
     if draft.line is not None and len(draft.line.x) < 5:
         draft.warnings.append("fewer than five sizes: the line rests on few replicates")
