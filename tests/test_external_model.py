@@ -263,7 +263,7 @@ def test_the_grid_takes_it(
     load_plugin(file)
     monkeypatch.setitem(test_grid.TINY, "sluice", test_grid.DECODER)
     test_grid.test_two_steps_of_every_optimizer("sluice", init, reparam, optimizer)
-    if REPARAMS[reparam].keeps_the_model:
+    if REPARAMS[reparam].preserves_outputs:
         test_grid.test_methods_start_as_the_backbone("sluice", reparam)
 
 
