@@ -32,7 +32,7 @@ UNLIMITED = 1 << 30
 
 
 @register_model("zoo")
-class ZooLM(TemplateLM):  # type: ignore[misc]
+class ZooLM(TemplateLM):  # type: ignore[misc]  # lm_eval has no types
     """A model that continues text, and its tokenizer, with the interface of the harness.
 
     Requests are truncated and scored as in the harness's class for transformers (HFLM), so that a model has

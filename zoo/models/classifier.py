@@ -62,7 +62,7 @@ class ClassifierConfig(ModelConfig):
         return self
 
     @property
-    def default_init(self) -> str:  # type: ignore[override]
+    def default_init(self) -> str:  # type: ignore[override]  # depends on a field
         """The trunk's."""
         return self.trunk.default_init
 

@@ -51,7 +51,7 @@ class LSTMConfig(LanguageModelConfig):
     )
 
     @property
-    def objectives(self) -> frozenset[str]:  # type: ignore[override]
+    def objectives(self) -> frozenset[str]:  # type: ignore[override]  # depends on a field
         """`stream`, whose batches continue each other, if the state is carried; otherwise `causal`."""
         return frozenset({"stream" if self.carries_state else "causal"})
 
