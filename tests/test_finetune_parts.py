@@ -23,7 +23,9 @@ from zoo.run.explanation import explain
 from zoo.spec import declared
 from zoo.train.run import train
 
-FORMS = [*OPTIMIZER_FORMS, {"type": "amos", "lr": 0.01, "fused": True}]
+DIFFERENT_RATES = [form for form in OPTIMIZER_FORMS if form["type"] != "prodigy"]
+"""Prodigy estimates one rate for all and refuses others (tests/test_optim_successors.py)."""
+FORMS = [*DIFFERENT_RATES, {"type": "amos", "lr": 0.01, "fused": True}]
 SIZES: dict[str, Any] = {"vocab_size": 64, "d_model": 16, "n_layers": 3, "n_heads": 2}
 DEPTHS = {
     "gpt": (["embedding"], "blocks", ["norm", "read_out"]),
@@ -138,6 +140,8 @@ def test_with_every_optimizer_and_resumed(folder: Path, form: dict[str, Any]) ->
     }
     if OPTIMIZERS[form["type"]](**form).uses_eta:
         fields["eta"] = "measured"
+    if OPTIMIZERS[form["type"]].has_own_schedule:
+        fields["schedule"] = {"type": "constant"}
     name = str(FORMS.index(form))
     whole = train(load_config({**fields, "name": f"whole-{name}"})).folder
     train(load_config({**fields, "name": f"parts-{name}"}), until=3)

@@ -39,6 +39,7 @@ TINY: dict[str, dict[str, Any]] = {
 VARIANTS: dict[str, list[dict[str, Any]]] = {
     "adamw": [{"weight_decay": 0.1}],
     "amos": [{"momentum": 0.9}, {"reduction": "none"}, {"reduction": "dense"}],
+    "lion": [{"weight_decay": 0.1}],
     "prodigy": [{"d0": 0.1}],  # its own 1e-6 moves no gate of 55 in two steps
     "muon": [{"weight_decay": 0.1}, {"rest": {"type": "amos", "lr": 0.01}}],
 }

@@ -17,6 +17,7 @@ from zoo.train.run import train
 FORMS: dict[str, list[dict[str, Any]]] = {
     "amos": [{"momentum": 0.9}, {}],
     "adamw": [{"weight_decay": 0.1}],
+    "normuon": [{"rest": {"type": "adamw", "lr": 0.01}}],
     "muon": [{}, {"rest": {"type": "amos", "lr": 0.01, "momentum": 0.9}}],
 }
 OPTIMIZER_FORMS = [
@@ -34,6 +35,8 @@ def test_forty_steps_are_twenty_kill_twenty(tmp_path: Path, model: str, optimize
     fields = tiny_fields(tmp_path, z_loss=1e-4, accumulation=2)
     fields["model"]["type"] = model
     fields |= {"optimizer": optimizer, "reparam": {"type": reparam}}
+    if OPTIMIZERS[optimizer["type"]].has_own_schedule:
+        fields["schedule"] = {"type": "constant"}
     whole = train(load_config({**fields, "name": "whole"}))
     kill({**fields, "name": "killed"}, "step", "global_norm", call=27)
     assert (tmp_path / "runs/killed/checkpoints/step-00000020").is_dir()

@@ -50,7 +50,7 @@ class Prodigy(SteppingOptimizer):
         *,
         d0: float = 1e-6,
         d_coef: float = 1.0,
-        growth_rate: float = math.inf,
+        growth_rate: float | None = None,
         bias_correction: bool = False,
         safeguard_warmup: bool = False,
     ) -> None:
@@ -65,7 +65,7 @@ class Prodigy(SteppingOptimizer):
             weight_decay: decoupled weight decay.
             d0: the first estimate.
             d_coef: factor on every estimate.
-            growth_rate: largest factor by which the estimate grows in a step.
+            growth_rate: largest factor by which the estimate grows in a step; None: any.
             bias_correction: correct the averages' bias as Adam does.
             safeguard_warmup: leave the learning rate out of `s`, which keeps a warm-up from inflating d.
         """
@@ -77,7 +77,7 @@ class Prodigy(SteppingOptimizer):
             "weight_decay": weight_decay,
             "d0": d0,
             "d_coef": d_coef,
-            "growth_rate": growth_rate,
+            "growth_rate": math.inf if growth_rate is None else growth_rate,
             "bias_correction": bias_correction,
             "safeguard_warmup": safeguard_warmup,
         }
@@ -158,7 +158,9 @@ class ProdigyConfig(OptimizerConfig):
     weight_decay: float = Field(0.0, ge=0, description="decoupled weight decay of matrices")
     d0: float = Field(1e-6, gt=0, description="the first estimate")
     d_coef: float = Field(1.0, gt=0, description="factor on every estimate")
-    growth_rate: float = Field(math.inf, ge=1, description="largest growth of the estimate in a step")
+    growth_rate: float | None = Field(
+        None, ge=1, description="largest factor by which the estimate grows in a step; null: any"
+    )
     bias_correction: bool = Field(False, description="correct the averages' bias as Adam does")
     safeguard_warmup: bool = Field(False, description="keep a warm-up from inflating the estimate")
 
