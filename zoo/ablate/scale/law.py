@@ -22,6 +22,8 @@ Array = NDArray[np.float64]
 
 EXPONENTS = (0.05, 1.5)
 """The range of a and b."""
+EXTREME = 50.0
+"""Bound of the logarithm of each term of the law; a loss is far inside."""
 HUBER = 1.5
 """Residuals beyond so many standard deviations count linearly in the robust fit."""
 
@@ -115,10 +117,10 @@ class _Cells:
 
 
 def _unpacked(p: Array, low: float) -> tuple[float, float, float, float, float, float, float]:
-    """E, a, b, A, B, g0, g1 from unbounded parameters; `low` is the lowest loss."""
+    """E, a, b, ln A, ln B, g0, g1 from unbounded parameters; `low` is the lowest loss."""
     least, most = EXPONENTS
     a, b = (float(least + (most - least) * expit(v)) for v in p[1:3])
-    return low * float(expit(p[0])), a, b, math.exp(p[3]), math.exp(p[4]), float(p[5]), float(p[6])
+    return low * float(expit(p[0])), a, b, float(p[3]), float(p[4]), float(p[5]), float(p[6])
 
 
 def _fit(cells: _Cells, weighted: bool, robust: bool, start: Array | None) -> tuple[Array, float]:
@@ -126,10 +128,12 @@ def _fit(cells: _Cells, weighted: bool, robust: bool, start: Array | None) -> tu
     low, n_max = float(np.exp(cells.ln_loss.min())), cells.ln_n.max()
 
     def parts(p: Array) -> tuple[Array, Array]:
-        e, a, b, scale_n, scale_t, g0, g1 = _unpacked(p, low)
+        e, a, b, ln_scale_n, ln_scale_t, g0, g1 = _unpacked(p, low)
         ln_c = cells.variant * (g0 + g1 * (cells.ln_n - n_max))
-        of_tokens = scale_t * np.exp(-b * (cells.ln_t + ln_c))
-        return e + scale_n * np.exp(-a * cells.ln_n) + of_tokens, b * of_tokens
+        # The search may try any number; beyond these bounds only its direction counts.
+        of_size = np.exp((ln_scale_n - a * cells.ln_n).clip(-EXTREME, EXTREME))
+        of_tokens = np.exp((ln_scale_t - b * (cells.ln_t + ln_c)).clip(-EXTREME, EXTREME))
+        return e + of_size + of_tokens, b * of_tokens
 
     def solve(
         begin: Array, weights: Array, loss: str = "linear", f_scale: float = 1.0
