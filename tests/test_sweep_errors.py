@@ -13,6 +13,7 @@ from zoo.utils.errors import ConfigError
 BASE = "base: gpt-tiny\n"
 INIT = "axes: {init: [he, small]}\n"
 RATES = "tune: {grid: {optimizer.lr: [0.01, 0.1]}"
+RANDOM = BASE + INIT + "tune: {random: {optimizer.lr: RANGE}}"
 
 FILES = [
     ("axes: {init: [he, small]}", r"base: missing; expected: what all runs share"),
@@ -77,7 +78,7 @@ FILES = [
         BASE + INIT + "zip: [{init: [he, small], train.steps: [10, 20]}]",
         r"s.yaml:2: init: has no effect: s.yaml:3 puts something else in its place \(in init=he",
     ),
-    (BASE + INIT + "tune: {grid: {train.keep_last: [1, 2]}}", r"tune.grid: changes nothing between"),
+    (BASE + INIT + "tune: {grid: {train.keep_last: [1, 2]}}", r"tune: changes nothing between"),
     # exclude, baseline
     (
         BASE + INIT + "exclude: [{inti: he}]",
@@ -124,6 +125,56 @@ FILES = [
         BASE + INIT + RATES + ", halving: {at: [0.1]}}",
         r"tune.halving at \[0.1\] of 20 steps: with train.eval_every 10 there is no validation",
     ),
+    # random search
+    (BASE + INIT + "tune: {}", r"s.yaml:3: tune: expected either grid: .* or random: "),
+    (BASE + INIT + RATES + ", random: {optimizer.lr: {uniform: [1, 2]}}}", r"tune: expected either grid: "),
+    (
+        RANDOM.replace("RANGE", "{log_uniform: [0.01, 0.001]}"),
+        r"s.yaml:3: .*optimizer.lr.log_uniform: value \[0.01, 0.001\]: .*low < h",
+    ),
+    (
+        RANDOM.replace("RANGE", "{log_uniform: [0.01, 0.01]}"),
+        r"optimizer.lr.log_uniform: value \[0.01, 0.01\]: .*low < h",
+    ),
+    (
+        RANDOM.replace("RANGE", "{uniform: [1, 0]}"),
+        r"optimizer.lr.uniform: value \[1, 0\]: expected \[low, high\] with low < high",
+    ),
+    (
+        RANDOM.replace("RANGE", "{log_uniform: [0, 1]}"),
+        r"optimizer.lr.log_uniform: value \[0, 1\]: expected low > 0: a logarithm",
+    ),
+    (
+        RANDOM.replace("RANGE", "{log_uniform: [-1, 1]}"),
+        r"optimizer.lr.log_uniform: value \[-1, 1\]: expected low > 0",
+    ),
+    (RANDOM.replace("RANGE", "{log_uniform: [1, .inf]}"), r"optimizer.lr.log_uniform"),
+    (RANDOM.replace("RANGE", "{log_uniform: [1]}"), r"optimizer.lr.log_uniform"),
+    (RANDOM.replace("RANGE", "{log_uniform: [1, 2, 3]}"), r"optimizer.lr.log_uniform"),
+    (RANDOM.replace("RANGE", "{log_uniform: 3}"), r"optimizer.lr.log_uniform: value 3: expected a list"),
+    (
+        RANDOM.replace("RANGE", "{loguniform: [1, 2]}"),
+        r"optimizer.lr.loguniform: unknown key; did you mean 'log_uniform'\?",
+    ),
+    (
+        RANDOM.replace("RANGE", "{}"),
+        r"tune.random.optimizer.lr: expected either log_uniform: \[low, high\] or uniform",
+    ),
+    (RANDOM.replace("RANGE", "[1, 2]"), r"tune.random.optimizer.lr: value \[1, 2\]: expected a mapping"),
+    (RANDOM.replace("RANGE", "{uniform: [1, 2]}, trials: 1"), r"tune.random.trials: value 1: "),
+    (RANDOM.replace("RANGE", "{uniform: [1, 2]}, trails: 3"), r"tune.random.trails"),
+    (RANDOM.replace("RANGE", "{uniform: [1, 2]}, seed: -1"), r"tune.random.seed: value -1: "),
+    (RANDOM.replace("RANGE", "{uniform: [1, 1.00001]}"), r"tune: changes nothing between"),
+    (
+        RANDOM.replace("lr", "rl").replace("RANGE", "{uniform: [1, 2]}"),
+        r"s.yaml:3: optimizer.rl: unknown key",
+    ),
+    (BASE + INIT + "tune: {random: {trials: 3}}", r"tune.random: nothing is drawn: expected a key"),
+    (
+        RANDOM.replace("RANGE", "{uniform: [1, 2]}").strip("}")
+        + "}}, grids: [{where: {init: he}, grid: {optimizer.lr: [1, 2]}}]}",
+        r"tune: grids: has no effect without grid; with random, every variant has the same points",
+    ),
 ]
 
 
@@ -140,7 +191,7 @@ def test_bad_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, me
 OVERRIDES = [
     (
         "optimizer.lr=1",
-        r"override 'optimizer.lr=1': has no effect: axes or tune.grid put something else in its",
+        r"override 'optimizer.lr=1': has no effect: axes or tune put something else in its",
     ),
     ("train.stesp=1", r"override 'train.stesp=1': train.stesp: unknown key; did you mean 'steps'\?"),
     ("train.steps", r"override 'train.steps': expected key=value"),

@@ -18,6 +18,7 @@ from zoo.ablate.tuning import best_point, describe_rule, grid_points, on_border,
 from zoo.run.config import dump_config, load_config
 from zoo.utils.errors import ConfigError
 
+ROOT = Path(__file__).parent.parent
 STUDY = """
 base: gpt-tiny
 axes:
@@ -138,11 +139,80 @@ def test_grid() -> None:
     assert best_point([[2.0, 4.0], [3.0, 2.0], [2.0, 3.0]]) == 1  # means 3, 2.5, 2.5: the first of equals
     assert best_point([[math.inf], [math.inf]]) == 0
     assert survivors([[3.0], [1.0], [math.inf], [2.0], [4.0]], 0.5) == [0, 1, 3]  # 2.5, rounded up
-    assert on_border({"a": 1, "b": "x", "c": 2}, {"a": [3, 2, 1], "b": ["x", "y"], "c": [1, 2, 3]}) == ("a",)
+    assert on_border(
+        {"a": 1, "b": "x", "c": 2}, grid_points({"a": [3, 2, 1], "b": ["x", "y"], "c": [1, 2, 3]})
+    ) == ("a",)
     assert rung_steps(None, 100, 7) == (100,)
     assert rung_steps(Halving(at=(0.25, 0.5)), 100, 10) == (20, 50, 100)
     with pytest.raises(ValueError, match="no validation of its own before each"):
         rung_steps(Halving(at=(0.25, 0.29)), 100, 10)
+
+
+SEARCH = "base: gpt-tiny\ntune: {random: {optimizer.lr: {log_uniform: [1e-5, 1e-2]}, trials: 25, seed: 0}}"
+
+
+def test_random_search(tmp_path: Path) -> None:
+    """The points are the same everywhere, whatever the trials, other keys and variants."""
+    sweep = load(tmp_path, SEARCH)
+    assert [(v.name, len(v.points)) for v in sweep.variants] == [("base", 25)]
+    rates = [point["optimizer.lr"] for point in sweep.variants[0].points]
+    assert rates[:3] == [2.291e-4, 3.738e-5, 8.164e-5]
+    assert rates == [c.optimizer.lr for c in sweep.variants[0].configs if c.optimizer is not None]
+    assert all(1e-5 <= rate <= 1e-2 for rate in rates)
+    # Of 25 logarithms uniform over three decades, 8.3 are expected in each; fewer than 2 have p < .002.
+    assert min(sum(10.0**d <= rate < 10.0 ** (d + 1) for rate in rates) for d in (-5, -4, -3)) >= 2
+    more = load(
+        tmp_path, SEARCH.replace("trials: 25", "optimizer.weight_decay: {uniform: [0, 1]}, trials: 30")
+    )
+    assert [point["optimizer.lr"] for point in more.variants[0].points[:25]] == rates
+    decays = [point["optimizer.weight_decay"] for point in more.variants[0].points]
+    assert 0 <= min(decays) < 0.2
+    assert 0.8 < max(decays) <= 1
+    both = load(tmp_path, SEARCH + "\naxes: {init: [he, small]}")
+    assert [v.points for v in both.variants] == [sweep.variants[0].points] * 2
+    other = load(tmp_path, SEARCH.replace("seed: 0", "seed: 1"))
+    assert not {point["optimizer.lr"] for point in other.variants[0].points} & set(rates)
+    assert sweep.tune is not None
+    assert describe_rule(sweep.tune).startswith(
+        "optimizer.lr (log-uniform between 1e-05 and 0.01), 25 points drawn with seed 0, the same "
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "ranges", "steps", "warmup"),
+    [
+        ("adam", {"optimizer.lr": (1e-5, 1e-2)}, 140_000, 7_000),
+        (
+            "adamw",
+            {
+                "optimizer.lr": (1e-4, 1e-2),
+                "optimizer.weight_decay": (1e-2, 1.0),
+                "model.label_smoothing": (0.0, 0.2),
+            },
+            187_000,
+            9_350,
+        ),
+    ],
+)
+def test_the_searches_of_amos_a9(
+    name: str, ranges: dict[str, tuple[float, float]], steps: int, warmup: int
+) -> None:
+    """A.9.2: 25 runs each; cosine with 5 % of warm-up; only the smoothing is drawn on a linear scale."""
+    sweep = load_sweep(ROOT / "configs" / "sweeps" / "papers" / f"amos-9-{name}.yaml")
+    assert sweep.tune is not None
+    assert sweep.tune.random is not None
+    assert {key: values.bounds for key, values in sweep.tune.random.ranges.items()} == ranges
+    linear = {key for key, values in sweep.tune.random.ranges.items() if values.uniform}
+    assert linear == set(ranges) & {"model.label_smoothing"}
+    (variant,) = sweep.variants
+    configs: list[Any] = list(variant.configs)
+    assert len(configs) == 25
+    assert {(c.train.steps, c.schedule.type, c.schedule.warmup) for c in configs} == {
+        (steps, "cosine", warmup)
+    }
+    assert {(c.optimizer.type, c.optimizer.betas, c.train.batch_size) for c in configs} == {
+        (name, (0.9, 0.999), 1024)
+    }
 
 
 def outcomes(sweep: Sweep, losses: dict[tuple[str, float, int], Any]) -> dict[str, Outcome]:
@@ -227,7 +297,7 @@ def test_the_rule_is_told(tmp_path: Path) -> None:
     assert tune is not None
     assert describe_rule(tune) == (
         "optimizer.lr, 3 points per variant with seed 0: the lowest mean of the final validation loss over "
-        "these seeds; a failed or diverged run counts as infinite, of equals the first in the grid is taken; "
+        "these seeds; a failed or diverged run counts as infinite, of equals the first is taken; "
         "other values, equally many, for optimizer amos(momentum=0.9)"
     )
     tune = load(tmp_path, HALVED, "train.eval_every=5").tune

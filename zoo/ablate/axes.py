@@ -53,8 +53,8 @@ class Combination:
 
 
 def variant_name(settings: Mapping[str, str]) -> str:
-    """``axis=value,axis=value``."""
-    return ",".join(f"{axis}={name}" for axis, name in settings.items())
+    """``axis=value,axis=value``; of a sweep without axes, which has one variant, ``base``."""
+    return ",".join(f"{axis}={name}" for axis, name in settings.items()) or "base"
 
 
 def combinations(content: Located, folder: Path, problems: list[str]) -> list[Combination]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from itertools import pairwise
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import ConfigDict, Field, FiniteFloat, ValidationError, field_validator, model_validator
 
 from zoo.config.messages import describe
 from zoo.config.registry import Config
@@ -38,18 +38,105 @@ class OtherGrid(Config):
     grid: dict[str, tuple[Scalar, ...]] = Field(description="the values: key: list")
 
 
+class Range(Config):
+    """The distribution that the values of a tuned key are drawn from: exactly one of the two."""
+
+    log_uniform: tuple[FiniteFloat, FiniteFloat] | None = Field(
+        None, description="[low, high]: the logarithm is uniform"
+    )
+    uniform: tuple[FiniteFloat, FiniteFloat] | None = Field(
+        None, description="[low, high]: the value is uniform"
+    )
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The lowest and the highest value."""
+        return self.log_uniform or self.uniform or (0.0, 0.0)
+
+    def __str__(self) -> str:
+        low, high = self.bounds
+        return f"{'log-uniform' if self.log_uniform else 'uniform'} between {low:g} and {high:g}"
+
+    @field_validator("log_uniform", "uniform")
+    @classmethod
+    def _rising(cls, value: tuple[float, float] | None) -> tuple[float, float] | None:
+        if value is not None and value[0] >= value[1]:
+            raise ValueError("expected [low, high] with low < high")
+        return value
+
+    @field_validator("log_uniform")
+    @classmethod
+    def _positive(cls, value: tuple[float, float] | None) -> tuple[float, float] | None:
+        if value is not None and value[0] <= 0:
+            raise ValueError("expected low > 0: a logarithm is taken")
+        return value
+
+    @model_validator(mode="after")
+    def _one_distribution(self) -> Self:
+        if (self.log_uniform is None) == (self.uniform is None):
+            raise ValueError("expected either log_uniform: [low, high] or uniform: [low, high]")
+        return self
+
+
+class RandomSearch(Config):
+    """Points that are drawn at random: the same for every variant, and the same every time.
+
+    The tuned keys stand beside the fields, each with its `Range`.
+    """
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, Range]
+    extra_keys: ClassVar[type[Config] | None] = Range
+
+    trials: int = Field(25, ge=2, description="number of points")
+    seed: int = Field(0, ge=0, description="seed of the draw")
+
+    @property
+    def ranges(self) -> dict[str, Range]:
+        """The tuned keys."""
+        return self.__pydantic_extra__
+
+    @model_validator(mode="after")
+    def _has_keys(self) -> Self:
+        if not self.ranges:
+            raise ValueError(
+                "nothing is drawn: expected a key, for instance optimizer.lr: {log_uniform: [1e-4, 1e-2]}"
+            )
+        return self
+
+
 class Tune(Config):
     """What is tuned for each variant separately before the comparison."""
 
-    grid: dict[str, tuple[Scalar, ...]] = Field(
-        min_length=1, description="values to try: key: list; of several keys, every combination"
+    grid: dict[str, tuple[Scalar, ...]] | None = Field(
+        None, min_length=1, description="values to try: key: list; of several keys, every combination"
     )
+    random: RandomSearch | None = Field(None, description="instead of a grid: values drawn at random")
     grids: tuple[OtherGrid, ...] = Field((), description="other values for some variants")
     seeds: tuple[int, ...] = Field((0,), min_length=1, description="seeds that every point is tried with")
     halving: Halving | None = Field(None, description="stop points early; null: train all to the end")
 
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The tuned keys."""
+        return tuple(self.grid or (self.random.ranges if self.random else ()))
+
+    @model_validator(mode="after")
+    def _grid_or_random(self) -> Self:
+        if (self.grid is None) == (self.random is None):
+            raise ValueError(
+                "expected either grid: {key: [values]} or random: {key: {log_uniform: [low, high]}}"
+            )
+        if self.grids and self.grid is None:
+            raise ValueError(
+                "grids: has no effect without grid; with random, every variant has the same points"
+            )
+        return self
+
     @model_validator(mode="after")
     def _equally_many(self) -> Self:
+        if self.grid is None:
+            return self
         sizes = {key: len(values) for key, values in self.grid.items()}
         if min(sizes.values()) < 1 or max(sizes.values()) < 2:
             raise ValueError("grid: expected at least two values of a key, otherwise nothing is tuned")
@@ -99,8 +186,8 @@ class SweepConfig(Config):
 
     @model_validator(mode="after")
     def _has_axes_and_seeds(self) -> Self:
-        if not self.axes and not self.zip:
-            raise ValueError("no axes: expected `axes` or `zip`, what the runs differ in")
+        if not self.axes and not self.zip and not self.tune:
+            raise ValueError("no axes: expected `axes` or `zip`, what the runs differ in, or `tune`")
         for what, seeds in [("seeds", self.seeds), ("tune.seeds", self.tune.seeds if self.tune else ())]:
             if min(seeds, default=0) < 0 or len(set(seeds)) < len(seeds):
                 raise ValueError(f"{what}: expected different numbers of at least 0")

@@ -141,7 +141,7 @@ class _Execution:
         """Write the manifest if it has changed, and show the runs."""
         sweep = self._sweep
         runs = tuple(self._run(run, stopping) for run in plan.runs)
-        tune = sweep.tune and Tuning(keys=tuple(sweep.tune.grid), rule=describe_rule(sweep.tune))
+        tune = sweep.tune and Tuning(keys=sweep.tune.keys, rule=describe_rule(sweep.tune))
         manifest = Manifest(
             name=sweep.name,
             baseline=sweep.baseline,

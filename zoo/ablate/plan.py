@@ -142,7 +142,7 @@ class Planner:
                 planned |= {run.id: replace(run, stopped_early=True) for run in dropped}
                 points = [points[i] for i in kept]
         best = points[best_point(losses)]
-        return planned, ChosenPoint(best, on_border(variant.points[best], variant.grid))
+        return planned, ChosenPoint(best, on_border(variant.points[best], variant.points))
 
     def _runs(
         self, variant: SweepVariant, point: int, seeds: Iterable[int], phase: Phase, until: int

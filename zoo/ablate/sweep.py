@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from zoo.ablate.axes import Combination, combinations, select, variant_name
 from zoo.ablate.config import RUNS, Tune, validate_sweep
 from zoo.ablate.identity import digest, effective_settings, run_id
+from zoo.ablate.tuning import grid_points, random_points
 from zoo.ablate.variants import SweepVariant, build_variants, require_different_runs
 from zoo.config.compose import extend, find_config, merge, parse_overrides, read_config
 from zoo.config.yaml import Located
@@ -84,9 +85,9 @@ def load_sweep(file: Path, overrides: Sequence[str] = (), out: Path | None = Non
     for change in changes:
         base = merge(base, change)
     baseline = _baseline(content, chosen, problems)
-    grids = _grids(content, chosen, problems)
+    points = _points(content, config.tune, chosen, problems)
     _stop_at(problems)
-    variants = build_variants(base, changes, chosen, grids, config, problems)
+    variants = build_variants(base, changes, chosen, points, config, problems)
     _stop_at(problems)
     require_different_runs(variants, chosen)
     return Sweep(config.name, out or Path(config.out), variants, baseline, config.seeds, config.tune)
@@ -127,13 +128,20 @@ def _baseline(content: Located, variants: Sequence[Combination], problems: list[
     return matching[0] if matching else ""
 
 
-def _grids(
-    content: Located, variants: Sequence[Combination], problems: list[str]
-) -> list[dict[str, Located]]:
-    """The grid of every variant; empty mappings if nothing is tuned."""
+def _points(
+    content: Located, tune_config: Tune | None, variants: Sequence[Combination], problems: list[str]
+) -> list[tuple[Mapping[str, Located], ...]]:
+    """The points of every variant; a single empty one if nothing is tuned."""
     tune = content.value.get("tune")
-    if tune is None or tune.value is None:
-        return [{} for _ in variants]
+    if tune_config is None or tune is None:
+        return [({},) for _ in variants]
+    if tune_config.random is not None:
+        place = tune.value["random"].place
+        drawn = [
+            {key: Located(value, place) for key, value in point.items()}
+            for point in random_points(tune_config.random)
+        ]
+        return [tuple(drawn) for _ in variants]
     grids = dict.fromkeys(variants, tune.value["grid"].value)
     special: set[Combination] = set()
     for other in tune.value["grids"].value if "grids" in tune.value else ():
@@ -146,4 +154,4 @@ def _grids(
                     )
                 special.add(variant)
                 grids[variant] = other.value["grid"].value
-    return list(grids.values())
+    return [grid_points({key: node.value for key, node in grid.items()}) for grid in grids.values()]

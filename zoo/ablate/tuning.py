@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from statistics import mean
 from typing import Any
 
-from zoo.ablate.config import Halving, Tune
+from zoo.ablate.config import Halving, RandomSearch, Range, Tune
 
 Point = Mapping[str, Any]
 """A value for every tuned key."""
@@ -20,7 +21,7 @@ class ChosenPoint:
     """The point that tuning chose for a variant.
 
     Attributes:
-        index: among the points of the grid.
+        index: among the points of the variant.
         on_border: see `on_border`.
     """
 
@@ -31,6 +32,25 @@ class ChosenPoint:
 def grid_points(grid: Mapping[str, Sequence[Any]]) -> tuple[Point, ...]:
     """Every combination of a grid's values; one empty point if there are no keys."""
     return tuple(dict(zip(grid, values, strict=True)) for values in product(*grid.values()))
+
+
+def random_points(search: RandomSearch) -> tuple[Point, ...]:
+    """The points of a random search. More trials, or another key, leave the other values unchanged."""
+    columns = {
+        key: _draw(values, search.trials, random.Random(f"{search.seed} {key}"))
+        for key, values in search.ranges.items()
+    }
+    return tuple({key: column[i] for key, column in columns.items()} for i in range(search.trials))
+
+
+def _draw(values: Range, count: int, generator: random.Random) -> list[float]:
+    """Independent numbers, rounded to four digits, which is all that a name shows."""
+    low, high = values.bounds
+    if values.log_uniform:
+        drawn = [low * (high / low) ** generator.random() for _ in range(count)]
+    else:
+        drawn = [low + (high - low) * generator.random() for _ in range(count)]
+    return [min(max(float(f"{value:.4g}"), low), high) for value in drawn]
 
 
 def rung_steps(halving: Halving | None, steps: int, eval_every: int) -> tuple[int, ...]:
@@ -69,11 +89,12 @@ def best_point(losses: Sequence[Sequence[float]]) -> int:
     return _ranking(losses)[0]
 
 
-def on_border(point: Point, grid: Mapping[str, Sequence[Any]]) -> tuple[str, ...]:
-    """The keys whose value is the lowest or highest number of the grid: a better one may lie outside."""
+def on_border(point: Point, points: Sequence[Point]) -> tuple[str, ...]:
+    """The keys whose value is the lowest or highest number that was tried: a better one may lie outside."""
+    tried = {key: {other[key] for other in points} for key in point}
     numeric = {
         key: values
-        for key, values in grid.items()
+        for key, values in tried.items()
         if len(values) > 1 and all(type(v) in (int, float) for v in values)
     }
     return tuple(key for key, values in numeric.items() if point[key] in (min(values), max(values)))
@@ -81,12 +102,20 @@ def on_border(point: Point, grid: Mapping[str, Sequence[Any]]) -> tuple[str, ...
 
 def describe_rule(tune: Tune) -> str:
     """The rule by which points are chosen, in words."""
-    count = math.prod(map(len, tune.grid.values()))
+    if tune.random is None:
+        count = math.prod(len(values) for values in (tune.grid or {}).values())
+        tried = f"{' x '.join(tune.keys)}, {count} points per variant"
+    else:
+        ranges = ", ".join(f"{key} ({values})" for key, values in tune.random.ranges.items())
+        tried = (
+            f"{ranges}, {tune.random.trials} points drawn with seed {tune.random.seed}, the same for every "
+            "variant, trained"
+        )
     seeds = f"seed{'s' * (len(tune.seeds) > 1)} {', '.join(map(str, tune.seeds))}"
     text = (
-        f"{' x '.join(tune.grid)}, {count} points per variant with {seeds}: the lowest mean of the final "
+        f"{tried} with {seeds}: the lowest mean of the final "
         "validation loss over these seeds; a failed or diverged run counts as infinite, of equals the first "
-        "in the grid is taken"
+        "is taken"
     )
     if tune.grids:
         others = "; ".join(", ".join(f"{a} {v}" for a, v in other.where.items()) for other in tune.grids)

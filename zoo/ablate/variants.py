@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from zoo.ablate.axes import Combination, nest
 from zoo.ablate.config import SweepConfig
 from zoo.ablate.identity import digest, effective_settings
-from zoo.ablate.tuning import Point, grid_points, rung_steps
+from zoo.ablate.tuning import Point, rung_steps
 from zoo.config.compose import merge
 from zoo.config.yaml import Located
 from zoo.run.config import RunConfig, validate
@@ -25,15 +24,13 @@ class SweepVariant:
     Attributes:
         name: ``axis=value,axis=value``.
         settings: the short name of the variant's value on every axis.
-        grid: the values of the tuned keys; empty if nothing is tuned.
-        points: every combination of these values.
+        points: the values of the tuned keys that are tried; one empty point if nothing is tuned.
         configs: one per point, complete except for the seed and the name.
         rungs: the steps at which points are compared, the last step included.
     """
 
     name: str
     settings: Mapping[str, str]
-    grid: Mapping[str, Sequence[Any]]
     points: tuple[Point, ...]
     configs: tuple[RunConfig, ...]
     rungs: tuple[int, ...]
@@ -48,7 +45,7 @@ def build_variants(
     base: Located,
     overrides: Sequence[Located],
     combinations: Sequence[Combination],
-    grids: Sequence[Mapping[str, Located]],
+    candidates: Sequence[Sequence[Mapping[str, Located]]],
     config: SweepConfig,
     problems: list[str],
 ) -> tuple[SweepVariant, ...]:
@@ -58,7 +55,7 @@ def build_variants(
         base: what all runs share, `overrides` included.
         overrides: what was put on top of the base; each must have an effect in some run.
         combinations: the levels of every variant, to put on top.
-        grids: the tuned keys of every variant.
+        candidates: for every variant, the values of the tuned keys that are tried.
         config: the sweep file.
         problems: gets one line for each problem; one that all variants have is listed once.
 
@@ -68,9 +65,8 @@ def build_variants(
     variants = []
     by_variant: dict[str, list[str]] = {}
     effective: set[int] = set()
-    for combination, grid in zip(combinations, grids, strict=True):
+    for combination, points in zip(combinations, candidates, strict=True):
         in_variant = by_variant[combination.name] = []
-        points = grid_points({key: node.value for key, node in grid.items()})
         configs = []
         for point in points:
             merged, exact = base, []
@@ -86,14 +82,11 @@ def build_variants(
             configs.append(_validate(merged, in_variant))
         complete = tuple(c for c in configs if c is not None)
         if not in_variant:
-            values = {key: node.plain() for key, node in grid.items()}
+            values = tuple({key: node.plain() for key, node in point.items()} for point in points)
             rungs = _rungs(config, complete[0], in_variant)
-            settings = combination.settings
-            variants.append(
-                SweepVariant(combination.name, settings, values, grid_points(values), complete, rungs)
-            )
+            variants.append(SweepVariant(combination.name, combination.settings, values, complete, rungs))
     problems += [
-        f"{change.place}: has no effect: axes or tune.grid put something else in its place"
+        f"{change.place}: has no effect: axes or tune put something else in its place"
         for i, change in enumerate(overrides)
         if i not in effective and not any(by_variant.values())
     ]
@@ -144,7 +137,7 @@ def require_different_runs(variants: Sequence[SweepVariant], combinations: Seque
     """Refuse a sweep in which two runs are the same.
 
     Raises:
-        ConfigError: two variants, or two points of a grid, have the same configuration.
+        ConfigError: two variants, or two points of the tuning, have the same configuration.
     """
     seen: dict[str, tuple[int, int]] = {}
     for i, variant in enumerate(variants):
@@ -154,7 +147,7 @@ def require_different_runs(variants: Sequence[SweepVariant], combinations: Seque
                 raise ConfigError(_same_variants(combinations[i_before], combinations[i]))
             if j_before != j:
                 raise ConfigError(
-                    f"tune.grid: changes nothing between {variant.points[j_before]} and {variant.points[j]} "
+                    f"tune: changes nothing between {variant.points[j_before]} and {variant.points[j]} "
                     f"of {variant.name}: they come out as the same configuration"
                 )
 

@@ -73,7 +73,10 @@ def resolve(root: type[Config], loc: Path) -> tuple[Path, list[type[Config]]]:
         elif len(classes) == 1:
             path += (key,)
             field = classes[0].model_fields.get(key)
-            classes = classes if field is None else classes_in(field)
+            if field is not None:
+                classes = classes_in(field)
+            elif classes[0].extra_keys is not None:
+                classes = [classes[0].extra_keys]
             tag_follows = is_choice(classes)
     return path, classes
 

@@ -25,6 +25,9 @@ class Config(BaseModel):
     assumed: ClassVar[bool] = False
     """Whether it is the choice where no ``type:`` is written."""
 
+    extra_keys: ClassVar[type[Config] | None] = None
+    """What keys that are no fields hold; None: they are errors."""
+
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, defer_build=True)
 
     @classmethod
