@@ -56,7 +56,10 @@ def test_the_plain_template_by_hand() -> None:
     laid = PlainTemplate().encode(TALK[1:3], ByteTokenizer())
     assert laid.tokens == [END, *b"ab\n", *b"cd", END]
     assert laid.loss_mask == [False, False, False, False, True, True, True]
-    assert PlainTemplate(separator=" -> ").encode_prompt("ab", ByteTokenizer()) == [END, *b"ab -> "]
+    assert PlainTemplate(separator=" -> ").encode_prompt([Message("user", "ab")], ByteTokenizer()) == [
+        END,
+        *b"ab -> ",
+    ]
 
 
 def test_a_conversation_by_hand() -> None:
@@ -66,12 +69,12 @@ def test_a_conversation_by_hand() -> None:
     ____ = [0, *map(int, "0000000011"), 1, *map(int, "000001"), 1]
     assert laid.tokens == text
     assert laid.loss_mask == [bool(i) for i in ____]
-    assert chat.encode_prompt("ab", ByteTokenizer()) == [END, *b"(ab|)"]
+    assert chat.encode_prompt([Message("user", "ab")], ByteTokenizer()) == [END, *b"(ab|)"]
 
 
 @pytest.mark.parametrize("template", [PlainTemplate(), ChatTemplate()])
 def test_a_prompt_alone_has_the_tokens_of_the_training(template: Template) -> None:
-    asked = template.encode_prompt("ab", ByteTokenizer())
+    asked = template.encode_prompt([Message("user", "ab")], ByteTokenizer())
     laid = template.encode(TALK[1:3], ByteTokenizer())
     assert laid.tokens[: len(asked)] == asked
     assert laid.loss_mask == [False] * len(asked) + [True] * 3
@@ -211,14 +214,14 @@ def test_what_is_too_long_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixtu
     longer = "training examples are longer than data.context 32 and"
     assert f"data: 1 of 4 {longer} lose their beginnings" in caplog.text
     assert f"data: 2 of 4 {longer} are left out" in caplog.text
-    with pytest.raises(DataError, match=r"no training example fits into data\.context 32: all 2 answers"):
+    with pytest.raises(DataError, match=r"no training example is left of 2: 2 answers alone are longer than"):
         dataset(tmp_path, rows[2:], validation=None)
 
 
 BAD_LINES: list[tuple[str, str]] = [
     ("[1]", "expected a JSON object, found list"),
     ('{"prompt": ', "not JSON: Expecting value"),
-    ("{}", "expected the keys 'prompt' and 'response', or 'messages'"),
+    ("{}", "expected the keys 'prompt' and 'response', 'messages', 'conversations', or"),
     ('{"promt": "a", "response": "b"}', "no field 'prompt'; did you mean 'promt'"),
     ('{"mesages": []}', "expected the keys .*; did you mean 'messages'"),
     ('{"prompt": "a"}', "no field 'response'"),
@@ -226,7 +229,7 @@ BAD_LINES: list[tuple[str, str]] = [
     ('{"prompt": "a", "response": " "}', "field 'response' is empty"),
     ('{"prompt": 3, "response": "b"}', "field 'prompt' must be a string, found int"),
     ('{"prompt": "a", "response": "\\ud800"}', "field 'response' has half a surrogate pair"),
-    ('{"prompt": "a", "messages": []}', "has 'messages' and 'prompt' as well"),
+    ('{"prompt": "a", "messages": []}', "has 'messages' and 'prompt'; expected one or the other"),
     ('{"messages": []}', "'messages' must be a list of messages, found an empty list"),
     ('{"messages": "a"}', "'messages' must be a list of messages, found str"),
     ('{"messages": ["a"]}', r"messages\[0\]: expected an object with role and content, found str"),

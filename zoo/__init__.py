@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from zoo.data.dataset import BatchSpec as BatchSpec
     from zoo.data.dataset import DataConfig as DataConfig
     from zoo.data.dataset import Dataset as Dataset
+    from zoo.data.instructions.template import MarkerTemplate as MarkerTemplate
     from zoo.data.instructions.template import Template as Template
     from zoo.data.objectives.base import Objective as Objective
     from zoo.data.tokenizers.base import Tokenizer as Tokenizer
@@ -79,7 +80,7 @@ _HOME = {
         "REPARAMS SCHEDULES TEMPLATES TOKENIZERS Config",
         "zoo.data.corpora.base": "CorpusConfig Document FileCorpus SourceFile",
         "zoo.data.dataset": "Batch BatchSpec DataConfig Dataset",
-        "zoo.data.instructions.template": "Template",
+        "zoo.data.instructions.template": "MarkerTemplate Template",
         "zoo.data.objectives.base": "Objective",
         "zoo.data.tokenizers.base": "Tokenizer TokenizerConfig",
         "zoo.init.registry": "Entry Registry",

@@ -21,16 +21,28 @@ def read_json_lines(path: Path) -> Iterator[tuple[int, JsonObject]]:
         DataError: the file cannot be read, or a line is not a JSON object.
     """
     for number, line in read_lines(path):
-        place = f"{path}:{number}"
-        try:
-            value: Any = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise DataError(f"{place}: not JSON: {error.msg} at column {error.colno}") from error
-        except (ValueError, RecursionError) as error:  # numbers too long, brackets too deep for Python
-            raise DataError(f"{place}: JSON beyond Python's limits: {error}") from error
-        if not isinstance(value, dict):
-            raise DataError(f"{place}: expected a JSON object, found {type(value).__name__}")
-        yield number, value
+        yield number, parse_object(line, f"{path}:{number}")
+
+
+def parse_object(line: str, place: str) -> JsonObject:
+    """The JSON object that a line holds.
+
+    Args:
+        line: the line.
+        place: file and number of the line, for messages.
+
+    Raises:
+        DataError: the line is not a JSON object.
+    """
+    try:
+        value: Any = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise DataError(f"{place}: not JSON: {error.msg} at column {error.colno}") from error
+    except (ValueError, RecursionError) as error:  # numbers too long, brackets too deep for Python
+        raise DataError(f"{place}: JSON beyond Python's limits: {error}") from error
+    if not isinstance(value, dict):
+        raise DataError(f"{place}: expected a JSON object, found {type(value).__name__}")
+    return value
 
 
 def text_field(value: JsonObject, field: str, place: str) -> str:

@@ -6,6 +6,7 @@ import json
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, ClassVar, Literal, Protocol, Self, cast
 
 import numpy as np
@@ -13,10 +14,11 @@ import torch
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
+import zoo.data.instructions.jinja  # noqa: F401  (registers the template)
 from zoo.config.registry import DATASETS, TEMPLATES
 from zoo.data.dataset import Batch, DataConfig, ModelRequirements
 from zoo.data.files import sha256
-from zoo.data.instructions.files import Conversation, read_conversations
+from zoo.data.instructions.files import Conversation, Message, read_conversations
 from zoo.data.instructions.template import EncodedConversation, PlainTemplate, Template
 from zoo.data.map_dataset import MapDataset, padded_length
 from zoo.data.prompting import decode_in_vocabulary
@@ -44,7 +46,9 @@ class InstructionData(DataConfig):
     unit: ClassVar[str] = "examples"
 
     type: Literal["instructions"] = "instructions"
-    train: str = Field(description="a .jsonl file of {prompt, response} or {messages}")
+    train: str = Field(
+        description="a .jsonl file of {prompt, response}, {messages}, {conversations} or {instruction, ...}"
+    )
     validation: str | float | None = Field(
         0.05, description="another file, or the share of the examples of `train` to hold out; null: none"
     )
@@ -54,6 +58,10 @@ class InstructionData(DataConfig):
         256,
         gt=1,
         description="maximal number of tokens of an example; longer ones lose their beginnings",
+    )
+
+    invalid: Literal["error", "skip"] = Field(
+        "error", description="what happens to a line that is no conversation or that the template refuses"
     )
 
     @model_validator(mode="after")
@@ -100,12 +108,12 @@ class TemplatePrompting:
     special_tokens: ClassVar[tuple[str, ...]] = ()
 
     def eos_id(self, tokenizer: Tokenizer) -> int:
-        """The tokenizer's end-of-document id."""
-        return tokenizer.eos_id
+        """The id that ends an answer in the template."""
+        return self.template.end_id(tokenizer)
 
     def encode(self, text: str, tokenizer: Tokenizer) -> list[int]:
         """The prompt in the template, up to the first token of the answer."""
-        return self.template.encode_prompt(text, tokenizer) if text else []
+        return self.template.encode_prompt([Message("user", text)], tokenizer) if text else []
 
     def decode(self, ids: Iterable[int], tokenizer: Tokenizer) -> str:
         """The answer."""
@@ -125,7 +133,12 @@ class EncodedConversations:
     """
 
     def __init__(
-        self, conversations: Sequence[Conversation], template: Template, tokenizer: Tokenizer, context: int
+        self,
+        conversations: Sequence[Conversation],
+        template: Template,
+        tokenizer: Tokenizer,
+        context: int,
+        skipped: list[DataError] | None = None,
     ) -> None:
         """Tokenise.
 
@@ -134,11 +147,23 @@ class EncodedConversations:
             template: turns conversations into text.
             tokenizer: turns text into tokens.
             context: maximal number of input tokens of an example.
+            skipped: receives the errors of conversations that the template refuses, which are left out;
+                None: such a conversation is an error.
+
+        Raises:
+            DataError: the template refuses a conversation.
         """
         self.encoded: list[EncodedConversation] = []
         self.n_truncated = self.n_dropped = 0
         for conversation in conversations:
-            encoded = template.encode(conversation.messages, tokenizer)
+            try:
+                encoded = template.encode(conversation.messages, tokenizer)
+            except DataError as error:
+                placed = DataError(f"{conversation.place}: {error}")
+                if skipped is None:
+                    raise placed from error
+                skipped.append(placed)
+                continue
             if len(encoded.tokens) - 1 > context:  # the last token is only a target
                 if all(encoded.loss_mask[-context - 1 :]):
                     self.n_dropped += 1
@@ -166,20 +191,24 @@ class InstructionDataset(MapDataset[EncodedConversations]):
         Raises:
             DataError: a file or the tokenizer cannot be used, or no example fits into the context.
         """
-        train, held_out = read_split(data.train, data.validation, read_conversations, _split_key)
+        self._skipped: list[DataError] | None = [] if data.invalid == "skip" else None
+        read = partial(read_conversations, skipped=self._skipped)
+        train, held_out = read_split(data.train, data.validation, read, _split_key)
         self.tokenizer = data.tokenizer.build(lambda: (m.content for c in train for m in c.messages))
         check_vocabulary(self.tokenizer, vocab_size)
         self._data, self._padding = data, self.tokenizer.eos_id
         self.train_examples = self._encode(train, self.tokenizer, "training")
         self.validation_examples = self._encode(held_out, self.tokenizer, "validation") if held_out else None
-        self.fingerprint = _fingerprint(data, self.tokenizer.hash)
+        if self._skipped:
+            log.warning(f"data: {len(self._skipped):,} lines are left out; the first: {self._skipped[0]}")
+        self.fingerprint = _fingerprint(data, self.tokenizer)
 
     def _encode(
         self, conversations: Sequence[Conversation], tokenizer: Tokenizer, side: str
     ) -> EncodedConversations:
         """Tokenise, with a warning if conversations were truncated or dropped."""
         data, total = self._data, len(conversations)
-        examples = EncodedConversations(conversations, data.template, tokenizer, data.context)
+        examples = EncodedConversations(conversations, data.template, tokenizer, data.context, self._skipped)
         for count, fate in (
             (examples.n_truncated, "lose their beginnings"),
             (examples.n_dropped, "are left out, since their answers alone are longer"),
@@ -190,9 +219,10 @@ class InstructionDataset(MapDataset[EncodedConversations]):
                     f"{data.context} and {fate}"
                 )
         if not len(examples):
+            refused = total - examples.n_dropped
             raise DataError(
-                f"data: no {side} example fits into data.context {data.context}: all {total:,} answers "
-                "alone are longer"
+                f"data: no {side} example is left of {total:,}: {examples.n_dropped:,} answers alone are "
+                f"longer than data.context {data.context}, the template refuses {refused:,}"
             )
         return examples
 
@@ -217,7 +247,7 @@ def _split_key(conversation: Conversation) -> str:
     return json.dumps(conversation.messages[:-1])
 
 
-def _fingerprint(data: InstructionData, tokenizer: str) -> str:
+def _fingerprint(data: InstructionData, tokenizer: Tokenizer) -> str:
     share = data.validation if isinstance(data.validation, float) else None
-    settings = [share, data.template.model_dump(mode="json"), data.context, tokenizer]
+    settings = [share, data.template.identity(tokenizer), data.context, tokenizer.hash]
     return sha256(json.dumps([*file_digests(data.train, data.validation), *settings]).encode())

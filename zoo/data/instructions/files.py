@@ -1,18 +1,17 @@
-"""Instructions in files: JSON Lines of prompts and responses, or of conversations."""
+"""Conversations in files: JSON Lines in the layouts that people use."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple, cast, get_args
+from typing import Literal, NamedTuple, get_args
 
-from zoo.data.files import JsonObject
-from zoo.data.json_lines import read_json_lines, text_field
+from zoo.data.files import JsonObject, read_lines
+from zoo.data.json_lines import parse_object, text_field
 from zoo.utils.errors import DataError, did_you_mean
 
 Speaker = Literal["system", "user", "assistant"]
-SPEAKERS: tuple[str, ...] = get_args(Speaker)
-PROMPT_KEYS, MESSAGES_KEY = ("prompt", "response"), "messages"
 
 
 class Message(NamedTuple):
@@ -35,49 +34,115 @@ class Conversation:
     messages: tuple[Message, ...]
 
 
-def read_conversations(path: Path) -> list[Conversation]:
+def read_conversations(path: Path, skipped: list[DataError] | None = None) -> list[Conversation]:
     """Read the conversations of a .jsonl file in their order; blank lines are skipped.
 
-    A line is ``{"prompt": ..., "response": ...}``, which is a user's message and the assistant's, or
-    ``{"messages": [{"role": ..., "content": ...}, ...]}``. Other keys are ignored.
+    A line has one of the layouts in `LAYOUTS`; its other keys are ignored.
+
+    Args:
+        path: the file.
+        skipped: receives the errors of lines that are not conversations, which are left out; None: such a
+            line is an error.
 
     Raises:
         DataError: the file cannot be read, or a line is not a conversation.
     """
-    places = ((f"{path}:{number}", row) for number, row in read_json_lines(path))
-    return [Conversation(place, _messages(row, place)) for place, row in places]
+    conversations = []
+    for number, line in read_lines(path):
+        place = f"{path}:{number}"
+        try:
+            conversations.append(Conversation(place, _messages(parse_object(line, place), place)))
+        except DataError as error:
+            if skipped is None:
+                raise
+            skipped.append(error)
+    if not conversations:
+        raise DataError(f"{path}: no line is a conversation; the first error is: {skipped and skipped[0]}")
+    return conversations
+
+
+def _prompt_and_response(row: JsonObject, place: str) -> tuple[Message, ...]:
+    prompt, response = (text_field(row, key, place) for key in ("prompt", "response"))
+    return Message("user", prompt), Message("assistant", response)
+
+
+def _alpaca(row: JsonObject, place: str) -> tuple[Message, ...]:
+    instruction, output = (text_field(row, key, place) for key in ("instruction", "output"))
+    given = text_field(row, "input", place) if row.get("input") else None
+    return Message("user", f"{instruction}\n\n{given}" if given else instruction), Message(
+        "assistant", output
+    )
+
+
+def _openai(row: JsonObject, place: str) -> tuple[Message, ...]:
+    speakers = {speaker: speaker for speaker in get_args(Speaker)}
+    return _list_of_messages(row, place, "messages", "role", "content", speakers)
+
+
+def _sharegpt(row: JsonObject, place: str) -> tuple[Message, ...]:
+    return _list_of_messages(row, place, "conversations", "from", "value", SHAREGPT_SPEAKERS)
+
+
+SHAREGPT_SPEAKERS: dict[str, Speaker] = {
+    "system": "system",
+    "human": "user",
+    "user": "user",
+    "gpt": "assistant",
+    "assistant": "assistant",
+}
+LAYOUTS: dict[str, Callable[[JsonObject, str], tuple[Message, ...]]] = {
+    "messages": _openai,
+    "conversations": _sharegpt,
+    "prompt": _prompt_and_response,
+    "response": _prompt_and_response,
+    "instruction": _alpaca,
+}
+"""How a line is read, by the key that tells its layout:
+
+* ``{"messages": [{"role": ..., "content": ...}, ...]}``,
+* ShareGPT's ``{"conversations": [{"from": "human" or "gpt" or "system", "value": ...}, ...]}``,
+* ``{"prompt": ..., "response": ...}``: a user's message and the assistant's,
+* Alpaca's ``{"instruction": ..., "input": ..., "output": ...}``: the user's message is the instruction and,
+  after a blank line, the input, which may be missing or empty.
+"""
 
 
 def _messages(row: JsonObject, place: str) -> tuple[Message, ...]:
-    prompt_keys = [key for key in PROMPT_KEYS if key in row]
-    if MESSAGES_KEY not in row:
-        if not prompt_keys:
-            near = did_you_mean(next(iter(row), ""), [*PROMPT_KEYS, MESSAGES_KEY])
-            raise DataError(f"{place}: expected the keys 'prompt' and 'response', or '{MESSAGES_KEY}'{near}")
-        prompt, response = (text_field(row, key, place) for key in PROMPT_KEYS)
-        return Message("user", prompt), Message("assistant", response)
-    if prompt_keys:
+    layouts = {LAYOUTS[key]: key for key in LAYOUTS if key in row}
+    if not layouts:
+        near = did_you_mean(next(iter(row), ""), LAYOUTS)
         raise DataError(
-            f"{place}: has '{MESSAGES_KEY}' and '{prompt_keys[0]}' as well; expected one or the other"
+            f"{place}: expected the keys 'prompt' and 'response', 'messages', 'conversations', or "
+            f"'instruction' and 'output'{near}"
         )
-    items = row[MESSAGES_KEY]
+    if len(layouts) > 1:
+        keys = " and ".join(f"'{key}'" for key in layouts.values())
+        raise DataError(f"{place}: has {keys}; expected one or the other")
+    [read] = layouts
+    return read(row, place)
+
+
+def _list_of_messages(
+    row: JsonObject, place: str, key: str, role: str, content: str, speakers: Mapping[str, Speaker]
+) -> tuple[Message, ...]:
+    """The messages under a key, with the names that a layout gives to their fields and speakers."""
+    items = row[key]
     if not isinstance(items, list) or not items:
-        raise DataError(f"{place}: field '{MESSAGES_KEY}' must be a list of messages, found {_kind(items)}")
-    messages = tuple(_message(item, f"{place}: {MESSAGES_KEY}[{i}]") for i, item in enumerate(items))
+        raise DataError(f"{place}: field '{key}' must be a list of messages, found {_kind(items)}")
+    messages = []
+    for i, item in enumerate(items):
+        at = f"{place}: {key}[{i}]"
+        if not isinstance(item, dict):
+            raise DataError(f"{at}: expected an object with {role} and {content}, found {_kind(item)}")
+        name = text_field(item, role, at)
+        if name not in speakers:
+            raise DataError(f"{at}: {role} '{name}'; expected {', '.join(speakers)}")
+        messages.append(Message(speakers[name], text_field(item, content, at)))
     if messages[-1].role != "assistant":
         raise DataError(
-            f"{place}: the last of the {MESSAGES_KEY} is the {messages[-1].role}'s; expected the assistant's"
+            f"{place}: the last of the {key} is the {messages[-1].role}'s; expected the assistant's"
         )
-    return messages
-
-
-def _message(item: object, place: str) -> Message:
-    if not isinstance(item, dict):
-        raise DataError(f"{place}: expected an object with role and content, found {_kind(item)}")
-    role = text_field(item, "role", place)
-    if role not in SPEAKERS:
-        raise DataError(f"{place}: role '{role}'; expected {', '.join(SPEAKERS)}")
-    return Message(cast(Speaker, role), text_field(item, "content", place))
+    return tuple(messages)
 
 
 def _kind(value: object) -> str:

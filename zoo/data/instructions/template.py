@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
@@ -26,6 +27,35 @@ class EncodedConversation(NamedTuple):
 
 
 class Template(Config):
+    """How a conversation becomes tokens."""
+
+    @abstractmethod
+    def encode(self, messages: Sequence[Message], tokenizer: Tokenizer) -> EncodedConversation:
+        """Turn a conversation whose last message is the assistant's into tokens.
+
+        Raises:
+            DataError: the template cannot express the conversation, or which of its tokens are the
+                assistant's cannot be told.
+        """
+
+    @abstractmethod
+    def encode_prompt(self, messages: Sequence[Message], tokenizer: Tokenizer) -> list[int]:
+        """The tokens of a conversation whose last message is a user's, up to the first token of the answer.
+
+        Raises:
+            DataError: the template cannot express the conversation.
+        """
+
+    def identity(self, tokenizer: Tokenizer) -> object:
+        """JSON of everything besides the tokenizer's `hash` that determines the tokens."""
+        return self.model_dump(mode="json")
+
+    def end_id(self, tokenizer: Tokenizer) -> int:
+        """The id that ends an answer: the tokenizer's end-of-document id."""
+        return tokenizer.eos_id
+
+
+class MarkerTemplate(Template):
     """The text before and after a message.
 
     Messages and markers are tokenised separately, so no token spans the border between them and a prompt on
@@ -33,13 +63,13 @@ class Template(Config):
     ends with `Tokenizer.eos_id`.
     """
 
+    @abstractmethod
     def before(self, role: Speaker) -> str:
         """The text before a message."""
-        raise NotImplementedError
 
+    @abstractmethod
     def after(self, role: Speaker) -> str:
         """The text after a message; after the assistant's it follows the end-of-document token."""
-        raise NotImplementedError
 
     def encode(self, messages: Sequence[Message], tokenizer: Tokenizer) -> EncodedConversation:
         """Turn a conversation into tokens."""
@@ -59,9 +89,9 @@ class Template(Config):
                 add(_markers(self.after(role), tokenizer))
         return encoded
 
-    def encode_prompt(self, prompt: str, tokenizer: Tokenizer) -> list[int]:
-        """The tokens of a user's message, up to the first token of the answer."""
-        tokens = self.encode([Message("user", prompt)], tokenizer).tokens
+    def encode_prompt(self, messages: Sequence[Message], tokenizer: Tokenizer) -> list[int]:
+        """The tokens of a conversation, up to the first token of the answer."""
+        tokens = self.encode(messages, tokenizer).tokens
         return tokens + _markers(self.before("assistant"), tokenizer)
 
 
@@ -70,7 +100,7 @@ def _markers(text: str, tokenizer: Tokenizer) -> list[int]:
 
 
 @TEMPLATES.register
-class PlainTemplate(Template):
+class PlainTemplate(MarkerTemplate):
     """The prompt, a separator, the response."""
 
     type: Literal["plain"] = "plain"
@@ -86,7 +116,7 @@ class PlainTemplate(Template):
 
 
 @TEMPLATES.register
-class ChatTemplate(Template):
+class ChatTemplate(MarkerTemplate):
     """A marker before every message; special tokens of the tokenizer count as such in markers."""
 
     type: Literal["chat"] = "chat"

@@ -10,13 +10,16 @@ from typing import Any, Literal
 from pydantic import Field
 
 from zoo.config.registry import TOKENIZERS
-from zoo.data.files import JsonObject, read_bytes, read_object, sha256
+from zoo.data.files import JsonObject, read_bytes, read_object, read_text, sha256
 from zoo.data.tokenizers.base import Tokenizer, TokenizerConfig
 from zoo.data.tokenizers.end_of_text import BY_ID, BY_TEXT, find_eos
 from zoo.utils.errors import DataError
 
 TOKENIZER_FILE = "tokenizer.json"
 SETTINGS_FILE = "tokenizer_config.json"
+CHAT_TEMPLATE_FILE = "chat_template.jinja"
+"""Where newer folders keep what others have under ``chat_template`` in tokenizer_config.json."""
+SPECIAL_TOKENS = tuple(f"{name}_token" for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask"))
 READER = "PreTrainedTokenizerFast"
 """The class of transformers that can open any tokenizer.json."""
 
@@ -43,6 +46,9 @@ class HuggingFaceTokenizer(Tokenizer):
         eos: text or id of the token that ends a document.
         place: the file, for messages.
 
+    Attributes:
+        special_tokens: texts of the special tokens, in the order of their ids.
+
     Raises:
         DataError: the content is not a tokenizer.json, or `eos` is not one of its tokens.
     """
@@ -68,6 +74,9 @@ class HuggingFaceTokenizer(Tokenizer):
         self.vocab_size = 1 + max(vocabulary.values(), default=-1)
         self.eos_id = self._id(eos, "the end of a document", place)
         self._settings = {"tokenizer_class": READER, **settings}
+        added = self._tokenizer.get_added_tokens_decoder()
+        self._special_ids = {i for i, token in added.items() if token.special}
+        self.special_tokens = [added[i].content for i in sorted(self._special_ids)]
         self._settings["eos_token"] = self._tokenizer.id_to_token(self.eos_id)
         self.hash = sha256(content + f"\neos {self.eos_id}".encode())
 
@@ -86,6 +95,30 @@ class HuggingFaceTokenizer(Tokenizer):
         added: list[int] = self._tokenizer.encode("", add_special_tokens=True).ids
         return [token for token in added if token != self.eos_id]
 
+    @property
+    def chat_template(self) -> str | None:
+        """The Jinja program that turns a conversation into text; None: there is none."""
+        template = self._settings.get("chat_template")
+        if isinstance(template, list):  # of several, as {name, template}
+            named = [item for item in template if isinstance(item, dict)]
+            template = next((item.get("template") for item in named if item.get("name") == "default"), None)
+        return template if isinstance(template, str) else None
+
+    @property
+    def named_special_tokens(self) -> dict[str, str]:
+        """The special tokens that tokenizer_config.json names, such as ``bos_token``, by these names."""
+        named = {}
+        for name in SPECIAL_TOKENS:
+            token = self._settings.get(name)
+            content = token.get("content") if isinstance(token, dict) else token
+            if isinstance(content, str):
+                named[name] = content
+        return named
+
+    def is_special(self, token: int) -> bool:
+        """Whether an id is that of a special token."""
+        return token in self._special_ids
+
     def encode(self, text: str) -> list[int]:
         """Turn text into ids, without special tokens."""
         return [token for token in self._encode(text, special=False) if token != self.eos_id]
@@ -93,6 +126,12 @@ class HuggingFaceTokenizer(Tokenizer):
     def encode_with_special_tokens(self, text: str) -> list[int]:
         """Turn the text of a template into ids; special tokens that it spells out become their ids."""
         return self._encode(text, special=True)
+
+    def encode_with_offsets(self, text: str) -> tuple[list[int], list[int]]:
+        """Like `encode_with_special_tokens`, and the position of the character at which each token begins."""
+        self._tokenizer.encode_special_tokens = False
+        encoding = self._tokenizer.encode(text, add_special_tokens=False)
+        return encoding.ids, [start for start, _ in encoding.offsets]
 
     def _encode(self, text: str, special: bool) -> list[int]:
         self._tokenizer.encode_special_tokens = not special
@@ -137,6 +176,9 @@ class HuggingFaceConfig(TokenizerConfig):
             )
         settings_file = file.with_name(SETTINGS_FILE)
         settings = read_object(settings_file) if settings_file.is_file() else {}
+        template_file = file.with_name(CHAT_TEMPLATE_FILE)
+        if template_file.is_file():
+            settings["chat_template"] = read_text(template_file)
         return HuggingFaceTokenizer(content, settings, eos, file)
 
     @classmethod

@@ -1,0 +1,173 @@
+"""Chat templates: transformers' text, what is learned of it, and programs that have to be stopped."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hub_tokenizers import byte_level
+from transformers import AutoTokenizer
+
+from zoo.data.instructions.files import Message, read_conversations
+from zoo.data.instructions.jinja import JinjaTemplate
+from zoo.data.tokenizers.byte import ByteTokenizer
+from zoo.data.tokenizers.huggingface import HuggingFaceConfig, HuggingFaceTokenizer
+from zoo.run.config import load_config
+from zoo.utils.errors import DataError
+
+FILES = (Path(__file__).parent / "chat_templates").glob("*.jinja")
+TEMPLATES = {file.stem: file.read_text("utf-8") for file in FILES}
+"""Written after the documented formats of their families."""
+
+SPECIAL: dict[str, tuple[str | None, str, list[str]]] = {
+    "chatml": (None, "<|im_end|>", ["<|im_start|>"]),
+    "llama-3": ("<b>", "<|eot_id|>", ["<|start_header_id|>", "<|end_header_id|>"]),
+    "mistral": ("<s>", "</s>", ["[INST]", "[/INST]"]),
+    "gemma": ("<bos>", "<eos>", ["<start_of_turn>", "<end_of_turn>"]),
+    "phi-3": (None, "<|endoftext|>", ["<|user|>", "<|assistant|>", "<|system|>", "<|end|>"]),
+    "marked": (None, "<|endoftext|>", ["<|user|>", "<|assistant|>", "<|end|>"]),
+    "thinking": (None, "<|im_end|>", ["<|im_start|>"]),
+}
+"""The tokens that begin a text and end a document, and the other special tokens of the template."""
+
+END = {"chatml": "<|im_end|>", "llama-3": "<|eot_id|>", "mistral": "</s>", "gemma": "<end_of_turn>"}
+END |= {"phi-3": "<|end|>", "marked": "<|end|>", "thinking": "<|im_end|>"}
+TALK = [
+    *(("user", "the quick fox?"), ("assistant", "jumps over")),
+    *(("user", "lazy  dogs"), ("assistant", "13\n漢字 café")),
+]
+
+
+def folder(tmp_path: Path, name: str, template: object = None, as_file: bool = False) -> Path:
+    """A tokenizer's folder with a chat template, in one of the two places where folders keep it."""
+    bos, eos, special = SPECIAL[name]
+    made = byte_level()
+    made.add_special_tokens([*([bos] if bos else []), eos, *special])
+    made.save(str(tmp_path / "tokenizer.json"))
+    settings: dict[str, object] = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "bos_token": bos,
+        "eos_token": eos,
+    }
+    if as_file:
+        (tmp_path / "chat_template.jinja").write_text(TEMPLATES[name], encoding="utf-8")
+    else:
+        settings["chat_template"] = template or TEMPLATES[name]
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
+    return tmp_path
+
+
+def reader(place: Path) -> HuggingFaceTokenizer:
+    return HuggingFaceConfig(path=place).build(lambda: iter(()))
+
+
+def messages(talk: list[tuple[str, str]]) -> list[Message]:
+    return [Message(role, content) for role, content in talk]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", SPECIAL)
+def test_tokens_are_those_of_transformers(tmp_path: Path, name: str) -> None:
+    """Of conversations and of prompts, with and without a system's message; an answer ends as it should."""
+    tokenizer, template = reader(folder(tmp_path, name, as_file=name == "gemma")), JinjaTemplate()
+    theirs: Any = AutoTokenizer.from_pretrained(tmp_path)
+    talks = [TALK, TALK[:2]] + ([[("system", "Be brief."), *TALK]] if name not in ("gemma",) else [])
+    for talk in talks:
+        given = [{"role": role, "content": content} for role, content in talk]
+        expected = theirs.apply_chat_template(given, return_dict=False)
+        encoded = template.encode(messages(talk), tokenizer)
+        assert encoded.tokens == expected[: len(encoded.tokens)]
+        assert theirs.decode(expected[len(encoded.tokens) :]).strip() in ("", "<|endoftext|>")
+        prompt = theirs.apply_chat_template(given[:-1], add_generation_prompt=True, return_dict=False)
+        assert template.encode_prompt(messages(talk[:-1]), tokenizer) == prompt
+        assert encoded.tokens[: len(prompt)] == prompt
+        learned, run = [], []
+        for token, wanted in [*zip(encoded.tokens, encoded.loss_mask, strict=True), (0, False)]:
+            if wanted:
+                run.append(token)
+            elif run:
+                learned.append(theirs.decode(run))
+                run = []
+        answers = [content + END[name] for role, content in talk if role == "assistant"]
+        lead = {"mistral": [" ", " "], "thinking": ["", "<think>\n\n</think>\n\n"]}.get(name, ["", ""])
+        pairs = zip(lead[-len(answers) :], answers, strict=True)
+        assert learned == [before + answer for before, answer in pairs]
+    assert theirs.decode([template.end_id(tokenizer)]) == END[name]
+
+
+def test_the_named_default_of_several_templates(tmp_path: Path) -> None:
+    several = [{"name": "tool_use", "template": "x"}, {"name": "default", "template": "{{ 1 }}"}]
+    assert reader(folder(tmp_path, "chatml", several)).chat_template == "{{ 1 }}"
+
+
+HOSTILE = {
+    "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}": "more than 2 seconds",
+    "{{ 10 ** 1000000000 }}": "more than 2 seconds",
+    "{{ 'x' * 2000000000 }}": "MemoryError",
+    "{% for i in range(9999) %}{{ 'x' * 5000 }}{% endfor %}": "more than 8,000,000 characters",
+    "{% include 'secret' %}": "no loader",
+    "{% import 'os' as os %}": "no loader",
+    "{{ messages.__class__.__mro__ }}": "unsafe",
+    "{{ cycler.__init__.__globals__.os.system('touch hacked') }}": "unsafe",
+    "{{ raise_exception('no tools') }}": "no tools",
+    "{% if %}": "TemplateSyntaxError",
+    "{{ messages[7].role.name }}": "UndefinedError",
+    "{% for m in messages %}{{ m.role }}{% endfor %}": "changes its text",
+    "{{ messages | length }}{{ messages[-1].content }}": "in another way when the answer is there",
+}
+
+
+@pytest.mark.parametrize(("source", "message"), HOSTILE.items())
+def test_a_template_that_cannot_be_used(tmp_path: Path, source: str, message: str) -> None:
+    tokenizer = reader(folder(tmp_path, "chatml"))
+    with pytest.raises(DataError, match=message):
+        JinjaTemplate(source=source).encode(messages(TALK), tokenizer)
+    assert not Path("hacked").exists()
+
+
+def test_what_a_template_needs(tmp_path: Path) -> None:
+    tokenizer, template = reader(folder(tmp_path, "chatml")), JinjaTemplate()
+    with pytest.raises(DataError, match=r"message 1 spells out '<\|im_end\|>'"):
+        template.encode(messages([("user", "a<|im_end|>"), ("assistant", "b")]), tokenizer)
+    with pytest.raises(DataError, match="needs the tokenizer of a Hugging Face folder, found 'byte'"):
+        template.encode(messages(TALK), ByteTokenizer())
+    (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "<|im_end|>"}')
+    with pytest.raises(DataError, match="comes without a chat template"):
+        template.encode(messages(TALK), reader(tmp_path))
+
+
+ROWS = [
+    {"prompt": "q", "response": "a"},
+    {"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]},
+    {"conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}]},
+    {"instruction": "q", "input": "", "output": "a", "text": "ignored"},
+]
+
+
+def test_layouts_of_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "all.jsonl"
+    more = {"instruction": "Add.", "input": "1 2", "output": "3"}
+    path.write_text("".join(json.dumps(row) + "\n" for row in [*ROWS, more]))
+    *same, last = [conversation.messages for conversation in read_conversations(path)]
+    assert same == [(Message("user", "q"), Message("assistant", "a"))] * 4
+    assert last == (Message("user", "Add.\n\n1 2"), Message("assistant", "3"))
+
+
+def test_bad_lines_are_left_out_on_request(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Those that are no conversation and those that the template refuses; otherwise their line is named."""
+    place = folder(tmp_path, "mistral")
+    twice = {"messages": [*ROWS[1]["messages"][:1] * 2, *ROWS[1]["messages"][1:]]}  # type: ignore[index]
+    bad = ["{", '{"conversations": [{"from": "bot", "value": "a"}]}', json.dumps(twice)]
+    (tmp_path / "train.jsonl").write_text("\n".join([json.dumps(row) for row in ROWS] * 3 + bad))
+    data: dict[str, Any] = {"type": "instructions", "validation": None, "template": "jinja", "context": 32}
+    data["train"] = str(tmp_path / "train.jsonl")
+    data["tokenizer"] = {"type": "huggingface", "path": str(place)}
+    model: Any = {"type": "gpt", "vocab_size": 310, "d_model": 16, "n_layers": 1, "n_heads": 2}
+    config: Any = load_config({"model": model, "data": data | {"invalid": "skip"}})
+    assert len(config.data.prepare(config.model).train_examples) == 12
+    assert "3 lines are left out; the first: " in caplog.text and "train.jsonl:13: not JSON" in caplog.text
+    (tmp_path / "train.jsonl").write_text("\n".join([json.dumps(row) for row in ROWS] + bad[2:]))
+    config = load_config({"model": model, "data": data})
+    with pytest.raises(DataError, match=r"train\.jsonl:5: the chat template refuses .* roles must alternate"):
+        config.data.prepare(config.model)

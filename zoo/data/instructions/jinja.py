@@ -1,0 +1,127 @@
+"""Template `jinja`: the chat template of a checkpoint, and which of its tokens are the assistant's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from pydantic import Field
+
+from zoo.config.registry import TEMPLATES
+from zoo.data.instructions.files import Message
+from zoo.data.instructions.rendering import Rendered, chat_renderer
+from zoo.data.instructions.template import EncodedConversation, Template
+from zoo.data.tokenizers.base import Tokenizer
+from zoo.data.tokenizers.huggingface import HuggingFaceTokenizer
+from zoo.utils.errors import DataError
+
+Span = tuple[int, int]
+
+
+@TEMPLATES.register
+class JinjaTemplate(Template):
+    """The chat template that comes with a Hugging Face tokenizer, rendered as transformers renders it.
+
+    The text, and therefore the tokens, are those of transformers' `apply_chat_template`. What the model
+    learns is what the template marks with ``{% generation %}``, or, where it marks nothing, each answer from
+    the first character after the prompt for it to the special token that ends it.
+    """
+
+    type: Literal["jinja"] = "jinja"
+    source: str | None = Field(None, description="text of a template; null: the one of the tokenizer")
+
+    def encode(self, messages: Sequence[Message], tokenizer: Tokenizer) -> EncodedConversation:
+        """Render and tokenise a conversation; what follows the last answer's end is left out.
+
+        Raises:
+            DataError: see `Template.encode`; also if a message spells out a special token, with which it
+                could imitate another role.
+        """
+        reader = _reader(tokenizer)
+        for i, message in enumerate(messages):
+            for token in reader.special_tokens:
+                if token in message.content:
+                    raise DataError(f"message {i + 1} spells out {token!r}, a special token of the tokenizer")
+        spans, text = self._answers(messages, reader)
+        tokens, starts = reader.encode_with_offsets(text)
+        mask = [any(start <= at < end for start, end in spans) for at in starts]
+        if not any(mask):
+            raise DataError("the chat template leaves out what the assistant says")
+        length = len(mask) - mask[::-1].index(True)
+        return EncodedConversation(tokens[:length], mask[:length])
+
+    def encode_prompt(self, messages: Sequence[Message], tokenizer: Tokenizer) -> list[int]:
+        """Render and tokenise a conversation with the beginning of the answer."""
+        reader = _reader(tokenizer)
+        [rendered] = self._render([(messages, True)], reader)
+        return reader.encode_with_offsets(rendered.text)[0]
+
+    def identity(self, tokenizer: Tokenizer) -> object:
+        """The text of the template and the special tokens that it may use."""
+        reader = _reader(tokenizer)
+        return [self._text(reader), reader.named_special_tokens]
+
+    def end_id(self, tokenizer: Tokenizer) -> int:
+        """The last learned token of an answer if it is a special token, or else the end-of-document id."""
+        reader = _reader(tokenizer)
+        last = self.encode([Message("user", "a"), Message("assistant", "b")], tokenizer).tokens[-1]
+        return last if reader.is_special(last) else tokenizer.eos_id
+
+    def _render(
+        self, requests: Sequence[tuple[Sequence[Message], bool]], reader: HuggingFaceTokenizer
+    ) -> list[Rendered]:
+        return chat_renderer(self._text(reader), tuple(reader.named_special_tokens.items())).render(requests)
+
+    def _text(self, reader: HuggingFaceTokenizer) -> str:
+        """The text of the template."""
+        text = reader.chat_template if self.source is None else self.source
+        if text is None:
+            raise DataError(
+                "data.template: the tokenizer comes without a chat template; expected one in its "
+                "tokenizer_config.json or chat_template.jinja, data.template.source, or another template"
+            )
+        return text
+
+    def _answers(self, messages: Sequence[Message], reader: HuggingFaceTokenizer) -> tuple[list[Span], str]:
+        """The character positions of what is learned, and the text of the conversation."""
+        answers = [i for i, message in enumerate(messages) if message.role == "assistant"]
+        whole: tuple[Sequence[Message], bool] = (messages, False)
+        conversation, *prompts = self._render([whole, *((messages[:i], True) for i in answers)], reader)
+        text = conversation.text
+        if conversation.generated:
+            return conversation.generated, text
+        spans = []
+        for i, prompt in zip(answers, prompts, strict=True):
+            start, content = len(prompt.text), messages[i].content.strip()
+            if not text.startswith(prompt.text):
+                raise DataError(
+                    f"which tokens of message {i + 1} are learned cannot be told: the chat template writes "
+                    "the messages before it in another way when the answer is there, and marks no "
+                    "{% generation %}"
+                )
+            found = text.find(content, start)
+            if found < 0:
+                raise DataError(
+                    f"which tokens of message {i + 1} are learned cannot be told: the chat template changes "
+                    "its text, and marks no {% generation %}"
+                )
+            spans.append((start, _end_of_turn(text, found + len(content), reader.special_tokens)))
+        return spans, text
+
+
+def _end_of_turn(text: str, start: int, special_tokens: Sequence[str]) -> int:
+    """Where the first special token at or after `start` ends; without one, `start` itself."""
+    found = [(at, -len(token)) for token in special_tokens if (at := text.find(token, start)) >= 0]
+    if not found:
+        return start
+    at, length = min(found)
+    return at - length
+
+
+def _reader(tokenizer: Tokenizer) -> HuggingFaceTokenizer:
+    if not isinstance(tokenizer, HuggingFaceTokenizer):
+        raise DataError(
+            f"data.template: 'jinja' needs the tokenizer of a Hugging Face folder, found '{tokenizer.type}'; "
+            "expected data.tokenizer: {type: huggingface, path: ...}, or another template"
+        )
+    return tokenizer

@@ -1,0 +1,122 @@
+"""The program of the process in which chat templates run: `python jinja_process.py`, without the rest of zoo.
+
+A chat template is a program from elsewhere. Jinja's sandbox keeps it from files and imports, but not from
+endless loops, huge numbers and huge texts, so it runs in a process of its own, whose time and memory the
+operating system limits. The process reads and writes one JSON value a line; the other side is
+`zoo.data.instructions.rendering`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import json
+import sys
+import uuid
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from jinja2 import TemplateError, nodes
+from jinja2.ext import Extension
+from jinja2.parser import Parser
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+MEMORY_BYTES = 2**30
+CPU_SECONDS = 2
+"""Processor time of one request."""
+MAX_CHARS = 8_000_000
+"""Length of one rendered text."""
+
+_MARK = f"\0{uuid.uuid4().hex}\0"
+"""Surrounds the text of ``{% generation %}`` blocks until their positions have been read."""
+
+
+class GenerationTag(Extension):
+    """The tag ``{% generation %} ... {% endgeneration %}`` around what the assistant wrote."""
+
+    tags = {"generation"}  # noqa: RUF012  (jinja2 declares it so)
+
+    def parse(self, parser: Parser) -> nodes.Node:
+        """Put a mark before and after the block's text."""
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return nodes.CallBlock(self.call_method("_marked"), [], [], body).set_lineno(line)
+
+    def _marked(self, caller: Callable[[], str]) -> str:
+        return _MARK + caller() + _MARK
+
+
+def environment() -> ImmutableSandboxedEnvironment:
+    """The environment in which transformers runs chat templates: its options, filters and functions."""
+
+    def raise_exception(message: str) -> NoReturn:
+        raise TemplateError(message)
+
+    def tojson(value: object, **options: Any) -> str:  # Any: the arguments of json.dumps
+        return json.dumps(value, **{"ensure_ascii": False, **options})
+
+    def strftime_now(form: str) -> str:
+        return datetime.datetime.now().strftime(form)
+
+    extensions = [GenerationTag, "jinja2.ext.loopcontrols"]
+    made = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=extensions)
+    made.filters["tojson"] = tojson
+    made.globals |= {"raise_exception": raise_exception, "strftime_now": strftime_now}
+    return made
+
+
+def limit() -> None:
+    """Limit the memory of the process, and the processor time from now on; not on Windows, which cannot."""
+    try:
+        import resource
+    except ImportError:
+        return
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    seconds = int(used.ru_utime + used.ru_stime) + CPU_SECONDS
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, resource.getrlimit(resource.RLIMIT_CPU)[1]))
+    with contextlib.suppress(OSError, ValueError):  # macOS knows the limit but does not take it
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, resource.getrlimit(resource.RLIMIT_AS)[1]))
+
+
+def render(template: Any, variables: dict[str, Any]) -> dict[str, Any]:
+    """Render a template.
+
+    Returns:
+        The text, and the character positions [start, end) of the blocks that ``{% generation %}`` marks.
+
+    Raises:
+        ValueError: the text is longer than `MAX_CHARS`.
+    """
+    pieces, length = [], 0
+    for piece in template.generate(**variables):
+        pieces.append(piece)
+        length += len(piece)
+        if length > MAX_CHARS:
+            raise ValueError(f"it writes more than {MAX_CHARS:,} characters")
+    parts = "".join(pieces).split(_MARK)
+    ends = [0]
+    for part in parts:
+        ends.append(ends[-1] + len(part))
+    return {"text": "".join(parts), "spans": [(ends[i], ends[i + 1]) for i in range(1, len(parts), 2)]}
+
+
+def main() -> None:
+    """Compile the template of the first line, then answer each line of variables with what is rendered."""
+    template: Any = None
+    for line in sys.stdin:
+        limit()
+        try:
+            request = json.loads(line)
+            if template is None:
+                template = environment().from_string(request)
+                answer: object = None
+            else:
+                answer = [render(template, variables) for variables in request]
+        except Exception as error:  # whatever a program from elsewhere raises
+            answer = {"error": " ".join(f"{type(error).__name__}: {error}".split())[:500]}
+        sys.stdout.write(json.dumps(answer) + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,122 @@
+"""Rendering chat templates in a process of their own, see `zoo.data.instructions.jinja_process`."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from zoo.data.instructions import jinja_process
+from zoo.data.instructions.files import Message
+from zoo.data.instructions.jinja_process import CPU_SECONDS, MEMORY_BYTES
+from zoo.utils.errors import DataError
+
+WALL_SECONDS = 60
+"""Limit of a request where the operating system does not limit processor time, or the process is stopped."""
+
+
+class Rendered(NamedTuple):
+    """A rendered conversation.
+
+    Attributes:
+        text: the text.
+        generated: character positions (start, end) of what the template marks as the assistant's with
+            ``{% generation %}``.
+    """
+
+    text: str
+    generated: list[tuple[int, int]]
+
+
+class ChatRenderer:
+    """A chat template, running in a process that is started at the first request.
+
+    Args:
+        source: text of the template.
+        special_tokens: the tokens that templates refer to by name, such as ``bos_token``.
+    """
+
+    def __init__(self, source: str, special_tokens: dict[str, str]) -> None:
+        self._source, self._special_tokens = source, special_tokens
+        self._process: subprocess.Popen[str] | None = None
+        self._stop: Callable[[], object] | None = None
+
+    def render(self, requests: Sequence[tuple[Sequence[Message], bool]]) -> list[Rendered]:
+        """Render conversations.
+
+        Args:
+            requests: messages, and whether the text goes on to where the assistant's next message begins.
+
+        Raises:
+            DataError: the template has a mistake, refuses the messages, or takes too long or too much memory.
+        """
+        variables = [
+            {
+                "messages": [message._asdict() for message in messages],
+                "tools": None,
+                "documents": None,
+                "add_generation_prompt": goes_on,
+                **self._special_tokens,
+            }
+            for messages, goes_on in requests
+        ]
+        if self._process is None:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", jinja_process.__file__],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                encoding="utf-8",
+            )
+            self._stop = weakref.finalize(self, _end, self._process)
+            self._ask(self._process, self._source)
+        answer = self._ask(self._process, variables)
+        return [Rendered(item["text"], [(start, end) for start, end in item["spans"]]) for item in answer]
+
+    def _ask(self, process: subprocess.Popen[str], request: object) -> Any:  # Any: JSON
+        assert process.stdin and process.stdout  # both are pipes
+        timer = threading.Timer(WALL_SECONDS, process.kill)
+        timer.start()
+        try:
+            process.stdin.write(json.dumps(request) + "\n")
+            process.stdin.flush()
+            line = process.stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        finally:
+            timer.cancel()
+        if not line:
+            self._close()
+            raise DataError(
+                f"the chat template was stopped: it takes more than {CPU_SECONDS} seconds of processor time, "
+                f"or more memory than {MEMORY_BYTES // 2**30} GiB, for one conversation"
+            )
+        answer = json.loads(line)
+        if isinstance(answer, dict):
+            self._close()
+            raise DataError(f"the chat template refuses the conversation: {answer['error']}")
+        return answer
+
+    def _close(self) -> None:
+        """End the process; the next request starts another one."""
+        if self._stop:
+            self._stop()
+        self._process = self._stop = None
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    with contextlib.suppress(BrokenPipeError):  # closing the pipe flushes what the process did not read
+        process.communicate()
+
+
+@functools.lru_cache(maxsize=4)
+def chat_renderer(source: str, special_tokens: tuple[tuple[str, str], ...]) -> ChatRenderer:
+    """The renderer of a template; the same template has one process."""
+    return ChatRenderer(source, dict(special_tokens))
