@@ -1,0 +1,105 @@
+"""What the commands share: the application that they register with, arguments, and exit statuses.
+
+A command turns arguments into a call and its result into words. It imports what it calls when it runs, so
+that ``zoo --help`` is quick.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from inspect import Signature, signature
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+USER_ERROR = 2
+DIVERGED = 1
+INTERRUPTED = 130
+"""The status that a shell reports of a program that Ctrl-C has ended."""
+
+PIPED_WIDTH = 200
+"""The width of tables, in columns, where the output is no terminal; at the usual 80 they would be cut off."""
+
+HELP = """
+Is an optimizer, an architecture or an initialisation really better? Train with it and see.
+
+zoo trains language models with Amos (an optimizer), nGPT (a transformer on the sphere) and WeSaR \
+(a reparameterisation), and with what they claim to beat: same data, same budget, one config each.
+
+A first session, minutes on a laptop, nothing to download:
+
+  zoo list configs                    what there is to train
+  zoo explain quickstart-ngpt         every parameter, what zoo knows of it
+  zoo train quickstart-ngpt           trains; writes runs/quickstart-ngpt
+  zoo generate runs/quickstart-ngpt --prompt "def "
+
+CONFIG is the name of a shipped config or a YAML file; any of its values can be changed behind it: \
+zoo train quickstart-ngpt train.steps=100 optimizer.lr=5e-3
+"""
+
+app = typer.Typer(
+    help=HELP,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def import_plugins(
+    plugin: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FILE", help="A Python file or module that registers classes of your own."),
+    ] = None,
+    allow_changed_plugins: Annotated[
+        bool,
+        typer.Option("--allow-changed-plugins", help="Use plugins that have changed since the run began."),
+    ] = False,
+) -> None:
+    """Import the modules of `--plugin`; every command has this option."""
+    if plugin or allow_changed_plugins:
+        from zoo.config import plugins
+
+        plugins.allow_changed_plugins(allow_changed_plugins)
+        for source in plugin or ():
+            plugins.load_plugin(source)
+
+
+def command(name: str | None = None) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Make a function a command, with the options of `import_plugins` behind its own."""
+    common = signature(import_plugins, eval_str=True).parameters
+
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        def run(**arguments: Any) -> None:
+            import_plugins(**{option: arguments.pop(option) for option in common})
+            function(**arguments)
+
+        parameters = {**signature(function, eval_str=True).parameters, **common}
+        run.__doc__, run.__name__ = function.__doc__, function.__name__
+        run.__signature__ = Signature([*parameters.values()])  # type: ignore[attr-defined]  # typer reads it
+        run.__annotations__ = {key: parameter.annotation for key, parameter in parameters.items()}
+        app.command(name)(run)
+        return function
+
+    return decorate
+
+
+Source = Annotated[
+    str, typer.Argument(metavar="CONFIG", help="A YAML file, a run folder, or the name of a shipped config.")
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[KEY=VALUE]...", help="Values to change, e.g. optimizer.lr=1e-3."),
+]
+
+
+def console() -> Console:
+    """The console for tables."""
+    from rich.console import Console
+
+    terminal = Console()
+    return terminal if terminal.is_terminal else Console(width=PIPED_WIDTH)

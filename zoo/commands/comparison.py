@@ -1,0 +1,90 @@
+"""Commands that compare variants: sweeps, their reports, and verdicts over several sizes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from zoo.commands.app import DIVERGED, INTERRUPTED, Overrides, command, console
+
+
+@command()
+def sweep(
+    file: Annotated[Path, typer.Argument(metavar="SWEEP.yaml", help="See docs/ablations.md.")],
+    overrides: Overrides = None,
+    workers: Annotated[int | None, typer.Option(help="Runs at a time; default: one per GPU, or one.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the sweeps; default: as in the file.")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only print the cost: runs, tokens, FLOPs and time.")
+    ] = False,
+) -> None:
+    """Train every variant of a comparison, each tuned alike, with several seeds; run it again to resume."""
+    from zoo.ablate.conclusion import run_sweep
+    from zoo.ablate.estimate import estimate
+    from zoo.ablate.pool import worker_count
+    from zoo.ablate.sweep import load_sweep
+
+    shown = console()
+    plan = load_sweep(file, overrides or (), out)
+    if dry_run:
+        shown.print(estimate(plan, worker_count(workers)), highlight=False)
+        return
+    result = run_sweep(plan, workers, shown)
+    if not result.finished:
+        raise typer.Exit(INTERRUPTED)
+    if any(run.status == "failed" and "final" in run.phases for run in result.manifest.runs):
+        raise typer.Exit(DIVERGED)
+
+
+@command()
+def report(
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="SWEEP|RUN...", help="The folder of a sweep, or run folders.")
+    ],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="The folder for report.html, .md, .csv and pictures.")
+    ] = Path("report"),
+    baseline: Annotated[
+        str | None,
+        typer.Option(help="The variant to compare with; default: the sweep's, or the first run's."),
+    ] = None,
+    alpha: Annotated[
+        float,
+        typer.Option(help="Significance level of the comparison."),
+    ] = 0.05,
+) -> None:
+    """Report which variant is better and how certain that is: verdict, speed-up, curves and costs."""
+    from zoo.ablate.conclusion import conclusion
+    from zoo.report.report import report as write
+
+    judgement, page = write(runs, out, baseline=baseline, alpha=alpha)
+    console().print(conclusion(judgement))
+    typer.echo(f"wrote {page}")
+
+
+@command()
+def verdict(
+    runs: Annotated[
+        Path,
+        typer.Argument(metavar="RUNS.csv", help="One row a run: variant, size, tokens, seed, loss, ..."),
+    ],
+    baseline: Annotated[str, typer.Option(help="The variant to compare with.")],
+    margin: Annotated[
+        float | None, typer.Option(help="The factor within which two sides count as equal, e.g. 1.05.")
+    ] = None,
+    alpha: Annotated[float, typer.Option(help="The probability of any false claim.")] = 0.05,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Judge runs of several sizes and budgets, whoever made them: does a gain hold, shrink or grow?"""
+    from zoo.ablate.scale import shown
+    from zoo.ablate.scale.runs import read_runs
+    from zoo.ablate.scale.verdict import judge
+
+    verdicts = judge(read_runs(runs), baseline, margin=margin, alpha=alpha)
+    if as_json:
+        typer.echo(shown.as_json(verdicts, baseline, margin=margin, alpha=alpha), nl=False)
+        return
+    console().print(shown.table(verdicts))
+    typer.echo("\n".join(shown.lines(verdicts, baseline, margin)))

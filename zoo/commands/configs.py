@@ -1,0 +1,57 @@
+"""Commands about configurations: what there is to choose, and what a choice amounts to."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from zoo.commands.app import Overrides, Source, command, console
+from zoo.utils.errors import ZooError
+
+
+@command()
+def explain(
+    config: Source,
+    overrides: Overrides = None,
+    fold: Annotated[bool, typer.Option("--fold", help="Show repeated blocks only once.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Show role, shape, sigma, eta, gate and slots of every parameter, and totals; allocates nothing."""
+    from zoo.run.config import load_config
+    from zoo.run.explanation import explain as describe
+
+    if as_json and fold:
+        raise ZooError("explain: --fold has no effect with --json, which has a row per parameter")
+    explanation = describe(load_config(config, overrides or ()))
+    if as_json:
+        typer.echo(explanation.to_json())
+    else:
+        console().print(explanation.table(fold))
+
+
+@command("list")
+def list_(
+    kind: Annotated[str | None, typer.Argument(help="configs, models, inits, optimizers, ...")] = None,
+) -> None:
+    """List the choices of a config, each with a line of description."""
+    from rich.table import Table
+
+    from zoo.run.catalogue import catalogue
+
+    for title, choices in catalogue(kind).items():
+        table = Table(title=title, title_justify="left", title_style="bold", box=None, show_header=False)
+        table.add_column(no_wrap=True, style="cyan")
+        for name, description in choices.items():
+            table.add_row(name, description)
+        console().print(table)
+
+
+@command()
+def schema() -> None:
+    """Print the JSON schema of config files, for editors."""
+    import json
+
+    from zoo.run.config import json_schema
+
+    typer.echo(json.dumps(json_schema(), indent=2))

@@ -1,0 +1,101 @@
+"""Commands that measure a trained model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from zoo.commands.app import command, console
+from zoo.utils.errors import ZooError
+
+
+@command("eval")
+def eval_(
+    model: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or any other checkpoint.")],
+    perplexity: Annotated[
+        Path | None, typer.Option(metavar="FILE...", help="Texts to predict, UTF-8; or --tasks.")
+    ] = None,
+    more: Annotated[list[Path] | None, typer.Argument(metavar="[FILE]...", hidden=True)] = None,
+    tasks: Annotated[
+        str | None, typer.Option(metavar="NAMES", help="Tasks of lm-evaluation-harness: quiz,lambada.")
+    ] = None,
+    task_path: Annotated[Path | None, typer.Option(help="A folder with your own task files.")] = None,
+    limit: Annotated[int | None, typer.Option(help="Only the first questions of each task.")] = None,
+    num_fewshot: Annotated[int | None, typer.Option(help="Solved examples before each question.")] = None,
+    contexts: Annotated[
+        str, typer.Option(help="Tokens of a window, e.g. 64,128,256; default: as in the training.")
+    ] = "",
+    stride: Annotated[int | None, typer.Option(help="New tokens of a window; default: half of them.")] = None,
+    batch_size: Annotated[int, typer.Option(help="Windows or requests at once.")] = 8,
+    lines: Annotated[
+        bool | None,
+        typer.Option(help="Whether each line is a document, with its end; default: as in the training."),
+    ] = None,
+    tokenizer: Annotated[
+        Path | None, typer.Option(help="Folder of a tokenizer, if the model has none.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, mps, cuda or cuda:N.")] = "auto",
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="The JSON file; default: RUN/perplexity.json or RUN/tasks.json."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Measure the perplexity of texts, per token, word and byte, or the scores of tasks."""
+    from zoo.evaluation import perplexity_report as texts
+    from zoo.evaluation import task_report as questions
+
+    if (perplexity is None) == (tasks is None):
+        raise ZooError("eval: expected either --perplexity FILE... or --tasks NAMES")
+    try:
+        lengths = [int(word) for word in contexts.split(",")] if contexts else []
+    except ValueError as error:
+        raise ZooError(f"eval: --contexts {contexts}: expected numbers, e.g. 64,128,256") from error
+    of_texts = {"--stride": stride, "--lines": lines, "more files": more}
+    of_tasks = {"--task-path": task_path, "--limit": limit, "--num-fewshot": num_fewshot}
+    for name, value in (of_tasks if tasks is None else of_texts).items():
+        if value is not None and value != []:
+            raise ZooError(
+                f"eval: {name} has no effect with {'--perplexity' if tasks is None else '--tasks'}"
+            )
+    common: dict[str, Any] = {"batch_size": batch_size, "tokenizer": tokenizer, "device": device, "out": out}
+    report: texts.PerplexityReport | questions.TaskReport
+    if perplexity is not None:
+        report, written = texts.perplexity(
+            model, [perplexity, *(more or ())], contexts=lengths, stride=stride, lines=lines, **common
+        )
+    else:
+        report, written = questions.tasks(
+            model,
+            [name.strip() for name in (tasks or "").split(",") if name.strip()],
+            task_path=task_path,
+            limit=limit,
+            num_fewshot=num_fewshot,
+            contexts=lengths,
+            **common,
+        )
+    if as_json:
+        typer.echo(report.to_json(), nl=False)
+    else:
+        console().print(report.table())
+        typer.echo(f"wrote {', '.join(map(str, written))}")
+
+
+@command()
+def inspect(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or any other checkpoint.")],
+    text: Annotated[
+        Path | None, typer.Option(help="What attention is measured on; default: the run's validation text.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="The folder to write; default: RUN/inspect.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, mps, cuda or cuda:N.")] = "auto",
+) -> None:
+    """Plot embeddings, condition numbers, scalings and attention of a checkpoint; curves of a run."""
+    from zoo.report.inspection import inspect as write
+    from zoo.utils.device import find_device
+
+    typer.echo(f"wrote {', '.join(map(str, write(run, text, out, find_device(device))))}")

@@ -1,0 +1,42 @@
+"""Commands that train."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from zoo.commands.app import INTERRUPTED, Overrides, Source, command
+
+
+@command()
+def train(
+    config: Source,
+    overrides: Overrides = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue from the last checkpoint.")] = False,
+) -> None:
+    """Train a model. Ctrl-C saves a checkpoint; --resume continues from it, bit for bit."""
+    from rich.console import Console
+
+    from zoo.run.config import load_config
+    from zoo.run.job import named_run
+    from zoo.train.run import train as run
+
+    folder = named_run(config, overrides or (), resume)
+    result = run(load_config(config, overrides or ()), resume, Console(), folder=folder)
+    if not result.finished:
+        raise typer.Exit(INTERRUPTED)
+
+
+@command("suggest-lr")
+def suggest_lr(
+    config: Source,
+    overrides: Overrides = None,
+    steps: Annotated[
+        int | None, typer.Option(help="Steps of each of the two short runs; default: 200.")
+    ] = None,
+) -> None:
+    """Estimate a learning rate for Amos from the gradients of two short runs, or of a run folder."""
+    from zoo.diagnose.suggest import suggest_lr as suggest
+
+    typer.echo(suggest(config, overrides or (), steps))
