@@ -18,7 +18,7 @@ from tiny_runs import ROOT
 from wheel_commands import COMMANDS
 
 import zoo
-from zoo.commands.cli import app
+from zoo.commands.app import app
 
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
