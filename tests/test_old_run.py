@@ -12,7 +12,7 @@ import torch
 from command_line import zoo
 from tiny_runs import of_kind
 
-from zoo import load_model
+from zoo import build_model, load_model, save_model
 from zoo.checkpoint.safetensors import read_tensors
 from zoo.run.config import load_config
 from zoo.run.trained import data_of, tokenizer_of
@@ -70,6 +70,31 @@ def test_an_old_run_goes_on(run: Path) -> None:
         assert weights[name].flatten()[:4].tolist() == pytest.approx(first, rel=10 * TOLERANCE, abs=1e-6), (
             name
         )
+
+
+@pytest.mark.parametrize("start_again", [False, True])
+def test_gates_that_are_left_out_today_are_kept(
+    start_again: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An nGPT whose embedding, v, nu and read-out have gates goes on, or is what another run starts from."""
+    old, text = GOLDEN.parent / "old_gates", GOLDEN / "text.txt"
+    expected = json.loads((old / "expected.json").read_text(encoding="utf-8"))
+    tokens = torch.arange(32).view(2, 16)
+    with torch.no_grad():
+        loss = load_model(old / "run").loss(tokens, tokens).total.item()
+    assert loss == pytest.approx(expected["loss_at_8"], rel=TOLERANCE)
+    shutil.copy(text, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    run = Path(shutil.copytree(old / "run", "copy"))
+    if start_again:
+        model = build_model({"model": {"from": str(run)}})
+        save_model(model, "again.safetensors")
+        with torch.no_grad():
+            assert load_model("again.safetensors").loss(tokens, tokens).total.item() == loss
+        return
+    train(load_config(run), resume=True, folder=RunFolder(run))
+    assert losses(run, "train") == pytest.approx(expected["train"], rel=TOLERANCE)
+    assert losses(run, "validation") == pytest.approx(expected["validation"], rel=TOLERANCE)
 
 
 def test_the_lines_that_are_there_are_kept(run: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import re
+from typing import Any
 
 import pytest
 import torch
@@ -12,7 +14,7 @@ from zoo.checkpoint.recipe import Recipe, assemble
 from zoo.init import He, Init, Registry
 from zoo.models import Decoder, GPTConfig, Model, NGPTConfig
 from zoo.reparam import NoReparam, Reparam, ResidualScaling, SigmaReparam, WeSaR, merge, split
-from zoo.spec import Role
+from zoo.spec import Role, declared
 from zoo.utils.errors import ZooError
 
 SIZES = {"vocab_size": 64, "d_model": 32, "n_layers": 2, "n_heads": 4}
@@ -114,15 +116,46 @@ def test_split_refuses() -> None:
         split(plain, WeSaR(), He())
 
 
-@pytest.mark.parametrize(("method", "count"), [(WeSaR(), 10), (ResidualScaling(), 4)])
-def test_gates_that_change_nothing_are_announced(
-    method: WeSaR | ResidualScaling, count: int, caplog: pytest.LogCaptureFixture
+LEFT_OUT: list[tuple[Reparam, dict[str, Any], int, set[str]]] = [
+    (WeSaR(), {}, 16, set()),
+    (WeSaR(), {"tied": True}, 15, set()),
+    (WeSaR(), {"s_nu": {"kind": "fixed"}}, 14, {"mlp.nu"}),
+    (WeSaR(), {"s_z": {"kind": "fixed"}}, 15, {"read_out.matrix"}),
+    (WeSaR(), {"s_z": {"kind": "fixed"}, "tied": True}, 14, {"embedding"}),
+    (WeSaR(), {"qk_norm": False}, 15, {"embedding"}),
+    (WeSaR(), {"qk_norm": False, "s_qk": {"kind": "fixed"}}, 11, {"embedding", "attention.q", "attention.k"}),
+    (ResidualScaling(), {}, 4, set()),
+]
+"""Method, fields of an nGPT, how many of its matrices get no gate, and which get one."""
+
+
+@pytest.mark.parametrize(("method", "fields", "count", "gated"), LEFT_OUT)
+def test_gates_that_change_nothing_are_left_out_and_announced(
+    method: WeSaR | ResidualScaling,
+    fields: dict[str, Any],
+    count: int,
+    gated: set[str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    model = build(method, NGPTConfig(**SIZES))
+    model = build(method, NGPTConfig(**SIZES, **fields))
     assert len(caplog.records) == 1
     assert f"reparam '{method.type}': nothing on {count} matrices on the sphere" in caplog.records[0].message
-    gates = [e.name for e in Registry(model) if e.spec.role is Role.GATE]
-    assert all("attention.v" in n or "mlp.nu" in n or "embedding" in n or "read_out" in n for n in gates)
+    gates = {e.name for e in Registry(model) if e.spec.role is Role.GATE}
+    assert {re.sub(r"blocks\.\d+\.", "", name).removesuffix(".weight_gate") for name in gates} == gated
+
+
+@pytest.mark.parametrize("fields", [{}, {"tied": True}, {"update": "slerp"}, {"n_kv_heads": 2}])
+def test_the_scale_of_what_is_declared_normalised_has_no_effect(fields: dict[str, Any]) -> None:
+    """In float64: seven times as large, with the same logits; what is only rescaled does change them."""
+    model = build(NoReparam(), NGPTConfig(**SIZES, **fields)).double().eval()
+    tokens, _ = model.example(2, 12)
+    before = model(tokens)
+    for p in [p for p in declared(model) if p.spec.normalised or p.spec.rescaled]:
+        with torch.no_grad():
+            p.parameter.mul_(7)
+            changed = (model(tokens) - before).abs().max().item()
+            p.parameter.div_(7)
+        assert (changed < 1e-12) if p.spec.normalised else (changed > 1e-3), p.name
 
 
 def test_gates_survive_deepcopy_and_state_dict() -> None:

@@ -60,6 +60,8 @@ class ParamSpec:
         sphere: the axis along which nGPT keeps every vector at unit norm.
         normalised: whether the layer's output is normalised next, so that the overall scale of the parameter
             has no effect.
+        rescaled: whether a trained scaling multiplies the layer's output next, so that another trained factor
+            of the whole parameter would duplicate it.
         scale: the factor by which a reparameterisation multiplies the parameter at the start; the trained
             tensor is smaller by it. Set by `zoo.reparam`, not by layers.
         frozen: whether the parameter is not trained. Set by `Module.freeze` (LoRA, the `freeze` of a run),
@@ -81,6 +83,7 @@ class ParamSpec:
     start: float | None = None
     sphere: str | None = None
     normalised: bool = False
+    rescaled: bool = False
     scale: float = 1.0
     frozen: bool = False
 

@@ -93,14 +93,20 @@ class ModelFile:
         return model
 
     def restore(self, part: nn.Module) -> None:
-        """Set `scales` and `lookups` of a model on the meta device.
+        """Attach the gates that only older versions had, and set `scales` and `lookups`.
+
+        Versions before 0.3 put WeSaR's gates on more of the matrices on nGPT's sphere. A file that has such
+        a gate keeps it.
 
         Args:
-            part: the model, or a submodule that is such a model.
+            part: the model on the meta device, or a submodule that is such a model.
         """
+        method = self.recipe.reparam
         with torch.device("meta"):
             for p in list(declared(part)):
                 front = p.module.reparameterised
+                if f"{p.name}_gate" in self.tensors and p.local not in front and method.acts_on(p.spec):
+                    method.attach(p, self.recipe.init)
                 if p.name in self.scales:
                     front[p.local].rescale(p.module, p.local, self.scales[p.name])
                 if p.name in self.lookups:

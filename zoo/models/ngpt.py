@@ -59,6 +59,7 @@ class Block(Module):
             input_std=c.d_model**-0.5,
             sphere="embed",
             normalised=(c.qk_norm, True),
+            qk_rescaled=c.s_qk.trained,
         )
         self.mlp = ScaledSwiGLU(c.d_model, c.mlp_size, c.residual_branches, c.s_u, c.s_nu)
         self.attention_residual = c.residual(c.d_model, c.alpha, first)
@@ -80,8 +81,16 @@ class NGPT(RotaryDecoder):
         super().__init__()
         self.config: NGPTConfig = c
         std = c.d_model**-0.5
+        # The first connection normalises the vectors, and the first block reads them through q, k and v,
+        # whose scales have no effect either if q and k are normalised.
         self.embedding = Embedding(
-            ("vocab", c.vocab_size), c.d_model, output_std=std, tied=c.tied, sphere="embed"
+            ("vocab", c.vocab_size),
+            c.d_model,
+            output_std=std,
+            tied=c.tied,
+            sphere="embed",
+            normalised=c.qk_norm and not c.tied,
+            rescaled=c.qk_norm and c.tied and c.s_z.trained,
         )
         self.blocks = nn.ModuleList(Block(c, first=i == 0) for i in range(c.n_layers))
         s_z = Scaling((("vocab", c.vocab_size),), c.s_z, default_scale=std)

@@ -118,7 +118,9 @@ class NGPTT5(EncoderDecoder):
         super().__init__()
         self.config: NGPTT5Config = c
         std = c.d_model**-0.5
-        self.embedding = Embedding(("vocab", c.vocab_size), c.d_model, output_std=std, sphere="embed")
+        self.embedding = Embedding(
+            ("vocab", c.vocab_size), c.d_model, output_std=std, sphere="embed", normalised=c.qk_norm
+        )  # as in `zoo.models.ngpt`
         self.encoder_blocks = nn.ModuleList(EncoderBlock(c, first=i == 0) for i in range(c.n_layers))
         self.decoder_blocks = nn.ModuleList(DecoderBlock(c, first=i == 0) for i in range(c.decoder_layers))
         s_z = Scaling((("vocab", c.vocab_size),), c.s_z, default_scale=std)
@@ -167,4 +169,5 @@ def _attention(c: NGPTT5Config, residual_branches: int) -> dict[str, Any]:
         "input_std": c.d_model**-0.5,
         "sphere": "embed",
         "normalised": (c.qk_norm, True),
+        "qk_rescaled": c.s_qk.trained,
     }

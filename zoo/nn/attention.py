@@ -38,6 +38,7 @@ class MultiHeadAttention(Module):
         input_std: float = 1.0,
         sphere: str | None = None,
         normalised: tuple[bool, bool] = (False, False),
+        qk_rescaled: bool = False,
         bias: bool = False,
         qkv_bias: bool = False,
     ) -> None:
@@ -55,7 +56,9 @@ class MultiHeadAttention(Module):
                 that of the output of every other matrix.
             input_std: standard deviation of the entries of the stream.
             sphere: "embed" if the matrices are on nGPT's sphere.
-            normalised: whether q and k, and whether the output, are normalised next.
+            normalised: whether q and k, and whether the output, are normalised next. If the output is and
+                there are no biases, the scale of v has no effect either, because W_o is linear.
+            qk_rescaled: whether a trained scaling multiplies q and k next.
             bias: whether each of the four maps has a bias.
             qkv_bias: whether the maps to queries, keys and values have a bias.
         """
@@ -67,10 +70,11 @@ class MultiHeadAttention(Module):
         kv = ("kv_heads", n_kv_heads * self.head_size)
         stream: dict[str, Any] = {"input_std": input_std, "sphere": sphere}
         qk_normalised, o_normalised = normalised
-        query = matrix(heads, embed, output_std=query_std, normalised=qk_normalised, **stream)
-        self.q = Linear(query, bias or qkv_bias)
-        self.k = Linear(matrix(kv, embed, normalised=qk_normalised, **stream), bias or qkv_bias)
-        self.v = Linear(matrix(kv, embed, **stream), bias or qkv_bias)
+        v_normalised = o_normalised and not (bias or qkv_bias)
+        qk_facts: dict[str, Any] = {"normalised": qk_normalised, "rescaled": qk_rescaled, **stream}
+        self.q = Linear(matrix(heads, embed, output_std=query_std, **qk_facts), bias or qkv_bias)
+        self.k = Linear(matrix(kv, embed, **qk_facts), bias or qkv_bias)
+        self.v = Linear(matrix(kv, embed, normalised=v_normalised, **stream), bias or qkv_bias)
         self.qk = qk
         self.o = Linear(
             matrix(

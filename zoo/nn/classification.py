@@ -33,7 +33,8 @@ class UnitClassificationHead(Module):
     def __init__(self, classes: int, d_model: int, s_z: ScalingConfig) -> None:
         super().__init__()
         std = d_model**-0.5
-        self.linear = Linear(matrix(("classes", classes), ("embed", d_model), input_std=std, sphere="embed"))
+        axes = ("classes", classes), ("embed", d_model)
+        self.linear = Linear(matrix(*axes, input_std=std, sphere="embed", rescaled=s_z.trained))
         self.s_z = Scaling((("classes", classes),), s_z, default_scale=std)
 
     def forward(self, x: Tensor) -> Tensor:

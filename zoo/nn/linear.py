@@ -19,6 +19,7 @@ def matrix(
     residual_branches: int = 1,
     sphere: str | None = None,
     normalised: bool = False,
+    rescaled: bool = False,
 ) -> ParamSpec:
     """Declare a linear kernel in torch's layout, (out, in).
 
@@ -31,6 +32,7 @@ def matrix(
         residual_branches: 2N if the matrix ends a residual branch, otherwise 1.
         sphere: the axis along which vectors have unit norm, or None.
         normalised: whether the output is normalised next.
+        rescaled: whether a trained scaling multiplies the output next.
 
     Returns:
         The declaration.
@@ -48,6 +50,7 @@ def matrix(
         residual_branches=residual_branches,
         sphere=sphere,
         normalised=normalised,
+        rescaled=rescaled,
     )
 
 
@@ -139,6 +142,7 @@ class Embedding(Matrix):
         tied: bool = False,
         sphere: str | None = None,
         normalised: bool = False,
+        rescaled: bool = False,
     ) -> None:
         """Create the table.
 
@@ -150,6 +154,8 @@ class Embedding(Matrix):
             tied: whether the language model head multiplies by the table.
             sphere: "embed" if the vectors have unit norm.
             normalised: whether the vectors that are looked up are normalised next.
+            rescaled: whether a trained scaling multiplies the logits of a tied table, whose vectors are
+                normalised when they are looked up.
         """
         super().__init__()
         self.param(
@@ -164,6 +170,7 @@ class Embedding(Matrix):
                 tied=tied,
                 sphere=sphere,
                 normalised=normalised,
+                rescaled=rescaled,
             ),
         )
 

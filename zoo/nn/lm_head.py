@@ -40,7 +40,8 @@ class LMHead(Module):
         else:
             spec = embedding.specs["weight"]
             rows, columns = zip(spec.axes, spec.shape, strict=True)
-            self.matrix = Linear(matrix(rows, columns, input_std=input_std, sphere=sphere))
+            rescaled = s_z is not None and s_z.fixed is None
+            self.matrix = Linear(matrix(rows, columns, input_std=input_std, sphere=sphere, rescaled=rescaled))
 
     @property
     def projection(self) -> Matrix:

@@ -24,6 +24,11 @@ class ScalingConfig(Config):
         description="s_scale: the value the trainable tensor starts at; null: 1/sqrt(d_model) (s_u, s_nu: 1)",
     )
 
+    @property
+    def trained(self) -> bool:
+        """Whether the scaling is learned, and not a constant."""
+        return self.kind != "fixed"
+
 
 class AlphaConfig(ScalingConfig):
     """The eigen learning rates alpha of nGPT's residual connections."""

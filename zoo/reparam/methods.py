@@ -26,7 +26,9 @@ class WeSaR(Reparam):
     """One trained gate per matrix, one common sigma for all matrices (WeSaR, section 4.1)."""
 
     type: Literal["wesar"] = "wesar"
-    no_effect_reason: ClassVar[str] = "their output is normalised, a gate would change nothing"
+    no_effect_reason: ClassVar[str] = (
+        "their output is normalised or has a trained scaling already, a gate would change nothing"
+    )
     sigma2: float = Field(4e-5, gt=0, description="sigma^2, the variance of every matrix")
     train_gates: bool = Field(True, description="false: the fixed gates of the ablation")
 
@@ -35,8 +37,8 @@ class WeSaR(Reparam):
         return spec.role in MATRICES
 
     def has_no_effect_on(self, spec: ParamSpec) -> bool:
-        """Return whether the matrix is on a sphere, which fixes sigma, and its output is normalised."""
-        return spec.sphere is not None and spec.normalised
+        """Return whether a gate on a matrix on a sphere, which fixes sigma, would change or add nothing."""
+        return spec.sphere is not None and (spec.normalised or spec.rescaled)
 
     def attach(self, p: Declared, init: Init) -> None:
         """Attach a gate that starts at the scheme's standard deviation over the common one.
@@ -53,7 +55,7 @@ class ResidualScaling(Reparam):
     """y = f(LN(x)) / sqrt(2N) + x: a fixed gate on what ends a residual branch (WeSaR, section 5.1)."""
 
     type: Literal["residual"] = "residual"
-    no_effect_reason: ClassVar[str] = WeSaR.no_effect_reason
+    no_effect_reason: ClassVar[str] = "their output is normalised, a factor would change nothing"
 
     def acts_on(self, spec: ParamSpec) -> bool:
         """Return whether the parameter ends a residual branch, as its last matrix or bias."""

@@ -147,7 +147,9 @@ def _fill(
     part = part_of(model, source.part)
     opened.restore(part)
     whole = _component(model.recipe.model, source.part)
-    expected = declare(model.recipe.model_copy(update={"model": whole})).state_dict()
+    complete = declare(model.recipe.model_copy(update={"model": whole}))
+    opened.restore(complete)
+    expected = complete.state_dict()
     allow = [pattern for pattern in source.allow if pattern != TOKENIZER]
     plan = opened.plan(expected, part.state_dict(), allow)
     prefix = f"{source.part}." if source.part else ""
