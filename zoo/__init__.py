@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from zoo.checkpoint.model import load_model as load_model
     from zoo.checkpoint.model import save_model as save_model
     from zoo.config.plugins import load_plugin as load_plugin
+    from zoo.config.registry import CONSTRAINTS as CONSTRAINTS
     from zoo.config.registry import CORPORA as CORPORA
     from zoo.config.registry import DATASETS as DATASETS
     from zoo.config.registry import INITS as INITS
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from zoo.optim.base import OptimizerConfig as OptimizerConfig
     from zoo.optim.base import ScheduleConfig as ScheduleConfig
     from zoo.optim.base import grouped as grouped
+    from zoo.optim.constraint import Constraint as Constraint
     from zoo.reparam.base import Reparam as Reparam
     from zoo.run.config import load_config as load_config
     from zoo.run.explanation import explain as explain
@@ -76,7 +78,7 @@ _HOME = {
     for module, names in {
         "zoo.checkpoint.model": "load_model save_model",
         "zoo.config.plugins": "load_plugin",
-        "zoo.config.registry": "CORPORA DATASETS INITS LOGGERS MODELS OBJECTIVES OPTIMIZERS "
+        "zoo.config.registry": "CONSTRAINTS CORPORA DATASETS INITS LOGGERS MODELS OBJECTIVES OPTIMIZERS "
         "REPARAMS SCHEDULES TEMPLATES TOKENIZERS Config",
         "zoo.data.corpora.base": "CorpusConfig Document FileCorpus SourceFile",
         "zoo.data.dataset": "Batch BatchSpec DataConfig Dataset",
@@ -90,6 +92,7 @@ _HOME = {
         "zoo.optim.amos": "Amos",
         "zoo.optim.attach": "attach",
         "zoo.optim.base": "OptimizerConfig ScheduleConfig grouped",
+        "zoo.optim.constraint": "Constraint",
         "zoo.reparam.base": "Reparam",
         "zoo.run.config": "load_config",
         "zoo.run.explanation": "explain",

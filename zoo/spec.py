@@ -35,6 +35,9 @@ class Role(StrEnum):
 
 
 MATRICES = frozenset({Role.LINEAR, Role.CONV, Role.EMBEDDING})
+WHOLE = "whole"
+"""`ParamSpec.sphere` of a matrix that keeps its norm as one vector, the Frobenius norm (Hyperball)."""
+
 MAX_ENTRIES = 2**50
 """The largest number of entries of a parameter: no memory holds more, and their bytes fit into an int64."""
 
@@ -57,7 +60,9 @@ class ParamSpec:
         tied: whether the parameter is an embedding that also serves as the language model head; `input_std`
             and `output_std` are then those of the head.
         start: the constant that a scaling vector, a gate or a matrix that is not random is initialised with.
-        sphere: the axis along which nGPT keeps every vector at unit norm.
+        sphere: what keeps its norm: the axis along which nGPT keeps every vector at unit norm, or `WHOLE`
+            for all entries as one vector, at the norm that it starts with (set by `zoo.optim.hyperball`, not
+            by layers).
         normalised: whether the layer's output is normalised next, so that the overall scale of the parameter
             has no effect.
         rescaled: whether a trained scaling multiplies the layer's output next, so that another trained factor
@@ -95,7 +100,9 @@ class ParamSpec:
             raise ConfigError(f"model: a parameter of {sizes}; expected at most 2^50 entries")
         if len(set(self.axes)) != len(self.axes):
             raise ValueError(f"axes must all be different, got {self.axes}")
-        for axis in (*self.fan_in, *([self.sphere] if self.sphere else [])):
+        if WHOLE in self.axes:
+            raise ValueError(f"an axis cannot be called '{WHOLE}', which names a kind of sphere")
+        for axis in (*self.fan_in, *([self.sphere] if self.sphere not in (None, WHOLE) else [])):
             if axis not in self.axes:
                 raise ValueError(f"axis '{axis}' is not one of {self.axes}")
         if self.role in (Role.SCALING, Role.GATE) and self.start is None:
@@ -135,8 +142,13 @@ class ParamSpec:
 
     @property
     def sphere_dim(self) -> int | None:
-        """The tensor dimension of the sphere, or None."""
-        return None if self.sphere is None else self.axes.index(self.sphere)
+        """The tensor dimension along which vectors have unit norm, or None."""
+        return None if self.sphere in (None, WHOLE) else self.axes.index(self.sphere)
+
+    @property
+    def keeps_norm(self) -> bool:
+        """Whether the norm of the whole tensor stays as it is at the start."""
+        return self.sphere == WHOLE
 
 
 @dataclass(frozen=True, kw_only=True)

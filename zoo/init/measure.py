@@ -25,7 +25,7 @@ def measure(model: nn.Module, names: Collection[str]) -> dict[str, float]:
     """
     etas = {}
     for p in declared(model):
-        if p.name in names and not p.spec.frozen and p.spec.sphere is None:
+        if p.name in names and not p.spec.frozen and p.spec.sphere_dim is None:
             size = p.parameter.detach().double().square().mean().sqrt().item()
             if size:
                 etas[p.name] = size

@@ -94,8 +94,8 @@ class Entry:
 
     @property
     def decays(self) -> bool:
-        """Whether AdamW's weight decay acts on the parameter: on matrices only."""
-        return self.spec.role in MATRICES
+        """Whether AdamW's weight decay acts on the parameter: on matrices only, unless their norm is kept."""
+        return self.spec.role in MATRICES and not self.spec.keeps_norm
 
     @property
     def sphere_dim(self) -> int | None:
@@ -208,13 +208,13 @@ class Registry(Sequence[Entry]):
 def eta(spec: ParamSpec) -> float:
     """Return Amos' scale of the trained tensor: the virtual tensor's over the factor in front of it."""
     value = virtual_eta(spec)
-    return value if spec.sphere is not None else value / spec.scale
+    return value if spec.sphere_dim is not None else value / spec.scale
 
 
 def initial_std(init: Init, spec: ParamSpec) -> float | None:
     """Return the initial standard deviation of the trained tensor, or None if it starts constant."""
     if spec.role not in RANDOM or spec.start is not None:
         return None
-    if spec.sphere is not None:
-        return 1 / math.sqrt(spec.size(spec.sphere))
+    if spec.sphere_dim is not None:
+        return 1 / math.sqrt(spec.shape[spec.sphere_dim])
     return virtual_std(init, spec) / spec.scale

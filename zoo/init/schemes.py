@@ -157,8 +157,8 @@ def virtual_eta(spec: ParamSpec) -> float:
     output_std / 2 for biases, and output_std otherwise (Amos, section 2 and A.4). A scaling vector or a
     gate has the value it starts from, which is zoo's choice; unit vectors of n entries have 1 / sqrt(n).
     """
-    if spec.sphere is not None:
-        return 1 / math.sqrt(spec.size(spec.sphere))
+    if spec.sphere_dim is not None:
+        return 1 / math.sqrt(spec.shape[spec.sphere_dim])
     if spec.start is not None and spec.role not in RANDOM:
         return spec.start
     if spec.role in (Role.LINEAR, Role.CONV) or spec.tied:

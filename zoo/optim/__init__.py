@@ -8,7 +8,9 @@ from zoo.optim.amos import Amos, AmosConfig
 from zoo.optim.attach import attach
 from zoo.optim.base import OptimizerConfig, ScheduleConfig
 from zoo.optim.combined import Combined
+from zoo.optim.constraint import Constraint, NoConstraint
 from zoo.optim.foreign import ForeignOptimizerConfig
+from zoo.optim.hyperball import Hyperball
 from zoo.optim.lion import Lion, LionConfig
 from zoo.optim.mars import MARS, MARSConfig
 from zoo.optim.muon import Muon, MuonConfig
@@ -33,8 +35,10 @@ __all__ = [
     "AmosConfig",
     "Combined",
     "Constant",
+    "Constraint",
     "Cosine",
     "ForeignOptimizerConfig",
+    "Hyperball",
     "Linear",
     "LinearRestart",
     "Lion",
@@ -42,6 +46,7 @@ __all__ = [
     "MARSConfig",
     "Muon",
     "MuonConfig",
+    "NoConstraint",
     "NorMuon",
     "NorMuonConfig",
     "OptimizerConfig",

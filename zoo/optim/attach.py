@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from zoo.nn.sphere import project
+from zoo.optim.fixed_norm import fixed_norms, keep_norms
 from zoo.spec import Module
 from zoo.utils.errors import ConfigError
 
@@ -24,28 +25,32 @@ _ATTACHED: WeakKeyDictionary[Optimizer, WeakSet[nn.Module]] = WeakKeyDictionary(
 def attach(optimizer: Optimizer, model: nn.Module) -> None:
     """Keep `model` what it declares to be after every step of `optimizer`.
 
-    After each step, every vector that nGPT keeps on a sphere gets unit norm again, and the
-    reparameterisations measure the new weights (spectral norms, for instance), so that evaluation,
-    accumulated batches and recomputed activations see the measurements of the last step. Attaching
-    a second time changes nothing.
+    A matrix whose norm is kept takes the steps of Hyperball. After each step, every vector that nGPT keeps
+    on a sphere gets unit norm again, and the reparameterisations measure the new weights (spectral norms, for
+    instance), so that evaluation, accumulated batches and recomputed activations see the measurements of the
+    last step. Attaching a second time changes nothing.
 
     Args:
         optimizer: any optimizer that trains parameters of `model`.
         model: a zoo model or a module that contains some, plain or sharded.
 
     Raises:
-        ConfigError: The optimizer trains no parameter of the model, or not all of those on spheres.
+        ConfigError: The optimizer trains no parameter of the model, or not all of those on spheres, or a
+            matrix whose norm is to be kept is zero.
     """
     if model in _ATTACHED.setdefault(optimizer, WeakSet()):
         return
     trained = {parameter for group in optimizer.param_groups for parameter in group["params"]}
     if trained.isdisjoint(model.parameters()):
         raise ConfigError(f"attach: the {type(optimizer).__name__} trains no parameter of this model")
-    if missing := [name for name, parameter, _ in spheres(model) if parameter not in trained]:
+    held = [*((name, p) for name, p, _ in spheres(model)), *fixed_norms(model)]
+    if missing := [name for name, parameter in held if parameter not in trained]:
         raise ConfigError(
             f"attach: the {type(optimizer).__name__} does not train {', '.join(missing)}, which the model "
             "keeps on a sphere; give it these parameters, or freeze them"
         )
+    if any(fixed_norms(model)):
+        keep_norms(optimizer, lambda: fixed_norms(model))
     reparameterised = [m for m in model.modules() if isinstance(m, Module) and m.reparameterised]
 
     def after_step(*_: Any) -> None:

@@ -43,6 +43,10 @@ class OptimizerConfig(Config):
         """Whether the optimizer uses the eta of a parameter with the declaration `spec`."""
         return self.uses_eta
 
+    def not_under_fixed_norm(self) -> str | None:
+        """Why the norm of a matrix cannot be kept under this optimizer (Hyperball); None: it can be."""
+        return None
+
     def build(self, entries: Sequence[Entry]) -> Optimizer:
         """Build the optimizer.
 
@@ -68,7 +72,9 @@ class OptimizerConfig(Config):
     def state_bytes(self, entry: Entry) -> int | None:
         """Bytes of these tensors, which are float32; None if they cannot be known."""
         slots = self.slots(entry)
-        return None if slots is None else FLOAT32 * sum(math.prod(shape) for shape in slots.values())
+        if slots is None:
+            return None
+        return FLOAT32 * (sum(math.prod(shape) for shape in slots.values()) + entry.spec.keeps_norm)
 
 
 class ScheduleConfig(Config):

@@ -22,7 +22,15 @@ from zoo.optim.averages import set_training_mode
 from zoo.optim.base import OptimizerConfig, grouped
 from zoo.optim.signature import constructor_arguments, fields
 from zoo.optim.state import tensors_in
-from zoo.optim.trial import CLOSURE, Trial, check_trial, explained, is_elementwise, undisturbed
+from zoo.optim.trial import (
+    CLOSURE,
+    Trial,
+    check_trial,
+    depends_on_weights,
+    explained,
+    is_elementwise,
+    undisturbed,
+)
 from zoo.utils.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -78,6 +86,12 @@ class ForeignOptimizerConfig(OptimizerConfig):
         if names:
             raise ConfigError(f"the constructor leaves out {', '.join(names.values())}")
         return optimizer
+
+    def not_under_fixed_norm(self) -> str | None:
+        """A step that depends on the weights cannot be taken at zero, as the constraint does it."""
+        if depends_on_weights(self._trial):
+            return "its step depends on the weights, not only on their gradients"
+        return None
 
     def build(self, entries: Sequence[Entry]) -> Optimizer:
         """The optimizer; of its groups, those of matrices have the weight decay, if it knows one.

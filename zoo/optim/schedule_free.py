@@ -145,6 +145,10 @@ class ScheduleFreeConfig(OptimizerConfig):
     r: float = Field(0.0, ge=0, description="exponent of the step in the average's weights")
     weight_lr_power: float = Field(2.0, ge=0, description="exponent of the largest rate in the weights")
 
+    def not_under_fixed_norm(self) -> str:
+        """The average of matrices of one norm has another."""
+        return "it evaluates an average of the weights, whose norm is not the one that is kept"
+
     def build(self, entries: Sequence[Entry]) -> ScheduleFreeAdamW:
         """The optimizer; its groups are the matrices and the vectors."""
         groups = decayed_groups(entries, self.lr, self.weight_decay)

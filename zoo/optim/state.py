@@ -19,6 +19,7 @@ from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from zoo.optim.averages import Averaging
+from zoo.optim.fixed_norm import radius_slot
 from zoo.optim.sharding import placed_like
 from zoo.optim.slots import initial_slots, slots_are_known
 from zoo.utils.errors import CheckpointError
@@ -52,9 +53,7 @@ def state_by_name(optimizer: Optimizer) -> State:
         do not depend on the step.
     """
     if slots_are_known(optimizer):
-        return {
-            n: dict(optimizer.state[p]) or initial_slots(optimizer, p, g) for n, p, g in _named(optimizer)
-        }
+        return {n: dict(optimizer.state[p]) or _first_slots(optimizer, p, g) for n, p, g in _named(optimizer)}
     named = {name: parameter for name, parameter, _ in _named(optimizer)}
     parts = _parts(optimizer)
     state: State = {name: dict(parts["state"].pop(p)) for name, p in named.items() if p in parts["state"]}
@@ -87,9 +86,14 @@ def load_state_by_name(optimizer: Optimizer, state: Mapping[str, Mapping[str, An
         _load_everything(optimizer, state)
 
 
+def _first_slots(optimizer: Optimizer, parameter: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
+    """The slots of a parameter before its first step, that of a constraint included."""
+    return initial_slots(optimizer, parameter, group) | radius_slot(optimizer, parameter)
+
+
 def _load_slots(optimizer: Optimizer, state: Mapping[str, Mapping[str, Any]]) -> None:
     """Load slots that are known in advance."""
-    expected = {name: (p, initial_slots(optimizer, p, group)) for name, p, group in _named(optimizer)}
+    expected = {name: (p, _first_slots(optimizer, p, group)) for name, p, group in _named(optimizer)}
     want = {f"{name}/{slot}" for name, (_, slots) in expected.items() for slot in slots}
     have = {f"{name}/{slot}" for name, slots in state.items() for slot in slots}
     _check_names(optimizer, want, have)

@@ -112,6 +112,20 @@ def is_elementwise(trial: Trial) -> bool:
         )
 
 
+def depends_on_weights(trial: Trial) -> bool:
+    """Whether the displacement differs for other weights and the same gradients, beyond a common factor."""
+    with undisturbed():
+        starts = [[value.double() for value in _values()], [torch.zeros(s).double() for s in SHAPES]]
+        runs = [(start, *trial.start(start)) for start in starts]
+        directions = []
+        for start, parameters, optimizer in runs:
+            for seed in range(ELEMENTWISE_STEPS):
+                trial.step(parameters, optimizer, seed)
+            moved = parameters[0].detach() - start[0]
+            directions.append(moved / moved.norm().clamp_min(torch.finfo(moved.dtype).tiny))
+        return bool((directions[0] - directions[1]).abs().max() > TOLERANCE)
+
+
 @contextmanager
 def undisturbed() -> Iterator[None]:
     """Warnings are not shown, and the random state is afterwards what it was."""

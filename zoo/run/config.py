@@ -24,6 +24,7 @@ from zoo.config.compose import FROM, PLUGINS, extend, find_config, merge, parse_
 from zoo.config.messages import describe, is_written
 from zoo.config.plugins import CLASS_PATH, PluginRecord, adapted, load_installed, records_of
 from zoo.config.registry import (
+    CONSTRAINTS,
     DATASETS,
     INITS,
     MODELS,
@@ -40,7 +41,7 @@ from zoo.config.yaml import Located, dump_yaml
 from zoo.data import DataConfig
 from zoo.init import EtaOverride, FreezeRule, Init
 from zoo.models import ModelConfig
-from zoo.optim import Constant, OptimizerConfig, ScheduleConfig
+from zoo.optim import Constant, Constraint, NoConstraint, OptimizerConfig, ScheduleConfig
 from zoo.reparam import NoReparam, Reparam
 from zoo.run.from_checkpoint import CheckpointConfig, inherit
 from zoo.run.train_config import TrainConfig
@@ -72,6 +73,9 @@ class RunConfig(Config):
     )
     reparam: Annotated[Reparam, REPARAMS] = Field(NoReparam(), description="reparameterisation")
     optimizer: Annotated[OptimizerConfig, OPTIMIZERS] | None = Field(None, description="optimizer")
+    constraint: Annotated[Constraint, CONSTRAINTS] = Field(
+        NoConstraint(), description="what of the trained parameters is kept constant"
+    )
     schedule: Annotated[ScheduleConfig, SCHEDULES] = Field(Constant(), description="learning rate over time")
     data: Annotated[DataConfig, DATASETS] | None = Field(None, description="what it is trained on")
     train: TrainConfig | None = Field(None, description="training")
@@ -97,6 +101,12 @@ class RunConfig(Config):
                 "schedule: this optimizer takes the place of a schedule; expected `schedule: constant` "
                 "without warm-up (it has warmup_steps of its own)"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _optimizer_suits_constraint(self) -> Self:
+        if self.optimizer is not None:
+            self.constraint.check(self.optimizer)
         return self
 
     @model_validator(mode="after")

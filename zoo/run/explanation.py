@@ -168,6 +168,7 @@ def explain(config: Any) -> Explanation:
     initial = declared_model(config)
     model, recipe = initial.model, initial.model.recipe
     freeze(model, config.freeze)
+    config.constraint.apply(model)
     measured = measure(model, initial.loaded) if config.eta == "measured" else None
     registry = Registry(model, recipe.init, config.eta_overrides, config.layer_decay, measured)
     entries = {entry.name: entry for entry in registry}

@@ -20,6 +20,7 @@ from zoo.models import Model
 from zoo.optim.attach import attach
 from zoo.optim.base import OptimizerConfig
 from zoo.optim.foreign import config_class
+from zoo.optim.hyperball import check_under_fixed_norm
 from zoo.run.config import load_config
 from zoo.run.conversion import merge, split
 from zoo.run.first_weights import declared_model, initial_model, recipe_of
@@ -33,6 +34,7 @@ def build_model(
     *,
     init: str | dict[str, Any] | None = None,
     reparam: str | dict[str, Any] | None = None,
+    constraint: str | dict[str, Any] | None = None,
     seed: int | None = None,
     device: str | torch.device = "cpu",
     **fields: Any,
@@ -44,6 +46,7 @@ def build_model(
             architecture (``zoo list models``), which `fields` then describe.
         init: initialisation, replacing the config's; by default the architecture's own.
         reparam: reparameterisation, replacing the config's.
+        constraint: what is kept constant in training, replacing the config's.
         seed: seed of the initialisation, replacing the config's.
         device: where the parameters live; "meta" declares everything and allocates nothing.
         **fields: fields of the model, replacing the config's.
@@ -58,11 +61,15 @@ def build_model(
         source = {"model": {"type": source, **fields}}
         fields = {}
     changes: dict[str, Any] = {f"model.{k}": v for k, v in fields.items()}
-    changes |= {k: v for k, v in (("init", init), ("reparam", reparam), ("seed", seed)) if v is not None}
+    given = {"init": init, "reparam": reparam, "constraint": constraint, "seed": seed}
+    changes |= {k: v for k, v in given.items() if v is not None}
     config = load_config(source, [f"{k}={json.dumps(v)}" for k, v in changes.items()])
     if torch.device(device).type == "meta":
-        return declared_model(config).model.to("meta")
-    return initial_model(config, device).model
+        model = declared_model(config).model.to("meta")
+    else:
+        model = initial_model(config, device).model
+    config.constraint.apply(model)
+    return model
 
 
 def build_optimizer(
@@ -101,6 +108,8 @@ def build_optimizer(
         raise ConfigError(
             "eta: measured has no effect: nothing trained whose eta is read came from the checkpoint"
         )
+    if any(entry.spec.keeps_norm for entry in registry):
+        check_under_fixed_norm(config)
     built = config.build(registry)
     if not isinstance(built, Optimizer):
         kind = type(built).__name__

@@ -82,6 +82,7 @@ def build(job: Job, start: Start, world: World) -> Parts:
         initial = initial_model(c, world.device)
         model = initial.model
     freeze(model, c.freeze)
+    c.constraint.apply(model)
     measured = None
     if c.eta == "measured":
         if initial is None:

@@ -1,0 +1,122 @@
+"""Hyperball: the norm of a matrix stays as it was drawn, behind any optimizer (arXiv 2606.16899).
+
+With u the optimizer's update without weight decay, and R the Frobenius norm of the first W::
+
+    W' = W - lr R u / |u|
+    W  <- R W' / |W'|
+
+Without a tangent projection, the matrix turns by about lr radians in a step. AdamH, MuonH, LionH and AmosH
+are this rule with AdamW, Muon, Lion and Amos.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from zoo.optim.sharding import local, sum_over_ranks
+from zoo.optim.slots import slot_dtype
+from zoo.spec import Module
+from zoo.utils.errors import ConfigError
+
+RADIUS = "radius"
+"""The slot that holds R: 0-dim, in the precision of the other slots."""
+
+Named = Iterator[tuple[str, Tensor]]
+
+_KEPT: WeakKeyDictionary[Optimizer, list[Callable[[], Named]]] = WeakKeyDictionary()
+"""For every optimizer that keeps norms, functions that yield the matrices as they are now."""
+
+
+def starts_at_zero(names: Sequence[str]) -> str:
+    """The message on matrices of zeros."""
+    return (
+        f"constraint: hyperball keeps the norm of {', '.join(names)} at zero, where nothing could ever be "
+        "learned; expected matrices that do not start at zero"
+    )
+
+
+def fixed_norms(model: nn.Module) -> Named:
+    """The trained parameters whose norm is kept: name, and tensor as it is now."""
+    for path, module in model.named_modules():
+        for name, spec in module.specs.items() if isinstance(module, Module) else ():
+            if spec.keeps_norm and not spec.frozen:
+                yield f"{path}.{name}" if path else name, module.get_parameter(name)
+
+
+def keep_norms(optimizer: Optimizer, matrices: Callable[[], Named]) -> None:
+    """Have every step of an optimizer follow the rule of this module.
+
+    During the optimizer's own step the matrices are zero: what it leaves there is its update in full
+    precision, without any decay of the weights. That is our choice, the formula is the authors'.
+
+    Args:
+        optimizer: any optimizer whose displacement does not depend on the weights.
+        matrices: a function that yields the matrices as they are now, which the optimizer trains.
+
+    Raises:
+        ConfigError: A matrix is zero.
+    """
+    now = [(name, tensor) for name, tensor in matrices() if not tensor.is_meta]
+    norms = frobenius([tensor.detach() for _, tensor in now])
+    if zero := [name for (name, _), norm in zip(now, norms, strict=True) if not norm]:
+        raise ConfigError(starts_at_zero(zero))
+    before: list[tuple[Tensor, Tensor]] = []
+
+    @torch.no_grad()
+    def hold(_: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if any((*args[1:], *kwargs.values())):  # args[0] is the optimizer
+            raise ConfigError("hyperball: a step with a closure, which would see the weights at zero")
+        for _name, matrix in matrices():
+            if matrix.grad is not None:
+                before.append((matrix, local(matrix.detach()).clone()))
+                local(matrix.detach()).zero_()
+
+    @torch.no_grad()
+    def turn(*_: Any) -> None:
+        rates = {p: float(group["lr"]) for group in optimizer.param_groups for p in group["params"]}
+        tensors = [matrix for matrix, _ in before]
+        exact = [old.to(slot_dtype(old)) for _, old in before]
+        updates = [local(matrix.detach()).to(old.dtype) for matrix, old in zip(tensors, exact, strict=True)]
+        for matrix, norm in zip(tensors, frobenius(tensors, exact), strict=True):
+            optimizer.state[matrix].setdefault(RADIUS, norm)
+        radii = [optimizer.state[matrix][RADIUS] for matrix in tensors]
+        sizes = frobenius(tensors, updates)
+        for matrix, old, update, size, radius in zip(tensors, exact, updates, sizes, radii, strict=True):
+            # An update of zero, before SOAP's first step for instance, does not move the matrix.
+            old.add_(update * torch.where(size > 0, rates[matrix] * radius / size, 0))
+        for (matrix, start), moved, norm, size, radius in zip(
+            before, exact, frobenius(tensors, exact), sizes, radii, strict=True
+        ):
+            local(matrix.detach()).copy_(torch.where(size > 0, moved * (radius / norm), start))
+        before.clear()
+
+    optimizer.register_step_pre_hook(hold)
+    optimizer.register_step_post_hook(turn)
+    _KEPT.setdefault(optimizer, []).append(matrices)
+
+
+def frobenius(matrices: Sequence[Tensor], values: Sequence[Tensor] | None = None) -> list[Tensor]:
+    """The norm of every matrix over all ranks, 0-dim each, in float32 or float64.
+
+    Args:
+        matrices: whole or sharded.
+        values: this rank's entries in their place; None: the entries of the matrices.
+    """
+    entries = [local(matrix) for matrix in matrices] if values is None else values
+    sums = [value.to(slot_dtype(value)).square().sum() for value in entries]
+    sum_over_ranks(sums, matrices, [tuple(range(matrix.dim())) for matrix in matrices])
+    return [total.sqrt() for total in sums]
+
+
+def radius_slot(optimizer: Optimizer, parameter: Tensor) -> dict[str, Tensor]:
+    """The slot of a matrix whose norm an optimizer keeps, before the first step; {} for other parameters."""
+    kept = (tensor for matrices in _KEPT.get(optimizer, ()) for _, tensor in matrices())
+    if not any(tensor is parameter for tensor in kept):
+        return {}
+    return {RADIUS: frobenius([parameter.detach()])[0]}
