@@ -19,6 +19,7 @@ from zoo.checkpoint.safetensors import read_tensors
 from zoo.init import Registry
 from zoo.models import Model
 from zoo.nn.loss import LossParts
+from zoo.optim.clip import Clip
 from zoo.run.config import RunConfig, load_config
 from zoo.train.checkpoints import Checkpoints
 from zoo.train.distributed import World
@@ -44,7 +45,7 @@ def model_and_batch() -> tuple[Model, tuple[Tensor, Tensor]]:
 
 def stepper(model: Model, **changes: Any) -> Stepper:
     """A step of plain SGD, whose update is the gradient."""
-    settings: dict[str, Any] = {"accumulation": 1, "precision": "fp32", "clip_norm": None, "z_loss": 0.0}
+    settings: dict[str, Any] = {"accumulation": 1, "precision": "fp32", "clip": Clip(None), "z_loss": 0.0}
     settings |= changes
     sgd = torch.optim.SGD(model.parameters(), lr=1.0)
     return Stepper(model, model.loss, sgd, ALONE, **settings)
@@ -89,7 +90,7 @@ def test_z_loss_is_reported_apart() -> None:
 def test_clipping_is_by_the_global_norm() -> None:
     model, batch = model_and_batch()
     before = [p.detach().clone() for p in model.parameters()]
-    result = take(stepper(model, clip_norm=0.01), batch)
+    result = take(stepper(model, clip=Clip(0.01)), batch)
     moved = torch.cat([(p - b).flatten() for p, b in zip(model.parameters(), before, strict=True)])
     assert result.grad_norm > 0.1
     assert moved.norm().item() == pytest.approx(0.01, rel=1e-4)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from zoo.checkpoint.model import load_model as load_model
     from zoo.checkpoint.model import save_model as save_model
     from zoo.config.plugins import load_plugin as load_plugin
+    from zoo.config.registry import CLIPS as CLIPS
     from zoo.config.registry import CONSTRAINTS as CONSTRAINTS
     from zoo.config.registry import CORPORA as CORPORA
     from zoo.config.registry import DATASETS as DATASETS
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from zoo.optim.base import OptimizerConfig as OptimizerConfig
     from zoo.optim.base import ScheduleConfig as ScheduleConfig
     from zoo.optim.base import grouped as grouped
+    from zoo.optim.clip import ClipConfig as ClipConfig
     from zoo.optim.constraint import Constraint as Constraint
     from zoo.reparam.base import Reparam as Reparam
     from zoo.run.config import load_config as load_config
@@ -78,8 +80,8 @@ _HOME = {
     for module, names in {
         "zoo.checkpoint.model": "load_model save_model",
         "zoo.config.plugins": "load_plugin",
-        "zoo.config.registry": "CONSTRAINTS CORPORA DATASETS INITS LOGGERS MODELS OBJECTIVES OPTIMIZERS "
-        "REPARAMS SCHEDULES TEMPLATES TOKENIZERS Config",
+        "zoo.config.registry": "CLIPS CONSTRAINTS CORPORA DATASETS INITS LOGGERS MODELS OBJECTIVES "
+        "OPTIMIZERS REPARAMS SCHEDULES TEMPLATES TOKENIZERS Config",
         "zoo.data.corpora.base": "CorpusConfig Document FileCorpus SourceFile",
         "zoo.data.dataset": "Batch BatchSpec DataConfig Dataset",
         "zoo.data.instructions.template": "MarkerTemplate Template",
@@ -92,6 +94,7 @@ _HOME = {
         "zoo.optim.amos": "Amos",
         "zoo.optim.attach": "attach",
         "zoo.optim.base": "OptimizerConfig ScheduleConfig grouped",
+        "zoo.optim.clip": "ClipConfig",
         "zoo.optim.constraint": "Constraint",
         "zoo.reparam.base": "Reparam",
         "zoo.run.config": "load_config",

@@ -181,6 +181,7 @@ def _rebuild_dependents() -> None:
 MODELS: Kind[Any] = Kind("model", "models")
 INITS: Kind[Any] = Kind("init", "inits")
 REPARAMS: Kind[Any] = Kind("reparam", "reparams")
+CLIPS: Kind[Any] = Kind("clip", "clips")
 CONSTRAINTS: Kind[Any] = Kind("constraint", "constraints")
 OPTIMIZERS: Kind[Any] = Kind("optimizer", "optimizers")
 SCHEDULES: Kind[Any] = Kind("schedule", "schedules")

@@ -1,12 +1,14 @@
 """Optimizers, learning rate schedules, the projection after the step, and state by name."""
 
 from zoo.optim.adafactor import Adafactor, AdafactorConfig
+from zoo.optim.adagc import AdaGCConfig
 from zoo.optim.adam import AdamConfig
 from zoo.optim.adamw import AdamWConfig
 from zoo.optim.ademamix import AdEMAMix, AdEMAMixConfig
 from zoo.optim.amos import Amos, AmosConfig
 from zoo.optim.attach import attach
 from zoo.optim.base import OptimizerConfig, ScheduleConfig
+from zoo.optim.clip import ClipConfig, GlobalNorm
 from zoo.optim.combined import Combined
 from zoo.optim.constraint import Constraint, NoConstraint
 from zoo.optim.foreign import ForeignOptimizerConfig
@@ -20,6 +22,7 @@ from zoo.optim.schedule_free import ScheduleFreeAdamW, ScheduleFreeConfig
 from zoo.optim.schedules import WSD, Constant, Cosine, Linear, LinearRestart, RSqrt
 from zoo.optim.soap import SOAP, SOAPConfig
 from zoo.optim.state import load_state_by_name, state_by_name
+from zoo.optim.zclip import ZClipConfig
 
 __all__ = [
     "MARS",
@@ -27,17 +30,20 @@ __all__ = [
     "WSD",
     "AdEMAMix",
     "AdEMAMixConfig",
+    "AdaGCConfig",
     "Adafactor",
     "AdafactorConfig",
     "AdamConfig",
     "AdamWConfig",
     "Amos",
     "AmosConfig",
+    "ClipConfig",
     "Combined",
     "Constant",
     "Constraint",
     "Cosine",
     "ForeignOptimizerConfig",
+    "GlobalNorm",
     "Hyperball",
     "Linear",
     "LinearRestart",
@@ -57,6 +63,7 @@ __all__ = [
     "ScheduleConfig",
     "ScheduleFreeAdamW",
     "ScheduleFreeConfig",
+    "ZClipConfig",
     "attach",
     "load_state_by_name",
     "state_by_name",

@@ -8,7 +8,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from zoo.config.registry import LOGGERS, Config
+from zoo.config.registry import CLIPS, LOGGERS, Config
+from zoo.optim import ClipConfig, GlobalNorm
 from zoo.run.loggers import LoggerConfig
 
 SpikeAction = Literal["log", "skip", "rollback"]
@@ -61,6 +62,9 @@ class TrainConfig(Config):
     )
     clip_norm: float | None = Field(
         1.0, gt=0, description="largest global norm of the gradient; null: no clipping"
+    )
+    clip: Annotated[ClipConfig, CLIPS] = Field(
+        GlobalNorm(), description="what clips the gradient besides clip_norm"
     )
     z_loss: float = Field(0.0, ge=0, description="coefficient of mean(log Z ^ 2), logged separately")
     compile: bool = Field(False, description="compile the loss with torch.compile")

@@ -15,7 +15,7 @@ from zoo.run.factory import build_optimizer
 from zoo.run.first_weights import InitialModel, initial_model
 from zoo.run.job import Job
 from zoo.run.trained import with_kept_tokenizer
-from zoo.train.checkpoints import check_same_data, load_progress
+from zoo.train.checkpoints import CLIP, check_same_data, load_progress
 from zoo.train.distributed import World
 from zoo.train.source_checkpoint import check_tokenizer, read_measured_etas
 from zoo.train.start import Start
@@ -96,8 +96,10 @@ def build(job: Job, start: Start, world: World) -> Parts:
         model, job.optimizer, eta_overrides=c.eta_overrides, layer_decay=c.layer_decay, measured=measured
     )
     torch.manual_seed(c.seed + world.rank)
+    clip = t.clip.build(t.clip_norm)
     if start.checkpoint is not None:
         load_progress(start.checkpoint, optimizer, world)
+        clip.load(start.checkpoint.read_state().get(CLIP, {}))
     loss: Loss = torch.compile(model.loss) if t.compile else model.loss
     return Parts(
         dataset,
@@ -106,6 +108,6 @@ def build(job: Job, start: Start, world: World) -> Parts:
         loss,
         optimizer,
         job.schedule.build(optimizer, t.steps),
-        Stepper(model, loss, optimizer, world, t.accumulation, t.precision, t.clip_norm, t.z_loss),
+        Stepper(model, loss, optimizer, world, t.accumulation, t.precision, clip, t.z_loss),
         initial,
     )

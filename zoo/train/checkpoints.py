@@ -27,6 +27,9 @@ from zoo.utils.errors import CheckpointError
 from zoo.utils.run_folder import CheckpointFolder, RunFolder
 from zoo.utils.sharded import gathered
 
+CLIP = "clip"
+"""Key of the state of clipping in a checkpoint's state.json."""
+
 
 class Checkpoints:
     """Writes a run's checkpoints, and keeps the last few and the best.

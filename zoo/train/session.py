@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from rich.console import Console
 
@@ -13,7 +14,7 @@ from zoo.optim.state import tensors_in
 from zoo.run.config import dump_config
 from zoo.run.job import Job
 from zoo.train.build import Parts, build
-from zoo.train.checkpoints import Checkpoints, load_diagnosis
+from zoo.train.checkpoints import CLIP, Checkpoints, load_diagnosis
 from zoo.train.clock import Clock
 from zoo.train.diagnosis import Diagnosis
 from zoo.train.distributed import World
@@ -261,8 +262,12 @@ class _Session:
             self.parts.optimizer,
             best,
             self.diagnosis.state(),
-            self.spikes.state(),
+            {**self.spikes.state(), **self._clip_state()},
         )
+
+    def _clip_state(self) -> dict[str, Any]:
+        state = self.parts.stepper.clip.state()
+        return {CLIP: state} if state else {}
 
     def _require_finite(self, what: str, value: float) -> None:
         if not math.isfinite(value):

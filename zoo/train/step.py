@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from zoo.data import Batch
 from zoo.nn.loss import IGNORED, LossParts
+from zoo.optim.clip import Clip
 from zoo.optim.state import restore, snapshot
 from zoo.train.distributed import World
 from zoo.train.precision import Precision, autocast
@@ -60,7 +61,7 @@ class Stepper:
         world: the ranks.
         accumulation: number of parts that a batch is divided into.
         precision: precision of the forward pass.
-        clip_norm: largest global norm of the gradient; None: no clipping.
+        clip: clips the gradient.
         z_loss: coefficient of the z-loss.
     """
 
@@ -70,7 +71,7 @@ class Stepper:
     world: World
     accumulation: int
     precision: Precision
-    clip_norm: float | None
+    clip: Clip
     z_loss: float
 
     def gradient(self, batch: Batch, stop: Callable[[], bool]) -> StepResult:
@@ -100,8 +101,7 @@ class Stepper:
         if not result.is_finite:
             numbers = f"the loss is {result.loss:.4g}, the norm of its gradient {result.grad_norm:.4g}"
             raise DivergenceError(numbers)
-        if self.clip_norm is not None:
-            torch.nn.utils.clip_grads_with_norm_(self.model.parameters(), self.clip_norm, result.norm)
+        self.clip.clip([(n, p) for n, p in self.model.named_parameters() if p.grad is not None], result.norm)
         self.optimizer.step()
         self.optimizer.zero_grad()
         self.world.average_buffers(self.model)

@@ -1,0 +1,70 @@
+"""Clipping of gradients: the base classes, and clipping by the global norm."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from zoo.config.registry import CLIPS, Config
+
+Gradients = Sequence[tuple[str, Tensor]]
+"""Names, and parameters with a gradient, plain or sharded."""
+
+
+class Clip:
+    """Clips the gradients of every step; what it knows of earlier steps is in the checkpoint.
+
+    Attributes:
+        largest: `train.clip_norm`, the largest global norm; None: there is none.
+    """
+
+    def __init__(self, largest: float | None) -> None:
+        self.largest = largest
+
+    def clip(self, gradients: Gradients, norm: Tensor) -> None:
+        """Clip gradients in place.
+
+        Args:
+            gradients: the parameters whose gradients count, the same on all ranks.
+            norm: their global norm, 0-dim, the same on all ranks.
+        """
+        if self.largest is not None:
+            scale_to(gradients, self.largest, norm)
+
+    def state(self) -> dict[str, Any]:
+        """What the next steps depend on, as data of JSON."""
+        return {}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Restore a `state`; {} is that before the first step."""
+
+
+def scale_to(gradients: Gradients, largest: float, norm: Tensor) -> None:
+    """Multiply gradients by min(1, largest / (norm + 1e-6)), as torch does."""
+    torch.nn.utils.clip_grads_with_norm_([parameter for _, parameter in gradients], largest, norm)
+
+
+class ClipConfig(Config):
+    """How gradients are clipped."""
+
+    def build(self, largest: float | None) -> Clip:
+        """The clipping of a run.
+
+        Args:
+            largest: `train.clip_norm`.
+        """
+        raise NotImplementedError
+
+
+@CLIPS.register
+class GlobalNorm(ClipConfig):
+    """The global norm alone: at most `train.clip_norm`."""
+
+    type: Literal["norm"] = "norm"
+
+    def build(self, largest: float | None) -> Clip:
+        """Clipping by the global norm."""
+        return Clip(largest)
