@@ -20,6 +20,7 @@ import torch
 from benchmarks.harness import RESULTS, machine, parser, table
 from zoo import build_model, build_optimizer
 from zoo.init import Registry
+from zoo.optim.clip import Clip
 from zoo.run.train_config import TrainConfig
 from zoo.train.diagnosis import WINDOW, Diagnosis
 from zoo.train.distributed import World
@@ -44,7 +45,7 @@ class Sides:
         built, world = build_optimizer(model, optimizer, lr=1e-3), World(0, 1, torch.device("cpu"))
         self.batch = model.example(sizes["batch"], sizes["time"])
         self.registry = Registry(model)
-        self.stepper = Stepper(model, model.loss, built, world, 1, "fp32", 1.0, 0.0)
+        self.stepper = Stepper(model, model.loss, built, world, 1, "fp32", Clip(1.0), 0.0)
         self.diagnosis = Diagnosis(self.registry, built, world, None, steps=1)
         self.averages = GradientAverages(self.registry, world)
         self.gradients = [torch.randn_like(entry.parameter) for entry in self.registry]

@@ -107,7 +107,8 @@ def test_planted_spikes(name: str) -> None:
     """
     clip, generator = CLIPS[name], np.random.default_rng(1)
     clip.load({})
-    spikes, others = [], []
+    spikes: list[list[float]] = []
+    others: list[list[float]] = []
     for step in range(200):
         usual = tuple(generator.normal(0.1, 0.005, 2))
         planted = step >= 100 and step % 20 == 0

@@ -103,7 +103,7 @@ def test_bf16_keeps_weights_gradients_and_slots_in_float32() -> None:
     optimizer = build_optimizer(model, "amos", lr=0.01, momentum=0.9)
     gradients: list[Tensor | None] = []
     optimizer.register_step_pre_hook(lambda *_: gradients.extend(p.grad for p in model.parameters()))
-    take(Stepper(model, model.loss, optimizer, ALONE, 1, "bf16", 1.0, 0.0), batch)
+    take(Stepper(model, model.loss, optimizer, ALONE, 1, "bf16", Clip(1.0), 0.0), batch)
     slots = {s.dtype for state in optimizer.state.values() for s in state.values() if isinstance(s, Tensor)}
     assert seen == [torch.bfloat16]
     found = {t.dtype for t in (*model.parameters(), *gradients) if t is not None}
@@ -270,7 +270,7 @@ def test_a_gradient_that_is_not_finite_moves_nothing() -> None:
         parts = right(*args, **options)
         return LossParts(parts.total * math.inf, parts.cross_entropy, parts.z_loss)
 
-    step = Stepper(model, steep, torch.optim.SGD(model.parameters(), 1.0), ALONE, 1, "fp32", 1.0, 0.0)
+    step = Stepper(model, steep, torch.optim.SGD(model.parameters(), 1.0), ALONE, 1, "fp32", Clip(1.0), 0.0)
     with pytest.raises(DivergenceError, match=r"norm of its gradient (nan|inf)"):
         take(step, batch)
     assert all(torch.equal(p, b) for p, b in zip(model.parameters(), before, strict=True))

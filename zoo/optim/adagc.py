@@ -32,7 +32,8 @@ class AdaGC(Clip):
     def __init__(self, largest: float | None, beta: float, factor: float, warmup: int) -> None:
         super().__init__(largest)
         self._beta, self._factor, self._warmup = beta, factor, warmup
-        self.load({})
+        self._steps = 0
+        self._usual: dict[str, float] = {}
 
     def clip(self, gradients: Gradients, norm: Tensor) -> None:
         """Clip in place; the norms of all tensors are read by the host at once."""
@@ -59,8 +60,8 @@ class AdaGC(Clip):
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Restore a `state`."""
-        self._steps: int = state.get("steps", 0)
-        self._usual: dict[str, float] = dict(state.get("usual", {}))
+        self._steps = state.get("steps", 0)
+        self._usual = dict(state.get("usual", {}))
 
 
 @CLIPS.register

@@ -34,7 +34,9 @@ class ZClip(Clip):
     def __init__(self, largest: float | None, alpha: float, threshold: float, warmup: int) -> None:
         super().__init__(largest)
         self._alpha, self._threshold, self._warmup = alpha, threshold, warmup
-        self.load({})
+        self._mean: float | None = None
+        self._variance = 0.0
+        self._norms: list[float] = []
 
     def clip(self, gradients: Gradients, norm: Tensor) -> None:
         """Clip in place; the norm is read by the host."""
@@ -62,9 +64,9 @@ class ZClip(Clip):
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Restore a `state`."""
-        self._mean: float | None = state.get("mean")
-        self._variance: float = state.get("variance", 0.0)
-        self._norms: list[float] = list(state.get("norms", ()))
+        self._mean = state.get("mean")
+        self._variance = state.get("variance", 0.0)
+        self._norms = list(state.get("norms", ()))
 
 
 @CLIPS.register
