@@ -1,5 +1,6 @@
 """RPE BERT of the Amos paper against numbers recorded from the authors' model code (tests/golden/rpe)."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,14 @@ import torch
 from torch import Tensor
 
 from zoo import build_model, load_model, save_model
+from zoo.init import Registry
 from zoo.models.bert import BERT
+from zoo.run.config import load_config
+from zoo.spec import Role
+from zoo.utils.errors import ConfigError
 
 GOLDEN = np.load(Path(__file__).parent / "golden" / "rpe" / "edge.npz")
+SIZES: dict[str, Any] = {"vocab_size": 29, "d_model": 16, "n_layers": 2, "n_heads": 2}
 PLACES = {"query": "q", "key": "k", "value": "v", "out": "o"}
 
 
@@ -126,9 +132,49 @@ def test_the_table_of_the_released_code_at_12_x_768() -> None:
     assert sum(tables) == 12 * 255 * 768  # 2.35 M
 
 
+AT_ZERO = {"query", "value", "mlp2", "head"}
+"""The kernels that the released model starts at 0, as the golden file names them."""
+
+
+def test_what_starts_at_zero_in_the_released_model() -> None:
+    """All kernels of these kinds and nothing else; the logits are then 0, and the loss is ln V."""
+    model = build_model("rpe-base", d_model=24, n_layers=2, vocab_size=50).eval()
+    for name, parameter in model.named_parameters():
+        theirs = their_names(name)[0]
+        if theirs.endswith((".kernel", "embedding", "relpos")):
+            assert (parameter == 0).all() == (theirs.split(".")[-2] in AT_ZERO), name
+    tokens, targets = model.example(2, 12)
+    assert model.loss(tokens, targets).total.item() == pytest.approx(math.log(50), abs=1e-6)
+    trunk = model.recipe.model.model_dump()
+    classifier = build_model({"model": {"type": "classifier", "trunk": trunk, "classes": 3}})
+    assert not classifier.get_parameter("head.linear.weight").any()
+
+
+def test_a_zero_start_has_no_direction_to_normalise() -> None:
+    for reparam in ("weight_norm", "sigma_reparam"):
+        with pytest.raises(
+            ConfigError, match=r"blocks.0.attention.q.weight starts at 0 \(model.zero_start\)"
+        ):
+            build_model("bert", reparam=reparam, zero_start=True, **SIZES)
+
+
+def test_slots_of_the_released_table() -> None:
+    """v and b are (2 R - 1, 1) there; the paper's rule is one number for the table (A.8)."""
+    config = load_config("rpe-base-amos")
+    registry = Registry(build_model("rpe-base-amos", device="meta"), eta_overrides=config.eta_overrides)
+    tables = [e for e in registry if e.spec.role is Role.POSITION]
+    assert {(e.eta, e.slot_shape("one_axis"), e.slot_shape("dense")) for e in tables} == {
+        (0.5, (255, 1), (255, 1))
+    }
+    papers = [e for e in Registry(build_model("rpe-base", device="meta")) if e.spec.role is Role.POSITION]
+    assert {(e.eta, e.slot_shape("one_axis")) for e in papers} == {(0.5, (1, 1))}
+    overrides = load_config({"eta_overrides": [{"role": "position", "reduce": ["embbed"]}]}).eta_overrides
+    with pytest.raises(ConfigError, match=r"reduce: no axis 'embbed' .* did you mean 'embed'"):
+        Registry(build_model("rpe-base", device="meta"), eta_overrides=overrides)
+
+
 def test_shaws_form_under_its_old_name(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
-    sizes: dict[str, Any] = {"vocab_size": 29, "d_model": 16, "n_layers": 2, "n_heads": 2}
-    model = build_model("bert", **sizes, position={"type": "relative", "distance": 3})
+    model = build_model("bert", **SIZES, position={"type": "relative", "distance": 3})
     assert "now called 'shaw'" in caplog.text
     assert model.recipe.model.position.type == "shaw"
     assert load_model(save_model(model, tmp_path)).recipe == model.recipe

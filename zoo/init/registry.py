@@ -19,23 +19,29 @@ Reduction = Literal["none", "one_axis", "dense"]
 
 
 class EtaOverride(Config):
-    """Another eta for some variables, addressed by role and axes (Amos-*Scale; A.4, A.9)."""
+    """Another eta, or other shared slots, for some variables, addressed by role and axes (A.4, A.9)."""
 
     role: Role = Field(description="the role of the variables")
     axes: tuple[str, ...] = Field((), description="axes they must have, by name")
     eta: float | None = Field(None, gt=0, description="the new eta")
     factor: float | None = Field(None, gt=0, description="or: multiply the derived eta")
     per: str | None = Field(
-        None, description="or: sqrt(numerator / size) of the axis of this name, or of `fan_in`"
+        None, description="or: (numerator / size)^power of the axis of this name, or of `fan_in`"
     )
     numerator: float | None = Field(None, gt=0, description="with `per`; null: 1")
+    power: float | None = Field(None, gt=0, description="with `per`; null: 1/2")
+    reduce: tuple[str, ...] | None = Field(
+        None, description="axes that share a slot of Amos, instead of those of `optimizer.reduction`"
+    )
 
     @model_validator(mode="after")
     def _one_change(self) -> Self:
-        if sum(value is not None for value in (self.eta, self.factor, self.per)) != 1:
-            raise ValueError("expected either `eta` or `factor` or `per`")
-        if self.numerator is not None and self.per is None:
-            raise ValueError("`numerator` has no effect without `per`")
+        changes = sum(value is not None for value in (self.eta, self.factor, self.per))
+        if changes > 1 or (changes == 0 and self.reduce is None):
+            raise ValueError("expected either `eta` or `factor` or `per`, or `reduce`")
+        for key in ("numerator", "power"):
+            if getattr(self, key) is not None and self.per is None:
+                raise ValueError(f"`{key}` has no effect without `per`")
         return self
 
     def matches(self, spec: ParamSpec) -> bool:
@@ -52,13 +58,28 @@ class EtaOverride(Config):
             return self.eta
         if self.per is None:
             return eta * (self.factor or 1.0)
-        if self.per != "fan_in" and self.per not in spec.axes:
-            raise ConfigError(
-                f"eta_overrides: per: no axis '{self.per}' on a variable with axes {', '.join(spec.axes)}"
-                f"{did_you_mean(self.per, [*spec.axes, 'fan_in'])}"
-            )
+        if self.per != "fan_in":
+            _require_axis("per", self.per, spec, "fan_in")
         size = spec.fan_in_size if self.per == "fan_in" else spec.size(self.per)
-        return math.sqrt((self.numerator or 1.0) / size)
+        return math.pow((self.numerator or 1.0) / size, self.power or 0.5)
+
+    def reduced(self, spec: ParamSpec) -> tuple[int, ...] | None:
+        """Return the dimensions of the declared variable that share a slot; None: those of the optimizer.
+
+        Raises:
+            ConfigError: The variable has no axis of a name in `reduce`.
+        """
+        for axis in self.reduce or ():
+            _require_axis("reduce", axis, spec)
+        return None if self.reduce is None else spec.dims(self.reduce)
+
+
+def _require_axis(key: str, axis: str, spec: ParamSpec, *others: str) -> None:
+    if axis not in spec.axes:
+        raise ConfigError(
+            f"eta_overrides: {key}: no axis '{axis}' on a variable with axes {', '.join(spec.axes)}"
+            f"{did_you_mean(axis, [*spec.axes, *others])}"
+        )
 
 
 @dataclass(frozen=True)
@@ -166,12 +187,14 @@ class Registry(Sequence[Entry]):
             if len(matching) > 1:
                 raise ConfigError(f"eta_overrides {matching} all match {p.name}: expected at most one")
             value = (measured or {}).get(p.name, eta(p.spec))
+            reduced = None
             for i in matching:
                 hits[i] += 1
                 value = eta_overrides[i].apply(value, p.spec)
+                reduced = eta_overrides[i].reduced(p.spec)
             sigma = None if init is None else initial_std(init, p.spec)
             rate = layer_decay ** (deepest - p.depth)
-            entries.append(Entry(p.name, p.module, p.local, p.spec, value, sigma, p.depth, rate))
+            entries.append(Entry(p.name, p.module, p.local, p.spec, value, sigma, p.depth, rate, reduced))
         for i, count in hits.items():
             if not count:
                 known = sorted({f"{p.spec.role} {list(p.spec.axes)}" for p in parameters})

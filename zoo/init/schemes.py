@@ -139,10 +139,16 @@ class AmosInit(Init):
     """
 
     type: Literal["amos"] = "amos"
+    unit_inputs: bool = Field(
+        False,
+        description="as if the inputs of kernels had standard deviation 1: the smaller start of the LSTM in "
+        "the Amos paper's released code",
+    )
 
     def matrix_std(self, spec: ParamSpec) -> float:
-        """Return eta."""
-        return virtual_eta(spec)
+        """Return eta, of a kernel times the standard deviation of its input with `unit_inputs`."""
+        is_kernel = spec.role is not Role.EMBEDDING or spec.tied
+        return virtual_eta(spec) * (spec.input_std if self.unit_inputs and is_kernel else 1.0)
 
 
 def width(spec: ParamSpec) -> int:

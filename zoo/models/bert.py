@@ -23,6 +23,7 @@ from zoo.config.registry import MODELS, Config
 from zoo.models.inputs import check_mask, check_tokens
 from zoo.models.language_model import LanguageModel, LanguageModelConfig
 from zoo.nn.biased import BiasedAttention
+from zoo.nn.classification import ClassificationHead
 from zoo.nn.layernorm import LayerNorm
 from zoo.nn.linear import Embedding, Linear, matrix
 from zoo.nn.loss import IGNORED, LossParts, linear_cross_entropy
@@ -103,6 +104,11 @@ class BERTConfig(LanguageModelConfig):
         "exact", description="tanh: the approximation of the released RPE and GPT-2"
     )
     norm_eps: float = Field(1e-12, gt=0, description="added to the variance in LayerNorm")
+    zero_start: bool = Field(
+        False,
+        description="the matrices of queries and values, the second of the MLP, and those of the heads start "
+        "at 0, as in the Amos paper's released RPE",
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -140,6 +146,11 @@ class BERTConfig(LanguageModelConfig):
         return "tanh" if self.gelu == "tanh" else "none"
 
     @property
+    def start(self) -> float | None:
+        """What the matrices of `zero_start` start from; None: random numbers."""
+        return 0.0 if self.zero_start else None
+
+    @property
     def residual_branches(self) -> int:
         """2N: two branches in each of the N layers."""
         return 2 * self.n_layers
@@ -158,6 +169,10 @@ class BERTConfig(LanguageModelConfig):
     def segment_types(self) -> int:
         """Number of segments, each of which has a vector."""
         return self.n_segments
+
+    def classification_head(self, classes: int) -> Module:
+        """A head that turns pooled hidden states (n, d) into logits (n, classes), uninitialised."""
+        return ClassificationHead(classes, self.d_model, self.start)
 
     def build(self) -> BERT:
         """The model, uninitialised."""
@@ -262,7 +277,14 @@ class Block(Module):
     def __init__(self, c: BERTConfig) -> None:
         super().__init__()
         self.attention = attention(c)
-        self.mlp = GELUMLP(c.d_model, c.mlp_size, c.residual_branches, bias=True, approximate=c.gelu_form)
+        self.mlp = GELUMLP(
+            c.d_model,
+            c.mlp_size,
+            c.residual_branches,
+            bias=True,
+            approximate=c.gelu_form,
+            down_start=c.start,
+        )
         self.attention_residual = PostNorm(LayerNorm(("embed", c.d_model), c.norm_eps), c.dropout)
         self.mlp_residual = PostNorm(LayerNorm(("embed", c.d_model), c.norm_eps), c.dropout)
 
@@ -283,6 +305,7 @@ def attention(c: BERTConfig) -> BiasedAttention:
         "residual_branches": c.residual_branches,
         "bias": True,
         "dropout": c.attention_dropout,
+        "qv_start": c.start,
     }
     if isinstance(c.position, RelativePositions):
         distance, twice = c.position.length - 1, c.position.biases == "twice"
@@ -306,7 +329,7 @@ class MLMHead(Module):
         # Not through nn.Module.__setattr__: the table is a submodule of the embedding alone.
         self.__dict__["table"] = table
         transformed = ("transformed", c.d_model)
-        self.transform = Linear(matrix(transformed, ("embed", c.d_model)), bias=True)
+        self.transform = Linear(matrix(transformed, ("embed", c.d_model), start=c.start), bias=True)
         self.norm = LayerNorm(transformed, c.norm_eps)
         self.param("bias", ParamSpec(Role.BIAS, shape=(c.vocab_size,), axes=("vocab",)))
         self.gelu_form = c.gelu_form

@@ -6,7 +6,8 @@ The paper gives the sizes, the dropout and the eta of the kernel, 1/sqrt(32) for
 deviation 1/4. For the rest it refers to Gers et al. (2000), whose cell this is. 1/4 is d^(-1/4): the table
 and h then have the same scale, and the logits E h have standard deviation 1. The code that the authors
 released later has another cell (normalised inputs and memory, one gate for both forgetting and input); the
-constant 1 in the forget gate and the positions of dropout are those of that code.
+constant 1 in the forget gate and the positions of dropout are those of that code, and its starts are offered
+(`zero_start`, and `unit_inputs` of the initialisation `amos`).
 """
 
 from __future__ import annotations
@@ -43,6 +44,9 @@ class LSTMConfig(LanguageModelConfig):
     forget_bias: float = Field(1.0, description="constant added to the forget gate before the sigmoid")
     hidden_dropout: float = Field(0.0, ge=0, lt=1, description="of x and h, at every step anew")
     memory_dropout: float = Field(0.0, ge=0, lt=1, description="of what is projected, once per sequence")
+    zero_start: bool = Field(
+        False, description="the projection starts at 0, as in the Amos paper's released code"
+    )
     streams: int | None = Field(
         None,
         gt=0,
@@ -129,6 +133,7 @@ class LSTMModel(LanguageModel):
             forget_bias=c.forget_bias,
             hidden_dropout=c.hidden_dropout,
             memory_dropout=c.memory_dropout,
+            projection_start=0.0 if c.zero_start else None,
         )
         self.read_out = BiasedLMHead(c, self.embedding)
         self.carried = None if c.streams is None else Carried(c.streams, c.d_model, c.d_memory)

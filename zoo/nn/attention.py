@@ -41,6 +41,7 @@ class MultiHeadAttention(Module):
         qk_rescaled: bool = False,
         bias: bool = False,
         qkv_bias: bool = False,
+        qv_start: float | None = None,
     ) -> None:
         """Create the four matrices.
 
@@ -61,6 +62,7 @@ class MultiHeadAttention(Module):
             qk_rescaled: whether a trained scaling multiplies q and k next.
             bias: whether each of the four maps has a bias.
             qkv_bias: whether the maps to queries, keys and values have a bias.
+            qv_start: the constant that the maps to queries and values start from; None: random numbers.
         """
         super().__init__()
         self.head_size = head_size or d_model // n_heads
@@ -72,9 +74,11 @@ class MultiHeadAttention(Module):
         qk_normalised, o_normalised = normalised
         v_normalised = o_normalised and not (bias or qkv_bias)
         qk_facts: dict[str, Any] = {"normalised": qk_normalised, "rescaled": qk_rescaled, **stream}
-        self.q = Linear(matrix(heads, embed, output_std=query_std, **qk_facts), bias or qkv_bias)
+        query = matrix(heads, embed, output_std=query_std, start=qv_start, **qk_facts)
+        self.q = Linear(query, bias or qkv_bias)
         self.k = Linear(matrix(kv, embed, **qk_facts), bias or qkv_bias)
-        self.v = Linear(matrix(kv, embed, normalised=v_normalised, **stream), bias or qkv_bias)
+        value = matrix(kv, embed, normalised=v_normalised, start=qv_start, **stream)
+        self.v = Linear(value, bias or qkv_bias)
         self.qk = qk
         self.o = Linear(
             matrix(

@@ -17,9 +17,9 @@ from zoo.utils.errors import ZooError
 class ClassificationHead(Module):
     """logits <- W x + b."""
 
-    def __init__(self, classes: int, d_model: int) -> None:
+    def __init__(self, classes: int, d_model: int, start: float | None = None) -> None:
         super().__init__()
-        self.linear = Linear(matrix(("classes", classes), ("embed", d_model)), bias=True)
+        self.linear = Linear(matrix(("classes", classes), ("embed", d_model), start=start), bias=True)
 
     def forward(self, x: Tensor) -> Tensor:
         """(n, d) -> logits (n, classes)."""

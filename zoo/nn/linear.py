@@ -20,6 +20,7 @@ def matrix(
     sphere: str | None = None,
     normalised: bool = False,
     rescaled: bool = False,
+    start: float | None = None,
 ) -> ParamSpec:
     """Declare a linear kernel in torch's layout, (out, in).
 
@@ -33,6 +34,7 @@ def matrix(
         sphere: the axis along which vectors have unit norm, or None.
         normalised: whether the output is normalised next.
         rescaled: whether a trained scaling multiplies the output next.
+        start: the constant that all entries start from; None: random numbers.
 
     Returns:
         The declaration.
@@ -51,6 +53,7 @@ def matrix(
         sphere=sphere,
         normalised=normalised,
         rescaled=rescaled,
+        start=start,
     )
 
 

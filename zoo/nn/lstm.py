@@ -44,6 +44,7 @@ class LSTM(Module):
         forget_bias: float,
         hidden_dropout: float = 0.0,
         memory_dropout: float = 0.0,
+        projection_start: float | None = None,
     ) -> None:
         """Declare kernel, bias and projection.
 
@@ -55,6 +56,7 @@ class LSTM(Module):
             hidden_dropout: probability of dropping an entry of x or h, at every step anew.
             memory_dropout: probability of dropping an entry of the projected vector; the same entries are
                 dropped at every step of a sequence.
+            projection_start: the constant that the projection starts from; None: random numbers.
         """
         super().__init__()
         self.d_model, self.d_memory = d_model, d_memory
@@ -80,6 +82,7 @@ class LSTM(Module):
                 fan_in=("memory",),
                 input_std=MEMORY_STD,
                 output_std=std,
+                start=projection_start,
             ),
         )
 

@@ -26,6 +26,7 @@ class GELUMLP(Module):
         residual_branches: int,
         bias: bool = False,
         approximate: Literal["none", "tanh"] = "none",
+        down_start: float | None = None,
     ) -> None:
         """Create the two matrices.
 
@@ -35,14 +36,20 @@ class GELUMLP(Module):
             residual_branches: 2N, for W_d.
             bias: whether each of the two maps has a bias.
             approximate: "tanh" for the approximation of GELU in GPT-2.
+            down_start: the constant that W_d starts from; None: random numbers.
         """
         super().__init__()
         self.approximate = approximate
         embed, mlp = ("embed", d_model), ("mlp", d_mlp)
         self.up = Linear(matrix(mlp, embed), bias)
-        self.down = Linear(
-            matrix(embed, mlp, input_std=ACTIVATION_STD, residual_branches=residual_branches), bias
+        down = matrix(
+            embed,
+            mlp,
+            input_std=ACTIVATION_STD,
+            residual_branches=residual_branches,
+            start=down_start,
         )
+        self.down = Linear(down, bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """(batch, time, d) -> the same."""

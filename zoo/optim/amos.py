@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import torch
-from pydantic import Field
+from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, field_validator
 from torch import Tensor, nn
 from torch.optim.optimizer import ParamsT
 
 from zoo.config.registry import OPTIMIZERS
 from zoo.kernels.support import uncompiled
 from zoo.optim.amos_fused import fused_step
-from zoo.optim.amos_groups import OPTIONS, check_group, check_keys, shared_dims, slot_shape
+from zoo.optim.amos_groups import BY_TARGETS, OPTIONS, check_group, check_keys, shared_dims, slot_shape
 from zoo.optim.amos_step import Variable, eager_step
 from zoo.optim.amos_update import Step
 from zoo.optim.attach import attach
@@ -69,7 +70,7 @@ class Amos(ZooOptimizer):
         lr: float,
         beta: float = 0.999,
         momentum: float | None = None,
-        clip_value: float | None = None,
+        clip_value: float | Literal["by targets"] | None = None,
         extra_l2: float = 0.0,
         c_coef: float = 0.25,
         d_coef: float = 0.25,
@@ -85,7 +86,9 @@ class Amos(ZooOptimizer):
             lr: xi, the global learning rate; ``group["lr"]`` may change at every step.
             beta: decay of the running average of the mean square of the gradient.
             momentum: decay of the running average of the update, or None.
-            clip_value: largest absolute value of a gradient entry, or None.
+            clip_value: largest absolute value of a gradient entry, or None. "by targets" is 1 / sqrt(n), n
+                being ``group["targets"]``, the number of targets whose mean loss the gradient is of; whoever
+                calls `step` sets it before every step, as zoo's training does.
             extra_l2: additional L2 decay (Amos-Extra).
             c_coef: p, how fast the weight decay slows down.
             d_coef: q, how fast the learning rate decays.
@@ -111,6 +114,8 @@ class Amos(ZooOptimizer):
             "foreach": foreach,
             "fused": fused,
         }
+        if clip_value == BY_TARGETS:
+            defaults["targets"] = None
         super().__init__(params, defaults)
 
     @classmethod
@@ -207,6 +212,8 @@ class Amos(ZooOptimizer):
         due: dict[Step, list[Variable]] = defaultdict(list)
         options = {k: group[k] for k in ("lr", "eta", "beta", "clip_value", "extra_l2", "c_coef", "d_coef")}
         options["lr"] = float(options["lr"])
+        if group["clip_value"] == BY_TARGETS:
+            options["clip_value"] = _clip_by(group["targets"])
         for parameter in group["params"]:
             if parameter.grad is None or not parameter.numel():
                 continue
@@ -286,6 +293,22 @@ class Amos(ZooOptimizer):
             group.update({k: v for k, v in self.defaults.items() if k in OPTIONS and k not in group})
 
 
+def _clip_by(targets: float | None) -> float:
+    """Return 1 / sqrt(targets): 1 for the gradient of the summed loss over sqrt(targets).
+
+    The released code of the paper clips so. The paper has the option and no value (Algorithm 1).
+
+    Raises:
+        ConfigError: The number of targets was not set.
+    """
+    if targets is None:
+        raise ConfigError(
+            f'clip_value is {BY_TARGETS!r}: set group["targets"] of every group to the number of targets '
+            "before each step"
+        )
+    return 1 / math.sqrt(max(targets, 1))
+
+
 def _check_slots(slots: dict[str, Any], parameter: Tensor, shape: tuple[int, ...], place: str) -> None:
     """Raise a `CheckpointError` for slots of other names or shapes than those of a parameter."""
     expected = {"step": (), "v": shape, "b": shape, "m": tuple(parameter.shape)}
@@ -304,7 +327,11 @@ class AmosConfig(OptimizerConfig):
     type: Literal["amos"] = "amos"
     beta: float = Field(0.999, ge=0, lt=1, description="decay of the running mean square of the gradient")
     momentum: float | None = Field(None, gt=0, lt=1, description="decay of the averaged update; null = off")
-    clip_value: float | None = Field(None, gt=0, description="largest gradient entry; null = off")
+    clip_value: Annotated[float, Field(gt=0)] | Literal["by targets"] | None = Field(
+        None,
+        description="largest gradient entry; by targets: 1 / sqrt(number of targets), which is the released "
+        "code's; null = off",
+    )
     extra_l2: float = Field(0.0, ge=0, description="additional L2 decay (Amos-Extra)")
     c_coef: float = Field(0.25, ge=0, description="how fast the weight decay slows down")
     d_coef: float = Field(0.25, ge=0, description="how fast the learning rate decays")
@@ -314,6 +341,15 @@ class AmosConfig(OptimizerConfig):
     fused: bool = Field(
         False, description="one pass over memory, by a kernel compiled at first use; CPU only"
     )
+
+    @field_validator("clip_value", mode="wrap")
+    @classmethod
+    def _number_or_by_targets(cls, value: Any, check: ValidatorFunctionWrapHandler) -> Any:
+        """One message for both types."""
+        try:
+            return check(value)
+        except ValidationError as error:
+            raise ValueError(f"expected a number > 0, '{BY_TARGETS}' or null") from error
 
     @property
     def uses_eta(self) -> bool:

@@ -18,9 +18,12 @@ log = logging.getLogger("zoo")
 
 OPTIONS = (
     *("lr", "beta", "momentum", "clip_value", "extra_l2", "c_coef", "d_coef", "eta", "reduce"),
-    *("maximize", "foreach", "fused"),
+    *("maximize", "foreach", "fused", "targets"),
 )
 """What Amos reads of a group besides its parameters."""
+
+BY_TARGETS = "by targets"
+"""The `clip_value` that is 1 / sqrt(number of targets)."""
 
 KEYS_OF_SCHEDULERS = ("initial_lr", "max_lr", "min_lr", "swa_lr", "base_momentum", "max_momentum")
 """What torch's learning rate schedulers write into groups; some resemble options."""
@@ -33,7 +36,7 @@ RANGES = {
     "eta": (0, math.inf, "a finite number > 0"),
     "beta": (0, 1, "a number in [0, 1)"),
     "momentum": (0, 1, "a number in [0, 1), or None"),
-    "clip_value": (0, math.inf, "a finite number > 0, or None"),
+    "clip_value": (0, math.inf, "a finite number > 0, 'by targets', or None"),
     "extra_l2": (0, math.inf, "a finite number >= 0"),
     "c_coef": (0, math.inf, "a finite number >= 0"),
     "d_coef": (0, math.inf, "a finite number >= 0"),
@@ -82,7 +85,7 @@ def check_group(group: dict[str, Any], place: str) -> None:
     """
     for key, (low, high, expected) in RANGES.items():
         value = group[key]
-        if value is None and key in OPTIONAL:
+        if (value is None and key in OPTIONAL) or (key == "clip_value" and value == BY_TARGETS):
             continue
         is_number = isinstance(value, int | float | Tensor) and not isinstance(value, bool)
         if not is_number or not low <= float(value) < high or (key in POSITIVE and value == 0):

@@ -11,6 +11,7 @@ from zoo.config.registry import Config
 from zoo.init.schemes import Init
 from zoo.reparam.gate import attach_gate
 from zoo.spec import Declared, ParamSpec, declared
+from zoo.utils.errors import ConfigError
 
 log = logging.getLogger("zoo")
 
@@ -89,6 +90,18 @@ def scale_embedding(p: Declared, init: Init) -> None:
     if factor != 1.0:
         start, lookup = (1.0, factor) if p.spec.tied else (factor, 1.0)
         attach_gate(p.module, p.local, start, trained=False, lookup=lookup)
+
+
+def require_random_start(p: Declared, method: str) -> None:
+    """Refuse a matrix that starts at 0, which has no direction.
+
+    Raises:
+        ConfigError: the matrix starts at 0.
+    """
+    if p.spec.start == 0:
+        raise ConfigError(
+            f"reparam '{method}': {p.name} starts at 0 (model.zero_start), but the method divides by its norm"
+        )
 
 
 def tied_lookup_scale(p: Declared, init: Init) -> float:

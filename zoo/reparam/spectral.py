@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from zoo.config.registry import REPARAMS
 from zoo.init.schemes import Init, virtual_std
-from zoo.reparam.base import Reparam
+from zoo.reparam.base import Reparam, require_random_start
 from zoo.spec import MATRICES, Declared, Module, ParamSpec, Reparameterisation, Role
 from zoo.utils.sharded import whole
 
@@ -107,6 +107,7 @@ class SigmaReparam(Reparam):
         A random m x n matrix of spectral norm 1 has a standard deviation of 1 / (sqrt(m) + sqrt(n)), which
         embedding scaling compensates.
         """
+        require_random_start(p, self.type)
         module, name, spec = p.module, p.local, p.spec
         m, n = spec.rows, spec.fan_in_size
         lookup = init.lookup_scale(spec)

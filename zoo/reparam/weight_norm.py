@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from zoo.config.registry import REPARAMS
 from zoo.init.initialise import fill
 from zoo.init.schemes import Init, virtual_eta, virtual_std
-from zoo.reparam.base import Reparam, tied_lookup_scale
+from zoo.reparam.base import Reparam, require_random_start, tied_lookup_scale
 from zoo.spec import MATRICES, Declared, Module, ParamSpec, Reparameterisation, Role
 from zoo.utils.sharded import whole
 
@@ -74,6 +74,7 @@ class WeightNormalization(Reparam):
 
     def attach(self, p: Declared, init: Init) -> None:
         """Declare g, whose eta is the norm of a row with entries eta: the virtual tensor keeps its eta."""
+        require_random_start(p, self.type)
         spec = p.spec
         n = spec.fan_in_size
         scale = 1.0 if self.sigma2 is None else virtual_std(init, spec) / math.sqrt(self.sigma2)

@@ -33,6 +33,7 @@ class StepResult:
         z_loss: coefficient * mean(logsumexp^2).
         grad_norm: global norm of the gradient before clipping.
         stop: whether a stop was requested on any rank.
+        targets: number of targets that the loss is the mean over.
         norm: `grad_norm` as a tensor on the device, for clipping.
     """
 
@@ -41,6 +42,7 @@ class StepResult:
     z_loss: float
     grad_norm: float
     stop: bool
+    targets: float
     norm: Tensor
 
     @property
@@ -86,8 +88,9 @@ class Stepper:
         """
         sums = self._backward(batch, stop)
         norm = global_norm(p.grad for p in self.model.parameters())
-        cross_entropy, z_loss, stops, grad_norm = torch.cat((sums, norm.to(sums.dtype).reshape(1))).tolist()
-        return StepResult(cross_entropy + z_loss, cross_entropy, z_loss, grad_norm, stops > 0, norm)
+        numbers = torch.cat((sums, norm.to(sums.dtype).reshape(1))).tolist()
+        cross_entropy, z_loss, stops, targets, grad_norm = numbers
+        return StepResult(cross_entropy + z_loss, cross_entropy, z_loss, grad_norm, stops > 0, targets, norm)
 
     def update(self, result: StepResult) -> None:
         """Clip the gradient in the parameters' `.grad`, step the optimizer, and clear the gradient.
@@ -102,6 +105,9 @@ class Stepper:
             numbers = f"the loss is {result.loss:.4g}, the norm of its gradient {result.grad_norm:.4g}"
             raise DivergenceError(numbers)
         self.clip.clip([(n, p) for n, p in self.model.named_parameters() if p.grad is not None], result.norm)
+        for group in self.optimizer.param_groups:
+            if "targets" in group:
+                group["targets"] = result.targets
         self.optimizer.step()
         self.optimizer.zero_grad()
         self.world.average_buffers(self.model)
@@ -116,7 +122,7 @@ class Stepper:
         parts = list(zip(*(t.to(device).chunk(self.accumulation) for t in batch), strict=True))
         counts = torch.stack([(targets != IGNORED).sum() for *_, targets in parts]).to(self.world.sum_dtype)
         shares = counts / self.world.sum(counts.sum())
-        sums = torch.zeros(3, dtype=self.world.sum_dtype, device=device)
+        sums = torch.zeros(4, dtype=self.world.sum_dtype, device=device)
         for i, part in enumerate(parts):
             self.world.synchronise(self.model, i == len(parts) - 1)
             with autocast(self.precision, device):
@@ -124,6 +130,7 @@ class Stepper:
             torch.autograd.backward(loss.total * (shares[i] * self.world.size))
             sums[:2] += torch.stack((loss.cross_entropy, loss.z_loss)) * shares[i]
         sums[2] = float(stop())
+        sums[3] = counts.sum()
         return self.world.sum(sums)
 
 
