@@ -5,16 +5,16 @@ from __future__ import annotations
 import errno
 import json
 import os
-import subprocess
-import sys
+import resource
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import forks
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from tiny_runs import ROOT, environment, tiny
+from tiny_runs import tiny
 from torch import Tensor
 
 import zoo.checkpoint.safetensors
@@ -236,30 +236,22 @@ def test_a_resume_from_a_truncated_checkpoint(tmp_path: Path) -> None:
         path.write_bytes(content)
 
 
-FULL = """
-import json, resource, sys
-from tiny_runs import tiny
-from zoo.utils.run_folder import CheckpointFolder
-from zoo.utils.errors import ZooError
-from zoo.train.run import train
-resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
-try:
-    train(tiny(__import__("pathlib").Path(sys.argv[1]), steps=20), resume=True)
-except ZooError as error:
-    print(error)
-"""
+def train_on(folder: Path) -> None:
+    """Go on with a run where no file may be larger than 20 kB."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+    try:
+        train(tiny(folder, steps=20), resume=True)
+    except ZooError as error:
+        print(error)
 
 
 def test_a_file_the_system_refuses_to_write(tmp_path: Path) -> None:
     """The system itself says no, in a process that may not write files as large as the checkpoint."""
     run = train(tiny(tmp_path, steps=10)).folder
     before = {p: p.read_bytes() for p in (run / "checkpoints").rglob("*") if p.is_file()}
-    env = {**environment(), "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}"}
-    done = subprocess.run(
-        [sys.executable, "-c", FULL, str(tmp_path)], env=env, capture_output=True, text=True, check=True
-    )
-    assert "step-00000020: cannot be written: " in done.stdout
-    assert "what was saved before is intact" in done.stdout
+    done = forks.run(train_on, tmp_path, folder=tmp_path)
+    assert "step-00000020: cannot be written: " in done.output
+    assert "what was saved before is intact" in done.output
     assert {p: p.read_bytes() for p in (run / "checkpoints").rglob("*") if p.is_file()} == before
 
 

@@ -10,7 +10,8 @@ import pytest
 import torch
 from sklearn import metrics
 from test_cli import zoo as zoo  # a fixture
-from tiny_runs import of_kind, torchrun
+from tiny_runs import of_kind
+from two_ranks import train_on_two_ranks
 
 from zoo.commands.classify import TextClassifier
 from zoo.data.classification.files import Example
@@ -152,8 +153,7 @@ def test_two_ranks_measure_all_texts(tmp_path: Path) -> None:
     settings = fields(tmp_path)
     settings["train"] |= {"steps": 4, "eval_every": 2}
     one = train(load_config({**settings, "name": "one"})).folder
-    done = torchrun({**settings, "name": "two"})
-    assert done.returncode == 0, done.stderr
+    train_on_two_ranks({**settings, "name": "two"})
     for a, b in zip(of_kind(one, "validation"), of_kind(one.parent / "two", "validation"), strict=True):
         assert b == pytest.approx(a, abs=1e-6)
 

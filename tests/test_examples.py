@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-import subprocess
+import runpy
 import sys
 from pathlib import Path
 
 import pytest
-from tiny_runs import ROOT, environment
+from forks import run
+from tiny_runs import ROOT
 
 EXAMPLES = ROOT / "examples"
 PRINTS = {
@@ -20,16 +21,22 @@ PRINTS = {
 }
 
 
+def script(file: Path, arguments: list[str]) -> None:
+    """What `python FILE ARGUMENTS` does."""
+    sys.argv = [str(file), *arguments]
+    sys.path.insert(0, str(file.parent))
+    runpy.run_path(str(file), run_name="__main__")
+
+
 @pytest.mark.parametrize("name", PRINTS)
 def test_example(name: str, tmp_path: Path) -> None:
     takes_a_folder = name.startswith("own")
-    command = [sys.executable, str(EXAMPLES / f"{name}.py"), *([str(tmp_path)] if takes_a_folder else [])]
-    variables = {**environment(), "PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(tmp_path / "cache")}
-    variables["HF_HUB_OFFLINE"] = "1"
-    done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    variables = {"XDG_CACHE_HOME": str(tmp_path / "cache"), "HF_HUB_OFFLINE": "1"}
+    arguments = [str(tmp_path)] if takes_a_folder else []
+    done = run(script, EXAMPLES / f"{name}.py", arguments, folder=tmp_path, variables=variables)
+    assert done.status == 0, done.errors
     for pattern in PRINTS[name]:
-        assert re.search(pattern, done.stdout), done.stdout
+        assert re.search(pattern, done.output), done.output
 
 
 def test_all_examples_are_listed() -> None:

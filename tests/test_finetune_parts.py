@@ -12,7 +12,8 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 from test_resume import OPTIMIZER_FORMS
-from tiny_runs import assert_same, of_kind, tiny_fields, torchrun
+from tiny_runs import assert_same, of_kind, tiny_fields
+from two_ranks import train_on_two_ranks
 
 from zoo import build_model, build_optimizer, load_model, split
 from zoo.checkpoint.model import find_checkpoint
@@ -242,8 +243,7 @@ def test_two_ranks_compute_what_one_does(folder: Path) -> None:
         "freeze": [{"depth": [1, 1]}],
     }
     one = train(load_config({**fields, "name": "one"})).folder
-    done = torchrun({**fields, "name": "two"})
-    assert done.returncode == 0, done.stderr
+    train_on_two_ranks({**fields, "name": "two"})
     two = folder / "runs/two"
     left, right = load_model(one).state_dict(), load_model(two).state_dict()
     for name, tensor in left.items():

@@ -18,6 +18,7 @@ from tiny_runs import ROOT
 from wheel_commands import COMMANDS
 
 import zoo
+import zoo.commands.cli
 from zoo.commands.app import app
 
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
@@ -138,7 +139,8 @@ def test_what_every_pull_request_is_checked_for(tmp_path: Path) -> None:
     tracked = subprocess.run(
         ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout.splitlines()
-    tracked = [file for file in tracked if not file.startswith("tests/golden/")]
+    as_found = ("tests/golden/", "tests/chat_templates/")
+    tracked = [file for file in tracked if not file.startswith(as_found)]
     done = subprocess.run([*script, *tracked], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "")
     bad = {

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_runs import assert_same, kill, of_kind, torchrun
+from tiny_runs import assert_same, kill, of_kind
+from two_ranks import train_on_two_ranks
 
 from zoo import build_model, load_model
 from zoo.data import BatchSpec
@@ -72,8 +73,7 @@ def test_two_processes(tmp_path: Path) -> None:
     """Each normalises its half of the batch; the running statistics are the mean of both, on both."""
     settings = tiny(tmp_path, "two")
     settings["train"] |= {"accumulation": 1, "steps": 1}
-    done = torchrun(settings)
-    assert done.returncode == 0, done.stderr
+    train_on_two_ranks(settings)
     trained = load_model(tmp_path / "runs/two")
     model = build_model(trained.recipe.model_dump())
     assert isinstance(model, ResNet)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from tiny_runs import of_kind, tiny_fields, torchrun
+from command_line import zoo
+from tiny_runs import ROOT, environment, of_kind, tiny_fields
+from two_ranks import train_on_two_ranks
 
 from zoo import load_model
 from zoo.checkpoint.model import find_checkpoint
@@ -15,22 +20,18 @@ from zoo.checkpoint.safetensors import read_tensors
 from zoo.run.config import load_config
 from zoo.train.run import train
 
-CASES: list[dict[str, Any]] = [
-    {
-        # Odd sizes: 5 rows of mlp do not divide between two ranks, nor does a gate.
-        "model": {"type": "gpt", "vocab_size": 257, "d_model": 12, "n_layers": 2, "n_heads": 2, "d_mlp": 5},
-        "optimizer": {"type": "amos", "lr": 0.01, "momentum": 0.9},
-        "reparam": {"type": "wesar"},
-        "init": {"type": "he"},
-    },
-    {
-        "model": {"type": "ngpt", "vocab_size": 257, "d_model": 12, "n_layers": 2, "n_heads": 2, "d_mlp": 5},
-        "optimizer": {"type": "adamw", "lr": 0.01, "weight_decay": 0.1},
-    },
-]
-
-SESSIONS: dict[str, list[tuple[int, list[str]]]] = {"gpt": [(3, []), (6, ["--resume"])], "ngpt": [(6, [])]}
-"""One is trained in two sessions, which loads whole tensors into shards."""
+GPT: dict[str, Any] = {
+    # Odd sizes: 5 rows of mlp do not divide between two ranks, nor does a gate.
+    "model": {"type": "gpt", "vocab_size": 257, "d_model": 12, "n_layers": 2, "n_heads": 2, "d_mlp": 5},
+    "optimizer": {"type": "amos", "lr": 0.01, "momentum": 0.9},
+    "reparam": {"type": "wesar"},
+    "init": {"type": "he"},
+    "schedule": "constant",
+}
+NGPT: dict[str, Any] = {
+    "model": {**GPT["model"], "type": "ngpt"},
+    "optimizer": {"type": "adamw", "lr": 0.01, "weight_decay": 0.1},
+}
 
 LOSSES = [("train", ("loss", "cross_entropy", "z_loss", "grad_norm")), ("validation", ("cross_entropy",))]
 
@@ -39,17 +40,11 @@ def fields(folder: Path, case: dict[str, Any]) -> dict[str, Any]:
     """Six steps with everything on that ranks have to agree about: accumulation, clipping, z-loss."""
     settings = tiny_fields(folder, steps=6, batch_size=8, accumulation=2, clip_norm=0.2, z_loss=1e-3)
     settings["train"] |= {"eval_every": 3, "checkpoint_every": 3, "monitor_every": 3}
-    return {**settings, **case, "schedule": "constant"}
+    return {**settings, **case}
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case["model"]["type"])
-def test_two_ranks_are_one(tmp_path: Path, case: dict[str, Any]) -> None:
-    settings = fields(tmp_path, case)
-    one = train(load_config({**settings, "name": "one"})).folder
-    for steps, options in SESSIONS[case["model"]["type"]]:
-        done = torchrun({**settings, "name": "two", "train": {**settings["train"], "steps": steps}}, *options)
-        assert done.returncode == 0, done.stderr
-    two = one.parent / "two"
+def agree(one: Path, two: Path) -> None:
+    """Losses, monitors, weights, slots and files of a run of one process and of one of two."""
     for kind, keys in LOSSES:
         left, right = of_kind(one, kind), of_kind(two, kind)
         assert [line["step"] for line in left] == [line["step"] for line in right]
@@ -69,9 +64,36 @@ def test_two_ranks_are_one(tmp_path: Path, case: dict[str, Any]) -> None:
     assert {p.name for p in two.iterdir()} == {p.name for p in one.iterdir()}
 
 
+def test_two_ranks_are_one(tmp_path: Path) -> None:
+    """Trained in two sessions, which loads whole tensors into shards."""
+    settings = fields(tmp_path, GPT)
+    one = train(load_config({**settings, "name": "one"})).folder
+    for steps, resume in ((3, False), (6, True)):
+        session = {**settings, "name": "two", "train": {**settings["train"], "steps": steps}}
+        train_on_two_ranks(session, resume=resume)
+    agree(one, one.parent / "two")
+
+
+@pytest.mark.usefixtures("without_plugins")
+def test_torchrun_with_a_plugin(tmp_path: Path) -> None:
+    """The command as it is typed, with a schedule of an example."""
+    settings = fields(tmp_path, NGPT) | {"schedule": {"type": "one-minus-sqrt", "decay": 0.5}}
+    path = tmp_path / "two.yaml"
+    path.write_text(json.dumps(settings | {"name": "two"}), encoding="utf-8")
+    typed = ["train", str(path), "--plugin", str(ROOT / "examples/plugins/schedule.py")]
+    zoo(*typed, "name=one")
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
+    variables = {**environment(), "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    command = [*launcher, "-m", "zoo", *typed]
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    runs = Path(settings["train"]["runs_dir"])
+    agree(runs / "one", runs / "two")
+
+
 def test_a_batch_that_does_not_divide_among_the_ranks(tmp_path: Path) -> None:
-    settings = tiny_fields(tmp_path, batch_size=3)
-    done = torchrun(settings)
-    assert done.returncode != 0
-    assert "train.batch_size 3 does not divide among 2 processes" in done.stderr
+    with pytest.raises(
+        Exception, match=r"ConfigError: train\.batch_size 3 does not divide among 2 processes"
+    ):
+        train_on_two_ranks(tiny_fields(tmp_path, batch_size=3))
     assert not (tmp_path / "runs").exists()

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import json
+import importlib
+import itertools
 import os
-import subprocess
-import sys
+import time
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import torch
+from forks import CONTEXT, start
 from torch import Tensor
 
 from zoo.checkpoint.model import find_checkpoint
 from zoo.checkpoint.safetensors import read_tensors
 from zoo.run.config import RunConfig, load_config
+from zoo.train.run import train
 from zoo.utils.run_folder import RunFolder
 
 ROOT = Path(__file__).parent.parent
@@ -72,27 +75,6 @@ def of_kind(run: Path, kind: str) -> list[dict[str, Any]]:
     return [record for record in reproducible(run) if record["kind"] == kind]
 
 
-VICTIM = """
-import json, sys, time
-import zoo.train.{module} as module
-from zoo.run.config import load_config
-from zoo.train.run import train
-
-original, calls = module.{function}, 0
-
-def wait_for_death(*args):
-    global calls
-    calls += 1
-    if calls == {call}:
-        print("now", flush=True)
-        time.sleep(600)
-    return original(*args)
-
-module.{function} = wait_for_death
-train(load_config(json.load(sys.stdin)))
-"""
-
-
 def environment() -> dict[str, str]:
     """For a process that computes as this one does."""
     return {**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())}
@@ -100,32 +82,29 @@ def environment() -> dict[str, str]:
 
 def kill(fields: dict[str, Any], module: str, function: str, call: int) -> None:
     """Train in another process and kill -9 it when it calls `function` for the `call`-th time."""
-    victim = subprocess.Popen(
-        [sys.executable, "-c", VICTIM.format(module=module, function=function, call=call)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=ROOT,
-        env=environment(),
-    )
-    assert victim.stdin is not None
-    assert victim.stdout is not None
-    with victim:
-        victim.stdin.write(json.dumps(fields))
-        victim.stdin.close()
-        assert victim.stdout.readline() == "now\n"
-        victim.kill()
-    assert victim.returncode == -9
+    here, there = CONTEXT.Pipe()
+    victim = start(_train_until, there, fields, module, function, call)
+    there.close()
+    assert here.recv() == "now"
+    victim.kill()
+    victim.join()
+    assert victim.exitcode == -9
 
 
-def torchrun(settings: dict[str, Any], *options: str) -> subprocess.CompletedProcess[str]:
-    """`zoo train` in two processes."""
-    path = Path(settings["train"]["runs_dir"]).parent / f"{settings['name']}.yaml"
-    path.write_text(json.dumps(settings), encoding="utf-8")
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
-    env = {**environment(), "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    command = [*launcher, "-m", "zoo", "train", str(path), *options]
-    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=300, check=False)
+def _train_until(
+    parent: Connection, fields: dict[str, Any], module_name: str, function: str, call: int
+) -> None:
+    module = importlib.import_module(f"zoo.train.{module_name}")
+    original, calls = getattr(module, function), itertools.count(1)
+
+    def wait_for_death(*arguments: Any) -> Any:
+        if next(calls) == call:
+            parent.send("now")
+            time.sleep(600)
+        return original(*arguments)
+
+    setattr(module, function, wait_for_death)
+    train(load_config(fields))
 
 
 def saved(run: Path) -> dict[str, Tensor]:
