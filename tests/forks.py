@@ -12,11 +12,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch
 
-METHOD = "forkserver"
+METHOD: Final = "forkserver"
 """The method of `multiprocessing` by which processes are started."""
 
 CONTEXT = multiprocessing.get_context(METHOD)

@@ -25,6 +25,15 @@ from zoo.utils.sharded import gathered, whole
 TOLERANCE: dict[str, Any] = {"rtol": 1e-6, "atol": 1e-6}
 SIZES: dict[str, Any] = {"vocab_size": 13, "d_model": 12, "n_layers": 1, "n_heads": 2, "d_mlp": 7}
 MODELS: dict[str, dict[str, Any]] = {"ngpt": {}, "gpt": {"init": "he", "reparam": "wesar"}}
+AMOS: list[tuple[str, float | None, bool]] = [
+    ("none", None, False),
+    ("one_axis", 0.9, False),
+    ("dense", 0.9, False),
+    ("none", 0.9, True),
+    ("one_axis", None, True),
+    ("dense", None, True),
+]
+"""Every reduction and every step with and without momentum; the slots of both do not depend on each other."""
 OPTIMIZERS: dict[str, dict[str, Any]] = {
     "adamw": {"type": "adamw", "lr": 0.01, "weight_decay": 0.1},
     "adam": {"type": "adam", "lr": 0.01, "weight_decay": 0.1},
@@ -40,9 +49,7 @@ OPTIMIZERS: dict[str, dict[str, Any]] = {
             "clip_value": 0.5,
             "fused": fused,
         }
-        for mode, momentum, fused in itertools.product(
-            ("none", "one_axis", "dense"), (None, 0.9), (False, True)
-        )
+        for mode, momentum, fused in AMOS
     },
 }
 
