@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -180,6 +181,22 @@ def test_a_manifest_that_was_edited(tmp_path: Path) -> None:
     (tmp_path / "sweep.json").write_text(json.dumps({"name": "x"}))
     with pytest.raises(ZooError, match=r"sweep.json: not a manifest that `zoo sweep` wrote"):
         read_manifest(tmp_path)
+
+
+def test_runs_of_one_shape_share_a_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one of them compiles serves the others; a run of another shape gets a process of its own."""
+    used, find = [], Pool._worker
+
+    def noted(self: Pool, run: PlannedRun) -> Any:
+        worker = find(self, run)
+        used.append((run.variant, worker.process.pid))
+        return worker
+
+    monkeypatch.setattr(Pool, "_worker", noted)
+    axes = {"model.d_mlp": [16, 24], "optimizer.lr": [0.1, 0.01]}
+    assert execute(load_sweep(sweep_file(tmp_path, axes=axes, seeds=[0, 1])), workers=1).finished
+    sizes = [{pid for variant, pid in used if size in variant} for size in ("d_mlp=16", "d_mlp=24")]
+    assert len(used) == 8 and [len(pids) for pids in sizes] == [1, 1] and sizes[0] != sizes[1]
 
 
 def test_a_sweep_that_was_moved_goes_on_where_it_is(tmp_path: Path) -> None:

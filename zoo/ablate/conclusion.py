@@ -27,7 +27,7 @@ def run_sweep(sweep: Sweep, workers: int | None, console: Console) -> SweepResul
 
     Args:
         sweep: from `load_sweep`.
-        workers: the number of runs at a time; None: one per GPU, or one.
+        workers: the number of runs at a time; None: one per GPU, or one per core.
         console: where to show the runs and the verdict.
 
     Raises:

@@ -158,11 +158,14 @@ def _probe(sweep: Sweep, workers: int) -> float:
         config = elsewhere.run(probed, 0, sweep.seeds[0])
         run = PlannedRun(config, first.name, first.points[0], first.steps, PROBE_STEPS, ("final",))
         pool = Pool(workers, elsewhere.out, elsewhere.folder)
-        pool.start(run)
-        while pool.running:
-            for _, error in pool.ended(1.0):
-                if error is not None:
-                    raise ZooError(f"sweep: {first.name} cannot be trained: {error}")
+        try:
+            pool.start(run)
+            while pool.running:
+                for _, error in pool.ended(1.0):
+                    if error is not None:
+                        raise ZooError(f"sweep: {first.name} cannot be trained: {error}")
+        finally:
+            pool.stop()
         seconds = read_run_metrics(elsewhere.runs / run.id).step_seconds
     if seconds is None:
         raise ZooError(f"sweep: {first.name}: no step was logged, so that its time is unknown")

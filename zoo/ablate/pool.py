@@ -5,16 +5,19 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-from collections.abc import Iterator
-from multiprocessing.connection import wait
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from zoo.ablate.identity import digest
 from zoo.ablate.plan import PlannedRun
-from zoo.ablate.worker import WORKER_LOCK, WorkerTask, execute_task
+from zoo.ablate.worker import WORKER_LOCK, WorkerTask, work
 from zoo.config.plugins import sources
 from zoo.run.config import plain
 from zoo.run.job import Job
@@ -23,16 +26,46 @@ from zoo.utils.errors import ZooError
 THREADS = "OMP_NUM_THREADS"
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
+YIELDING = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": "0"}
+"""Environment in which idle threads of OpenMP sleep. By default they spin, on cores that others need."""
+
+SHAPE = ("batch_size", "accumulation", "precision", "compile", "z_loss", "device")
+"""The keys of `train` that decide what torch.compile makes."""
+
+
+def cores() -> int:
+    """The number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
 
 def worker_count(workers: int | None) -> int:
-    """The number of workers: as given, or one per GPU, or one.
+    """The number of workers: as given, or one per GPU, or one per core.
+
+    A worker for each core trains small models faster than one with the threads of all cores.
 
     Raises:
         ZooError: the number is less than one.
     """
     if workers is not None and workers < 1:
         raise ZooError(f"sweep: --workers {workers}: expected at least 1")
-    return workers or max(1, torch.cuda.device_count())
+    return workers or torch.cuda.device_count() or cores()
+
+
+@dataclass
+class _Worker:
+    """A worker process.
+
+    Attributes:
+        process: the process.
+        tasks: our end of its connection.
+        shape: of its runs.
+        run: the run that it is training; None: it waits for one.
+    """
+
+    process: BaseProcess
+    tasks: Connection
+    shape: str
+    run: PlannedRun | None = None
 
 
 class Pool:
@@ -50,38 +83,50 @@ class Pool:
         method = "spawn" if torch.cuda.device_count() else "forkserver"
         self._context: Any = multiprocessing.get_context(method)
         self._context.set_forkserver_preload(["zoo.ablate.worker", "torch._dynamo"])
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        self._threads = int(os.environ.get(THREADS, max(1, cores // workers)))
+        self._threads = int(os.environ.get(THREADS, max(1, cores() // workers)))
         self._lock, self._errors = out / WORKER_LOCK, errors
-        self._slots: list[tuple[PlannedRun, BaseProcess] | None] = [None] * workers
+        self._slots: list[_Worker | None] = [None] * workers
 
     @property
     def free(self) -> int:
         """The number of runs that can be started now."""
-        return self._slots.count(None)
+        return len(self._slots) - len(self.running)
 
     @property
     def running(self) -> list[str]:
         """The ids of the runs that are being trained."""
-        return [slot[0].id for slot in self._slots if slot is not None]
+        return [worker.run.id for worker in self._slots if worker is not None and worker.run is not None]
 
     def start(self, run: PlannedRun) -> None:
-        """Start a run in a free slot."""
-        index = self._slots.index(None)
+        """Start a run, in the process of an earlier run of its shape if one is free."""
         error_file = self._error_file(run)
         error_file.unlink(missing_ok=True)
-        task = WorkerTask(
-            config=plain(run.config),
-            plugins=sources(),
-            until=run.until,
-            lock=self._lock,
-            error_file=error_file,
-            threads=self._threads,
-            environment={**os.environ, THREADS: str(self._threads), **_gpu(run, index)},
-        )
-        process = self._context.Process(target=execute_task, args=(task,))
-        process.start()
-        self._slots[index] = (run, process)
+        worker = self._worker(run)
+        worker.run = run
+        task = WorkerTask(plain(run.config), sources(), run.until, self._lock, error_file)
+        with suppress(OSError):  # a process that has just been killed is noticed by `ended`
+            worker.tasks.send(task)
+
+    def _worker(self, run: PlannedRun) -> _Worker:
+        """An idle worker for the shape of a run; a new one if there is none."""
+        shape = _shape(run)
+        idle = [i for i, worker in enumerate(self._slots) if worker is None or worker.run is None]
+        # First the workers of this shape, then empty slots, then workers of other shapes.
+        index = min(idle, key=lambda i: (worker.shape != shape) * 2 if (worker := self._slots[i]) else 1)
+        worker = self._slots[index]
+        if worker is not None:
+            if worker.shape == shape and worker.process.is_alive():
+                return worker
+            worker.process.terminate()
+            worker.process.join()
+        ours, theirs = self._context.Pipe()
+        environment = {**os.environ, THREADS: str(self._threads), **_gpu(run, index)}
+        process = self._context.Process(target=work, args=(theirs, self._threads, environment))
+        with _environment(YIELDING):  # OpenMP reads it when it is loaded, in the server that is forked
+            process.start()
+        theirs.close()
+        worker = self._slots[index] = _Worker(process, ours, shape)
+        return worker
 
     def ended(self, timeout: float) -> Iterator[tuple[PlannedRun, str | None]]:
         """Wait for runs to end.
@@ -92,19 +137,24 @@ class Pool:
         Yields:
             Each run that has ended, and if it failed its error in one line.
         """
-        wait([slot[1].sentinel for slot in self._slots if slot is not None], timeout)
-        for index, slot in enumerate(self._slots):
-            if slot is not None and not slot[1].is_alive():
-                run, process = slot
-                process.join()
+        busy = [(i, w, w.run) for i, w in enumerate(self._slots) if w is not None and w.run is not None]
+        ready = wait([source for _, w, _ in busy for source in (w.tasks, w.process.sentinel)], timeout)
+        for index, worker, run in busy:
+            if worker.tasks not in ready and worker.process.sentinel not in ready:
+                continue
+            worker.run = None
+            if _has_answered(worker.tasks):
+                yield run, None
+            else:
+                worker.process.join()
                 self._slots[index] = None
-                yield run, self._error(run, process.exitcode or 0)
+                yield run, self._error(run, worker.process.exitcode or 0)
 
     def stop(self) -> None:
         """Ask all workers to save their runs and stop."""
-        for slot in self._slots:
-            if slot is not None:
-                slot[1].terminate()
+        for worker in self._slots:
+            if worker is not None:
+                worker.process.terminate()
 
     def _error_file(self, run: PlannedRun) -> Path:
         return self._errors / f"{run.id}.txt"
@@ -117,6 +167,33 @@ class Pool:
         file = self._error_file(run)
         lines = file.read_text(encoding="utf-8").strip().splitlines() if file.is_file() else []
         return lines[-1].removeprefix("zoo.utils.errors.") if lines else f"ended with status {status}"
+
+
+def _has_answered(tasks: Connection) -> bool:
+    """Whether a worker has answered that its run has ended; otherwise the process has."""
+    try:
+        return tasks.poll() and bool(tasks.recv())
+    except (EOFError, OSError):
+        return False
+
+
+def _shape(run: PlannedRun) -> str:
+    """A digest of what decides which graphs a run compiles: runs that share it share the compilation."""
+    job = Job.of(run.config)
+    train = {key: getattr(job.train, key) for key in SHAPE}
+    return digest(plain([job.model, job.config.reparam, job.data, train, job.config.freeze]))
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set those environment variables that the user has not set, within a `with` block."""
+    added = variables.keys() - os.environ.keys()
+    os.environ.update({key: variables[key] for key in added})
+    try:
+        yield
+    finally:
+        for key in added:
+            del os.environ[key]
 
 
 def _gpu(run: PlannedRun, index: int) -> dict[str, str]:

@@ -1,4 +1,8 @@
-"""One run in a process of its own, so that its failure cannot affect the others."""
+"""A worker: a process that trains one run after the other.
+
+It ends with the first run that fails, so that a failure cannot affect the others. The runs that it is given
+have one shape (`shape`), so that what torch.compile made for the first serves all of them.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +13,9 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +36,7 @@ WORKER_LOCK = ".workers"
 
 @dataclass(frozen=True)
 class WorkerTask:
-    """What a worker process has to do.
+    """A run that a worker has to train.
 
     Attributes:
         config: of the run, as plain data: the classes of plugins do not exist before they are imported.
@@ -39,8 +44,6 @@ class WorkerTask:
         until: the step that the run has to reach.
         lock: the lock to share meanwhile.
         error_file: where to write the traceback of a failure.
-        threads: the number of threads of torch.
-        environment: environment variables of the process.
     """
 
     config: dict[str, Any]
@@ -48,20 +51,38 @@ class WorkerTask:
     until: int
     lock: Path
     error_file: Path
-    threads: int
-    environment: Mapping[str, str]
 
 
-def execute_task(task: WorkerTask) -> None:
-    """Train a run, or resume it; if it fails, write the error file and exit with status 1."""
-    os.environ.update(task.environment)
-    torch.set_num_threads(task.threads)
+def work(tasks: Connection, cores: int, environment: dict[str, str]) -> None:
+    """Train the runs that are sent, one after the other, and answer True after each, while the sweep lives.
+
+    If a run fails, its error file is written and the process exits with status 1.
+
+    Args:
+        tasks: where the `WorkerTask`s come from.
+        cores: the number of threads of torch.
+        environment: environment variables of the process.
+    """
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a forked process has the sweep's handler
+    os.environ.update(environment)
+    torch.set_num_threads(cores)
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    sweep = multiprocessing.parent_process()
+    try:
+        while sweep is None or sweep.is_alive():
+            _execute(tasks.recv())
+            tasks.send(True)
+    except EOFError:
+        return
+    except KeyboardInterrupt:
+        sys.exit(1)
+
+
+def _execute(task: WorkerTask) -> None:
+    """Train a run, or resume it; if it fails, write the error file and exit with status 1."""
     try:
         with locked(task.lock, "another process has it", shared=True, timeout=60):
             _train(task)
-    except KeyboardInterrupt:
-        sys.exit(1)
     except Exception as error:
         text = traceback.format_exc()
         if line := line_in_plugin(error):
@@ -71,6 +92,7 @@ def execute_task(task: WorkerTask) -> None:
 
 
 def _train(task: WorkerTask) -> None:
+    _forget_peak_memory()
     for plugin in task.plugins:
         load_plugin(plugin)
     config = load_config(task.config)
@@ -87,6 +109,12 @@ def _train(task: WorkerTask) -> None:
         raise ZooError("there is no validation loss; a sweep compares them: hold some data out")
     if result.finished:
         write_record(folder.path)
+
+
+def _forget_peak_memory() -> None:
+    """Let the peak of the resident memory begin anew, which is logged for each run (Linux, see proc(5))."""
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
 
 
 def _end_with_parent() -> None:

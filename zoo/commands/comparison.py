@@ -14,7 +14,7 @@ from zoo.commands.app import DIVERGED, INTERRUPTED, Overrides, command, console
 def sweep(
     file: Annotated[Path, typer.Argument(metavar="SWEEP.yaml", help="See docs/ablations.md.")],
     overrides: Overrides = None,
-    workers: Annotated[int | None, typer.Option(help="Runs at a time; default: one per GPU, or one.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Runs at a time; default: one per GPU or core.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the sweeps; default: as in the file.")] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only print the cost: runs, tokens, FLOPs and time.")
