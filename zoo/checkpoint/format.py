@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from zoo.checkpoint.recipe import Recipe, declare
 from zoo.checkpoint.report import LoadPlan, LoadReport, compare_names
-from zoo.checkpoint.safetensors import check_match, fill, read_header
+from zoo.checkpoint.safetensors import TensorFile, check_match
 from zoo.config.plugins import PluginRecord, load_installed, records_of, require
 from zoo.config.registry import INITS, MODELS, REPARAMS
 from zoo.models import Model
@@ -31,18 +31,26 @@ class ModelFile:
     """A file whose header was read, and whose tensors were not.
 
     Attributes:
-        path: the file.
+        file: the file.
         recipe: the recipe of its model.
         scales: ratio of virtual and stored tensor by name, for tensors where it is not the recipe's.
         lookups: the same for the factor of embedding lookups.
-        tensors: its tensors on the meta device, by name.
     """
 
-    path: Path
+    file: TensorFile
     recipe: Recipe
     scales: Mapping[str, float]
     lookups: Mapping[str, float]
-    tensors: Mapping[str, Tensor]
+
+    @property
+    def path(self) -> Path:
+        """The path of the file."""
+        return self.file.path
+
+    @property
+    def tensors(self) -> Mapping[str, Tensor]:
+        """The tensors on the meta device, by name."""
+        return self.file.tensors
 
     @classmethod
     def open(cls, path: Path, expected: str) -> ModelFile:
@@ -55,7 +63,8 @@ class ModelFile:
         Raises:
             CheckpointError: the file is missing or truncated, or zoo did not write it.
         """
-        tensors, header = read_header(path)
+        file = TensorFile.open(path)
+        header = file.metadata
         if header.get("format") != "zoo" or "recipe" not in header:
             raise CheckpointError(
                 f"{path}: a safetensors file, but zoo did not write it (no recipe in its header); "
@@ -77,7 +86,7 @@ class ModelFile:
             raise CheckpointError(f"{path}: {error}") from error
         except (ValidationError, ValueError, KeyError, TypeError) as error:
             raise _wrong_recipe(path, error) from error
-        return cls(path, Recipe(**parts), scales, lookups, tensors)
+        return cls(file, Recipe(**parts), scales, lookups)
 
     def declare(self) -> Model:
         """The model on the meta device.
@@ -133,9 +142,12 @@ class ModelFile:
         names = [name for name in there if name in needed]
         unused = [name for name in there if name not in needed]
         report = LoadReport(kind, tuple(names), missing, unexpected, unused=tuple(unused))
-        return LoadPlan(
-            report, frozenset(names), lambda state: fill(self.path, {name: state[name] for name in names})
-        )
+        return LoadPlan(report, frozenset(names), lambda state: self.fill({n: state[n] for n in names}))
+
+    def fill(self, targets: Mapping[str, Tensor]) -> None:
+        """Read tensors one after the other into existing ones, plain or sharded, by their names."""
+        for name, target in targets.items():
+            self.file.read(name, target)
 
 
 def metadata(model: Model) -> dict[str, str]:

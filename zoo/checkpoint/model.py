@@ -16,8 +16,8 @@ import torch.distributed as dist
 
 from zoo.checkpoint.format import ModelFile, metadata
 from zoo.checkpoint.formats import FILE_FORMATS, FOLDER_FORMATS, OpenedCheckpoint, folder_format
-from zoo.checkpoint.recipe import materialise
-from zoo.checkpoint.safetensors import check_match, fill, write_tensors
+from zoo.checkpoint.recipe import Prepare, materialise
+from zoo.checkpoint.safetensors import check_match, is_there, write_tensors
 from zoo.models import Model
 from zoo.utils.atomic import write_file
 from zoo.utils.errors import CheckpointError, ZooError, did_you_mean
@@ -42,7 +42,8 @@ def save_model(model: Model, path: str | Path) -> Path:
     """
     file = _file_in(Path(path))
     writes = not dist.is_initialized() or dist.get_rank() == 0
-    tensors, header = gathered(model.state_dict(), writes), metadata(model)
+    state = model.state_dict()
+    tensors, header = gathered(state, writes) if dist.is_initialized() else state, metadata(model)
     if writes:
         write_file(file, lambda partial: write_tensors(partial, tensors, header))
     return file
@@ -54,6 +55,7 @@ def load_model(
     *,
     which: Which = "last",
     device: str | torch.device = "cpu",
+    prepare: Prepare | None = None,
     **options: Any,
 ) -> Model:
     """Load a model.
@@ -64,6 +66,8 @@ def load_model(
         format: None for those, otherwise one of `FILE_FORMATS`.
         which: the checkpoint of a run folder.
         device: where the parameters live.
+        prepare: for zoo's own files: called with the declared model before it is allocated, see
+            `zoo.checkpoint.recipe.assemble`.
         **options: of the format, for instance ``n_heads=4``; of a hub folder ``allow=["lm_head.*"]``,
             patterns of tensors that may be missing or unexpected.
 
@@ -88,8 +92,10 @@ def load_model(
     saved = _model_file(file)
     model = saved.declare()
     check_match(file, saved.tensors, model.state_dict())
+    if prepare is not None:
+        prepare(model)
     materialise(model, torch.device(device))
-    fill(file, model.state_dict())
+    saved.fill(model.state_dict())
     return model
 
 
@@ -134,7 +140,7 @@ def _file_in(path: Path) -> Path:
 
 def _model_file(file: Path) -> ModelFile:
     markers = " or ".join(other.marker for other in FOLDER_FORMATS)
-    if file == CheckpointFolder(file.parent).model and file.parent.is_dir() and not file.exists():
+    if file == CheckpointFolder(file.parent).model and file.parent.is_dir() and not is_there(file):
         raise CheckpointError(
             f"{file.parent}: neither {file.name} nor {markers} in it; expected a run, a checkpoint, or a "
             "folder as on the Hugging Face hub"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from pydantic import SerializeAsAny
 from torch import nn
@@ -13,6 +15,9 @@ from zoo.reparam import Reparam
 from zoo.spec import declared
 from zoo.utils.errors import ConfigError, ZooError
 
+Prepare = Callable[[Model], object]
+"""What is done to a model on the meta device before it is allocated: freezing, sharding."""
+
 
 class Recipe(Config):
     """Architecture, initialisation and reparameterisation of a model; stored in every checkpoint."""
@@ -22,13 +27,17 @@ class Recipe(Config):
     reparam: SerializeAsAny[Reparam]
 
 
-def assemble(recipe: Recipe, seed: int, device: str | torch.device = "cpu") -> Model:
+def assemble(
+    recipe: Recipe, seed: int, device: str | torch.device = "cpu", prepare: Prepare | None = None
+) -> Model:
     """Declare a model on the meta device, then allocate and initialise it.
 
     Args:
         recipe: the recipe.
         seed: seed of the initialisation.
         device: where the parameters live; "meta" stops before allocating.
+        prepare: called with the declared model before it is allocated; a model that is sharded then has
+            only the rank's own rows in memory.
 
     Returns:
         The model, with `recipe` as an attribute.
@@ -37,6 +46,8 @@ def assemble(recipe: Recipe, seed: int, device: str | torch.device = "cpu") -> M
         ZooError: the device does not exist.
     """
     model = declare(recipe)
+    if prepare is not None:
+        prepare(model)
     device = torch.device(device)
     if device.type != "meta":
         materialise(model, device)

@@ -1,19 +1,28 @@
-"""Named tensors in safetensors files, the only format of tensors that zoo writes."""
+"""Named tensors in safetensors files, the only format of tensors that zoo writes.
+
+The tensors of a file ``model.safetensors`` are in this file, or, where the ranks of a run wrote their
+shards, in pieces beside it: ``shard-00001-model-00001-of-00001.safetensors`` and so on. Names and headers of
+the pieces are those of the ``HuggingFaceStorageWriter`` of torch.distributed.checkpoint, whose reader can
+read them.
+"""
 
 from __future__ import annotations
 
-import errno
-from collections.abc import Iterator, Mapping
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
+from torch.distributed.tensor import DTensor, Replicate
 
 from zoo.utils.errors import CheckpointError
+from zoo.utils.sharded import own_slices
 
 DTYPES = {
     "F64": torch.float64,
@@ -22,29 +31,98 @@ DTYPES = {
     "BF16": torch.bfloat16,
     "I64": torch.int64,
     "I32": torch.int32,
+    "I16": torch.int16,
+    "I8": torch.int8,
     "U8": torch.uint8,
     "BOOL": torch.bool,
 }
 """torch's dtypes by their names in a header."""
+NAMES = {dtype: name for name, dtype in DTYPES.items()}
 SHOWN = 4
 """Number of names that a message lists."""
+LENGTH = 8
+"""Bytes at the start of a file that tell the length of its header."""
+
+OFFSETS, VERSION = "DCP_SHARDING_INFO", "DCP_VERSION"
+"""Keys of a piece's metadata: where its tensors begin in the whole ones, as torch writes it."""
+PIECES, SAVE = "zoo_pieces", "zoo_save"
+"""Keys of a piece's metadata: how many there are, and what all pieces of one checkpoint have in common."""
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
     """Write a file; not atomic, `zoo.utils.atomic` is for that.
 
+    The tensors are written one after the other, so that no copy of them all is made.
+
     Args:
         path: the file to make.
-        tensors: contiguous tensors on the CPU that share no memory.
+        tensors: plain tensors on any device.
         metadata: strings kept in the header.
 
     Raises:
         OSError: the file cannot be written.
+        CheckpointError: a tensor is of a dtype that the format does not have.
     """
-    try:
-        save_file(dict(tensors), str(path), dict(metadata))
-    except SafetensorError as error:
-        raise OSError(errno.EIO, str(error)) from error
+    header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
+    end = 0
+    names = sorted(
+        tensors, key=lambda name: (-tensors[name].element_size(), name)
+    )  # aligned, as in the library
+    for name in names:
+        tensor = tensors[name]
+        if tensor.dtype not in NAMES:
+            raise CheckpointError(f"{path}: {name} is {tensor.dtype}, which safetensors files do not hold")
+        begin, end = end, end + tensor.numel() * tensor.element_size()
+        kind, shape = NAMES[tensor.dtype], list(tensor.shape)
+        header[name] = {"dtype": kind, "shape": shape, "data_offsets": [begin, end]}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % LENGTH)
+    with path.open("wb") as file:
+        file.write(len(text).to_bytes(LENGTH, "little") + text)
+        for name in names:
+            file.write(_bytes(tensors[name].detach().to("cpu").contiguous()))
+
+
+def write_piece(
+    path: Path,
+    tensors: Mapping[str, Tensor],
+    metadata: Mapping[str, str],
+    rank: int,
+    ranks: int,
+    save: str,
+) -> Path:
+    """Write what a rank holds of some tensors: its rows of sharded ones; the first rank also plain ones.
+
+    Args:
+        path: the file that the pieces stand for, ``model.safetensors``.
+        tensors: plain or sharded, the same on all ranks.
+        metadata: strings kept in the header.
+        rank: the number of the rank, from 0.
+        ranks: the number of ranks, each of which writes a piece.
+        save: what is common to the pieces of this checkpoint and to no others.
+
+    Returns:
+        The file of this piece.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    own, offsets = {}, {}
+    for name, tensor in tensors.items():
+        begins = [0] * tensor.dim()
+        if isinstance(tensor, DTensor):
+            begins = [part.start for part in own_slices(tensor)]
+            coordinates = zip(tensor.placements, tensor.device_mesh.get_coordinate() or (), strict=True)
+            mine = all(i == 0 for placement, i in coordinates if isinstance(placement, Replicate))
+            tensor = tensor.detach().to_local()
+        else:
+            mine = rank == 0
+        if mine and (tensor.numel() or rank == 0):
+            own[name], offsets[name] = tensor, {"saved_offsets": begins}
+    header = {OFFSETS: json.dumps(offsets), VERSION: "1.0", PIECES: str(ranks), SAVE: save}
+    piece = path.with_name(f"shard-{rank + 1:05}-{path.stem}-00001-of-00001.safetensors")
+    write_tensors(piece, own, {**metadata, **header})
+    return piece
 
 
 @contextmanager
@@ -72,8 +150,163 @@ def open_tensors(path: Path) -> Iterator[Any]:
         ) from error
 
 
+@dataclass(frozen=True)
+class Block:
+    """Consecutive rows of a tensor in a file.
+
+    Attributes:
+        file: the file.
+        offset: where the rows begin in the file, in bytes.
+        begin, end: the range of the rows in the whole tensor; a number without dimensions is one row.
+    """
+
+    file: Path
+    offset: int
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True)
+class TensorFile:
+    """The tensors of a file or of its pieces, of which only headers have been read.
+
+    Attributes:
+        path: the file.
+        tensors: tensors on the meta device by name.
+        metadata: the strings in the header, empty if there are none.
+        blocks: where the rows of each tensor are.
+    """
+
+    path: Path
+    tensors: Mapping[str, Tensor]
+    metadata: Mapping[str, str]
+    blocks: Mapping[str, tuple[Block, ...]]
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """Read the headers.
+
+        Args:
+            path: a .safetensors file, or one whose pieces are beside it.
+
+        Raises:
+            CheckpointError: the file or a piece of it is missing or truncated, is not a safetensors file, has
+                other dtypes, or the pieces do not belong together.
+        """
+        pieces = [] if path.is_file() else pieces_of(path)
+        metadata: dict[str, str] = {}
+        found: dict[str, list[tuple[Block, Tensor]]] = {}
+        for file in pieces or [path]:
+            with open_tensors(file) as handle:
+                header = handle.metadata() or {}
+            metadata = {**header, **metadata}
+            offsets = json.loads(header.get(OFFSETS, "{}"))
+            for name, tensor, offset in _layout(file):
+                begin = (offsets.get(name, {}).get("saved_offsets") or [0])[0]
+                rows = tensor.shape[0] if tensor.dim() else 1
+                found.setdefault(name, []).append((Block(file, offset, begin, begin + rows), tensor))
+        tensors, blocks = {}, {}
+        for name, parts in found.items():
+            parts.sort(key=lambda part: (part[0].begin, part[0].end))
+            blocks[name] = tuple(block for block, _ in parts)
+            like = parts[0][1]
+            shape = like.shape if len(parts) == 1 else (blocks[name][-1].end, *like.shape[1:])
+            tensors[name] = torch.empty(shape, dtype=like.dtype, device="meta")
+        if pieces:
+            _check_pieces(path, pieces, blocks)
+            metadata = {k: v for k, v in metadata.items() if k not in (OFFSETS, VERSION, PIECES, SAVE)}
+        return cls(path, tensors, metadata, blocks)
+
+    def read(self, name: str, target: Tensor) -> None:
+        """Read a tensor into an existing one; of a sharded tensor each rank reads the rows that it holds.
+
+        Args:
+            name: a name in `tensors`.
+            target: of the tensor's shape; any dtype and device; sharded by rows, if at all.
+        """
+        own = target.detach()
+        start = 0
+        if isinstance(own, DTensor):
+            slices = own_slices(own)
+            own, start = own.to_local(), slices[0].start if slices else 0
+        rows = own if own.dim() else own.reshape(1)
+        dtype = self.tensors[name].dtype
+        row_bytes = dtype.itemsize * (rows[:1].numel() if len(rows) else 0)
+        for block in self.blocks[name]:
+            first, last = max(block.begin, start), min(block.end, start + len(rows))
+            if first >= last or not row_bytes:
+                continue
+            part = rows[first - start : last - start]
+            direct = part.dtype == dtype and part.device.type == "cpu" and part.is_contiguous()
+            buffer = part if direct else torch.empty(part.shape, dtype=dtype)
+            with block.file.open("rb") as file:
+                file.seek(block.offset + (first - block.begin) * row_bytes)
+                if file.readinto(_bytes(buffer)) != buffer.numel() * dtype.itemsize:
+                    raise CheckpointError(f"{block.file}: ends within {name}; expected a complete file")
+            if not direct:
+                part.copy_(buffer)
+
+    def whole(self, name: str) -> Tensor:
+        """Read a tensor onto the CPU."""
+        tensor = torch.empty_like(self.tensors[name], device="cpu")
+        self.read(name, tensor)
+        return tensor
+
+
+def pieces_of(path: Path) -> list[Path]:
+    """The files that hold the pieces of a file, in the order of the ranks; empty if there are none."""
+    return sorted(path.parent.glob(f"shard-*-{path.stem}-*.safetensors"))
+
+
+def is_there(path: Path) -> bool:
+    """Whether a file or its pieces exist."""
+    return path.is_file() or bool(pieces_of(path))
+
+
+def _layout(path: Path) -> Iterator[tuple[str, Tensor, int]]:
+    """Name, tensor on the meta device and first byte of everything in a file that is known to be complete."""
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(LENGTH), "little")
+        header = json.loads(file.read(length))
+    header.pop("__metadata__", None)
+    for name, entry in header.items():
+        if (kind := entry["dtype"]) not in DTYPES:
+            raise CheckpointError(f"{path}: {name} is {kind}; expected one of {', '.join(DTYPES)}")
+        tensor = torch.empty(entry["shape"], dtype=DTYPES[kind], device="meta")
+        yield name, tensor, LENGTH + length + entry["data_offsets"][0]
+
+
+def _check_pieces(path: Path, pieces: list[Path], blocks: Mapping[str, Iterable[Block]]) -> None:
+    """Refuse pieces that are not all those of one checkpoint.
+
+    Raises:
+        CheckpointError: pieces are missing or left over, belong to different checkpoints, or leave out rows.
+    """
+    counts, saves = {}, {}
+    for piece in pieces:
+        with open_tensors(piece) as handle:
+            header = handle.metadata() or {}
+        counts[piece], saves[piece] = header.get(PIECES), header.get(SAVE)
+    if other := [piece for piece in pieces if saves[piece] != saves[pieces[0]]]:
+        raise CheckpointError(
+            f"{other[0]}: belongs to another checkpoint than {pieces[0].name}; expected pieces of one"
+        )
+    expected = int(counts[pieces[0]] or 0)
+    numbers = {int(match[1]) for piece in pieces if (match := re.match(r"shard-(\d+)-", piece.name))}
+    missing = sorted({*range(1, expected + 1)} - numbers)
+    if missing or len(pieces) != expected:
+        gone = f"piece {', '.join(map(str, missing))} is missing" if missing else f"there are {len(pieces)}"
+        raise CheckpointError(f"{path}: expected {expected} pieces, shard-00001 and so on; {gone}")
+    for name, parts in blocks.items():
+        end = 0
+        for block in parts:
+            if block.begin != end:
+                raise CheckpointError(f"{path}: rows {end} to {block.begin} of {name} are in no piece")
+            end = block.end
+
+
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Read a whole file onto the CPU.
+    """Read a whole file, or all of its pieces, onto the CPU.
 
     Args:
         path: a .safetensors file.
@@ -82,48 +315,15 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         The tensors by name, and the metadata (empty if there is none).
 
     Raises:
-        CheckpointError: the file is missing or truncated, or is not a safetensors file.
+        CheckpointError: see `TensorFile.open`.
     """
-    with open_tensors(path) as file:
-        return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
+    file = TensorFile.open(path)
+    return {name: file.whole(name) for name in file.tensors}, dict(file.metadata)
 
 
-def read_header(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """The names, shapes and dtypes in a file's header.
-
-    Args:
-        path: a .safetensors file.
-
-    Returns:
-        Tensors of the meta device by name, and the metadata (empty if there is none).
-
-    Raises:
-        CheckpointError: the file is missing or truncated, is not a safetensors file, or has other dtypes.
-    """
-    tensors = {}
-    with open_tensors(path) as file:
-        for name in file.keys():  # noqa: SIM118
-            part = file.get_slice(name)
-            if (kind := part.get_dtype()) not in DTYPES:
-                raise CheckpointError(f"{path}: {name} is {kind}; expected one of {', '.join(DTYPES)}")
-            tensors[name] = torch.empty(part.get_shape(), dtype=DTYPES[kind], device="meta")
-        return tensors, file.metadata() or {}
-
-
-@torch.no_grad()
-def fill(path: Path, targets: Mapping[str, Tensor]) -> None:
-    """Copy tensors of a file, one after the other, into existing tensors.
-
-    Args:
-        path: a .safetensors file.
-        targets: tensors of the same shapes, by their names in the file; on any device.
-
-    Raises:
-        CheckpointError: the file is missing or truncated, or is not a safetensors file.
-    """
-    with open_tensors(path) as file:
-        for name, target in targets.items():
-            target.copy_(file.get_tensor(name))
+def _bytes(tensor: Tensor) -> memoryview:
+    """The memory of a contiguous tensor on the CPU."""
+    return memoryview(tensor.reshape(-1).view(torch.uint8).numpy())
 
 
 def _pickle_hint(path: Path) -> str:

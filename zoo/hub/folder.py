@@ -22,6 +22,7 @@ from zoo.init import initialise
 from zoo.models import Model
 from zoo.reparam import NoReparam
 from zoo.utils.errors import CheckpointError
+from zoo.utils.sharded import assign
 
 
 @dataclass(frozen=True)
@@ -192,7 +193,7 @@ def _filler(r: Rule, whole: Mapping[str, Tensor], targets: Mapping[str, Tensor])
             if isinstance(target, nn.Parameter) and _same_layout(target, tensor):
                 target.data = tensor
             elif target is not None:
-                target.copy_(tensor)
+                assign(target, tensor)
 
     return fill
 

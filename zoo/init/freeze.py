@@ -41,7 +41,7 @@ def freeze(model: nn.Module, rules: Sequence[FreezeRule]) -> None:
     """Declare which parameters are not trained.
 
     Args:
-        model: a model of declared parameters, not sharded yet.
+        model: a model of declared parameters, on any device, not sharded yet.
         rules: applied one after the other.
 
     Raises:

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Collection
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.distributed.tensor import DTensor
 
 from zoo.init.schemes import RANDOM, Init, virtual_std
 from zoo.nn.sphere import project
 from zoo.spec import Module, ParamSpec, Role, declared
+from zoo.utils.sharded import own_slices
+
+CHUNK = 2**22
+"""Number of random numbers that are in memory at a time while a shard is drawn; a multiple of `BLOCK`."""
+BLOCK = 16
+"""torch's CPU generator makes normal numbers in blocks of 16, and the last 16 of a tensor anew."""
 
 
 def generator(seed: int, name: str) -> torch.Generator:
@@ -29,26 +36,55 @@ def generator(seed: int, name: str) -> torch.Generator:
     return torch.Generator().manual_seed(int.from_bytes(digest, "little") >> 1)
 
 
-def draw(init: Init, spec: ParamSpec, source: torch.Generator) -> Tensor:
-    """Return the whole initial tensor of one parameter, float32 on the CPU, not yet projected to a sphere.
+def draw(init: Init, spec: ParamSpec, source: torch.Generator, rows: slice | None = None) -> Tensor:
+    """Return the initial tensor of one parameter, float32 on the CPU, not yet projected to a sphere.
+
+    Args:
+        init: the initialisation scheme.
+        spec: the declaration of the parameter.
+        source: the generator of the parameter.
+        rows: the range of the first dimension to return, with the numbers that it has in the whole tensor;
+            None: all.
 
     Raises:
         ValueError: A scaling vector or a gate has no `start`.
     """
     if spec.role in RANDOM and spec.start is None:
         std = virtual_std(init, spec) / spec.scale
+        if rows is not None:
+            return _draw_rows(spec.shape, std, source, rows)
         return torch.empty(spec.shape, dtype=torch.float32, device="cpu").normal_(0, std, generator=source)
     constant = {Role.NORM_SCALE: 1.0, Role.BIAS: 0.0}.get(spec.role, spec.start)
     if constant is None:
         raise ValueError(f"a {spec.role} needs a start")
-    return torch.full(spec.shape, constant, dtype=torch.float32, device="cpu")
+    shape = spec.shape if rows is None else (rows.stop - rows.start, *spec.shape[1:])
+    return torch.full(shape, constant, dtype=torch.float32, device="cpu")
+
+
+def _draw_rows(shape: tuple[int, ...], std: float, source: torch.Generator, rows: slice) -> Tensor:
+    """Return some rows of a random tensor, without ever holding more of it than a chunk besides.
+
+    The numbers before them are drawn and dropped, because the generator cannot skip any.
+    """
+    width, total = math.prod(shape[1:]), math.prod(shape)
+    begin, end = rows.start * width, rows.stop * width
+    result = torch.empty(end - begin, dtype=torch.float32, device="cpu")
+    start = 0
+    while start < end:
+        stop = start + CHUNK if start + CHUNK + BLOCK <= total else total
+        chunk = torch.empty(stop - start, dtype=torch.float32, device="cpu").normal_(0, std, generator=source)
+        first, last = max(start, begin), min(stop, end)
+        if first < last:
+            result[first - begin : last - begin] = chunk[first - start : last - start]
+        start = stop
+    return result.view(rows.stop - rows.start, *shape[1:])
 
 
 @torch.no_grad()
 def initialise(model: nn.Module, init: Init, seed: int, names: Collection[str] | None = None) -> None:
     """Fill declared parameters and buffers in place, and project to the spheres.
 
-    A sharded parameter takes its part of the whole tensor, so that one rank and many start equal.
+    A rank draws the rows that it holds of a sharded parameter, with the numbers that a single process draws.
 
     Args:
         model: materialised on any device (not meta), plain or sharded.
@@ -61,7 +97,7 @@ def initialise(model: nn.Module, init: Init, seed: int, names: Collection[str] |
     """
     parameters = [p for p in declared(model) if names is None or p.name in names]
     for p in parameters:
-        fill(p.parameter.data, draw(init, p.spec, generator(seed, p.name)))
+        _fill(p.parameter.data, init, p.spec, generator(seed, p.name))
     for path, module in model.named_modules():
         for local, start in module.buffer_starts.items() if isinstance(module, Module) else ():
             name = f"{path}.{local}" if path else local
@@ -82,10 +118,10 @@ def reset(buffer: Tensor, start: float | Literal["unit"], source: torch.Generato
         buffer.fill_(start)
 
 
-def fill(parameter: Tensor, whole: Tensor) -> None:
-    """Copy a whole tensor into the data of a parameter, or a shard's part of it into the shard."""
-    if isinstance(parameter, DTensor):
-        whole = whole.to(device=parameter.device, dtype=parameter.dtype)
-        parameter.copy_(distribute_tensor(whole, parameter.device_mesh, parameter.placements))
+def _fill(parameter: Tensor, init: Init, spec: ParamSpec, source: torch.Generator) -> None:
+    """Fill the data of a parameter: all of it, or the rows or the other part that a shard holds."""
+    if isinstance(parameter, DTensor) and parameter.dim():
+        rows, *rest = own_slices(parameter)
+        parameter.to_local().copy_(draw(init, spec, source, rows)[:, *rest])
     else:
-        parameter.copy_(whole)
+        parameter.copy_(draw(init, spec, source))

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from zoo.spec import declared
+from zoo.utils.sharded import whole
 
 
 @torch.no_grad()
@@ -17,7 +18,7 @@ def measure(model: nn.Module, names: Collection[str]) -> dict[str, float]:
     eta is the scale M2(theta) to which a variable should converge (Amos, section 2).
 
     Args:
-        model: a model of declared parameters, not sharded.
+        model: a model of declared parameters; if it is sharded all ranks must call this.
         names: the parameters whose values come from a checkpoint; others are left out.
 
     Returns:
@@ -26,7 +27,7 @@ def measure(model: nn.Module, names: Collection[str]) -> dict[str, float]:
     etas = {}
     for p in declared(model):
         if p.name in names and not p.spec.frozen and p.spec.sphere_dim is None:
-            size = p.parameter.detach().double().square().mean().sqrt().item()
+            size = (whole(p.parameter.detach().double().square().sum()) / p.spec.numel).sqrt().item()
             if size:
                 etas[p.name] = size
     return etas

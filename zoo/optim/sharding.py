@@ -13,8 +13,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 from torch.distributed import ProcessGroup
-from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor.placement_types import Placement
+
+from zoo.utils.sharded import assign
 
 
 def local(tensor: Tensor) -> Tensor:
@@ -60,10 +62,9 @@ def reduced_like(parameter: Tensor, dims: Sequence[int], dtype: torch.dtype) -> 
 
 def placed_like(value: Tensor, like: Tensor) -> Tensor:
     """A copy of `value`, which all ranks hold whole, with the dtype, device and sharding of `like`."""
-    value = value.to(dtype=like.dtype, device=like.device)
-    if not isinstance(like, DTensor):
-        return value.clone()
-    return distribute_tensor(value, like.device_mesh, like.placements, src_data_rank=None)
+    placed = torch.empty_like(like, memory_format=torch.contiguous_format)
+    assign(placed.detach(), value)
+    return placed
 
 
 def sum_over_ranks(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from zoo.init.initialise import draw, fill, generator
+from zoo.init.initialise import draw, generator
 from zoo.init.schemes import Init
 from zoo.models import Model
 from zoo.reparam.base import Reparam
@@ -112,7 +112,7 @@ def split(model: Model, method: Reparam, init: Init, seed: int = 0) -> Conversio
         p.parameter.div_(p.module.specs[p.local].scale)
     old = {p.name for p in parameters}
     for new in [p for p in declared(model) if p.name not in old]:
-        fill(new.parameter.data, draw(init, new.spec, generator(seed, new.name)))
+        new.parameter.copy_(draw(init, new.spec, generator(seed, new.name)))
     for p in chosen:
         p.module.reparameterised[p.local].initialise(p.module, p.local)
     return _compare(len(chosen), before, _logits(model))

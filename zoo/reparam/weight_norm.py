@@ -12,11 +12,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from zoo.config.registry import REPARAMS
-from zoo.init.initialise import fill
 from zoo.init.schemes import Init, virtual_eta, virtual_std
 from zoo.reparam.base import Reparam, require_random_start, tied_lookup_scale
 from zoo.spec import MATRICES, Declared, Module, ParamSpec, Reparameterisation, Role
-from zoo.utils.sharded import whole
+from zoo.utils.sharded import assign, whole
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ class RowNorm(Reparameterisation):
         """Set g to the norms of the initial rows, in the scale of the virtual tensor."""
         g: Tensor = getattr(module, self.length)
         v = whole(getattr(module, name)).reshape(len(g), -1)
-        fill(g.data, norm(v).squeeze(1) * module.specs[name].scale)
+        assign(g.data, norm(v).squeeze(1) * module.specs[name].scale)
 
 
 def norm(rows: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ import torch
 
 from zoo.checkpoint.formats import OpenedCheckpoint
 from zoo.checkpoint.model import open_checkpoint
-from zoo.checkpoint.recipe import Recipe, assemble, declare, materialise
+from zoo.checkpoint.recipe import Prepare, Recipe, assemble, declare, materialise
 from zoo.checkpoint.report import LoadReport
 from zoo.config.registry import INITS
 from zoo.init import initialise
@@ -28,7 +28,7 @@ class InitialModel:
     """A model before its first step.
 
     Attributes:
-        model: the model, not sharded.
+        model: the model.
         loaded: names of the parameters whose values a checkpoint decided.
         report: what became of the tensors of the checkpoint; None if there is no checkpoint.
         conversion: the change from the checkpoint's reparameterisation to another; None if there is none.
@@ -55,17 +55,21 @@ def recipe_of(config: RunConfig) -> Recipe:
     return Recipe(model=model, init=config.init or INITS[model.default_init](), reparam=config.reparam)
 
 
-def initial_model(config: RunConfig, device: str | torch.device = "cpu") -> InitialModel:
+def initial_model(
+    config: RunConfig, device: str | torch.device = "cpu", prepare: Prepare | None = None
+) -> InitialModel:
     """Make a run's model as it is before the first step.
 
     The tensors of a checkpoint are copied into the model one after the other, so that no more memory is used
-    than the model and one file need. Tensors that the checkpoint lacks are initialised at random. If the
-    configuration names another reparameterisation than the checkpoint's, the weights are merged, and then
-    split as the configuration says.
+    than the model, or a rank's part of it, and one tensor need. Tensors that the checkpoint lacks are
+    initialised at random. If the configuration names another reparameterisation than the checkpoint's, the
+    whole weights are merged, and then split as the configuration says.
 
     Args:
         config: the configuration of the run.
         device: where the parameters live.
+        prepare: called with the declared model before it is allocated (with the whole one where a
+            reparameterisation is converted), see `zoo.checkpoint.recipe.assemble`.
 
     Raises:
         ConfigError: the configuration describes no model, or its init is not the checkpoint's.
@@ -75,13 +79,17 @@ def initial_model(config: RunConfig, device: str | torch.device = "cpu") -> Init
     """
     recipe = recipe_of(config)
     if config.checkpoint is None:
-        return InitialModel(assemble(recipe, config.seed, device))
+        return InitialModel(assemble(recipe, config.seed, device, prepare))
     opened = _open(config.checkpoint)
     _check(config, opened)
     model = declare(opened.recipe.model_copy(update={"model": recipe.model}))
-    report, filled = _fill(model, config.checkpoint, opened, config.seed, torch.device(device))
+    converts = config.reparam != opened.recipe.reparam
+    early = None if converts else prepare
+    report, filled = _fill(model, config.checkpoint, opened, config.seed, torch.device(device), early)
     before = {p.name for p in declared(model)}
-    conversion = _convert(model, config, opened)
+    conversion = _convert(model, config) if converts else None
+    if converts and prepare is not None:
+        prepare(model)
     added = [p for p in declared(model) if p.name not in before]
     computed = {p.name for p in added if p.spec.role not in RANDOM}  # a gate; LoRA's matrices are drawn
     names = {p.name for p in declared(model)}
@@ -141,7 +149,12 @@ def _check(config: RunConfig, opened: OpenedCheckpoint) -> None:
 
 
 def _fill(
-    model: Model, source: CheckpointConfig, opened: OpenedCheckpoint, seed: int, device: torch.device
+    model: Model,
+    source: CheckpointConfig,
+    opened: OpenedCheckpoint,
+    seed: int,
+    device: torch.device,
+    prepare: Prepare | None,
 ) -> tuple[LoadReport, set[str]]:
     """Allocate a declared model and load what the checkpoint has; returns the report and the loaded names."""
     part = part_of(model, source.part)
@@ -155,6 +168,8 @@ def _fill(
     prefix = f"{source.part}." if source.part else ""
     places = {prefix + name for name in expected}
     filled = {prefix + name for name in plan.fills}
+    if prepare is not None:
+        prepare(model)
     materialise(model, device)
     names = list(model.state_dict())
     plan.fill(part.state_dict())
@@ -169,10 +184,8 @@ def _component(model: ModelConfig, part: str) -> ModelConfig:
     return model
 
 
-def _convert(model: Model, config: RunConfig, opened: OpenedCheckpoint) -> Conversion | None:
+def _convert(model: Model, config: RunConfig) -> Conversion:
     """Replace the checkpoint's reparameterisation by the configuration's."""
-    if config.reparam == opened.recipe.reparam:
-        return None
     merged = merge(model)
     if isinstance(config.reparam, NoReparam):
         return merged

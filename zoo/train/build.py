@@ -52,8 +52,8 @@ class Parts:
 def build(job: Job, start: Start, world: World) -> Parts:
     """Build the parts of a session and, when resuming, restore their state.
 
-    Every rank initialises or loads the whole model before it is sharded, so that any number of ranks starts
-    from the same weights.
+    The model is declared, frozen and sharded before it has memory: each rank draws or reads only its own
+    rows, and any number of ranks starts from the same weights.
 
     Args:
         job: the run.
@@ -70,27 +70,30 @@ def build(job: Job, start: Start, world: World) -> Parts:
             f"with train.accumulation {t.accumulation}"
         )
     c = job.config
+
+    def prepare(model: Model) -> None:
+        freeze(model, c.freeze)
+        c.constraint.apply(model)
+        world.shard(model)
+
     initial = None
     if start.checkpoint is not None:
         dataset = with_kept_tokenizer(job.data, job.folder).prepare(job.model)
         check_same_data(start.checkpoint, dataset)
-        model = load_model(start.checkpoint.path, device=world.device)
+        model = load_model(start.checkpoint.path, device=world.device, prepare=prepare)
     else:
         dataset = job.data.prepare(job.model)
         if c.checkpoint is not None:
             check_tokenizer(c.checkpoint, dataset.tokenizer)
-        initial = initial_model(c, world.device)
+        initial = initial_model(c, world.device, prepare)
         model = initial.model
-    freeze(model, c.freeze)
-    c.constraint.apply(model)
     measured = None
     if c.eta == "measured":
         if initial is None:
             measured = read_measured_etas(job.folder)
         else:
-            measured = world.gather(measure(model, initial.loaded))[0]
+            measured = measure(model, initial.loaded)
             initial = replace(initial, measured_etas=measured)
-    world.shard(model)
     model.train()
     optimizer = build_optimizer(
         model, job.optimizer, eta_overrides=c.eta_overrides, layer_decay=c.layer_decay, measured=measured

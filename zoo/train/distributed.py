@@ -77,10 +77,10 @@ class World:
             dist.barrier()
 
     def shard(self, model: Model) -> None:
-        """Shard an initialised model over the ranks with FSDP2, one unit at a time.
+        """Shard a model over the ranks with FSDP2, one unit at a time.
 
         Args:
-            model: the whole model on this rank's device; afterwards its parameters are DTensors.
+            model: on the meta device, or whole on this rank's device; afterwards its parameters are DTensors.
         """
         if self.mesh is None:
             return

@@ -1,11 +1,41 @@
-"""Unsharded tensors from DTensors."""
+"""Whole tensors and the parts of them that a rank holds."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from torch import Tensor
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, Shard
+
+
+def own_slices(tensor: DTensor) -> tuple[slice, ...]:
+    """The part of a sharded tensor that this rank holds, one slice for each dimension.
+
+    DTensor divides a dimension of n entries among r ranks into pieces of ceil(n / r), as `torch.chunk` does;
+    the last ranks may hold fewer entries or none.
+    """
+    begins, sizes = [0] * tensor.dim(), list(tensor.shape)
+    for i, placement in enumerate(tensor.placements):
+        if isinstance(placement, Shard):
+            ranks, rank = tensor.device_mesh.size(i), tensor.device_mesh.get_local_rank(i)
+            piece = -(-sizes[placement.dim] // ranks)
+            begin = min(rank * piece, sizes[placement.dim])
+            begins[placement.dim] += begin
+            sizes[placement.dim] = min(piece, sizes[placement.dim] - begin)
+    return tuple(slice(begin, begin + size) for begin, size in zip(begins, sizes, strict=True))
+
+
+def assign(target: Tensor, value: Tensor) -> None:
+    """Copy a whole tensor, which need not be in memory, into a plain tensor or the part that a shard holds.
+
+    Args:
+        target: written in place; any device and dtype.
+        value: a tensor of its shape, or a view of a mapped file; only the rank's own part is read.
+    """
+    if isinstance(target, DTensor):
+        target.to_local().copy_(value[own_slices(target)])
+    else:
+        target.copy_(value)
 
 
 def whole(tensor: Tensor) -> Tensor:
