@@ -13,16 +13,17 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
-from torch.distributed.tensor import DTensor, Replicate
+from torch.distributed.tensor import DTensor
 
 from zoo.utils.errors import CheckpointError
-from zoo.utils.sharded import own_slices
+from zoo.utils.sharded import Stored, own_slices
 
 DTYPES = {
     "F64": torch.float64,
@@ -83,19 +84,49 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[s
             file.write(_bytes(tensors[name].detach().to("cpu").contiguous()))
 
 
+@dataclass(frozen=True)
+class Part:
+    """What a rank writes of a tensor.
+
+    Attributes:
+        tensor: plain.
+        begins: where it begins in the whole tensor, for each dimension.
+    """
+
+    tensor: Tensor
+    begins: tuple[int, ...]
+
+
+def parts_of(tensors: Mapping[str, Tensor], rank: int) -> dict[str, Part]:
+    """What a rank writes of some tensors: its rows of sharded ones; the first rank also plain ones.
+
+    Of several copies of a shard, as in hybrid sharding, one is written. The memory is shared.
+
+    Args:
+        tensors: plain or sharded, the same on all ranks.
+        rank: the number of the rank, from 0.
+    """
+    parts = {}
+    for name, tensor in tensors.items():
+        begins, own, mine = (0,) * tensor.dim(), tensor.detach(), rank == 0
+        if isinstance(own, DTensor):
+            begins = tuple(part.start for part in own_slices(own))
+            coordinate = own.device_mesh.get_coordinate() or ()
+            mine = not any(i for p, i in zip(own.placements, coordinate, strict=True) if p.is_replicate())
+            own = own.to_local()
+        if mine and (own.numel() or rank == 0):
+            parts[name] = Part(own, begins)
+    return parts
+
+
 def write_piece(
-    path: Path,
-    tensors: Mapping[str, Tensor],
-    metadata: Mapping[str, str],
-    rank: int,
-    ranks: int,
-    save: str,
+    path: Path, parts: Mapping[str, Part], metadata: Mapping[str, str], rank: int, ranks: int, save: str
 ) -> Path:
-    """Write what a rank holds of some tensors: its rows of sharded ones; the first rank also plain ones.
+    """Write the piece of a rank; not atomic, as `write_tensors`.
 
     Args:
         path: the file that the pieces stand for, ``model.safetensors``.
-        tensors: plain or sharded, the same on all ranks.
+        parts: from `parts_of`.
         metadata: strings kept in the header.
         rank: the number of the rank, from 0.
         ranks: the number of ranks, each of which writes a piece.
@@ -103,25 +134,11 @@ def write_piece(
 
     Returns:
         The file of this piece.
-
-    Raises:
-        OSError: the file cannot be written.
     """
-    own, offsets = {}, {}
-    for name, tensor in tensors.items():
-        begins = [0] * tensor.dim()
-        if isinstance(tensor, DTensor):
-            begins = [part.start for part in own_slices(tensor)]
-            coordinates = zip(tensor.placements, tensor.device_mesh.get_coordinate() or (), strict=True)
-            mine = all(i == 0 for placement, i in coordinates if isinstance(placement, Replicate))
-            tensor = tensor.detach().to_local()
-        else:
-            mine = rank == 0
-        if mine and (tensor.numel() or rank == 0):
-            own[name], offsets[name] = tensor, {"saved_offsets": begins}
+    offsets = {name: {"saved_offsets": part.begins} for name, part in parts.items()}
     header = {OFFSETS: json.dumps(offsets), VERSION: "1.0", PIECES: str(ranks), SAVE: save}
     piece = path.with_name(f"shard-{rank + 1:05}-{path.stem}-00001-of-00001.safetensors")
-    write_tensors(piece, own, {**metadata, **header})
+    write_tensors(piece, {name: part.tensor for name, part in parts.items()}, {**metadata, **header})
     return piece
 
 
@@ -246,6 +263,10 @@ class TensorFile:
             if not direct:
                 part.copy_(buffer)
 
+    def stored(self) -> dict[str, Stored]:
+        """The tensors by name, each to be read when it is assigned."""
+        return {name: Stored(t.shape, t.dtype, partial(self.read, name)) for name, t in self.tensors.items()}
+
     def whole(self, name: str) -> Tensor:
         """Read a tensor onto the CPU."""
         tensor = torch.empty_like(self.tensors[name], device="cpu")
@@ -323,7 +344,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 
 def _bytes(tensor: Tensor) -> memoryview:
     """The memory of a contiguous tensor on the CPU."""
-    return memoryview(tensor.reshape(-1).view(torch.uint8).numpy())
+    return memoryview(tensor.reshape(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]  # it is one
 
 
 def _pickle_hint(path: Path) -> str:

@@ -16,7 +16,7 @@ from torch.distributed import ProcessGroup
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor.placement_types import Placement
 
-from zoo.utils.sharded import assign
+from zoo.utils.sharded import Stored, assign
 
 
 def local(tensor: Tensor) -> Tensor:
@@ -60,8 +60,8 @@ def reduced_like(parameter: Tensor, dims: Sequence[int], dtype: torch.dtype) -> 
     )
 
 
-def placed_like(value: Tensor, like: Tensor) -> Tensor:
-    """A copy of `value`, which all ranks hold whole, with the dtype, device and sharding of `like`."""
+def placed_like(value: Tensor | Stored, like: Tensor) -> Tensor:
+    """A copy of `value`, whole on all ranks or in a file, with the dtype, device and sharding of `like`."""
     placed = torch.empty_like(like, memory_format=torch.contiguous_format)
     assign(placed.detach(), value)
     return placed

@@ -23,6 +23,7 @@ from zoo.optim.fixed_norm import radius_slot
 from zoo.optim.sharding import placed_like
 from zoo.optim.slots import initial_slots, slots_are_known
 from zoo.utils.errors import CheckpointError
+from zoo.utils.sharded import Stored, assign
 
 State = dict[str, dict[str, Any]]
 """``{parameter name: {slot: value}}``; under `GLOBAL` what belongs to no single parameter."""
@@ -74,7 +75,7 @@ def load_state_by_name(optimizer: Optimizer, state: Mapping[str, Mapping[str, An
 
     Args:
         optimizer: An optimizer of the same class for the same parameters; sharded or not.
-        state: Whole tensors, as from `state_by_name`.
+        state: As from `state_by_name`, of whole tensors or of tensors in a file.
 
     Raises:
         CheckpointError: Names are missing or unexpected (the message lists them all), or shapes
@@ -160,7 +161,7 @@ def flatten(state: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Tensor], 
     return tensors, {STRUCTURE: json.dumps(structure)} if structure else {}
 
 
-def unflatten(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> State:
+def unflatten(tensors: Mapping[str, Tensor | Stored], metadata: Mapping[str, str]) -> State:
     """The inverse of `flatten`."""
     structure: dict[str, list[Any]] = json.loads(metadata.get(STRUCTURE, "{}"))
     left = dict(tensors)
@@ -197,9 +198,9 @@ def restore(optimizer: Optimizer, saved: Mapping[str, Any]) -> None:
     vars(optimizer).update(saved["attributes"])
 
 
-def mapped(value: Any, function: Callable[[Tensor, str], Any], path: str = "") -> Any:
+def mapped(value: Any, function: Callable[[Any, str], Any], path: str = "") -> Any:
     """A copy of nested containers with ``function(tensor, path)`` in the place of every tensor."""
-    if isinstance(value, Tensor):
+    if isinstance(value, Tensor | Stored):
         return function(value, path)
     if isinstance(value, dict):
         return {key: mapped(item, function, f"{path}/{key}") for key, item in value.items()}
@@ -271,7 +272,7 @@ def _encoded(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
     raise CheckpointError(f"{path} is a {type(value).__name__}, which cannot be saved")
 
 
-def _decoded(value: Any, tensors: dict[str, Tensor]) -> Any:
+def _decoded(value: Any, tensors: dict[str, Tensor | Stored]) -> Any:
     """The inverse of `_encoded`, which takes the tensors out of `tensors`."""
     if isinstance(value, list):
         return [_decoded(item, tensors) for item in value]
@@ -298,7 +299,10 @@ def _layout(tensor: Tensor, device: torch.device) -> dict[str, Any]:
 
 
 def _placed(
-    tensor: Tensor, parameter: Tensor, device: str | None = None, stride: tuple[int, ...] | None = None
+    tensor: Tensor | Stored,
+    parameter: Tensor,
+    device: str | None = None,
+    stride: tuple[int, ...] | None = None,
 ) -> Tensor:
     """A copy of `tensor` where `parameter` is, sharded alike if it has the same shape.
 
@@ -307,9 +311,11 @@ def _placed(
     if isinstance(parameter, DTensor) and tensor.shape == parameter.shape:
         return placed_like(tensor, torch.empty_like(parameter, dtype=tensor.dtype))
     target = torch.device(device) if device else parameter.device
-    if stride is None:
-        return tensor.to(target, copy=True)
-    return torch.empty_strided(tensor.shape, stride, dtype=tensor.dtype, device=target).copy_(tensor)
+    placed = torch.empty(tensor.shape, dtype=tensor.dtype, device=target)
+    if stride is not None:
+        placed = torch.empty_strided(tensor.shape, stride, dtype=tensor.dtype, device=target)
+    assign(placed, tensor)
+    return placed
 
 
 def _check_names(optimizer: Optimizer, want: Any, have: Any) -> None:

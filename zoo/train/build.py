@@ -73,7 +73,6 @@ def build(job: Job, start: Start, world: World) -> Parts:
 
     def prepare(model: Model) -> None:
         freeze(model, c.freeze)
-        c.constraint.apply(model)
         world.shard(model)
 
     initial = None
@@ -87,6 +86,7 @@ def build(job: Job, start: Start, world: World) -> Parts:
             check_tokenizer(c.checkpoint, dataset.tokenizer)
         initial = initial_model(c, world.device, prepare)
         model = initial.model
+    c.constraint.apply(model)
     measured = None
     if c.eta == "measured":
         if initial is None:

@@ -1,31 +1,63 @@
 """Checkpoints of a run: the model, the optimizer's state by name, random states, and the step.
 
-A checkpoint's folder (`zoo.utils.run_folder`) appears complete or not at all, so a run that was killed at
-any moment can go on. What it takes to use the model, the run's configuration and tokenizer, is linked into
+Every rank writes its own shards, in a thread, while the next gradient is computed. A checkpoint's
+folder (`zoo.utils.run_folder`) appears complete or not at all, so a run that was killed at any moment can go
+on. What it takes to use the model, the run's configuration and tokenizer, is linked into
 it: a copy of the folder is enough.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from threading import Event, Thread
+from types import TracebackType
+from typing import Any, Self
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from zoo.checkpoint.format import metadata
-from zoo.checkpoint.safetensors import read_tensors, write_tensors
+from zoo.checkpoint.safetensors import (
+    Part,
+    TensorFile,
+    is_there,
+    parts_of,
+    read_tensors,
+    write_piece,
+    write_tensors,
+)
 from zoo.data.dataset import Dataset, Metric
 from zoo.models import Model
-from zoo.optim.averages import evaluation_weights
+from zoo.optim.averages import Averaging, evaluation_weights
 from zoo.optim.state import flatten, load_state_by_name, state_by_name, unflatten
 from zoo.train.distributed import World
-from zoo.utils.atomic import write_folder
-from zoo.utils.errors import CheckpointError
+from zoo.utils.atomic import NewFolder, explained, flush
+from zoo.utils.errors import CheckpointError, DivergenceError
 from zoo.utils.run_folder import CheckpointFolder, RunFolder
-from zoo.utils.sharded import gathered
+from zoo.utils.sharded import Stored
+
+
+@dataclass(frozen=True)
+class _Content:
+    """A checkpoint that is to be written: this rank's part of every file.
+
+    Attributes:
+        files: parts of tensors and metadata, by the property of `CheckpointFolder` that names their file.
+        whole: the same of files that the main rank writes alone.
+        state: the content of state.json.
+        save: what the pieces of this checkpoint have in common.
+        best: the value of the metric if it is the best so far, else None.
+    """
+
+    files: Mapping[str, tuple[Mapping[str, Part], Mapping[str, str]]]
+    whole: Mapping[str, Mapping[str, Tensor]]
+    state: Mapping[str, Any]
+    save: str
+    best: float | None
 
 CLIP = "clip"
 """Key of the state of clipping in a checkpoint's state.json."""
@@ -33,6 +65,8 @@ CLIP = "clip"
 
 class Checkpoints:
     """Writes a run's checkpoints, and keeps the last few and the best.
+
+    It is a context, at whose end the last checkpoint is complete.
 
     Attributes:
         metric: the metric that selects the best checkpoint.
@@ -56,6 +90,21 @@ class Checkpoints:
         pointer = run.read_pointer("best")
         worst = math.inf if metric == "cross_entropy" else -math.inf
         self.best = worst if pointer is None else float(pointer[metric])
+        self._group = dist.new_group(backend="gloo") if world.mesh is not None else None
+        self._writer: Thread | None = None
+        self._error: Exception | None = None
+        self._read = Event()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None or (kind is not None and issubclass(kind, DivergenceError)):
+            self.finish()
+        elif isinstance(error, Exception) and self._group is None and self._writer is not None:
+            self._writer.join()  # of several ranks others may have failed, for which nobody should wait
 
     def improves(self, value: float) -> bool:
         """Whether a value of the metric is better than the best so far."""
@@ -70,7 +119,10 @@ class Checkpoints:
         diagnosis: Mapping[str, Tensor] | None = None,
         notes: Mapping[str, Any] | None = None,
     ) -> None:
-        """Write the state after `step` steps. All ranks must call this.
+        """Begin to write the state after `step` steps. All ranks must call this.
+
+        On a CPU the files are written from the tensors themselves: call `release` before they change. From
+        another device they are copied to the CPU first.
 
         Args:
             step: number of steps done.
@@ -81,41 +133,110 @@ class Checkpoints:
             notes: more entries of state.json.
 
         Raises:
-            CheckpointError: the files cannot be written; earlier checkpoints are intact.
+            CheckpointError: an earlier checkpoint could not be written; those before it are intact.
         """
-        main = self._world.is_main
+        self.finish()
         self.best = self.best if best is None else best
+        rank, ranks = self._world.rank, self._world.size
         with evaluation_weights(optimizer, model):
-            weights = gathered(model.state_dict(), main)
+            weights = parts_of(model.state_dict(), rank)
+            fixed = set() if isinstance(optimizer, Averaging) else {n for n, _ in model.named_parameters()}
+            weights = {name: _kept(part, copy=name not in fixed) for name, part in weights.items()}
         state, structure = flatten(state_by_name(optimizer))
-        slots = gathered(state, main)
-        averages = gathered(diagnosis or {}, main)
-        random = self._world.gather(random_state(self._world.device))
-        if main:
-            randoms = {
-                f"{rank}/{name}": t for rank, states in enumerate(random) for name, t in states.items()
-            }
-            header = metadata(model)
+        slots = {name: _kept(part) for name, part in parts_of(state, rank).items()}
+        averages = {name: _kept(part) for name, part in parts_of(diagnosis or {}, rank).items()}
+        files = {"model": (weights, metadata(model)), "optimizer": (slots, structure)}
+        randoms = self._world.gather(random_state(self._world.device))
+        content = _Content(
+            files | ({"diagnosis": (averages, {})} if diagnosis else {}),
+            {"random": {f"{r}/{name}": t for r, states in enumerate(randoms) for name, t in states.items()}},
+            {"step": step, "ranks": ranks, "data": self._data, **(notes or {})},
+            self._world.gather(uuid.uuid4().hex)[0],
+            best,
+        )
+        self._read.clear()
+        self._writer = Thread(target=self._write, args=(content,), daemon=True)
+        self._writer.start()
 
-            content = {"step": step, "ranks": self._world.size, "data": self._data, **(notes or {})}
+    def release(self) -> None:
+        """Return when the tensors of the last `save` may change."""
+        if self._writer is not None:
+            self._read.wait()
 
-            def fill(partial: Path) -> None:
-                folder = CheckpointFolder(partial)
-                write_tensors(folder.model, weights, header)
-                write_tensors(folder.optimizer, slots, structure)
-                write_tensors(folder.random, randoms, {})
-                if averages:
-                    write_tensors(folder.diagnosis, averages, {})
-                folder.write_state(content)
-                self._run.describe(folder)
+    def finish(self) -> None:
+        """Return when the last checkpoint is complete. All ranks must call this.
 
-            checkpoint = self._run.checkpoint_after(step)
-            write_folder(checkpoint.path, fill)
-            if best is not None:
-                self._run.point("best", checkpoint, **{self.metric: best})
-            self._run.point("last", checkpoint)
-            self._run.prune(self._keep_last)
-        self._world.wait()
+        Raises:
+            CheckpointError: a rank could not write its files; earlier checkpoints are intact.
+        """
+        if self._writer is not None:
+            self._writer.join()
+            self._writer = None
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+
+    def _write(self, content: _Content) -> None:
+        """Write a checkpoint together with the other ranks, in a thread; what fails is kept for `finish`."""
+        main, checkpoint = self._world.is_main, self._run.checkpoint_after(content.state["step"])
+        new = NewFolder(checkpoint.path)
+        try:
+            self._together(new.create if main else None)
+            self._together(lambda: self._fill(CheckpointFolder(new.partial), content))
+            self._read.set()
+            self._together((lambda: self._complete(new, content)) if main else None)
+        except Exception as error:
+            self._error = error
+        finally:
+            self._read.set()
+            if main:
+                new.discard()
+
+    def _fill(self, folder: CheckpointFolder, content: _Content) -> None:
+        """Write this rank's files."""
+        with explained(self._run.checkpoint_after(content.state["step"]).path):
+            for name, (parts, header) in content.files.items():
+                path = getattr(folder, name)
+                if self._group is None:
+                    write_tensors(path, {key: part.tensor for key, part in parts.items()}, header)
+                else:
+                    rank, ranks = self._world.rank, self._world.size
+                    flush(write_piece(path, parts, header, rank, ranks, content.save))
+
+    def _complete(self, new: NewFolder, content: _Content) -> None:
+        """Write the files of the main rank, and make the checkpoint the last one."""
+        folder, checkpoint = CheckpointFolder(new.partial), self._run.checkpoint_after(content.state["step"])
+        with explained(checkpoint.path):
+            for name, tensors in content.whole.items():
+                write_tensors(getattr(folder, name), tensors, {})
+            folder.write_state(dict(content.state))
+            self._run.describe(folder)
+        new.complete()
+        if content.best is not None:
+            self._run.point("best", checkpoint, **{self.metric: content.best})
+        self._run.point("last", checkpoint)
+        self._run.prune(self._keep_last)
+
+    def _together(self, work: Callable[[], object] | None) -> None:
+        """Do this rank's part of something; what fails on any rank fails on all."""
+        error: Exception | None = None
+        try:
+            if work is not None:
+                work()
+        except (OSError, CheckpointError) as problem:
+            error = problem
+        if self._group is not None:
+            problems: list[str | None] = [None] * self._world.size
+            dist.all_gather_object(problems, None if error is None else str(error), group=self._group)
+            error = error or next((CheckpointError(text) for text in problems if text), None)
+        if error is not None:
+            raise error
+
+
+def _kept(part: Part, copy: bool = False) -> Part:
+    """A part on the CPU for a thread to read: the tensor itself, unless it is elsewhere or `copy` is set."""
+    tensor = part.tensor.clone() if copy and part.tensor.device.type == "cpu" else part.tensor.to("cpu")
+    return Part(tensor, part.begins)
 
 
 def check_same_data(checkpoint: CheckpointFolder, dataset: Dataset) -> None:
@@ -149,9 +270,9 @@ def load_progress(checkpoint: CheckpointFolder, optimizer: torch.optim.Optimizer
     Raises:
         CheckpointError: a file is missing, is truncated, or belongs to another model or optimizer.
     """
-    slots, structure = read_tensors(checkpoint.optimizer)
+    file = TensorFile.open(checkpoint.optimizer)
     try:
-        load_state_by_name(optimizer, unflatten(slots, structure))
+        load_state_by_name(optimizer, unflatten(file.stored(), file.metadata))
     except ValueError as error:
         raise CheckpointError(f"{checkpoint.optimizer}: {error}") from error
     random, _ = read_tensors(checkpoint.random)
@@ -161,13 +282,13 @@ def load_progress(checkpoint: CheckpointFolder, optimizer: torch.optim.Optimizer
     set_random_state(own, world.device)
 
 
-def load_diagnosis(checkpoint: CheckpointFolder) -> dict[str, Tensor]:
+def load_diagnosis(checkpoint: CheckpointFolder) -> dict[str, Stored]:
     """The state of the diagnosis in a checkpoint; empty if no window had begun.
 
     Raises:
         CheckpointError: the file is truncated.
     """
-    return read_tensors(checkpoint.diagnosis)[0] if checkpoint.diagnosis.is_file() else {}
+    return TensorFile.open(checkpoint.diagnosis).stored() if is_there(checkpoint.diagnosis) else {}
 
 
 def random_state(device: torch.device) -> dict[str, Tensor]:

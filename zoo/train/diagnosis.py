@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 from zoo.init import Registry
 from zoo.train.distributed import World
 from zoo.train.gradients import GradientAverages
-from zoo.utils.sharded import whole
+from zoo.utils.sharded import Stored, whole
 
 WINDOW = 100
 """Number of steps whose gradients are averaged: with decay 0.98 earlier ones would weigh 0.13 in all."""
@@ -85,6 +85,6 @@ class Diagnosis:
         """The averages of the current window; empty between windows."""
         return self._averages.state()
 
-    def load(self, state: Mapping[str, Tensor]) -> None:
+    def load(self, state: Mapping[str, Tensor | Stored]) -> None:
         """Continue the window of a `state`."""
         self._averages.load(state)

@@ -41,6 +41,11 @@ class World:
         return self.rank == 0
 
     @property
+    def copies(self) -> int:
+        """How many ranks hold each row of a sharded tensor."""
+        return self.mesh.size(0) if self.mesh is not None and self.mesh.ndim == 2 else 1
+
+    @property
     def sum_dtype(self) -> torch.dtype:
         """The dtype for sums of measurements: float64, or float32 on Apple's GPUs, which lack float64."""
         return torch.float32 if self.device.type == "mps" else torch.float64

@@ -19,6 +19,7 @@ from zoo.init import Entry
 from zoo.kernels.foreach import lerp_all, norms
 from zoo.optim.sharding import local, placed_like
 from zoo.train.distributed import World
+from zoo.utils.sharded import Stored
 
 DECAY = 0.98
 """Of the running averages, as in the paper's Figure 6."""
@@ -86,15 +87,15 @@ class GradientAverages:
         means = {f"mean/{e.name}": m for e, m in zip(self._entries, self._mean, strict=True)}
         return {
             **means,
-            SQUARE: self._world.sum(self._square.clone()),
+            SQUARE: self._world.sum(self._square.clone()) / self._world.copies,
             COUNT: torch.tensor(self.count),
         }
 
-    def load(self, state: Mapping[str, Tensor]) -> None:
+    def load(self, state: Mapping[str, Tensor | Stored]) -> None:
         """Restore a `state` of the same variables: whole tensors, saved by any number of ranks."""
         if not state:
             return self.clear()
-        self.count = int(state[COUNT])
+        self.count = int(placed_like(state[COUNT], torch.tensor(0)))
         self._mean = [
             placed_like(state[f"mean/{entry.name}"], entry.parameter.detach()) for entry in self._entries
         ]

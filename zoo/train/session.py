@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import ExitStack
 from typing import Any
 
 from rich.console import Console
@@ -70,14 +71,13 @@ def _session(job: Job, start: Start, world: World, console: Console | None, unti
     """
     parts = build(job, start, world)
     dataset = parts.dataset
-    checkpoints = Checkpoints(
-        job.folder, world, job.train.keep_last, dataset.fingerprint, dataset.best_metric
-    )
     diagnosis = Diagnosis(parts.registry, parts.optimizer, world, job.train.diagnose_every, job.train.steps)
     if start.checkpoint is not None:
         diagnosis.load(load_diagnosis(start.checkpoint))
     spikes = SpikeControl(job.train.spikes, start.checkpoint, job.folder)
+    writes = ExitStack()
     if world.is_main:
+        writes.enter_context(job.folder.locked())
         job.folder.write_config(dump_config(job.config))
         copy_sources(job.config.plugins, job.folder.plugins)
         if parts.initial is not None:
@@ -85,6 +85,10 @@ def _session(job: Job, start: Start, world: World, console: Console | None, unti
         job.folder.add_session(describe(world, start.step))
         parts.dataset.save(job.folder.path)
     with (
+        writes,
+        Checkpoints(
+            job.folder, world, job.train.keep_last, dataset.fingerprint, dataset.best_metric
+        ) as checkpoints,
         MetricsLog(job.folder if world.is_main else None, start, job) as log,
         Interrupt(launched=world.size > 1) as interrupt,
         TrainingBar(console, job.folder.name, start.step, job.train.steps, parts.dataset.unit) as bar,
@@ -204,6 +208,7 @@ class _Session:
             Rollback: training is to go on from an earlier checkpoint.
             DivergenceError: the loss or the gradient is not finite, or `train.spikes` gives up.
         """
+        self.checkpoints.release()
         parts, spike = self.parts, self.spikes.judge(self.done, result)
         if spike is None:
             parts.stepper.update(result)
@@ -217,6 +222,7 @@ class _Session:
                 parts.stepper.update(result)
                 spike = self.spikes.name_culprit(spike, monitor.measure())
         parts.optimizer.zero_grad()
+        self.checkpoints.finish()  # it may be the one to go back to
         return self.spikes.leave_out(spike)
 
     def _log(self, result: StepResult) -> None:

@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from zoo.utils.errors import CheckpointError
@@ -50,20 +51,64 @@ def write_folder(folder: Path, fill: Callable[[Path], object]) -> None:
         CheckpointError: the folder cannot be written, for instance because the disk is full; an existing
             folder is untouched.
     """
-    partial, old = (folder.with_name(f".{folder.name}.{state}") for state in ("partial", "old"))
-    with explained(folder):
-        remove(partial, old)
-        partial.mkdir(parents=True)
-        try:
-            fill(partial)
-            for path in (*partial.iterdir(), partial):
+    new = NewFolder(folder)
+    try:
+        new.create()
+        with explained(folder):
+            fill(new.partial)
+        new.complete()
+    finally:
+        new.discard()
+
+
+@dataclass(frozen=True)
+class NewFolder:
+    """A folder that several processes fill before it appears; one of them calls the methods.
+
+    Attributes:
+        path: the folder, which `complete` creates or replaces.
+    """
+
+    path: Path
+
+    @property
+    def partial(self) -> Path:
+        """The folder to fill, beside the other one."""
+        return self.path.with_name(f".{self.path.name}.partial")
+
+    @property
+    def _old(self) -> Path:
+        return self.path.with_name(f".{self.path.name}.old")
+
+    def create(self) -> None:
+        """Make the empty folder to fill.
+
+        Raises:
+            CheckpointError: it cannot be made.
+        """
+        with explained(self.path):
+            remove(self.partial, self._old)
+            self.partial.mkdir(parents=True)
+
+    def complete(self) -> None:
+        """Put what was filled in the place of the folder.
+
+        Raises:
+            CheckpointError: the disk refuses it; an existing folder is untouched.
+        """
+        with explained(self.path):
+            for path in (*self.partial.iterdir(), self.partial):
                 flush(path)
-            if folder.exists():
-                folder.rename(old)
-            partial.rename(folder)
-        finally:
-            remove(partial, old)
-        flush(folder.parent)
+            if self.path.exists():
+                self.path.rename(self._old)
+            self.partial.rename(self.path)
+            remove(self._old)
+            flush(self.path.parent)
+
+    def discard(self) -> None:
+        """Remove what was not completed."""
+        with explained(self.path):
+            remove(self.partial, self._old)
 
 
 def remove(*folders: Path) -> None:

@@ -25,12 +25,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from zoo.utils.atomic import link, remove, write_text
-from zoo.utils.errors import CheckpointError, ZooError
+from zoo.utils.errors import CheckpointError, ConfigError, ZooError
 
 Which = Literal["last", "best"]
 """The checkpoints of a run that have a name."""
@@ -145,6 +146,36 @@ class RunFolder(ModelFolder):
     def name(self) -> str:
         """The name of the folder."""
         return self.path.resolve().name
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the folder for one session; it is created if necessary, and free again when the process ends.
+
+        File systems without locks, and Windows, let every session pass.
+
+        Raises:
+            ConfigError: another session trains in the folder.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        try:
+            import fcntl
+        except ImportError:
+            yield
+            return
+        descriptor = os.open(self.path, os.O_RDONLY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(descriptor)
+            raise ConfigError(
+                f"{self}: another process trains this run; wait for its end, or give another name (name=...)"
+            ) from error
+        except OSError:  # this file system has no locks
+            pass
+        try:
+            yield
+        finally:
+            os.close(descriptor)
 
     @property
     def exists(self) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor, Shard
 
@@ -25,14 +27,30 @@ def own_slices(tensor: DTensor) -> tuple[slice, ...]:
     return tuple(slice(begin, begin + size) for begin, size in zip(begins, sizes, strict=True))
 
 
-def assign(target: Tensor, value: Tensor) -> None:
+@dataclass(frozen=True)
+class Stored:
+    """A tensor in a file, which is read when it is assigned to another one.
+
+    Attributes:
+        shape, dtype: of the whole tensor.
+        read: reads it, or the part that a shard holds, into an existing tensor.
+    """
+
+    shape: torch.Size
+    dtype: torch.dtype
+    read: Callable[[Tensor], None]
+
+
+def assign(target: Tensor, value: Tensor | Stored) -> None:
     """Copy a whole tensor, which need not be in memory, into a plain tensor or the part that a shard holds.
 
     Args:
         target: written in place; any device and dtype.
-        value: a tensor of its shape, or a view of a mapped file; only the rank's own part is read.
+        value: of its shape; of a file only the rank's own part is read.
     """
-    if isinstance(target, DTensor):
+    if isinstance(value, Stored):
+        value.read(target)
+    elif isinstance(target, DTensor):
         target.to_local().copy_(value[own_slices(target)])
     else:
         target.copy_(value)
