@@ -59,6 +59,7 @@ class _Content:
     save: str
     best: float | None
 
+
 CLIP = "clip"
 """Key of the state of clipping in a checkpoint's state.json."""
 
