@@ -15,7 +15,6 @@ from zoo.ablate.scale.line import Line, back_test
 from zoo.ablate.scale.looks import anytime_value, critical_values, critical_values_of_sizes
 from zoo.ablate.scale.runs import FinishedRun, RunTable, cells, read_runs
 from zoo.ablate.scale.shown import as_json, lines
-from zoo.ablate.scale.simulate import DESIGN_C, Faults, measured, study
 from zoo.ablate.scale.speedup import size_speedup
 from zoo.ablate.scale.tuning import at_border, extension, tuning_gap, vertex
 from zoo.ablate.scale.verdict import judge
@@ -147,27 +146,6 @@ def test_the_gap_of_tuning_shrinks_with_a_parabola() -> None:
         return tuning_gap(parabola, rates, sd=0.0155, seeds=1, per_token=0.35, interpolated=interpolated)
 
     assert gap(True) < 0.5 * gap(False)
-
-
-def test_a_difference_without_noise_is_read_without_bias() -> None:
-    for ln_c in (0.0, math.log(1.2), math.log(1.5), math.log(2)):
-        cells_ = [
-            {(t, 0): 0.45 + 0.8 * (t * math.exp(side * ln_c)) ** -0.3 for t in (5.0, 10.0, 20.0)}
-            for side in (0, 1)
-        ]
-        assert size_speedup(1e6, *cells_).ln_c == pytest.approx(ln_c, abs=3e-3)
-
-
-def test_line_and_seeds_cover_the_truth() -> None:
-    """A short form of `python -m benchmarks.scale_verdict`, whose output is committed."""
-    random = np.random.default_rng(0)
-    hits = []
-    for _ in range(12):
-        line = Line(measured(DESIGN_C, study(DESIGN_C, lambda n: math.log(1.2), random, Faults(tuning=0.03))))
-        hits.append(
-            [abs(value.estimate - math.log(1.2)) <= value.half95 for value in (line.middle, line.largest)]
-        )
-    assert np.mean(hits) >= 0.75
 
 
 def test_words_and_json() -> None:

@@ -24,8 +24,6 @@ EXPONENTS = (0.05, 1.5)
 """The range of a and b."""
 EXTREME = 50.0
 """Bound of the logarithm of each term of the law; a loss is far inside."""
-HUBER = 1.5
-"""Residuals beyond so many standard deviations count linearly in the robust fit."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +55,6 @@ def fit_law(
     variant: Mapping[float, Cells],
     *,
     weighted: bool = True,
-    robust: bool = False,
 ) -> Law:
     """Fit both sides of a ladder.
 
@@ -65,7 +62,6 @@ def fit_law(
         baseline: losses by parameters.
         variant: the same; the parameters are those of the baseline's models.
         weighted: weigh each cell by its seeds times (L / slope)^2, so that residuals are in ln tokens.
-        robust: Huber's loss instead of squares.
 
     Raises:
         ValueError: there are fewer than three sizes on both sides.
@@ -75,9 +71,7 @@ def fit_law(
         raise ValueError(f"{len(sizes)} sizes; expected at least three")
 
     def fit(kept: list[float], start: Array | None = None) -> tuple[Array, float]:
-        return _fit(
-            _Cells.of({n: baseline[n] for n in kept}, {n: variant[n] for n in kept}), weighted, robust, start
-        )
+        return _fit(_Cells.of({n: baseline[n] for n in kept}, {n: variant[n] for n in kept}), weighted, start)
 
     best, low = fit(sizes)
     e, a, b, _, _, g0, g1 = _unpacked(best, low)
@@ -123,36 +117,42 @@ def _unpacked(p: Array, low: float) -> tuple[float, float, float, float, float, 
     return low * float(expit(p[0])), a, b, float(p[3]), float(p[4]), float(p[5]), float(p[6])
 
 
-def _fit(cells: _Cells, weighted: bool, robust: bool, start: Array | None) -> tuple[Array, float]:
+def _fit(cells: _Cells, weighted: bool, start: Array | None) -> tuple[Array, float]:
     """The best parameters from several starts, and the lowest loss that bounds E."""
-    low, n_max = float(np.exp(cells.ln_loss.min())), cells.ln_n.max()
+    low, distance = float(np.exp(cells.ln_loss.min())), cells.ln_n - cells.ln_n.max()
 
-    def parts(p: Array) -> tuple[Array, Array]:
+    def parts(p: Array) -> tuple[Array, Array, Array, Array]:
+        """The law's loss, its terms of size and tokens, and ln tokens with the speed-up."""
         e, a, b, ln_scale_n, ln_scale_t, g0, g1 = _unpacked(p, low)
-        ln_c = cells.variant * (g0 + g1 * (cells.ln_n - n_max))
+        ln_tokens = cells.ln_t + cells.variant * (g0 + g1 * distance)
         # The search may try any number; beyond these bounds only its direction counts.
         of_size = np.exp((ln_scale_n - a * cells.ln_n).clip(-EXTREME, EXTREME))
-        of_tokens = np.exp((ln_scale_t - b * (cells.ln_t + ln_c)).clip(-EXTREME, EXTREME))
-        return e + of_size + of_tokens, b * of_tokens
+        of_tokens = np.exp((ln_scale_t - b * ln_tokens).clip(-EXTREME, EXTREME))
+        return e + of_size + of_tokens, of_size, of_tokens, ln_tokens
 
-    def solve(
-        begin: Array, weights: Array, loss: str = "linear", f_scale: float = 1.0
-    ) -> optimize.OptimizeResult:
+    def solve(begin: Array, weights: Array) -> optimize.OptimizeResult:
         def residuals(p: Array) -> Array:
             values: Array = weights * (cells.ln_loss - np.log(parts(p)[0]))
             return values
 
-        return optimize.least_squares(
-            residuals,
-            begin,
-            x_scale="jac",
-            xtol=1e-13,
-            ftol=1e-13,
-            gtol=1e-13,
-            max_nfev=2000,
-            loss=loss,
-            f_scale=f_scale,
-        )
+        def jacobian(p: Array) -> Array:
+            loss, of_size, of_tokens, ln_tokens = parts(p)
+            share = expit(p[:3]) * expit(-p[:3]) * [low, *[EXPONENTS[1] - EXPONENTS[0]] * 2]
+            gained = -_unpacked(p, low)[2] * of_tokens * cells.variant
+            columns = [
+                share[0] * np.ones_like(loss),
+                -share[1] * cells.ln_n * of_size,
+                -share[2] * ln_tokens * of_tokens,
+                of_size,
+                of_tokens,
+                gained,
+                gained * distance,
+            ]
+            values: Array = -(weights / loss)[:, None] * np.stack(columns, 1)
+            return values
+
+        tolerance = {"xtol": 1e-11, "ftol": 1e-11, "gtol": 1e-11}
+        return optimize.least_squares(residuals, begin, jacobian, x_scale="jac", max_nfev=2000, **tolerance)
 
     ones = np.ones_like(cells.ln_n)
     begins = [
@@ -162,11 +162,8 @@ def _fit(cells: _Cells, weighted: bool, robust: bool, start: Array | None) -> tu
     ]
     results = [solve(begin, ones) for begin in ([start] if start is not None else begins)]
     best = min(results, key=lambda result: float(result.cost))
-    if weighted or robust:
-        loss, slope = parts(best.x)
-        weights = np.sqrt(cells.seeds) * loss / slope if weighted else ones
-        best = solve(best.x, weights)
-        if robust:
-            spread = float(stats.median_abs_deviation(best.fun, scale="normal")) or 1e-12
-            best = solve(best.x, weights, "huber", HUBER * spread)
+    if weighted:
+        loss, _, of_tokens, _ = parts(best.x)
+        slope = _unpacked(best.x, low)[2] * of_tokens
+        best = solve(best.x, np.sqrt(cells.seeds) * loss / slope)
     return np.asarray(best.x, dtype=np.float64), low

@@ -61,9 +61,14 @@ class Estimate:
             for se, df in self._errors()
         )
 
+    @property
+    def binding(self) -> tuple[float, float]:
+        """Standard error and degrees of freedom of the wider interval."""
+        return max(self._errors(), key=lambda pair: float(stats.t.ppf(0.975, pair[1])) * pair[0])
+
     def detectable(self, power: float = 0.8) -> float:
         """The factor c that such a study finds with this probability."""
-        se, df = max(self._errors(), key=lambda pair: float(stats.t.ppf(0.975, pair[1])) * pair[0])
+        se, df = self.binding
         share = 1 + float(stats.t.ppf(power, df) / stats.t.ppf(0.975, df))
         return math.exp(float(stats.t.ppf(0.975, df)) * se * share)
 
@@ -99,16 +104,14 @@ class Line:
         """Fit the line.
 
         Args:
-            sizes: at least three (for a back-test; a verdict needs `FEWEST_SIZES`), one of them with two
-                seeds or more.
+            sizes: at least three (for a back-test; a verdict needs `FEWEST_SIZES`). If none has more than one
+                seed, the intervals are those of the scatter alone.
 
         Raises:
-            ValueError: there are fewer sizes, or no size has more than one seed.
+            ValueError: there are fewer sizes.
         """
         if len(sizes) < 3:
             raise ValueError(f"{len(sizes)} sizes; expected at least three")
-        if all(size.se is None for size in sizes):
-            raise ValueError("every size has one seed; expected at least two seeds at one size")
         self.x = np.log([size.params for size in sizes])
         self._theta = np.array([size.ln_c for size in sizes])
         self._slopes = (self.x - self.x.mean()) / ((self.x - self.x.mean()) ** 2).sum()

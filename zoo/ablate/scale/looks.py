@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import stats
 
 Array = NDArray[np.float64]
 
@@ -81,6 +82,19 @@ def critical_values_of_sizes(
     return _boundaries(np.concatenate(parts), [alpha * (k / most) ** 2 for k in range(first, most + 1)])
 
 
+def adjusted_p(p: float, critical: float, df: float, alpha: float) -> float:
+    """A p-value that may be compared with `alpha` although the study was looked at before.
+
+    Args:
+        p: that of Student's t at this look alone.
+        critical: the critical value of |t| at this look, for `alpha`.
+        df: degrees of freedom of t.
+        alpha: the probability of a false alarm over all looks. For a share of it, as several variants have,
+            the result is an approximation: it takes the spending for proportional.
+    """
+    return min(1.0, p * alpha / float(2 * stats.t.sf(critical, df)))
+
+
 def _boundaries(statistics: Array, spent: Sequence[float]) -> tuple[float, ...]:
     """At every look the value that leaves so many studies beyond it, of those not stopped before."""
     alive = np.ones(len(statistics), dtype=bool)
@@ -104,3 +118,16 @@ def anytime_value(n: int, alpha: float = 0.05, g: float = MIXTURE) -> float:
     if q >= 1 + n * g:
         return math.inf
     return math.sqrt((n - 1) * (q - 1) / (1 - q / (1 + n * g)))
+
+
+def anytime_p(t: float, n: int, g: float = MIXTURE) -> float:
+    """1 / e, with the e-value of `anytime_value`: it may be compared with any level, after any n.
+
+    Args:
+        t: Student's t over n seeds.
+        n: two or more.
+        g: see `MIXTURE`.
+    """
+    x = t * t / (n - 1)
+    ln_e = n / 2 * (math.log1p(x) - math.log1p(x / (1 + n * g))) - 0.5 * math.log1p(n * g)
+    return math.exp(-max(0.0, ln_e))

@@ -14,9 +14,11 @@ from zoo.ablate.scale.speedup import Cells
 from zoo.utils.errors import DataError, did_you_mean
 
 REQUIRED = ("variant", "size", "tokens", "seed", "loss")
-OPTIONAL = ("rate", "flops", "seconds", "items")
+OPTIONAL = ("rate", "flops", "seconds", "items", "horizon", "trunk", "data", "passes", "overlap", "spikes")
+LONGEST_FIELD = 2**27
+"""Characters: the scores of some ten million questions."""
 SAME_SIZE = 1e-3
-"""Sizes that differ by less than this share count as one, and are refused as an oversight."""
+"""Sizes, and budgets, that differ by less than this share are refused as an oversight."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,11 @@ class FinishedRun:
         flops: floating point operations of the whole run.
         seconds: training time of the whole run.
         items: the score of every question, in the same order in all runs.
+        trunk: of a branch that was cooled down from a shared run, the name of that run.
+        data: a name or fingerprint of the order of the training data and of the validation set.
+        passes: how often the training data were read.
+        overlap: share of the validation text that is in the training text.
+        spikes: number of spikes of the loss.
         place: where the row is written.
     """
 
@@ -45,6 +52,11 @@ class FinishedRun:
     flops: float | None = None
     seconds: float | None = None
     items: tuple[float, ...] | None = None
+    trunk: str = ""
+    data: str = ""
+    passes: float | None = None
+    overlap: float | None = None
+    spikes: int = 0
     place: str = ""
 
 
@@ -77,16 +89,18 @@ def cells(runs: Iterable[FinishedRun]) -> dict[float, Cells]:
 
 
 def read_runs(file: Path) -> RunTable:
-    """Read a CSV of runs: variant, size, tokens, seed, loss, and optionally rate, flops, seconds, items.
+    """Read a CSV of runs: variant, size, tokens, seed, loss and any of the columns `OPTIONAL`.
 
-    Numbers may end in K, M or B. `items` holds the scores of all questions, separated by blanks.
+    Numbers may end in K, M or B. `items` holds the scores of all questions, separated by blanks. `horizon` is
+    the number of tokens at which the schedule of the run ends; other columns are those of `FinishedRun`.
 
     Raises:
         DataError: a file that cannot be read, a missing or unknown column, a value that is no number or out
             of range, or rows that contradict each other; the message names file, line, column and value.
     """
     try:
-        with file.open(encoding="utf-8", newline="") as stream:
+        csv.field_size_limit(LONGEST_FIELD)
+        with file.open(encoding="utf-8-sig", newline="") as stream:
             reader = csv.DictReader(stream, strict=True)
             _check_columns(file, reader.fieldnames or ())
             rows = [(reader.line_num, row) for row in reader]
@@ -117,17 +131,42 @@ def check_runs(runs: Sequence[FinishedRun]) -> None:
                 f"{run.loss:g}); expected one row per run"
             )
     for variant in dict.fromkeys(run.variant for run in runs):
-        sizes = sorted({run.size for run in runs if run.variant == variant})
-        for small, large in pairwise(sizes):
-            if large / small - 1 < SAME_SIZE:
-                raise DataError(
-                    f"variant '{variant}': sizes {small:.0f} and {large:.0f} are the same to a thousandth; "
-                    "expected sizes that differ, or one number for runs of one size"
-                )
+        of_variant = [run for run in runs if run.variant == variant]
+        _require_apart(f"variant '{variant}': sizes", {run.size for run in of_variant}, "of one size")
+        for size in {run.size for run in of_variant}:
+            here = [run for run in of_variant if run.size == size]
+            what = f"variant '{variant}', size {size:g}"
+            _require_apart(f"{what}: budgets", {run.tokens for run in here}, "of one budget")
+            _check_size(what, here)
     counts = {len(run.items): run.place for run in runs if run.items is not None}
     if len(counts) > 1:
         places = ", ".join(f"{count} at {place}" for count, place in counts.items())
         raise DataError(f"items: different numbers of scores ({places}); expected the same items in each run")
+
+
+def _require_apart(what: str, values: set[float], runs: str) -> None:
+    for small, large in pairwise(sorted(values)):
+        if large / small - 1 < SAME_SIZE:
+            raise DataError(
+                f"{what} {small:.0f} and {large:.0f} are the same to a thousandth; expected numbers that "
+                f"differ, or one number for runs {runs}"
+            )
+
+
+def _check_size(what: str, runs: Sequence[FinishedRun]) -> None:
+    without = [run for run in runs if run.rate is None]
+    if 0 < len(without) < len(runs):
+        raise DataError(
+            f"{without[0].place}: {what}: no rate, but other runs of this size have one; expected the rate of "
+            "all runs or of none"
+        )
+    trunks: dict[str, int] = {}
+    for run in runs:
+        if run.trunk and trunks.setdefault(run.trunk, run.seed) != run.seed:
+            raise DataError(
+                f"{run.place}: trunk {run.trunk}: seeds {trunks[run.trunk]} and {run.seed} are branches of one "
+                "run, not independent runs; expected one seed for all branches of a trunk"
+            )
 
 
 def _check_columns(file: Path, names: Sequence[str]) -> None:
@@ -160,16 +199,31 @@ def _run(place: str, row: dict[str, str]) -> FinishedRun:
             return None
         return number(name, lambda v: 0 < v < math.inf, "a number above 0")
 
-    seed = number("seed", lambda v: v >= 0 and v == int(v), "an integer")
+    seed = number("seed", lambda v: 0 <= v < math.inf and v == int(v), "an integer of at least 0")
     values = {
         name: number(name, lambda v: 0 < v < math.inf, "a number above 0") for name in ("size", "tokens")
     }
     loss = number("loss", lambda v: v > 0, "a loss above 0, or inf for a run that diverged")
+    horizon = positive("horizon")
+    if horizon is not None and abs(horizon / values["tokens"] - 1) > SAME_SIZE:
+        raise DataError(
+            f"{place}: horizon: the schedule ends at {horizon:g} tokens, the loss is that at "
+            f"{values['tokens']:g}; a ladder is not read inside one run: expected a run per budget, each "
+            "to the end of its own schedule"
+        )
+    overlap, spikes = (
+        number(name, lambda v: 0 <= v < math.inf, "a number of at least 0")
+        if row.get(name, "").strip()
+        else None
+        for name in ("overlap", "spikes")
+    )
     scores = row.get("items", "").split()
     try:
         items = tuple(float(score) for score in scores) or None
     except ValueError as error:
         raise DataError(f"{place}: items: {error}; expected numbers separated by blanks") from error
+    if items and not all(map(math.isfinite, items)):
+        raise DataError(f"{place}: items: not all scores are finite; expected a number per question")
     if not row["variant"].strip():
         raise DataError(f"{place}: variant: empty; expected a name")
     return FinishedRun(
@@ -182,6 +236,11 @@ def _run(place: str, row: dict[str, str]) -> FinishedRun:
         positive("flops"),
         positive("seconds"),
         items,
+        row.get("trunk", "").strip(),
+        row.get("data", "").strip(),
+        positive("passes"),
+        overlap,
+        int(spikes or 0),
         place,
     )
 
@@ -194,3 +253,11 @@ def parse_count(text: str) -> float:
     """
     factor = {"K": 1e3, "M": 1e6, "B": 1e9}.get(text[-1:].upper(), 1.0)
     return float(text[:-1] if factor > 1 else text) * factor
+
+
+def format_count(count: float) -> str:
+    """6.4M: a count as people write it."""
+    for limit, unit in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if count >= 0.9995 * limit:
+            return f"{count / limit:.3g}{unit}"
+    return f"{count:.3g}"

@@ -1,198 +1,328 @@
-"""A verdict across scale in words, as a table and as JSON."""
+"""A verdict across scale in sentences and as tables."""
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping
 
-from rich.table import Table
+import numpy as np
 
 from zoo.ablate.scale.line import Estimate, Prediction
+from zoo.ablate.scale.measure import Measured, Pair
+from zoo.ablate.scale.runs import format_count
 from zoo.ablate.scale.verdict import ScaleVerdict
+from zoo.ablate.table import Column, Table, format_p
+
+Factor = tuple[float, float, float]
+"""A factor and the ends of its interval; without one they are NaN."""
+
+DOUBLING = math.log(2)
 
 
 def sentence(verdict: ScaleVerdict, baseline: str, margin: float | None = None) -> str:
     """What a reader should remember of a variant."""
-    line, name = verdict.line, verdict.name
-    if verdict.word == "not comparable":
-        reasons = "; ".join(f"{_size(left.params)}: {left.reason}" for left in verdict.left_out)
-        return f"{name}: not comparable with {baseline} ({reasons})."
+    line, name, largest = verdict.line, verdict.name, verdict.largest
+    if verdict.word == "not comparable" or largest is None:
+        left = verdict.measured.left_out
+        reasons = "; ".join(f"{format_count(size.params)}: {size.reason}" for size in left)
+        preposition = "with" if verdict.word == "not comparable" else "against"
+        return f"{name}: {verdict.word} {preposition} {baseline} ({reasons})."
     if verdict.word == "undecided":
         shown = f"; this study would have shown {verdict.detectable:.2f} x" if verdict.detectable else ""
         return f"{name}: undecided against {baseline}{shown}."
     if verdict.word == "equal":
         assert margin is not None  # the word is only given for a margin
-        return f"{name}: equal to {baseline} within {margin:g} x."
+        where = "at one size" if line is None else f"{len(line.x)} sizes"
+        value = (largest.ln_c, largest.half_width(0.9)) if line is None else _widest(line.middle, line.largest)
+        low, high = (math.exp(value[0] + sign * (value[1] or 0)) for sign in (-1, 1))
+        return f"{name}: equal to {baseline} within {margin:g} x (90 % interval {low:.2f}-{high:.2f}, {where})."
     more, sign = ("fewer", 1) if verdict.word == "faster" else ("more", -1)
+    less = f", by less than {margin:g} x" if verdict.within_margin else ""
     if line is None:
-        size = verdict.sizes[-1]
+        size = format_count(largest.params)
+        half = largest.half_width()
         return (
-            f"{name}: {verdict.word} than {baseline}. At {_size(size.params)}, the only size judged, it "
-            f"needs {_factor(sign * size.ln_c, size.half_width())} {more} tokens."
+            f"{name}: {verdict.word} than {baseline}{less}. At {size}, the only size judged, it needs "
+            f"{factor_text(factor(sign * largest.ln_c, half))} {more} tokens."
         )
-    largest_size = _size(verdict.sizes[-1].params)
-    largest = f"at {largest_size} {_factor(sign * line.largest.estimate, line.largest.half95)}"
+    size = format_count(largest.params)
+    middle = factor_text(estimated(line.middle, sign))
+    at_largest = f"at {size} {factor_text(estimated(line.largest, sign))}"
     if not verdict.at_largest:
-        largest = f"not shown at {largest_size}"
-    middle_size = _size(math.exp(float(line.x.mean())))
-    middle = _factor(sign * line.middle.estimate, line.middle.half95)
+        at_largest = f"not shown at {size} ({factor_text(estimated(line.largest, sign))})"
     parts = [
-        f"{name}: {verdict.word} than {baseline}. In the middle of the sizes ({middle_size}) it needs "
-        f"{middle} {more} tokens; {largest}.",
+        f"{name}: {verdict.word} than {baseline}{less}. In the middle of the sizes "
+        f"({format_count(math.exp(float(line.x.mean())))}) it needs {middle} {more} tokens; {at_largest}.",
         _trend(verdict),
     ]
     if verdict.predicted is not None:
-        twice = _size(2 * verdict.sizes[-1].params)
-        parts.append(
-            f"At {twice} expect {_factor(sign * verdict.predicted.estimate, verdict.predicted.half95)}."
-        )
-    parts += [f"In {cost.name}: {_factor(cost.ln_c, cost.half95)}." for cost in verdict.costs]
+        twice = factor(sign * verdict.predicted.estimate, verdict.predicted.half95)
+        parts.append(f"At {format_count(2 * largest.params)} expect {factor_text(twice)}.")
+    for cost in verdict.measured.costs:
+        name = "FLOPs" if cost.name == "flops" else cost.name.capitalize()
+        parts.append(f"{name}: {factor_text(factor(sign * cost.ln_c, cost.half95))} at {size}.")
     return " ".join(part for part in parts if part)
+
+
+def _widest(*values: Estimate) -> tuple[float, float]:
+    """The value whose 90 % interval reaches farthest from 0."""
+    worst = max(values, key=lambda value: abs(value.estimate) + value.half_width(0.9))
+    return worst.estimate, worst.half_width(0.9)
 
 
 def _trend(verdict: ScaleVerdict) -> str:
     if verdict.line is None or verdict.trend is None:
         return ""
-    slope = verdict.line.slope
-    low, high = (math.expm1((slope.estimate + k * slope.half95) * math.log(2)) for k in (-1, 1))
+    change, low, high = _per_doubling(verdict.line.slope)
     what = "gain" if verdict.word == "faster" else "disadvantage"
     begin = "The trend is open" if verdict.trend == "trend open" else f"The {what} {verdict.trend}"
-    change = math.expm1(slope.estimate * math.log(2))
-    return (
-        f"{begin}: the factor changes by {change:+.1%} per doubling of the size ({low:+.1%} to {high:+.1%})."
+    return f"{begin}: the factor changes by {change:+.1%} per doubling of the size ({low:+.1%} to {high:+.1%})."
+
+
+def _per_doubling(slope: Estimate) -> Factor:
+    low, high = (math.expm1((slope.estimate + sign * slope.half95) * DOUBLING) for sign in (-1, 1))
+    return math.expm1(slope.estimate * DOUBLING), low, high
+
+
+def factor(ln_c: float, half: float | None) -> Factor:
+    """c with the ends of its interval."""
+    half = math.nan if half is None else half
+    return math.exp(ln_c), math.exp(ln_c - half), math.exp(ln_c + half)
+
+
+def estimated(value: Estimate | Prediction, sign: int = 1) -> Factor:
+    """A value of the line as a factor; with sign -1 its inverse."""
+    return factor(sign * value.estimate, value.half95)
+
+
+def factor_text(value: Factor) -> str:
+    """1.20 x (1.10-1.31)."""
+    c, low, high = value
+    return f"{c:.2f} x" if math.isnan(low) else f"{c:.2f} x ({low:.2f}-{high:.2f})"
+
+
+def sentences(verdicts: Mapping[str, ScaleVerdict], baseline: str, margin: float | None) -> list[str]:
+    """One sentence per variant."""
+    return [sentence(verdict, baseline, margin) for verdict in verdicts.values()]
+
+
+def notes(verdicts: Mapping[str, ScaleVerdict]) -> list[str]:
+    """Sizes that were left out, and warnings, without their full stops; what all variants share is said once."""
+    by_text: dict[str, list[str]] = {}
+    for name, verdict in verdicts.items():
+        left = [
+            f"{format_count(size.params)} is left out: {size.reason}" for size in verdict.measured.left_out
+        ]
+        for text in [*left, *verdict.warnings]:
+            by_text.setdefault(text, []).append(name)
+    shared = len(verdicts)
+    return [
+        text if len(names) == shared and shared > 1 else f"{', '.join(names)}: {text}"
+        for text, names in by_text.items()
+    ]
+
+
+FACTOR_PARTS = ("", ", low", ", high")
+
+
+def _factor_column(title: str) -> Column:
+    return Column(title, factor_text, parts=tuple(title + part for part in FACTOR_PARTS))
+
+
+def _percent(value: float) -> str:
+    return f"{value:+.1%}"
+
+
+def verdict_table(verdicts: Mapping[str, ScaleVerdict], baseline: str) -> Table:
+    """One row per variant."""
+    columns = [
+        Column("variant", align_right=False),
+        Column("word", align_right=False),
+        _factor_column("middle"),
+        _factor_column("largest"),
+        Column(
+            "per doubling of N",
+            lambda v: f"{v[0]:+.1%} ({v[1]:+.1%} to {v[2]:+.1%})",
+            parts=("per doubling of N", "per doubling of N, low", "per doubling of N, high"),
+        ),
+        Column("drift per doubling of T", _percent),
+        _factor_column("predicted at the largest"),
+        Column("found", lambda v: f"{v:.2f} x"),
+        Column("loss difference", lambda v: f"{v:+.4f}"),
+        _factor_column("FLOPs"),
+        _factor_column("seconds"),
+        Column("sizes"),
+        Column("runs"),
+        Column("hours", lambda v: f"{v:.3g}"),
+        Column("tuning runs"),
+    ]
+    return Table(
+        "verdict",
+        "Verdict",
+        columns,
+        [_verdict_row(verdict) for verdict in verdicts.values()],
+        f"Factors are token speed-ups against {baseline}, with 95 % intervals: above 1 the variant needs fewer "
+        "tokens. Middle: on the line in the middle of the sizes (ln N). Loss difference: at the largest size "
+        "and its longest common budget, in nats, below 0 is better. FLOPs and seconds: the factor at the "
+        "largest size in that currency. Sizes by themselves, trend, drift and predictions are description; "
+        "the word is judged.",
     )
 
 
-def table(verdicts: Mapping[str, ScaleVerdict]) -> Table:
-    """One row per variant, for the terminal."""
-    shown = Table(box=None, pad_edge=False)
-    for column in ("variant", "word", "middle", "largest", "per doubling of N", "drift per doubling of T"):
-        shown.add_column(column, justify="left" if column in ("variant", "word") else "right")
-    for column in ("predicted, found", "sizes"):
-        shown.add_column(column, justify="right")
-    for name, verdict in verdicts.items():
-        line = verdict.line
-        drifts = [size.drift for size in verdict.sizes]
-        test = verdict.back_test
-        shown.add_row(
-            name,
-            verdict.word,
-            "" if line is None else _factor(line.middle.estimate, line.middle.half95),
-            _largest(verdict),
-            "" if line is None else f"{math.expm1(line.slope.estimate * math.log(2)):+.1%}",
-            f"{math.expm1(sum(drifts) / len(drifts) * math.log(2)):+.1%}" if drifts else "",
-            "" if test is None else f"{math.exp(test.estimate):.2f}, {math.exp(verdict.sizes[-1].ln_c):.2f}",
-            str(len(verdict.sizes)),
-        )
-    return shown
+def _verdict_row(verdict: ScaleVerdict) -> list[object]:
+    found, line, largest = verdict.measured, verdict.line, verdict.largest
+    costs = {cost.name: factor(cost.ln_c, cost.half95) for cost in found.costs}
+    drifts = [size.drift for size in found.usable]
+    value = None if largest is None else factor(largest.ln_c, largest.half_width())
+    compared = [run for pair in found.pairs.values() for side in pair.sides for run in side.compared]
+    seconds = [run.seconds for run in compared if run.seconds is not None]
+    tuned = [side for pair in found.pairs.values() for side in pair.sides if side.tuned]
+    return [
+        verdict.name,
+        verdict.word,
+        line and estimated(line.middle),
+        value if line is None else estimated(line.largest),
+        line and _per_doubling(line.slope),
+        math.expm1(float(np.mean(drifts)) * DOUBLING) if drifts else None,
+        verdict.back_test and estimated(verdict.back_test),
+        math.exp(largest.ln_c) if largest is not None and verdict.back_test else None,
+        None if largest is None else _loss_difference(found.pairs[largest.params]),
+        costs.get("flops"),
+        costs.get("seconds"),
+        len(found.usable),
+        len(compared),
+        sum(seconds) / 3600 if seconds else None,
+        sum(len(side.tried) * side.seeds for side in tuned),
+    ]
 
 
-def _largest(verdict: ScaleVerdict) -> str:
-    if verdict.line is not None:
-        return _factor(verdict.line.largest.estimate, verdict.line.largest.half95)
-    if not verdict.sizes:
-        return ""
-    return _factor(verdict.sizes[-1].ln_c, verdict.sizes[-1].half_width())
+def _loss_difference(pair: Pair) -> float | None:
+    """Variant less baseline at the longest budget that both have (to a hundredth), in nats."""
+    ours, theirs = pair.cells
+    budgets = sorted({tokens for tokens, _ in ours}, reverse=True)
+    for tokens in budgets:
+        losses = [loss for (t, _), loss in theirs.items() if abs(t / tokens - 1) < 0.01]
+        if losses:
+            own = [loss for (t, _), loss in ours.items() if t == tokens]
+            return float(np.mean(losses) - np.mean(own))
+    return None
 
 
-def _factor(ln_c: float, half: float | None) -> str:
-    """1.20 x (1.10-1.31)."""
-    if half is None:
-        return f"{math.exp(ln_c):.2f} x"
-    return f"{math.exp(ln_c):.2f} x ({math.exp(ln_c - half):.2f}-{math.exp(ln_c + half):.2f})"
+def size_table(verdicts: Mapping[str, ScaleVerdict]) -> Table:
+    """One row per variant and size: description, not judged."""
+    columns = [
+        Column("variant", align_right=False),
+        Column("size", format_count),
+        _factor_column("c"),
+        Column("ln c", lambda v: f"{v:+.4f}"),
+        Column("se", lambda v: f"{v:.4f}"),
+        Column("drift per doubling of T", _percent),
+        Column("p", format_p),
+        Column("seeds"),
+        Column("budgets"),
+        Column("tokens per parameter", lambda v: f"{v:.3g}"),
+        Column("loss difference", lambda v: f"{v:+.4f}"),
+        Column("used", align_right=False),
+    ]
+    rows = [row for verdict in verdicts.values() for row in _size_rows(verdict)]
+    note = (
+        "c by deleting one seed at a time: an interval of this size alone, without the error of tuning, which no "
+        "test over seeds sees."
+    )
+    return Table("sizes", "Every size by itself", columns, rows, note)
 
 
-def _size(params: float) -> str:
-    """6.4M."""
-    for limit, unit in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
-        if params >= 0.9995 * limit:
-            return f"{params / limit:.3g}{unit}"
-    return f"{params:.3g}"
+def _size_rows(verdict: ScaleVerdict) -> Iterator[list[object]]:
+    found = verdict.measured
+    for size in found.sizes:
+        pair = found.pairs[size.params]
+        budgets = {run.tokens for run in pair.baseline.compared}
+        yield [
+            verdict.name,
+            size.params,
+            factor(size.ln_c, size.half_width()),
+            size.ln_c,
+            size.se,
+            math.expm1(size.drift * DOUBLING),
+            size.p_value,
+            size.seeds,
+            len(budgets),
+            max(budgets) / size.params,
+            _loss_difference(pair),
+            "yes" if size.comparable else "no: the losses hardly overlap",
+        ]
 
 
-def as_json(
-    verdicts: Mapping[str, ScaleVerdict], baseline: str, *, margin: float | None, alpha: float
-) -> str:
-    """For programs and agents; ln c throughout, natural logarithms."""
-    plain = {
-        "baseline": baseline,
-        "alpha": alpha,
-        "margin": margin,
-        "variants": {name: _plain(verdict, baseline, margin) for name, verdict in verdicts.items()},
-    }
-    return json.dumps(plain, indent=2, allow_nan=False) + "\n"
+def tuning_table(measured: Mapping[str, Measured], baseline: str) -> Table:
+    """The rates of every side and size."""
+    columns = [
+        Column("variant", align_right=False),
+        Column("size", format_count),
+        Column("rate", lambda v: f"{v:.4g}"),
+        Column("tried", align_right=False),
+        Column("tuning runs"),
+        Column("vertex", lambda v: f"{v:.4g}"),
+        Column("curvature", lambda v: f"{v:.3g}"),
+        Column("problem", align_right=False),
+    ]
+    rows: list[list[object]] = []
+    for name, found in measured.items():
+        # The baseline's rows are the same for every variant.
+        for k, side_name in enumerate((baseline, name)):
+            for params, pair in found.pairs.items() if k or name == next(iter(measured)) else ():
+                side = pair.sides[k]
+                if side.rate is None:
+                    continue
+                parabola = side.parabola
+                rows.append(
+                    [
+                        side_name,
+                        params,
+                        side.rate,
+                        ", ".join(f"{rate:.3g}" for rate in side.tried),
+                        len(side.tried) * side.seeds if side.tuned else 0,
+                        parabola and math.exp(parabola.ln_rate),
+                        parabola and parabola.curvature,
+                        side.problem,
+                    ]
+                )
+    note = (
+        "Rate: that of the comparison. Vertex: of the parabola through the best rate and its neighbours; "
+        "curvature: in nats per (ln rate) squared."
+    )
+    return Table("tuning", "Learning rates", columns, rows, note)
 
 
-def _plain(verdict: ScaleVerdict, baseline: str, margin: float | None) -> dict[str, Any]:
-    line, test = verdict.line, verdict.back_test
-    return {
-        "word": verdict.word,
-        "at_largest": verdict.at_largest,
-        "trend": verdict.trend,
-        "sentence": sentence(verdict, baseline, margin),
-        "sizes": [
-            {
-                "params": size.params,
-                "ln_c": size.ln_c,
-                "se": size.se,
-                "half95": size.half_width(),
-                "drift": size.drift,
-                "seeds": size.seeds,
-                "comparable": size.comparable,
-            }
-            for size in verdict.sizes
-        ],
-        "left_out": [{"params": left.params, "reason": left.reason} for left in verdict.left_out],
-        "line": None
-        if line is None
-        else {
-            "middle": _estimate(line.middle),
-            "largest": _estimate(line.largest),
-            "slope": _estimate(line.slope),
-            "prediction_2x": _prediction(verdict.predicted),
-        },
-        "back_test": None
-        if test is None
-        else {
-            "predicted": test.estimate,
-            "half95": test.half95,
-            "found": verdict.sizes[-1].ln_c,
-            "hit": test.holds(verdict.sizes[-1].ln_c),
-        },
-        "law": None
-        if verdict.law is None
-        else {
-            "E": verdict.law.irreducible,
-            "a": verdict.law.a,
-            "b": verdict.law.b,
-            "ln_c": verdict.law.ln_c,
-            "half95": verdict.law.half95,
-            "slope": verdict.law.slope,
-        },
-        "costs": {c.name: {"ln_c": c.ln_c, "half95": c.half95} for c in verdict.costs},
-        "items": None
-        if verdict.items is None
-        else {"difference": verdict.items.difference, "se": verdict.items.se, "df": verdict.items.df},
-        "detectable": verdict.detectable,
-        "warnings": list(verdict.warnings),
-    }
+def law_table(verdicts: Mapping[str, ScaleVerdict]) -> Table:
+    """The second opinion: one row per variant."""
+    columns = [
+        Column("variant", align_right=False),
+        _factor_column("c at the largest size"),
+        Column("ln c per e-fold of N", lambda v: f"{v:+.4f}"),
+        Column("E", lambda v: f"{v:.3f}"),
+        Column("a", lambda v: f"{v:.3f}"),
+        Column("b", lambda v: f"{v:.3f}"),
+    ]
+    laws = {name: verdict.measured.law for name, verdict in verdicts.items()}
+    rows: list[list[object]] = [
+        [name, factor(law.ln_c, law.half95), law.slope, law.irreducible, law.a, law.b]
+        for name, law in laws.items()
+        if law is not None
+    ]
+    note = (
+        "L = E + A N^-a + B (c T)^-b, fitted to both sides, the interval by deleting one size at a time. E, a and b "
+        "are nuisance: they are not compared between variants."
+    )
+    return Table("law", "Second opinion: one law for all sizes", columns, rows, note)
 
 
-def _estimate(value: Estimate) -> dict[str, float]:
-    return {"estimate": value.estimate, "half95": value.half95, "half90": value.half_width(0.9)}
-
-
-def _prediction(value: Prediction | None) -> dict[str, float] | None:
-    return None if value is None else {"estimate": value.estimate, "half95": value.half95}
-
-
-def lines(verdicts: Mapping[str, ScaleVerdict], baseline: str, margin: float | None) -> Sequence[str]:
-    """Sentences and warnings of all variants, for the terminal."""
-    shown = []
-    for verdict in verdicts.values():
-        shown.append(sentence(verdict, baseline, margin))
-        shown += [f"  left out: {_size(left.params)}: {left.reason}" for left in verdict.left_out]
-        shown += [f"  note: {warning}" for warning in verdict.warnings]
-    return shown
+def tables(verdicts: Mapping[str, ScaleVerdict], baseline: str) -> list[Table]:
+    """All tables that have rows."""
+    measured = {name: verdict.measured for name, verdict in verdicts.items()}
+    every = [
+        verdict_table(verdicts, baseline),
+        size_table(verdicts),
+        tuning_table(measured, baseline),
+        law_table(verdicts),
+    ]
+    return [table for table in every if table.rows]

@@ -11,11 +11,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from zoo.ablate.scale.speedup import Cells, SizeSpeedup, size_speedup
+from zoo.ablate.scale.speedup import Cells, SizeSpeedup, size_speedups
+
+Array = NDArray[np.float64]
 
 TAU = 0.05
 """Standard deviation of a run, in ln tokens."""
+KAPPA = 0.24
+"""Curvature over the learning rate, in ln tokens per (ln rate)^2."""
 CORRELATION = 0.2
 """Correlation of two sides' runs of one seed."""
 
@@ -64,48 +69,77 @@ class Faults:
     noise: tuple[float, float] = (TAU, TAU)
 
 
-def study(
-    design: Design, ln_c: Callable[[float], float], random: np.random.Generator, faults: Faults | None = None
-) -> list[tuple[Cells, Cells]]:
-    """Losses of both sides at every size, in one random world.
+def simulate(
+    design: Design,
+    ln_c: Callable[[float], float],
+    random: np.random.Generator,
+    studies: int,
+    faults: Faults | None = None,
+    tau: float | None = None,
+) -> list[Array]:
+    """Losses of both sides at every size, each study in a random world of its own.
 
     Args:
         design: sizes, budgets and seeds.
         ln_c: the true ln c of a size, from its parameters.
         random: the generator.
-        faults: what is wrong with the study.
+        studies: how many are simulated.
+        faults: what is wrong with the studies.
+        tau: noise of a run, in ln tokens; None: that of the faults.
+
+    Returns:
+        Of every size an array (studies, 2, budgets, seeds), the baseline's losses first.
     """
     faults = faults or Faults()
-    irreducible, a, b = random.uniform(0.35, 0.55), random.uniform(0.25, 0.4), random.uniform(0.25, 0.4)
-    noises = np.geomspace(*faults.noise, len(design.params))
-    sizes: list[tuple[Cells, Cells]] = []
-    for params, longest, seeds, tau in zip(design.params, design.tokens, design.seeds, noises, strict=True):
-        off = random.normal(0, faults.off_law) if faults.off_law else 0.0
-        gap = random.normal(0, faults.tuning) if faults.tuning else 0.0
-        shape = (2, len(design.budgets), seeds)
-        noise = math.sqrt(CORRELATION) * random.standard_normal(shape[1:])
-        noise = noise + math.sqrt(1 - CORRELATION) * random.standard_normal(shape)
+    # (studies, side, budget, seed)
+    irreducible = random.uniform(0.35, 0.55, (studies, 1, 1, 1))
+    a, b = random.uniform(0.25, 0.4, (2, studies, 1, 1, 1))
+    ends = faults.noise if tau is None else (tau, tau)
+    noises = np.linspace(*ends, len(design.params)) if 0 in ends else np.geomspace(*ends, len(design.params))
+    sizes = []
+    for params, longest, seeds, noise in zip(design.params, design.tokens, design.seeds, noises, strict=True):
+        shape = (studies, 2, len(design.budgets), seeds)
+        off = faults.off_law * random.standard_normal((studies, 1, 1, 1))
+        gap = faults.tuning * random.standard_normal((studies, 1, 1, 1))
+        errors = _correlated(random, shape)
         if faults.trunk:
-            shared = math.sqrt(CORRELATION) * random.standard_normal(seeds)
-            shared = shared + math.sqrt(1 - CORRELATION) * random.standard_normal((2, 1, seeds))
-            noise = math.sqrt(faults.trunk) * shared + math.sqrt(1 - faults.trunk) * noise
+            shared = _correlated(random, (studies, 2, 1, seeds))
+            errors = math.sqrt(faults.trunk) * shared + math.sqrt(1 - faults.trunk) * errors
         lost = faults.spike * (random.random(shape) < faults.spikes)
-        sides: list[dict[tuple[float, int], float]] = [{}, {}]
-        for side in (0, 1):
-            for j, share in enumerate(design.budgets):
-                for seed in range(seeds):
-                    gain = side * (ln_c(params) + gap) + tau * noise[side, j, seed] - lost[side, j, seed]
-                    tokens = longest * share
-                    of_tokens = 0.8 * (tokens / 1e6 * math.exp(gain)) ** -b
-                    loss = irreducible + 0.25 * (params / 1e6) ** -a + of_tokens + off
-                    sides[side][tokens, seed] = loss
-        sizes.append((sides[0], sides[1]))
+        side = np.arange(2).reshape(1, 2, 1, 1)
+        gain = side * (ln_c(params) + gap) + noise * errors - lost
+        tokens = longest / 1e6 * np.reshape(design.budgets, (1, 1, -1, 1)) * np.exp(gain)
+        sizes.append(irreducible + 0.25 * (params / 1e6) ** -a + 0.8 * tokens**-b + off)
     return sizes
 
 
-def measured(design: Design, sizes: Sequence[tuple[Cells, Cells]]) -> list[SizeSpeedup]:
-    """Every size of a study, fitted by itself."""
+def _correlated(random: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    """Standard normal errors, correlated by `CORRELATION` between the two sides (the second axis)."""
+    shared = random.standard_normal((shape[0], 1, *shape[2:]))
+    own = random.standard_normal(shape)
+    errors: Array = math.sqrt(CORRELATION) * shared + math.sqrt(1 - CORRELATION) * own
+    return errors
+
+
+def measured(design: Design, losses: Sequence[Array]) -> list[list[SizeSpeedup]]:
+    """The sizes of every study, each fitted by itself."""
+    columns = [
+        size_speedups(params, [longest * share for share in design.budgets], of_size)
+        for params, longest, of_size in zip(design.params, design.tokens, losses, strict=True)
+    ]
+    return [list(sizes) for sizes in zip(*columns, strict=True)]
+
+
+def as_cells(design: Design, losses: Sequence[Array], study: int) -> list[dict[float, Cells]]:
+    """One study as a table: of each side, by size, the losses by tokens and seed."""
     return [
-        size_speedup(params, baseline, variant)
-        for params, (baseline, variant) in zip(design.params, sizes, strict=True)
+        {
+            params: {
+                (longest * share, seed): float(of_size[study, side, j, seed])
+                for j, share in enumerate(design.budgets)
+                for seed in range(of_size.shape[3])
+            }
+            for params, longest, of_size in zip(design.params, design.tokens, losses, strict=True)
+        }
+        for side in (0, 1)
     ]

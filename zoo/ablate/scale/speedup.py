@@ -1,9 +1,8 @@
 """The token speed-up at one size: one curve of loss over tokens that both sides share.
 
-With u = ln T - mean ln T, the baseline follows ``ln L = g(u)`` and the variant
-``ln L = g(u + theta + phi u)``; g is a quadratic (a line for two budgets). `theta` is ln c at the
-middle budget, `phi` the drift of ln c per e-fold of tokens. Given both, g is linear least squares, so
-two numbers are searched for.
+The variant's curve is the baseline's, shifted by theta + phi u (`zoo.ablate.scale.shift`); the curve is a
+quadratic, for two budgets a line. `theta` is ln c at the middle budget, `phi` the drift of ln c per e-fold of
+tokens.
 """
 
 from __future__ import annotations
@@ -14,29 +13,18 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import optimize, stats
+from scipy import stats
+
+from zoo.ablate.scale.shift import Ladder
 
 Array = NDArray[np.float64]
 Cells = Mapping[tuple[float, int], float]
 """The final losses of one side at one size: (tokens, seed) -> loss in nats."""
 
-STARTS = (-1.0, -0.5, 0.0, 0.5, 1.0)
-"""Values of theta from which the search starts."""
+HUBER = 1.5
+"""Residuals of runs beyond so many standard deviations count linearly in the robust estimate."""
 OVERLAP = 0.5
 """By how much the range of ln tokens must exceed the absolute theta: else the curves overlap too little."""
-
-
-@dataclass(frozen=True)
-class Shift:
-    """How far the variant's curve is shifted against the baseline's.
-
-    Attributes:
-        theta: ln c at the middle budget.
-        drift: change of ln c per e-fold of tokens; 0 where two budgets cannot show one.
-    """
-
-    theta: float
-    drift: float
 
 
 @dataclass(frozen=True)
@@ -106,14 +94,91 @@ def size_speedup(params: float, baseline: Cells, variant: Cells) -> SizeSpeedup:
             f"{budgets[0]} and {budgets[1]} budgets; expected two of each side, or one of the variant and "
             "twice as many tokens of the baseline"
         )
-    degree, drifts = min(2, budgets[0] - 1), min(budgets) >= 3
-    centre = float(np.mean([math.log(tokens) for tokens in {tokens for tokens, _ in baseline}]))
-    shift, curve = _fit(baseline, variant, centre, degree, drifts)
-    se, seeds = _jackknife(baseline, variant, centre, degree, drifts, shift)
-    ends = [math.log(tokens) for side in (baseline, variant) for tokens, _ in side]
-    return SizeSpeedup(
-        params, shift.theta, se, shift.drift, seeds, max(ends) - min(ends) - OVERLAP, curve, centre
+    side = [mean_losses(cells) for cells in (baseline, variant)]
+    centre = float(side[0][0].mean())
+    ladder = Ladder(
+        np.concatenate([ln_tokens for ln_tokens, _ in side]) - centre,
+        np.repeat([False, True], [len(ln_tokens) for ln_tokens, _ in side]),
+        min(2, budgets[0] - 1),
+        min(budgets) >= 3,
     )
+    y = np.concatenate([ln_loss for _, ln_loss in side])[None]
+    shift = ladder.search(y)
+    se, seeds = _jackknife(ladder, baseline, variant, shift)
+    (curve,) = ladder.project(y, shift)[1]
+    theta, drift = map(float, shift[0])
+    return SizeSpeedup(
+        params,
+        theta,
+        se,
+        drift if ladder.drifts else 0.0,
+        seeds,
+        float(np.ptp(ladder.u)) - OVERLAP,
+        tuple(map(float, curve)),
+        centre,
+    )
+
+
+def size_speedups(params: float, tokens: Sequence[float], losses: Array) -> list[SizeSpeedup]:
+    """Fit one size of many studies at once, in which both sides have the same budgets and seeds.
+
+    Args:
+        params: parameters of the baseline's model.
+        tokens: the budgets, three or more, ascending.
+        losses: (studies, 2, budgets, seeds), the baseline's first.
+    """
+    studies, _, budgets, seeds = losses.shape
+    ln_tokens = np.log(tokens)
+    centre = float(ln_tokens.mean())
+    ladder = Ladder(np.tile(ln_tokens - centre, 2), np.repeat([False, True], budgets), 2, True)
+    logs = np.log(losses)
+    y = logs.mean(3).reshape(studies, -1)
+    shifts = ladder.search(y)
+    curves = ladder.project(y, shifts)[1]
+    deleted = np.empty((seeds, studies))
+    for seed in range(seeds if seeds > 1 else 0):
+        without = np.delete(logs, seed, 3).mean(3).reshape(studies, -1)
+        deleted[seed] = ladder.refine(without, shifts)[:, 0]
+    limit = float(np.ptp(ladder.u)) - OVERLAP
+    return [
+        SizeSpeedup(
+            params,
+            float(shifts[i, 0]),
+            math.sqrt(jackknife_variance(deleted[:, i])) if seeds > 1 else None,
+            float(shifts[i, 1]),
+            seeds,
+            limit,
+            tuple(map(float, curves[i])),
+            centre,
+        )
+        for i in range(studies)
+    ]
+
+
+def huberised(size: SizeSpeedup, sides: Sequence[Cells]) -> list[Cells]:
+    """Both sides' losses with spiked runs pulled towards the curve, as Huber's estimate sees them.
+
+    Args:
+        size: the fit of these losses.
+        sides: the baseline's and the variant's.
+
+    Returns:
+        The losses, those whose residual of ln loss is beyond `HUBER` standard deviations moved there. The
+        deviation is the median absolute one, so that spikes do not widen it.
+    """
+    residuals: list[dict[tuple[float, int], float]] = []
+    for k, side in enumerate(sides):
+        residuals.append({})
+        for (tokens, seed), loss in side.items():
+            u = math.log(tokens) - size.centre
+            fitted = float(np.polyval(size.curve, u + k * (size.ln_c + size.drift * u)))
+            residuals[k][tokens, seed] = math.log(loss) - fitted
+    everything = [value for side in residuals for value in side.values()]
+    bound = HUBER * float(stats.median_abs_deviation(everything, scale="normal"))
+    return [
+        {key: loss * math.exp(min(max(rest[key], -bound), bound) - rest[key]) for key, loss in side.items()}
+        for side, rest in zip(sides, residuals, strict=True)
+    ]
 
 
 def mean_losses(cells: Cells) -> tuple[Array, Array]:
@@ -123,64 +188,33 @@ def mean_losses(cells: Cells) -> tuple[Array, Array]:
     return np.log(budgets), np.array(means)
 
 
-def _fit(
-    baseline: Cells,
-    variant: Cells,
-    centre: float,
-    degree: int,
-    drifts: bool,
-    near: Shift | None = None,
-) -> tuple[Shift, tuple[float, ...]]:
-    """The best shift, searched for from one near it or from several starts, and the shared curve."""
-    (x_baseline, y_baseline), (x_variant, y_variant) = mean_losses(baseline), mean_losses(variant)
-    u, u_variant = x_baseline - centre, x_variant - centre
-    y = np.concatenate([y_baseline, y_variant])
-
-    def curve(shift: Array) -> tuple[Array, Array]:
-        drift = shift[1] if drifts else 0.0
-        powers = np.vander(np.concatenate([u, u_variant + shift[0] + drift * u_variant]), degree + 1)
-        coefficients: Array = np.linalg.lstsq(powers, y, rcond=None)[0]
-        return coefficients, y - powers @ coefficients
-
-    def residuals(shift: Array) -> Array:
-        return curve(shift)[1]
-
-    tolerance = {"xtol": 1e-14, "ftol": 1e-14, "gtol": 1e-14}
-    begins = [Shift(theta, 0.0) for theta in STARTS] if near is None else [near]
-    starts = [[begin.theta, begin.drift] if drifts else [begin.theta] for begin in begins]
-    results = [optimize.least_squares(residuals, start, **tolerance) for start in starts]
-    # A curve that is bent back on itself fits as well from the far side; of equal fits the nearest counts.
-    best = min(result.cost for result in results)
-    equal = [result.x for result in results if result.cost <= best * (1 + 1e-9) + 1e-18]
-    shift = min(equal, key=lambda x: abs(x[0]))
-    return Shift(float(shift[0]), float(shift[1]) if drifts else 0.0), tuple(map(float, curve(shift)[0]))
-
-
-def _jackknife(
-    baseline: Cells, variant: Cells, centre: float, degree: int, drifts: bool, full: Shift
-) -> tuple[float | None, int]:
+def _jackknife(ladder: Ladder, baseline: Cells, variant: Cells, full: Array) -> tuple[float | None, int]:
     """Standard error of theta by deleting one seed, all its budgets, and the number of seeds."""
-
-    def theta(baseline: Cells, variant: Cells) -> float:
-        return _fit(baseline, variant, centre, degree, drifts, full)[0].theta
-
     ours, theirs = ({seed for _, seed in side} for side in (baseline, variant))
     if min(len(ours), len(theirs)) < 2:
         return None, min(len(ours), len(theirs))
+    deleted = [((seed,), (seed,)) for seed in sorted(ours)]
+    if ours != theirs:
+        deleted = [((seed,), ()) for seed in sorted(ours)] + [((), (seed,)) for seed in sorted(theirs)]
+    budgets = [sorted({tokens for tokens, _ in side}) for side in (baseline, variant)]
+    rows = [
+        [
+            [math.log(loss) for (t, seed), loss in side.items() if t == tokens and seed not in gone]
+            for side, gone, of_side in zip((baseline, variant), without, budgets, strict=True)
+            for tokens in of_side
+        ]
+        for without in deleted
+    ]
+    y = np.array([[np.mean(cell) if cell else 0.0 for cell in row] for row in rows])
+    weights = np.array([[float(bool(cell)) for cell in row] for row in rows])
+    thetas = ladder.refine(y, np.repeat(full, len(y), 0), weights)[:, 0]
     if ours == theirs:
-        values = [theta(_without(baseline, seed), _without(variant, seed)) for seed in sorted(ours)]
-        return math.sqrt(jackknife_variance(values)), len(ours)
-    of_baseline = [theta(_without(baseline, seed), variant) for seed in sorted(ours)]
-    of_variant = [theta(baseline, _without(variant, seed)) for seed in sorted(theirs)]
-    total = jackknife_variance(of_baseline) + jackknife_variance(of_variant)
-    return math.sqrt(total), min(len(ours), len(theirs))
+        return math.sqrt(jackknife_variance(thetas)), len(ours)
+    parts = thetas[: len(ours)], thetas[len(ours) :]
+    return math.sqrt(sum(map(jackknife_variance, parts))), min(len(ours), len(theirs))
 
 
-def jackknife_variance(values: Sequence[float]) -> float:
+def jackknife_variance(values: Sequence[float] | Array) -> float:
     """The variance of an estimate, from its values with one of n replicates deleted."""
     spread = np.asarray(values) - np.mean(values)
     return float((len(values) - 1) / len(values) * (spread**2).sum())
-
-
-def _without(cells: Cells, seed: int) -> Cells:
-    return {key: loss for key, loss in cells.items() if key[1] != seed}

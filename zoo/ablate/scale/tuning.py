@@ -7,7 +7,7 @@ best point and its neighbours brings it down to a third of that of the best poin
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -122,21 +122,55 @@ def tuning_gap(
     for side in range(2):
         # Where the optimum lies between the points of the grid is unknown, so it is drawn as well.
         centre = parabola.ln_rate + random.uniform(-0.5, 0.5, studies) * (x[1] - x[0])
-        losses = parabola.curvature * (x - centre[:, None]) ** 2
-        losses += random.normal(0, sd / math.sqrt(seeds), losses.shape)
-        chosen = _chosen(x, losses, interpolated)
+
+        def losses(x: Array, centre: Array = centre) -> Array:
+            noise: Array = random.normal(0, sd / math.sqrt(seeds), x.shape)
+            return parabola.curvature * (x - centre[:, None]) ** 2 + noise
+
+        chosen = chosen_rates(np.tile(x, (studies, 1)), losses, interpolated)
         regrets[side] = parabola.curvature * (chosen - centre) ** 2 / per_token
     return float((regrets[1] - regrets[0]).std())
 
 
-def _chosen(x: Array, losses: Array, interpolated: bool) -> Array:
-    """ln rate chosen in each row of losses: the best point, or the vertex of the parabola through it."""
-    best = losses.argmin(1)
+def chosen_rates(
+    x: Array, losses: Callable[[Array], Array], interpolated: bool, extensions: int = 0
+) -> Array:
+    """Simulate a rule of tuning: the ln rates that it chooses.
+
+    Args:
+        x: (studies, points) the grids of ln rates, in equal steps.
+        losses: measures the losses at an array of ln rates.
+        interpolated: the vertex of the parabola through the best point and its neighbours, kept within half a
+            step; otherwise the best point.
+        extensions: points that may be added, one after the other, while the best point is at the border.
+
+    Returns:
+        (studies,) ln rates.
+    """
+    step = (x[:, 1] - x[:, 0])[:, None]
+    beyond = step * np.arange(1, extensions + 1)
+    x = np.concatenate([x[:, :1] - beyond[:, ::-1], x, x[:, -1:] + beyond], 1)
+    rows, first, last = (
+        np.arange(len(x)),
+        np.full(len(x), extensions),
+        np.full(len(x), x.shape[1] - 1 - extensions),
+    )
+    y = losses(x)
+    tried = np.zeros(x.shape, dtype=bool)
+    tried[:, extensions : x.shape[1] - extensions] = True
+    for _ in range(extensions):
+        best = np.where(tried, y, np.inf).argmin(1)
+        first, last = first - (best == first), last + (best == last)
+        tried[rows, first] = tried[rows, last] = True
+    best = np.where(tried, y, np.inf).argmin(1)
+    chosen: Array = x[rows, best]
     if not interpolated:
-        return np.asarray(x[best], dtype=np.float64)
-    inner = best.clip(1, len(x) - 2)
-    rows = np.arange(len(losses))
-    left, middle, right = (losses[rows, inner + k] for k in (-1, 0, 1))
-    bend = left - 2 * middle + right
-    step = np.where(bend > 0, (left - right) / np.where(bend > 0, 2 * bend, 1), 0.0).clip(-0.5, 0.5)
-    return np.asarray(x[inner] + step * (x[1] - x[0]), dtype=np.float64)
+        return chosen
+    inner = (best > first) & (best < last)
+    middle = best.clip(1, x.shape[1] - 2)
+    left, lowest, right = (y[rows, middle + k] for k in (-1, 0, 1))
+    bend = left - 2 * lowest + right
+    moved = np.where(inner & (bend > 0), (left - right) / np.where(bend > 0, 2 * bend, 1), 0.0).clip(
+        -0.5, 0.5
+    )
+    return chosen + moved * step[:, 0]

@@ -1,0 +1,211 @@
+"""A verdict across scale for programs and agents: JSON, with a schema."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pydantic import Field
+
+from zoo.ablate.scale.line import Estimate, Prediction
+from zoo.ablate.scale.shown import sentence
+from zoo.ablate.scale.verdict import ScaleVerdict, Trend, Word
+from zoo.config.registry import Config
+
+
+class SizeDocument(Config):
+    """One size by itself."""
+
+    params: float = Field(description="parameters of the baseline's model")
+    ln_c: float = Field(description="natural logarithm of the token speed-up")
+    se: float | None = Field(description="its standard error over seeds; null with one seed")
+    half95: float | None = Field(description="half its 95 % interval, Student's t with seeds - 1")
+    drift: float = Field(description="change of ln c per e-fold of tokens")
+    seeds: int = Field(description="seeds of the side with fewer")
+    comparable: bool = Field(description="whether the losses of the two sides overlap")
+
+
+class LeftDocument(Config):
+    """A size that could not be used, or only in part."""
+
+    params: float = Field(description="parameters of the baseline's model")
+    reason: str = Field(description="why")
+
+
+class EstimateDocument(Config):
+    """A value of the line."""
+
+    estimate: float = Field(description="ln c; for the slope its change per e-fold of parameters")
+    half95: float = Field(description="half the 95 % interval, the wider one of scatter and seeds")
+    half90: float = Field(description="half the 90 % interval")
+
+
+class PredictionDocument(Config):
+    """A prediction for one further size."""
+
+    estimate: float = Field(description="ln c on the line")
+    half95: float = Field(description="half the 95 % prediction interval")
+
+
+class LineDocument(Config):
+    """The straight line through ln c over ln N."""
+
+    middle: EstimateDocument
+    largest: EstimateDocument
+    slope: EstimateDocument
+    prediction_2x: PredictionDocument | None = Field(
+        description="at twice the largest size; null if the back-test missed"
+    )
+
+
+class BackTestDocument(Config):
+    """What the smaller sizes say of the largest one."""
+
+    predicted: float
+    half95: float
+    found: float
+    hit: bool
+
+
+class LawDocument(Config):
+    """The shared law, a second opinion; E, a and b are nuisance."""
+
+    E: float
+    a: float
+    b: float
+    ln_c: float
+    half95: float | None
+    slope: float
+
+
+class CostDocument(Config):
+    """The speed-up at the largest size in another currency."""
+
+    ln_c: float
+    half95: float
+    p_value: float
+
+
+class ItemsDocument(Config):
+    """Scores of questions at the largest size, variant less baseline."""
+
+    difference: float
+    se: float
+    df: float
+    p_value: float
+
+
+class VariantDocument(Config):
+    """The verdict on one variant."""
+
+    word: Word
+    sentence: str
+    claims: tuple[str, ...] = Field(description="claims that hold: middle, largest, items, seconds")
+    at_largest: bool = Field(description="whether the word is shown at the largest size as well")
+    trend: Trend | None = Field(description="null without a line")
+    within_margin: bool
+    sizes: tuple[SizeDocument, ...]
+    left_out: tuple[LeftDocument, ...]
+    line: LineDocument | None = Field(description="null with fewer than four sizes")
+    back_test: BackTestDocument | None
+    law: LawDocument | None
+    costs: dict[str, CostDocument] = Field(description="flops and seconds, where they are known")
+    items: ItemsDocument | None
+    detectable: float | None = Field(description="the factor that the study finds with probability .8")
+    tuning_gap: float | None = Field(
+        description="with one size: standard deviation of ln c by tuning alone; null if it is not known"
+    )
+    tau: float | None = Field(description="standard deviation of a run, in ln tokens")
+    kappa: float | None = Field(description="curvature over the rate, in ln tokens per (ln rate)^2")
+    warnings: tuple[str, ...]
+
+
+class VerdictDocument(Config):
+    """The output of `zoo verdict --json`; logarithms are natural."""
+
+    baseline: str
+    alpha: float = Field(description="the probability of any false claim")
+    margin: float | None = Field(description="the factor within which two sides count as equal")
+    variants: dict[str, VariantDocument]
+
+
+def document(
+    verdicts: Mapping[str, ScaleVerdict], baseline: str, *, margin: float | None, alpha: float
+) -> VerdictDocument:
+    """All verdicts of a table."""
+    return VerdictDocument(
+        baseline=baseline,
+        alpha=alpha,
+        margin=margin,
+        variants={name: _variant(verdict, baseline, margin) for name, verdict in verdicts.items()},
+    )
+
+
+def _variant(verdict: ScaleVerdict, baseline: str, margin: float | None) -> VariantDocument:
+    found, line, test, law = verdict.measured, verdict.line, verdict.back_test, verdict.measured.law
+    return VariantDocument(
+        word=verdict.word,
+        sentence=sentence(verdict, baseline, margin),
+        claims=verdict.claims,
+        at_largest=verdict.at_largest,
+        trend=verdict.trend,
+        within_margin=verdict.within_margin,
+        sizes=tuple(
+            SizeDocument(
+                params=size.params,
+                ln_c=size.ln_c,
+                se=size.se,
+                half95=size.half_width(),
+                drift=size.drift,
+                seeds=size.seeds,
+                comparable=size.comparable,
+            )
+            for size in found.sizes
+        ),
+        left_out=tuple(LeftDocument(params=left.params, reason=left.reason) for left in found.left_out),
+        line=None
+        if line is None
+        else LineDocument(
+            middle=_estimate(line.middle),
+            largest=_estimate(line.largest),
+            slope=_estimate(line.slope),
+            prediction_2x=_prediction(verdict.predicted),
+        ),
+        back_test=None
+        if test is None
+        else BackTestDocument(
+            predicted=test.estimate,
+            half95=test.half95,
+            found=found.usable[-1].ln_c,
+            hit=test.holds(found.usable[-1].ln_c),
+        ),
+        law=None
+        if law is None
+        else LawDocument(
+            E=law.irreducible, a=law.a, b=law.b, ln_c=law.ln_c, half95=law.half95, slope=law.slope
+        ),
+        costs={
+            cost.name: CostDocument(ln_c=cost.ln_c, half95=cost.half95, p_value=cost.p_value)
+            for cost in found.costs
+        },
+        items=None
+        if found.items is None
+        else ItemsDocument(
+            difference=found.items.difference,
+            se=found.items.se,
+            df=found.items.df,
+            p_value=found.items.p_value,
+        ),
+        detectable=verdict.detectable,
+        tuning_gap=found.gap,
+        tau=found.tau,
+        kappa=found.kappa,
+        warnings=verdict.warnings,
+    )
+
+
+def _estimate(value: Estimate) -> EstimateDocument:
+    return EstimateDocument(estimate=value.estimate, half95=value.half95, half90=value.half_width(0.9))
+
+
+def _prediction(value: Prediction | None) -> PredictionDocument | None:
+    return None if value is None else PredictionDocument(estimate=value.estimate, half95=value.half95)

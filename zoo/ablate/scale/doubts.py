@@ -1,0 +1,169 @@
+"""What a reader must know before believing a verdict across scale: a sentence for each reason for doubt."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+from scipy import stats
+
+from zoo.ablate.scale.line import FEWEST_SIZES, Line
+from zoo.ablate.scale.measure import Measured
+from zoo.ablate.scale.runs import FinishedRun, format_count
+from zoo.ablate.scale.simulate import KAPPA, TAU
+
+SAME_COST = 1.01
+"""Sides whose parameters or FLOPs per token differ by more than this factor are named."""
+SAME_RATIO = 4.0
+"""Tokens per parameter that change by more than this factor over the sizes are named."""
+LARGE_GAP = 2.0
+"""Noise and curvature beyond so many times what the simulations assume are named."""
+
+
+def doubts(found: Measured, missed: bool = False) -> list[str]:
+    """Reasons for doubt without their full stops, the gravest first.
+
+    Args:
+        found: the variant.
+        missed: whether the largest size lies outside what the smaller ones predicted.
+    """
+    checks = (_few_sizes, _tuning, _one_size, _spikes, _law, _conditions, _counts, _assumptions)
+    reasons = [sentence for check in checks for sentence in check(found)]
+    if missed:
+        reasons.append("the largest size lies outside what the smaller ones predicted: nothing is said beyond it")
+    return reasons
+
+
+def _few_sizes(found: Measured) -> Iterator[str]:
+    usable = found.usable
+    if found.line is None:
+        if len(usable) > 1:
+            yield (
+                f"{len(usable)} usable sizes: no line is drawn below {FEWEST_SIZES}; the word is that of the "
+                "largest size alone"
+            )
+    elif len(usable) < 5:
+        yield "fewer than five sizes: the line rests on few replicates"
+    if usable and all(size.se is None for size in usable):
+        yield "one seed at every size: the seeds' noise is not known, the intervals are those of the sizes' scatter"
+    elif single := [size.params for size in usable if size.se is None]:
+        yield f"one seed at {_listed(single)}: the seeds' noise is taken from the other sizes"
+
+
+def _tuning(found: Measured) -> Iterator[str]:
+    sides = [[pair.sides[k] for pair in found.pairs.values()] for k in (0, 1)]
+    names = ("the baseline", found.name)
+    if any(side.rate is None for of_side in sides for side in of_side):
+        yield "the table has no learning rates, so that nothing is known of the tuning"
+    tried = [{n: len(pair.sides[k].tried) * pair.sides[k].seeds for n, pair in found.pairs.items()} for k in (0, 1)]
+    if unequal := [n for n in found.pairs if tried[0][n] != tried[1][n]]:
+        counts = " and ".join(f"{sum(of_side.values())} of {name}" for of_side, name in zip(tried, names, strict=True))
+        yield f"the sides were tuned unequally, at {_listed(unequal)}: {counts} tuning runs; more trials find more"
+    for of_side, name in zip(sides, names, strict=True):
+        moved = [n for n, side in zip(found.pairs, of_side, strict=True) if side.rate and not side.tuned]
+        if moved:
+            how = "transferred, not bracketed" if any(side.tuned for side in of_side) else "not tuned in this table"
+            yield f"{name}: the rate is {how}, at {_listed(moved)}"
+        if any(side.reused for side in of_side):
+            yield f"{name}: runs that chose the rate count in the comparison as well, where their losses are too low"
+
+
+def _one_size(found: Measured) -> Iterator[str]:
+    if found.usable and found.line is None:
+        known = "" if found.gap is not None else ", and how the rates were chosen is not known"
+        yield (
+            "one size: the error of tuning is shared by all seeds" + known + "; false alarms are more frequent than "
+            "stated, and whether the factor holds at other sizes is open"
+        )
+
+
+def _spikes(found: Measured) -> Iterator[str]:
+    spiked = [run for run in _compared(found) if run.spikes]
+    if spiked:
+        yield f"{len(spiked)} runs of the comparison had spikes"
+    if found.line is None or found.robust is None:
+        return
+    plain, robust = found.line.middle, found.robust.middle
+    if _side(plain.estimate, plain.half95) != _side(robust.estimate, robust.half95):
+        yield (
+            f"spikes decide: with Huber's estimate it is {math.exp(robust.estimate):.2f} x instead of "
+            f"{math.exp(plain.estimate):.2f} x in the middle of the sizes, with another word"
+        )
+
+
+def _law(found: Measured) -> Iterator[str]:
+    line, law = found.line, found.law
+    if line is None or law is None:
+        return
+    largest = line.largest
+    if abs(law.ln_c - largest.estimate) > max(largest.half95, law.half95 or 0.0):
+        yield (
+            f"law and line disagree at the largest size: {math.exp(law.ln_c):.2f} x and "
+            f"{math.exp(largest.estimate):.2f} x"
+        )
+    if _drifts(found, line):
+        yield "the factor depends on the budget: the drift excludes 0"
+    middle, end = line.middle, largest
+    if _side(middle.estimate, middle.half95) * _side(end.estimate, end.half95) < 0:
+        yield "the sign changes over the sizes: what holds in the middle is reversed at the largest"
+
+
+def _drifts(found: Measured, line: Line) -> bool:
+    """Whether the mean drift over the sizes excludes 0, by Student's t over sizes."""
+    drifts = [size.drift for size in found.usable]
+    return bool(np.ptp(drifts) > 1e-9) and float(stats.ttest_1samp(drifts, 0.0).pvalue) < 0.05
+
+
+def _conditions(found: Measured) -> Iterator[str]:
+    runs = _compared(found)
+    if any(run.trunk for run in runs):
+        yield "budgets are branches of one trunk, which are correlated: a seed counts once, with all its branches"
+    kinds: list[set[str]] = [
+        {run.data for pair in found.pairs.values() for run in pair.sides[k].compared} for k in (0, 1)
+    ]
+    if kinds[0] != kinds[1]:
+        yield "the sides differ in the order of their data or in their validation set"
+    if passes := [run.passes for run in runs if run.passes and run.passes > 1]:
+        yield f"the data were read up to {max(passes):.3g} times; nothing is claimed of more than one pass"
+    if overlap := [run.overlap for run in runs if run.overlap]:
+        yield (
+            f"{max(overlap):.1%} of the validation text is in the training text, an advantage to whoever memorises: "
+            "check with a second held-out source"
+        )
+    if found.costs and any(cost.name == "seconds" for cost in found.costs):
+        yield "seconds are those of the runs: compare them only where nothing else ran on the machine"
+
+
+def _counts(found: Measured) -> Iterator[str]:
+    for params, pair in found.pairs.items():
+        if pair.ratio > SAME_COST:
+            yield f"{format_count(params)}: parameters or FLOPs per token differ by {pair.ratio - 1:.1%} between the sides"
+        seeds = [len({run.seed for run in side.compared}) for side in pair.sides]
+        if seeds[0] != seeds[1]:
+            yield f"{format_count(params)}: {seeds[0]} and {seeds[1]} seeds; seeds added to one side alone need a declared maximum"
+    ratios = [max(run.tokens for run in pair.baseline.compared) / n for n, pair in found.pairs.items()]
+    if len(ratios) > 1 and max(ratios) > SAME_RATIO * min(ratios):
+        yield (
+            f"tokens per parameter change between {max(ratios):.3g} and {min(ratios):.3g} over the sizes: the trend "
+            "is also one of that ratio"
+        )
+
+
+def _assumptions(found: Measured) -> Iterator[str]:
+    for what, value, assumed in (("noise of a run", found.tau, TAU), ("curvature over the rate", found.kappa, KAPPA)):
+        if value is not None and value > LARGE_GAP * assumed:
+            yield f"the {what} is {value:.2g} in ln tokens; the properties were simulated with {assumed:g}"
+
+
+def _compared(found: Measured) -> Sequence[FinishedRun]:
+    return [run for pair in found.pairs.values() for side in pair.sides for run in side.compared]
+
+
+def _side(value: float, half: float) -> int:
+    """Whether an interval lies above 0, below it, or holds it."""
+    return int(value - half > 0) - int(value + half < 0)
+
+
+def _listed(sizes: Sequence[float]) -> str:
+    return ", ".join(map(format_count, sizes))

@@ -1,0 +1,296 @@
+"""Everything about a variant but its word: its sizes, the line through them, the law, its costs, its items."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from scipy import stats
+
+from zoo.ablate.scale.items import ItemDifference, compare_items
+from zoo.ablate.scale.law import Law, fit_law
+from zoo.ablate.scale.line import FEWEST_SIZES, Estimate, Line
+from zoo.ablate.scale.runs import FinishedRun, cells
+from zoo.ablate.scale.speedup import Cells, SizeSpeedup, huberised, size_speedup
+from zoo.ablate.scale.tuned import TunedSize
+from zoo.ablate.scale.tuning import tuning_gap
+
+PAIRED_FLOPS = 1.25
+"""Sizes of two sides belong together if their FLOPs per token differ by no more than this factor."""
+
+
+@dataclass(frozen=True)
+class Left:
+    """A size that could not be used.
+
+    Attributes:
+        params: of the baseline's model.
+        reason: why.
+    """
+
+    params: float
+    reason: str
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a variant's token speed-up is in another currency.
+
+    Attributes:
+        name: flops or seconds.
+        ln_c: ln of the speed-up at the largest size.
+        half95: half its 95 % interval.
+        p_value: two-sided, of no difference.
+    """
+
+    name: str
+    ln_c: float
+    half95: float
+    p_value: float
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Both sides at one size.
+
+    Attributes:
+        baseline: its runs.
+        variant: its runs.
+        ratio: by which factor parameters, or FLOPs per token, differ; 1 or more.
+    """
+
+    baseline: TunedSize
+    variant: TunedSize
+    ratio: float = 1.0
+
+    @property
+    def sides(self) -> tuple[TunedSize, TunedSize]:
+        """The baseline, then the variant."""
+        return self.baseline, self.variant
+
+    @property
+    def cells(self) -> tuple[Cells, Cells]:
+        """Final losses of both sides by tokens and seed."""
+        ours, theirs = (next(iter(cells(side.compared).values())) for side in self.sides)
+        return ours, theirs
+
+
+@dataclass
+class Measured:
+    """What is known of a variant before it gets a word.
+
+    Attributes:
+        name: the variant.
+        pairs: both sides' runs, by the baseline's parameters, ascending.
+        sizes: every size by itself.
+        left_out: sizes without a number, and why.
+        line: across the sizes; None with fewer than four.
+        robust: the same with spiked runs pulled towards the curve.
+        law: the shared scaling law.
+        costs: the speed-up in FLOPs and in seconds, where they are known.
+        items: the scores of questions at the largest size, where they are known.
+        gap: without a line, the standard deviation that tuning alone gives ln c at the largest size; None
+            where the runs do not show how the rates were chosen.
+        tau: standard deviation of a run, in ln tokens; None with one seed everywhere.
+        kappa: curvature over the learning rate, in ln tokens per (ln rate)^2; None without a parabola.
+    """
+
+    name: str
+    pairs: Mapping[float, Pair] = field(default_factory=dict)
+    sizes: list[SizeSpeedup] = field(default_factory=list)
+    left_out: list[Left] = field(default_factory=list)
+    line: Line | None = None
+    robust: Line | None = None
+    law: Law | None = None
+    costs: list[Cost] = field(default_factory=list)
+    items: ItemDifference | None = None
+    gap: float | None = None
+    tau: float | None = None
+    kappa: float | None = None
+
+    @property
+    def usable(self) -> list[SizeSpeedup]:
+        """The sizes whose losses overlap."""
+        return [size for size in self.sizes if size.comparable]
+
+
+def measure(
+    name: str, baseline: Mapping[float, TunedSize], variant: Mapping[float, TunedSize]
+) -> Measured:
+    """Measure a variant against the baseline.
+
+    Args:
+        name: of the variant.
+        baseline: its runs by size.
+        variant: its runs by size.
+    """
+    found = Measured(name)
+    found.pairs = _paired(baseline, variant, found)
+    for params, pair in found.pairs.items():
+        _add_size(found, params, pair)
+    usable = found.usable
+    if not usable:
+        return found
+    found.tau, found.kappa = _tau(found), _kappa(found)
+    if len(usable) >= FEWEST_SIZES:
+        both = {size.params: found.pairs[size.params].cells for size in usable}
+        found.line = Line(usable)
+        found.law = fit_law({n: c[0] for n, c in both.items()}, {n: c[1] for n, c in both.items()})
+        robust = [size_speedup(size.params, *huberised(size, both[size.params])) for size in usable]
+        found.robust = Line(robust)
+    else:
+        found.gap = _gap(found.pairs[usable[-1].params], usable[-1], found.tau)
+    _add_costs(found, usable[-1])
+    found.items = _items(found.pairs[usable[-1].params])
+    return found
+
+
+def _add_size(found: Measured, params: float, pair: Pair) -> None:
+    """Fit one size, or leave it out and say why."""
+    for side, name in zip(pair.sides, ("the baseline", found.name), strict=True):
+        if side.problem:
+            found.left_out.append(Left(params, f"{name}: {side.problem}"))
+            return
+    ours, theirs = pair.cells
+    diverged = sum(not math.isfinite(loss) for side in (ours, theirs) for loss in side.values())
+    if diverged:
+        found.left_out.append(Left(params, f"{diverged} runs diverged"))
+        return
+    try:
+        size = size_speedup(params, ours, theirs)
+    except ValueError as error:
+        found.left_out.append(Left(params, str(error)))
+        return
+    found.sizes.append(size)
+    if not size.comparable:
+        more = math.exp(max(size.limit, 0.0))
+        found.left_out.append(Left(params, f"losses hardly overlap: the factor is more than {more:.2f} x"))
+
+
+def _paired(
+    baseline: Mapping[float, TunedSize], variant: Mapping[float, TunedSize], found: Measured
+) -> dict[float, Pair]:
+    """Both sides' runs by the baseline's size: by the number of parameters, else by FLOPs per token."""
+    pairs = {
+        size: Pair(side, variant[size], _ratio(_per_token(side, size), _per_token(variant[size], size)))
+        for size, side in baseline.items()
+        if size in variant
+    }
+    rest = {size: side for size, side in variant.items() if size not in baseline}
+    for size, side in baseline.items():
+        if size in pairs or not rest:
+            continue
+        ratios = {other: _ratio(_per_token(rest[other], other), _per_token(side, size)) for other in rest}
+        nearest = min(ratios, key=lambda other: ratios[other])
+        if ratios[nearest] <= PAIRED_FLOPS:
+            pairs[size] = Pair(side, rest.pop(nearest), max(ratios[nearest], _ratio(nearest, size)))
+    unpaired = [size for size in {*baseline, *rest} if size not in pairs]
+    found.left_out += [Left(size, "only one side has runs of this size") for size in sorted(unpaired)]
+    return dict(sorted(pairs.items()))
+
+
+def _ratio(one: float, other: float) -> float:
+    return max(one / other, other / one)
+
+
+def _per_token(side: TunedSize, size: float) -> float:
+    """FLOPs per token, or parameters where FLOPs are not known."""
+    flops = [run.flops / run.tokens for run in side.compared if run.flops is not None]
+    return float(np.mean(flops)) if flops else size
+
+
+def _slope(size: SizeSpeedup) -> float:
+    """By how much ln loss falls per e-fold of tokens at the middle budget."""
+    return abs(size.curve[-2])
+
+
+def _tau(found: Measured) -> float | None:
+    """Standard deviation of a run, pooled over the cells of all sizes, in ln tokens."""
+    squares, freedom = 0.0, 0
+    for size in found.usable:
+        for side in found.pairs[size.params].cells:
+            for tokens in {tokens for tokens, _ in side}:
+                values = [math.log(loss) for (t, _), loss in side.items() if t == tokens]
+                squares += float(np.var(values)) * len(values) / _slope(size) ** 2
+                freedom += len(values) - 1
+    return math.sqrt(squares / freedom) if freedom else None
+
+
+def _kappa(found: Measured) -> float | None:
+    """Curvature over the rate, the mean over all tunings that have a parabola, in ln tokens."""
+    bends = [
+        side.parabola.curvature / side.parabola.loss / _slope(size)
+        for size in found.usable
+        for side in found.pairs[size.params].sides
+        if side.parabola is not None
+    ]
+    return float(np.mean(bends)) if bends else None
+
+
+def _gap(pair: Pair, size: SizeSpeedup, tau: float | None) -> float | None:
+    """What tuning alone adds to the spread of ln c: the rule simulated on each side's parabola."""
+    if tau is None or any(side.parabola is None for side in pair.sides):
+        return None
+    variance = 0.0
+    for side in pair.sides:
+        assert side.parabola is not None  # checked above
+        per_token = _slope(size) * side.parabola.loss
+        gap = tuning_gap(
+            side.parabola,
+            tuple(side.tried),
+            sd=tau * per_token,
+            seeds=side.seeds,
+            per_token=per_token,
+            interpolated=side.interpolated,
+        )
+        variance += gap**2 / 2  # the gap is that of two sides with this rule
+    return math.sqrt(variance)
+
+
+def _add_costs(found: Measured, largest: SizeSpeedup) -> None:
+    """The speed-up in FLOPs and seconds at the largest size; half widths add in squares."""
+    value, half, df = _at_largest(found.line, largest)
+    if half is None:
+        return
+    for name in ("flops", "seconds"):
+        rates = [
+            [math.log(cost / run.tokens) for run in side.compared if (cost := getattr(run, name)) is not None]
+            for side in found.pairs[largest.params].sides
+        ]
+        if not all(rates):
+            continue
+        ln_c = value + float(np.mean(rates[0]) - np.mean(rates[1]))
+        variances = [float(np.var(r, ddof=1)) / len(r) if len(r) > 1 else 0.0 for r in rates]
+        freedom = max(1, min(map(len, rates)) - 1)
+        of_cost = float(stats.t.ppf(0.975, freedom)) * math.sqrt(sum(variances))
+        wider = math.hypot(half, of_cost)
+        t = abs(ln_c) / wider * float(stats.t.ppf(0.975, df)) if wider else math.inf * abs(ln_c)
+        p = float(2 * stats.t.sf(t, df)) if wider or ln_c else 1.0
+        found.costs.append(Cost(name, ln_c, wider, p))
+
+
+def _at_largest(line: Line | None, largest: SizeSpeedup) -> tuple[float, float | None, float]:
+    """ln c at the largest size, half its interval, and the degrees of freedom."""
+    if line is not None:
+        value: Estimate = line.largest
+        return value.estimate, value.half95, value.binding[1]
+    return largest.ln_c, largest.half_width(), largest.seeds - 1
+
+
+def _items(pair: Pair) -> ItemDifference | None:
+    """Scores of questions at the largest budget at which both sides have them; None with one seed."""
+    budgets: list[set[float]] = [
+        {run.tokens for run in side.compared if run.items is not None} for side in pair.sides
+    ]
+    if not all(budgets):
+        return None
+    scores = [_scores(side.compared, max(tokens)) for side, tokens in zip(pair.sides, budgets, strict=True)]
+    if min(map(len, scores)) < 2:
+        return None
+    return compare_items(np.array(scores[0]), np.array(scores[1]))
+
+
+def _scores(runs: Sequence[FinishedRun], tokens: float) -> list[tuple[float, ...]]:
+    return [run.items for run in runs if run.items is not None and run.tokens == tokens]

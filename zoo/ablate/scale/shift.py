@@ -1,0 +1,117 @@
+"""The shift of one curve of loss over tokens against another, for many studies at once.
+
+With u = ln T - mean ln T, the baseline follows ``ln L = g(u)``, the variant ``ln L = g(u + theta + phi u)``.
+g is a polynomial that both share. Given theta and phi it is linear least squares, so only these two are
+searched for (variable projection with Kaufman's Jacobian, Levenberg and Marquardt's damping).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+STARTS = (-1.0, -0.5, 0.0, 0.5, 1.0)
+"""Values of theta from which the search starts."""
+MOST_STEPS = 60
+"""A search converges in some 10 steps."""
+LONGEST_STEP = 1.0
+"""In ln tokens: beyond it the curve is not what the slope says."""
+CONVERGED = 1e-9
+"""A search ends when no study would move further than this."""
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """The points of both sides at one size, the variant's after the baseline's.
+
+    Attributes:
+        u: (points,) ln tokens, less the mean over the baseline's budgets.
+        of_variant: (points,) whether a point is the variant's.
+        degree: of the curve that both sides share.
+        drifts: whether the shift may depend on the budget.
+    """
+
+    u: Array
+    of_variant: NDArray[np.bool_]
+    degree: int
+    drifts: bool
+
+    def search(self, y: Array, weights: Array | None = None) -> Array:
+        """The best shifts from several starts.
+
+        Args:
+            y: (studies, points) mean ln loss.
+            weights: (studies, points); 0 leaves a point out.
+
+        Returns:
+            (studies, 2): theta and phi.
+        """
+        count = len(y)
+        starts = np.repeat([[theta, 0.0] for theta in STARTS], count, 0)
+        all_y = np.tile(y, (len(STARTS), 1))
+        all_weights = None if weights is None else np.tile(weights, (len(STARTS), 1))
+        found = self.refine(all_y, starts, all_weights)
+        costs = self.project(all_y, found, all_weights)[0].reshape(-1, count)
+        # A curve that is bent back on itself fits as well from the far side; of equals the nearest counts.
+        equal = costs <= costs.min(0) * (1 + 1e-6) + 1e-18
+        shifts = found.reshape(-1, count, 2)
+        best = np.where(equal, np.abs(shifts[:, :, 0]), np.inf).argmin(0)
+        chosen: Array = shifts[best, np.arange(count)]
+        return chosen
+
+    def refine(self, y: Array, start: Array, weights: Array | None = None) -> Array:
+        """The best shifts near given ones; arguments and results as in `search`."""
+        weights = np.ones_like(y) if weights is None else weights
+        free = 2 if self.drifts else 1
+        shift, damping = start.copy(), np.full(len(y), 1e-3)
+        cost, gradient, normal = self._normal_equations(y, shift, weights, free)
+        for _ in range(MOST_STEPS):
+            ridge = damping[:, None] * np.einsum("kii->ki", normal) + 1e-18
+            step = np.linalg.solve(normal + ridge[:, :, None] * np.eye(free), gradient[:, :, None])[:, :, 0]
+            step = step.clip(-LONGEST_STEP, LONGEST_STEP)
+            tried = shift.copy()
+            tried[:, :free] += step
+            new = self._normal_equations(y, tried, weights, free)
+            better = new[0] <= cost
+            shift = np.where(better[:, None], tried, shift)
+            cost = np.where(better, new[0], cost)
+            gradient = np.where(better[:, None], new[1], gradient)
+            normal = np.where(better[:, None, None], new[2], normal)
+            damping = np.where(better, damping / 10, damping * 10).clip(1e-15, 1e15)
+            if bool((np.abs(step).max(1) < CONVERGED).all()):
+                break
+        return shift
+
+    def project(self, y: Array, shift: Array, weights: Array | None = None) -> tuple[Array, Array]:
+        """(studies,) squared residuals and (studies, degree + 1) curves, the highest power first."""
+        weights = np.ones_like(y) if weights is None else weights
+        _, _, _, rest, curve = self._fitted(y, shift, weights)
+        return (rest**2).sum(1), curve
+
+    def _fitted(self, y: Array, shift: Array, weights: Array) -> tuple[Array, Array, Array, Array, Array]:
+        """Powers of the shifted u, their orthonormal basis, its size, residuals and coefficients."""
+        z = self.u + np.where(self.of_variant, shift[:, :1] + shift[:, 1:] * self.u, 0.0)
+        powers = z[:, :, None] ** np.arange(self.degree, -1, -1)
+        q, r = np.linalg.qr(weights[:, :, None] * powers)
+        diagonal = np.einsum("kii->ki", r)
+        diagonal += np.where(np.abs(diagonal) < 1e-12, 1e-12, 0.0)  # too few different points
+        target = weights * y
+        seen = np.einsum("kpi,kp->ki", q, target)
+        rest = target - np.einsum("kpi,ki->kp", q, seen)
+        return powers, q, r, rest, np.linalg.solve(r, seen[:, :, None])[:, :, 0]
+
+    def _normal_equations(
+        self, y: Array, shift: Array, weights: Array, free: int
+    ) -> tuple[Array, Array, Array]:
+        """Squared residuals, and the right and left side of the equations of the next step."""
+        powers, q, _, rest, curve = self._fitted(y, shift, weights)
+        slope = np.einsum("kpi,ki->kp", powers[:, :, 1:], curve[:, :-1] * np.arange(self.degree, 0, -1))
+        inner = weights * slope * self.of_variant
+        jacobian = np.stack([inner, inner * self.u], 2)[:, :, :free]
+        jacobian -= np.einsum("kpi,kij->kpj", q, np.einsum("kqi,kqj->kij", q, jacobian))
+        gradient = np.einsum("kpj,kp->kj", jacobian, rest)
+        return (rest**2).sum(1), gradient, np.einsum("kpi,kpj->kij", jacobian, jacobian)

@@ -1,0 +1,108 @@
+"""Which runs of a table chose a learning rate, and which compare the variants at the chosen one.
+
+Several rates at one size are its tuning. The rate with the most runs is the chosen one; of equals it is the
+one with the lowest mean loss. The tuning loss of the winner is too low by luck, so runs that chose the rate
+count in the comparison only where there are no others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from zoo.ablate.scale.runs import FinishedRun
+from zoo.ablate.scale.tuning import Parabola, at_border, vertex
+
+
+@dataclass(frozen=True)
+class TunedSize:
+    """The runs of one variant at one size.
+
+    Attributes:
+        compared: the runs of the comparison, at the chosen rate.
+        rate: the chosen rate; None if the table has none.
+        tried: the mean loss of every rate that was tried, at the budget with the most rates; of one rate no
+            more than itself.
+        seeds: how many seeds each rate was tried with.
+        problem: why the size has no verdict; empty if it has one.
+        reused: whether runs that chose the rate count in the comparison, because there are no others.
+    """
+
+    compared: tuple[FinishedRun, ...]
+    rate: float | None
+    tried: Mapping[float, float]
+    seeds: int = 1
+    problem: str = ""
+    reused: bool = False
+
+    @property
+    def tuned(self) -> bool:
+        """Whether more than one rate was tried."""
+        return len(self.tried) > 1
+
+    @property
+    def interpolated(self) -> bool:
+        """Whether the chosen rate lies between two that were tried."""
+        return self.rate not in self.tried
+
+    @property
+    def parabola(self) -> Parabola | None:
+        """Loss over ln rate near the best of the tried rates; None at a border or beside a diverged run."""
+        if len(self.tried) < 3 or at_border(self.tried):
+            return None
+        try:
+            return vertex(self.tried)
+        except ValueError:
+            return None
+
+
+def tuned_sizes(runs: Sequence[FinishedRun]) -> dict[float, TunedSize]:
+    """One variant's runs by size, ascending."""
+    sizes = sorted({run.size for run in runs})
+    return {size: _tuned([run for run in runs if run.size == size]) for size in sizes}
+
+
+def _tuned(runs: Sequence[FinishedRun]) -> TunedSize:
+    rates = sorted({run.rate for run in runs if run.rate is not None})
+    if len(rates) < 2:
+        rate = rates[0] if rates else None
+        return TunedSize(tuple(runs), rate, {} if rate is None else {rate: fmean(run.loss for run in runs)})
+    trials: dict[tuple[float, int], set[float]] = defaultdict(set)
+    for run in runs:
+        assert run.rate is not None  # `check_runs` refuses sizes where only some runs have a rate
+        trials[run.tokens, run.seed].add(run.rate)
+    choosing = [run for run in runs if len(trials[run.tokens, run.seed]) > 1]
+    curves: dict[float, dict[float, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for run in choosing or runs:
+        assert run.rate is not None
+        curves[run.tokens][run.rate].append(run.loss)
+    curve = max(curves.values(), key=len)
+    tried = {rate: fmean(curve[rate]) for rate in sorted(curve)}
+    counts = {rate: sum(run.rate == rate for run in runs) for rate in rates}
+    chosen = min(rates, key=lambda rate: (-counts[rate], tried.get(rate, math.inf)))
+    at_chosen = [run for run in runs if run.rate == chosen]
+    fresh = [run for run in at_chosen if run not in choosing]
+    kept = {run.tokens for run in fresh}
+    compared = [run for run in at_chosen if run in fresh or run.tokens not in kept]
+    return TunedSize(
+        tuple(compared),
+        chosen,
+        tried,
+        min(map(len, curve.values())),
+        _problem(chosen, tried),
+        reused=len(compared) > len(fresh),
+    )
+
+
+def _problem(chosen: float, tried: Mapping[float, float]) -> str:
+    lowest, highest = min(tried), max(tried)
+    tested = f"{lowest:g} to {highest:g}"
+    if len(tried) > 1 and at_border(tried):
+        best = min(tried, key=lambda rate: tried[rate])
+        return f"the best rate, {best:g}, lies at the border of {tested}"
+    if not lowest <= chosen <= highest:
+        return f"the rate of the comparison, {chosen:g}, lies outside the rates tried, {tested}"
+    return ""
