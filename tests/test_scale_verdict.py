@@ -2,25 +2,36 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from zoo.ablate.scale.chain import claims
+from zoo.ablate.scale.document import VerdictDocument, document
 from zoo.ablate.scale.items import compare_items
 from zoo.ablate.scale.law import fit_law
 from zoo.ablate.scale.line import Line, back_test
-from zoo.ablate.scale.looks import anytime_value, critical_values, critical_values_of_sizes
+from zoo.ablate.scale.looks import (
+    adjusted_p,
+    anytime_p,
+    anytime_value,
+    critical_values,
+    critical_values_of_sizes,
+)
 from zoo.ablate.scale.runs import FinishedRun, RunTable, cells, read_runs
-from zoo.ablate.scale.shown import as_json, lines
-from zoo.ablate.scale.speedup import size_speedup
+from zoo.ablate.scale.shown import sentences
+from zoo.ablate.scale.speedup import SizeSpeedup, size_speedup
 from zoo.ablate.scale.tuning import at_border, extension, tuning_gap, vertex
-from zoo.ablate.scale.verdict import judge
+from zoo.ablate.scale.verdict import Looks, judge
 from zoo.commands.cli import main
 from zoo.utils.errors import DataError
 
+ROOT = Path(__file__).parents[1]
+PUBLISHED = ROOT / "tests/data/muonh-speedups.csv"
 SIZES = (0.25, 0.5, 1.0, 2.0, 4.0)
 BUDGETS = (0.25, 0.5, 1.0)
 
@@ -150,7 +161,9 @@ def test_the_gap_of_tuning_shrinks_with_a_parabola() -> None:
 
 def test_words_and_json() -> None:
     found = judge(RunTable(tuple(worked_runs())), "adamw", margin=1.05)
-    plain = json.loads(as_json(found, "adamw", margin=1.05, alpha=0.05))["variants"]["muon"]
+    plain = json.loads(document(found, "adamw", margin=1.05, alpha=0.05).model_dump_json())["variants"][
+        "muon"
+    ]
     assert plain["word"] == "faster"
     assert plain["at_largest"]
     assert plain["sizes"][0]["params"] == 250_000
@@ -161,7 +174,7 @@ def test_words_and_json() -> None:
         "found": pytest.approx(0.1209, abs=2e-4),
         "hit": True,
     }
-    assert any("muon: faster than adamw" in line for line in lines(found, "adamw", 1.05))
+    assert "muon: faster than adamw" in sentences(found, "adamw", 1.05)[0]
 
 
 def test_the_baseline_again_is_not_called_better() -> None:
@@ -191,9 +204,145 @@ def test_a_rate_at_the_border_leaves_its_size_out() -> None:
     runs = worked_runs(rate=1e-3)
     tuning = [FinishedRun("muon", 4e6, 10e6, 9, loss, rate) for rate, loss in ((5e-4, 1.9), (2.5e-4, 2.0))]
     found = judge(RunTable((*runs, *tuning)), "adamw")["muon"]
-    assert [left.params for left in found.left_out] == [4e6, 4e6]
-    assert "border" in found.left_out[0].reason
-    assert len(found.sizes) == 4
+    assert [left.params for left in found.measured.left_out] == [4e6]
+    assert "border" in found.measured.left_out[0].reason
+    assert len(found.measured.sizes) == 4
+
+
+def test_published_factors() -> None:
+    """MuonH against AdamH, four scales of 2e17 to 3e19 FLOPs, one seed each (marin, issue 5596)."""
+    rows = [line.split(",") for line in PUBLISHED.read_text().splitlines()[1:]]
+    line = Line([SizeSpeedup(float(x), math.log(float(c)), None, 0.0, 1, 1.0, (), 0.0) for x, c in rows])
+    for flops, stated in ((1e21, (1.03, 0.96, 1.10)), (1e23, (0.90, 0.81, 1.00))):
+        found = line.predict(math.log(flops))
+        ends = [math.exp(found.estimate + k * found.half95) for k in (0, -1, 1)]
+        assert ends == pytest.approx(stated, abs=0.005)
+
+
+def test_the_schema_is_the_committed_one() -> None:
+    committed = json.loads((ROOT / "docs/reference/verdict.schema.json").read_text())
+    assert VerdictDocument.model_json_schema() == committed
+
+
+def tuned_runs(
+    factor: float, losses: tuple[float, ...] = (2.20, 2.15, 2.13, 2.15, 2.20)
+) -> list[FinishedRun]:
+    """One size, 1M: five rates with one seed at 5M tokens, then three budgets and six seeds at the vertex."""
+    runs = []
+    for name, c in (("a", 1.0), ("b", factor)):
+        runs += [FinishedRun(name, 1e6, 5e6, 9, loss, 1e-3 * 2**k) for k, loss in enumerate(losses)]
+        for seed in range(6):
+            for tokens in (5e6, 10e6, 20e6):
+                noise = 0.004 * math.sin(2.1 * seed + 1.3 * tokens / 1e6 + c)
+                loss = 0.45 + 0.25 + 2 * (c * tokens / 1e6) ** -0.3 + noise
+                runs.append(FinishedRun(name, 1e6, tokens, seed, loss, 4.1e-3))
+    return runs
+
+
+def test_one_size_must_exceed_what_tuning_makes() -> None:
+    found = judge(RunTable(tuple(tuned_runs(1.5))), "a")["b"]
+    assert found.word == "faster"
+    assert found.measured.gap is not None
+    assert found.measured.gap < 0.05
+    small = 1 + 2 * found.measured.gap
+    found = judge(RunTable(tuple(tuned_runs(small))), "a")["b"]
+    size = found.measured.usable[-1]
+    assert size.p_value is not None
+    assert size.p_value < 0.05  # seeds alone would call it faster
+    assert found.word == "undecided"
+    unknown = [run for run in tuned_runs(1.0) if run.seed != 9]
+    assert judge(RunTable(tuple(unknown)), "a", margin=1.3)["b"].word == "undecided"
+
+
+def test_seeds_added_until_decided() -> None:
+    table = RunTable(tuple(tuned_runs(1.5)))
+    assert judge(table, "a", looks=Looks(max_seeds=6))["b"].word == "faster"
+    assert judge(table, "a", looks=Looks(anytime=True))["b"].word == "faster"
+    with pytest.raises(DataError, match="declared maximum is 5"):
+        judge(table, "a", looks=Looks(max_seeds=5))
+    with pytest.raises(DataError, match="expected 3 or more"):
+        judge(table, "a", looks=Looks(max_seeds=1))
+    assert adjusted_p(2 * float(stats.t.sf(4.18, 5)), 4.18, 5, 0.05) == pytest.approx(0.05)
+    for n in (4, 7, 10):
+        assert anytime_p(anytime_value(n), n) == pytest.approx(0.05)
+
+
+def test_sizes_added_until_decided() -> None:
+    table = RunTable(tuple(worked_runs()))
+    declared = (0.25e6, 0.5e6, 1e6, 2e6, 4e6, 8e6)
+    assert judge(table, "adamw", looks=Looks(sizes=declared))["muon"].word == "faster"
+    with pytest.raises(DataError, match="no look beyond the declaration"):
+        judge(table, "adamw", looks=Looks(sizes=declared[:4]))
+    with pytest.raises(DataError, match="ascending"):
+        judge(table, "adamw", looks=Looks(sizes=declared[::-1]))
+
+
+DOUBTS = {
+    "trunk": (lambda r: {"trunk": f"{r.variant}{r.size}{r.seed}"}, "branches of one trunk"),
+    "data": (lambda r: {"data": r.variant}, "order of their data"),
+    "passes": (lambda r: {"passes": 3.0}, "read up to 3 times"),
+    "overlap": (lambda r: {"overlap": 0.02}, "2.0% of the validation text"),
+    "spikes": (lambda r: {"spikes": int(r.seed == 1)}, "had spikes"),
+    "flops": (
+        lambda r: {"flops": r.tokens * r.size * (6 if r.variant == "adamw" else 6.3)},
+        "differ by 5.0%",
+    ),
+    "seconds": (lambda r: {"seconds": r.tokens / 1e4}, "seconds are those of the runs"),
+    "noise": (
+        lambda r: {"loss": r.loss * math.exp(0.08 * math.sin(7.7 * r.seed + r.loss * 99))},
+        "noise of a run",
+    ),
+    "transferred": (lambda r: {"rate": 1e-3}, "not tuned in this table"),
+}
+
+
+@pytest.mark.parametrize("change, warning", DOUBTS.values(), ids=DOUBTS)
+def test_doubts(change: Any, warning: str) -> None:
+    runs = tuple(replace(run, **change(run)) for run in worked_runs())
+    found = judge(RunTable(runs), "adamw")["muon"]
+    assert any(warning in sentence for sentence in found.warnings), found.warnings
+
+
+def test_fewer_than_four_sizes_have_no_line() -> None:
+    runs = tuple(run for run in worked_runs() if run.size > 5e5)
+    found = judge(RunTable(runs), "adamw")["muon"]
+    assert found.line is None
+    assert any("no line is drawn below 4" in sentence for sentence in found.warnings)
+
+
+def test_one_seed_at_every_size_leaves_the_scatter() -> None:
+    runs = tuple(run for run in worked_runs() if run.seed == 0)
+    found = judge(RunTable(runs), "adamw")["muon"]
+    assert found.word == "faster"
+    assert any("one seed at every size" in sentence for sentence in found.warnings)
+
+
+def test_spikes_that_decide_are_named() -> None:
+    spiked = [
+        replace(run, loss=run.loss * (1.1 if longest and run.seed == 2 else 1))
+        for run in worked_runs()
+        for longest in [run.variant == "muon" and run.tokens > 9e6 * (run.size / 1e6) ** 0.3]
+    ]
+    found = judge(RunTable(tuple(spiked)), "adamw")["muon"]
+    assert any("Huber" in sentence for sentence in found.warnings), found.warnings
+
+
+def test_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = [*tuned_runs(1.3), *(replace(run, size=3e6) for run in tuned_runs(1.2))]
+    rows = [f"{r.variant},{r.size:.0f},{r.tokens:.0f},{r.seed},{r.loss:.9f},{r.rate}" for r in runs]
+    table = tmp_path / "runs.csv"
+    table.write_text("\n".join([f"{HEADER},rate", *rows]))
+    with pytest.raises(SystemExit) as done:
+        main(["verdict", str(table), "--baseline", "a", "--out", str(tmp_path / "page")])
+    assert done.value.code == 0
+    assert "wrote" in capsys.readouterr().out
+    written_files = {path.name for path in (tmp_path / "page").iterdir()}
+    pictures = {"ladder.png", "across-sizes.png", "rates.png"}
+    assert written_files == {f"report.{kind}" for kind in ("html", "md", "csv", "tex", "json")} | pictures
+    assert r"\begin{tabular}" in (tmp_path / "page/report.tex").read_text()
+    with pytest.raises(SystemExit) as same:
+        main(["verdict", str(table), "--baseline", "a", "--aa"])
+    assert same.value.code in (0, 1)
 
 
 HEADER = "variant,size,tokens,seed,loss"

@@ -67,8 +67,11 @@ def report(
 @command()
 def verdict(
     runs: Annotated[
-        Path,
-        typer.Argument(metavar="RUNS.csv", help="One row a run: variant, size, tokens, seed, loss, ..."),
+        list[Path],
+        typer.Argument(
+            metavar="RUNS.csv|RUN...",
+            help="A table with one row a run (variant, size, tokens, seed, loss, ...), or run folders.",
+        ),
     ],
     baseline: Annotated[str, typer.Option(help="The variant to compare with.")],
     margin: Annotated[
@@ -76,15 +79,50 @@ def verdict(
     ] = None,
     alpha: Annotated[float, typer.Option(help="The probability of any false claim.")] = 0.05,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Write the page, CSV, LaTeX and pictures there.")
+    ] = None,
+    aa: Annotated[
+        bool, typer.Option("--aa", help="Compare the baseline with itself, half of its seeds each.")
+    ] = False,
+    max_seeds: Annotated[
+        int | None, typer.Option(help="Seeds are added until it is decided, at most so many.")
+    ] = None,
+    declared_sizes: Annotated[
+        str | None,
+        typer.Option(metavar="N,N,...", help="Sizes are added until it is decided, these at most."),
+    ] = None,
+    anytime: Annotated[
+        bool, typer.Option("--anytime", help="Seeds are added until it is decided, without a maximum.")
+    ] = False,
 ) -> None:
     """Judge runs of several sizes and budgets, whoever made them: does a gain hold, shrink or grow?"""
-    from zoo.ablate.scale import shown
-    from zoo.ablate.scale.runs import read_runs
-    from zoo.ablate.scale.verdict import judge
+    from zoo.ablate.scale.document import document
+    from zoo.ablate.scale.runs import parse_counts
+    from zoo.ablate.scale.shown import notes, sentences, verdict_table
+    from zoo.ablate.scale.sources import read_table
+    from zoo.ablate.scale.tuned import halved
+    from zoo.ablate.scale.verdict import Looks, judge
 
-    verdicts = judge(read_runs(runs), baseline, margin=margin, alpha=alpha)
+    table = read_table(runs)
+    if aa:
+        table = halved(table, baseline)
+    looks = Looks(max_seeds, parse_counts(declared_sizes or "", "--declared-sizes"), anytime)
+    verdicts = judge(table, baseline, margin=margin, alpha=alpha, looks=looks)
+    written: Path | None = None
+    if out is not None:
+        from zoo.report.ladder import write_ladder
+
+        title = runs[0].stem if len(runs) == 1 else f"{len(runs)} runs"
+        written = write_ladder(verdicts, baseline, out, margin=margin, alpha=alpha, title=title)
     if as_json:
-        typer.echo(shown.as_json(verdicts, baseline, margin=margin, alpha=alpha), nl=False)
+        typer.echo(document(verdicts, baseline, margin=margin, alpha=alpha).model_dump_json(indent=2))
         return
-    console().print(shown.table(verdicts))
-    typer.echo("\n".join(shown.lines(verdicts, baseline, margin)))
+    typer.echo("\n".join(sentences(verdicts, baseline, margin)))
+    console().print(verdict_table(verdicts, baseline).rich())
+    typer.echo("".join(f"note: {note}.\n" for note in notes(verdicts)), nl=False)
+    if written is not None:
+        typer.echo(f"wrote {written}")
+    if aa and any(found.word not in ("equal", "undecided") for found in verdicts.values()):
+        typer.echo("alarm: the baseline differs from itself, so the set-up is at fault", err=True)
+        raise typer.Exit(DIVERGED)

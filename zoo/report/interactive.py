@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
-from math import isfinite
+from math import isfinite, log10
 from typing import Any
 
-from zoo.report.plot import Plot, Series, View
+from zoo.report.plot import Arrow, Plot, Series, View
 from zoo.report.style import LineStyle
 
 DIGITS = 6
@@ -36,7 +36,7 @@ def plotly_figure(plot: Plot, styles: Mapping[str, LineStyle]) -> Json:
             {
                 "name": view.name,
                 "data": [t for series in view.series for t in _traces(plot, series, styles[series.variant])],
-                "layout": _layout(plot, view),
+                "layout": _layout(plot, view, styles),
             }
             for view in plot.views
         ],
@@ -55,24 +55,58 @@ def _traces(plot: Plot, series: Series, style: LineStyle) -> Iterator[Json]:
         yield common | _point(series, style)
         return
     common["y"] = _rounded(series.y)
+    if series.points:
+        yield common | _points(series, style)
+        return
     if series.low:
         yield common | {
             "x": [*common["x"], *reversed(common["x"])],
             "y": [*_rounded(series.high), *reversed(_rounded(series.low))],
             "mode": "lines",
             "fill": "toself",
-            "fillcolor": style.colour + "2e",
             "line": {"width": 0},
+            **_filled(series, style),
             "hoverinfo": "skip",
             "showlegend": False,
         }
     yield common | {
         "mode": "lines+markers" if series.has_markers else "lines",
-        "line": {"color": style.colour, "dash": style.dash, "width": 1 if series.single_run else 2},
+        "line": {
+            "color": style.colour,
+            "dash": "dot" if series.beyond else style.dash,
+            "width": 1 if series.single_run else 2,
+        },
         "marker": {"color": style.colour, "size": 5},
-        "showlegend": True,
+        "showlegend": series.in_legend,
         "hovertemplate": "%{y:.5g} at %{x:.5s}",
     }
+
+
+def _filled(series: Series, style: LineStyle) -> Json:
+    """The colour of a band, or its hatching."""
+    if not series.beyond:
+        return {"fillcolor": style.colour + "2e"}
+    return {"fillpattern": {"shape": "/", "fgcolor": style.colour + "8c", "size": 7}, "fillcolor": "#0000"}
+
+
+def _points(series: Series, style: LineStyle) -> Json:
+    """Points with error bars around y."""
+    points: Json = {
+        "mode": "markers",
+        "showlegend": series.in_legend,
+        "marker": {"color": style.colour, "size": 7},
+        "hovertemplate": "%{y:.5g} at %{x:.5s}",
+    }
+    if series.low:
+        y = [float(value) for value in series.y]
+        points["error_y"] = {
+            "type": "data",
+            "symmetric": False,
+            "array": _rounded([high - v for v, high in zip(y, series.high, strict=True)]),
+            "arrayminus": _rounded([v - low for v, low in zip(y, series.low, strict=True)]),
+            "color": style.colour,
+        }
+    return points
 
 
 def _point(series: Series, style: LineStyle) -> Json:
@@ -97,21 +131,21 @@ def _point(series: Series, style: LineStyle) -> Json:
     return point
 
 
-def _layout(plot: Plot, view: View) -> Json:
+def _layout(plot: Plot, view: View, styles: Mapping[str, LineStyle]) -> Json:
     x: Json = {"title": {"text": view.x}, "automargin": True} | ({"type": "log"} if view.log_x else {})
     y: Json = {"title": {"text": view.y}, "automargin": True} | ({"type": "log"} if view.log_y else {})
     if view.ticks:
-        x |= {"tickvals": list(view.ticks), "ticktext": [f"{tick:g}" for tick in view.ticks]}
+        x |= {"tickvals": list(view.ticks), "ticktext": view.tick_texts}
     if plot.variant_rows:
         y |= {"type": "category", "range": [view.row_count - 0.4, -0.6]}
         height = 110 + ROW_HEIGHT * view.row_count
-        zero_line: Json = {"x0": 0, "x1": 0, "yref": "paper", "y0": 0, "y1": 1}
+        marked: Json = {"x0": plot.marked, "x1": plot.marked, "yref": "paper", "y0": 0, "y1": 1}
     else:
         x["hoverformat"] = ".5s"
         # About as many lines as the legend has on a desktop.
         legend_lines = 1 + sum(50 + 7 * len(series.name) for series in view.series) // 1000
         height = 410 + LEGEND_LINE_HEIGHT * legend_lines
-        zero_line = {"y0": 0, "y1": 0, "xref": "paper", "x0": 0, "x1": 1}
+        marked = {"y0": plot.marked, "y1": plot.marked, "xref": "paper", "x0": 0, "x1": 1}
     return {
         "xaxis": x,
         "yaxis": y,
@@ -119,7 +153,30 @@ def _layout(plot: Plot, view: View) -> Json:
         "hovermode": "closest",
         "margin": {"l": 60, "r": 16, "t": 12, "b": 50},
         "legend": {"orientation": "h", "x": 0, "y": 0, "yref": "container", "yanchor": "bottom"},
-        "shapes": [zero_line | {"type": "line", "line": {"width": 1, "dash": "dot"}}] * plot.zero_line,
+        "shapes": [marked | {"type": "line", "line": {"width": 1, "dash": "dot"}}]
+        * (plot.marked is not None),
+        "annotations": [_arrow(arrow, view, styles[arrow.variant]) for arrow in view.arrows],
+    }
+
+
+def _arrow(arrow: Arrow, view: View, style: LineStyle) -> Json:
+    """An annotation without a text; on a logarithmic axis plotly wants logarithms."""
+    x, ax = (log10(value) if view.log_x else value for value in (arrow.end, arrow.start))
+    y = log10(arrow.y) if view.log_y else arrow.y
+    return {
+        "text": "",
+        "x": x,
+        "ax": ax,
+        "y": y,
+        "ay": y,
+        "xref": "x",
+        "axref": "x",
+        "yref": "y",
+        "ayref": "y",
+        "showarrow": True,
+        "arrowhead": 2,
+        "arrowwidth": 2,
+        "arrowcolor": style.colour,
     }
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from zoo.ablate.scale.runs import format_count
+
 
 @dataclass(frozen=True)
 class Series:
@@ -19,6 +21,9 @@ class Series:
             empty: none is drawn.
         high: its upper end.
         single_run: whether the line is that of a single run: it is thin, and hidden on its own.
+        points: whether these are points, with error bars if there are `low` and `high`, and not a line.
+        beyond: whether the line lies where nothing was measured: it is dotted, its band hatched.
+        in_legend: whether the legend names it.
     """
 
     name: str
@@ -28,11 +33,31 @@ class Series:
     low: Sequence[float] = ()
     high: Sequence[float] = ()
     single_run: bool = False
+    points: bool = False
+    beyond: bool = False
+    in_legend: bool = True
 
     @property
     def has_markers(self) -> bool:
         """Whether there are so few points that each is marked."""
-        return len(self.x) <= 30 and not self.single_run
+        return len(self.x) <= 30 and not self.single_run and not self.beyond
+
+
+@dataclass(frozen=True)
+class Arrow:
+    """A horizontal arrow in a plot.
+
+    Attributes:
+        variant: the variant whose colour it has.
+        start: where it begins on the horizontal axis.
+        end: where its head is.
+        y: its height.
+    """
+
+    variant: str
+    start: float
+    end: float
+    y: float
 
 
 @dataclass(frozen=True)
@@ -47,6 +72,7 @@ class View:
         log_x: whether the horizontal axis is logarithmic.
         log_y: whether the vertical axis is logarithmic.
         ticks: where the horizontal axis has its ticks; empty: the drawing library decides.
+        arrows: drawn in front.
     """
 
     name: str
@@ -56,6 +82,12 @@ class View:
     log_x: bool = False
     log_y: bool = False
     ticks: Sequence[float] = ()
+    arrows: Sequence[Arrow] = ()
+
+    @property
+    def tick_texts(self) -> list[str]:
+        """The ticks as texts, large numbers with a unit."""
+        return [format_count(tick) if tick >= 1e4 else f"{tick:.4g}" for tick in self.ticks]
 
     @property
     def row_count(self) -> int:
@@ -70,10 +102,12 @@ class Plot:
     Attributes:
         key: its file name without ".png": letters and hyphens.
         title: the heading.
-        views: one or more; on paper the first one is drawn.
+        views: one or more; on paper the first one is drawn, or all of them as panels.
         note: the caption.
         variant_rows: whether the vertical axis has a row per variant.
         zero_line: whether a line marks zero, where there is no difference.
+        one_line: whether a line marks a factor of one instead.
+        panels: whether all views are drawn on paper, side by side.
     """
 
     key: str
@@ -82,3 +116,10 @@ class Plot:
     note: str = ""
     variant_rows: bool = False
     zero_line: bool = False
+    one_line: bool = False
+    panels: bool = False
+
+    @property
+    def marked(self) -> float | None:
+        """The value at which there is no difference; None if no line marks it."""
+        return 0.0 if self.zero_line else 1.0 if self.one_line else None

@@ -4,48 +4,75 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator, NullLocator, StrMethodFormatter
 
 from zoo.report.plot import Plot, Series, View
 from zoo.report.style import LineStyle
 from zoo.utils.plotting import INK, SOFT, dress, new_figure, to_png
 
+PANELS_PER_ROW = 3
+SHORT_RANGE = 10
+"""A logarithmic axis that ends before so many times its beginning has the ticks of a linear one."""
 LEGEND_WIDTH = 110
 """The number of characters that fit into a line of the legend."""
 
 
 def draw_png(plot: Plot, styles: Mapping[str, LineStyle]) -> bytes:
-    """Draw the first view of a plot; the same plot gives the same bytes.
+    """Draw the first view of a plot, or all of them; the same plot gives the same bytes.
 
     Args:
         plot: what to draw.
         styles: colours and dashes by variant.
     """
-    view = plot.views[0]
-    legend = [] if plot.variant_rows else list(dict.fromkeys(s.variant for s in view.series))
-    columns = max(1, LEGEND_WIDTH // (6 + max(map(len, legend), default=0)))
-    height = 1.2 + 0.35 * view.row_count if plot.variant_rows else 4.3 + 0.2 * (len(legend) / columns)
+    views = plot.views if plot.panels else plot.views[:1]
+    named = [s.variant for view in views for s in view.series if s.in_legend]
+    legend = [] if plot.variant_rows else list(dict.fromkeys(named))
+    per_row = max(1, LEGEND_WIDTH // (6 + max(map(len, legend), default=0)))
+    columns = min(PANELS_PER_ROW, len(views))
+    rows = -(-len(views) // columns)
+    height = (
+        1.2 + 0.35 * views[0].row_count
+        if plot.variant_rows
+        else 0.2 * (len(legend) / per_row) + (4.3 if rows == columns == 1 else 3.0 * rows + 0.4)
+    )
     figure = new_figure(9, height)
-    axes = figure.subplots()
-    dress(axes, plot.title, view.x, view.y)
-    for series in view.series:
-        draw = _draw_point if plot.variant_rows else _draw_line
-        draw(axes, series, styles[series.variant])
-    _finish(axes, plot, view)
+    axes = list(figure.subplots(rows, columns, squeeze=False).flat)
+    for unused in axes[len(views) :]:
+        unused.remove()
+    for panel, view in zip(axes, views, strict=False):
+        dress(panel, view.name if len(views) > 1 else plot.title, view.x, view.y)
+        for series in view.series:
+            draw = _draw_point if plot.variant_rows else _draw_line
+            draw(panel, series, styles[series.variant])
+        _finish(panel, plot, view, styles)
     if legend:
         lines = [Line2D([], [], label=variant, **styles[variant].matplotlib) for variant in legend]
         figure.legend(
-            handles=lines, loc="outside lower left", ncols=columns, frameon=False, labelcolor=INK, fontsize=9
+            handles=lines, loc="outside lower left", ncols=per_row, frameon=False, labelcolor=INK, fontsize=9
         )
     return to_png(figure)
 
 
 def _draw_line(axes: Axes, series: Series, style: LineStyle) -> None:
+    if series.points:
+        errors = None
+        if series.low:
+            ends = zip(np.array(series.y, dtype=float), series.low, series.high, strict=True)
+            errors = np.array([[y - low, high - y] for y, low, high in ends]).T
+        axes.errorbar(series.x, series.y, errors, color=style.colour, fmt="o", ms=4, lw=1.4, capsize=3)
+        return
     if series.low:
-        axes.fill_between(series.x, series.low, series.high, color=style.colour, alpha=0.18, lw=0)
+        fill, edge = ("none", style.colour) if series.beyond else (style.colour, "none")
+        hatch = "///" if series.beyond else None
+        axes.fill_between(
+            series.x, series.low, series.high, alpha=0.18, lw=0, facecolor=fill, edgecolor=edge, hatch=hatch
+        )
     width, marker = 0.8 if series.single_run else 1.8, "o" if series.has_markers else ""
-    axes.plot(series.x, series.y, lw=width, marker=marker, ms=3.5, **style.matplotlib)
+    drawn = style.matplotlib | ({"ls": ":"} if series.beyond else {})
+    axes.plot(series.x, series.y, lw=width, marker=marker, ms=3.5, **drawn)
 
 
 def _draw_point(axes: Axes, series: Series, style: LineStyle) -> None:
@@ -56,18 +83,25 @@ def _draw_point(axes: Axes, series: Series, style: LineStyle) -> None:
     axes.errorbar(series.x, series.y, xerr=errors, color=style.colour, fmt="o", ms=7, lw=2, capsize=4)
 
 
-def _finish(axes: Axes, plot: Plot, view: View) -> None:
-    """Set scales and ticks, and mark zero."""
-    if plot.zero_line:
+def _finish(axes: Axes, plot: Plot, view: View, styles: Mapping[str, LineStyle]) -> None:
+    """Set scales and ticks, draw arrows, and mark where there is no difference."""
+    if plot.marked is not None:
         mark = axes.axvline if plot.variant_rows else axes.axhline
-        mark(0, color=SOFT, lw=1, ls=":")
+        mark(plot.marked, color=SOFT, lw=1, ls=":")
+    for arrow in view.arrows:
+        look = {"arrowstyle": "-|>", "color": styles[arrow.variant].colour, "lw": 1.8}
+        axes.annotate("", (arrow.end, arrow.y), (arrow.start, arrow.y), arrowprops=look)
     if view.log_x:
         axes.set_xscale("log")
     if view.log_y:
         axes.set_yscale("log")
     if view.ticks:
-        axes.set_xticks(view.ticks, [f"{tick:g}" for tick in view.ticks])
+        axes.set_xticks(view.ticks, view.tick_texts)
         axes.set_xticks([], minor=True)
+    if view.log_y and axes.get_ylim()[1] < SHORT_RANGE * axes.get_ylim()[0]:
+        axes.yaxis.set_major_locator(MaxNLocator(5))
+        axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+        axes.yaxis.set_minor_locator(NullLocator())
     if plot.variant_rows:
         axes.margins(y=0.15)
         axes.invert_yaxis()

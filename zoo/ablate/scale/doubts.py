@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from scipy import stats
@@ -31,7 +31,9 @@ def doubts(found: Measured, missed: bool = False) -> list[str]:
     checks = (_few_sizes, _tuning, _one_size, _spikes, _law, _conditions, _counts, _assumptions)
     reasons = [sentence for check in checks for sentence in check(found)]
     if missed:
-        reasons.append("the largest size lies outside what the smaller ones predicted: nothing is said beyond it")
+        reasons.append(
+            "the largest size lies outside what the smaller ones predicted: nothing is said beyond it"
+        )
     return reasons
 
 
@@ -46,7 +48,10 @@ def _few_sizes(found: Measured) -> Iterator[str]:
     elif len(usable) < 5:
         yield "fewer than five sizes: the line rests on few replicates"
     if usable and all(size.se is None for size in usable):
-        yield "one seed at every size: the seeds' noise is not known, the intervals are those of the sizes' scatter"
+        yield (
+            "one seed at every size: the seeds' noise is not known, the intervals are those of the sizes' "
+            "scatter"
+        )
     elif single := [size.params for size in usable if size.se is None]:
         yield f"one seed at {_listed(single)}: the seeds' noise is taken from the other sizes"
 
@@ -56,24 +61,40 @@ def _tuning(found: Measured) -> Iterator[str]:
     names = ("the baseline", found.name)
     if any(side.rate is None for of_side in sides for side in of_side):
         yield "the table has no learning rates, so that nothing is known of the tuning"
-    tried = [{n: len(pair.sides[k].tried) * pair.sides[k].seeds for n, pair in found.pairs.items()} for k in (0, 1)]
+    tried = [
+        {n: len(pair.sides[k].tried) * pair.sides[k].seeds for n, pair in found.pairs.items()} for k in (0, 1)
+    ]
     if unequal := [n for n in found.pairs if tried[0][n] != tried[1][n]]:
-        counts = " and ".join(f"{sum(of_side.values())} of {name}" for of_side, name in zip(tried, names, strict=True))
-        yield f"the sides were tuned unequally, at {_listed(unequal)}: {counts} tuning runs; more trials find more"
+        counts = " and ".join(
+            f"{sum(of_side.values())} of {name}" for of_side, name in zip(tried, names, strict=True)
+        )
+        yield (
+            f"the sides were tuned unequally, at {_listed(unequal)}: {counts} tuning runs; more trials "
+            "find more"
+        )
     for of_side, name in zip(sides, names, strict=True):
         moved = [n for n, side in zip(found.pairs, of_side, strict=True) if side.rate and not side.tuned]
         if moved:
-            how = "transferred, not bracketed" if any(side.tuned for side in of_side) else "not tuned in this table"
+            how = (
+                "transferred, not bracketed"
+                if any(side.tuned for side in of_side)
+                else "not tuned in this table"
+            )
             yield f"{name}: the rate is {how}, at {_listed(moved)}"
         if any(side.reused for side in of_side):
-            yield f"{name}: runs that chose the rate count in the comparison as well, where their losses are too low"
+            yield (
+                f"{name}: runs that chose the rate count in the comparison as well, where their losses are "
+                "too low"
+            )
 
 
 def _one_size(found: Measured) -> Iterator[str]:
     if found.usable and found.line is None:
         known = "" if found.gap is not None else ", and how the rates were chosen is not known"
         yield (
-            "one size: the error of tuning is shared by all seeds" + known + "; false alarms are more frequent than "
+            "one size: the error of tuning is shared by all seeds"
+            + known
+            + "; false alarms are more frequent than "
             "stated, and whether the factor holds at other sizes is open"
         )
 
@@ -118,7 +139,10 @@ def _drifts(found: Measured, line: Line) -> bool:
 def _conditions(found: Measured) -> Iterator[str]:
     runs = _compared(found)
     if any(run.trunk for run in runs):
-        yield "budgets are branches of one trunk, which are correlated: a seed counts once, with all its branches"
+        yield (
+            "budgets are branches of one trunk, which are correlated: a seed counts once, with all its "
+            "branches"
+        )
     kinds: list[set[str]] = [
         {run.data for pair in found.pairs.values() for run in pair.sides[k].compared} for k in (0, 1)
     ]
@@ -128,7 +152,8 @@ def _conditions(found: Measured) -> Iterator[str]:
         yield f"the data were read up to {max(passes):.3g} times; nothing is claimed of more than one pass"
     if overlap := [run.overlap for run in runs if run.overlap]:
         yield (
-            f"{max(overlap):.1%} of the validation text is in the training text, an advantage to whoever memorises: "
+            f"{max(overlap):.1%} of the validation text is in the training text, an advantage to whoever "
+            "memorises: "
             "check with a second held-out source"
         )
     if found.costs and any(cost.name == "seconds" for cost in found.costs):
@@ -136,22 +161,35 @@ def _conditions(found: Measured) -> Iterator[str]:
 
 
 def _counts(found: Measured) -> Iterator[str]:
+    seeds = {
+        n: [len({run.seed for run in side.compared}) for side in pair.sides]
+        for n, pair in found.pairs.items()
+    }
+    if unequal := [n for n, (ours, theirs) in seeds.items() if ours != theirs]:
+        yield (
+            f"the sides have different numbers of seeds at {_listed(unequal)}; seeds that are added until "
+            "something is decided need a declared maximum"
+        )
     for params, pair in found.pairs.items():
         if pair.ratio > SAME_COST:
-            yield f"{format_count(params)}: parameters or FLOPs per token differ by {pair.ratio - 1:.1%} between the sides"
-        seeds = [len({run.seed for run in side.compared}) for side in pair.sides]
-        if seeds[0] != seeds[1]:
-            yield f"{format_count(params)}: {seeds[0]} and {seeds[1]} seeds; seeds added to one side alone need a declared maximum"
+            yield (
+                f"{format_count(params)}: parameters or FLOPs per token differ by {pair.ratio - 1:.1%} "
+                "between the sides"
+            )
     ratios = [max(run.tokens for run in pair.baseline.compared) / n for n, pair in found.pairs.items()]
     if len(ratios) > 1 and max(ratios) > SAME_RATIO * min(ratios):
         yield (
-            f"tokens per parameter change between {max(ratios):.3g} and {min(ratios):.3g} over the sizes: the trend "
+            f"tokens per parameter change between {max(ratios):.3g} and {min(ratios):.3g} over the sizes: "
+            "the trend "
             "is also one of that ratio"
         )
 
 
 def _assumptions(found: Measured) -> Iterator[str]:
-    for what, value, assumed in (("noise of a run", found.tau, TAU), ("curvature over the rate", found.kappa, KAPPA)):
+    for what, value, assumed in (
+        ("noise of a run", found.tau, TAU),
+        ("curvature over the rate", found.kappa, KAPPA),
+    ):
         if value is not None and value > LARGE_GAP * assumed:
             yield f"the {what} is {value:.2g} in ln tokens; the properties were simulated with {assumed:g}"
 

@@ -123,17 +123,25 @@ class Line:
     @property
     def middle(self) -> Estimate:
         """ln c in the middle of the sizes."""
-        return self._read(self._weights(float(self.x.mean())))
+        return self.at(float(self.x.mean()))
 
     @property
     def largest(self) -> Estimate:
         """ln c at the largest size."""
-        return self._read(self._weights(float(self.x.max())))
+        return self.at(float(self.x.max()))
 
     @property
     def slope(self) -> Estimate:
         """Change of ln c per e-fold of parameters."""
         return self._read(self._slopes)
+
+    def at(self, ln_params: float) -> Estimate:
+        """ln c on the line.
+
+        Args:
+            ln_params: ln of the parameters, inside the measured range.
+        """
+        return self._read(self._weights(ln_params))
 
     def predict(self, ln_params: float) -> Prediction:
         """ln c of one further size.

@@ -101,8 +101,8 @@ def _boundaries(statistics: Array, spent: Sequence[float]) -> tuple[float, ...]:
     before, values = 0.0, []
     for look, total in enumerate(spent):
         reject = round((total - before) * len(statistics))
-        here = np.sort(statistics[alive, look])
-        value = float(here[-reject])
+        here = statistics[alive, look]
+        value = float(np.partition(here, len(here) - reject)[len(here) - reject])
         values.append(value)
         alive &= statistics[:, look] < value
         before = total

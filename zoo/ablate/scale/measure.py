@@ -1,4 +1,4 @@
-"""Everything about a variant but its word: its sizes, the line through them, the law, its costs, its items."""
+"""The numbers behind the word of a variant: its sizes, the line through them, the law, costs and items."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from zoo.ablate.scale.speedup import Cells, SizeSpeedup, huberised, size_speedup
 from zoo.ablate.scale.tuned import TunedSize
 from zoo.ablate.scale.tuning import tuning_gap
 
+HUBER_STEPS = 3
 PAIRED_FLOPS = 1.25
 """Sizes of two sides belong together if their FLOPs per token differ by no more than this factor."""
 
@@ -116,9 +117,7 @@ class Measured:
         return [size for size in self.sizes if size.comparable]
 
 
-def measure(
-    name: str, baseline: Mapping[float, TunedSize], variant: Mapping[float, TunedSize]
-) -> Measured:
+def measure(name: str, baseline: Mapping[float, TunedSize], variant: Mapping[float, TunedSize]) -> Measured:
     """Measure a variant against the baseline.
 
     Args:
@@ -138,8 +137,7 @@ def measure(
         both = {size.params: found.pairs[size.params].cells for size in usable}
         found.line = Line(usable)
         found.law = fit_law({n: c[0] for n, c in both.items()}, {n: c[1] for n, c in both.items()})
-        robust = [size_speedup(size.params, *huberised(size, both[size.params])) for size in usable]
-        found.robust = Line(robust)
+        found.robust = Line([_robust(size, both[size.params]) for size in usable])
     else:
         found.gap = _gap(found.pairs[usable[-1].params], usable[-1], found.tau)
     _add_costs(found, usable[-1])
@@ -167,6 +165,13 @@ def _add_size(found: Measured, params: float, pair: Pair) -> None:
     if not size.comparable:
         more = math.exp(max(size.limit, 0.0))
         found.left_out.append(Left(params, f"losses hardly overlap: the factor is more than {more:.2f} x"))
+
+
+def _robust(size: SizeSpeedup, sides: tuple[Cells, Cells]) -> SizeSpeedup:
+    """Huber's estimate, by pulling spiked runs towards the curve and fitting again."""
+    for _ in range(HUBER_STEPS):
+        size = size_speedup(size.params, *huberised(size, sides))
+    return size
 
 
 def _paired(

@@ -157,14 +157,16 @@ def _check_size(what: str, runs: Sequence[FinishedRun]) -> None:
     without = [run for run in runs if run.rate is None]
     if 0 < len(without) < len(runs):
         raise DataError(
-            f"{without[0].place}: {what}: no rate, but other runs of this size have one; expected the rate of "
+            f"{without[0].place}: {what}: no rate, but other runs of this size have one; expected the rate "
+            "of "
             "all runs or of none"
         )
     trunks: dict[str, int] = {}
     for run in runs:
         if run.trunk and trunks.setdefault(run.trunk, run.seed) != run.seed:
             raise DataError(
-                f"{run.place}: trunk {run.trunk}: seeds {trunks[run.trunk]} and {run.seed} are branches of one "
+                f"{run.place}: trunk {run.trunk}: seeds {trunks[run.trunk]} and {run.seed} are branches of "
+                "one "
                 "run, not independent runs; expected one seed for all branches of a trunk"
             )
 
@@ -253,6 +255,29 @@ def parse_count(text: str) -> float:
     """
     factor = {"K": 1e3, "M": 1e6, "B": 1e9}.get(text[-1:].upper(), 1.0)
     return float(text[:-1] if factor > 1 else text) * factor
+
+
+def parse_counts(text: str, place: str) -> tuple[float, ...]:
+    """Numbers separated by commas, as `parse_count` reads them.
+
+    Args:
+        text: may be empty.
+        place: where the text stands, for the message.
+
+    Raises:
+        DataError: one of them is no number above 0.
+    """
+    values = []
+    for part in filter(None, text.split(",")):
+        try:
+            values.append(parse_count(part.strip()))
+        except ValueError:
+            values.append(math.nan)
+        if not 0 < values[-1] < math.inf:
+            raise DataError(
+                f"{place}: value {part.strip()!r}: expected numbers above 0, for instance 0.2M,0.4M"
+            )
+    return tuple(values)
 
 
 def format_count(count: float) -> str:

@@ -33,9 +33,13 @@ def sentence(verdict: ScaleVerdict, baseline: str, margin: float | None = None) 
     if verdict.word == "equal":
         assert margin is not None  # the word is only given for a margin
         where = "at one size" if line is None else f"{len(line.x)} sizes"
-        value = (largest.ln_c, largest.half_width(0.9)) if line is None else _widest(line.middle, line.largest)
+        value = (
+            (largest.ln_c, largest.half_width(0.9)) if line is None else _widest(line.middle, line.largest)
+        )
         low, high = (math.exp(value[0] + sign * (value[1] or 0)) for sign in (-1, 1))
-        return f"{name}: equal to {baseline} within {margin:g} x (90 % interval {low:.2f}-{high:.2f}, {where})."
+        return (
+            f"{name}: equal to {baseline} within {margin:g} x (90 % interval {low:.2f}-{high:.2f}, {where})."
+        )
     more, sign = ("fewer", 1) if verdict.word == "faster" else ("more", -1)
     less = f", by less than {margin:g} x" if verdict.within_margin else ""
     if line is None:
@@ -76,7 +80,9 @@ def _trend(verdict: ScaleVerdict) -> str:
     change, low, high = _per_doubling(verdict.line.slope)
     what = "gain" if verdict.word == "faster" else "disadvantage"
     begin = "The trend is open" if verdict.trend == "trend open" else f"The {what} {verdict.trend}"
-    return f"{begin}: the factor changes by {change:+.1%} per doubling of the size ({low:+.1%} to {high:+.1%})."
+    return (
+        f"{begin}: the factor changes by {change:+.1%} per doubling of the size ({low:+.1%} to {high:+.1%})."
+    )
 
 
 def _per_doubling(slope: Estimate) -> Factor:
@@ -107,7 +113,7 @@ def sentences(verdicts: Mapping[str, ScaleVerdict], baseline: str, margin: float
 
 
 def notes(verdicts: Mapping[str, ScaleVerdict]) -> list[str]:
-    """Sizes that were left out, and warnings, without their full stops; what all variants share is said once."""
+    """Sizes that were left out, and warnings, without their full stops; what all share is said once."""
     by_text: dict[str, list[str]] = {}
     for name, verdict in verdicts.items():
         left = [
@@ -161,7 +167,8 @@ def verdict_table(verdicts: Mapping[str, ScaleVerdict], baseline: str) -> Table:
         "Verdict",
         columns,
         [_verdict_row(verdict) for verdict in verdicts.values()],
-        f"Factors are token speed-ups against {baseline}, with 95 % intervals: above 1 the variant needs fewer "
+        f"Factors are token speed-ups against {baseline}, with 95 % intervals: above 1 the variant needs "
+        "fewer "
         "tokens. Middle: on the line in the middle of the sizes (ln N). Loss difference: at the largest size "
         "and its longest common budget, in nats, below 0 is better. FLOPs and seconds: the factor at the "
         "largest size in that currency. Sizes by themselves, trend, drift and predictions are description; "
@@ -226,7 +233,8 @@ def size_table(verdicts: Mapping[str, ScaleVerdict]) -> Table:
     ]
     rows = [row for verdict in verdicts.values() for row in _size_rows(verdict)]
     note = (
-        "c by deleting one seed at a time: an interval of this size alone, without the error of tuning, which no "
+        "c by deleting one seed at a time: an interval of this size alone, without the error of tuning, "
+        "which no "
         "test over seeds sees."
     )
     return Table("sizes", "Every size by itself", columns, rows, note)
@@ -310,7 +318,8 @@ def law_table(verdicts: Mapping[str, ScaleVerdict]) -> Table:
         if law is not None
     ]
     note = (
-        "L = E + A N^-a + B (c T)^-b, fitted to both sides, the interval by deleting one size at a time. E, a and b "
+        "L = E + A N^-a + B (c T)^-b, fitted to both sides, the interval by deleting one size at a time. "
+        "E, a and b "
         "are nuisance: they are not compared between variants."
     )
     return Table("law", "Second opinion: one law for all sizes", columns, rows, note)

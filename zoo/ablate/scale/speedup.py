@@ -193,9 +193,10 @@ def _jackknife(ladder: Ladder, baseline: Cells, variant: Cells, full: Array) -> 
     ours, theirs = ({seed for _, seed in side} for side in (baseline, variant))
     if min(len(ours), len(theirs)) < 2:
         return None, min(len(ours), len(theirs))
-    deleted = [((seed,), (seed,)) for seed in sorted(ours)]
+    deleted: list[tuple[set[int], set[int]]] = [({seed}, {seed}) for seed in sorted(ours)]
     if ours != theirs:
-        deleted = [((seed,), ()) for seed in sorted(ours)] + [((), (seed,)) for seed in sorted(theirs)]
+        nobody: set[int] = set()
+        deleted = [({seed}, nobody) for seed in sorted(ours)] + [(nobody, {seed}) for seed in sorted(theirs)]
     budgets = [sorted({tokens for tokens, _ in side}) for side in (baseline, variant)]
     rows = [
         [

@@ -10,11 +10,15 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 
-from zoo.ablate.scale.runs import FinishedRun
+from zoo.ablate.scale.runs import FinishedRun, RunTable
 from zoo.ablate.scale.tuning import Parabola, at_border, vertex
+from zoo.utils.errors import DataError, did_you_mean
+
+FEWEST_HALVED = 2
+"""Seeds that a comparison of the baseline with itself needs."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,29 @@ def tuned_sizes(runs: Sequence[FinishedRun]) -> dict[float, TunedSize]:
     """One variant's runs by size, ascending."""
     sizes = sorted({run.size for run in runs})
     return {size: _tuned([run for run in runs if run.size == size]) for size in sizes}
+
+
+def halved(table: RunTable, baseline: str) -> RunTable:
+    """The baseline against itself: every other seed becomes a variant of its own.
+
+    Anything but "equal" or "undecided" is then an alarm about the set-up.
+
+    Raises:
+        DataError: no such baseline, or fewer than two seeds.
+    """
+    if baseline not in table.variants:
+        raise DataError(f"no variant called '{baseline}'{did_you_mean(baseline, table.variants)}")
+    ours = [run for side in tuned_sizes(table.of(baseline)).values() for run in side.compared]
+    seeds = sorted({run.seed for run in ours})
+    if len(seeds) < FEWEST_HALVED:
+        raise DataError(
+            f"--aa: '{baseline}' has {len(seeds)} seeds; expected at least {FEWEST_HALVED}, half of them "
+            "for each side"
+        )
+    again = set(seeds[1::2])
+    return RunTable(
+        tuple(replace(run, variant=f"{baseline} again" if run.seed in again else baseline) for run in ours)
+    )
 
 
 def _tuned(runs: Sequence[FinishedRun]) -> TunedSize:

@@ -173,4 +173,5 @@ def chosen_rates(
     moved = np.where(inner & (bend > 0), (left - right) / np.where(bend > 0, 2 * bend, 1), 0.0).clip(
         -0.5, 0.5
     )
-    return chosen + moved * step[:, 0]
+    vertices: Array = chosen + moved * step[:, 0]
+    return vertices

@@ -161,13 +161,14 @@ def _claim_at_one_size(
     if p is None:
         return []
     if looks.max_seeds is not None:
-        if size.seeds > looks.max_seeds:
-            raise DataError(
-                f"{found.name}: {size.seeds} seeds; the declared maximum is {looks.max_seeds}, and the error is "
-                "spent: expected no look beyond it"
-            )
         if looks.max_seeds < FIRST_LOOK:
             raise DataError(f"at most {looks.max_seeds} seeds; expected {FIRST_LOOK} or more")
+        if size.seeds > looks.max_seeds:
+            raise DataError(
+                f"{found.name}: {size.seeds} seeds; the declared maximum is {looks.max_seeds}, and the "
+                "error is "
+                "spent: expected no look beyond it"
+            )
         if size.seeds < FIRST_LOOK:
             return []
         critical = critical_values(looks.max_seeds, alpha)[size.seeds - FIRST_LOOK]
@@ -185,15 +186,15 @@ def _critical_value_of_sizes(found: Measured, alpha: float, declared: Sequence[f
     first = declared[: len(here)]
     if len(declared) < FEWEST_SIZES or list(declared) != sorted(set(declared)):
         raise DataError(
-            f"declared sizes {', '.join(f'{size:g}' for size in declared)}: expected at least {FEWEST_SIZES}, "
+            f"declared sizes {', '.join(f'{size:g}' for size in declared)}: expected at least "
+            f"{FEWEST_SIZES}, "
             "ascending"
         )
-    if len(here) > len(declared) or any(
-        abs(a / b - 1) > SAME_SIZE for a, b in zip(here, first, strict=True)
-    ):
+    if len(here) > len(declared) or any(abs(a / b - 1) > SAME_SIZE for a, b in zip(here, first, strict=True)):
         raise DataError(
             f"{found.name}: sizes {', '.join(f'{size:g}' for size in here)} are not the first of those "
-            f"declared, {', '.join(f'{size:g}' for size in declared)}; expected no look beyond the declaration"
+            f"declared, {', '.join(f'{size:g}' for size in declared)}; expected no look beyond the "
+            "declaration"
         )
     # t does not depend on the unit of ln N, so sizes are told apart to a thousandth.
     ln_params = tuple(round(math.log(size / declared[0]), 3) for size in declared)

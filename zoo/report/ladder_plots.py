@@ -1,0 +1,195 @@
+"""The plots of a verdict across scale: loss over tokens, the factor over the size, loss over the rate."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from zoo.ablate.scale.measure import Pair
+from zoo.ablate.scale.runs import format_count
+from zoo.ablate.scale.shown import estimated, factor
+from zoo.ablate.scale.speedup import SizeSpeedup
+from zoo.ablate.scale.tuned import TunedSize
+from zoo.ablate.scale.verdict import ScaleVerdict
+from zoo.report.plot import Arrow, Plot, Series, View
+
+STEPS = 60
+"""Points of a drawn curve."""
+FARTHEST = 4.0
+"""The line is drawn up to so many times the largest size, but no farther than the measured range."""
+LOSS = "final validation loss, nats"
+
+
+def ladder_plots(verdicts: Mapping[str, ScaleVerdict], baseline: str) -> Iterator[Plot]:
+    """The plots that have something to show."""
+    for number, verdict in enumerate(verdicts.values(), 1):
+        views = [_ladder(verdict, size, baseline) for size in verdict.measured.sizes]
+        if views:
+            yield Plot(
+                "ladder" if number == 1 else f"ladder-{number}",
+                f"Loss over tokens: {verdict.name} and {baseline}",
+                views,
+                "Every point is a run, trained to the end of its own schedule. Line: the curve that both "
+                "sides "
+                f"share, as {baseline} follows it. Arrow: from the tokens of {verdict.name} to those that "
+                f"{baseline} needs for the same loss, ln c long.",
+                panels=True,
+            )
+    if any(verdict.measured.sizes for verdict in verdicts.values()):
+        yield _across_sizes(verdicts)
+    rates = _rate_views(verdicts, baseline)
+    if rates:
+        yield Plot(
+            "rates",
+            "Tuning of the learning rate",
+            rates,
+            "Points: mean loss of every rate that was tried; line: the parabola through the best one and its "
+            "neighbours; arrow: to the rate of the comparison. Last: that rate over the size.",
+            panels=True,
+        )
+
+
+def _ladder(verdict: ScaleVerdict, size: SizeSpeedup, baseline: str) -> View:
+    pair = verdict.measured.pairs[size.params]
+    sides = [
+        Series(
+            name,
+            name,
+            [run.tokens for run in side.compared],
+            [run.loss for run in side.compared],
+            points=True,
+        )
+        for name, side in zip((baseline, verdict.name), pair.sides, strict=True)
+    ]
+    tokens = [run.tokens for side in pair.sides for run in side.compared]
+    least, most = min(tokens), max(tokens) * math.exp(max(0.0, min(size.ln_c, size.limit)))
+    x = np.geomspace(least, most, STEPS)
+    y = np.exp(np.polyval(size.curve, np.log(x) - size.centre))
+    curve = Series("shared curve", baseline, list(x), list(y), in_legend=False)
+    middle = math.exp(size.centre)
+    height = math.exp(float(np.polyval(size.curve, size.ln_c)))
+    arrow = Arrow(verdict.name, middle, middle * math.exp(size.ln_c), height)
+    name = f"{format_count(size.params)}: {math.exp(size.ln_c):.2f} x"
+    budgets = sorted({run.tokens for run in pair.baseline.compared})
+    return View(
+        name, "training tokens", LOSS, [curve, *sides], log_x=True, log_y=True, ticks=budgets, arrows=[arrow]
+    )
+
+
+def _across_sizes(verdicts: Mapping[str, ScaleVerdict]) -> Plot:
+    series: list[Series] = []
+    sizes: set[float] = set()
+    for verdict in verdicts.values():
+        sizes |= {size.params for size in verdict.measured.usable}
+        series += _factors(verdict)
+    return Plot(
+        "across-sizes",
+        "Token speed-up over the size",
+        [
+            View(
+                "factor",
+                "parameters",
+                "c",
+                series,
+                log_x=True,
+                log_y=True,
+                ticks=sorted(sizes) if len(sizes) < 9 else (),
+            )
+        ],
+        "Point: a size by itself with its 95 % interval, which is without the error of tuning. Line and "
+        "band: "
+        "across the sizes, 95 %. The wider bar at the largest size is what the smaller ones predicted of it. "
+        "Hatched: beyond the largest size, a prediction if the trend stays straight.",
+        one_line=True,
+    )
+
+
+def _factors(verdict: ScaleVerdict) -> Iterator[Series]:
+    name, line, usable = verdict.name, verdict.line, verdict.measured.usable
+    if not usable:
+        return
+    if line is not None:
+        least, most = float(line.x.min()), float(line.x.max())
+        inside = np.linspace(least, most, STEPS)
+        band = [line.at(x) for x in inside]
+        yield _band(name, list(inside), [(v.estimate, v.half95) for v in band], beyond=False)
+        if verdict.predicted is not None:
+            outside = np.linspace(most, most + min(math.log(FARTHEST), most - least), STEPS)
+            told = [line.predict(x) for x in outside]
+            yield _band(name, list(outside), [(v.estimate, v.half95) for v in told], beyond=True)
+    if verdict.back_test is not None:
+        predicted, low, high = estimated(verdict.back_test)
+        # Beside the largest size, so that both bars can be seen.
+        where = usable[-1].params * 1.04
+        yield Series(
+            f"{name}, back-test",
+            name,
+            [where],
+            [predicted],
+            [low],
+            [high],
+            points=True,
+            in_legend=False,
+        )
+    own = [factor(size.ln_c, size.half_width() or 0.0) for size in usable]
+    columns = [list(column) for column in zip(*own, strict=True)]
+    params = [size.params for size in usable]
+    yield Series(name, name, params, columns[0], columns[1], columns[2], points=True)
+
+
+def _band(
+    name: str, ln_params: Sequence[float], values: Sequence[tuple[float, float]], beyond: bool
+) -> Series:
+    low, high = ([math.exp(v + sign * half) for v, half in values] for sign in (-1, 1))
+    x, y = [math.exp(value) for value in ln_params], [math.exp(v) for v, _ in values]
+    return Series(name, name, x, y, low, high, beyond=beyond, in_legend=False)
+
+
+def _rate_views(verdicts: Mapping[str, ScaleVerdict], baseline: str) -> list[View]:
+    """One view per size at which rates were tried, and one of the chosen rates over the size."""
+    sides: dict[str, dict[float, TunedSize]] = {}
+    for verdict in verdicts.values():
+        pairs: Mapping[float, Pair] = verdict.measured.pairs
+        for k, name in enumerate((baseline, verdict.name)):
+            sides.setdefault(name, {}).update({n: pair.sides[k] for n, pair in pairs.items()})
+    sizes = sorted({n for of_side in sides.values() for n, side in of_side.items() if side.tuned})
+    views = []
+    for params in sizes:
+        series: list[Series] = []
+        arrows: list[Arrow] = []
+        for name, of_side in sides.items():
+            if params in of_side and of_side[params].tuned:
+                _add_tuning(name, of_side[params], series, arrows)
+        ticks = sorted(
+            {rate for of_side in sides.values() if params in of_side for rate in of_side[params].tried}
+        )
+        view = View(format_count(params), "learning rate", LOSS, series, log_x=True, arrows=arrows)
+        views.append(view if len(ticks) > 7 else View(**(vars(view) | {"ticks": ticks})))
+    if len(sizes) > 1:
+        chosen = [
+            Series(name, name, list(rates), list(rates.values()))
+            for name, of_side in sides.items()
+            if len(rates := {n: side.rate for n, side in sorted(of_side.items()) if side.rate is not None})
+            > 1
+        ]
+        views.append(
+            View("chosen rates", "parameters", "learning rate", chosen, log_x=True, log_y=True, ticks=sizes)
+        )
+    return views
+
+
+def _add_tuning(name: str, side: TunedSize, series: list[Series], arrows: list[Arrow]) -> None:
+    finite = {rate: loss for rate, loss in side.tried.items() if math.isfinite(loss)}
+    series.append(Series(name, name, list(finite), list(finite.values()), points=True))
+    parabola = side.parabola
+    if parabola is None:
+        return
+    rates = sorted(side.tried)
+    best = rates.index(min(rates, key=lambda rate: side.tried[rate]))
+    x = np.geomspace(rates[best - 1], rates[best + 1], STEPS)
+    y = parabola.loss + parabola.curvature * (np.log(x) - parabola.ln_rate) ** 2
+    series.append(Series(name, name, list(x), list(y), in_legend=False))
+    if side.rate is not None and side.rate != rates[best]:
+        arrows.append(Arrow(name, rates[best], side.rate, parabola.loss))

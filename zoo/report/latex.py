@@ -1,0 +1,52 @@
+"""Tables as LaTeX."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from zoo.ablate.table import Table
+
+SPECIAL = {
+    "\\": r"\textbackslash{}",
+    **{character: f"\\{character}" for character in "&%$#_{}"},
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "–": "--",
+    "±": r"$\pm$",
+    "∞": r"$\infty$",
+}
+
+
+def tables_latex(tables: Sequence[Table]) -> str:
+    """The tables of a page, each a `table` of the package booktabs."""
+    return "\n".join(["% \\usepackage{booktabs, graphicx}", *map(_table, tables)])
+
+
+def _table(table: Table) -> str:
+    alignment = "".join("r" if column.align_right else "l" for column in table.columns)
+    rows = [" & ".join(map(_escape, row)) + r" \\" for row in table.texts]
+    head = " & ".join(_escape(column.title) for column in table.columns) + r" \\"
+    return "\n".join(
+        [
+            r"\begin{table}",
+            r"\centering",
+            rf"\caption{{{_escape(table.title)}. {_escape(table.note)}}}",
+            rf"\label{{tab:{table.key}}}",
+            r"\resizebox{\linewidth}{!}{%",
+            rf"\begin{{tabular}}{{{alignment}}}",
+            r"\toprule",
+            head,
+            r"\midrule",
+            *rows,
+            r"\bottomrule",
+            r"\end{tabular}}",
+            r"\end{table}",
+            "",
+        ]
+    )
+
+
+def _escape(text: str) -> str:
+    return "".join(SPECIAL.get(character, character) for character in text)
