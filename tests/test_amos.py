@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from zoo.optim import Amos
+from zoo.optim import Amos, amos_update
 from zoo.utils.errors import CheckpointError, ZooError
 
 GOLDEN = sorted((Path(__file__).parent / "golden" / "amos").glob("*.npz"))
@@ -134,6 +134,63 @@ def test_every_reduction_and_option_is_the_papers(
         optimizer.param_groups[0]["lr"] = lr
         optimizer.step()
     torch.testing.assert_close(theta.detach(), expected, rtol=0, atol=1e-9)
+
+
+PRECISION = {torch.float64: 1e-9, torch.float32: 2e-5, torch.bfloat16: 2**-5}
+"""Largest relative difference of theta from the loop in float64 after 12 steps of its own rounding."""
+
+
+def small_gradients(
+    dtype: torch.dtype, size: float, shape: tuple[int, ...], fused: bool, **options: Any
+) -> tuple[Tensor, Tensor]:
+    """12 steps with gradients of a size, all rows but the first: theta of Amos and of the loop."""
+    generator = torch.Generator().manual_seed(0)
+    theta = nn.Parameter(torch.randn(shape, generator=generator).to(dtype))
+    grads = [(size * torch.randn(shape, generator=generator)).to(dtype) for _ in range(12)]
+    reduce = tuple(range(0 if options.pop("dense", False) else 1, len(shape)))
+    given = {"beta": 0.9, "eta": 0.3, **options}
+    every = {"clip_value": None, "extra_l2": 0.0, "momentum": None, "c_coef": 0.25, "d_coef": 0.25, **given}
+    start = theta.detach().double()
+    expected = reference(start, [g.double() for g in grads], [0.1] * 12, reduce, every)
+    optimizer = one(theta, reduce, fused=fused, **given)
+    for grad in grads:
+        theta.grad = grad
+        optimizer.step()
+    return theta.detach().double(), expected
+
+
+@EACH_PATH
+@pytest.mark.parametrize(
+    ("shape", "options"),
+    [
+        ((4, 6), {}),
+        ((4, 6), {"dense": True, "momentum": 0.9, "extra_l2": 1e-2}),
+        ((3, 2, 2, 2), {"c_coef": 2.0, "d_coef": 0.7, "momentum": 0.5}),
+        ((3, 2, 2, 2), {"dense": True, "extra_l2": 1e-3}),
+        ((4, 6), {"clip": 0.5, "c_coef": 1 / 16, "d_coef": 1 / 16}),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("dtype", PRECISION, ids=str)
+@pytest.mark.parametrize("size", [1.0, 1e-12, 1e-16, 1e-18, 1e-20])
+def test_gradients_of_any_size_in_every_precision(
+    dtype: torch.dtype, size: float, shape: tuple[int, ...], options: dict[str, Any], fused: bool
+) -> None:
+    """v is bounded by 2^-125 and by nothing larger; below it, float32 still agrees with float64."""
+    options = dict(options)
+    if clip := options.pop("clip", None):
+        options["clip_value"] = clip * size
+    ours, expected = small_gradients(dtype, size, shape, fused, **options)
+    torch.testing.assert_close(ours, expected, rtol=PRECISION[dtype], atol=PRECISION[dtype])
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+def test_a_larger_bound_of_v_would_be_seen(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in ports that add or clamp at 1e-10: the comparison above fails for them."""
+    monkeypatch.setattr(amos_update, "TINY", 1e-10)
+    for size in (1e-12, 1e-16, 1e-18):
+        ours, expected = small_gradients(dtype, size, (4, 6), fused=False)
+        assert (ours - expected).abs().max() > 0.05
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)

@@ -304,7 +304,23 @@ def test_amos_table_4(row: list[str]) -> None:
     assert c.train.steps == int(steps.replace("k", "000").replace("M", "000000"))
     schedule = SCHEDULES.get(family, SCHEDULES["encoders"])[optimizer]
     assert (c.schedule.type, c.schedule.warmup) == schedule
-    assert (c.train.z_loss > 0) == (family == "T5")
+    # (log Z)^2 is T5's alone (A.5), at T5's 1e-4; the paper's settings clip no norm.
+    assert (c.train.z_loss, c.train.clip_norm) == (1e-4 if family == "T5" else 0.0, None)
+    # 0.9 in both: "typically" of Amos (section 2), Liu et al. (2019) of AdamW (A.5); Adafactor has none.
+    momenta = {"amos": "momentum", "adamw": "betas"}
+    momentum = getattr(c.optimizer, momenta.get(c.optimizer.type, ""), None)
+    assert momentum in {"amos": (0.9,), "adamw": ((0.9, float(beta_2)),)}.get(c.optimizer.type, (None,))
+    assert getattr(c.optimizer, "clip_value", None) is None
+
+
+@pytest.mark.parametrize("name", [n for n in FILES if n.startswith("amos-9-")])
+def test_label_smoothing_of_resnet_is_a_tenth(name: str) -> None:
+    """A.9.2: "defaults to 0.1 for other experiments"; the loss of a built model has it in training alone."""
+    c: Any = config(name)
+    assert (c.model.label_smoothing, c.train.clip_norm, c.train.z_loss) == (0.1, None, 0.0)
+    assert getattr(c.optimizer, "clip_value", None) is None
+    betas = getattr(c.optimizer, "betas", None)
+    assert betas == (None if c.optimizer.type == "amos" else (0.9, 0.999))
 
 
 def test_amos_continued_and_rsqrt() -> None:
