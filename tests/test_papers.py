@@ -220,7 +220,7 @@ def test_wesar_table_3() -> None:
 
 METHODS: dict[str, dict[str, Any]] = {
     "Small": SMALL,
-    "Weight Normalization": HE | {"reparam": "weight_norm", "fields": {"sigma2": 16e-5}},
+    "Weight Normalization": HE | {"reparam": "weight_norm", "fields": {"sigma2": 16e-5, "start": "forward"}},
     "sigma-Reparam, pre-LN": HE
     | {"reparam": "sigma_reparam", "fields": {"sigma2": 64e-5, "differentiate": False}},
     "sigma-Reparam, post-LN": HE

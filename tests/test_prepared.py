@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from zoo import build_model
-from zoo.kernels.matmul import LOOPS
+from zoo.kernels.matmul import LOOPS, PreparedMatrix
 from zoo.models import Model
 from zoo.nn.linear import Embedding, Linear, Matrix, matrix
 from zoo.nn.prepared import prepared
@@ -103,6 +103,6 @@ def test_other_dtypes_stay_in_the_layout_they_have() -> None:
     x = torch.ones(4, 8, dtype=torch.bfloat16)
     expected = linear(x)
     with prepared(linear, 4):
-        assert linear.prepared is not None
+        assert isinstance(linear.prepared, PreparedMatrix)
         assert linear.prepared.weight.data_ptr() == linear.weight.data_ptr()
         assert torch.equal(linear(x), expected)

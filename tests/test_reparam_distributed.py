@@ -14,6 +14,7 @@ from zoo import build_model, build_optimizer
 from zoo.checkpoint.recipe import declare
 from zoo.init import initialise
 from zoo.models import Model
+from zoo.reparam import start_from_forward
 from zoo.train.distributed import World
 from zoo.utils.sharded import whole
 
@@ -60,6 +61,11 @@ def compare(ours: World, method: dict[str, Any], kind: str) -> None:
     late.to_empty(device="cpu")
     initialise(late, single.recipe.init, seed=3)
     agree(late, single)
+    tokens = torch.randint(13, (4, 9), generator=torch.Generator().manual_seed(9))
+    start_from_forward(single, tokens)
+    for model in (sharded, late):
+        start_from_forward(model, tokens.chunk(2)[ours.rank], total=ours.sum, reshard=ours.reshard)
+        agree(model, single)
     for model in (single, sharded, late):
         train(model, kind)
     agree(sharded, single)

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from test_reparam import SIZES, build
@@ -22,8 +23,8 @@ from zoo import split as split_model
 from zoo.init import GPT2, He, Init, Registry, Small
 from zoo.init.schemes import virtual_eta
 from zoo.models import GPTConfig, Model, NGPTConfig
-from zoo.nn.linear import Embedding, matrix
-from zoo.reparam import LoRA, NoReparam, Reparam, SigmaReparam, WeightNormalization
+from zoo.nn.linear import Embedding, Linear, matrix
+from zoo.reparam import LoRA, NoReparam, Reparam, SigmaReparam, WeightNormalization, start_from_forward
 from zoo.reparam.spectral import SpectralNorm
 from zoo.run.config import load_config
 from zoo.run.explanation import explain
@@ -165,7 +166,7 @@ def test_rows_are_the_virtual_tensors(method: Reparam, tied: bool) -> None:
 @pytest.mark.parametrize("sigma2", [16e-5, None])
 @pytest.mark.parametrize("init", [He(), Small(), GPT2()], ids=str)
 def test_weight_norm_starts_as_the_backbone(init: Init, sigma2: float | None) -> None:
-    """g is the norm of the row: the virtual tensor is what was drawn, in the backbone's scale."""
+    """Before a batch is seen, g is the norm of the row: the virtual tensor is what was drawn."""
     method = WeightNormalization(sigma2=sigma2)
     model, backbone = build(method, init=init), build(NoReparam(), init=init)
     tokens, _ = model.example(2, 12)
@@ -174,6 +175,87 @@ def test_weight_norm_starts_as_the_backbone(init: Init, sigma2: float | None) ->
         if entry.sigma is not None and sigma2 is not None:
             assert entry.sigma == pytest.approx(math.sqrt(sigma2))
             assert entry.parameter.std().item() == pytest.approx(entry.sigma, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"source": "gpt", "init": "he"},
+        {"source": "bert", "init": "he"},
+        {"source": "bert", "position": {"type": "relative", "length": 5}},
+        {"source": "gpt-post"},
+    ],
+    ids=str,
+)
+def test_weight_norm_starts_from_the_first_forward_pass(fields: dict[str, Any]) -> None:
+    """C.1: every unit's output has standard deviation 1 over batch and time, and with a bias mean 0."""
+    model = build_model(**{**SIZES, **fields}, reparam="weight_norm").double()
+    tables = {n: p.clone() for n, p in model.named_parameters() if n.startswith("embedding")}
+    *inputs, _ = model.example(3, 12)
+    seen: dict[Linear, tuple[Tensor, Tensor]] = {}
+
+    def see(module: nn.Module, x: tuple[Tensor, ...], y: Tensor) -> None:
+        assert isinstance(module, Linear)
+        seen.setdefault(module, (x[0], y))
+
+    for module in model.modules():
+        if isinstance(module, Linear):
+            module.register_forward_hook(see)
+    start_from_forward(model, *inputs)
+    seen.clear()
+    model.eval()(*inputs)
+    assert seen
+    for layer, (x, y) in seen.items():
+        v = layer.get_parameter("weight").detach()
+        t = (x @ (v / v.norm(dim=1, keepdim=True)).T).flatten(0, 1).detach().numpy()
+        gain = layer.get_parameter("weight_length").detach().numpy()
+        np.testing.assert_allclose(gain, 1 / np.std(t, axis=0), rtol=1e-9)
+        given = y.detach().flatten(0, 1).numpy()
+        np.testing.assert_allclose(np.std(given, axis=0), 1, rtol=1e-9)
+        if layer.has_bias:
+            np.testing.assert_allclose(np.mean(given, axis=0), 0, atol=1e-9)
+    assert all(torch.equal(model.get_parameter(n), p) for n, p in tables.items() if "head" not in n)
+
+
+def test_training_starts_weight_norm_from_its_first_batch(tmp_path: Path) -> None:
+    """Also in parts and with `rows` for the norms; a resumed run keeps what it has."""
+    runs = {}
+    for start in ("forward", "rows"):
+        config = tiny(
+            tmp_path,
+            f'reparam={{"type": "weight_norm", "start": "{start}"}}',
+            f"name={start}",
+            "schedule.warmup=0",
+            steps=1,
+        )
+        assert config.optimizer is not None
+        config = config.model_copy(update={"optimizer": config.optimizer.model_copy(update={"lr": 0.0})})
+        runs[start] = load_model(train(config).folder)
+    ours, rows = (dict(runs[start].named_parameters()) for start in ("forward", "rows"))
+    name = "blocks.0.attention.q.weight"
+    assert torch.equal(ours[name], rows[name])
+    norms = ours[name].norm(dim=1)
+    ratio = rows[f"{name}_length"] / norms
+    torch.testing.assert_close(ratio, ratio.mean().expand_as(ratio), rtol=1e-5, atol=0)
+    ratio = ours[f"{name}_length"] / norms
+    assert ratio.std() > 0.01 * ratio.mean()
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (
+            {"source": "lstm", "vocab_size": 32},
+            "lstm.weight, lstm.projection: not linear maps; expected reparam.start",
+        ),
+        ({"source": "gpt", **SIZES}, "a unit of blocks.0.attention.q.weight has the same value in all"),
+    ],
+    ids=str,
+)
+def test_what_forward_values_cannot_start(fields: dict[str, Any], message: str) -> None:
+    model = build_model(**fields, reparam="weight_norm")
+    with pytest.raises(ConfigError, match=message):
+        start_from_forward(model, torch.ones(2, 5, dtype=torch.int64))
 
 
 def test_sigma_reparam_starts_at_spectral_norm_one() -> None:

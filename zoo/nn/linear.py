@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from torch import Tensor, nn
 
@@ -61,14 +62,15 @@ class Matrix(Module):
     """A module that multiplies by its parameter `weight`, (out, in).
 
     Attributes:
-        prepared: the virtual weight, laid out by `zoo.nn.prepared.prepared`; None outside of it.
+        prepared: what multiplies by the virtual weight in the place of `matmul`, see `zoo.nn.prepared` and
+            `zoo.reparam.forward_start`; None outside of these.
     """
 
     weight: Tensor
 
     def __init__(self) -> None:
         super().__init__()
-        self.prepared: PreparedMatrix | None = None
+        self.prepared: Callable[[Tensor], Tensor] | None = None
 
     def matmul(self, x: Tensor, scale: Tensor | float | None = None) -> Tensor:
         """Multiply by the matrix, and by a scale if there is one.
@@ -131,8 +133,8 @@ class Linear(Matrix):
 class Embedding(Matrix):
     """One vector of size `width` for each of `rows` items.
 
-    An embedding that is tied to the language model head is declared with the range of the head (Amos,
-    section 3: the scale of a shared variable is that of its use as a kernel).
+    An embedding that is tied to the language model head is declared with the range of the head: the
+    Amos paper (A.4) gives BERT's table the scale of a kernel, and T5's, which is not tied, 1.
     """
 
     def __init__(

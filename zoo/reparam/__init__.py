@@ -2,6 +2,7 @@
 
 from zoo.reparam.base import Reparam
 from zoo.reparam.convert import Conversion, merge, split
+from zoo.reparam.forward_start import start_from_forward
 from zoo.reparam.gate import Gate
 from zoo.reparam.lora import LoRA
 from zoo.reparam.methods import NoReparam, ResidualScaling, WeSaR
@@ -20,4 +21,5 @@ __all__ = [
     "WeightNormalization",
     "merge",
     "split",
+    "start_from_forward",
 ]

@@ -24,9 +24,11 @@ class RowNorm(Reparameterisation):
 
     Attributes:
         length: local name of g, one entry per row.
+        forward_start: whether g is still to be set from the forward values of the first step.
     """
 
     length: str
+    forward_start: bool = False
 
     @property
     def added(self) -> tuple[str, ...]:
@@ -60,11 +62,21 @@ def norm(rows: Tensor) -> Tensor:
 
 @REPARAMS.register
 class WeightNormalization(Reparam):
-    """One trained length per row, differentiated through the norm (Weight Normalization; WeSaR, C.1)."""
+    """One trained length per row, differentiated through the norm (Weight Normalization; WeSaR, C.1).
+
+    A model that was built and not trained yet has the norms of its rows; `zoo train` sets g before the
+    first step, and `zoo.reparam.start_from_forward` does so in a loop of one's own.
+    """
 
     type: Literal["weight_norm"] = "weight_norm"
     sigma2: float | None = Field(
         16e-5, gt=0, description="variance of every matrix v (WeSaR, Table 6); null: that of the scheme"
+    )
+
+    start: Literal["forward", "rows"] = Field(
+        "forward",
+        description="what g starts from: `forward`, the values of the first step's batch (WeSaR, C.1; see "
+        "zoo/reparam/forward_start.py); `rows`, the norms of the rows that the scheme drew",
     )
 
     def acts_on(self, spec: ParamSpec) -> bool:
@@ -83,4 +95,6 @@ class WeightNormalization(Reparam):
             length,
             ParamSpec(Role.GATE, (spec.rows,), (spec.row_axis,), start=virtual_eta(spec) * math.sqrt(n)),
         )
-        p.module.reparameterised[p.local] = RowNorm(length, lookup=tied_lookup_scale(p, init))
+        p.module.reparameterised[p.local] = RowNorm(
+            length, forward_start=self.start == "forward", lookup=tied_lookup_scale(p, init)
+        )

@@ -8,9 +8,10 @@ import torch
 from torch.optim.lr_scheduler import LambdaLR
 
 from zoo.checkpoint.model import load_model
-from zoo.data import Dataset
+from zoo.data import BatchSpec, Dataset
 from zoo.init import Registry, freeze, measure
 from zoo.models import Model
+from zoo.reparam import start_from_forward
 from zoo.run.factory import build_optimizer
 from zoo.run.first_weights import InitialModel, initial_model
 from zoo.run.job import Job
@@ -86,6 +87,10 @@ def build(job: Job, start: Start, world: World) -> Parts:
             check_tokenizer(c.checkpoint, dataset.tokenizer)
         initial = initial_model(c, world.device, prepare)
         model = initial.model
+        if c.checkpoint is None:
+            first = dataset.train_batch(BatchSpec(c.seed, 0, t.batch_size, world.rank, world.size))
+            *inputs, _ = (part.to(world.device).chunk(t.accumulation)[0] for part in first)
+            start_from_forward(model, *inputs, total=world.sum, reshard=world.reshard)
     c.constraint.apply(model)
     measured = None
     if c.eta == "measured":
