@@ -60,6 +60,7 @@ class ParamSpec:
         tied: whether the parameter is an embedding that also serves as the language model head; `input_std`
             and `output_std` are then those of the head.
         start: the constant that a scaling vector, a gate or a matrix that is not random is initialised with.
+        target: the value that a scaling should get to, if its layer declares one; in a short run it may not.
         sphere: what keeps its norm: the axis along which nGPT keeps every vector at unit norm, or `WHOLE`
             for all entries as one vector, at the norm that it starts with (set by `zoo.optim.hyperball`, not
             by layers).
@@ -86,6 +87,7 @@ class ParamSpec:
     residual_branches: int = 1
     tied: bool = False
     start: float | None = None
+    target: float | None = None
     sphere: str | None = None
     normalised: bool = False
     rescaled: bool = False

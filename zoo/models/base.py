@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from torch import Tensor, nn
 
 from zoo.config.registry import Config
+from zoo.models.starts import Reach
 from zoo.nn.loss import LossParts
 from zoo.spec import Module
 
@@ -36,6 +37,17 @@ class ModelConfig(Config):
     def ties_embedding(self) -> bool:
         """Whether the language model head multiplies by the table of the input embedding."""
         return False
+
+    def with_starts(self, reach: Reach | None) -> Self:
+        """The fields with a number in the place of every `auto` of a scaling's start.
+
+        Args:
+            reach: how far the run can move a parameter; None: no run is configured.
+
+        Raises:
+            NoRuleError: there is no rule for an `auto`.
+        """
+        return self
 
     def build(self) -> Model:
         """The model, uninitialised, on the current default device."""

@@ -20,6 +20,7 @@ from zoo.config.registry import MODELS
 from zoo.models.base import Model, ModelConfig
 from zoo.models.inputs import check_mask, check_tokens
 from zoo.models.language_model import LanguageModel, LanguageModelConfig
+from zoo.models.starts import NoRuleError, Reach
 from zoo.nn.classification import classify
 from zoo.nn.loss import LossParts
 
@@ -85,6 +86,17 @@ class ClassifierConfig(ModelConfig):
     def n_segments(self) -> int:
         """How many segments the trunk distinguishes."""
         return self.trunk.segment_types
+
+    def with_starts(self, reach: Reach | None) -> Self:
+        """The fields with the starts of the trunk's scalings.
+
+        Raises:
+            NoRuleError: see `ModelConfig`.
+        """
+        try:
+            return self.model_copy(update={"trunk": self.trunk.with_starts(reach)})
+        except NoRuleError as error:
+            raise NoRuleError(("trunk", *error.path), error.reason) from error
 
     def build(self) -> Classifier:
         """The model, uninitialised."""

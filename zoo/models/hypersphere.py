@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import logging
-from typing import Literal
+from typing import Literal, Self
 
 from pydantic import Field
 
 from zoo.models.language_model import LanguageModelConfig
+from zoo.models.starts import NoRuleError, Reach, alpha_start, logit_scale, s_z_start
 from zoo.nn.classification import UnitClassificationHead
 from zoo.nn.residual import Lerp, Riemannian, Slerp
 from zoo.nn.scaling import AlphaConfig, ScalingConfig
-from zoo.spec import Module
+from zoo.spec import Module, ParamSpec, Role
 
 log = logging.getLogger("zoo")
 
@@ -28,6 +29,52 @@ class HypersphereConfig(LanguageModelConfig):
     s_u: ScalingConfig = Field(ScalingConfig(), description="scaling of the MLP's u")
     s_nu: ScalingConfig = Field(ScalingConfig(), description="scaling of the MLP's nu")
     s_z: ScalingConfig = Field(ScalingConfig(), description="scaling of the logits")
+
+    @property
+    def depth(self) -> int | None:
+        """The number of blocks for the rules of `zoo.models.starts`; None: these are not for this model."""
+        return None
+
+    def with_starts(self, reach: Reach | None) -> Self:
+        """The fields with the starts of alpha and s_z by the rules of `zoo.models.starts`.
+
+        Args:
+            reach: see `ModelConfig`.
+
+        Raises:
+            NoRuleError: another scaling is `auto`, this is no decoder, or nothing is known of the run.
+        """
+        scalings: dict[str, ScalingConfig] = {
+            key: getattr(self, key) for key in ("alpha", "s_qk", "s_u", "s_nu", "s_z")
+        }
+        starts = {
+            key: config.model_copy(update={"init": self._start(key, config, reach)})
+            for key, config in scalings.items()
+            if config.init == "auto"
+        }
+        return self.model_copy(update=starts)
+
+    def _start(self, key: str, config: ScalingConfig, reach: Reach | None) -> float:
+        path = (key, "init")
+        if key not in ("alpha", "s_z"):
+            raise NoRuleError(path, "there is no rule for this scaling; expected a number (the paper's is 1)")
+        if self.depth is None:
+            raise NoRuleError(path, "the rule is for decoders; expected a number")
+        if key == "alpha":
+            return alpha_start(self.depth)
+        if not config.trained:
+            return s_z_start(self.d_model, 0.0)
+        if reach is None:
+            raise NoRuleError(path, "the rule needs an optimizer and train.steps; expected a number")
+        scale = config.scale or self.d_model**-0.5
+        wanted = logit_scale(self.d_model) * scale
+        spec = ParamSpec(Role.SCALING, (self.vocab_size,), ("vocab",), start=scale, target=wanted)
+        moved = reach(spec)
+        if moved is None:
+            raise NoRuleError(
+                path, "there is no rule for this optimizer, whose steps have no bound; expected a number"
+            )
+        return s_z_start(self.d_model, moved / scale)
 
     @property
     def residual(self) -> type[Lerp]:

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from zoo.config.registry import MODELS
 from zoo.models.hypersphere import HypersphereConfig
 from zoo.models.rotary import RotaryDecoder, RotaryDecoderConfig
+from zoo.models.starts import alpha_start, logit_scale
 from zoo.nn.attention import Attention
 from zoo.nn.kv_cache import LayerCache
 from zoo.nn.linear import Embedding
@@ -36,6 +37,11 @@ class NGPTConfig(HypersphereConfig, RotaryDecoderConfig):
 
     default_init: ClassVar[str] = "ngpt"
     type: Literal["ngpt"] = "ngpt"
+
+    @property
+    def depth(self) -> int:
+        """The number of blocks."""
+        return self.n_layers
 
     def build(self) -> NGPT:
         """The model, uninitialised."""
@@ -62,8 +68,9 @@ class Block(Module):
             qk_rescaled=c.s_qk.trained,
         )
         self.mlp = ScaledSwiGLU(c.d_model, c.mlp_size, c.residual_branches, c.s_u, c.s_nu)
-        self.attention_residual = c.residual(c.d_model, c.alpha, first)
-        self.mlp_residual = c.residual(c.d_model, c.alpha)
+        target = alpha_start(c.n_layers)
+        self.attention_residual = c.residual(c.d_model, c.alpha, first, target)
+        self.mlp_residual = c.residual(c.d_model, c.alpha, target=target)
 
     def forward(
         self, h: Tensor, rope: Rope, cache: LayerCache | None = None, position: CachePosition = 0
@@ -93,5 +100,5 @@ class NGPT(RotaryDecoder):
             rescaled=c.qk_norm and c.tied and c.s_z.trained,
         )
         self.blocks = nn.ModuleList(Block(c, first=i == 0) for i in range(c.n_layers))
-        s_z = Scaling((("vocab", c.vocab_size),), c.s_z, default_scale=std)
+        s_z = Scaling((("vocab", c.vocab_size),), c.s_z, default_scale=std, target=logit_scale(c.d_model))
         self.read_out = LMHead(self.embedding, s_z, tied=c.tied, input_std=std, sphere="embed")

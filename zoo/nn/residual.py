@@ -70,7 +70,9 @@ class PostNorm(Module):
 class Lerp(Module):
     """nGPT: h <- Norm(h + alpha (h_B - h)), h_B = Norm(branch(h)) (equations 10 and 11)."""
 
-    def __init__(self, d_model: int, alpha: AlphaConfig, first: bool = False) -> None:
+    def __init__(
+        self, d_model: int, alpha: AlphaConfig, first: bool = False, target: float | None = None
+    ) -> None:
         """Declare alpha.
 
         Args:
@@ -79,10 +81,11 @@ class Lerp(Module):
             first: whether the stream comes from an embedding, and is therefore normalised here. On the sphere
                 this is the identity, but it removes the radial gradient of the embedding, as in the authors'
                 code. After another `Lerp` it would change nothing.
+            target: the value that alpha should get to.
         """
         super().__init__()
         self.first = first
-        self.alpha = Scaling((("embed", d_model),), alpha, default_scale=d_model**-0.5)
+        self.alpha = Scaling((("embed", d_model),), alpha, default_scale=d_model**-0.5, target=target)
 
     def forward(self, h: Tensor, branch: Branch, *args: Any) -> Tensor:
         """(batch, time, d), unit norm -> the same."""

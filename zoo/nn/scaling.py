@@ -9,6 +9,7 @@ from torch import Tensor
 
 from zoo.config.registry import Config
 from zoo.spec import Module, ParamSpec, Role
+from zoo.utils.errors import ConfigError
 
 
 class ScalingConfig(Config):
@@ -17,7 +18,11 @@ class ScalingConfig(Config):
     kind: Literal["vector", "scalar", "fixed"] = Field(
         "vector", description="one entry per dimension, one learned number per layer, or a constant (Table 5)"
     )
-    init: float = Field(1.0, description="s_init: the effective value at the start")
+    init: float | Literal["auto"] = Field(
+        1.0,
+        description="s_init: the effective value at the start; auto (alpha, s_z): by the rules of "
+        "zoo.models.starts, for runs of any size",
+    )
     scale: float | None = Field(
         None,
         gt=0,
@@ -33,7 +38,9 @@ class ScalingConfig(Config):
 class AlphaConfig(ScalingConfig):
     """The eigen learning rates alpha of nGPT's residual connections."""
 
-    init: float = Field(0.05, description="of the order of 1 / number of layers")
+    init: float | Literal["auto"] = Field(
+        0.05, description="of the order of 1 / number of layers; auto: 1 / number of layers"
+    )
     signed: bool = Field(False, description="use alpha itself, not |alpha| (paper, A.2)")
 
 
@@ -41,7 +48,11 @@ class Scaling(Module):
     """A scaling tensor s: trained from s_scale on, used as s * (s_init / s_scale)."""
 
     def __init__(
-        self, axes: tuple[tuple[str, int], ...], config: ScalingConfig, default_scale: float
+        self,
+        axes: tuple[tuple[str, int], ...],
+        config: ScalingConfig,
+        default_scale: float,
+        target: float | None = None,
     ) -> None:
         """Create the tensor, unless the scaling is fixed.
 
@@ -49,8 +60,14 @@ class Scaling(Module):
             axes: name and size of each axis of the `vector` form.
             config: form, initial value and s_scale.
             default_scale: s_scale if the config has none.
+            target: the effective value that the scaling should get to, if that can be declared.
+
+        Raises:
+            ConfigError: `init` is still `auto`, which a configuration of a run resolves.
         """
         super().__init__()
+        if config.init == "auto":
+            raise ConfigError("a scaling's init is auto; expected a number, or a configuration of a run")
         self.fixed = config.init if config.kind == "fixed" else None
         start = default_scale if config.scale is None else config.scale
         self.factor = config.init / start
@@ -65,6 +82,7 @@ class Scaling(Module):
                     shape=tuple(size for _, size in axes),
                     axes=tuple(name for name, _ in axes),
                     start=start,
+                    target=target / self.factor if target and self.factor else None,
                 ),
             )
 

@@ -16,6 +16,7 @@ from zoo.optim.slots import initial_slots
 
 if TYPE_CHECKING:
     from zoo.init.registry import Entry
+    from zoo.spec import ParamSpec
 
 Decay = Annotated[float, Field(ge=0, lt=1)]
 
@@ -37,6 +38,10 @@ class TwoMoments(OptimizerConfig):
         """torch's optimizer; matrices and vectors are in different groups."""
         groups = decayed_groups(entries, self.lr, self.weight_decay, self.decays)
         return self.optimizer_class(groups, lr=self.lr, betas=self.betas, eps=self.eps, fused=self.fused)
+
+    def largest_step(self, spec: ParamSpec) -> float:
+        """The learning rate."""
+        return self.lr
 
     def slots(self, entry: Entry) -> dict[str, tuple[int, ...]]:
         """The two moments."""

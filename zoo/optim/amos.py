@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.optim.optimizer import ParamsT
 
 from zoo.config.registry import OPTIMIZERS
+from zoo.init.registry import eta
 from zoo.kernels.support import uncompiled
 from zoo.optim.amos_fused import fused_step
 from zoo.optim.amos_groups import BY_TARGETS, OPTIONS, check_group, check_keys, shared_dims, slot_shape
@@ -28,6 +29,7 @@ from zoo.utils.errors import CheckpointError, ConfigError
 if TYPE_CHECKING:
     from zoo.init.overrides import Overrides
     from zoo.init.registry import Entry, Reduction
+    from zoo.spec import ParamSpec
 
 SLOTS_AT_A_TIME = 1 << 18
 """Entries of slots that are advanced together, which makes temporary copies of them."""
@@ -355,6 +357,10 @@ class AmosConfig(OptimizerConfig):
     def uses_eta(self) -> bool:
         """Return True."""
         return True
+
+    def largest_step(self, spec: ParamSpec) -> float:
+        """xi eta; both of Amos' decays make it smaller."""
+        return self.lr * eta(spec)
 
     def build(self, entries: Sequence[Entry]) -> Amos:
         """Build the optimizer; a group has the variables of equal eta and equal shared dimensions."""

@@ -47,6 +47,27 @@ class OptimizerConfig(Config):
         """Why the norm of a matrix cannot be kept under this optimizer (Hyperball); None: it can be."""
         return None
 
+    def largest_step(self, spec: ParamSpec) -> float | None:
+        """How far an entry of a vector moves, at most, in a step whose schedule factor is 1.
+
+        Args:
+            spec: the declaration of the vector.
+
+        Returns:
+            The bound up to details of the averages, or None if there is none.
+        """
+        return None
+
+    def reach(self, spec: ParamSpec, schedule: ScheduleConfig, steps: int) -> float | None:
+        """How far an entry of a vector moves, at most, in a run: the bound of `largest_step`, summed.
+
+        What a run uses of this bound is .5 to .8 where the gradient keeps its sign.
+        """
+        step = self.largest_step(spec)
+        if step is None or self.has_own_schedule:
+            return None
+        return step * sum(schedule.factor(t, steps) for t in range(steps))
+
     def build(self, entries: Sequence[Entry]) -> Optimizer:
         """Build the optimizer.
 

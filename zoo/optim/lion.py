@@ -18,6 +18,7 @@ from zoo.optim.slots import slot_dtype
 
 if TYPE_CHECKING:
     from zoo.init.registry import Entry
+    from zoo.spec import ParamSpec
 
 
 class Lion(ZooOptimizer):
@@ -101,6 +102,10 @@ class LionConfig(OptimizerConfig):
         """The optimizer; its groups are the matrices and the vectors."""
         groups = decayed_groups(entries, self.lr, self.weight_decay)
         return Lion(groups, lr=self.lr, betas=self.betas, cautious=self.cautious)
+
+    def largest_step(self, spec: ParamSpec) -> float:
+        """The learning rate."""
+        return self.lr
 
     def slots(self, entry: Entry) -> dict[str, tuple[int, ...]]:
         """One running average."""

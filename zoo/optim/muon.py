@@ -222,6 +222,10 @@ class MuonConfig(OptimizerConfig):
             parts.append(self.others.build(rest))
         return Combined(parts)
 
+    def largest_step(self, spec: ParamSpec) -> float | None:
+        """That of the other optimizer."""
+        return self.others.largest_step(spec)
+
     def slots(self, entry: Entry) -> dict[str, tuple[int, ...]]:
         """A running average for a hidden matrix; for other parameters the slots of the other optimizer."""
         return {"momentum_buffer": entry.spec.shape} if is_hidden(entry.spec) else self.others.slots(entry)

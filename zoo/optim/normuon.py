@@ -26,6 +26,7 @@ from zoo.utils.sharded import whole
 
 if TYPE_CHECKING:
     from zoo.init.registry import Entry
+    from zoo.spec import ParamSpec
 
 LEAST = 1e-10
 
@@ -144,6 +145,10 @@ class NorMuonConfig(OptimizerConfig):
         if rest := [entry for entry in entries if not is_hidden(entry.spec)]:
             parts.append(self.rest.build(rest))
         return Combined(parts)
+
+    def largest_step(self, spec: ParamSpec) -> float:
+        """AdamW's."""
+        return self.rest.largest_step(spec)
 
     def slots(self, entry: Entry) -> dict[str, tuple[int, ...]]:
         """An average and a number per row of a hidden matrix; otherwise AdamW's."""

@@ -41,6 +41,7 @@ from zoo.config.yaml import Located, dump_yaml
 from zoo.data import DataConfig
 from zoo.init import EtaOverride, FreezeRule, Init
 from zoo.models import ModelConfig
+from zoo.models.starts import NoRuleError, Reach
 from zoo.optim import Constant, Constraint, NoConstraint, OptimizerConfig, ScheduleConfig
 from zoo.reparam import NoReparam, Reparam
 from zoo.run.from_checkpoint import CheckpointConfig, inherit
@@ -92,6 +93,14 @@ class RunConfig(Config):
     plugins: tuple[PluginRecord, ...] = Field(
         (), description="modules of your own that register classes: Python files, or names of modules"
     )
+
+    @property
+    def reach(self) -> Reach | None:
+        """How far the run can move an entry of a parameter; None: no run is configured."""
+        if self.optimizer is None or self.train is None:
+            return None
+        optimizer, steps = self.optimizer, self.train.steps
+        return lambda spec: optimizer.reach(spec, self.schedule, steps)
 
     @model_validator(mode="after")
     def _one_schedule(self) -> Self:
@@ -180,11 +189,25 @@ def validate(given: Located, problems: list[str]) -> RunConfig | None:
         config = RunConfig.model_validate(values)
     except ValidationError as error:
         errors += error.errors()
+    if config is not None:
+        config = _with_starts(config, given, problems)
     # Both readings find the same, but for coercions and for rules that need all fields of a class.
     first = {e["loc"]: e for e in reversed(errors)}
     messages = {describe(e, RunConfig, given) for e in first.values()}
     problems += sorted(messages, key=_by_line)
     return None if errors or config is None else config.model_copy(update={PLUGINS: records_of(config)})
+
+
+def _with_starts(config: RunConfig, given: Located, problems: list[str]) -> RunConfig:
+    """The configuration with a number in the place of every `auto`, see `ModelConfig.with_starts`."""
+    if config.model is None:
+        return config
+    try:
+        return config.model_copy(update={"model": config.model.with_starts(config.reach)})
+    except NoRuleError as error:
+        place = given.find(("model", *error.path))[0].place
+        problems.append(f"{place}: model.{error}" if place else f"model.{error}")
+        return config
 
 
 def long_form(given: Located, owner: type[Config]) -> Located:

@@ -21,6 +21,7 @@ from zoo.init.registry import Entry
 from zoo.models import Model
 from zoo.optim.base import FLOAT32, OptimizerConfig
 from zoo.run.first_weights import declared_model
+from zoo.run.reach import unreached
 from zoo.spec import Declared, Module, ParamSpec, declared
 
 NUMBERS = ("depth", "sigma", "eta", "lr x", "gate", "state")
@@ -85,11 +86,19 @@ class Totals:
 
 @dataclass(frozen=True)
 class Explanation:
-    """The registry as a table."""
+    """The registry as a table.
+
+    Attributes:
+        model: model, init and reparameterisation.
+        rows: the parameters.
+        totals: sums over them.
+        warnings: scalings that cannot get where they should, see `zoo.run.reach`.
+    """
 
     model: str
     rows: Sequence[Row]
     totals: Totals
+    warnings: Sequence[str] = ()
 
     def to_json(self) -> str:
         """Rows and totals as JSON."""
@@ -149,6 +158,7 @@ class Explanation:
             f"optimizer       {t.optimizer}: {_bytes(t.optimizer_bytes)}{share}",
             f"FLOPs per {t.unit} {t.forward_flops:.3e} forward, {t.training_flops:.3e} training, "
             f"at length {t.length}",
+            *(f"warning: {warning}" for warning in self.warnings),
         ]
         return Group(table, Text("\n".join(lines)))
 
@@ -191,7 +201,7 @@ def explain(config: Any) -> Explanation:
         forward_flops=forward,
         training_flops=training,
     )
-    return Explanation(_title(recipe), rows, totals)
+    return Explanation(_title(recipe), rows, totals, unreached(registry, config.reach))
 
 
 def flops_per_target(model: Model, length: int) -> tuple[int, int]:

@@ -1,0 +1,149 @@
+"""Where nGPT's scalings start by `auto`, and whether a run can move them where they should get."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from command_line import zoo
+
+from zoo import build_model
+from zoo.models.starts import alpha_start, logit_scale, s_z_start
+from zoo.run.config import load_config
+from zoo.run.explanation import explain
+from zoo.spec import ParamSpec, Role
+from zoo.utils.errors import ConfigError
+
+AUTO: dict[str, Any] = {"alpha": {"init": "auto"}, "s_z": {"init": "auto"}}
+
+
+def run(d_model: int, n_layers: int, lr: float, steps: int, warmup: int = 0, **fields: Any) -> dict[str, Any]:
+    sizes = {"vocab_size": 64, "d_model": d_model, "n_layers": n_layers, "n_heads": 4}
+    return {
+        "model": {"type": "ngpt", **sizes, **fields},
+        "optimizer": {"type": "adamw", "lr": lr},
+        "schedule": {"type": "cosine", "warmup": warmup},
+        "train": {"steps": steps, "batch_size": 1},
+    }
+
+
+STARTS = [
+    # d_model, layers, rate, steps -> alpha, s_z: the sizes of docs/results/ngpt-starts.md
+    ((64, 4, 1e-2, 300), 0.25, 8.0),
+    ((64, 8, 1e-2, 300), 0.125, 8.0),
+    ((128, 4, 1e-2, 300), 0.25, 128**0.5),
+    ((64, 4, 1e-2, 1200), 0.25, 8.0),
+    # the paper's long runs: s_z at 1, alpha "of the order of 1 / n_layers"
+    ((1024, 24, 1e-3, 100_000), 1 / 24, 1.0),
+    ((1280, 36, 1e-3, 100_000), 1 / 36, 1.0),
+]
+
+
+@pytest.mark.parametrize(("sizes", "alpha", "s_z"), STARTS)
+def test_the_rules(sizes: tuple[int, int, float, int], alpha: float, s_z: float) -> None:
+    """They are resolved when a configuration is read, so that a run folder and a checkpoint have numbers."""
+    model: Any = load_config(run(*sizes, **AUTO)).model
+    assert model.alpha.init == pytest.approx(alpha)
+    assert model.s_z.init == pytest.approx(s_z)
+
+
+def test_the_rules_are_functions_of_numbers() -> None:
+    assert alpha_start(24) == pytest.approx(0.0417, abs=1e-4)
+    assert logit_scale(1024) == 32
+    assert s_z_start(64, 0.0) == 8
+    assert s_z_start(64, 1e6) == 1
+
+
+def test_the_paper_s_configurations_keep_its_numbers() -> None:
+    for name in ("ngpt-0.5b", "ngpt-0.5b-8k", "ngpt-1.0b", "ngpt-1.0b-4k"):
+        model: Any = load_config(name).model
+        assert (model.alpha.init, model.s_z.init) == (0.05, 1.0)
+
+
+def test_what_is_learned_alone_decides() -> None:
+    """A constant s_z cannot move at all; a classifier's trunk follows the same rules."""
+    fixed: dict[str, Any] = {"alpha": {"init": "auto"}, "s_z": {"init": "auto", "kind": "fixed"}}
+    model: Any = load_config({"model": run(64, 2, 1e-3, 1, **fixed)["model"]}).model
+    assert (model.alpha.init, model.s_z.init) == (0.5, 8.0)
+    trunk = run(64, 4, 1e-2, 300, **AUTO)
+    trunk["model"] = {"type": "classifier", "classes": 3, "trunk": trunk["model"]}
+    classifier: Any = load_config(trunk).model
+    assert (classifier.trunk.alpha.init, classifier.trunk.s_z.init) == (0.25, 8.0)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (run(64, 4, 1e-2, 9, s_qk={"init": "auto"}), "model.s_qk.init: value 'auto': there is no rule"),
+        (run(64, 4, 1e-2, 9, s_nu={"init": "auto"}), "model.s_nu.init: value 'auto': there is no rule"),
+        ({"model": run(64, 4, 1, 9, **AUTO)["model"]}, "s_z.init: value 'auto': the rule needs an optimizer"),
+        (
+            run(64, 4, 1e-2, 9, **AUTO) | {"optimizer": {"type": "adafactor", "lr": 0.01}},
+            "s_z.init: value 'auto': there is no rule for this optimizer",
+        ),
+        (
+            run(64, 4, 1e-2, 9, **AUTO)
+            | {"optimizer": {"type": "schedule_free", "lr": 0.01}, "schedule": "constant"},
+            "s_z.init: value 'auto': there is no rule for this optimizer",
+        ),
+        (run(64, 4, 1e-2, 9, s_z={"init": "Auto"}), "model.s_z.init: value 'Auto': expected 'auto'"),
+        (
+            {
+                "model": {
+                    "type": "ngpt-t5",
+                    **AUTO,
+                    "vocab_size": 64,
+                    "d_model": 64,
+                    "n_layers": 2,
+                    "n_heads": 4,
+                }
+            },
+            "model.alpha.init: value 'auto': the rule is for decoders",
+        ),
+    ],
+)
+def test_auto_without_a_rule(config: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_config(config)
+
+
+def test_a_model_alone_has_no_horizon() -> None:
+    with pytest.raises(ConfigError, match=r"the rule needs an optimizer and train\.steps"):
+        build_model("ngpt", vocab_size=64, d_model=64, n_layers=2, n_heads=4, s_z={"init": "auto"})
+    build_model(
+        "ngpt", vocab_size=64, d_model=64, n_layers=2, n_heads=4, alpha={"init": "auto"}, device="meta"
+    )
+
+
+def test_the_bound_of_a_run() -> None:
+    """From 1, s_z of width 64 gets to at most 4.6 in 300 steps at 3e-3, and to 13 at 1e-2 (half a cosine)."""
+    spec = ParamSpec(Role.SCALING, (64,), ("vocab",), start=0.125)
+    for lr, largest in [(3e-3, 4.6), (1e-2, 13.0)]:
+        reach = load_config(run(64, 4, lr, 300)).reach
+        assert reach is not None
+        assert 1 + (reach(spec) or 0) / 0.125 == pytest.approx(largest, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("config", "warned"),
+    [
+        (run(64, 4, 3e-3, 300), ["read_out.s_z.scale starts at 0.12", "194%"]),
+        (run(64, 4, 1e-2, 300), ["read_out.s_z.scale", "58%"]),
+        (run(64, 4, 1e-2, 300, **AUTO), []),
+        (run(64, 4, 1e-2, 1200), []),
+        (run(1024, 1, 1e-3, 20_000), []),
+        (run(64, 2, 3e-2, 100, s_z={"kind": "fixed"}), ["blocks.*.attention_residual.alpha.scale", "74%"]),
+    ],
+)
+def test_a_scaling_that_cannot_get_where_it_should(config: dict[str, Any], warned: list[str]) -> None:
+    warnings = explain(load_config(config)).warnings
+    assert bool(warnings) == bool(warned)
+    assert all(part in " ".join(warnings) for part in warned)
+
+
+def test_zoo_explain_warns(capsys: pytest.CaptureFixture[str]) -> None:
+    zoo("explain", "quickstart-ngpt", "--fold", "train.steps=50")
+    assert "warning: read_out.s_z.scale starts at" in " ".join(capsys.readouterr().out.split())
+    zoo("explain", "quickstart-ngpt", "--json", "model.s_z.init=auto", "model.alpha.init=auto")
+    assert json.loads(capsys.readouterr().out)["warnings"] == []
