@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Self, overload
 
@@ -12,7 +12,8 @@ from torch import nn
 
 from zoo.config.registry import Config
 from zoo.init.schemes import RANDOM, Init, virtual_eta, virtual_std
-from zoo.spec import MATRICES, Module, ParamSpec, Role, declared
+from zoo.init.transfer import Factors
+from zoo.spec import MATRICES, Declared, Module, ParamSpec, Role, declared
 from zoo.utils.errors import ConfigError, did_you_mean
 
 Reduction = Literal["none", "one_axis", "dense"]
@@ -94,7 +95,9 @@ class Entry:
         eta: Amos' scale of the trained tensor.
         sigma: initial standard deviation of the trained tensor; None for constants.
         depth: see `zoo.spec.Declared`.
-        lr_factor: factor of the learning rate, by layer-wise decay.
+        lr_factor: factor of the learning rate, by layer-wise decay and the transfer rule.
+        wd_factor: factor of the weight decay, by the transfer rule.
+        eps_factor: factor of the optimizer's eps, by the transfer rule.
         reduced: the dimensions that share an Amos slot in every mode, where the user has stated them.
     """
 
@@ -106,6 +109,8 @@ class Entry:
     sigma: float | None
     depth: int = 0
     lr_factor: float = 1.0
+    wd_factor: float = 1.0
+    eps_factor: float = 1.0
     reduced: tuple[int, ...] | None = None
 
     @property
@@ -162,6 +167,7 @@ class Registry(Sequence[Entry]):
         eta_overrides: Sequence[EtaOverride] = (),
         layer_decay: float = 1.0,
         measured: Mapping[str, float] | None = None,
+        rates: Callable[[Declared], Factors] | None = None,
     ) -> None:
         """Derive all entries.
 
@@ -172,6 +178,7 @@ class Registry(Sequence[Entry]):
             layer_decay: factor of the learning rate per layer: layer_decay^(L + 1 - k) at depth k, L
                 being the number of layers.
             measured: etas by name that replace the declared ones, from `zoo.init.measure`.
+            rates: the factors of a transfer rule; None: there is none.
 
         Raises:
             ValueError: A parameter has no declaration, or a declaration has no parameter.
@@ -193,8 +200,10 @@ class Registry(Sequence[Entry]):
                 value = eta_overrides[i].apply(value, p.spec)
                 reduced = eta_overrides[i].reduced(p.spec)
             sigma = None if init is None else initial_std(init, p.spec)
-            rate = layer_decay ** (deepest - p.depth)
-            entries.append(Entry(p.name, p.module, p.local, p.spec, value, sigma, p.depth, rate, reduced))
+            factors = Factors() if rates is None else rates(p)
+            lr = factors.lr * layer_decay ** (deepest - p.depth)
+            rule = (lr, factors.wd, factors.eps, reduced)
+            entries.append(Entry(p.name, p.module, p.local, p.spec, value, sigma, p.depth, *rule))
         for i, count in hits.items():
             if not count:
                 known = sorted({f"{p.spec.role} {list(p.spec.axes)}" for p in parameters})

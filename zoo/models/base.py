@@ -49,6 +49,15 @@ class ModelConfig(Config):
         """
         return self
 
+    def transferred(self, base_width: int, depth: float) -> Self:
+        """The configuration with the starts that nuGPT gives to scalings; most models have none.
+
+        Args:
+            base_width: d_model at the base size, at which nothing changes.
+            depth: the number of layers over that of the base size.
+        """
+        return self
+
     def build(self) -> Model:
         """The model, uninitialised, on the current default device."""
         raise NotImplementedError

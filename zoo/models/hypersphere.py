@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Literal, Self
+from typing import Literal, Self, TypeVar
 
 from pydantic import Field
 
@@ -15,6 +15,8 @@ from zoo.nn.scaling import AlphaConfig, ScalingConfig
 from zoo.spec import Module, ParamSpec, Role
 
 log = logging.getLogger("zoo")
+
+ScalingT = TypeVar("ScalingT", bound=ScalingConfig)
 
 
 class HypersphereConfig(LanguageModelConfig):
@@ -84,6 +86,22 @@ class HypersphereConfig(LanguageModelConfig):
     def classification_head(self, classes: int) -> Module:
         """A head of nGPT's kind, so that all of the classifier is on the sphere."""
         return UnitClassificationHead(classes, self.d_model, self.s_z)
+
+    def transferred(self, base_width: int, depth: float) -> Self:
+        """The configuration whose scalings start where nuGPT has them (arXiv 2604.27077, section 3.1).
+
+        The trained value that a scaling starts from, which divides its effective rate, stays that of the
+        base size. alpha goes as one over the depth and s_z as the root of the width.
+        """
+        scale = base_width**-0.5
+
+        def start(config: ScalingT, factor: float) -> ScalingT:
+            changes = {"init": float(config.init) * factor, "scale": config.scale or scale}
+            return config.model_copy(update=changes)
+
+        width = self.d_model / base_width
+        scalings = {"alpha": (self.alpha, 1 / depth), "s_qk": (self.s_qk, 1.0), "s_z": (self.s_z, width**0.5)}
+        return self.model_copy(update={name: start(*pair) for name, pair in scalings.items()})
 
     def warn_of_no_effect(self) -> None:
         """Log a warning about a setting that changes nothing."""

@@ -16,6 +16,7 @@ from zoo.optim.slots import initial_slots
 
 if TYPE_CHECKING:
     from zoo.init.registry import Entry
+    from zoo.init.transfer import UpdateSize
     from zoo.spec import ParamSpec
 
 Decay = Annotated[float, Field(ge=0, lt=1)]
@@ -36,7 +37,7 @@ class TwoMoments(OptimizerConfig):
 
     def build(self, entries: Sequence[Entry]) -> Adam:
         """torch's optimizer; matrices and vectors are in different groups."""
-        groups = decayed_groups(entries, self.lr, self.weight_decay, self.decays)
+        groups = decayed_groups(entries, self.lr, self.weight_decay, self.decays, self.eps)
         return self.optimizer_class(groups, lr=self.lr, betas=self.betas, eps=self.eps, fused=self.fused)
 
     def largest_step(self, spec: ParamSpec) -> float:
@@ -56,6 +57,11 @@ class AdamConfig(TwoMoments):
 
     type: Literal["adam"] = "adam"
     weight_decay: float = Field(0.0, ge=0, description="L2 decay of matrices, added to the gradient")
+
+    @property
+    def update_size(self) -> UpdateSize | None:
+        """Entries of an update are of the size of lr; no rule speaks of an L2 decay."""
+        return None if self.weight_decay else "entry"
 
 
 @initial_slots.register

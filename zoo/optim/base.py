@@ -18,6 +18,7 @@ from zoo.utils.errors import ConfigError
 
 if TYPE_CHECKING:
     from zoo.init.registry import Entry
+    from zoo.init.transfer import UpdateSize
 
 Decays = Literal["matrices", "all"]
 """Which variables weight decay acts on."""
@@ -33,6 +34,11 @@ class OptimizerConfig(Config):
 
     has_own_schedule: ClassVar[bool] = False
     """Whether it takes the place of a learning rate schedule, so that one around it is an error."""
+
+    @property
+    def update_size(self) -> UpdateSize | None:
+        """What the learning rate is the size of, for transfer rules; None: no rule speaks of it."""
+        return None
 
     @property
     def uses_eta(self) -> bool:
@@ -141,7 +147,11 @@ class ScheduleConfig(Config):
 
 
 def decayed_groups(
-    entries: Iterable[Entry], lr: float, weight_decay: float, decays: Decays = "matrices"
+    entries: Iterable[Entry],
+    lr: float,
+    weight_decay: float,
+    decays: Decays = "matrices",
+    eps: float | None = None,
 ) -> list[dict[str, Any]]:
     """Parameter groups with their weight decay, see `grouped`.
 
@@ -150,22 +160,25 @@ def decayed_groups(
         lr: learning rate of an entry whose factor is 1.
         weight_decay: the decay of what decays; 0 for all others.
         decays: what decays.
+        eps: eps of an entry whose factor is 1; None: the groups have none.
     """
-    every = decays == "all"
-    return grouped(
-        entries, lr, lambda entry: {"weight_decay": weight_decay if every or entry.decays else 0.0}
-    )
+
+    def options(entry: Entry) -> dict[str, Any]:
+        decay = weight_decay if decays == "all" or entry.decays else 0.0
+        return {"weight_decay": decay} | ({} if eps is None else {"eps": eps})
+
+    return grouped(entries, lr, options)
 
 
 def grouped(
     entries: Iterable[Entry], lr: float, options: Callable[[Entry], dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Group parameters by their learning rates and options.
+    """Group parameters by their learning rates and options, each times the factors of the entry.
 
     Args:
         entries: The registry's entries of the parameters.
         lr: The learning rate of an entry whose `lr_factor` is 1.
-        options: A function that returns the other options of an entry's group.
+        options: A function that returns the other options of an entry's group, before its factors.
 
     Returns:
         Parameter groups; `params` holds pairs of a name and a parameter.
@@ -176,7 +189,11 @@ def grouped(
     members: dict[tuple[tuple[str, Any], ...], list[tuple[str, Tensor]]] = defaultdict(list)
     for entry in entries:
         rate = {"lr": lr if entry.lr_factor == 1 else lr * entry.lr_factor}
-        members[tuple((rate | options(entry)).items())].append((entry.name, entry.parameter))
+        others = options(entry)
+        for name, factor in (("weight_decay", entry.wd_factor), ("eps", entry.eps_factor)):
+            if factor != 1 and name in others:
+                others[name] *= factor
+        members[tuple((rate | others).items())].append((entry.name, entry.parameter))
     if not members:
         raise ConfigError("there are no parameters to optimize")
     return [{"params": named, **dict(key)} for key, named in members.items()]

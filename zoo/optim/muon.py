@@ -26,6 +26,7 @@ from zoo.utils.sharded import whole
 
 if TYPE_CHECKING:
     from zoo.init.registry import Entry
+    from zoo.init.transfer import UpdateSize
 
 OUTSIDE = frozenset({"vocab", "classes", "image"})
 """Axes of a model's inputs and outputs: a kernel with one of them is no hidden matrix."""
@@ -207,6 +208,11 @@ class MuonConfig(OptimizerConfig):
         """Whether the other optimizer uses it; Muon uses none."""
         return not is_hidden(spec) and self.others.reads_eta(spec)
 
+    @property
+    def update_size(self) -> UpdateSize | None:
+        """Singular values are of the size of lr, unless lr is adjusted to AdamW's; AdamW trains the rest."""
+        return "spectral" if self.adjust == "original" and self.others.update_size == "entry" else None
+
     def build(self, entries: Sequence[Entry]) -> Combined:
         """Muon and the other optimizer, if there are parameters for it, as one.
 
@@ -217,7 +223,8 @@ class MuonConfig(OptimizerConfig):
         if not hidden:
             raise ConfigError("optimizer: muon is for hidden matrices, and the model has none")
         options = self.model_dump(exclude={"type", "rest"})
-        parts: list[Optimizer] = [Muon(grouped(hidden, self.lr, lambda entry: {}), **options)]
+        groups = grouped(hidden, self.lr, lambda entry: {"weight_decay": self.weight_decay})
+        parts: list[Optimizer] = [Muon(groups, **options)]
         if rest := [entry for entry in entries if not is_hidden(entry.spec)]:
             parts.append(self.others.build(rest))
         return Combined(parts)

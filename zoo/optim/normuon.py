@@ -26,6 +26,7 @@ from zoo.utils.sharded import whole
 
 if TYPE_CHECKING:
     from zoo.init.registry import Entry
+    from zoo.init.transfer import UpdateSize
     from zoo.spec import ParamSpec
 
 LEAST = 1e-10
@@ -131,6 +132,11 @@ class NorMuonConfig(OptimizerConfig):
     nesterov: bool = Field(True, description="look one step ahead")
     rest: AdamWConfig = Field(AdamWConfig(lr=3e-3), description="AdamW for all other parameters")
 
+    @property
+    def update_size(self) -> UpdateSize:
+        """Singular values are of the size of lr."""
+        return "spectral"
+
     def build(self, entries: Sequence[Entry]) -> Combined:
         """NorMuon and AdamW, if something is left for it, as one.
 
@@ -141,7 +147,8 @@ class NorMuonConfig(OptimizerConfig):
         if not hidden:
             raise ConfigError("optimizer: normuon is for hidden matrices, and the model has none")
         options = self.model_dump(exclude={"type", "rest"})
-        parts: list[Optimizer] = [NorMuon(grouped(hidden, self.lr, lambda entry: {}), **options)]
+        groups = grouped(hidden, self.lr, lambda entry: {"weight_decay": self.weight_decay})
+        parts: list[Optimizer] = [NorMuon(groups, **options)]
         if rest := [entry for entry in entries if not is_hidden(entry.spec)]:
             parts.append(self.rest.build(rest))
         return Combined(parts)

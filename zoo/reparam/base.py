@@ -22,10 +22,15 @@ class Reparam(Config):
     Attributes:
         preserves_outputs: whether the virtual tensors start as those of the model without the method,
             so that `split` can reparameterise a trained model without a change of its outputs.
+        common_std: whether all trained matrices have one standard deviation and gates carry the scale; None:
+            the transfer rules say nothing of the method.
+        scales_branches: whether the method puts a factor behind residual branches.
         no_effect_reason: why the tensors of `has_no_effect_on` are left out, for the warning.
     """
 
     preserves_outputs: ClassVar[bool] = True
+    common_std: ClassVar[bool | None] = None
+    scales_branches: ClassVar[bool] = False
     no_effect_reason: ClassVar[str] = "the sphere gives them their norm already"
 
     def acts_on(self, spec: ParamSpec) -> bool:

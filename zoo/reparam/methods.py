@@ -19,6 +19,7 @@ class NoReparam(Reparam):
     """Train the weights themselves."""
 
     type: Literal["none"] = "none"
+    common_std: ClassVar[bool | None] = False
 
 
 @REPARAMS.register
@@ -26,6 +27,7 @@ class WeSaR(Reparam):
     """One trained gate per matrix, one common sigma for all matrices (WeSaR, section 4.1)."""
 
     type: Literal["wesar"] = "wesar"
+    common_std: ClassVar[bool | None] = True
     no_effect_reason: ClassVar[str] = (
         "their output is normalised or has a trained scaling already, a gate would change nothing"
     )
@@ -55,6 +57,8 @@ class ResidualScaling(Reparam):
     """y = f(LN(x)) / sqrt(2N) + x: a fixed gate on what ends a residual branch (WeSaR, section 5.1)."""
 
     type: Literal["residual"] = "residual"
+    common_std: ClassVar[bool | None] = False
+    scales_branches: ClassVar[bool] = True
     no_effect_reason: ClassVar[str] = "their output is normalised, a factor would change nothing"
 
     def acts_on(self, spec: ParamSpec) -> bool:

@@ -31,6 +31,7 @@ from zoo.config.registry import (
     OPTIMIZERS,
     REPARAMS,
     SCHEDULES,
+    TRANSFERS,
     Config,
     Kind,
     classes_in,
@@ -40,6 +41,7 @@ from zoo.config.registry import (
 from zoo.config.yaml import Located, dump_yaml
 from zoo.data import DataConfig
 from zoo.init import EtaOverride, FreezeRule, Init
+from zoo.init.transfer import NoTransfer, Transfer
 from zoo.models import ModelConfig
 from zoo.models.starts import NoRuleError, Reach
 from zoo.optim import Constant, Constraint, NoConstraint, OptimizerConfig, ScheduleConfig
@@ -89,6 +91,9 @@ class RunConfig(Config):
     freeze: tuple[FreezeRule, ...] = Field((), description="what is not trained, by role, axes and depth")
     layer_decay: float = Field(
         1.0, gt=0, le=1, description="learning rate of depth k of L layers times layer_decay^(L + 1 - k)"
+    )
+    transfer: Annotated[Transfer, TRANSFERS] = Field(
+        NoTransfer(), description="rule by which settings that were chosen at a base size fit this one"
     )
     plugins: tuple[PluginRecord, ...] = Field(
         (), description="modules of your own that register classes: Python files, or names of modules"
@@ -203,7 +208,13 @@ def _with_starts(config: RunConfig, given: Located, problems: list[str]) -> RunC
     if config.model is None:
         return config
     try:
-        return config.model_copy(update={"model": config.model.with_starts(config.reach)})
+        model = config.model.with_starts(config.reach)
+        if config.transfer.on_sphere and model != config.model:
+            problems.append(
+                "transfer: nugpt multiplies the starts of the base size, and `auto` is a rule of its own; "
+                "expected numbers in the place of `auto`"
+            )
+        return config.model_copy(update={"model": model})
     except NoRuleError as error:
         place = given.find(("model", *error.path))[0].place
         problems.append(f"{place}: model.{error}" if place else f"model.{error}")

@@ -20,8 +20,9 @@ from zoo.init import Registry, freeze, measure
 from zoo.init.registry import Entry
 from zoo.models import Model
 from zoo.optim.base import FLOAT32, OptimizerConfig
-from zoo.run.first_weights import declared_model
+from zoo.run.first_weights import declared_model, recipe_of
 from zoo.run.reach import unreached
+from zoo.run.transfer import check_optimizer, rates_of, under_rule
 from zoo.spec import Declared, Module, ParamSpec, declared
 
 NUMBERS = ("depth", "sigma", "eta", "lr x", "gate", "state")
@@ -180,7 +181,11 @@ def explain(config: Any) -> Explanation:
     freeze(model, config.freeze)
     config.constraint.apply(model)
     measured = measure(model, initial.loaded) if config.eta == "measured" else None
-    registry = Registry(model, recipe.init, config.eta_overrides, config.layer_decay, measured)
+    if config.optimizer is not None:
+        check_optimizer(config.transfer, config.optimizer)
+    init = under_rule(recipe_of(config), config.transfer)[1].init
+    rates = rates_of(model, config.transfer, None if config.train is None else config.train.steps)
+    registry = Registry(model, init, config.eta_overrides, config.layer_decay, measured, rates)
     entries = {entry.name: entry for entry in registry}
     rows = [
         _row(entries[p.name], config.optimizer) if p.name in entries else _frozen(p) for p in declared(model)

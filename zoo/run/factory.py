@@ -16,6 +16,7 @@ from zoo.config.messages import describe
 from zoo.config.registry import MODELS, location
 from zoo.config.yaml import Located
 from zoo.init import EtaOverride, Registry
+from zoo.init.transfer import Transfer
 from zoo.models import Model
 from zoo.optim.attach import attach
 from zoo.optim.base import OptimizerConfig
@@ -24,6 +25,7 @@ from zoo.optim.hyperball import check_under_fixed_norm
 from zoo.run.config import load_config
 from zoo.run.conversion import merge, split
 from zoo.run.first_weights import declared_model, initial_model, recipe_of
+from zoo.run.transfer import check_optimizer, rates_of
 from zoo.utils.errors import ConfigError
 
 __all__ = ["build_model", "build_optimizer", "merge", "recipe_of", "split"]
@@ -79,6 +81,8 @@ def build_optimizer(
     eta_overrides: Sequence[EtaOverride] = (),
     layer_decay: float = 1.0,
     measured: Mapping[str, float] | None = None,
+    transfer: Transfer | None = None,
+    steps: int | None = None,
     **fields: Any,
 ) -> Optimizer:
     """Build an optimizer for a zoo model and `attach` it.
@@ -90,6 +94,8 @@ def build_optimizer(
         eta_overrides: Other etas for some variables (Amos-*Scale).
         layer_decay: Smaller learning rates towards the input, see `Registry`.
         measured: Etas by name in the place of the declared ones, see `zoo.init.measure`.
+        transfer: The rule by which the settings were chosen at another size; None: there is none.
+        steps: The length of the run, for a rule that knows horizons.
         **fields: Fields of the optimizer's config; of a class, arguments of its constructor.
 
     Returns:
@@ -100,7 +106,13 @@ def build_optimizer(
             or measured etas have no effect.
     """
     config = _optimizer_config(optimizer, fields)
-    registry = Registry(model, None, eta_overrides, layer_decay, measured)
+    rates = None
+    if transfer is not None:
+        if not isinstance(model, Model):
+            raise ConfigError(f"transfer: {type(model).__name__} is no model of zoo, whose axes have names")
+        check_optimizer(transfer, config)
+        rates = rates_of(model, transfer, steps)
+    registry = Registry(model, None, eta_overrides, layer_decay, measured, rates)
     for i, override in enumerate(eta_overrides):
         if not any(override.matches(entry.spec) and config.reads_eta(entry.spec) for entry in registry):
             raise ConfigError(f"eta_overrides[{i}] has no effect: this optimizer reads no eta of its matches")

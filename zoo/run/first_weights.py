@@ -19,6 +19,7 @@ from zoo.reparam import Conversion, NoReparam
 from zoo.run.config import RunConfig
 from zoo.run.conversion import merge, split
 from zoo.run.from_checkpoint import TOKENIZER, CheckpointConfig, start_init
+from zoo.run.transfer import under_rule
 from zoo.spec import declared
 from zoo.utils.errors import CheckpointError, ConfigError
 
@@ -79,7 +80,10 @@ def initial_model(
     """
     recipe = recipe_of(config)
     if config.checkpoint is None:
-        return InitialModel(assemble(recipe, config.seed, device, prepare))
+        recipe, start = under_rule(recipe, config.transfer)
+        model = assemble(start, config.seed, device, prepare)
+        model.recipe = recipe
+        return InitialModel(model)
     opened = _open(config.checkpoint)
     _check(config, opened)
     model = declare(opened.recipe.model_copy(update={"model": recipe.model}))
@@ -107,7 +111,10 @@ def declared_model(config: RunConfig) -> InitialModel:
     """
     recipe = recipe_of(config)
     if config.checkpoint is None:
-        return InitialModel(declare(recipe))
+        recipe, start = under_rule(recipe, config.transfer)
+        model = declare(start)
+        model.recipe = recipe
+        return InitialModel(model)
     opened = _open(config.checkpoint)
     if config.eta == "measured" or config.reparam != opened.recipe.reparam:
         return initial_model(config)

@@ -16,6 +16,7 @@ from zoo.run.factory import build_optimizer
 from zoo.run.first_weights import InitialModel, initial_model
 from zoo.run.job import Job
 from zoo.run.trained import with_kept_tokenizer
+from zoo.run.transfer import rates_of
 from zoo.train.checkpoints import CLIP, check_same_data, load_progress
 from zoo.train.distributed import World
 from zoo.train.source_checkpoint import check_tokenizer, read_measured_etas
@@ -101,7 +102,13 @@ def build(job: Job, start: Start, world: World) -> Parts:
             initial = replace(initial, measured_etas=measured)
     model.train()
     optimizer = build_optimizer(
-        model, job.optimizer, eta_overrides=c.eta_overrides, layer_decay=c.layer_decay, measured=measured
+        model,
+        job.optimizer,
+        eta_overrides=c.eta_overrides,
+        layer_decay=c.layer_decay,
+        measured=measured,
+        transfer=c.transfer,
+        steps=t.steps,
     )
     torch.manual_seed(c.seed + world.rank)
     clip = t.clip.build(t.clip_norm)
@@ -112,7 +119,7 @@ def build(job: Job, start: Start, world: World) -> Parts:
     return Parts(
         dataset,
         model,
-        Registry(model, None, c.eta_overrides, c.layer_decay, measured),
+        Registry(model, None, c.eta_overrides, c.layer_decay, measured, rates_of(model, c.transfer, t.steps)),
         loss,
         optimizer,
         job.schedule.build(optimizer, t.steps),

@@ -1,0 +1,253 @@
+"""Transfer rules: the identity at the base size, their papers' tables, and what they refuse."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tiny_runs import assert_same, tiny_fields
+from torch import nn
+
+from zoo import build_optimizer
+from zoo.models import Model
+from zoo.run.config import load_config
+from zoo.run.explanation import explain
+from zoo.run.first_weights import initial_model
+from zoo.spec import declared
+from zoo.train.run import train
+from zoo.utils.errors import ConfigError
+
+WIDTHS = {"embed": 16, "heads": 16, "kv_heads": 16, "mlp": 64}
+BASE = {"mup": WIDTHS, "spectral": WIDTHS, "completep": WIDTHS | {"layers": 2}}
+BASE["nugpt"] = {"embed": 16, "layers": 2}
+RULES = ["mup", "completep", "spectral"]
+SPECTRAL = {"type": "muon", "adjust": "original", "lr": 0.02, "rest": {"type": "adamw", "lr": 1e-3}}
+
+
+def config(rule: str, width: int, layers: int, **fields: Any) -> Any:
+    kind = "ngpt" if rule == "nugpt" else "gpt"
+    model = {"type": kind, "vocab_size": 31, "d_model": width, "n_layers": layers, "n_heads": width // 8}
+    optimizer = SPECTRAL if rule == "spectral" else {"type": "adamw", "lr": 1e-2}
+    settings = {"model": model, "optimizer": optimizer, "transfer": {"type": rule, "base": BASE[rule]}}
+    return load_config(settings | fields)
+
+
+def trained(settings: Any, steps: int = 3) -> Model:
+    model = initial_model(settings).model
+    optimizer = build_optimizer(model, settings.optimizer, transfer=settings.transfer, steps=steps)
+    batch = torch.randint(31, (4, 9), generator=torch.Generator().manual_seed(0))
+    for _ in range(steps):
+        model.loss(batch[:, :-1], batch[:, 1:]).total.backward()  # type: ignore[no-untyped-call]  # torch
+        optimizer.step()
+        optimizer.zero_grad()
+    return model
+
+
+@pytest.mark.parametrize(
+    ("rule", "reparam"),
+    [*((rule, reparam) for rule in RULES for reparam in ("none", "wesar")), ("nugpt", "none")],
+)
+def test_at_the_base_size_nothing_changes(rule: str, reparam: str) -> None:
+    """Bit for bit: starts, three steps, decay."""
+    with_rule = config(rule, 16, 2, reparam=reparam)
+    without = config(rule, 16, 2, reparam=reparam, transfer="none")
+    expected = trained(without).state_dict()
+    for name, tensor in trained(with_rule).state_dict().items():
+        assert torch.equal(tensor, expected[name]), name
+
+
+HALF = 2**-0.5
+Q, OUT, DOWN, NORM = "attention.q.weight", "attention.o.weight", "mlp.down.weight", "mlp_residual.norm.scale"
+TABLE: list[tuple[str, dict[str, Any], str, tuple[float, float, float, float]]] = [
+    # at twice the width and four times the layers: start, lr, weight decay, eps
+    ("mup", {}, "embedding.weight", (1, 1, 1, 1)),
+    ("mup", {}, f"blocks.0.{Q}", (HALF, 1 / 2, 2, 1)),
+    ("mup", {}, f"blocks.7.{OUT}", (HALF / 2, 1 / 2, 2, 1)),
+    ("mup", {}, "norm.scale", (1, 1, 1, 1)),
+    ("mup", {}, "read_out.matrix.weight", (1 / 2, 1 / 2, 2, 2)),
+    ("mup", {"wd_transfer": "constant"}, f"blocks.0.{Q}", (HALF, 1 / 2, 1, 1)),
+    ("mup", {"wd_transfer": "sqrt"}, f"blocks.0.{Q}", (HALF, 1 / 2, 2**0.5, 1)),
+    ("mup", {"wd_transfer": "inverse_width"}, f"blocks.0.{Q}", (HALF, 1 / 2, 1, 1)),
+    ("mup", {"base": WIDTHS | {"steps": 10}, "horizon": -0.5}, "norm.scale", (1, 0.5, 1, 1)),
+    ("completep", {}, "embedding.weight", (1, 1, 1, 1 / 2)),
+    ("completep", {}, f"blocks.3.{Q}", (HALF, 1 / 2, 2, 1 / 8)),
+    ("completep", {}, f"blocks.3.{DOWN}", (HALF / 4, 1 / 8, 8, 1 / 2)),
+    ("completep", {}, f"blocks.3.{NORM}", (1, 1, 1, 1 / 8)),
+    ("completep", {}, "norm.scale", (1, 1, 1, 1 / 2)),
+    ("completep", {}, "read_out.matrix.weight", (1 / 2, 1 / 2, 2, 1)),
+    ("completep", {"alpha": 0.5}, f"blocks.3.{Q}", (HALF, 1 / 4, 2, 1 / 4)),
+    ("completep", {"alpha": 0.5}, f"blocks.3.{NORM}", (1, 1 / 2, 1, 1 / 4)),
+    ("spectral", {}, f"blocks.3.{Q}", (HALF, 1, 1 / 2, 1)),
+    ("spectral", {}, "embedding.weight", (1, 1, 1, 1)),
+    ("spectral", {}, "read_out.matrix.weight", (1 / 2, 1 / 2, 2, 2)),
+]
+
+
+@functools.cache
+def built(rule: str, settings: str, layers: int, width: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What `explain` says of each parameter, and its group in the built optimizer."""
+    optimizer: Any = {"type": "adamw", "lr": 1e-3, "weight_decay": 0.1}
+    if rule == "spectral":
+        optimizer = SPECTRAL | {"weight_decay": 0.1, "rest": optimizer}
+    transfer = {"type": rule, "base": BASE[rule], **json.loads(settings)}
+    given = config(rule, width, layers, init="gpt2", optimizer=optimizer, transfer=transfer)
+    model = initial_model(given).model
+    steps = {2: 10, 8: 40}[layers]
+    made = build_optimizer(model, given.optimizer, transfer=given.transfer, steps=steps)
+    names = {p.parameter: p.name for p in declared(model)}
+    groups = {names[p]: group for group in made.param_groups for p in group["params"]}
+    return {row.name: row for row in explain(given).rows}, groups
+
+
+@pytest.mark.parametrize(("rule", "settings", "name", "expected"), TABLE)
+def test_the_tables(rule: str, settings: Any, name: str, expected: tuple[float, ...]) -> None:
+    """The papers' tables, by hand; a factor behind a matrix is in its start, rate, decay and eps."""
+    small, before = built(rule, json.dumps(settings), 2, 16)
+    large, after = built(rule, json.dumps(settings), 8, 32)
+    block = re.sub(r"blocks\.\d", "blocks.1", name)
+    found = [(large[name].sigma or 1) / (small[block].sigma or 1)]
+    keys = ("lr", "weight_decay", "eps")
+    found += [after[name].get(key, 1) / (before[block].get(key, 1) or 1) for key in keys]
+    if not before[block]["weight_decay"]:
+        expected = (*expected[:2], 0, expected[3])
+    assert found == pytest.approx(list(expected))
+
+
+def test_factors_are_those_of_a_factor_behind_the_module() -> None:
+    """CompleteP trains as GPT-2 with 1/m behind its read-out and 1/L behind each branch, biases included."""
+    sizes = {"type": "gpt2", "vocab_size": 31, "d_model": 32, "n_layers": 4, "n_heads": 4, "tied": False}
+    rule = {"type": "completep", "base": BASE["completep"]}
+    settings: Any = {"model": sizes, "optimizer": {"type": "adamw", "lr": 1e-2}, "transfer": rule}
+    settings = load_config(settings)
+    model = initial_model(settings).model.double()
+    optimizer = build_optimizer(model, settings.optimizer, transfer=settings.transfer)
+    plain = load_config({"model": sizes, "optimizer": {"type": "adamw", "lr": 1e-2}})
+    behind = initial_model(plain).model.double()
+    behind.load_state_dict(model.state_dict())
+    halve: Any = lambda _module, _inputs, output: output / 2  # noqa: E731
+    head: Any = behind.lm_head
+    head.register_forward_hook(halve)
+    groups = []
+    for p in declared(behind):
+        hidden = p.spec.role == "linear" and "vocab" not in p.spec.axes
+        ends, readout = p.spec.residual_branches > 1, "vocab" in p.spec.axes and p.spec.role == "linear"
+        if ends or readout:
+            p.parameter.data *= 2
+        if ends and p.local == "weight":
+            p.module.register_forward_hook(halve)
+        eps = 1e-8 / 2 / (2 if 1 <= p.depth <= 4 else 1)
+        groups.append({"params": [p.parameter], "lr": 1e-2 / (2 if hidden else 1), "eps": eps})
+    by_hand = torch.optim.AdamW(groups, betas=(0.9, 0.95), weight_decay=0.0)
+    batch = torch.randint(31, (4, 9), generator=torch.Generator().manual_seed(0))
+    for _ in range(5):
+        losses = []
+        for net, mover in ((model, optimizer), (behind, by_hand)):
+            loss = nn.functional.cross_entropy(net(batch[:, :-1]).flatten(0, 1), batch[:, 1:].flatten())
+            loss.backward()  # type: ignore[no-untyped-call]  # torch
+            mover.step()
+            mover.zero_grad()
+            losses.append(loss.item())
+        assert losses[0] == pytest.approx(losses[1], abs=1e-9)
+
+
+def test_nugpt() -> None:
+    """Section 3.1: rates of each kind, starts of the scalings, the horizon of -1/3."""
+    large = config(
+        "nugpt", 32, 8, transfer={"type": "nugpt", "base": {"embed": 16, "layers": 2, "steps": 10}}
+    )
+    model = initial_model(large).model
+    optimizer = build_optimizer(model, large.optimizer, transfer=large.transfer, steps=80)
+    names = {p.parameter: p.name for p in declared(model)}
+    rates = {names[p]: group["lr"] / 1e-2 for group in optimizer.param_groups for p in group["params"]}
+    horizon = (80 / 10) ** (-1 / 3)
+    assert rates["embedding.weight"] == pytest.approx(2**-0.5 * horizon)
+    assert rates["blocks.5.mlp.down.weight"] == pytest.approx(2**-0.75 * horizon)
+    assert rates["read_out.matrix.weight"] == pytest.approx(2**-0.75 * horizon)
+    assert rates["read_out.s_z.scale"] == pytest.approx(horizon)
+    scalings = {n: m for n, m in model.named_modules() if type(m).__name__ == "Scaling"}
+    alpha, s_qk = scalings["blocks.0.mlp_residual.alpha"], scalings["blocks.0.attention.qk.s_qk"]
+    for scaling, start in ((alpha, 0.05 / 4), (s_qk, 1.0), (scalings["read_out.s_z"], 2**0.5)):
+        assert scaling.scale.unique().tolist() == pytest.approx([0.25])
+        assert scaling().unique().tolist() == pytest.approx([start])
+
+
+def test_gates_carry_the_starts() -> None:
+    """WeSaR: the matrix has one deviation at all sizes; its rate is over the start that its gate has."""
+    small, large = (
+        initial_model(config("mup", width, 2, init="gpt2", reparam="wesar")).model for width in (16, 32)
+    )
+    gates = [dict(net.named_parameters())[f"blocks.0.{Q}_gate"].item() for net in (small, large)]
+    assert gates[1] / gates[0] == pytest.approx(HALF)
+    settings = config("mup", 32, 2, init="gpt2", reparam="wesar")
+    optimizer = build_optimizer(large, settings.optimizer, transfer=settings.transfer)
+    names = {p.parameter: p.name for p in declared(large)}
+    rates = {names[p]: group["lr"] / 1e-2 for group in optimizer.param_groups for p in group["params"]}
+    assert rates[f"blocks.0.{Q}"] == pytest.approx(1 / 2 / HALF)
+    assert rates[f"blocks.0.{Q}_gate"] == pytest.approx(HALF)
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"transfer": {"type": "mup"}}, r"transfer\.base: no embed"),
+    (
+        {"transfer": {"type": "mup", "base": {"embed": 16, "heads": 16, "mlp": 64}}},
+        "kv_heads has no base size",
+    ),
+    ({"transfer": {"type": "mup", "base": WIDTHS | {"hiden": 3}}}, r"base\.hiden: the model has no axis"),
+    ({"transfer": {"type": "mup", "base": WIDTHS | {"layers": 2}}}, "says nothing of depth"),
+    ({"transfer": {"type": "mup", "base": WIDTHS | {"steps": 2}}}, "have no effect without each other"),
+    ({"transfer": {"type": "mup", "base": WIDTHS, "horizon": -0.3}}, "have no effect without each other"),
+    ({"transfer": {"type": "mup", "base": WIDTHS | {"embed": 0}}}, r"transfer\.base: value 0"),
+    ({"transfer": {"type": "none", "base": WIDTHS}}, "`base` has no effect"),
+    ({"transfer": {"type": "nugpt", "base": BASE["nugpt"]}}, "with matrices on the sphere"),
+    ({"transfer": {"type": "completep", "base": WIDTHS}}, r"transfer\.base: no layers"),
+    ({"optimizer": {"type": "amos", "lr": 0.01}}, "mup says nothing of the optimizer 'amos'"),
+    ({"optimizer": SPECTRAL}, "mup says nothing of the optimizer 'muon'"),
+    (
+        {"optimizer": {"type": "adam", "lr": 0.01, "weight_decay": 0.1}},
+        "says nothing of the optimizer 'adam'",
+    ),
+    ({"reparam": "weight_norm"}, "says nothing of reparam 'weight_norm'"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), REFUSED)
+def test_what_a_rule_says_nothing_of(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        explain(config("mup", 32, 2, **changes))
+
+
+def test_models_of_which_rules_say_nothing() -> None:
+    tied = {"type": "gpt2", "vocab_size": 31, "d_model": 32, "n_layers": 2, "n_heads": 4}
+    with pytest.raises(ConfigError, match="which are one tensor"):
+        explain(config("mup", 32, 2, model=tied))
+    sphere = {"type": "ngpt", "vocab_size": 31, "d_model": 32, "n_layers": 2, "n_heads": 4}
+    with pytest.raises(ConfigError, match="mup is about models without matrices on a sphere"):
+        explain(config("mup", 32, 2, model=sphere))
+    with pytest.raises(ConfigError, match="has no weight decay"):
+        explain(config("nugpt", 32, 2, optimizer={"type": "adamw", "lr": 0.01, "weight_decay": 0.1}))
+    with pytest.raises(ConfigError, match="expected numbers in the place of `auto`"):
+        config("nugpt", 32, 2, model=sphere | {"alpha": {"init": "auto"}})
+    with pytest.raises(ConfigError, match="completep says nothing of reparam 'residual'"):
+        explain(config("completep", 32, 2, reparam="residual"))
+
+
+@pytest.mark.parametrize("rule", ["completep", "nugpt"])
+def test_a_resumed_run_goes_on_with_the_rule(tmp_path: Path, rule: str) -> None:
+    """Eight steps at once, and four and four, end with the same bytes."""
+    settings = tiny_fields(tmp_path, steps=8, checkpoint_every=4, keep_last=2)
+    settings["model"]["type"] = "ngpt" if rule == "nugpt" else "gpt"
+    base = {"embed": 8, "layers": 1}
+    if rule == "completep":
+        base |= {"heads": 8, "kv_heads": 8, "mlp": 16}
+    settings["transfer"] = {"type": rule, "base": base}
+    whole = train(load_config(settings)).folder
+    settings["name"] = "again"
+    settings["train"]["runs_dir"] = str(tmp_path / "again")
+    again = train(load_config(settings), until=4).folder
+    train(load_config(str(again)), resume=True)
+    assert_same(again, whole)

@@ -1,0 +1,317 @@
+"""Rules by which starts and learning rates that are right at one size are right at another.
+
+A rule multiplies what the initialisation and the optimizer give to each parameter by powers of the ratios of
+sizes: m of a width, L of the depth, T of the steps, each over its value at the base size. At the base size
+every factor is 1.
+
+Some rules put a fixed factor c behind a matrix, such as 1/m behind the read-out. For optimizers whose update
+does not depend on the scale of the gradient, this is the same as c times the start and the learning rate,
+the decay and eps over c. That is how zoo applies it (our choice), so that no checkpoint depends on a rule.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from zoo.config.registry import TRANSFERS, Config
+from zoo.init.schemes import Init
+from zoo.spec import Declared, ParamSpec, Role
+from zoo.utils.errors import ConfigError, did_you_mean
+
+LAYERS, STEPS = "layers", "steps"
+"""What `base` may name besides axes."""
+
+UpdateSize = Literal["entry", "spectral"]
+"""What a learning rate is the size of: an update's entries (Adam), or its singular values (Muon)."""
+
+Use = Literal["hidden", "read-out", "table", "vector"]
+"""How a parameter grows with the width; see `Sizes.use`."""
+
+
+@dataclass(frozen=True)
+class Factors:
+    """What a rule multiplies the settings of a parameter by.
+
+    Attributes:
+        start: of the initial standard deviation.
+        lr: of the learning rate.
+        wd: of the decoupled weight decay, which the learning rate multiplies again.
+        eps: of the optimizer's eps.
+    """
+
+    start: float = 1.0
+    lr: float = 1.0
+    wd: float = 1.0
+    eps: float = 1.0
+
+    def of_a_product(self, factor: float) -> Factors:
+        """The factors of a tensor that is trained with a fixed factor in it instead of behind it."""
+        return Factors(self.start * factor, self.lr * factor, self.wd / factor, self.eps / factor)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The ratios of the sizes of a model and its run to the base size.
+
+    Attributes:
+        axes: of each axis that has a base size, by its name.
+        depth: of the number of layers.
+        steps: of the number of steps.
+    """
+
+    axes: Mapping[str, float]
+    depth: float = 1.0
+    steps: float = 1.0
+
+    def inputs(self, spec: ParamSpec) -> float:
+        """The ratio of the number of terms that an output of the parameter sums."""
+        return math.prod(self.axes.get(axis, 1.0) for axis in spec.fan_in)
+
+    def outputs(self, spec: ParamSpec) -> float:
+        """The ratio of the number of a matrix' outputs, or of a vector's entries."""
+        return math.prod(self.axes.get(axis, 1.0) for axis in spec.axes if axis not in spec.fan_in)
+
+    def use(self, spec: ParamSpec, in_block: bool) -> Use:
+        """How a parameter grows.
+
+        A matrix is hidden if axes of its inputs and of its outputs have a base size, and a read-out if only
+        its inputs have one. Embeddings are tables; what has at most one growing axis counts as a vector.
+
+        Raises:
+            ConfigError: only one of a hidden matrix' axes has a base size.
+        """
+        if spec.role is Role.EMBEDDING:
+            return "table"
+        inside = [axis for axis in spec.fan_in if axis in self.axes]
+        outside = [axis for axis in spec.axes if axis not in spec.fan_in and axis in self.axes]
+        if spec.role not in (Role.LINEAR, Role.CONV) or not (inside or outside):
+            return "vector"
+        if in_block and not (inside and outside):
+            missing = [axis for axis in spec.axes if axis not in self.axes]
+            raise ConfigError(
+                f"transfer.base: a matrix {' x '.join(spec.axes)} grows, but {' and '.join(missing)} "
+                "has no base size; expected the size of every axis of the base model"
+            )
+        return "hidden" if inside and outside else "read-out" if inside else "vector"
+
+
+class Transfer(Config):
+    """A rule, and the sizes at which the settings were chosen."""
+
+    base: dict[str, Annotated[int, Field(gt=0)]] = Field(
+        {}, description="size at which the settings were chosen: of axes (embed, heads, mlp), layers, steps"
+    )
+    wd_transfer: Literal["rule", "independent", "constant", "sqrt", "inverse_width"] = Field(
+        "rule",
+        description="decay of matrices: the rule's; lr wd constant; wd constant; wd sqrt(m); lr wd over m",
+    )
+    horizon: float | None = Field(
+        None, description="exponent e: every rate times (steps / base steps)^e; null: the rule's"
+    )
+
+    update_size: ClassVar[UpdateSize] = "entry"
+    """The kind of optimizer that the rule speaks of."""
+    on_sphere: ClassVar[bool] = False
+    """Whether the rule speaks of matrices on nGPT's sphere, or else of free ones."""
+    needs: ClassVar[tuple[str, ...]] = ("embed",)
+    """What `base` must name."""
+    branches: ClassVar[bool] = False
+    """Whether the rule speaks of the ends of residual branches."""
+    own_horizon: ClassVar[float] = 0.0
+    """The exponent of the horizon that belongs to the rule."""
+
+    def factors(self, spec: ParamSpec, in_block: bool, sizes: Sizes) -> tuple[Factors, float]:
+        """What the rule says of a parameter, `wd_transfer` and `horizon` aside.
+
+        Args:
+            spec: the declaration of the virtual tensor.
+            in_block: whether the parameter is in one of the stacked layers.
+            sizes: the ratios to the base size.
+
+        Returns:
+            The factors, and the fixed factor behind the parameter.
+        """
+        raise NotImplementedError
+
+    def at(self, spec: ParamSpec, in_block: bool, sizes: Sizes) -> Factors:
+        """All factors of a parameter; the arguments are those of `factors`."""
+        found, behind = self.factors(spec, in_block, sizes)
+        width = sizes.inputs(spec)
+        decays = {
+            "rule": found.wd,
+            "independent": 1 / found.lr,
+            "constant": 1.0,
+            "sqrt": math.sqrt(width),
+            "inverse_width": 1 / (width * found.lr),
+        }
+        lr = found.lr * sizes.steps**self.exponent
+        return replace(found, wd=decays[self.wd_transfer], lr=lr).of_a_product(behind)
+
+    @property
+    def exponent(self) -> float:
+        """The exponent of the horizon."""
+        return self.own_horizon if self.horizon is None else self.horizon
+
+    def sizes(self, parameters: Sequence[Declared], n_layers: int, steps: int | None) -> Sizes:
+        """The ratios of a model's sizes to the base size.
+
+        Args:
+            parameters: those of the model.
+            n_layers: number of its layers.
+            steps: of the run; None: not known.
+
+        Raises:
+            ConfigError: `base` lacks what the rule needs, or names what the model does not have.
+        """
+        found = {axis: size for p in parameters for axis, size in zip(p.spec.axes, p.spec.shape, strict=True)}
+        for name in self.needs:
+            if name not in self.base:
+                raise ConfigError(f"transfer.base: no {name}; expected its size at the base")
+        for name in self.base:
+            if name not in {*found, LAYERS, STEPS}:
+                hint = did_you_mean(name, [*found, LAYERS, STEPS])
+                raise ConfigError(f"transfer.base.{name}: the model has no axis of this name{hint}")
+        if "head_size" in self.base:
+            raise ConfigError(
+                "transfer.base.head_size: no rule here speaks of larger heads (scores are divided by "
+                "sqrt(head_size)); expected more heads of one size"
+            )
+        if LAYERS in self.base and LAYERS not in self.needs:
+            raise ConfigError(f"transfer.base.{LAYERS} has no effect: the rule says nothing of depth")
+        if (STEPS in self.base) != bool(self.exponent) and (STEPS in self.base or self.horizon is not None):
+            raise ConfigError(f"transfer.horizon and transfer.base.{STEPS} have no effect without each other")
+        axes = {name: found[name] / size for name, size in self.base.items() if name in found}
+        depth = n_layers / self.base[LAYERS] if LAYERS in self.base else 1.0
+        length = steps / self.base[STEPS] if steps is not None and STEPS in self.base else 1.0
+        return Sizes(axes, depth, length)
+
+
+class Transferred(Init):
+    """A scheme whose standard deviations are those of the base size times the factor of a rule."""
+
+    init: Init
+    transfer: Transfer
+    ratios: Sizes
+
+    def matrix_std(self, spec: ParamSpec) -> float:
+        """Return the standard deviation of the matrix at the base size, times the factor of the rule."""
+        start = self.transfer.at(spec, False, self.ratios).start
+        return self.init.matrix_std(self._base(spec)) * start
+
+    def position_std(self, spec: ParamSpec) -> float:
+        """Return that of the base size."""
+        return self.init.position_std(self._base(spec))
+
+    def lookup_scale(self, spec: ParamSpec) -> float:
+        """Return that of the base size."""
+        return self.init.lookup_scale(self._base(spec))
+
+    def _base(self, spec: ParamSpec) -> ParamSpec:
+        """The declaration at the base size."""
+        base = self.transfer.base
+        shape = tuple(base.get(axis, size) for axis, size in zip(spec.axes, spec.shape, strict=True))
+        branches = spec.residual_branches
+        if self.transfer.branches and branches > 1:
+            branches = round(branches / self.ratios.depth)
+        return replace(spec, shape=shape, residual_branches=branches)
+
+
+def _mup(spec: ParamSpec, in_block: bool, sizes: Sizes) -> tuple[Factors, float]:
+    """Adam's factors under muP; the read-out has 1/m behind it."""
+    m = sizes.inputs(spec)
+    match sizes.use(spec, in_block):
+        case "hidden":
+            return Factors(start=m**-0.5, lr=1 / m, wd=m), 1.0
+        case "read-out":
+            return Factors(), 1 / m
+        case _:
+            return Factors(), 1.0
+
+
+@TRANSFERS.register
+class NoTransfer(Transfer):
+    """The same settings at every size."""
+
+    type: Literal["none"] = "none"
+
+    @model_validator(mode="after")
+    def _has_no_settings(self) -> Self:
+        for name in sorted(self.model_fields_set - {"type"}):
+            if getattr(self, name) != type(self).model_fields[name].default:
+                raise ValueError(f"`{name}` has no effect without a rule")
+        return self
+
+
+@TRANSFERS.register
+class MuP(Transfer):
+    """muP for Adam: rates of hidden matrices over m, 1/m behind the read-out (arXiv 2203.03466)."""
+
+    type: Literal["mup"] = "mup"
+
+    def factors(self, spec: ParamSpec, in_block: bool, sizes: Sizes) -> tuple[Factors, float]:
+        """Those of the authors' MuAdamW, which keeps lr times wd; of depth muP says nothing."""
+        return _mup(spec, in_block, sizes)
+
+
+@TRANSFERS.register
+class CompleteP(Transfer):
+    """muP, and L^(-alpha) behind every residual branch (arXiv 2505.01618, Table 1)."""
+
+    type: Literal["completep"] = "completep"
+    alpha: float = Field(1.0, ge=0.5, le=1, description="exponent of the depth; 1 is recommended")
+
+    needs: ClassVar[tuple[str, ...]] = ("embed", LAYERS)
+    branches: ClassVar[bool] = True
+
+    def factors(self, spec: ParamSpec, in_block: bool, sizes: Sizes) -> tuple[Factors, float]:
+        """Table 1, with the eps of its version 4, which outside the blocks is over m."""
+        found, behind = _mup(spec, in_block, sizes)
+        eps, depth = 1 / sizes.axes["embed"], sizes.depth
+        if in_block:
+            found = replace(found, lr=found.lr * depth ** (self.alpha - 1))
+            eps *= depth**-self.alpha
+        if spec.residual_branches > 1:
+            behind *= depth**-self.alpha
+        return replace(found, eps=eps), behind
+
+
+@TRANSFERS.register
+class Spectral(Transfer):
+    """Muon's rates times sqrt(outputs / inputs), muP for what AdamW trains (arXiv 2512.05620, Table 1)."""
+
+    type: Literal["spectral"] = "spectral"
+    update_size: ClassVar[UpdateSize] = "spectral"
+
+    def factors(self, spec: ParamSpec, in_block: bool, sizes: Sizes) -> tuple[Factors, float]:
+        """The spectral condition for hidden matrices, whose lr times wd goes as one over the width."""
+        if sizes.use(spec, in_block) != "hidden":
+            return _mup(spec, in_block, sizes)
+        m, rate = sizes.inputs(spec), math.sqrt(sizes.outputs(spec) / sizes.inputs(spec))
+        return Factors(start=m**-0.5, lr=rate, wd=1 / (m * rate)), 1.0
+
+
+@TRANSFERS.register
+class NuGPT(Transfer):
+    """nuGPT, nGPT whose rates transfer: matrices m^(-3/4), starts of scalings (arXiv 2604.27077, 3.1)."""
+
+    type: Literal["nugpt"] = "nugpt"
+    alignment: Literal["measured", "full", "none"] = Field(
+        "measured", description="rates of matrices times m^(-3/4), of full alignment m^-1, of none m^(-1/2)"
+    )
+
+    needs: ClassVar[tuple[str, ...]] = ("embed", LAYERS)
+    on_sphere: ClassVar[bool] = True
+    own_horizon: ClassVar[float] = -1 / 3
+
+    def factors(self, spec: ParamSpec, in_block: bool, sizes: Sizes) -> tuple[Factors, float]:
+        """Rates of tables m^(-1/2), of matrices by their alignment, of scalings 1; nothing decays."""
+        m = sizes.axes["embed"]
+        exponent = {"measured": 0.75, "full": 1.0, "none": 0.5}[self.alignment]
+        if spec.role is Role.EMBEDDING:
+            return Factors(lr=m**-0.5), 1.0
+        return Factors(lr=m**-exponent if spec.role is Role.LINEAR else 1.0), 1.0

@@ -1,0 +1,134 @@
+"""How a run applies its transfer rule: to the starts of its model, and to the rates of its parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from zoo.checkpoint.recipe import Recipe
+from zoo.config.registry import Config
+from zoo.init.transfer import Factors, NoTransfer, Sizes, Transfer, Transferred
+from zoo.models import Model
+from zoo.optim import OptimizerConfig
+from zoo.spec import Declared, declared
+from zoo.utils.errors import ConfigError
+
+
+def sizes_of(model: Model, transfer: Transfer, steps: int | None) -> Sizes:
+    """The ratios of the sizes of a model and its run to the base size; see `Transfer.sizes`."""
+    return transfer.sizes(list(declared(model)), len(model.layers), steps)
+
+
+def under_rule(recipe: Recipe, transfer: Transfer) -> tuple[Recipe, Recipe]:
+    """The recipe of a model under a rule.
+
+    Args:
+        recipe: the recipe that the configuration describes.
+        transfer: the rule.
+
+    Returns:
+        The recipe to record in checkpoints, and the one to declare and initialise by. They differ in the
+        initialisation alone, because a checkpoint holds the weights and the factors of all gates.
+
+    Raises:
+        ConfigError: the rule says nothing of such a model, or its base size does not fit the model.
+    """
+    if isinstance(transfer, NoTransfer):
+        return recipe, recipe
+    with torch.device("meta"):
+        model = recipe.model.build()
+    _check(recipe, model, transfer)
+    sizes = sizes_of(model, transfer, None)
+    if transfer.on_sphere:
+        scaled = recipe.model.transferred(transfer.base["embed"], sizes.depth)
+        recipe = recipe.model_copy(update={"model": scaled})
+        return recipe, recipe
+    init = Transferred(init=recipe.init, transfer=transfer, ratios=sizes)
+    return recipe, recipe.model_copy(update={"init": init})
+
+
+def _check(recipe: Recipe, model: Model, transfer: Transfer) -> None:
+    """Refuse models and reparameterisations that the rule says nothing of."""
+    specs = [p.spec for p in declared(model)]
+    rule = f"transfer: {_type(transfer)}"
+    if transfer.on_sphere != any(spec.sphere is not None for spec in specs):
+        kind = "with matrices on the sphere" if transfer.on_sphere else "without matrices on a sphere"
+        raise ConfigError(f"{rule} is about models {kind}, and '{_type(recipe.model)}' is not one")
+    if any(spec.tied for spec in specs):
+        raise ConfigError(
+            f"{rule} wants other factors for the embedding than for the read-out, which are one tensor; "
+            "expected model.tied: false"
+        )
+    if transfer.branches and not any(spec.residual_branches > 1 for spec in specs):
+        raise ConfigError(f"{rule}: '{_type(recipe.model)}' declares no ends of residual branches")
+    reparam = recipe.reparam
+    fits = reparam.common_std is not None and not (transfer.on_sphere and reparam.common_std)
+    if not fits or (transfer.branches and reparam.scales_branches):
+        raise ConfigError(f"{rule} says nothing of reparam '{_type(reparam)}'")
+
+
+def check_optimizer(transfer: Transfer, optimizer: OptimizerConfig) -> None:
+    """Refuse an optimizer of which the rule says nothing.
+
+    Raises:
+        ConfigError: such an optimizer, or a decay where the rule has none.
+    """
+    if isinstance(transfer, NoTransfer):
+        return
+    rule = f"transfer: {_type(transfer)}"
+    if optimizer.update_size != transfer.update_size:
+        expected = {
+            "entry": "one whose updates have entries of the size of the learning rate (adam, adamw)",
+            "spectral": "one whose updates are orthogonal (muon with adjust: original, normuon)",
+        }
+        raise ConfigError(
+            f"{rule} says nothing of the optimizer '{_type(optimizer)}'; expected "
+            f"{expected[transfer.update_size]}"
+        )
+    if transfer.on_sphere and optimizer.model_dump().get("weight_decay"):
+        raise ConfigError(f"{rule} has no weight decay; expected optimizer.weight_decay: 0")
+
+
+def _type(config: Config) -> str:
+    return str(type(config).model_fields["type"].default)
+
+
+def rates_of(model: Model, transfer: Transfer, steps: int | None) -> Callable[[Declared], Factors] | None:
+    """The factors of the learning rate, decay and eps of each trained tensor of a model.
+
+    A rule is about the tensors that a layer computes with. Where a gate carries their scale and the trained
+    matrix has one standard deviation at all sizes, as in WeSaR, the trained matrix has the factors over the
+    gate's, and the gate itself the rate of its start (our choice; no source speaks of it).
+
+    Args:
+        model: a declared model.
+        transfer: the rule.
+        steps: of the run; None: not known.
+
+    Returns:
+        None if the rule changes nothing.
+
+    Raises:
+        ConfigError: the norms of the model's matrices are kept, which the rule says nothing of.
+    """
+    if isinstance(transfer, NoTransfer):
+        return None
+    if not transfer.on_sphere and any(p.spec.keeps_norm for p in declared(model)):
+        raise ConfigError(
+            f"transfer: {_type(transfer)} says nothing of matrices whose norm is kept (constraint)"
+        )
+    sizes, n_layers = sizes_of(model, transfer, steps), len(model.layers)
+    common = model.recipe.reparam.common_std
+
+    def rates(p: Declared) -> Factors:
+        in_block = 1 <= p.depth <= n_layers
+        for name, reparameterisation in p.module.reparameterised.items():
+            start = transfer.at(p.module.specs[name], in_block, sizes).start if common else 1.0
+            if p.local in reparameterisation.added:
+                return Factors(lr=start)
+            if p.local == name:
+                return transfer.at(p.spec, in_block, sizes).of_a_product(1 / start)
+        return transfer.at(p.spec, in_block, sizes)
+
+    return rates
