@@ -178,6 +178,10 @@ class Reparameterisation:
         """A tensor, and a factor (1,) or None, whose product is the virtual tensor."""
         return self(module, weight), None
 
+    def gradient_factor(self, module: Module) -> Tensor | float | None:
+        """The ratio of the gradients of the trained and of the virtual tensor; None if it is no number."""
+        return None
+
     def virtual_rows(self, module: Module, weight: Tensor, index: Tensor) -> Tensor:
         """The rows `index` of the virtual tensor: (*index.shape, row size)."""
         raise NotImplementedError

@@ -22,6 +22,7 @@ from zoo.optim.schedule_free import ScheduleFreeAdamW, ScheduleFreeConfig
 from zoo.optim.schedules import WSD, Constant, Cosine, Linear, LinearRestart, RSqrt
 from zoo.optim.soap import SOAP, SOAPConfig
 from zoo.optim.state import load_state_by_name, state_by_name
+from zoo.optim.virtual_clip import VirtualNormConfig
 from zoo.optim.zclip import ZClipConfig
 
 __all__ = [
@@ -63,6 +64,7 @@ __all__ = [
     "ScheduleConfig",
     "ScheduleFreeAdamW",
     "ScheduleFreeConfig",
+    "VirtualNormConfig",
     "ZClipConfig",
     "attach",
     "load_state_by_name",

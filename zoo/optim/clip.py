@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from zoo.config.registry import CLIPS, Config
 
@@ -23,6 +23,13 @@ class Clip:
 
     def __init__(self, largest: float | None) -> None:
         self.largest = largest
+
+    def prepare(self, model: nn.Module) -> None:
+        """Look at the model whose gradients will be clipped, before the first step.
+
+        Raises:
+            ConfigError: clipping has no effect on this model, or is impossible.
+        """
 
     def clip(self, gradients: Gradients, norm: Tensor) -> None:
         """Clip gradients in place.
@@ -48,7 +55,13 @@ def scale_to(gradients: Gradients, largest: float, norm: Tensor) -> None:
 
 
 class ClipConfig(Config):
-    """How gradients are clipped."""
+    """How gradients are clipped.
+
+    Attributes:
+        needs_reparam: whether it has an effect only on a model with a reparameterisation.
+    """
+
+    needs_reparam: ClassVar[bool] = False
 
     def build(self, largest: float | None) -> Clip:
         """The clipping of a run.

@@ -34,6 +34,10 @@ class Gate(Reparameterisation):
         """Return the gate: a tensor (1,) if it is trained, else a number."""
         return self.start if self.parameter is None else getattr(module, self.parameter)
 
+    def gradient_factor(self, module: Module) -> Tensor | float:
+        """Return the gate."""
+        return self.factor(module)
+
     def __call__(self, module: Module, weight: Tensor) -> Tensor:
         """Return the virtual tensor, of the shape of `weight`."""
         factor = self.factor(module)

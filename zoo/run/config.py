@@ -124,6 +124,13 @@ class RunConfig(Config):
         return self
 
     @model_validator(mode="after")
+    def _clip_has_an_effect(self) -> Self:
+        if self.train is not None and self.train.clip.needs_reparam and isinstance(self.reparam, NoReparam):
+            kind = type(self.train.clip).model_fields["type"].default
+            raise ValueError(f"train.clip: {kind} has no effect: reparam is none; expected `clip: norm`")
+        return self
+
+    @model_validator(mode="after")
     def _eta_is_used(self) -> Self:
         uses_eta = self.optimizer is None or self.optimizer.uses_eta
         if self.eta_overrides and not uses_eta:

@@ -112,6 +112,7 @@ def build(job: Job, start: Start, world: World) -> Parts:
     )
     torch.manual_seed(c.seed + world.rank)
     clip = t.clip.build(t.clip_norm)
+    clip.prepare(model)
     if start.checkpoint is not None:
         load_progress(start.checkpoint, optimizer, world)
         clip.load(start.checkpoint.read_state().get(CLIP, {}))
