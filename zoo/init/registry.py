@@ -17,6 +17,7 @@ from zoo.spec import MATRICES, Declared, Module, ParamSpec, Role, declared
 from zoo.utils.errors import ConfigError, did_you_mean
 
 Reduction = Literal["none", "one_axis", "dense"]
+ScalingSlots = Literal["shared", "entry"]
 
 
 class EtaOverride(Config):
@@ -128,12 +129,14 @@ class Entry:
         """The dimension nGPT normalises along, or None."""
         return self.spec.sphere_dim
 
-    def reduce(self, mode: Reduction) -> tuple[int, ...]:
+    def reduce(self, mode: Reduction, scaling_slots: ScalingSlots = "shared") -> tuple[int, ...]:
         """Return the dimensions that share an Amos slot (Amos, A.8).
 
         Args:
             mode: `none`; `one_axis`: the input dimensions of kernels, the width of embeddings, all
                 dimensions of other parameters; `dense`: all dimensions of linear kernels as well.
+            scaling_slots: whether the entries of a scaling share a slot, as other vectors do, or have one
+                each.
 
         Returns:
             Dimensions in increasing order; () for none.
@@ -141,15 +144,15 @@ class Entry:
         spec, everything = self.spec, tuple(range(len(self.spec.shape)))
         if self.reduced is not None:
             return self.reduced
-        if mode == "none":
+        if mode == "none" or (spec.role is Role.SCALING and scaling_slots == "entry"):
             return ()
         if spec.role not in MATRICES or (mode == "dense" and spec.role is Role.LINEAR):
             return everything
         return spec.dims(spec.fan_in)
 
-    def slot_shape(self, mode: Reduction) -> tuple[int, ...]:
+    def slot_shape(self, mode: Reduction, scaling_slots: ScalingSlots = "shared") -> tuple[int, ...]:
         """Return the shape of Amos' v and b: the parameter's, with 1 where it is reduced."""
-        reduced = self.reduce(mode)
+        reduced = self.reduce(mode, scaling_slots)
         return tuple(1 if i in reduced else n for i, n in enumerate(self.spec.shape))
 
 

@@ -28,7 +28,7 @@ from zoo.utils.errors import CheckpointError, ConfigError
 
 if TYPE_CHECKING:
     from zoo.init.overrides import Overrides
-    from zoo.init.registry import Entry, Reduction
+    from zoo.init.registry import Entry, Reduction, ScalingSlots
     from zoo.spec import ParamSpec
 
 SLOTS_AT_A_TIME = 1 << 18
@@ -155,7 +155,13 @@ class Amos(ZooOptimizer):
 
     @classmethod
     def from_entries(
-        cls, entries: Iterable[Entry], lr: float, *, reduction: Reduction = "one_axis", **options: Any
+        cls,
+        entries: Iterable[Entry],
+        lr: float,
+        *,
+        reduction: Reduction = "one_axis",
+        scaling_slots: ScalingSlots = "shared",
+        **options: Any,
     ) -> Amos:
         """Build Amos for the parameters of a registry.
 
@@ -163,10 +169,14 @@ class Amos(ZooOptimizer):
             entries: the registry.
             lr: xi.
             reduction: which dimensions share a slot: `none`, `one_axis` or `dense` (A.8).
+            scaling_slots: whether the entries of a scaling of nGPT share a slot or have one each.
             **options: the constructor's.
         """
-        groups = grouped(entries, lr, lambda entry: {"eta": entry.eta, "reduce": entry.reduce(reduction)})
-        return cls(groups, lr, **options)
+
+        def facts(entry: Entry) -> dict[str, Any]:
+            return {"eta": entry.eta, "reduce": entry.reduce(reduction, scaling_slots)}
+
+        return cls(grouped(entries, lr, facts), lr, **options)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group, which needs `eta` and `reduce`.
@@ -340,6 +350,9 @@ class AmosConfig(OptimizerConfig):
     reduction: Literal["none", "one_axis", "dense"] = Field(
         "one_axis", description="the dimensions that share a slot (A.8)"
     )
+    scaling_slots: Literal["shared", "entry"] = Field(
+        "shared", description="nGPT's scalings: one slot for a whole vector, or one for every entry"
+    )
     fused: bool = Field(
         False, description="one pass over memory, by a kernel compiled at first use; CPU only"
     )
@@ -368,5 +381,5 @@ class AmosConfig(OptimizerConfig):
 
     def slots(self, entry: Entry) -> dict[str, tuple[int, ...]]:
         """Return the shapes of v and b and, with momentum, of m."""
-        shared = entry.slot_shape(self.reduction)
+        shared = entry.slot_shape(self.reduction, self.scaling_slots)
         return {"v": shared, "b": shared, **({"m": entry.spec.shape} if self.momentum else {})}
