@@ -61,7 +61,8 @@ class VirtualNorm(Clip):
         norms = torch.stack(frobenius([grad for _, grad in counted]))
         factors = torch.stack([self._factor(name).to(norms) for name, _ in counted]).abs()
         smallest = torch.finfo(norms.dtype).tiny  # a gate of 0 leaves no gradient to divide
-        return torch.linalg.vector_norm(norms / factors.clamp_min(smallest))
+        norm: Tensor = torch.linalg.vector_norm(norms / factors.clamp_min(smallest))
+        return norm
 
     def _factor(self, name: str) -> Tensor:
         """The present gate in front of a parameter, 0-dim; 1 if there is none."""
