@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from rich.console import Console
 
 from zoo.ablate.live import Display, RunProgress, read_progress
-from zoo.ablate.lock import locked
 from zoo.ablate.manifest import Manifest, Run, Status, Tuning, Variant, write_manifest
 from zoo.ablate.outcome import Outcome, read_outcome
 from zoo.ablate.plan import NOT_STARTED, PlannedRun, Planner, SweepPlan
@@ -21,6 +20,7 @@ from zoo.run.config import RunConfig
 from zoo.run.job import Job
 from zoo.train.interrupt import Interrupt
 from zoo.utils.errors import DataError
+from zoo.utils.lock import locked
 
 LOCK = ".lock"
 ERRORS = "errors"

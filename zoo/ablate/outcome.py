@@ -47,10 +47,9 @@ def read_outcome(folder: Path) -> Outcome:
         ConfigError: `folder` is not a run, its configuration is not the one that its name stands for, or
             the run has ended and its metrics were edited since.
     """
-    # A run that is killed while it writes its first file leaves only a partial file.
-    if not folder.exists() or all(path.suffix == ".partial" for path in folder.iterdir()):
-        return Outcome()
     run = RunFolder(folder)
+    if run.is_vacant:
+        return Outcome()
     if not run.exists:
         raise ConfigError(f"{folder}: exists and is not a run (no {run.CONFIG}); move it away")
     _require_matching_id(run)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import shutil
 import signal
 import sys
 import threading
@@ -21,7 +20,6 @@ from typing import Any
 
 import torch
 
-from zoo.ablate.lock import locked
 from zoo.ablate.outcome import write_record
 from zoo.config.plugins import line_in_plugin, load_plugin
 from zoo.run.config import load_config
@@ -29,6 +27,7 @@ from zoo.run.job import Job
 from zoo.train.run import train
 from zoo.utils.atomic import write_text
 from zoo.utils.errors import DivergenceError, ZooError
+from zoo.utils.lock import locked
 
 WORKER_LOCK = ".workers"
 """The name of the lock in `out` that all workers share."""
@@ -98,8 +97,6 @@ def _train(task: WorkerTask) -> None:
     config = load_config(task.config)
     folder = Job.of(config).folder
     started = folder.exists
-    if folder.path.exists() and not started:
-        shutil.rmtree(folder.path)  # killed while it wrote its first file
     try:
         result = train(config, resume=started, until=task.until)
     except DivergenceError as error:

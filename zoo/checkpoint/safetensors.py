@@ -15,14 +15,25 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
+from zoo.checkpoint.integrity import (
+    CHECKSUMS,
+    HEADER,
+    METADATA,
+    checksum_of_header,
+    read_checksums,
+    require_finite,
+    require_same,
+)
+from zoo.utils.checksum import checksum
 from zoo.utils.errors import CheckpointError
+from zoo.utils.files import open_regular, parse_json
 from zoo.utils.sharded import Stored, own_slices
 
 DTYPES = {
@@ -43,6 +54,8 @@ SHOWN = 4
 """Number of names that a message lists."""
 LENGTH = 8
 """Bytes at the start of a file that tell the length of its header."""
+CHUNK = 1 << 24
+"""Bytes that are read at once where only their checksum is wanted."""
 
 OFFSETS, VERSION = "DCP_SHARDING_INFO", "DCP_VERSION"
 """Keys of a piece's metadata: where its tensors begin in the whole ones, as torch writes it."""
@@ -51,9 +64,10 @@ PIECES, SAVE = "zoo_pieces", "zoo_save"
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
-    """Write a file; not atomic, `zoo.utils.atomic` is for that.
+    """Write a file with a checksum of every tensor; not atomic, `zoo.utils.atomic` is for that.
 
-    The tensors are written one after the other, so that no copy of them all is made.
+    The tensors are written one after the other, so that no copy of them all is made, and the checksums take
+    the place of zeros in the header when all are known.
 
     Args:
         path: the file to make.
@@ -64,7 +78,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[s
         OSError: the file cannot be written.
         CheckpointError: a tensor is of a dtype that the format does not have.
     """
-    header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
+    header: dict[str, Any] = {METADATA: dict(metadata)}
     end = 0
     names = sorted(
         tensors, key=lambda name: (-tensors[name].element_size(), name)
@@ -76,12 +90,23 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[s
         begin, end = end, end + tensor.numel() * tensor.element_size()
         kind, shape = NAMES[tensor.dtype], list(tensor.shape)
         header[name] = {"dtype": kind, "shape": shape, "data_offsets": [begin, end]}
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % LENGTH)
+    sums = dict.fromkeys((HEADER, *names), "0" * len(checksum()))
     with path.open("wb") as file:
-        file.write(len(text).to_bytes(LENGTH, "little") + text)
+        file.write(_header_bytes(header, sums))
         for name in names:
-            file.write(_bytes(tensors[name].detach().to("cpu").contiguous()))
+            data = _bytes(tensors[name].detach().to("cpu").contiguous())
+            file.write(data)
+            sums[name] = checksum(data)
+        file.seek(0)
+        file.write(_header_bytes(header, {**sums, HEADER: checksum_of_header(header)}))
+
+
+def _header_bytes(header: Mapping[str, Any], sums: Mapping[str, str]) -> bytes:
+    """The start of a file: the length of its header, and the header with checksums."""
+    content = {**header, METADATA: {**header[METADATA], CHECKSUMS: json.dumps(sums)}}
+    text = json.dumps(content, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % LENGTH)
+    return len(text).to_bytes(LENGTH, "little") + text
 
 
 @dataclass(frozen=True)
@@ -155,8 +180,10 @@ def open_tensors(path: Path) -> Iterator[Any]:
     Raises:
         CheckpointError: the file is missing or truncated, or is not a safetensors file.
     """
-    if not path.is_file():
+    if not path.exists():
         raise CheckpointError(f"{path}: no such file; expected a safetensors file")
+    with open_regular(path, CheckpointError):
+        pass
     try:
         with safe_open(str(path), framework="pt") as file:
             yield file
@@ -175,12 +202,14 @@ class Block:
         file: the file.
         offset: where the rows begin in the file, in bytes.
         begin, end: the range of the rows in the whole tensor; a number without dimensions is one row.
+        checksum: of the rows; None: the file has none.
     """
 
     file: Path
     offset: int
     begin: int
     end: int
+    checksum: str | None = None
 
 
 @dataclass(frozen=True)
@@ -217,11 +246,12 @@ class TensorFile:
             with open_tensors(file) as handle:
                 header = handle.metadata() or {}
             metadata = {**header, **metadata}
-            offsets = json.loads(header.get(OFFSETS, "{}"))
-            for name, tensor, offset in _layout(file):
+            offsets = parse_json(header.get(OFFSETS, "{}"), f"{file}: {OFFSETS}", CheckpointError)
+            for name, tensor, offset, recorded in _layout(file):
                 begin = (offsets.get(name, {}).get("saved_offsets") or [0])[0]
                 rows = tensor.shape[0] if tensor.dim() else 1
-                found.setdefault(name, []).append((Block(file, offset, begin, begin + rows), tensor))
+                block = Block(file, offset, begin, begin + rows, recorded)
+                found.setdefault(name, []).append((block, tensor))
         tensors, blocks = {}, {}
         for name, parts in found.items():
             parts.sort(key=lambda part: (part[0].begin, part[0].end))
@@ -229,6 +259,7 @@ class TensorFile:
             like = parts[0][1]
             shape = like.shape if len(parts) == 1 else (blocks[name][-1].end, *like.shape[1:])
             tensors[name] = torch.empty(shape, dtype=like.dtype, device="meta")
+        metadata.pop(CHECKSUMS, None)
         if pieces:
             _check_pieces(path, pieces, blocks)
             metadata = {k: v for k, v in metadata.items() if k not in (OFFSETS, VERSION, PIECES, SAVE)}
@@ -260,6 +291,13 @@ class TensorFile:
                 file.seek(block.offset + (first - block.begin) * row_bytes)
                 if file.readinto(_bytes(buffer)) != buffer.numel() * dtype.itemsize:
                     raise CheckpointError(f"{block.file}: ends within {name}; expected a complete file")
+                if (first, last) == (block.begin, block.end):
+                    found = checksum(_bytes(buffer))
+                else:  # other ranks read the other rows
+                    file.seek(block.offset)
+                    found = checksum(*_chunks(file, (block.end - block.begin) * row_bytes))
+            require_same(block.file, name, found, block.checksum)
+            require_finite(block.file, name, buffer)
             if not direct:
                 part.copy_(buffer)
 
@@ -284,17 +322,25 @@ def is_there(path: Path) -> bool:
     return path.is_file() or bool(pieces_of(path))
 
 
-def _layout(path: Path) -> Iterator[tuple[str, Tensor, int]]:
-    """Name, tensor on the meta device and first byte of everything in a file that is known to be complete."""
+def _chunks(file: BinaryIO, size: int) -> Iterator[bytes]:
+    """The next bytes of a file, in pieces."""
+    while size > 0 and (data := file.read(min(size, CHUNK))):
+        size -= len(data)
+        yield data
+
+
+def _layout(path: Path) -> Iterator[tuple[str, Tensor, int, str | None]]:
+    """Name, tensor on the meta device, first byte and checksum of everything in a file that is complete."""
     with path.open("rb") as file:
         length = int.from_bytes(file.read(LENGTH), "little")
-        header = json.loads(file.read(length))
-    header.pop("__metadata__", None)
+        header = parse_json(file.read(length), path, CheckpointError)
+    sums = read_checksums(path, header)
+    header.pop(METADATA, None)
     for name, entry in header.items():
         if (kind := entry["dtype"]) not in DTYPES:
             raise CheckpointError(f"{path}: {name} is {kind}; expected one of {', '.join(DTYPES)}")
         tensor = torch.empty(entry["shape"], dtype=DTYPES[kind], device="meta")
-        yield name, tensor, LENGTH + length + entry["data_offsets"][0]
+        yield name, tensor, LENGTH + length + entry["data_offsets"][0], sums.get(name)
 
 
 def _check_pieces(path: Path, pieces: list[Path], blocks: Mapping[str, Iterable[Block]]) -> None:

@@ -17,7 +17,7 @@ from zoo.run.first_weights import InitialModel, initial_model
 from zoo.run.job import Job
 from zoo.run.trained import with_kept_tokenizer
 from zoo.run.transfer import rates_of
-from zoo.train.checkpoints import CLIP, check_same_data, load_progress
+from zoo.train.checkpoints import CLIP, check_same_data, explained_damage, load_progress
 from zoo.train.distributed import World
 from zoo.train.source_checkpoint import check_tokenizer, read_measured_etas
 from zoo.train.start import Start
@@ -81,7 +81,8 @@ def build(job: Job, start: Start, world: World) -> Parts:
     if start.checkpoint is not None:
         dataset = with_kept_tokenizer(job.data, job.folder).prepare(job.model)
         check_same_data(start.checkpoint, dataset)
-        model = load_model(start.checkpoint.path, device=world.device, prepare=prepare)
+        with explained_damage(start.checkpoint):
+            model = load_model(start.checkpoint.path, device=world.device, prepare=prepare)
     else:
         dataset = job.data.prepare(job.model)
         if c.checkpoint is not None:
@@ -114,7 +115,8 @@ def build(job: Job, start: Start, world: World) -> Parts:
     clip = t.clip.build(t.clip_norm)
     clip.prepare(model)
     if start.checkpoint is not None:
-        load_progress(start.checkpoint, optimizer, world)
+        with explained_damage(start.checkpoint):
+            load_progress(start.checkpoint, optimizer, world)
         clip.load(start.checkpoint.read_state().get(CLIP, {}))
     loss: Loss = torch.compile(model.loss) if t.compile else model.loss
     return Parts(

@@ -8,9 +8,11 @@ it: a copy of the folder is enough.
 
 from __future__ import annotations
 
+import logging
 import math
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Event, Thread
 from types import TracebackType
@@ -35,6 +37,7 @@ from zoo.models import Model
 from zoo.optim.averages import Averaging, evaluation_weights
 from zoo.optim.state import flatten, load_state_by_name, state_by_name, unflatten
 from zoo.train.distributed import World
+from zoo.train.spikecontrol import Rollback
 from zoo.utils.atomic import NewFolder, explained, flush
 from zoo.utils.errors import CheckpointError, DivergenceError
 from zoo.utils.run_folder import CheckpointFolder, RunFolder
@@ -60,6 +63,8 @@ class _Content:
     best: float | None
 
 
+log = logging.getLogger("zoo")
+
 CLIP = "clip"
 """Key of the state of clipping in a checkpoint's state.json."""
 
@@ -71,7 +76,6 @@ class Checkpoints:
 
     Attributes:
         metric: the metric that selects the best checkpoint.
-        best: the best value of the metric so far; the worst possible one before the first checkpoint.
     """
 
     def __init__(
@@ -88,9 +92,15 @@ class Checkpoints:
         """
         self._run, self._world, self._keep_last, self._data = run, world, keep_last, data
         self.metric = metric
-        pointer = run.read_pointer("best")
         worst = math.inf if metric == "cross_entropy" else -math.inf
-        self.best = worst if pointer is None else float(pointer[metric])
+        pointer = run.read_pointer("best")
+        value = worst if pointer is None else pointer.get(metric)
+        if not isinstance(value, int | float) or math.isnan(value):
+            log.warning(
+                "%s: has no number '%s'; the next evaluation is the best", run.pointer_file("best"), metric
+            )
+            pointer = None
+        self._worst, self._best = worst, pointer
         self._group = dist.new_group(backend="gloo") if world.mesh is not None else None
         self._writer: Thread | None = None
         self._error: Exception | None = None
@@ -102,10 +112,15 @@ class Checkpoints:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is None or (kind is not None and issubclass(kind, DivergenceError)):
+        if error is None or (kind is not None and issubclass(kind, DivergenceError | Rollback)):
             self.finish()
         elif isinstance(error, Exception) and self._group is None and self._writer is not None:
             self._writer.join()  # of several ranks others may have failed, for which nobody should wait
+
+    @property
+    def best(self) -> float:
+        """The best value of the metric so far; the worst possible one before the first checkpoint."""
+        return self._worst if self._best is None else float(self._best[self.metric])
 
     def improves(self, value: float) -> bool:
         """Whether a value of the metric is better than the best so far."""
@@ -137,7 +152,8 @@ class Checkpoints:
             CheckpointError: an earlier checkpoint could not be written; those before it are intact.
         """
         self.finish()
-        self.best = self.best if best is None else best
+        if best is not None:
+            self._best = {"checkpoint": self._run.checkpoint_after(step).path.name, self.metric: best}
         rank, ranks = self._world.rank, self._world.size
         with evaluation_weights(optimizer, model):
             weights = parts_of(model.state_dict(), rank)
@@ -151,7 +167,7 @@ class Checkpoints:
         content = _Content(
             files | ({"diagnosis": (averages, {})} if diagnosis else {}),
             {"random": {f"{r}/{name}": t for r, states in enumerate(randoms) for name, t in states.items()}},
-            {"step": step, "ranks": ranks, "data": self._data, **(notes or {})},
+            {"step": step, "ranks": ranks, "data": self._data, "best": self._best, **(notes or {})},
             self._world.gather(uuid.uuid4().hex)[0],
             best,
         )
@@ -213,9 +229,11 @@ class Checkpoints:
             folder.write_state(dict(content.state))
             self._run.describe(folder)
         new.complete()
+        # The checkpoint counts from here on. A run that is killed before the next line finds its best
+        # checkpoint in state.json.
+        self._run.point("last", checkpoint)
         if content.best is not None:
             self._run.point("best", checkpoint, **{self.metric: content.best})
-        self._run.point("last", checkpoint)
         self._run.prune(self._keep_last)
 
     def _together(self, work: Callable[[], object] | None) -> None:
@@ -258,6 +276,15 @@ def check_same_data(checkpoint: CheckpointFolder, dataset: Dataset) -> None:
         )
 
 
+@contextmanager
+def explained_damage(checkpoint: CheckpointFolder) -> Iterator[None]:
+    """Add to the error about a damaged checkpoint from which other checkpoint the run can go on."""
+    try:
+        yield
+    except CheckpointError as error:
+        raise CheckpointError(f"{error}{checkpoint.way_out()}") from error
+
+
 def load_progress(checkpoint: CheckpointFolder, optimizer: torch.optim.Optimizer, world: World) -> None:
     """Restore the optimizer's state and this rank's random state; `load_model` restores the weights.
 
@@ -289,7 +316,8 @@ def load_diagnosis(checkpoint: CheckpointFolder) -> dict[str, Stored]:
     Raises:
         CheckpointError: the file is truncated.
     """
-    return TensorFile.open(checkpoint.diagnosis).stored() if is_there(checkpoint.diagnosis) else {}
+    with explained_damage(checkpoint):
+        return TensorFile.open(checkpoint.diagnosis).stored() if is_there(checkpoint.diagnosis) else {}
 
 
 def random_state(device: torch.device) -> dict[str, Tensor]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +16,9 @@ from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forwar
 
 from zoo.models import Model
 from zoo.spec import Module
+from zoo.train.orphan import ends_with_parent
 from zoo.utils.device import find_device
+from zoo.utils.errors import ZooError
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,25 @@ class World:
         dist.all_gather_object(values, value)
         return values
 
+    def on_main(self, act: Callable[[], object]) -> None:
+        """Do something on the main rank, while the others wait.
+
+        Args:
+            act: called on the main rank only.
+
+        Raises:
+            ZooError: the main rank's, on all ranks.
+        """
+        mistake: ZooError | None = None
+        if self.is_main:
+            try:
+                act()
+            except ZooError as error:
+                mistake = error
+        mistake = self.gather(mistake)[0]
+        if mistake is not None:
+            raise mistake
+
     def wait(self) -> None:
         """Return when all ranks have called this."""
         if self.mesh is not None:
@@ -123,8 +144,9 @@ def world(device: str) -> Iterator[World]:
     own = find_device(device, local_rank, local_ranks)
     if own.type == "cuda":
         torch.cuda.set_device(own)
-    dist.init_process_group("nccl" if own.type == "cuda" else "gloo")
-    try:
-        yield World(dist.get_rank(), size, own, init_device_mesh(own.type, (size,)))
-    finally:
-        dist.destroy_process_group()
+    with ends_with_parent():
+        dist.init_process_group("nccl" if own.type == "cuda" else "gloo")
+        try:
+            yield World(dist.get_rank(), size, own, init_device_mesh(own.type, (size,)))
+        finally:
+            dist.destroy_process_group()

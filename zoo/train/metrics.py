@@ -7,6 +7,7 @@ done. What a second run does not reproduce is under `timing`; everything else is
 from __future__ import annotations
 
 import json
+import logging
 import os
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -16,9 +17,12 @@ from typing import Any, Self, TextIO
 from zoo.run.config import plain
 from zoo.run.job import Job
 from zoo.run.loggers import Logger
+from zoo.train.spikecontrol import SpikeControl
 from zoo.train.start import Start
 from zoo.utils.atomic import explained, write_text
 from zoo.utils.run_folder import RunFolder
+
+log = logging.getLogger("zoo")
 
 
 class MetricsLog:
@@ -39,10 +43,7 @@ class MetricsLog:
 
     def __enter__(self) -> Self:
         if self._run is not None:
-            path = self._run.metrics
-            earlier = self._run.read_metrics() if path.exists() and self._start.checkpoint else []
-            # A rollback is kept although its step is later than the checkpoint that the run went back to.
-            kept = [r for r in earlier if r["step"] <= self._start.step or r.get("action") == "rollback"]
+            path, kept = self._run.metrics, self._earlier(self._run)
             write_text(path, "".join(json.dumps(record) + "\n" for record in kept))
             with ExitStack() as stack:
                 self._file = stack.enter_context(path.open("a", encoding="utf-8"))
@@ -53,6 +54,22 @@ class MetricsLog:
                         self._loggers.append(logger)
                 self._open = stack.pop_all()
         return self
+
+    def _earlier(self, run: RunFolder) -> list[dict[str, Any]]:
+        """The lines that belong to the steps before the session."""
+        start = self._start
+        if start.checkpoint is None:
+            return []
+        if not run.metrics.exists():
+            log.warning("%s: is missing; it begins anew with step %d", run.metrics, start.step)
+            return []
+        # A rollback is kept although its step is later than the checkpoint that the run went back to.
+        earlier = run.read_metrics(mended_after=start.step)
+        kept = [r for r in earlier if r["step"] <= start.step or r.get("action") == "rollback"]
+        logged = sum(record.get("action") == "rollback" for record in kept)
+        # The last rollback is in the checkpoint only: the session ended with it.
+        missing = SpikeControl.rollback_records(start.checkpoint)[logged:]
+        return [*kept, *({"kind": "spike", "step": start.step, **spike} for spike in missing)]
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

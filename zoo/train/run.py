@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -12,6 +15,8 @@ from zoo.run.job import Job
 from zoo.train.distributed import world
 from zoo.train.session import run_session
 from zoo.train.start import choose_start
+from zoo.utils.errors import ZooError
+from zoo.utils.lock import locked
 from zoo.utils.run_folder import RunFolder
 
 
@@ -72,15 +77,50 @@ def train(
     job = Job.of(config, folder)
     for logger in job.train.loggers:
         logger.check()
-    with world(job.train.device) as ranks:
-        start = choose_start(job, resume)
+    with world(job.train.device) as ranks, claimable(job.folder) as claim:
+        start, begun = choose_start(job, resume), job.folder.exists
         ranks.wait()
         own_console = console if ranks.is_main else None
+        if begun:
+            finished = start.step >= job.train.steps
+            ranks.on_main(partial(_settle, job, claim) if finished else claim)
+            start = choose_start(job, resume)  # another process may have gone on with the run until now
         if start.step < job.train.steps:
-            return _result(job, run_session(job, start, ranks, own_console, until))
+            return _result(job, run_session(job, start, ranks, claim, own_console, until))
         if own_console:
             own_console.print(f"{job.folder} has all its {start.step} steps already: nothing to do.")
         return _result(job, start.step)
+
+
+@contextmanager
+def claimable(run: RunFolder) -> Iterator[Callable[[], None]]:
+    """Make this process the only one that trains a run, until the end of a `with` block.
+
+    Args:
+        run: the run, whose folder need not exist yet.
+
+    Yields:
+        A function that takes the lock when the folder exists, and later does nothing. It raises a ZooError if
+        another process trains the run.
+    """
+    with ExitStack() as stack:
+        taken: list[bool] = []
+
+        def claim() -> None:
+            if not taken:
+                message = f"{run}: another `zoo train` is at work on this run; wait for it, or stop it"
+                stack.enter_context(locked(run.lock, message))
+                taken.append(True)
+
+        yield claim
+
+
+def _settle(job: Job, claim: Callable[[], None]) -> None:
+    """Sweep what a killed session left of a finished run, unless it lies where nothing can be written."""
+    with suppress(ZooError):
+        claim()
+        job.folder.settle()
+        job.folder.prune(job.train.keep_last)
 
 
 def _result(job: Job, step: int) -> RunResult:

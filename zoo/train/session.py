@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from contextlib import ExitStack
+from collections.abc import Callable
 from typing import Any
 
 from rich.console import Console
@@ -36,7 +36,12 @@ from zoo.utils.run_folder import RunFolder
 
 
 def run_session(
-    job: Job, start: Start, world: World, console: Console | None, until: int | None = None
+    job: Job,
+    start: Start,
+    world: World,
+    claim: Callable[[], None],
+    console: Console | None,
+    until: int | None = None,
 ) -> int:
     """Train from `start` to the end, or until interrupted.
 
@@ -44,6 +49,7 @@ def run_session(
         job: the run.
         start: where the session starts, from `choose_start`.
         world: the ranks.
+        claim: locks the run once its folder exists.
         console: where to show progress; None: nowhere.
         until: stop after this step as if interrupted there; None: do all steps.
 
@@ -56,14 +62,21 @@ def run_session(
     """
     while True:
         try:
-            return _session(job, start, world, console, until)
+            return _session(job, start, world, claim, console, until)
         except Rollback as rollback:
             start = go_back(rollback, job.folder, world)
             if console:
                 console.print(f"step {rollback.spike.at}: {rollback.spike}; back to step {start.step}")
 
 
-def _session(job: Job, start: Start, world: World, console: Console | None, until: int | None) -> int:
+def _session(
+    job: Job,
+    start: Start,
+    world: World,
+    claim: Callable[[], None],
+    console: Console | None,
+    until: int | None,
+) -> int:
     """`run_session` until the first rollback.
 
     Raises:
@@ -75,17 +88,8 @@ def _session(job: Job, start: Start, world: World, console: Console | None, unti
     if start.checkpoint is not None:
         diagnosis.load(load_diagnosis(start.checkpoint))
     spikes = SpikeControl(job.train.spikes, start.checkpoint, job.folder)
-    writes = ExitStack()
-    if world.is_main:
-        writes.enter_context(job.folder.locked())
-        job.folder.write_config(dump_config(job.config))
-        copy_sources(job.config.plugins, job.folder.plugins)
-        if parts.initial is not None:
-            report_loading(parts.initial, job.folder, console)
-        job.folder.add_session(describe(world, start.step))
-        parts.dataset.save(job.folder.path)
+    world.on_main(lambda: _begin(job, start, world, claim, parts, console))
     with (
-        writes,
         Checkpoints(
             job.folder, world, job.train.keep_last, dataset.fingerprint, dataset.best_metric
         ) as checkpoints,
@@ -97,6 +101,7 @@ def _session(job: Job, start: Start, world: World, console: Console | None, unti
         try:
             done = session.loop(interrupt, job.train.steps if until is None else until)
         except DivergenceError as error:
+            checkpoints.finish()
             raise DivergenceError(_advice(job.folder, session.done, str(error))) from error
     if console and done < job.train.steps:
         console.print(
@@ -104,6 +109,23 @@ def _session(job: Job, start: Start, world: World, console: Console | None, unti
             f"Go on with: zoo train {job.folder} --resume"
         )
     return done
+
+
+def _begin(
+    job: Job, start: Start, world: World, claim: Callable[[], None], parts: Parts, console: Console | None
+) -> None:
+    """Make the folder a run of this process, and write what its session begins with."""
+    job.folder.write_config(dump_config(job.config))
+    claim()
+    if start.checkpoint is not None:  # It could be read, so that no other checkpoint has to take its place.
+        job.folder.settle()
+        job.folder.prune(job.train.keep_last)
+    copy_sources(job.config.plugins, job.folder.plugins)
+    if parts.initial is not None:
+        report_loading(parts.initial, job.folder, console)
+    job.folder.add_session(describe(world, start.step))
+    if start.checkpoint is None:
+        parts.dataset.save(job.folder.path)
 
 
 def _advice(run: RunFolder, step: int, reason: str) -> str:

@@ -12,11 +12,10 @@ from typing import Any
 
 from zoo.run.train_config import SpikeConfig
 from zoo.train.distributed import World
-from zoo.train.metrics import MetricsLog
 from zoo.train.spikes import Detector, Spike
 from zoo.train.start import Start
 from zoo.train.step import StepResult
-from zoo.utils.errors import DivergenceError
+from zoo.utils.errors import CheckpointError, DivergenceError
 from zoo.utils.run_folder import CheckpointFolder, RunFolder
 
 KEY = "spikes"
@@ -69,9 +68,20 @@ class SpikeControl:
         """
         self._settings, self._run = settings or SpikeConfig(), run
         state: dict[str, Any] = checkpoint.read_state().get(KEY, {}) if checkpoint else {}
-        self.rollback_state = RollbackState(**state.get("position", {}))
-        self._usual_ratios: dict[str, float] = state.get("usual", {})
-        self._detector = None if settings is None else Detector(settings, state)
+        try:
+            self.rollback_state = RollbackState(**state.get("position", {}))
+            self._usual_ratios: dict[str, float] = dict(state.get("usual", {}))
+            self._detector = None if settings is None else Detector(settings, state)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise CheckpointError(
+                f"{checkpoint}: the entry '{KEY}' of its state is damaged: {error}"
+            ) from error
+
+    @staticmethod
+    def rollback_records(checkpoint: CheckpointFolder | None) -> list[dict[str, Any]]:
+        """The records of the spikes that a run went back for, up to one of its checkpoints."""
+        state = checkpoint.read_state().get(KEY, {}) if checkpoint else {}
+        return list(state.get("position", {}).get("rollbacks", ()))
 
     def lr_factor(self, step: int) -> float:
         """Factor of the learning rate in step `step` + 1: below 1 for a while after a rollback."""
@@ -158,7 +168,9 @@ def go_back(rollback: Rollback, run: RunFolder, world: World) -> Start:
     if world.is_main:
         spike, before, settings = rollback.spike, rollback.state, rollback.settings
         again = spike.at <= before.cool_until
-        kept = list(run.checkpoints())
+        last = run.checkpoint()
+        assert last is not None  # otherwise the spike's batch was skipped
+        kept = [folder for folder in run.checkpoints() if folder.named_step <= last.named_step]
         target = kept[-2] if again and len(kept) > 1 else kept[-1]
         after = RollbackState(
             skipped=before.skipped + spike.at - target.step,
@@ -169,8 +181,8 @@ def go_back(rollback: Rollback, run: RunFolder, world: World) -> Start:
         state = target.read_state()
         state[KEY] = {**state.get(KEY, {}), "position": asdict(after), "episode": spike.episode}
         target.write_state(state)
-        run.forget_after(target)
-        with MetricsLog(run, Start(target.step, target)) as log:
-            log.write("spike", target.step, **spike.record())
+        # The run has gone back from here on; `MetricsLog` adds the record of the spike from the state.
+        run.point("last", target)
+        run.settle()
     world.wait()
     return Start.at_last_checkpoint(run)

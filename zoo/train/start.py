@@ -81,7 +81,7 @@ def choose_start(job: Job, resume: bool) -> Start:
             configuration differs from the one that the run was started with.
     """
     folder = job.folder
-    if not folder.path.exists() or not any(folder.path.iterdir()):
+    if folder.is_vacant:
         if resume:
             raise ConfigError(f"{folder}: there is no run to resume; leave out --resume to start it")
         return Start()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -25,7 +26,7 @@ def write_file(path: Path, fill: Callable[[Path], object]) -> None:
     """
     partial = path.with_name(f".{path.name}.partial")
     with explained(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         try:
             fill(partial)
             flush(partial)
@@ -87,8 +88,10 @@ class NewFolder:
             CheckpointError: it cannot be made.
         """
         with explained(self.path):
+            if self._old.exists() and not self.path.exists():  # killed between the two renames
+                self._old.rename(self.path)
             remove(self.partial, self._old)
-            self.partial.mkdir(parents=True)
+            make_folder(self.partial)
 
     def complete(self) -> None:
         """Put what was filled in the place of the folder.
@@ -97,7 +100,7 @@ class NewFolder:
             CheckpointError: the disk refuses it; an existing folder is untouched.
         """
         with explained(self.path):
-            for path in (*self.partial.iterdir(), self.partial):
+            for path in (*self.partial.rglob("*"), self.partial):
                 flush(path)
             if self.path.exists():
                 self.path.rename(self._old)
@@ -109,6 +112,39 @@ class NewFolder:
         """Remove what was not completed."""
         with explained(self.path):
             remove(self.partial, self._old)
+
+
+def create_folder(folder: Path, fill: Callable[[Path], object]) -> None:
+    """Create a folder that no other process has created, by one rename of a temporary folder beside it.
+
+    Args:
+        folder: the folder, which may exist if it is empty; those above it are created if necessary.
+        fill: writes the content into the empty folder that it is called with.
+
+    Raises:
+        CheckpointError: the folder cannot be written, or has content already.
+    """
+    folder = folder.resolve()  # A link to an empty folder stays a link.
+    partial = folder.with_name(f".{folder.name}.{os.getpid()}.partial")
+    with explained(folder):
+        remove(partial)
+        make_folder(partial)
+        try:
+            fill(partial)
+            flush(partial)
+            partial.rename(folder)
+        finally:
+            remove(partial)
+        flush(folder.parent)
+        remove(*folder.parent.glob(f".{glob.escape(folder.name)}.*.partial"))
+
+
+def make_folder(folder: Path) -> None:
+    """Create a folder and those above it, which are still there after a power failure."""
+    if not folder.is_dir():
+        make_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+        flush(folder.parent)
 
 
 def remove(*folders: Path) -> None:

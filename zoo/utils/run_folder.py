@@ -7,13 +7,15 @@
     RUN/tokenizer/, labels.json what the model cannot be used without
     RUN/plugins/                sources of the plugins that the run uses
     RUN/record.json             of a sweep: how the run ended
+    RUN/.lock                   the process that trains the run, see `zoo.utils.lock`
     RUN/sample.txt, perplexity.json, tasks.json, inspect/
                                 what `zoo generate`, `zoo eval` and `zoo inspect` write
     RUN/checkpoints/last.json, best.json
                                 each names a checkpoint
     RUN/checkpoints/step-00000040/
         model.safetensors, optimizer.safetensors, random.safetensors, diagnosis.safetensors
-        state.json              the step, the number of ranks, the fingerprint of the data, loss spikes
+        state.json              the step, the number of ranks, the fingerprint of the data, the best
+                                checkpoint so far, loss spikes; with a checksum of itself
         run.yaml, tokenizer/, plugins/, labels.json
                                 the run's own files, so that a copy of the checkpoint alone can be used
 
@@ -23,21 +25,32 @@ Nothing in these files says where the run lies, so a run can be copied, renamed 
 from __future__ import annotations
 
 import json
+import logging
 import os
+import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from zoo.utils.atomic import link, remove, write_text
-from zoo.utils.errors import CheckpointError, ConfigError, ZooError
+from zoo.utils.atomic import create_folder, link, remove, write_text
+from zoo.utils.checksum import checksum
+from zoo.utils.errors import CheckpointError, ZooError
+from zoo.utils.files import CONFIG_BYTES, METRICS_BYTES, open_regular, parse_json, read_bytes, read_json
+
+log = logging.getLogger("zoo")
 
 Which = Literal["last", "best"]
 """The checkpoints of a run that have a name."""
 
 TAIL = 8192
 """Bytes at the end of metrics.jsonl that hold the last few lines."""
+STEP_FOLDER = re.compile(r"step-(\d{8,18})")
+"""The name of a checkpoint's folder."""
+LOCK = ".lock"
+CHECKSUM = "checksum"
+"""Key of state.json."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +124,12 @@ class CheckpointFolder(ModelFolder):
         return int(self.read_state()["step"])
 
     @property
+    def named_step(self) -> int:
+        """The step by the name of the folder; -1 for a folder that is no checkpoint of a run."""
+        match = STEP_FOLDER.fullmatch(self.path.name)
+        return int(match[1]) if match else -1
+
+    @property
     def data(self) -> str:
         """The fingerprint of the data that the run was trained on."""
         return str(self.read_state()["data"])
@@ -121,14 +140,36 @@ class CheckpointFolder(ModelFolder):
         Raises:
             CheckpointError: the file is missing, or is not as it was written.
         """
-        state = _read_json(self._state)
-        if not isinstance(state, dict) or not isinstance(state.get("step"), int) or "data" not in state:
-            raise CheckpointError(f'{self._state}: expected {{"step": ..., "data": ...}}')
+        try:
+            state = _read_json(self._state)
+            if not isinstance(state, dict) or not _is_step(state.get("step")) or "data" not in state:
+                raise CheckpointError(f'{self._state}: expected {{"step": ..., "data": ...}}')
+            recorded = state.pop(CHECKSUM, None)  # Versions before 0.3 wrote none.
+            if recorded is not None and recorded != checksum(_canonical(state)):
+                raise CheckpointError(f"{self._state}: damaged: its checksum is another")
+        except CheckpointError as error:
+            raise CheckpointError(f"{error}{self.way_out()}") from error
         return state
 
     def write_state(self, state: dict[str, Any]) -> None:
         """Replace state.json."""
-        _write_json(self._state, state)
+        _write_json(self._state, {**state, CHECKSUM: checksum(_canonical(state))})
+
+    def way_out(self) -> str:
+        """A clause that names the last good checkpoint of the run, for the message of one that is not."""
+        if self.run is None:
+            return ""
+        for other in sorted(self.run.checkpoints(), key=lambda folder: -folder.named_step):
+            try:
+                if other == self or not _is_step(_read_json(other._state)["step"]):
+                    continue
+            except (CheckpointError, KeyError, TypeError):
+                continue
+            return (
+                f". The last good checkpoint is {other}; to go on from it, delete {self.path.name} and "
+                f"{self.run.pointer_file('last')}"
+            )
+        return ". There is no other checkpoint; to start the run again, delete its folder"
 
     @property
     def _state(self) -> Path:
@@ -147,36 +188,6 @@ class RunFolder(ModelFolder):
         """The name of the folder."""
         return self.path.resolve().name
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Hold the folder for one session; it is created if necessary, and free again when the process ends.
-
-        File systems without locks, and Windows, let every session pass.
-
-        Raises:
-            ConfigError: another session trains in the folder.
-        """
-        self.path.mkdir(parents=True, exist_ok=True)
-        try:
-            import fcntl
-        except ImportError:
-            yield
-            return
-        descriptor = os.open(self.path, os.O_RDONLY)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            os.close(descriptor)
-            raise ConfigError(
-                f"{self}: another process trains this run; wait for its end, or give another name (name=...)"
-            ) from error
-        except OSError:  # this file system has no locks
-            pass
-        try:
-            yield
-        finally:
-            os.close(descriptor)
-
     @property
     def exists(self) -> bool:
         """Whether the folder is a run: whether it has a configuration."""
@@ -191,6 +202,20 @@ class RunFolder(ModelFolder):
         if not self.exists:
             raise ZooError(f"{self.config}: no such file; expected a run folder made by `zoo train`")
         return self
+
+    @property
+    def is_vacant(self) -> bool:
+        """Whether a run can begin here: there is no folder, or nothing in it but what a killed start left."""
+        if not self.path.exists():
+            return True
+        return self.path.is_dir() and all(
+            entry.name in (LOCK, f".{self.CONFIG}.partial") for entry in self.path.iterdir()
+        )
+
+    @property
+    def lock(self) -> Path:
+        """The file that names the process that trains the run."""
+        return self.path / LOCK
 
     @property
     def metrics(self) -> Path:
@@ -233,17 +258,38 @@ class RunFolder(ModelFolder):
         return self.path / "loaded.json"
 
     def write_config(self, text: str) -> None:
-        """Make the folder a run, or replace its configuration."""
-        write_text(self.config, text)
+        """Make the folder a run, which appears by one rename, or replace the configuration of the run.
+
+        Raises:
+            CheckpointError: the folder cannot be written, or another process has made it a run meanwhile.
+        """
+        if self.exists:
+            write_text(self.config, text)
+            return
+        if self.path.exists() and self.is_vacant:
+            for left in self.path.iterdir():
+                left.unlink()
+        create_folder(self.path, lambda partial: write_text(partial / self.CONFIG, text))
 
     def read_sessions(self) -> list[dict[str, Any]]:
-        """The entries of environment.json, one per session; empty before the first."""
-        sessions: list[dict[str, Any]] = _read_json(self.environment) if self.environment.exists() else []
+        """The entries of environment.json, one per session; empty before the first.
+
+        Raises:
+            CheckpointError: the file is not as it was written.
+        """
+        sessions: Any = _read_json(self.environment) if self.environment.exists() else []
+        if not isinstance(sessions, list) or not all(isinstance(entry, dict) for entry in sessions):
+            raise CheckpointError(f"{self.environment}: expected a list of objects, one for each session")
         return sessions
 
     def add_session(self, session: dict[str, Any]) -> None:
-        """Append an entry to environment.json."""
-        _write_json(self.environment, [*self.read_sessions(), session], indent=2)
+        """Append an entry to environment.json; a file that cannot be read is begun anew, with a warning."""
+        try:
+            earlier = self.read_sessions()
+        except CheckpointError as error:
+            log.warning("%s; it is begun anew with this session", error)
+            earlier = []
+        _write_json(self.environment, [*earlier, session], indent=2)
 
     def read_loaded(self) -> dict[str, Any]:
         """The content of loaded.json.
@@ -258,8 +304,12 @@ class RunFolder(ModelFolder):
         """Write loaded.json."""
         _write_json(self.loaded, loaded, indent=1)
 
-    def read_metrics(self) -> list[dict[str, Any]]:
+    def read_metrics(self, mended_after: int | None = None) -> list[dict[str, Any]]:
         """All lines of metrics.jsonl; a last line that was being written when the run was killed is left out.
+
+        Args:
+            mended_after: leave out damaged lines, with a warning, if every line behind them belongs to a
+                later step than this one, because the run writes those lines again; None: they are an error.
 
         Raises:
             ZooError: the file is missing, or has a line that zoo did not write.
@@ -267,65 +317,77 @@ class RunFolder(ModelFolder):
         path = self.metrics
         if not path.is_file():
             raise ZooError(f"{path}: no such file; expected a run folder made by `zoo train`")
-        lines = path.read_text(encoding="utf-8").split("\n")
-        records = []
+        lines = read_bytes(path, METRICS_BYTES, ZooError).split(b"\n")
+        records: list[dict[str, Any]] = []
+        damaged: ZooError | None = None
         for number, line in enumerate(lines[:-1], 1):
-            try:
-                record = json.loads(line)
-                record["kind"], record["step"]
-            except (ValueError, KeyError, TypeError) as error:
-                raise ZooError(
-                    f'{path}:{number}: expected {{"kind": ..., "step": ...}}, got {line[:60]!r}'
-                ) from error
-            records.append(record)
+            record = _metrics_record(line)
+            if record is None:
+                mistake = f'{path}:{number}: expected {{"kind": ..., "step": ...}}, got {line[:60]!r}'
+                damaged = damaged or ZooError(mistake)
+                if mended_after is None:
+                    raise damaged
+            elif damaged is None:
+                records.append(record)
+            elif mended_after is not None and record["step"] <= mended_after:
+                raise damaged
+        if damaged is not None:
+            log.warning("%s; this line and those behind it are left out, the run writes them again", damaged)
         return records
 
     def read_last_metrics(self) -> list[dict[str, Any]]:
         """The last few lines of metrics.jsonl, quickly; empty where there are none."""
         try:
-            with self.metrics.open("rb") as file:
+            with open_regular(self.metrics, ZooError) as file:
                 file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL))
-                lines = file.read().split(b"\n")[:-1]
-        except OSError:
+                lines = file.read(2 * TAIL).split(b"\n")[:-1]
+        except ZooError:
             return []
-        records = []
-        for line in lines:
-            try:
-                records.append(json.loads(line))
-            except ValueError:  # the first one may be cut
-                continue
-        return records
+        # The first line may be cut.
+        return [record for line in lines if (record := _metrics_record(line)) is not None]
 
     def checkpoint(self, which: Which = "last") -> CheckpointFolder | None:
-        """The last or the best checkpoint; None if there is none yet.
+        """The last or the best checkpoint; None if there is none yet. Without last.json it is the latest.
 
         Raises:
             CheckpointError: the file that names it is not as it was written.
         """
         pointer = self.read_pointer(which)
-        return None if pointer is None else self._folder(str(pointer["checkpoint"]))
+        if pointer is not None:
+            return self._folder(pointer["checkpoint"])
+        # A run that was killed between its first checkpoint and the pointer to it.
+        return max(self.checkpoints(), key=lambda f: f.named_step, default=None) if which == "last" else None
 
     def checkpoint_after(self, step: int) -> CheckpointFolder:
         """The folder of the checkpoint after so many steps, whether it exists or not."""
         return self._folder(f"step-{step:08d}")
 
     def checkpoints(self) -> Iterator[CheckpointFolder]:
-        """The checkpoints that the run keeps, in the order of their steps."""
-        return map(CheckpointFolder, sorted((self.path / self.CHECKPOINTS).glob("step-*")))
+        """The checkpoints that lie in the run's folder, in the order of their steps."""
+        folders = map(CheckpointFolder, (self.path / self.CHECKPOINTS).glob("step-*"))
+        yield from sorted((f for f in folders if f.named_step >= 0), key=lambda folder: folder.named_step)
 
     def read_pointer(self, which: Which) -> dict[str, Any] | None:
         """The content of last.json or best.json: ``checkpoint`` and what it measured; None if there is none.
 
         Raises:
-            CheckpointError: the file is not as it was written.
+            CheckpointError: the file is not as it was written, or names a checkpoint that does not exist.
         """
-        path = self._pointer(which)
+        path = self.pointer_file(which)
         if not path.exists():
             return None
-        pointer = _read_json(path)
-        if not isinstance(pointer, dict) or "checkpoint" not in pointer:
-            raise CheckpointError(f'{path}: expected {{"checkpoint": "step-..."}}')
-        return pointer
+        try:
+            pointer = _read_json(path)
+            name = pointer.get("checkpoint") if isinstance(pointer, dict) else None
+            if not isinstance(name, str) or not STEP_FOLDER.fullmatch(name):
+                raise CheckpointError(f'{path}: expected {{"checkpoint": "step-..."}}')
+            if not self._folder(name).path.is_dir():
+                raise CheckpointError(f"{path}: names {name}, which does not exist")
+        except CheckpointError as error:
+            latest = max(self.checkpoints(), key=lambda folder: folder.named_step, default=None)
+            hint = f"; the last good checkpoint is {latest}: delete {path} to use it" if latest else ""
+            raise CheckpointError(f"{error}{hint}") from error
+        return pointer  # type: ignore[no-any-return]  # a dict, as was checked
 
     def point(self, which: Which, checkpoint: CheckpointFolder, **measured: float) -> None:
         """Make a checkpoint the last or the best one.
@@ -335,21 +397,50 @@ class RunFolder(ModelFolder):
             checkpoint: a checkpoint of the run.
             **measured: what made it the best one.
         """
-        _write_json(self._pointer(which), {"checkpoint": checkpoint.path.name, **measured})
+        _write_json(self.pointer_file(which), {"checkpoint": checkpoint.path.name, **measured})
+
+    def settle(self) -> None:
+        """Make the folder agree with the last checkpoint, after a session that was killed or has gone back.
+
+        last.json alone says how far the run is. Checkpoints after it belong to a dead timeline and are
+        deleted, best.json becomes what the last checkpoint says it was, and unfinished files are removed.
+
+        Raises:
+            CheckpointError: the last checkpoint cannot be read.
+        """
+        remove(*(self.path / self.CHECKPOINTS).glob(".step-*"))
+        for partial in (*self.path.glob(".*.partial"), *(self.path / self.CHECKPOINTS).glob(".*.partial")):
+            partial.unlink(missing_ok=True)
+        last = self.checkpoint("last")
+        if last is None:
+            return
+        remove(*(folder.path for folder in self.checkpoints() if folder.named_step > last.named_step))
+        if not self.pointer_file("last").exists():
+            self.point("last", last)
+        state = last.read_state()
+        best = state["best"] if "best" in state else self._former_best(last)
+        if best is None or not self._folder(best["checkpoint"]).path.is_dir():
+            self.pointer_file("best").unlink(missing_ok=True)
+        else:
+            measured = {key: value for key, value in best.items() if key != "checkpoint"}
+            self.point("best", self._folder(best["checkpoint"]), **measured)
+
+    def _former_best(self, last: CheckpointFolder) -> dict[str, Any] | None:
+        """The best checkpoint of a run whose checkpoints do not say which one that is (before 0.3)."""
+        try:
+            best = self.read_pointer("best")
+        except CheckpointError as error:
+            log.warning("%s; the next evaluation is the best one so far", error)
+            return None
+        return best if best and self._folder(best["checkpoint"]).named_step <= last.named_step else None
 
     def prune(self, keep_last: int) -> None:
-        """Delete all checkpoints but the last few and the best, and what killed processes left unfinished."""
-        best = self.checkpoint("best")
-        old = [folder.path for folder in [*self.checkpoints()][:-keep_last] if folder != best]
-        remove(*(self.path / self.CHECKPOINTS).glob(".step-*"), *old)
-
-    def forget_after(self, target: CheckpointFolder) -> None:
-        """Make a checkpoint the last one and delete those after it; the best may be one of them."""
-        self.point("last", target)
-        later = [folder for folder in self.checkpoints() if folder.path.name > target.path.name]
-        if self.checkpoint("best") in later:
-            self._pointer("best").unlink()
-        remove(*(folder.path for folder in later))
+        """Delete all checkpoints but the last few and those that a pointer names."""
+        named = [self.checkpoint("last")]
+        with suppress(CheckpointError):  # best.json or its checkpoint was deleted meanwhile
+            named.append(self.checkpoint("best"))
+        old = [*self.checkpoints()][:-keep_last]
+        remove(*(folder.path for folder in old if folder not in named))
 
     def describe(self, checkpoint: ModelFolder) -> None:
         """Link what it takes to use the run's model into the folder of one of its checkpoints."""
@@ -365,7 +456,8 @@ class RunFolder(ModelFolder):
     def _folder(self, name: str) -> CheckpointFolder:
         return CheckpointFolder(self.path / self.CHECKPOINTS / name)
 
-    def _pointer(self, which: Which) -> Path:
+    def pointer_file(self, which: Which) -> Path:
+        """The file that names the last or the best checkpoint."""
         return self.path / self.CHECKPOINTS / f"{which}.json"
 
 
@@ -386,16 +478,37 @@ def model_folder(path: Path) -> ModelFolder:
     return checkpoint if checkpoint.config.is_file() else checkpoint.run or checkpoint
 
 
+def _is_step(value: Any) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _metrics_record(line: bytes) -> dict[str, Any] | None:
+    """A line of metrics.jsonl; None if zoo did not write it."""
+    try:
+        record = parse_json(line, "", ZooError)
+    except ZooError:
+        return None
+    good = isinstance(record, dict) and isinstance(record.get("kind"), str) and _is_step(record.get("step"))
+    return record if good else None
+
+
 def _read_json(path: Path) -> Any:
     """The content of a JSON file that zoo wrote.
 
     Raises:
         CheckpointError: the file is missing or is no JSON.
     """
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"{path}: not a JSON file that zoo wrote: {error}") from error
+    place = f"{path}: "
+
+    def mistake(message: str) -> CheckpointError:
+        return CheckpointError(f"{place}not a JSON file that zoo wrote: {message.removeprefix(place)}")
+
+    return read_json(path, CONFIG_BYTES, mistake)
+
+
+def _canonical(content: Any) -> bytes:
+    """The bytes that a checksum is taken of, the same before and after a value went through a file."""
+    return json.dumps(json.loads(json.dumps(content)), sort_keys=True).encode()
 
 
 def _write_json(path: Path, content: Any, indent: int | None = None) -> None:

@@ -1,0 +1,364 @@
+"""What a killed, damaged or contested run folder does to the next `zoo train`: nothing is lost."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from shutil import copytree
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from tiny_runs import ROOT, assert_same, environment, reproducible, tiny
+
+from zoo.checkpoint import integrity
+from zoo.checkpoint.model import load_model
+from zoo.train.run import train
+from zoo.train.spikecontrol import Rollback, go_back
+from zoo.utils import lock
+from zoo.utils.errors import CheckpointError, ConfigError, ZooError
+from zoo.utils.lock import locked
+from zoo.utils.run_folder import RunFolder
+
+OFTEN = {"steps": 20, "checkpoint_every": 5, "eval_every": 5, "monitor_every": None, "diagnose_every": None}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of twenty steps that was left alone, checkpoints of steps 15 and 20 kept."""
+    return train(tiny(tmp_path_factory.mktemp("whole"), **OFTEN)).folder
+
+
+@pytest.fixture
+def half(whole: Path, tmp_path: Path) -> RunFolder:
+    """A copy of the run as it was after step 15; what step 20 left is still there."""
+    run = RunFolder(Path(copytree(whole, tmp_path / "runs/tiny")))
+    run.point("last", run.checkpoint_after(15))
+    return run
+
+
+def resumed(run: RunFolder, whole: Path, **train_settings: Any) -> Path:
+    """Go on with a run that lies in the `runs` of some folder, on the data of the whole one."""
+    config = tiny(whole.parent.parent, **{**OFTEN, **train_settings})
+    return train(config, resume=True, folder=run).folder
+
+
+def test_checkpoints_after_the_last_one_are_of_a_dead_timeline(half: RunFolder, whole: Path) -> None:
+    """Killed between the rename of step-20 and last.json, and stopped at step 17 with keep_last: 1."""
+    config = tiny(whole.parent.parent, **OFTEN, keep_last=1)
+    train(config, resume=True, folder=half, until=17)
+    assert half.checkpoint("last") == half.checkpoint_after(17)
+    assert half.checkpoint_after(17).path.is_dir()
+    assert not half.checkpoint_after(20).path.exists()
+    assert_same(whole, resumed(half, whole, keep_last=2))
+
+
+def test_nothing_that_a_pointer_names_is_deleted(half: RunFolder) -> None:
+    (half.path / "checkpoints/best.json").unlink()
+    half.prune(keep_last=1)
+    assert half.checkpoint("last") is not None
+    assert half.checkpoint_after(15).path.is_dir()
+
+
+def test_a_checkpoint_without_a_pointer_is_the_last(half: RunFolder, whole: Path) -> None:
+    for which in ("last", "best"):
+        (half.path / f"checkpoints/{which}.json").unlink()
+    assert half.checkpoint("last") == half.checkpoint_after(20)
+    assert_same(whole, resumed(half, whole))
+    assert half.read_pointer("best") == RunFolder(whole).read_pointer("best")
+
+
+def test_best_json_of_a_dead_timeline_is_taken_back(half: RunFolder, whole: Path) -> None:
+    half.point("best", half.checkpoint_after(20), cross_entropy=0.0)
+    half.settle()
+    assert half.read_pointer("best") == half.checkpoint_after(15).read_state()["best"]
+    assert_same(whole, resumed(half, whole))
+
+
+def test_leftovers_of_a_kill_are_swept_even_from_a_finished_run(whole: Path, tmp_path: Path) -> None:
+    run = RunFolder(Path(copytree(whole, tmp_path / "runs/tiny")))
+    copytree(run.checkpoint_after(15).path, run.checkpoint_after(5).path)
+    (run.path / "checkpoints/.step-00000020.partial").mkdir()
+    (run.path / ".metrics.jsonl.partial").touch()
+    resumed(run, whole)
+    assert [folder.named_step for folder in run.checkpoints()] == [15, 20]
+    assert not [*run.path.rglob("*.partial")]
+
+
+def test_foreign_folders_are_no_checkpoints(half: RunFolder, whole: Path) -> None:
+    (half.path / "checkpoints/step-mine").mkdir()
+    resumed(half, whole)
+    assert (half.path / "checkpoints/step-mine").is_dir()
+
+
+def spike(at: int) -> Any:
+    from zoo.train.spikes import Spike
+
+    return Spike(at, "loss", 9.0, 2.0, 10.0, 7.0, 1, 1, "rollback")
+
+
+def test_a_rollback_is_logged_however_it_ends(half: RunFolder, whole: Path) -> None:
+    """The record is in the checkpoint, from which the next session writes the line that a kill left out."""
+    from zoo.run.train_config import SpikeConfig
+    from zoo.train.distributed import World
+    from zoo.train.spikecontrol import RollbackState
+
+    settings = SpikeConfig(action="rollback", cool_steps=1)
+    half.point("last", half.checkpoint_after(20))
+    start = go_back(Rollback(spike(23), RollbackState(), settings), half, World(0, 1, torch.device("cpu")))
+    assert start.step == 20
+    resumed(half, whole, spikes={"action": "rollback", "cool_steps": 1}, steps=21)
+    lines = [r for r in reproducible(half.path) if r["kind"] == "spike"]
+    assert [(line["step"], line["at"], line["action"]) for line in lines] == [(20, 23, "rollback")]
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{", "[]", '{"checkpoint": 3}', "\udcff", '{"checkpoint": "step-00000007"}']
+)
+def test_a_damaged_best_json_is_rebuilt(half: RunFolder, whole: Path, content: str) -> None:
+    (half.path / "checkpoints/best.json").write_text(content, encoding="utf-8", errors="surrogateescape")
+    assert_same(whole, resumed(half, whole))
+    assert half.read_pointer("best") == RunFolder(whole).read_pointer("best")
+
+
+@pytest.mark.parametrize("content", ["", "{", "[3]", "{}", "\udcff", "[" * 100_000])
+def test_a_damaged_environment_is_begun_anew(
+    half: RunFolder, whole: Path, content: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    half.environment.write_text(content, encoding="utf-8", errors="surrogateescape")
+    with caplog.at_level(logging.WARNING, "zoo"):
+        assert_same(whole, resumed(half, whole))
+    assert "environment.json" in caplog.text
+    assert "begun anew" in caplog.text
+    assert len(half.read_sessions()) == 1
+
+
+@pytest.mark.parametrize(
+    "line", [b"\0\0\0", b"\xff\xfe", b"[1]", b'{"kind": "train", "step": "a"}', b"{" * 99999]
+)
+def test_a_damaged_end_of_metrics_is_written_again(
+    half: RunFolder, whole: Path, line: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = [r for r in half.metrics.read_bytes().splitlines(True) if json.loads(r)["step"] <= 15]
+    half.metrics.write_bytes(b"".join(before) + line + b"\n")
+    with caplog.at_level(logging.WARNING, "zoo"):
+        assert_same(whole, resumed(half, whole))
+    assert "are left out" in caplog.text
+
+
+def test_a_damaged_line_among_those_that_count_is_an_error(half: RunFolder, whole: Path) -> None:
+    lines = half.metrics.read_bytes().split(b"\n")
+    lines[3] = b"\xff"
+    half.metrics.write_bytes(b"\n".join(lines))
+    with pytest.raises(ZooError, match=r"metrics.jsonl:4: expected"):
+        resumed(half, whole)
+
+
+STATES = [
+    "",
+    "{",
+    "[]",
+    "{}",
+    '{"step": "x", "data": ""}',
+    '{"step": true, "data": ""}',
+    "\udcff",
+    "[" * 100_000,
+]
+
+
+@pytest.mark.parametrize("content", STATES)
+def test_a_damaged_state_names_the_last_good_checkpoint(half: RunFolder, whole: Path, content: str) -> None:
+    file = half.checkpoint_after(15).path / "state.json"
+    file.write_text(content, encoding="utf-8", errors="surrogateescape")
+    with pytest.raises(
+        CheckpointError, match=r"The last good checkpoint is .*step-00000020; to go on from it"
+    ):
+        resumed(half, whole)
+
+
+def test_a_state_with_another_number_is_noticed(half: RunFolder, whole: Path) -> None:
+    file = half.checkpoint_after(15).path / "state.json"
+    file.write_text(file.read_text().replace('"step": 15', '"step": 14'))
+    with pytest.raises(CheckpointError, match=r"state.json: damaged: its checksum is another"):
+        resumed(half, whole)
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"checkpoint": "step-00000019"}'])
+def test_a_damaged_last_json_names_the_last_good_checkpoint(
+    half: RunFolder, whole: Path, content: str
+) -> None:
+    (half.path / "checkpoints/last.json").write_text(content)
+    with pytest.raises(
+        CheckpointError, match=r"the last good checkpoint is .*step-00000020: delete .*last.json"
+    ):
+        resumed(half, whole)
+
+
+FILES = ("model", "optimizer", "random")
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_one_flipped_bit_is_noticed(half: RunFolder, whole: Path, name: str) -> None:
+    file = half.checkpoint_after(15).path / f"{name}.safetensors"
+    data = bytearray(file.read_bytes())
+    data[-5] ^= 4
+    file.write_bytes(data)
+    with pytest.raises(
+        CheckpointError, match=rf"{name}.safetensors: \S+ is damaged.*last good checkpoint is"
+    ):
+        resumed(half, whole)
+
+
+def test_another_recipe_in_the_header_is_noticed(half: RunFolder) -> None:
+    file = half.checkpoint_after(15).model
+    data = file.read_bytes()
+    old, new = rb"n_heads\":2", rb"n_heads\":4"
+    assert old in data
+    file.write_bytes(data.replace(old, new))
+    with pytest.raises(CheckpointError, match="damaged: the checksum of its header is another"):
+        load_model(file)
+
+
+@pytest.mark.parametrize("name", ["model", "optimizer"])
+def test_nan_is_noticed_and_can_be_allowed(
+    half: RunFolder, whole: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = half.checkpoint_after(15).path / f"{name}.safetensors"
+    tensors = load_file(file)
+    changed = next(key for key, tensor in tensors.items() if tensor.dtype == torch.float32)
+    tensors[changed].view(-1)[0] = float("nan")
+    from safetensors import safe_open
+
+    with safe_open(file, "pt") as opened:
+        header = {k: v for k, v in opened.metadata().items() if k != integrity.CHECKSUMS}
+    save_file(tensors, file, header)
+    with pytest.raises(
+        CheckpointError, match=f"{name}.safetensors: {changed} has entries that are not finite"
+    ):
+        resumed(half, whole)
+    monkeypatch.setattr(integrity.NonFinite, "allowed", True)
+    with pytest.raises(Exception, match=r"not finite|is nan") as caught:
+        resumed(half, whole)
+    assert not isinstance(caught.value, CheckpointError)
+
+
+@pytest.mark.parametrize("left", [[], [".config.yaml.partial"], [".lock"]])
+def test_a_start_that_was_killed_takes_no_name(tmp_path: Path, left: list[str]) -> None:
+    folder = tmp_path / "runs/tiny"
+    folder.mkdir(parents=True)
+    for name in left:
+        (folder / name).touch()
+    with pytest.raises(ConfigError, match="there is no run to resume"):
+        train(tiny(tmp_path, steps=6), resume=True)
+    assert train(tiny(tmp_path, steps=6)).step == 6
+
+
+def test_a_run_appears_by_one_rename(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever happens before the folder has its name, there is no folder of that name."""
+    seen = []
+    rename = Path.rename
+
+    def watched(self: Path, target: Path) -> Path:
+        seen.append((tmp_path / "runs/tiny").exists())
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", watched)
+    train(tiny(tmp_path, steps=6))
+    assert seen[0] is False
+    assert (tmp_path / "runs/tiny/config.yaml").is_file()
+    assert not [*(tmp_path / "runs").glob(".*")]
+
+
+def test_two_processes_on_one_run(half: RunFolder, whole: Path) -> None:
+    """The second is refused at once, and told by whom; a dead process holds nothing."""
+    holder = "import sys, time; from pathlib import Path; from zoo.utils.lock import locked\n"
+    holder += f"with locked(Path({str(half.lock)!r}), ''):\n    print('held', flush=True); time.sleep(600)"
+    with subprocess.Popen(
+        [sys.executable, "-c", holder], cwd=ROOT, env=environment(), stdout=subprocess.PIPE
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"held\n"
+        message = (
+            rf"another `zoo train` is at work on this run.*\(process {other.pid} on {os.uname().nodename}\)"
+        )
+        with pytest.raises(ZooError, match=message):
+            resumed(half, whole)
+        other.kill()
+        other.wait()
+    assert_same(whole, resumed(half, whole))
+    assert not half.lock.exists()
+
+
+def test_a_lock_ends_with_its_process_though_a_child_lives(tmp_path: Path) -> None:
+    """A worker that is forked inherits the descriptor; the next sweep must not wait for its end."""
+    holder = "import os, sys, time; from pathlib import Path; from zoo.utils.lock import locked\n"
+    holder += f"with locked(Path({str(tmp_path / 'lock')!r}), ''):\n"
+    holder += "    child = os.fork()\n    if child: print(child, flush=True)\n    time.sleep(600)"
+    with subprocess.Popen(
+        [sys.executable, "-c", holder], cwd=ROOT, env=environment(), stdout=subprocess.PIPE
+    ) as other:
+        assert other.stdout is not None
+        child = int(other.stdout.readline())
+        other.kill()
+        other.wait()
+        try:
+            with locked(tmp_path / "lock", "held by a child"):
+                pass
+        finally:
+            os.kill(child, signal.SIGKILL)
+
+
+def test_a_lock_of_another_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Told by its heartbeat, where the file system does not pass locks on."""
+    file = tmp_path / "lock"
+    file.write_text("process 7 on elsewhere\n")
+    with pytest.raises(ZooError, match=r"busy \(process 7 on elsewhere\)"), locked(file, "busy"):
+        pass
+    os.utime(file, (time.time() - lock.STALE_SECONDS - 5,) * 2)
+    with locked(file, "busy"):
+        assert file.read_text() == f"process {os.getpid()} on {os.uname().nodename}\n"
+
+
+@pytest.mark.parametrize(("process", "alive"), [(os.getppid(), True), (2**22 + 1, False)])
+def test_a_file_system_without_locks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, process: int, alive: bool
+) -> None:
+    def unsupported(*arguments: Any) -> None:
+        raise OSError(lock.UNSUPPORTED[0], "no locks")
+
+    monkeypatch.setattr("fcntl.lockf", unsupported)
+    file = tmp_path / "lock"
+    file.write_text(f"process {process} on {os.uname().nodename}\n")
+    if alive:
+        with pytest.raises(ZooError, match="busy"), locked(file, "busy"):
+            pass
+    else:
+        with (
+            locked(file, "busy"),
+            pytest.raises(ZooError, match=f"process {os.getpid()}"),
+            locked(file, "busy"),
+        ):
+            pass
+
+
+def test_a_rank_without_its_launcher_ends() -> None:
+    """The launcher is killed while its child runs; the child asks itself to stop, and then ends."""
+    rank = "import time, zoo.train.orphan as o; o.POLL_SECONDS = 0.05; o.GRACE_SECONDS = 0.2\n"
+    rank += "import signal; signal.signal(signal.SIGTERM, lambda *a: print('asked', flush=True))\n"
+    rank += "with o.ends_with_parent():\n    print('begun', flush=True)\n    while True: time.sleep(0.05)"
+    launcher = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {rank!r}])"
+    with subprocess.Popen(
+        [sys.executable, "-c", launcher], cwd=ROOT, env=environment(), stdout=subprocess.PIPE
+    ) as one:
+        assert one.stdout is not None
+        assert one.stdout.readline() == b"begun\n"
+        one.kill()
+        assert one.stdout.readline() == b"asked\n"
+        assert one.stdout.read() == b""  # closed: the child has ended

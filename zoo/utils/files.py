@@ -1,0 +1,124 @@
+"""The one way in which zoo reads a file: regular files only, up to a limit for each kind of content.
+
+A FIFO or a link to /dev/zero in the place of a file would otherwise hang the program or fill its memory.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from zoo.utils.errors import ZooError
+
+MIB = 1 << 20
+CONFIG_BYTES = 16 * MIB
+"""Largest configuration, plugin, pointer or state of a run."""
+JSON_BYTES = 512 * MIB
+"""Largest tokenizer, index, description or manifest."""
+METRICS_BYTES = 4096 * MIB
+"""Largest metrics.jsonl."""
+TEXT_BYTES = 4096 * MIB
+"""Largest text that is read whole."""
+LINE_BYTES = 1024 * MIB
+"""Longest line of a file that is read line by line."""
+
+Mistake = Callable[[str], ZooError]
+"""The class of the error that a reader raises, made from its message."""
+
+
+@contextmanager
+def open_regular(path: Path, mistake: Mistake) -> Iterator[BinaryIO]:
+    """Open a file for reading, without waiting for a writer.
+
+    Args:
+        path: a regular file, or a link to one.
+        mistake: the class of the error.
+
+    Raises:
+        ZooError: of the class `mistake`; the file is missing, cannot be read, or is no regular file.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise mistake(f"{path}: not a regular file; expected one, not a folder, pipe or device")
+            yield file
+    except OSError as error:
+        raise mistake(f"{path}: {error.strerror or error}") from error
+    except ValueError as error:
+        if isinstance(error, ZooError):
+            raise
+        raise mistake(f"{str(path)!r}: cannot be the name of a file: {error}") from error
+
+
+def read_bytes(path: Path, limit: int, mistake: Mistake) -> bytes:
+    """Read a whole file.
+
+    Args:
+        path: a regular file, or a link to one.
+        limit: the largest number of bytes.
+        mistake: the class of the error.
+
+    Raises:
+        ZooError: of the class `mistake`; see `open_regular`, or the file is larger than `limit`.
+    """
+    with open_regular(path, mistake) as file:
+        size = os.fstat(file.fileno()).st_size
+        data = b"" if size > limit else file.read(limit + 1)
+    if size > limit or len(data) > limit:
+        raise mistake(
+            f"{path}: {max(size, len(data)):,} bytes; expected at most {limit:,} of a file like this"
+        )
+    return data
+
+
+def read_text(path: Path, limit: int, mistake: Mistake) -> str:
+    """Read a whole UTF-8 file; line ends stay as they are.
+
+    Raises:
+        ZooError: of the class `mistake`; see `read_bytes`, or the file is not UTF-8.
+    """
+    data = read_bytes(path, limit, mistake)
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise mistake(not_utf8(str(path), error.start, data[error.start])) from error
+
+
+def not_utf8(place: str, offset: int, byte: int) -> str:
+    """The message about a byte that is not UTF-8."""
+    return f"{place}: byte {offset} (0x{byte:02x}) is not UTF-8; convert the file to UTF-8 or leave it out"
+
+
+def read_json(path: Path, limit: int, mistake: Mistake) -> Any:
+    """Read a file that holds one JSON value.
+
+    Raises:
+        ZooError: of the class `mistake`; see `read_bytes`, or the file is not JSON.
+    """
+    return parse_json(read_bytes(path, limit, mistake), path, mistake)
+
+
+def parse_json(content: str | bytes, place: object, mistake: Mistake) -> Any:
+    """The value of a JSON text.
+
+    Args:
+        content: the text.
+        place: where it comes from, for the message.
+        mistake: the class of the error.
+
+    Raises:
+        ZooError: of the class `mistake`; the text is not JSON, or beyond Python's limits: thousands of digits
+            or of brackets inside each other.
+    """
+    try:
+        return json.loads(content)
+    except json.JSONDecodeError as error:
+        raise mistake(f"{place}: not JSON: {error}") from error
+    except (ValueError, RecursionError) as error:
+        raise mistake(f"{place}: not JSON, or beyond Python's limits: {error}") from error

@@ -1,0 +1,149 @@
+"""Locks that end with the process that holds them, however it ends, also on file systems of a network.
+
+The kernel's record locks (POSIX) exclude other processes, also of other hosts where the network file system
+passes them on. For file systems that do not, the file names its holder, and the holder touches it every few
+seconds as long as it lives.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+from zoo.utils.atomic import explained
+from zoo.utils.errors import ZooError
+
+POLL_SECONDS = 0.1
+BEAT_SECONDS = 10.0
+STALE_SECONDS = 4 * BEAT_SECONDS
+"""A holder on another host that has not touched the file for so long is dead."""
+BUSY = (errno.EAGAIN, errno.EACCES)
+UNSUPPORTED = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
+
+_held: set[Path] = set()
+"""The locks of this process, which record locks do not exclude from each other."""
+
+
+@contextmanager
+def locked(path: Path, message: str, *, shared: bool = False, timeout: float = 0.0) -> Iterator[None]:
+    """Hold a lock within a `with` block.
+
+    Args:
+        path: the lock file, which is made if it does not exist, in a folder that is made if necessary. While
+            the lock is held by one process, the file names it.
+        message: the error if another process holds the lock; that process is appended.
+        shared: whether other processes may hold the lock as well, if they share it too.
+        timeout: seconds to wait for the lock.
+
+    Raises:
+        ZooError: another process holds the lock.
+        CheckpointError: the file cannot be written.
+    """
+    deadline = time.monotonic() + timeout
+    with explained(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    path = path.resolve()
+    while isinstance(lock := _acquire(path, shared), str):
+        if time.monotonic() >= deadline:
+            raise ZooError(f"{message} ({lock})")
+        time.sleep(POLL_SECONDS)
+    with ExitStack() as stack:
+        stack.callback(os.close, lock)
+        if not shared:
+            _held.add(path)
+            stack.callback(_held.discard, path)
+            # Other processes that have opened the file meanwhile notice that it is another one.
+            stack.callback(path.unlink, missing_ok=True)
+            stack.enter_context(_beating(path))
+        yield
+
+
+def _acquire(path: Path, shared: bool) -> int | str:
+    """Try to take a lock once; returns the descriptor that holds it, or in words who has it."""
+    if path in _held:
+        return _holder(os.getpid(), os.uname().nodename)
+    with explained(path):
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        named = os.pread(descriptor, 200, 0).decode(errors="replace").strip()
+        if (busy := _refused(descriptor, path, named, shared)) is None:
+            if not shared:
+                os.ftruncate(descriptor, 0)
+                os.pwrite(descriptor, f"{_holder(os.getpid(), os.uname().nodename)}\n".encode(), 0)
+            return descriptor
+    except BaseException:
+        os.close(descriptor)
+        raise
+    os.close(descriptor)
+    return busy
+
+
+def _refused(descriptor: int, path: Path, named: str, shared: bool) -> str | None:
+    """Lock an open file; returns in words who has it, or None if this process now has it."""
+    supported = True
+    try:
+        fcntl.lockf(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in BUSY:
+            return named or "another process"
+        if error.errno not in UNSUPPORTED:
+            raise
+        supported = False
+    with suppress(FileNotFoundError):
+        if path.stat().st_ino == os.fstat(descriptor).st_ino:
+            return named if _is_alive(path, named, supported) else None
+    return "another process, which is about to end"
+
+
+def _is_alive(path: Path, named: str, supported: bool) -> bool:
+    """Whether the process that a lock file names lives, although the kernel does not say that it does."""
+    words = named.split()
+    if len(words) != 4 or not words[1].isdigit():
+        return False
+    if words[3] == os.uname().nodename:
+        # Where locks work, the lock of a process of this host would have been found.
+        return not supported and _exists(int(words[1]))
+    # Both times are the file system's, whose clock may differ from this host's.
+    with explained(path), tempfile.NamedTemporaryFile(dir=path.parent, prefix=path.name) as now:
+        age = os.fstat(now.fileno()).st_mtime - path.stat().st_mtime
+    return -STALE_SECONDS < age < STALE_SECONDS
+
+
+def _exists(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _holder(process: int, host: str) -> str:
+    return f"process {process} on {host}"
+
+
+@contextmanager
+def _beating(path: Path) -> Iterator[None]:
+    """Touch a file every few seconds within a `with` block."""
+    ended = threading.Event()
+
+    def beat() -> None:
+        while not ended.wait(BEAT_SECONDS):
+            with suppress(OSError):
+                os.utime(path)
+
+    thread = threading.Thread(target=beat, daemon=True, name="zoo-lock")
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
