@@ -74,6 +74,7 @@ BERT = Family(
         FixedField("is_encoder_decoder", (False,)),
         FixedField("tie_word_embeddings", (True,)),
     ),
+    constants={"zero_start": False},
     harmless=frozenset({"classifier_dropout"}),
     rules=RULES,
     prefix="bert.",
