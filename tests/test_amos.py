@@ -116,10 +116,6 @@ def reference(
 def test_every_reduction_and_option_is_the_papers(
     shape: tuple[int, ...], reduce: tuple[int, ...], options: dict[str, Any], fused: bool
 ) -> None:
-    if fused and reduce == (0,) and len(shape) > 1:
-        with pytest.raises(ZooError, match="needs the last ones"):
-            one(nn.Parameter(torch.zeros(shape)), reduce, fused=True)
-        return
     generator = torch.Generator().manual_seed(0)
     grads = [torch.randn(shape, generator=generator, dtype=torch.float64) for _ in range(12)]
     theta = nn.Parameter(torch.randn(shape, generator=generator, dtype=torch.float64))

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import CyclicLR, LRScheduler, OneCycleLR
 from torch.optim.swa_utils import SWALR
 
-from zoo.optim import Amos
+from zoo.optim import Amos, state_by_name
 from zoo.utils.errors import CheckpointError, ConfigError
 
 STEPS = 8
@@ -95,7 +95,8 @@ def test_momentum_may_appear_and_go_in_mid_run(fused: bool) -> None:
     momenta = [None, None, 0.9, 0.9, 0.5, None, 0.9, 0.9]
     parameter, optimizer = optimizer_of(theta, fused=fused)
     for momentum, grad in zip(momenta, grads, strict=True):
-        optimizer.param_groups[0]["momentum"] = momentum
+        optimizer.param_groups[0] |= {"momentum": momentum, "param_names": ["theta"]}
+        assert momentum is None or "m" in state_by_name(optimizer)["theta"], "before the step as well"
         steps(parameter, optimizer, [grad])
         assert ("m" in optimizer.state[parameter]) == bool(momentum)
     near(parameter, expected(theta, grads, momentum=momenta))

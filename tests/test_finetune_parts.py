@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from command_line import zoo
 from safetensors.numpy import load_file
 from test_resume import OPTIMIZER_FORMS
 from tiny_runs import assert_same, of_kind, tiny_fields
@@ -23,6 +25,7 @@ from zoo.run.config import load_config
 from zoo.run.explanation import explain
 from zoo.spec import declared
 from zoo.train.run import train
+from zoo.utils.run_folder import RunFolder
 
 DIFFERENT_RATES = [form for form in OPTIMIZER_FORMS if form["type"] != "prodigy"]
 """Prodigy estimates one rate for all and refuses others (tests/test_optim_successors.py)."""
@@ -229,6 +232,25 @@ def test_zoo_explain_shows_it(folder: Path) -> None:
     assert rows["norm.scale"].lr == 1.0
     assert explanation.totals.frozen == 256 * 16
     assert json.loads(explanation.to_json())["rows"][0]["lr"] is None
+
+
+def test_a_run_is_explained_without_its_origin(folder: Path, tmp_path: Path) -> None:
+    """With measured etas and a new reparameterisation, which were taken from weights that are gone."""
+    origin = tmp_path / "origin"
+    shutil.copytree(folder / "runs/gpt", origin)
+    fields = tiny_fields(folder, steps=2, runs_dir=str(tmp_path)) | {
+        "name": "tuned",
+        "schedule": "constant",
+        "model": {"from": str(origin)},
+        "optimizer": {"type": "amos", "lr": 0.01},
+        "reparam": {"type": "wesar", "sigma2": 1e-3},
+        "eta": "measured",
+    }
+    before = explain(load_config(fields))
+    run = RunFolder(train(load_config(fields)).folder)
+    shutil.rmtree(origin)
+    assert explain(load_config(run.path), run) == before
+    zoo("explain", run.path)
 
 
 def test_two_ranks_compute_what_one_does(folder: Path) -> None:

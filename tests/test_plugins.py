@@ -1,14 +1,15 @@
 """Plugins: classes of the user's own in every command, recorded, checked, and never imported unasked."""
 
+import io
 import json
 import re
 import shutil
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pytest
 from command_line import zoo
+from rich.console import Console
 from tiny_runs import assert_same, tiny_fields
 
 from zoo import build_model, load_model, load_plugin, save_model
@@ -115,14 +116,78 @@ def test_plugins_of_installed_packages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """They need not be named; one that fails is left out, with a warning."""
-    (tmp_path / "installed_parts.py").write_text(SCHEDULE)
-    (tmp_path / "broken_parts.py").write_text("import nowhere_to_be_found")
+    for name, code in (("installed_parts", SCHEDULE), ("broken_parts", "import nowhere_to_be_found")):
+        (tmp_path / f"{name}.py").write_text(code)
+        installed = tmp_path / f"{name}-1.5.dist-info"  # what pip leaves behind
+        installed.mkdir()
+        (installed / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.5\n")
+        (installed / "RECORD").write_text(f"{name}.py,,\n{installed.name}/METADATA,,\n")
+        (installed / "entry_points.txt").write_text(f"[zoo.plugins]\nmine = {name}\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    points = [metadata.EntryPoint(name, name, "zoo.plugins") for name in ("broken_parts", "installed_parts")]
-    monkeypatch.setattr(metadata, "entry_points", lambda group: points if group == "zoo.plugins" else [])
     plugins.load_installed.cache_clear()
-    assert load_config({"schedule": "halved"}).plugins[0].name == "installed_parts"
+    (record,) = load_config({"schedule": "halved"}).plugins
+    assert (record.name, record.version) == ("installed_parts", "1.5")
     assert "broken_parts.py:1: the plugin cannot be imported: ModuleNotFoundError" in caplog.text
+
+
+TEXTS = (
+    HEADER
+    + """
+from zoo.data.instructions.template import MarkerTemplate
+from zoo.data.tokenizers.byte import ByteConfig, ByteTokenizer
+from zoo.config.registry import TEMPLATES, TOKENIZERS
+
+class Reversed(ByteTokenizer):
+    type, hash = "reversed", "5d"
+
+    def encode(self, text):
+        return super().encode(text)[::-1]
+
+@TOKENIZERS.register
+class ReversedConfig(ByteConfig):
+    "The bytes of a text from its end."
+
+    type: Literal["reversed"] = "reversed"
+
+    def build(self, texts):
+        return Reversed()
+
+    @classmethod
+    def load(cls, folder):
+        return Reversed()
+
+@TEMPLATES.register
+class Arrows(MarkerTemplate):
+    "An arrow before an answer."
+
+    type: Literal["arrows"] = "arrows"
+
+    def before(self, role):
+        return ">>" if role == "assistant" else ""
+
+    def after(self, role):
+        return ""
+"""
+)
+
+
+def test_tokenizers_and_templates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A run of instructions whose tokenizer and template are the user's is trained, and answers."""
+    lines = [json.dumps({"prompt": f"say {c}", "response": c}) for c in "abcdefgh"]
+    (tmp_path / "tasks.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    data = {"type": "instructions", "train": str(tmp_path / "tasks.jsonl"), "context": 32, "validation": 0.25}
+    data |= {"tokenizer": "reversed", "template": "arrows"}
+    file = project(tmp_path, TEXTS, data=data, schedule="constant")
+    zoo("train", file)
+    run = tmp_path / "runs/tiny"
+    used: Any = load_config(run).data
+    tokenizer = used.tokenizer.build(lambda: iter(()))
+    tokens = used.template.encode([("user", "ab"), ("assistant", "cd")], tokenizer).tokens
+    assert bytes(tokens[1:]) == b"ba>>dc\xff"
+    forget()
+    zoo("generate", run, "--prompt", "say a", status=2)
+    assert "the plugin 'mine.py'" in capsys.readouterr().err
+    zoo("generate", run, "--prompt", "say a", "--max-new-tokens", "3", "--plugin", tmp_path / "mine.py")
 
 
 def test_what_a_run_uses_is_recorded_and_needed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -154,7 +219,12 @@ def test_what_a_run_uses_is_recorded_and_needed(tmp_path: Path, capsys: pytest.C
 def test_a_resumed_run_is_the_whole_one(tmp_path: Path) -> None:
     file = project(tmp_path)
     zoo("train", file, "name=whole")
-    train(load_config(file, ["name=parts"]), until=2)
+    output = io.StringIO()
+    train(load_config(file, ["name=parts"]), until=2, console=Console(file=output, width=1000))
+    assert (
+        f"Go on with: zoo train {tmp_path}/runs/parts --resume --plugin {tmp_path}/mine.py"
+        in output.getvalue()
+    )
     forget()
     zoo("train", file, "name=parts", "--resume")
     assert_same(tmp_path / "runs/whole", tmp_path / "runs/parts")
@@ -272,7 +342,12 @@ def test_a_class_is_named_by_its_path(tmp_path: Path, capsys: pytest.CaptureFixt
     assert [record.name for record in config.plugins] == ["mine.py"]
     assert load_config(config.model_dump(mode="json")) == config
     zoo("train", file, "name=whole")
-    train(load_config(file, ["name=parts"]), until=2)
+    output = io.StringIO()
+    train(load_config(file, ["name=parts"]), until=2, console=Console(file=output, width=1000))
+    assert (
+        f"Go on with: zoo train {tmp_path}/runs/parts --resume --plugin {tmp_path}/mine.py"
+        in output.getvalue()
+    )
     forget()
     run = tmp_path / "runs/parts"
     zoo("train", run, "--resume", status=2)

@@ -20,10 +20,12 @@ def explain(
     """Show role, shape, sigma, eta, gate and slots of every parameter, and totals; allocates nothing."""
     from zoo.run.config import load_config
     from zoo.run.explanation import explain as describe
+    from zoo.run.job import named_run
 
     if as_json and fold:
         raise ZooError("explain: --fold has no effect with --json, which has a row per parameter")
-    explanation = describe(load_config(config, overrides or ()))
+    run = named_run(config, overrides or (), resume=False)
+    explanation = describe(load_config(config, overrides or ()), run)
     if as_json:
         typer.echo(explanation.to_json())
     else:

@@ -15,7 +15,7 @@ import re
 import shutil
 import sys
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache, partial
 from importlib import metadata
@@ -154,9 +154,13 @@ def load_installed() -> None:
             log.warning(f"left out: {error}")
 
 
-def sources() -> tuple[str, ...]:
-    """What `load_plugin` has to be given in another process, in this order, for the plugins of this one."""
-    return tuple(_named)
+def sources(used: Collection[PluginRecord] | None = None) -> tuple[str, ...]:
+    """What `load_plugin` has to be given in another process, in this order, for the plugins of this one.
+
+    Args:
+        used: the plugins that count; None: all that were named in this process.
+    """
+    return tuple(name for name, module in _named.items() if used is None or record_of(module) in used)
 
 
 def allow_changed_plugins(allowed: bool = True) -> None:

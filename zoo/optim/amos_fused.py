@@ -10,7 +10,7 @@ from torch.distributed.tensor import DTensor
 
 from zoo.kernels.amos import kernels
 from zoo.kernels.support import uncompiled
-from zoo.optim.amos_step import Variable, advance
+from zoo.optim.amos_step import Variable, advance, eager_step
 from zoo.optim.amos_update import TINY, Step
 from zoo.optim.sharding import crosses_ranks
 from zoo.utils.errors import ConfigError
@@ -19,26 +19,19 @@ LONGEST_ROW = 1 << 18
 """Entries of a row that one thread takes the mean of; means over longer rows are taken by all threads."""
 
 
-def check_fused(parameter: Tensor, dims: tuple[int, ...], name: str) -> None:
-    """Check that the kernel serves a parameter, and compile the kernel.
+def check_fused(parameter: Tensor, name: str) -> None:
+    """Check that `fused_step` serves a parameter, and compile the kernel.
 
     Args:
         parameter: plain or sharded.
-        dims: the dimensions that share a slot, in increasing order.
         name: the parameter's, for messages.
 
     Raises:
-        ConfigError: The parameter is not on the CPU or not contiguous, its slots are shared over other
-            dimensions than the last ones, or the compiler fails.
+        ConfigError: The parameter is not on the CPU or not contiguous, or the compiler fails.
         StaleLockError: The compilation is locked by one that was killed.
     """
     if parameter.device.type != "cpu":
         raise ConfigError(f"{name} is on {parameter.device}, but Amos(fused=True) runs on the CPU only")
-    if dims != tuple(range(parameter.dim() - len(dims), parameter.dim())):
-        raise ConfigError(
-            f"{name} {tuple(parameter.shape)} shares its slots over the dimensions {dims}, "
-            "but Amos(fused=True) needs the last ones"
-        )
     if not (parameter.to_local() if isinstance(parameter, DTensor) else parameter).is_contiguous():
         raise ConfigError(f"{name} {tuple(parameter.shape)} is not contiguous, which Amos(fused=True) needs")
     kernels()
@@ -48,16 +41,28 @@ def check_fused(parameter: Tensor, dims: tuple[int, ...], name: str) -> None:
 def fused_step(variables: Sequence[Variable], step: Step) -> None:
     """Take a step with some variables.
 
+    The kernel works on rows that share a slot. Where the slots are shared over other dimensions than the
+    last ones, as of the (in, out) kernels of some libraries, torch takes the step.
+
     Args:
         variables: of one group, checked by `check_fused`.
         step: the numbers of the step.
     """
-    for dtype in {v.theta.dtype for v in variables}:
-        same_dtype = [v for v in variables if v.theta.dtype == dtype]
+    if without_rows := [v for v in variables if not _has_rows(v)]:
+        eager_step(without_rows, step)
+    in_rows = [v for v in variables if _has_rows(v)]
+    for dtype in {v.theta.dtype for v in in_rows}:
+        same_dtype = [v for v in in_rows if v.theta.dtype == dtype]
         if within := [v for v in same_dtype if not _needs_all_threads(v)]:
             _step_rows(within, step)
         if across := [v for v in same_dtype if _needs_all_threads(v)]:
             _apply_rows(across, step)
+
+
+def _has_rows(variable: Variable) -> bool:
+    """Return whether the entries that share a slot are neighbours in memory."""
+    n = variable.parameter.dim()
+    return variable.dims == tuple(range(n - len(variable.dims), n))
 
 
 def _needs_all_threads(variable: Variable) -> bool:

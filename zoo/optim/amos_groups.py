@@ -109,7 +109,7 @@ def check_group(group: dict[str, Any], place: str) -> None:
             raise ConfigError(f"{place}: reduce is {reduce}, but {which} has shape {tuple(parameter.shape)}")
         if group["fused"]:
             try:
-                check_fused(parameter, shared_dims(parameter, reduce), f"{place}: {which}")
+                check_fused(parameter, f"{place}: {which}")
             except StaleLockError as error:
                 log.warning("Amos(fused=True) goes on without its kernel: %s", error)
                 group["fused"] = False

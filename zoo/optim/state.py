@@ -49,12 +49,15 @@ def state_by_name(optimizer: Optimizer) -> State:
         optimizer: An optimizer whose groups know the names of their parameters.
 
     Returns:
-        The live values, sharded where the parameters are. Where the slots are known in advance, a
-        parameter that has not been updated yet has the slots it would start from, so that the names
-        do not depend on the step.
+        The live values, sharded where the parameters are. Where the slots are known in advance, those that
+        do not exist yet (before the first step, or of a momentum that was just switched on) are the ones
+        that the next step would start from, so that the names do not depend on the step.
     """
     if slots_are_known(optimizer):
-        return {n: dict(optimizer.state[p]) or _first_slots(optimizer, p, g) for n, p, g in _named(optimizer)}
+        return {
+            name: _first_slots(optimizer, parameter, group) | optimizer.state[parameter]
+            for name, parameter, group in _named(optimizer)
+        }
     named = {name: parameter for name, parameter, _ in _named(optimizer)}
     parts = _parts(optimizer)
     state: State = {name: dict(parts["state"].pop(p)) for name, p in named.items() if p in parts["state"]}

@@ -1,4 +1,4 @@
-"""What a config amounts to before it is trained: one row per parameter, and totals."""
+"""`zoo explain`: a row for each parameter of a configuration's model, and totals."""
 
 from __future__ import annotations
 
@@ -16,28 +16,44 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from zoo.checkpoint.recipe import Recipe
-from zoo.init import Registry, freeze, measure
+from zoo.init import Registry, freeze
 from zoo.init.registry import Entry
 from zoo.models import Model
 from zoo.optim.base import FLOAT32, OptimizerConfig
+from zoo.run.config import RunConfig
 from zoo.run.first_weights import declared_model, recipe_of
 from zoo.run.reach import unreached
 from zoo.run.transfer import check_optimizer, rates_of, under_rule
 from zoo.spec import Declared, Module, ParamSpec, declared
+from zoo.utils.run_folder import RunFolder
 
+COLUMNS = (
+    *("parameter", "role", "shape", "axes", "depth", "sigma", "eta"),
+    *("lr x", "gate", "slot", "sphere", "decay", "state"),
+)
 NUMBERS = ("depth", "sigma", "eta", "lr x", "gate", "state")
-"""Columns aligned on the right."""
+"""The columns that are aligned on the right."""
 
 USUAL_LENGTH = 1024
-"""Of an example where a config says nothing of data."""
+"""The length of the example that FLOPs are counted at, if the configuration has no data."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One parameter; None where a column does not apply.
+    """One parameter; a field that does not apply to it is None.
 
-    `lr` is the factor on the learning rate, None for what is frozen; `state_bytes` are the bytes of the
-    optimizer's slots, None where they cannot be known before training.
+    Attributes:
+        name: The name in the model.
+        role, shape, axes, sphere: From the declaration; `sphere` is the axis along which the norm is 1.
+        depth: The number of the block that contains the parameter; 0 is in front of the blocks.
+        fan_in: The number of inputs that are summed over.
+        sigma: The standard deviation of the initialisation.
+        eta: Amos' expected scale.
+        lr: The factor on the learning rate; None: the parameter is frozen.
+        gate: The gate's start, if the parameter is reparameterised.
+        slot: The shape of the optimizer's smallest slot.
+        decays: Whether weight decay applies.
+        state_bytes: The bytes of the optimizer's slots; None: they cannot be known before training.
     """
 
     name: str
@@ -61,16 +77,16 @@ class Totals:
     """Sums over the model.
 
     Attributes:
-        parameters: number of entries, gates and frozen ones included.
-        gates: of these, gates.
-        frozen: of these, not trained.
-        optimizer: the optimizer the state is counted for.
-        optimizer_bytes: bytes of its slots; None: they cannot be known before training.
-        adamw_bytes: what AdamW's two moments take, for comparison.
-        length: of the example that the FLOPs are counted at: tokens of a sequence, side of an image.
-        unit: what the FLOPs are counted for: a token, an image, a target of any kind.
-        forward_flops: floating point operations per unit of the forward pass.
-        training_flops: the same of forward and backward pass.
+        parameters: The number of entries of all parameters, gates and frozen ones included.
+        gates: The number of entries of gates.
+        frozen: The number of entries that are not trained.
+        optimizer: The optimizer that the state is counted for.
+        optimizer_bytes: The bytes of its slots; None: they cannot be known before training.
+        adamw_bytes: The bytes of AdamW's two moments, for comparison.
+        length: The length of the example that FLOPs are counted at: tokens of a sequence, side of an image.
+        unit: What the FLOPs are counted for: a token, an image, or a target of any kind.
+        forward_flops: The floating point operations of the forward pass per unit.
+        training_flops: The floating point operations of the forward and the backward pass per unit.
     """
 
     parameters: int
@@ -109,29 +125,12 @@ class Explanation:
         """Rows and totals for the terminal.
 
         Args:
-            fold: show blocks that repeat once, with their number.
+            fold: Whether blocks that repeat are shown once, with their number.
         """
         table = Table(title=self.model, title_justify="left", header_style="bold", pad_edge=False)
-        for column in (
-            "parameter",
-            "role",
-            "shape",
-            "axes",
-            "depth",
-            "sigma",
-            "eta",
-            "lr x",
-            "gate",
-            "slot",
-            "sphere",
-            "decay",
-            "state",
-        ):
-            table.add_column(
-                column,
-                justify="right" if column in NUMBERS else "left",
-                no_wrap=column != "axes",
-            )
+        for column in COLUMNS:
+            right = column in NUMBERS
+            table.add_column(column, justify="right" if right else "left", no_wrap=column != "axes")
         for row, count in _folded(self.rows) if fold else [(row, 1) for row in self.rows]:
             table.add_row(
                 row.name if count == 1 else f"{row.name} (x {count})",
@@ -164,32 +163,31 @@ class Explanation:
         return Group(table, Text("\n".join(lines)))
 
 
-def explain(config: Any) -> Explanation:
-    """Describe a config without allocating its weights, unless a checkpoint's decide what is described.
+def explain(config: RunConfig, run: RunFolder | None = None) -> Explanation:
+    """Describe a config without allocating its weights, unless a checkpoint's weights decide the description.
 
     Args:
-        config: a `zoo.run.config.RunConfig` with a model.
+        config: A configuration with a model.
+        run: The run folder that the configuration comes from, if it comes from one; a fine-tuned run is then
+            described without the checkpoint that it began with.
 
     Returns:
         One row per parameter, and totals.
 
     Raises:
-        ConfigError: no model in the config, or a setting that has no effect.
+        ConfigError: The config has no model, or a setting that has no effect.
     """
-    initial = declared_model(config)
+    initial = declared_model(config, run)
     model, recipe = initial.model, initial.model.recipe
     freeze(model, config.freeze)
     config.constraint.apply(model)
-    measured = measure(model, initial.loaded) if config.eta == "measured" else None
     if config.optimizer is not None:
         check_optimizer(config.transfer, config.optimizer)
     init = under_rule(recipe_of(config), config.transfer)[1].init
     rates = rates_of(model, config.transfer, None if config.train is None else config.train.steps)
-    registry = Registry(model, init, config.eta_overrides, config.layer_decay, measured, rates)
+    registry = Registry(model, init, config.eta_overrides, config.layer_decay, initial.measured_etas, rates)
     entries = {entry.name: entry for entry in registry}
-    rows = [
-        _row(entries[p.name], config.optimizer) if p.name in entries else _frozen(p) for p in declared(model)
-    ]
+    rows = [_row(p, entries.get(p.name), config.optimizer) for p in declared(model)]
     length = USUAL_LENGTH if config.data is None else config.data.length
     forward, training = flops_per_target(model.to("meta"), length)
     trained = sum(entry.spec.numel for entry in registry)
@@ -213,16 +211,16 @@ def flops_per_target(model: Model, length: int) -> tuple[int, int]:
     """Count floating point operations on meta tensors.
 
     Args:
-        model: declared on meta.
-        length: of the example.
+        model: A model on the meta device.
+        length: The length of the example.
 
     Returns:
-        Per target (token, image): of the forward pass, and of forward and backward together. Matrix
-        products and attention are counted (attention in full, not its causal half), elementwise work
-        is not.
+        The operations per target (token, image) of the forward pass, and of the forward and the backward
+        pass together. Matrix products and attention are counted (all of attention, not its causal half);
+        elementwise work is not.
     """
     *inputs, targets = (t.to("meta") for t in model.example(1, length))
-    model.eval()  # what training measures on the side, a single example may be too small for
+    model.eval()  # a single example may be too small for the statistics of a batch
     with FlopCounterMode(display=False) as forward:
         logits = model(*inputs)
     with FlopCounterMode(display=False) as backward:
@@ -231,29 +229,9 @@ def flops_per_target(model: Model, length: int) -> tuple[int, int]:
     return once // units, (once + backward.get_total_flops()) // units
 
 
-def _row(entry: Entry, optimizer: OptimizerConfig | None) -> Row:
-    spec = entry.spec
-    slots = optimizer.slots(entry) if optimizer is not None else {}
-    return Row(
-        name=entry.name,
-        role=str(spec.role),
-        shape=spec.shape,
-        axes=spec.axes,
-        depth=entry.depth,
-        fan_in=spec.fan_in_size,
-        sigma=entry.sigma,
-        eta=entry.eta,
-        lr=entry.lr_factor,
-        gate=_gate(entry.owner, entry.local, spec),
-        slot=min(slots.values(), key=math.prod) if slots else None,
-        sphere=spec.sphere,
-        decays=entry.decays,
-        state_bytes=optimizer.state_bytes(entry) if optimizer is not None else 0,
-    )
-
-
-def _frozen(p: Declared) -> Row:
-    """What is not trained has neither eta nor slots."""
+def _row(p: Declared, entry: Entry | None, optimizer: OptimizerConfig | None) -> Row:
+    """The row of a parameter; without an entry it is frozen, and has neither eta nor slots."""
+    slots = optimizer.slots(entry) if entry and optimizer else None
     return Row(
         name=p.name,
         role=str(p.spec.role),
@@ -261,14 +239,14 @@ def _frozen(p: Declared) -> Row:
         axes=p.spec.axes,
         depth=p.depth,
         fan_in=p.spec.fan_in_size,
-        sigma=None,
-        eta=None,
-        lr=None,
+        sigma=entry.sigma if entry else None,
+        eta=entry.eta if entry else None,
+        lr=entry.lr_factor if entry else None,
         gate=_gate(p.module, p.local, p.spec),
-        slot=None,
+        slot=min(slots.values(), key=math.prod) if slots else None,
         sphere=p.spec.sphere,
-        decays=False,
-        state_bytes=0,
+        decays=entry is not None and entry.decays,
+        state_bytes=optimizer.state_bytes(entry) if entry and optimizer else 0,
     )
 
 
@@ -284,7 +262,7 @@ def _title(recipe: Recipe) -> str:
 
 
 def _folded(rows: Sequence[Row]) -> list[tuple[Row, int]]:
-    """Rows that differ only in the number of the block, as one with a count."""
+    """Merge rows that differ only in the number of the block; each merged row has their count."""
     counts: dict[tuple[Any, ...], list[Any]] = {}
     for row in rows:
         name = ".".join("*" if part.isdigit() else part for part in row.name.split("."))

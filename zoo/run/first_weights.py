@@ -12,7 +12,7 @@ from zoo.checkpoint.model import open_checkpoint
 from zoo.checkpoint.recipe import Prepare, Recipe, assemble, declare, materialise
 from zoo.checkpoint.report import LoadReport
 from zoo.config.registry import INITS
-from zoo.init import initialise
+from zoo.init import initialise, measure
 from zoo.init.schemes import RANDOM
 from zoo.models import Model, ModelConfig
 from zoo.reparam import Conversion, NoReparam
@@ -22,6 +22,10 @@ from zoo.run.from_checkpoint import TOKENIZER, CheckpointConfig, start_init
 from zoo.run.transfer import under_rule
 from zoo.spec import declared
 from zoo.utils.errors import CheckpointError, ConfigError
+from zoo.utils.run_folder import RunFolder
+
+ETAS = "measured_eta"
+"""The key of loaded.json under which a run keeps its measured etas."""
 
 
 @dataclass(frozen=True)
@@ -100,14 +104,19 @@ def initial_model(
     return InitialModel(model, frozenset(names & (filled | computed)), report, conversion)
 
 
-def declared_model(config: RunConfig) -> InitialModel:
+def declared_model(config: RunConfig, run: RunFolder | None = None) -> InitialModel:
     """Declare a run's model on the meta device, without reading the weights of its checkpoint.
 
-    Only where the weights decide declarations, for measured etas and converted reparameterisations, this is
-    `initial_model`.
+    Only where the weights decide declarations, for measured etas and converted reparameterisations, and the
+    run has no checkpoint of its own yet, this is `initial_model`.
+
+    Args:
+        config: the configuration of the run.
+        run: the run folder, if there is one: its own checkpoint takes the place of the one that it began
+            with, which may be gone.
 
     Raises:
-        ZooError: see `initial_model`.
+        ZooError: see `initial_model`; also if the etas that the run measured cannot be read.
     """
     recipe = recipe_of(config)
     if config.checkpoint is None:
@@ -115,12 +124,36 @@ def declared_model(config: RunConfig) -> InitialModel:
         model = declare(start)
         model.recipe = recipe
         return InitialModel(model)
+    if run is not None and (last := run.checkpoint()) is not None:
+        own = open_checkpoint(last.path)
+        if (own.recipe.model, own.recipe.reparam) == (recipe.model, recipe.reparam):
+            model = declare(own.recipe)
+            own.restore(model)
+            etas = read_measured_etas(run) if config.eta == "measured" else None
+            return InitialModel(model, measured_etas=etas)
     opened = _open(config.checkpoint)
     if config.eta == "measured" or config.reparam != opened.recipe.reparam:
-        return initial_model(config)
+        initial = initial_model(config)
+        etas = measure(initial.model, initial.loaded) if config.eta == "measured" else None
+        return replace(initial, measured_etas=etas)
     model = declare(recipe)
     opened.restore(part_of(model, config.checkpoint.part))
     return InitialModel(model)
+
+
+def read_measured_etas(run: RunFolder) -> dict[str, float]:
+    """Read the measured etas of a run from its loaded.json, by the names of the parameters.
+
+    Raises:
+        CheckpointError: the file is missing, or does not hold the etas.
+    """
+    try:
+        etas: dict[str, float] = run.read_loaded()[ETAS]
+        return {str(name): float(eta) for name, eta in etas.items()}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(
+            f"{run.loaded}: expected the etas that were measured when the run began"
+        ) from error
 
 
 def part_of(model: Model, part: str) -> Model:

@@ -13,13 +13,13 @@ from zoo.init import Registry, freeze, measure
 from zoo.models import Model
 from zoo.reparam import start_from_forward
 from zoo.run.factory import build_optimizer
-from zoo.run.first_weights import InitialModel, initial_model
+from zoo.run.first_weights import InitialModel, initial_model, read_measured_etas
 from zoo.run.job import Job
 from zoo.run.trained import with_kept_tokenizer
 from zoo.run.transfer import rates_of
 from zoo.train.checkpoints import CLIP, check_same_data, explained_damage, load_progress
 from zoo.train.distributed import World
-from zoo.train.source_checkpoint import check_tokenizer, read_measured_etas
+from zoo.train.source_checkpoint import check_tokenizer
 from zoo.train.start import Start
 from zoo.train.step import Loss, Stepper
 from zoo.utils.errors import ConfigError

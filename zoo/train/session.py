@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Callable
 from typing import Any
 
 from rich.console import Console
 
-from zoo.config.plugins import copy_sources
+from zoo.config.plugins import copy_sources, sources
 from zoo.data import BatchSpec
 from zoo.optim.averages import evaluation_weights
 from zoo.optim.state import tensors_in
@@ -104,9 +105,10 @@ def _session(
             checkpoints.finish()
             raise DivergenceError(_advice(job.folder, session.done, str(error))) from error
     if console and done < job.train.steps:
+        plugins = "".join(f" --plugin {shlex.quote(source)}" for source in sources(job.config.plugins))
         console.print(
             f"Stopped and saved at step {done} of {job.train.steps}. "
-            f"Go on with: zoo train {job.folder} --resume"
+            f"Go on with: zoo train {job.folder} --resume{plugins}"
         )
     return done
 

@@ -7,13 +7,10 @@ from dataclasses import asdict
 from rich.console import Console
 
 from zoo.data import Tokenizer, find_tokenizer
-from zoo.run.first_weights import InitialModel
+from zoo.run.first_weights import ETAS, InitialModel
 from zoo.run.from_checkpoint import TOKENIZER, CheckpointConfig
-from zoo.utils.errors import CheckpointError, DataError
+from zoo.utils.errors import DataError
 from zoo.utils.run_folder import RunFolder, model_folder
-
-ETAS = "measured_eta"
-"""Key of loaded.json."""
 
 
 def check_tokenizer(source: CheckpointConfig, own: Tokenizer | None) -> None:
@@ -69,18 +66,3 @@ def report_loading(initial: InitialModel, run: RunFolder, console: Console | Non
                 f"reparameterised: {conversion.tensors} tensors, largest difference of a logit "
                 f"{conversion.max_difference:.1e}"
             )
-
-
-def read_measured_etas(run: RunFolder) -> dict[str, float]:
-    """Read the measured etas of a run from its loaded.json, by the names of the parameters.
-
-    Raises:
-        CheckpointError: the file is missing, or does not hold the etas.
-    """
-    try:
-        etas: dict[str, float] = run.read_loaded()[ETAS]
-        return {str(name): float(eta) for name, eta in etas.items()}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(
-            f"{run.loaded}: expected the etas that were measured when the run began"
-        ) from error
