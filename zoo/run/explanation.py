@@ -196,7 +196,7 @@ def explain(config: RunConfig, run: RunFolder | None = None) -> Explanation:
         parameters=trained + frozen,
         gates=sum(math.prod(row.shape) for row in rows if row.role == "gate"),
         frozen=frozen,
-        optimizer=config.optimizer.type if config.optimizer is not None else "none",
+        optimizer=getattr(config.optimizer, "type", "none"),
         optimizer_bytes=_total([row.state_bytes for row in rows]),
         adamw_bytes=2 * FLOAT32 * trained,
         length=length,
