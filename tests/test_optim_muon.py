@@ -15,11 +15,15 @@ from zoo import Registry, build_model, build_optimizer
 from zoo.config.registry import MODELS, SCHEDULES
 from zoo.init import Entry, EtaOverride
 from zoo.models import Model
+from zoo.nn.linear import matrix
 from zoo.nn.sphere import project
-from zoo.optim import Amos, Combined, Muon, MuonConfig
+from zoo.optim import Amos, Combined, Muon, MuonConfig, NorMuon
+from zoo.optim.matrices import Layout
+from zoo.optim.muon import update_factor
+from zoo.optim.newton_schulz import orthogonal
 from zoo.run.config import load_config
 from zoo.run.explanation import explain
-from zoo.spec import Role
+from zoo.spec import ParamSpec, Role
 from zoo.utils.errors import ConfigError
 
 SIZES: dict[str, Any] = {"vocab_size": 23, "d_model": 8, "n_layers": 1, "n_heads": 2, "d_mlp": 6}
@@ -133,7 +137,7 @@ def test_amos_has_its_eta_for_the_rest() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"adjust": "original"}, r"optimizer: .*expected `rest: \{type: adamw, lr: \.\.\.\}`"),
+        ({"adjust": "spectral"}, r"optimizer: .*expected `rest: \{type: adamw, lr: \.\.\.\}`"),
         ({"rest": {"type": "adamw"}}, r"optimizer\.rest\.lr: missing"),
         ({"rest": {"type": "muon", "lr": 0.1}}, r"optimizer\.rest\.type: value 'muon'"),
         ({"rest": {"type": "amos", "lr": 0.1, "eps": 1e-6}}, r"optimizer\.rest\.eps: unknown key"),
@@ -188,3 +192,100 @@ def test_an_override_of_what_muon_trains_is_refused() -> None:
         build_optimizer(model, "muon", lr=0.02, rest=AMOS, eta_overrides=[of_kernels])
     of_tables = EtaOverride(role=Role.EMBEDDING, factor=2.0)
     build_optimizer(model, "muon", lr=0.02, rest=AMOS, eta_overrides=[of_tables])
+
+
+def test_a_parameter_is_split_into_the_matrices_that_its_declaration_says() -> None:
+    """Rows of q by heads, columns of o by heads, and every expert of a stack in any case."""
+    q = matrix(("heads", 6), ("embed", 4), parts=(("heads", 2),))
+    o = matrix(("embed", 4), ("heads", 6), parts=(("heads", 2),))
+    stack = ParamSpec(
+        Role.LINEAR, (3, 5, 4), ("experts", "mlp", "embed"), fan_in=("embed",), parts=(("experts", 3),)
+    )
+    conv = ParamSpec(Role.CONV, (5, 2, 3, 3), ("out", "in", "y", "x"), fan_in=("in", "y", "x"))
+    for spec, heads, shape in [
+        (q, False, (1, 6, 4)),
+        (q, True, (2, 3, 4)),
+        (o, True, (2, 4, 3)),
+        (stack, False, (3, 5, 4)),
+        (conv, True, (1, 5, 18)),
+    ]:
+        layout, tensor = Layout.of(spec, heads), torch.randn(spec.shape)
+        matrices = layout.split(tensor)
+        assert matrices.shape == shape
+        assert torch.equal(layout.join(matrices, spec.shape), tensor)
+    assert torch.equal(
+        Layout.of(q, True).split(torch.arange(24.0).view(6, 4))[1], torch.arange(12.0, 24).view(3, 4)
+    )
+    assert torch.equal(
+        Layout.of(o, True).split(torch.arange(24.0).view(4, 6))[1][0], torch.tensor([3.0, 4.0, 5.0])
+    )
+
+
+@pytest.mark.parametrize("kind", ["muon", "normuon"])
+def test_split_heads_are_steps_of_their_own(kind: str) -> None:
+    """Every head's rows of q move as if they were the only matrix."""
+    model = build_model("gpt", **SIZES, seed=0).double()
+    optimizer = build_optimizer(model, kind, lr=0.01, split_heads=True)
+    name = "blocks.0.attention.q.weight"
+    q = model.get_parameter(name)
+    heads = [nn.Parameter(part.detach().clone()) for part in q.chunk(2)]
+    makers: dict[str, Any] = {"muon": Muon, "normuon": NorMuon}
+    alone = makers[kind](heads, lr=0.01)
+    for step in range(3):
+        for p in model.parameters():
+            p.grad = torch.randn(p.shape, generator=torch.Generator().manual_seed(step), dtype=p.dtype)
+        for part, grad in zip(heads, q.grad.chunk(2) if q.grad is not None else (), strict=True):
+            part.grad = grad.clone()
+        optimizer.step()
+        alone.step()
+    torch.testing.assert_close(q.detach(), torch.cat([h.detach() for h in heads]), rtol=0, atol=1e-12)
+
+
+def test_polar_express_converges_to_the_orthogonal_factor() -> None:
+    """Singular values of at least 1e-3 of the norm: near 1 after 5 steps, and 1 after 8."""
+    u, _, v = torch.linalg.svd(torch.randn(20, 12, dtype=torch.float64), full_matrices=False)
+    given = u @ torch.diag(torch.logspace(-2.5, 0, 12, dtype=torch.float64)) @ v
+    for steps, error in ((5, 0.2), (8, 0.02)):
+        found = torch.linalg.svdvals(orthogonal(given, steps, "polar_express"))
+        assert (found - 1).abs().max() < error, steps
+    jordan = torch.linalg.svdvals(orthogonal(given, 8, "newton_schulz"))
+    assert (jordan - 1).abs().max() > 0.1
+
+
+def test_update_factors_and_their_former_names() -> None:
+    wide, tall = (4, 16), (16, 4)
+    assert [update_factor(*wide, "shape"), update_factor(*tall, "shape")] == [1, 2]
+    assert [update_factor(*wide, "spectral"), update_factor(*tall, "spectral")] == [0.5, 2]
+    assert update_factor(*wide, "match_adam") == update_factor(*tall, "match_adam") == 0.8
+    with pytest.warns(DeprecationWarning, match="'original' is now called 'shape'"):
+        config = load_config(
+            {
+                "optimizer": {
+                    "type": "muon",
+                    "lr": 0.1,
+                    "adjust": "original",
+                    "rest": {"type": "adamw", "lr": 0.1},
+                }
+            }
+        )
+    assert config.optimizer is not None and config.optimizer.adjust == "shape"
+
+
+def test_heads_need_a_model_that_has_some() -> None:
+    with pytest.raises(ConfigError, match="split_heads has no effect"):
+        build_optimizer(build_model("resnet", **TINY["resnet"]), "muon", lr=0.1, split_heads=True)
+
+
+def test_cautious_muon_is_the_authors_mask() -> None:
+    """The mask multiplies the averaged gradient, before Newton-Schulz: written out for one matrix."""
+    g = [torch.randn(5, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(i)) for i in range(3)]
+    p = nn.Parameter(torch.zeros(5, 4, dtype=torch.float64))
+    optimizer, m, expected = Muon([p], lr=0.1, cautious=True, adjust="shape", dtype=torch.float64), 0.0, 0.0
+    for grad in g:
+        p.grad = grad.clone()
+        optimizer.step()
+        m = 0.95 * m + 0.05 * grad
+        mask = (m * grad > 0).double()
+        u = (0.05 * grad + 0.95 * m) * mask / mask.mean()
+        expected = expected - 0.1 * (5 / 4) ** 0.5 * orthogonal(u, 5)
+    torch.testing.assert_close(p.detach(), expected, rtol=0, atol=1e-12)

@@ -1,6 +1,7 @@
 """The successors' optimizers against 24 steps recorded from their authors' code (tests/golden/optimizers)."""
 
 import json
+import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,11 @@ from torch.optim import Optimizer
 
 from zoo import build_model, build_optimizer
 from zoo.optim.ademamix import AdEMAMix
+from zoo.optim.cautious_adamw import CautiousAdamW
+from zoo.optim.fixed_norm import keep_norms
 from zoo.optim.lion import Lion
 from zoo.optim.mars import MARS
+from zoo.optim.muon import Muon
 from zoo.optim.normuon import NorMuon
 from zoo.optim.prodigy import Prodigy
 from zoo.optim.schedule_free import ScheduleFreeAdamW
@@ -31,6 +35,14 @@ THEIRS: dict[str, dict[str, str | None]] = {
     "soap": {"merge_dims": None, "precondition_1d": None, "normalize_grads": None, "correct_bias": None},
     "schedule_free_adamw": {"inner_momentum": None},
     "prodigy": {"decouple": None, "use_bias_correction": "bias_correction", "slice_p": None},
+    "cautious_adamw": {"correct_bias": None},
+    "cautious_adamw_eps_outside": {"correct_bias": None},
+    "muonh": {
+        "coefficient_type": None,
+        "scale_mode": None,
+        "hyperball_eps": None,
+        "num_ns_steps": "ns_steps",
+    },
     "mars": {"amsgrad": None, "is_approx": None, "mars_type": None, "optimize_1d": None},
 }
 """Their names of settings; None where we have that case only."""
@@ -44,6 +56,9 @@ MAKE: dict[str, Callable[..., Optimizer]] = {
     "prodigy": Prodigy,
     "mars": MARS,
     "normuon": NorMuon,
+    "cautious_adamw": CautiousAdamW,
+    "cautious_adamw_eps_outside": CautiousAdamW,
+    "muonh": lambda params, **settings: Muon(params, adjust="shape", **settings),
 }
 
 
@@ -112,6 +127,35 @@ def test_every_step_is_that_of_the_authors(case: str, label: str) -> None:
     assert worst < tolerance
 
 
+@pytest.mark.parametrize(
+    ("case", "label", "tolerance"),
+    [
+        ("cautious_adamw", "f64", 1e-12),
+        ("cautious_adamw", "f32", 3e-6),
+        ("cautious_adamw_eps_outside", "f64", 1e-12),
+        ("cautious_adamw_eps_outside", "f32", 5e-5),  # that path rounds the betas to float32
+    ],
+)
+def test_cautious_adamw_is_both_forms_of_the_authors(case: str, label: str, tolerance: float) -> None:
+    """Their other form adds eps to the root before its bias is corrected: a larger eps in every step."""
+    replay, worst, eps = Replay(case, label), 0.0, 1e-6
+    (group,) = replay.optimizer.param_groups
+    if case == "cautious_adamw":
+        group["eps"] = eps / math.sqrt(1 - 0.999)
+    for step in replay.steps():
+        worst = max(worst, *(replay.error(name, step) for name in replay.names))
+        if case == "cautious_adamw":
+            group["eps"] = eps / math.sqrt(1 - 0.999 ** (step + 2))
+    assert worst < tolerance
+
+
+@pytest.mark.parametrize(("label", "tolerance"), [("f64", 1e-12), ("nsf32", 3e-6)])
+def test_muonh_in_full_precision(label: str, tolerance: float) -> None:
+    replay = Replay("muonh", label, dtype=DTYPES[label])
+    keep_norms(replay.optimizer, lambda: iter(replay.parameters.items()))
+    assert max(replay.error(name, step) for step in replay.steps() for name in replay.names) < tolerance
+
+
 @pytest.mark.parametrize("label", ["f64", "f32"])
 def test_soap_from_the_recorded_first_bases(label: str) -> None:
     """eigh's basis of a null space is arbitrary, so the bases after the first step are the authors'."""
@@ -162,9 +206,12 @@ def test_normuon_in_full_precision(label: str, tolerance: float) -> None:
     assert max(replay.error(name, step) for step in replay.steps() for name in replay.names) < tolerance
 
 
-def test_normuon_in_bfloat16() -> None:
+@pytest.mark.parametrize("case", ["normuon", "muonh"])
+def test_newton_schulz_in_bfloat16(case: str) -> None:
     """Two bfloat16 iterations differ by the order of operations: the whole displacement, 3 %."""
-    replay = Replay("normuon", "nsbf16")
+    replay = Replay(case, "nsbf16")
+    if case == "muonh":
+        keep_norms(replay.optimizer, lambda: iter(replay.parameters.items()))
     for _ in replay.steps():
         pass
     for name in replay.names:

@@ -70,6 +70,10 @@ class ParamSpec:
             of the whole parameter would duplicate it.
         scale: the factor by which a reparameterisation multiplies the parameter at the start; the trained
             tensor is smaller by it. Set by `zoo.reparam`, not by layers.
+        parts: axes that consist of equal parts, and how many: the heads of a projection, or experts. Each
+            part is a matrix of its own.
+        decays: whether weight decay acts on a gate; on matrices it always does.
+        clipped: whether the gradient counts in the global norm that clipping limits, and is clipped.
         frozen: whether the parameter is not trained. Set by `Module.freeze` (LoRA, the `freeze` of a run),
             not by layers.
 
@@ -92,6 +96,9 @@ class ParamSpec:
     normalised: bool = False
     rescaled: bool = False
     scale: float = 1.0
+    parts: tuple[tuple[str, int], ...] = ()
+    decays: bool = False
+    clipped: bool = True
     frozen: bool = False
 
     def __post_init__(self) -> None:
@@ -107,6 +114,9 @@ class ParamSpec:
         for axis in (*self.fan_in, *([self.sphere] if self.sphere not in (None, WHOLE) else [])):
             if axis not in self.axes:
                 raise ValueError(f"axis '{axis}' is not one of {self.axes}")
+        for axis, count in self.parts:
+            if axis not in self.axes or count < 1 or self.size(axis) % count:
+                raise ValueError(f"'{axis}': {count} parts; axes {self.axes} of {self.shape}")
         if self.role in (Role.SCALING, Role.GATE) and self.start is None:
             raise ValueError(f"a {self.role} needs a start")
 
@@ -170,6 +180,11 @@ class Reparameterisation:
         """Local names of the parameters and buffers that it has added to the module."""
         raise NotImplementedError
 
+    @property
+    def sides(self) -> frozenset[str]:
+        """The sides of the matrix, "rows" and "columns", that have trained factors."""
+        return frozenset()
+
     def __call__(self, module: Module, weight: Tensor) -> Tensor:
         """The virtual tensor, of the shape of `weight`."""
         raise NotImplementedError
@@ -197,6 +212,13 @@ class Reparameterisation:
         module.specs[name] = module.specs[name].scaled_by(scale)
 
 
+Places = tuple[tuple[str, Literal["rows", "columns", "entries"]], ...]
+"""Paths of parameters in a module, each with the entries that a factor belongs to."""
+
+ScalePair = tuple[Places, Places]
+"""Places that may be multiplied by a factor, all alike, and those that take its inverse."""
+
+
 class Module(nn.Module):
     """A module whose parameters are declared.
 
@@ -220,6 +242,11 @@ class Module(nn.Module):
     @property
     def layers(self) -> Sequence[nn.Module]:
         """The stacked layers, in the order in which they are applied; `Declared.depth` counts them."""
+        return ()
+
+    @property
+    def scale_pairs(self) -> Sequence[ScalePair]:
+        """Pairs of places between which a factor can move without a change of the outputs."""
         return ()
 
     def param(self, name: str, spec: ParamSpec) -> None:

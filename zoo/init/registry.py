@@ -122,7 +122,7 @@ class Entry:
     @property
     def decays(self) -> bool:
         """Whether AdamW's weight decay acts on the parameter: on matrices only, unless their norm is kept."""
-        return self.spec.role in MATRICES and not self.spec.keeps_norm
+        return (self.spec.role in MATRICES or self.spec.decays) and not self.spec.keeps_norm
 
     @property
     def sphere_dim(self) -> int | None:

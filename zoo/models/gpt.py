@@ -9,6 +9,7 @@ model of the WeSaR paper (section 5.1).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 from pydantic import Field
@@ -24,9 +25,9 @@ from zoo.nn.mlp import GELUMLP, SwiGLU
 from zoo.nn.norm import RMSNorm
 from zoo.nn.positions import CachePosition
 from zoo.nn.qk import NormThenRotary, Rotary
-from zoo.nn.residual import PreNorm
+from zoo.nn.residual import PreNorm, norm_before
 from zoo.nn.rope import Rope
-from zoo.spec import Module
+from zoo.spec import Module, ScalePair
 
 
 @MODELS.register
@@ -66,6 +67,14 @@ class Block(Module):
         self.attention_residual = PreNorm(c.d_model, c.norm_eps)
         self.mlp_residual = PreNorm(c.d_model, c.norm_eps)
 
+    @property
+    def scale_pairs(self) -> Sequence[ScalePair]:
+        """Both norms and the matrices behind them."""
+        return [
+            norm_before("attention_residual", "attention", self.attention.reads),
+            norm_before("mlp_residual", "mlp", self.mlp.reads),
+        ]
+
     def forward(
         self, h: Tensor, rope: Rope, cache: LayerCache | None = None, position: CachePosition = 0
     ) -> Tensor:
@@ -85,6 +94,12 @@ class GPT(RotaryDecoder):
         self.blocks = nn.ModuleList(Block(c) for _ in range(c.n_layers))
         self.norm = RMSNorm(("embed", c.d_model), c.norm_eps)
         self.read_out = LMHead(self.embedding, tied=c.tied)
+
+    @property
+    def scale_pairs(self) -> Sequence[ScalePair]:
+        """The last norm and a head of its own."""
+        head: ScalePair = ((("norm.scale", "entries"),), (("read_out.matrix.weight", "columns"),))
+        return [] if self.config.tied else [head]
 
     def final_norm(self, h: Tensor) -> Tensor:
         """Normalise the stream, (batch, time, d)."""

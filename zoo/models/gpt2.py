@@ -8,6 +8,7 @@ Every map has a bias, GELU is approximated with tanh, and the head multiplies by
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 from pydantic import Field
@@ -23,9 +24,9 @@ from zoo.nn.lm_head import LMHead
 from zoo.nn.mlp import GELUMLP
 from zoo.nn.positions import CachePosition, positions
 from zoo.nn.qk import NoTransform
-from zoo.nn.residual import PreNorm
+from zoo.nn.residual import PreNorm, norm_before
 from zoo.nn.rope import Rope
-from zoo.spec import Module
+from zoo.spec import Module, ScalePair
 from zoo.utils.errors import DataError
 
 
@@ -68,6 +69,14 @@ class Block(Module):
         self.attention_residual = PreNorm(c.d_model, c.norm_eps, norm=LayerNorm)
         self.mlp_residual = PreNorm(c.d_model, c.norm_eps, norm=LayerNorm)
 
+    @property
+    def scale_pairs(self) -> Sequence[ScalePair]:
+        """Both norms and the matrices behind them."""
+        return [
+            norm_before("attention_residual", "attention", self.attention.reads),
+            norm_before("mlp_residual", "mlp", self.mlp.reads),
+        ]
+
     def forward(
         self, h: Tensor, rope: Rope | None, cache: LayerCache | None = None, position: CachePosition = 0
     ) -> Tensor:
@@ -103,6 +112,12 @@ class GPT2(Decoder):
         where = positions(position, tokens.shape[1], tokens.device, padding)
         h: Tensor = self.embedding(tokens) + self.position(where)
         return h
+
+    @property
+    def scale_pairs(self) -> Sequence[ScalePair]:
+        """The last norm and a head of its own."""
+        head: ScalePair = ((("norm.scale", "entries"),), (("read_out.matrix.weight", "columns"),))
+        return [] if self.config.tied else [head]
 
     def final_norm(self, h: Tensor) -> Tensor:
         """Normalise the stream, (batch, time, d)."""

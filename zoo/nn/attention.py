@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from zoo.nn.kv_cache import LayerCache
 from zoo.nn.linear import Linear, matrix
 from zoo.nn.positions import CachePosition, positions, visible
 from zoo.nn.rope import Rope
-from zoo.spec import Module
+from zoo.spec import Module, ScalePair
 
 
 class MultiHeadAttention(Module):
@@ -22,7 +23,12 @@ class MultiHeadAttention(Module):
 
     A subclass computes ``join(attend(q, k, v, ...))`` in its forward pass. `attend` has to be affine in the
     values, which lets `zoo.diagnose` measure its probabilities.
+
+    Attributes:
+        reads: the matrices that the input is multiplied by.
     """
+
+    reads = ("q.weight", "k.weight", "v.weight")
 
     def __init__(
         self,
@@ -74,10 +80,11 @@ class MultiHeadAttention(Module):
         qk_normalised, o_normalised = normalised
         v_normalised = o_normalised and not (bias or qkv_bias)
         qk_facts: dict[str, Any] = {"normalised": qk_normalised, "rescaled": qk_rescaled, **stream}
-        query = matrix(heads, embed, output_std=query_std, start=qv_start, **qk_facts)
+        each, grouped = (("heads", n_heads),), (("kv_heads", n_kv_heads),)
+        query = matrix(heads, embed, output_std=query_std, start=qv_start, parts=each, **qk_facts)
         self.q = Linear(query, bias or qkv_bias)
-        self.k = Linear(matrix(kv, embed, **qk_facts), bias or qkv_bias)
-        value = matrix(kv, embed, normalised=v_normalised, start=qv_start, **stream)
+        self.k = Linear(matrix(kv, embed, parts=grouped, **qk_facts), bias or qkv_bias)
+        value = matrix(kv, embed, normalised=v_normalised, start=qv_start, parts=grouped, **stream)
         self.v = Linear(value, bias or qkv_bias)
         self.qk = qk
         self.o = Linear(
@@ -86,10 +93,18 @@ class MultiHeadAttention(Module):
                 heads,
                 residual_branches=residual_branches,
                 normalised=o_normalised,
+                parts=each,
                 **stream,
             ),
             bias,
         )
+
+    @property
+    def scale_pairs(self) -> Sequence[ScalePair]:
+        """Rows of v and columns of o; rows of q and of k, unless they are normalised in between."""
+        bare = not self.q.specs["weight"].normalised
+        pairs: list[ScalePair] = [((("v.weight", "rows"),), (("o.weight", "columns"),))]
+        return [*pairs, ((("q.weight", "rows"),), (("k.weight", "rows"),))] if bare else pairs
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """(batch, time, d) -> queries, keys and values, (batch, time, their heads, h)."""

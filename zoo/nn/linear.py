@@ -22,6 +22,7 @@ def matrix(
     normalised: bool = False,
     rescaled: bool = False,
     start: float | None = None,
+    parts: tuple[tuple[str, int], ...] = (),
 ) -> ParamSpec:
     """Declare a linear kernel in torch's layout, (out, in).
 
@@ -36,6 +37,7 @@ def matrix(
         normalised: whether the output is normalised next.
         rescaled: whether a trained scaling multiplies the output next.
         start: the constant that all entries start from; None: random numbers.
+        parts: axes that consist of equal parts, and how many.
 
     Returns:
         The declaration.
@@ -55,6 +57,7 @@ def matrix(
         normalised=normalised,
         rescaled=rescaled,
         start=start,
+        parts=parts,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Literal
 
 from torch import Tensor, nn
@@ -10,14 +11,20 @@ from torch.nn import functional as F
 
 from zoo.nn.linear import Linear, matrix
 from zoo.nn.scaling import Scaling, ScalingConfig
-from zoo.spec import Module
+from zoo.spec import Module, ScalePair
 
 ACTIVATION_STD = math.sqrt(0.5)
 """Standard deviation of the output of an activation whose input has standard deviation 1 (Amos, Table 1)."""
 
 
 class GELUMLP(Module):
-    """W_d GELU(W_u x), two matrices (the MLP of the WeSaR paper; with biases, BERT's and GPT-2's)."""
+    """W_d GELU(W_u x), two matrices (the MLP of the WeSaR paper; with biases, BERT's and GPT-2's).
+
+    Attributes:
+        reads: the matrices that the input is multiplied by.
+    """
+
+    reads = ("up.weight",)
 
     def __init__(
         self,
@@ -58,7 +65,13 @@ class GELUMLP(Module):
 
 
 class Gated(Module):
-    """The three matrices of W_d (u * f(nu)), u = W_u x, nu = W_nu x (Shazeer 2020)."""
+    """The three matrices of W_d (u * f(nu)), u = W_u x, nu = W_nu x (Shazeer 2020).
+
+    Attributes:
+        reads: the matrices that the input is multiplied by.
+    """
+
+    reads = ("u.weight", "nu.weight")
 
     def __init__(self, d_model: int, d_mlp: int, residual_branches: int) -> None:
         super().__init__()
@@ -66,6 +79,11 @@ class Gated(Module):
         self.u = Linear(matrix(mlp, embed))
         self.nu = Linear(matrix(mlp, embed))
         self.down = Linear(matrix(embed, mlp, input_std=ACTIVATION_STD, residual_branches=residual_branches))
+
+    @property
+    def scale_pairs(self) -> Sequence[ScalePair]:
+        """u enters the product linearly."""
+        return [((("u.weight", "rows"),), (("down.weight", "columns"),))]
 
 
 class SwiGLU(Gated):

@@ -6,7 +6,7 @@ combined with any connection.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from zoo.nn.norm import RMSNorm, unit
 from zoo.nn.scaling import AlphaConfig, Scaling
-from zoo.spec import Module
+from zoo.spec import Module, Places, ScalePair
 
 Branch = Callable[..., Tensor]
 
@@ -45,6 +45,18 @@ class PreNorm(Module):
         """(batch, time, d) -> the same."""
         out: Tensor = h + self.dropout(branch(self.norm(h), *args))
         return out
+
+
+def norm_before(residual: str, branch: str, reads: Sequence[str]) -> ScalePair:
+    """The scale of a `PreNorm`, and the columns of the matrices that read what it normalises.
+
+    Args:
+        residual: name of the connection in its block.
+        branch: name of the branch.
+        reads: the matrices of the branch.
+    """
+    columns: Places = tuple((f"{branch}.{name}", "columns") for name in reads)
+    return ((f"{residual}.norm.scale", "entries"),), columns
 
 
 class PostNorm(Module):

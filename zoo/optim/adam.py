@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 import torch
 from pydantic import Field
 from torch import Tensor
-from torch.optim import Adam
+from torch.optim import Adam, Optimizer
 
 from zoo.config.registry import OPTIMIZERS
 from zoo.optim.base import Decays, OptimizerConfig, decayed_groups
@@ -35,7 +35,7 @@ class TwoMoments(OptimizerConfig):
     )
     fused: bool = Field(True, description="one pass over memory")
 
-    def build(self, entries: Sequence[Entry]) -> Adam:
+    def build(self, entries: Sequence[Entry]) -> Optimizer:
         """torch's optimizer; matrices and vectors are in different groups."""
         groups = decayed_groups(entries, self.lr, self.weight_decay, self.decays, self.eps)
         return self.optimizer_class(groups, lr=self.lr, betas=self.betas, eps=self.eps, fused=self.fused)

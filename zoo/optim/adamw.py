@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
-from torch.optim import AdamW
+from torch.optim import AdamW, Optimizer
 
 from zoo.config.registry import OPTIMIZERS
 from zoo.optim.adam import Decay, TwoMoments
+from zoo.optim.base import decayed_groups
+from zoo.optim.cautious_adamw import CautiousAdamW
 
 if TYPE_CHECKING:
+    from zoo.init.registry import Entry
     from zoo.init.transfer import UpdateSize
 
 
@@ -23,8 +27,18 @@ class AdamWConfig(TwoMoments):
     type: Literal["adamw"] = "adamw"
     betas: tuple[Decay, Decay] = Field((0.9, 0.95), description="decays of the running averages, in [0, 1)")
     weight_decay: float = Field(0.0, ge=0, description="decoupled weight decay of matrices, times lr")
+    cautious: bool = Field(
+        False, description="leave out entries that point against the gradient (arXiv 2411.16085); not fused"
+    )
 
     @property
     def update_size(self) -> UpdateSize:
         """Entries of an update are of the size of lr."""
         return "entry"
+
+    def build(self, entries: Sequence[Entry]) -> Optimizer:
+        """torch's optimizer, or the cautious one."""
+        if not self.cautious:
+            return super().build(entries)
+        groups = decayed_groups(entries, self.lr, self.weight_decay, self.decays)
+        return CautiousAdamW(groups, lr=self.lr, betas=self.betas, eps=self.eps)

@@ -14,6 +14,7 @@ from torch.optim.optimizer import ParamsT
 from zoo.config.registry import OPTIMIZERS
 from zoo.optim.adam import Decay
 from zoo.optim.base import OptimizerConfig, decayed_groups
+from zoo.optim.moments import advance_moments, denominator
 from zoo.optim.optimizer import ZooOptimizer, due, gradient
 from zoo.optim.sharding import local, reduced_like
 from zoo.optim.slots import slot_dtype
@@ -90,13 +91,12 @@ class AdEMAMix(ZooOptimizer):
         fast, slow, square = (local(state[slot]) for slot in SLOTS)
         state["step"] += 1
         t, (beta1, beta2, beta3) = int(state["step"].item()), group["betas"]
-        fast.lerp_(g, 1 - beta1)
+        advance_moments(fast, square, g, (beta1, beta2))
         slow.lerp_(g, 1 - slow_decay(t, beta1, beta3, group["beta3_warmup"]))
-        square.mul_(beta2).addcmul_(g, g, value=1 - beta2)
         warmup = group["alpha_warmup"]
         alpha = group["alpha"] * (min(t / warmup, 1.0) if warmup else 1.0)
-        denominator = square.sqrt().div_(math.sqrt(1 - beta2**t)).add_(group["eps"])
-        step = torch.add(fast / (1 - beta1**t), slow, alpha=alpha).div_(denominator)
+        step = torch.add(fast / (1 - beta1**t), slow, alpha=alpha)
+        step.div_(denominator(square, beta2, t, group["eps"]))
         theta, lr = local(parameter), float(group["lr"])
         theta.add_(step.add_(theta, alpha=group["weight_decay"]), alpha=-lr)
 

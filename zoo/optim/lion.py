@@ -12,8 +12,9 @@ from torch.optim.optimizer import ParamsT
 from zoo.config.registry import OPTIMIZERS
 from zoo.optim.adam import Decay
 from zoo.optim.base import OptimizerConfig, decayed_groups
+from zoo.optim.cautious import agreeing
 from zoo.optim.optimizer import ZooOptimizer, due, gradient
-from zoo.optim.sharding import local, reduced_like, sum_over_ranks
+from zoo.optim.sharding import local, reduced_like
 from zoo.optim.slots import slot_dtype
 
 if TYPE_CHECKING:
@@ -66,25 +67,12 @@ class Lion(ZooOptimizer):
             averages = [local(self.state_of(p, group)["exp_avg"]) for p in parameters]
             updates = [g.lerp(m, beta1).sign_() for g, m in zip(grads, averages, strict=True)]
             if group["cautious"]:
-                keep_agreeing(updates, grads, parameters)
+                masks, kept = agreeing(updates, grads, parameters)
+                for p, update, mask, count in zip(parameters, updates, masks, kept, strict=True):
+                    update.mul_(mask).mul_(p.numel() / (count + 1))
             for parameter, g, m, step in zip(parameters, grads, averages, updates, strict=True):
                 local(parameter).mul_(1 - lr * group["weight_decay"]).add_(step, alpha=-lr)
                 m.lerp_(g, 1 - beta2)
-
-
-def keep_agreeing(updates: list[Tensor], grads: Sequence[Tensor], parameters: Sequence[Tensor]) -> None:
-    """Zero, in place, the entries of updates whose sign is not the gradient's; the others grow.
-
-    Args:
-        updates: this rank's rows.
-        grads: likewise.
-        parameters: whole or sharded; the share of kept entries is that over all ranks.
-    """
-    masks = [(update * grad > 0).to(grad.dtype) for update, grad in zip(updates, grads, strict=True)]
-    kept = [mask.sum() for mask in masks]
-    sum_over_ranks(kept, parameters, [tuple(range(p.dim())) for p in parameters])
-    for update, mask, count, parameter in zip(updates, masks, kept, parameters, strict=True):
-        update.mul_(mask).mul_(parameter.numel() / (count + 1))
 
 
 @OPTIMIZERS.register

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,6 +13,7 @@ from torch.optim.optimizer import ParamsT
 from zoo.config.registry import OPTIMIZERS
 from zoo.optim.adam import Decay
 from zoo.optim.base import OptimizerConfig, grouped
+from zoo.optim.moments import advance_moments, denominator
 from zoo.optim.optimizer import ZooOptimizer, due, gradient
 from zoo.optim.sharding import local, reduced_like, sum_over_ranks
 from zoo.optim.slots import slot_dtype
@@ -118,10 +118,8 @@ class MARS(ZooOptimizer):
         m, v = local(state["exp_avg"]), local(state["exp_avg_sq"])
         state["step"] += 1
         t = int(state["step"].item())
-        m.lerp_(g, 1 - beta1)
-        v.mul_(beta2).addcmul_(g, g, value=1 - beta2)
-        denominator = v.sqrt().div_(math.sqrt(1 - beta2**t)).add_(group["eps"])
-        step = (m / (1 - beta1**t)).div_(denominator)
+        advance_moments(m, v, g, betas)
+        step = (m / (1 - beta1**t)).div_(denominator(v, beta2, t, group["eps"]))
         theta = local(parameter)
         theta.add_(step.add_(theta, alpha=decay), alpha=-lr)
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.optimizer import ParamsT
@@ -16,7 +17,10 @@ from zoo.config.registry import OPTIMIZERS
 from zoo.optim.adamw import AdamWConfig
 from zoo.optim.amos import AmosConfig
 from zoo.optim.base import OptimizerConfig, grouped
+from zoo.optim.cautious import masked
 from zoo.optim.combined import Combined
+from zoo.optim.matrices import MATRIX, Layout
+from zoo.optim.newton_schulz import Coefficients, orthogonal
 from zoo.optim.optimizer import ZooOptimizer, due
 from zoo.optim.sharding import local, placed_like, reduced_like
 from zoo.optim.slots import slot_dtype
@@ -31,12 +35,10 @@ if TYPE_CHECKING:
 OUTSIDE = frozenset({"vocab", "classes", "image"})
 """Axes of a model's inputs and outputs: a kernel with one of them is no hidden matrix."""
 
-QUINTIC = (3.4445, -4.7750, 2.0315)
-"""Keller Jordan's coefficients of x, x^3 and x^5: a steep slope at 0, and results between .5 and 1.5."""
+UpdateFactor = Literal["match_adam", "shape", "spectral"]
 
-LEAST_NORM = 1e-7
-
-Adjustment = Literal["match_rms_adamw", "original"]
+FORMER_NAMES = {"match_rms_adamw": "match_adam", "original": "shape"}
+"""Names of update factors up to version 0.2."""
 
 
 class Muon(ZooOptimizer):
@@ -48,11 +50,14 @@ class Muon(ZooOptimizer):
         u      <- momentum m + (1 - momentum) g  with nesterov, otherwise m
         O      <- Newton-Schulz(u): u with all singular values near 1
         theta  <- (1 - lr weight_decay) theta - lr r O
-        r       = 0.2 sqrt(max(A, B)) with "match_rms_adamw", sqrt(max(1, A / B)) with "original"
+        r       = 0.2 sqrt(max(A, B)) with "match_adam" (arXiv 2502.16982), sqrt(max(1, A / B)) with "shape"
+                  (K. Jordan), sqrt(A / B) with "spectral" (arXiv 2310.17813)
+
+    The cautious form (arXiv 2411.16085) multiplies u by the mask of `cautious.masked` first.
 
     Unlike torch's Muon, this one also trains parameters of more than two dimensions (a convolution's
-    kernel is flattened to a matrix of its rows) and sharded ones: every rank orthogonalises the whole
-    matrix, in bfloat16, and keeps its rows.
+    kernel is flattened to a matrix of its rows, a stack of experts is as many matrices) and sharded ones:
+    every rank orthogonalises the whole matrix, in bfloat16, and keeps its rows.
     """
 
     def __init__(
@@ -64,7 +69,12 @@ class Muon(ZooOptimizer):
         ns_steps: int = 5,
         *,
         nesterov: bool = True,
-        adjust: Adjustment = "match_rms_adamw",
+        adjust: UpdateFactor = "match_adam",
+        coefficients: Coefficients = "newton_schulz",
+        cautious: bool = False,
+        layout: Layout = MATRIX,
+        dtype: torch.dtype = torch.bfloat16,
+        **more: float,
     ) -> None:
         """All arguments but `params` are defaults that a group may override.
 
@@ -75,8 +85,13 @@ class Muon(ZooOptimizer):
             weight_decay: The decoupled weight decay, which is multiplied by lr.
             ns_steps: The number of steps of the Newton-Schulz iteration.
             nesterov: Whether to use Nesterov momentum.
-            adjust: How the learning rate depends on the shape. With "match_rms_adamw" an update has the
-                root mean square of AdamW's, so that AdamW's learning rates fit.
+            adjust: How the learning rate depends on the shape. With "match_adam" an update has the root
+                mean square of AdamW's, so that AdamW's learning rates fit.
+            coefficients: Those of the Newton-Schulz iteration, see `orthogonal`.
+            cautious: Whether entries that point against the gradient are left out.
+            layout: The matrices that the parameters of a group consist of.
+            dtype: The precision of the Newton-Schulz iteration.
+            **more: The settings that a subclass adds.
 
         Raises:
             ConfigError: A parameter has fewer than two dimensions.
@@ -88,12 +103,18 @@ class Muon(ZooOptimizer):
             "ns_steps": ns_steps,
             "nesterov": nesterov,
             "adjust": adjust,
+            "coefficients": coefficients,
+            "cautious": cautious,
+            "layout": layout,
+            "dtype": dtype,
+            **more,
         }
         super().__init__(params, defaults)
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.dim() < 2:
-                    raise ConfigError(f"Muon: shape {tuple(parameter.shape)}, expected a matrix")
+                    name, shape = type(self).__name__, tuple(parameter.shape)
+                    raise ConfigError(f"{name}: shape {shape}, expected a matrix")
 
     def slots(self, parameter: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
         """The state of a parameter before its first step: zeros, on its device and sharded as it is."""
@@ -111,53 +132,31 @@ class Muon(ZooOptimizer):
         g = parameter.grad.to(m.dtype)
         m.lerp_(g, 1 - group["momentum"])
         u = whole(g.lerp(m, group["momentum"]) if group["nesterov"] else m)
-        matrix = u.flatten(1)
-        update = placed_like(orthogonal(matrix, group["ns_steps"]).view_as(u), parameter)
-        lr = float(group["lr"])
-        theta = local(parameter)
+        if group["cautious"]:
+            u = masked(u, whole(m), whole(g))
+        matrices = group["layout"].split(u)
+        update = torch.stack([self.direction(matrix, group) for matrix in matrices]).to(u.dtype)
+        update = self.finished(group["layout"].join(update, tuple(u.shape)), parameter, group)
+        lr, theta = float(group["lr"]), local(parameter)
+        factor = update_factor(*matrices.shape[1:], group["adjust"])
         theta.mul_(1 - lr * group["weight_decay"])
-        theta.add_(local(update), alpha=-lr * adjustment(matrix.shape, group["adjust"]))
+        theta.add_(local(placed_like(update, parameter)), alpha=-lr * factor)
+
+    def direction(self, matrix: Tensor, group: dict[str, Any]) -> Tensor:
+        """O of a matrix (A, B)."""
+        return orthogonal(matrix.to(group["dtype"]), group["ns_steps"], group["coefficients"])
+
+    def finished(self, update: Tensor, parameter: Tensor, group: dict[str, Any]) -> Tensor:
+        """The update of a parameter, of its whole shape, made of its orthogonal matrices."""
+        return update
 
 
-def orthogonal(matrix: Tensor, steps: int) -> Tensor:
-    """About U V^T of `matrix` = U S V^T, with singular values between .5 and 1.5.
-
-    Args:
-        matrix: (A, B), any floating point dtype.
-        steps: The number of steps of the Newton-Schulz iteration.
-
-    Returns:
-        (A, B) bfloat16.
-    """
-    x = matrix.bfloat16()
-    return newton_schulz(x / x.norm().clamp(min=LEAST_NORM), steps)
-
-
-def newton_schulz(matrix: Tensor, steps: int) -> Tensor:
-    """Bring all singular values near 1.
-
-    Args:
-        matrix: (A, B), of a norm of 1 at most.
-        steps: of the iteration.
-
-    Returns:
-        (A, B), of the dtype of `matrix`.
-    """
-    a, b, c = QUINTIC
-    tall = matrix.shape[0] > matrix.shape[1]
-    x = matrix.T if tall else matrix
-    for _ in range(steps):
-        gram = x @ x.T
-        x = torch.addmm(x, torch.addmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
-    return x.T if tall else x
-
-
-def adjustment(shape: Sequence[int], adjust: Adjustment) -> float:
-    """The factor on the learning rate of a matrix of `shape` (A, B)."""
-    rows, columns = shape
-    if adjust == "original":
-        return math.sqrt(max(1, rows / columns))
-    return 0.2 * math.sqrt(max(rows, columns))
+def update_factor(rows: int, columns: int, factor: UpdateFactor) -> float:
+    """The factor r of an (A, B) matrix, see `Muon`."""
+    if factor == "match_adam":
+        return 0.2 * math.sqrt(max(rows, columns))
+    share = rows / columns
+    return math.sqrt(share if factor == "spectral" else max(1, share))
 
 
 def is_hidden(spec: ParamSpec) -> bool:
@@ -165,34 +164,37 @@ def is_hidden(spec: ParamSpec) -> bool:
     return spec.role in (Role.LINEAR, Role.CONV) and not OUTSIDE & set(spec.axes)
 
 
+def present_name(value: Any) -> Any:
+    """The present name of an update factor that was renamed."""
+    if isinstance(value, str) and value in FORMER_NAMES:
+        new = FORMER_NAMES[value]
+        warnings.warn(f"optimizer.adjust: '{value}' is now called '{new}'", DeprecationWarning, stacklevel=2)
+        return new
+    return value
+
+
 Rest = Annotated[AdamWConfig | AmosConfig, Field(discriminator="type")]
 
 
-@OPTIMIZERS.register
-class MuonConfig(OptimizerConfig):
-    """Muon: orthogonal updates of hidden matrices; AdamW or Amos for all other parameters."""
+class OrthogonalConfig(OptimizerConfig):
+    """The settings that Muon and NorMuon share."""
 
-    type: Literal["muon"] = "muon"
+    optimizer_class: ClassVar[type[Muon]]
+
     momentum: float = Field(0.95, ge=0, lt=1, description="decay of the running average of the gradient")
     nesterov: bool = Field(True, description="Nesterov momentum")
     weight_decay: float = Field(0.0, ge=0, description="decoupled weight decay of matrices, times lr")
     ns_steps: int = Field(5, ge=1, description="steps of the Newton-Schulz iteration")
-    adjust: Adjustment = Field(
-        "match_rms_adamw",
-        description="factor on lr of an (A, B) matrix: 0.2 sqrt(max(A, B)), or sqrt(max(1, A/B))",
+    coefficients: Coefficients = Field(
+        "newton_schulz", description="of the iteration: Jordan's, or those of Polar Express"
     )
-    rest: Rest | None = Field(
-        None, description="for all other parameters; null: AdamW with this lr and weight_decay"
+    adjust: Annotated[UpdateFactor, BeforeValidator(present_name)] = Field(
+        "match_adam",
+        description="factor on lr of an (A, B) matrix. match_adam: 0.2 sqrt(max(A, B)); "
+        "shape: sqrt(max(1, A/B)); spectral: sqrt(A/B)",
     )
-
-    @model_validator(mode="after")
-    def _rest_has_a_rate(self) -> Self:
-        if self.rest is None and self.adjust == "original":
-            raise ValueError(
-                "with adjust: original the learning rate does not fit AdamW; expected "
-                "`rest: {type: adamw, lr: ...}`"
-            )
-        return self
+    split_heads: bool = Field(False, description="orthogonalise each head's part of a matrix by itself")
+    rest: Rest | None = None
 
     @property
     def others(self) -> AdamWConfig | AmosConfig:
@@ -211,20 +213,30 @@ class MuonConfig(OptimizerConfig):
     @property
     def update_size(self) -> UpdateSize | None:
         """Singular values are of the size of lr, unless lr is adjusted to AdamW's; AdamW trains the rest."""
-        return "spectral" if self.adjust == "original" and self.others.update_size == "entry" else None
+        return "spectral" if self.adjust != "match_adam" and self.others.update_size == "entry" else None
 
     def build(self, entries: Sequence[Entry]) -> Combined:
         """Muon and the other optimizer, if there are parameters for it, as one.
 
         Raises:
-            ConfigError: The model has no hidden matrices.
+            ConfigError: The model has no hidden matrices, or none that consists of heads to split.
         """
+        kind = self.optimizer_class.__name__.lower()
         hidden = [entry for entry in entries if is_hidden(entry.spec)]
         if not hidden:
-            raise ConfigError("optimizer: muon is for hidden matrices, and the model has none")
-        options = self.model_dump(exclude={"type", "rest"})
-        groups = grouped(hidden, self.lr, lambda entry: {"weight_decay": self.weight_decay})
-        parts: list[Optimizer] = [Muon(groups, **options)]
+            raise ConfigError(f"optimizer: {kind} is for hidden matrices, and the model has none")
+        if self.split_heads and not any(Layout.of(entry.spec, heads=True).parts for entry in hidden):
+            raise ConfigError("optimizer.split_heads has no effect: no matrix of the model consists of heads")
+        options = self.model_dump(exclude={"type", "rest", "split_heads"})
+        groups = grouped(
+            hidden,
+            self.lr,
+            lambda entry: {
+                "weight_decay": self.weight_decay,
+                "layout": Layout.of(entry.spec, self.split_heads),
+            },
+        )
+        parts: list[Optimizer] = [self.optimizer_class(groups, **options)]
         if rest := [entry for entry in entries if not is_hidden(entry.spec)]:
             parts.append(self.others.build(rest))
         return Combined(parts)
@@ -236,3 +248,25 @@ class MuonConfig(OptimizerConfig):
     def slots(self, entry: Entry) -> dict[str, tuple[int, ...]]:
         """A running average for a hidden matrix; for other parameters the slots of the other optimizer."""
         return {"momentum_buffer": entry.spec.shape} if is_hidden(entry.spec) else self.others.slots(entry)
+
+
+@OPTIMIZERS.register
+class MuonConfig(OrthogonalConfig):
+    """Muon: orthogonal updates of hidden matrices; AdamW or Amos for all other parameters."""
+
+    optimizer_class: ClassVar = Muon
+
+    type: Literal["muon"] = "muon"
+    cautious: bool = Field(False, description="leave out entries that point against the gradient")
+    rest: Rest | None = Field(
+        None, description="for all other parameters; null: AdamW with this lr and weight_decay"
+    )
+
+    @model_validator(mode="after")
+    def _rest_has_a_rate(self) -> Self:
+        if self.rest is None and self.adjust != "match_adam":
+            raise ValueError(
+                f"with adjust: {self.adjust} the learning rate does not fit AdamW; expected "
+                "`rest: {type: adamw, lr: ...}`"
+            )
+        return self

@@ -15,6 +15,7 @@ from torch.optim.optimizer import ParamsT
 from zoo.config.registry import OPTIMIZERS
 from zoo.optim.adam import Decay
 from zoo.optim.base import OptimizerConfig, decayed_groups
+from zoo.optim.moments import advance_moments
 from zoo.optim.optimizer import ZooOptimizer, due, gradient
 from zoo.optim.slots import slot_dtype
 from zoo.utils.errors import ConfigError
@@ -114,8 +115,7 @@ class SOAP(ZooOptimizer):
         (beta1, beta2), t, lr = group["betas"], int(state["step"].item()), float(group["lr"])
         projected = turned(g, state, sides)
         m, v = state["exp_avg"], state["exp_avg_sq"]
-        m.lerp_(projected, 1 - beta1)
-        v.mul_(beta2).addcmul_(projected, projected, value=1 - beta2)
+        advance_moments(m, v, projected, (beta1, beta2))
         step = turned(m / v.sqrt().add_(group["eps"]), state, sides, back=True)
         parameter.add_(step.to(parameter.dtype), alpha=-lr * math.sqrt(1 - beta2**t) / (1 - beta1**t))
         parameter.mul_(1 - lr * group["weight_decay"])

@@ -6,6 +6,7 @@ from zoo.reparam.forward_start import start_from_forward
 from zoo.reparam.gate import Gate
 from zoo.reparam.lora import LoRA
 from zoo.reparam.methods import NoReparam, ResidualScaling, WeSaR
+from zoo.reparam.multipliers import Multipliers
 from zoo.reparam.spectral import SigmaReparam
 from zoo.reparam.weight_norm import WeightNormalization
 
@@ -13,6 +14,7 @@ __all__ = [
     "Conversion",
     "Gate",
     "LoRA",
+    "Multipliers",
     "NoReparam",
     "Reparam",
     "ResidualScaling",

@@ -30,6 +30,11 @@ class Gate(Reparameterisation):
         """Return the name of the trained gate."""
         return () if self.parameter is None else (self.parameter,)
 
+    @property
+    def sides(self) -> frozenset[str]:
+        """Return both sides: a trained gate is a factor of either."""
+        return frozenset() if self.parameter is None else frozenset({"rows", "columns"})
+
     def factor(self, module: Module) -> Tensor | float:
         """Return the gate: a tensor (1,) if it is trained, else a number."""
         return self.start if self.parameter is None else getattr(module, self.parameter)

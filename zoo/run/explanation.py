@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -23,6 +25,7 @@ from zoo.optim.base import FLOAT32, OptimizerConfig
 from zoo.run.config import RunConfig
 from zoo.run.first_weights import declared_model, recipe_of
 from zoo.run.reach import unreached
+from zoo.run.redundancy import notes
 from zoo.run.transfer import check_optimizer, rates_of, under_rule
 from zoo.spec import Declared, Module, ParamSpec, declared
 from zoo.utils.run_folder import RunFolder
@@ -110,12 +113,14 @@ class Explanation:
         rows: the parameters.
         totals: sums over them.
         warnings: scalings that cannot get where they should, see `zoo.run.reach`.
+        notes: what can drift, and which norms nothing undoes (`zoo.run.redundancy`).
     """
 
     model: str
     rows: Sequence[Row]
     totals: Totals
     warnings: Sequence[str] = ()
+    notes: Sequence[str] = ()
 
     def to_json(self) -> str:
         """Rows and totals as JSON."""
@@ -159,6 +164,7 @@ class Explanation:
             f"FLOPs per {t.unit} {t.forward_flops:.3e} forward, {t.training_flops:.3e} training, "
             f"at length {t.length}",
             *(f"warning: {warning}" for warning in self.warnings),
+            *_folded_notes(self.notes),
         ]
         return Group(table, Text("\n".join(lines)))
 
@@ -204,7 +210,7 @@ def explain(config: RunConfig, run: RunFolder | None = None) -> Explanation:
         forward_flops=forward,
         training_flops=training,
     )
-    return Explanation(_title(recipe), rows, totals, unreached(registry, config.reach))
+    return Explanation(_title(recipe), rows, totals, unreached(registry, config.reach), notes(model))
 
 
 def flops_per_target(model: Model, length: int) -> tuple[int, int]:
@@ -275,6 +281,12 @@ def _folded(rows: Sequence[Row]) -> list[tuple[Row, int]]:
         (row if n == 1 else Row(**{**asdict(row), "name": key[0], "shape": row.shape}), n)
         for key, (row, n) in counts.items()
     ]
+
+
+def _folded_notes(lines: Sequence[str]) -> list[str]:
+    """Lines that differ only in the number of the block, as one with a count."""
+    counts = Counter(re.sub(r"\.\d+\.", ".*.", line) for line in lines)
+    return [line if n == 1 else f"{line} (x {n})" for line, n in counts.items()]
 
 
 def _shape(shape: Sequence[int]) -> str:

@@ -118,14 +118,17 @@ def build(job: Job, start: Start, world: World) -> Parts:
         with explained_damage(start.checkpoint):
             load_progress(start.checkpoint, optimizer, world)
         clip.load(start.checkpoint.read_state().get(CLIP, {}))
+    rates = rates_of(model, c.transfer, t.steps)
+    registry = Registry(model, None, c.eta_overrides, c.layer_decay, measured, rates)
+    unclipped = frozenset(entry.name for entry in registry if not entry.spec.clipped)
     loss: Loss = torch.compile(model.loss) if t.compile else model.loss
     return Parts(
         dataset,
         model,
-        Registry(model, None, c.eta_overrides, c.layer_decay, measured, rates_of(model, c.transfer, t.steps)),
+        registry,
         loss,
         optimizer,
         job.schedule.build(optimizer, t.steps),
-        Stepper(model, loss, optimizer, world, t.accumulation, t.precision, clip, t.z_loss),
+        Stepper(model, loss, optimizer, world, t.accumulation, t.precision, clip, t.z_loss, unclipped),
         initial,
     )

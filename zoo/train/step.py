@@ -65,6 +65,7 @@ class Stepper:
         precision: precision of the forward pass.
         clip: clips the gradient.
         z_loss: coefficient of the z-loss.
+        unclipped: names of the parameters whose gradients are neither counted nor clipped.
     """
 
     model: nn.Module
@@ -75,6 +76,7 @@ class Stepper:
     precision: Precision
     clip: Clip
     z_loss: float
+    unclipped: frozenset[str] = frozenset()
 
     def gradient(self, batch: Batch, stop: Callable[[], bool]) -> StepResult:
         """Compute the gradient of a batch into the parameters' `.grad`; the weights stay as they are.
@@ -104,7 +106,12 @@ class Stepper:
         if not result.is_finite:
             numbers = f"the loss is {result.loss:.4g}, the norm of its gradient {result.grad_norm:.4g}"
             raise DivergenceError(numbers)
-        self.clip.clip([(n, p) for n, p in self.model.named_parameters() if p.grad is not None], result.norm)
+        counted = [
+            (name, p)
+            for name, p in self.model.named_parameters()
+            if p.grad is not None and name not in self.unclipped
+        ]
+        self.clip.clip(counted, global_norm(p.grad for _, p in counted) if self.unclipped else result.norm)
         for group in self.optimizer.param_groups:
             if "targets" in group:
                 group["targets"] = result.targets

@@ -1,0 +1,71 @@
+"""The matrices that a parameter consists of: which dimensions are rows, and what is split."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from zoo.spec import ParamSpec
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The matrices that a parameter consists of.
+
+    Attributes:
+        rows: the dimensions that count rows; all others count columns.
+        parts: into how many parts each dimension is split, each of which belongs to a matrix of its own.
+    """
+
+    rows: tuple[int, ...] = (0,)
+    parts: tuple[tuple[int, int], ...] = ()
+
+    @classmethod
+    def of(cls, spec: ParamSpec, heads: bool) -> Layout:
+        """The layout of a declared parameter.
+
+        Args:
+            spec: the declaration.
+            heads: whether every head is a matrix of its own. Experts, whose axis has an entry for each, are.
+        """
+        rows = tuple(d for d, axis in enumerate(spec.axes) if axis not in spec.fan_in)
+        counts = [(spec.axes.index(axis), count) for axis, count in spec.parts]
+        chosen = [(d, count) for d, count in counts if count > 1 and (heads or count == spec.shape[d])]
+        return cls(rows, tuple(chosen))
+
+    @property
+    def of_rows(self) -> Layout:
+        """The same without the parts that divide columns."""
+        return Layout(self.rows, tuple((d, count) for d, count in self.parts if d in self.rows))
+
+    def split(self, tensor: Tensor) -> Tensor:
+        """A parameter as its matrices, (matrices, A, B)."""
+        counts, order = self._axes(tensor.dim())
+        shape = _divided(tensor.shape, counts)
+        rows = math.prod(shape[2 * d + 1] for d in self.rows)
+        return tensor.reshape(shape).permute(order).reshape(math.prod(counts.values()), rows, -1)
+
+    def join(self, matrices: Tensor, shape: tuple[int, ...]) -> Tensor:
+        """The inverse of `split`, for a parameter of the given shape."""
+        counts, order = self._axes(len(shape))
+        split = _divided(shape, counts)
+        inverse = sorted(range(len(order)), key=order.__getitem__)
+        return matrices.reshape([split[d] for d in order]).permute(inverse).reshape(shape)
+
+    def _axes(self, dims: int) -> tuple[dict[int, int], list[int]]:
+        """The number of parts by dimension, and the order: all counts of parts, then rows, then columns."""
+        columns = [d for d in range(dims) if d not in self.rows]
+        inner = [2 * d + 1 for d in (*self.rows, *columns)]
+        return dict(self.parts), [*range(0, 2 * dims, 2), *inner]
+
+
+def _divided(shape: Sequence[int], counts: Mapping[int, int]) -> list[int]:
+    """The shape with every dimension as the number of its parts and the size of one."""
+    return [n for d, size in enumerate(shape) for n in (counts.get(d, 1), size // counts.get(d, 1))]
+
+
+MATRIX = Layout()
+"""A single matrix, whose rows the first dimension counts."""

@@ -1,0 +1,71 @@
+"""The orthogonal factor of a matrix by polynomials of odd degree: the Newton-Schulz iteration of Muon.
+
+A step maps every singular value s to a s + b s^3 + c s^5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain, islice, repeat
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+Coefficients = Literal["newton_schulz", "polar_express"]
+Triple = tuple[float, float, float]
+
+QUINTIC: Triple = (3.4445, -4.7750, 2.0315)
+"""Keller Jordan's: a steep slope at 0, and results between .5 and 1.5."""
+
+POLAR_EXPRESS: tuple[Triple, ...] = (
+    (8.28721201814563, -23.595886519098837, 17.300387312530933),
+    (4.107059111542203, -2.9478499167379106, 0.5448431082926601),
+    (3.9486908534822946, -2.908902115962949, 0.5518191394370137),
+    (3.3184196573706015, -2.488488024314874, 0.51004894012372),
+    (2.300652019954817, -1.6689039845747493, 0.4188073119525673),
+    (1.891301407787398, -1.2679958271945868, 0.37680408948524835),
+    (1.8750014808534479, -1.2500016453999487, 0.3750001645474248),
+)
+"""The best polynomial of every step for singular values of at least 1e-3 (Amsel et al., arXiv 2505.16932)."""
+
+LIMIT: Triple = (1.875, -1.25, 0.375)
+"""What the triples of `POLAR_EXPRESS` converge to."""
+
+SAFETY = 1.01
+"""Factor by which rounded singular values may exceed 1 (arXiv 2505.16932, Algorithm 1)."""
+
+LEAST_NORM = 1e-7
+
+
+def triples(coefficients: Coefficients, steps: int) -> Iterator[Triple]:
+    """a, b and c of every step."""
+    if coefficients == "newton_schulz":
+        return repeat(QUINTIC, steps)
+    safe = ((a / SAFETY, b / SAFETY**3, c / SAFETY**5) for a, b, c in POLAR_EXPRESS)
+    return islice(chain(safe, repeat(LIMIT)), steps)
+
+
+def orthogonal(
+    matrix: Tensor, steps: int, coefficients: Coefficients = "newton_schulz", added: bool = False
+) -> Tensor:
+    """About U V^T of `matrix` = U S V^T.
+
+    Args:
+        matrix: (A, B), of the dtype to compute in.
+        steps: The number of steps of the iteration.
+        coefficients: Those of Keller Jordan, with which singular values end between .5 and 1.5, or those of
+            Polar Express, with which they converge to 1.
+        added: Whether 1e-7 is added to the norm that the matrix is divided by (NorMuon), not its least value.
+
+    Returns:
+        (A, B), of the dtype of `matrix`.
+    """
+    norm = matrix.norm() * (SAFETY if coefficients == "polar_express" else 1)
+    matrix = matrix / (norm + LEAST_NORM if added else norm.clamp(min=LEAST_NORM))
+    tall = matrix.shape[0] > matrix.shape[1]
+    x = matrix.T if tall else matrix
+    for a, b, c in triples(coefficients, steps):
+        gram = x @ x.T
+        x = torch.addmm(x, torch.addmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+    return x.T if tall else x

@@ -1,0 +1,61 @@
+"""Trained factors of a model that can drift against each other, and matrices whose norm nothing undoes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torch import nn
+
+from zoo.spec import Declared, Module, Places, ScalePair, declared
+
+
+def notes(model: nn.Module) -> list[str]:
+    """Lines of text about the constraints and the reparameterisations of a model, for `zoo explain`."""
+    parameters = {p.name: p for p in declared(model)}
+    pairs = list(_pairs(model, parameters))
+    lines = []
+    for left, right in pairs:
+        gained = {
+            name
+            for name, side in (*left, *right)
+            if side != "entries" and _has_factor(parameters[name], side)
+        }
+        if gained and all(_scalable(parameters, places) for places in (left, right)):
+            lines.append(f"drift: a factor can move between {_text(left)} and {_text(right)}")
+    lines += [
+        f"drift: a factor can move between rows and columns of {name}"
+        for name, p in parameters.items()
+        if len(p.module.reparameterised[p.local].added if p.local in p.module.reparameterised else ()) > 1
+        and p.module.reparameterised[p.local].sides == {"rows", "columns"}
+    ]
+    scaled = {name for pair in pairs if "entries" in {s for _, s in pair[0]} for name, _ in pair[1]}
+    for name, p in parameters.items():
+        gated = p.local in p.module.reparameterised and bool(p.module.reparameterised[p.local].added)
+        if p.spec.keeps_norm and name not in scaled and not gated and not p.spec.normalised:
+            lines.append(f"fixed norm: no norm scale and no gate can undo that of {name}")
+    return lines
+
+
+def _pairs(model: nn.Module, parameters: dict[str, Declared]) -> Iterator[ScalePair]:
+    """The pairs of all modules, by full names."""
+    for path, module in model.named_modules():
+        for pair in module.scale_pairs if isinstance(module, Module) else ():
+            left, right = (
+                tuple((f"{path}.{n}" if path else n, side) for n, side in places) for places in pair
+            )
+            if all(name in parameters for name, _ in (*left, *right)):
+                yield left, right
+
+
+def _scalable(parameters: dict[str, Declared], places: Places) -> bool:
+    """Whether trained factors, or a trained vector itself, can take a factor at all of the places."""
+    return all(side == "entries" or _has_factor(parameters[name], side) for name, side in places)
+
+
+def _has_factor(p: Declared, side: str) -> bool:
+    reparameterisation = p.module.reparameterised.get(p.local)
+    return reparameterisation is not None and side in reparameterisation.sides
+
+
+def _text(places: Places) -> str:
+    return ", ".join(name if side == "entries" else f"{side} of {name}" for name, side in places)
