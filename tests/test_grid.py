@@ -110,7 +110,7 @@ def covering(sizes: Sequence[int], strength: int) -> list[tuple[int, ...]]:
 
 
 CASES: list[Case] = [
-    tuple(choices[i] for choices, i in zip(FACTORS, case, strict=True))  # type: ignore[misc]
+    tuple(choices[i] for choices, i in zip(FACTORS, case, strict=True))
     for case in covering([len(choices) for choices in FACTORS], STRENGTH)
 ]
 
@@ -146,7 +146,8 @@ def refusal(name: str, reparam: str, constraint: str, optimizer: Optimizer) -> s
         return None
     if getattr(config, "weight_decay", 0):
         return "optimizer.weight_decay"
-    return config.not_under_fixed_norm()
+    reason: str | None = config.not_under_fixed_norm()
+    return reason
 
 
 SAME_START = [

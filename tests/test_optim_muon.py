@@ -18,6 +18,7 @@ from zoo.models import Model
 from zoo.nn.linear import matrix
 from zoo.nn.sphere import project
 from zoo.optim import Amos, Combined, Muon, MuonConfig, NorMuon
+from zoo.optim.adamw import AdamWConfig
 from zoo.optim.matrices import Layout
 from zoo.optim.muon import update_factor
 from zoo.optim.newton_schulz import orthogonal
@@ -268,7 +269,7 @@ def test_update_factors_and_their_former_names() -> None:
                 }
             }
         )
-    assert config.optimizer is not None and config.optimizer.adjust == "shape"
+    assert config.optimizer == MuonConfig(lr=0.1, adjust="shape", rest=AdamWConfig(lr=0.1))
 
 
 def test_heads_need_a_model_that_has_some() -> None:
@@ -280,7 +281,11 @@ def test_cautious_muon_is_the_authors_mask() -> None:
     """The mask multiplies the averaged gradient, before Newton-Schulz: written out for one matrix."""
     g = [torch.randn(5, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(i)) for i in range(3)]
     p = nn.Parameter(torch.zeros(5, 4, dtype=torch.float64))
-    optimizer, m, expected = Muon([p], lr=0.1, cautious=True, adjust="shape", dtype=torch.float64), 0.0, 0.0
+    optimizer, m, expected = (
+        Muon([p], lr=0.1, cautious=True, adjust="shape", dtype=torch.float64),
+        torch.zeros(5, 4),
+        torch.zeros(5, 4),
+    )
     for grad in g:
         p.grad = grad.clone()
         optimizer.step()

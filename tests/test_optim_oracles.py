@@ -13,7 +13,7 @@ from transformers.optimization import Adafactor as TransformersAdafactor
 from zoo import Registry, build_model, build_optimizer
 from zoo.config.registry import SCHEDULES
 from zoo.optim import Adafactor, Muon
-from zoo.optim.muon import orthogonal
+from zoo.optim.newton_schulz import orthogonal
 from zoo.utils.errors import ConfigError
 
 SIZES: dict[str, Any] = {"vocab_size": 11, "d_model": 8, "n_layers": 1, "n_heads": 2, "d_mlp": 6}

@@ -138,7 +138,7 @@ class Muon(ZooOptimizer):
         update = torch.stack([self.direction(matrix, group) for matrix in matrices]).to(u.dtype)
         update = self.finished(group["layout"].join(update, tuple(u.shape)), parameter, group)
         lr, theta = float(group["lr"]), local(parameter)
-        factor = update_factor(*matrices.shape[1:], group["adjust"])
+        factor = update_factor(matrices.shape[1], matrices.shape[2], group["adjust"])
         theta.mul_(1 - lr * group["weight_decay"])
         theta.add_(local(placed_like(update, parameter)), alpha=-lr * factor)
 

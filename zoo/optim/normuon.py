@@ -77,7 +77,8 @@ class NorMuon(Muon):
         second.copy_(placed_like(layout.join(rows, tuple(second.shape)), second))
         matrices = matrices / (rows.sqrt() + LEAST)
         matrices = matrices * (norms / (matrices.norm(dim=(1, 2), keepdim=True) + LEAST))
-        return layout.join(matrices, tuple(update.shape))
+        joined: Tensor = layout.join(matrices, tuple(update.shape))
+        return joined
 
 
 @OPTIMIZERS.register
