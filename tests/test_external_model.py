@@ -262,7 +262,8 @@ def test_the_grid_takes_it(
     """As it takes the models of zoo."""
     load_plugin(file)
     monkeypatch.setitem(test_grid.TINY, "sluice", test_grid.DECODER)
-    test_grid.test_two_steps_of_every_optimizer("sluice", init, reparam, optimizer)
+    case = ("sluice", init, reparam, "none", optimizer, "norm")
+    test_grid.test_every_combination_trains_or_is_refused(case)
     if REPARAMS[reparam].preserves_outputs:
         test_grid.test_methods_start_as_the_backbone("sluice", reparam)
 
