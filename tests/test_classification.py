@@ -18,7 +18,8 @@ from zoo.data.classification.files import Example
 from zoo.run.config import load_config
 from zoo.train.confusion import accuracy, confusions, f1, matthews
 from zoo.train.run import train
-from zoo.utils.errors import DataError
+from zoo.utils.errors import ConfigError, DataError
+from zoo.utils.run_folder import RunFolder
 
 WORDS = {"good": ("fine", "great", "lovely"), "bad": ("dull", "awful", "weak")}
 THINGS = ("film", "book", "song", "play", "dance", "tale", "poem", "show")
@@ -234,3 +235,65 @@ def test_a_run_that_classifies_nothing(zoo: Any, tmp_path: Path) -> None:
     status, _, err = zoo("classify", str(tmp_path / "missing"), "--text", "a")
     assert status == 2
     assert "no such file or folder" in err
+
+
+def test_two_validation_files_and_the_best_checkpoint_of_each(tmp_path: Path) -> None:
+    """As MNLI has: both are evaluated at once, and no checkpoint that is best is deleted."""
+    files = {
+        "matched": reviews(tmp_path, "a.tsv", THINGS[5:7]),
+        "other": reviews(tmp_path, "b.tsv", THINGS[7:]),
+    }
+    given = fields(tmp_path, validation=files, best="cross_entropy")
+    given["train"] |= {"eval_every": 5, "keep_last": 1}
+    given["optimizer"]["lr"] = 0.05  # so high that the last is not the best
+    folder = train(load_config(given)).folder
+    lines = of_kind(folder, "validation")
+    assert all(list(line["by_file"]) == ["matched", "other"] for line in lines)
+    assert all(line["cross_entropy"] == line["by_file"]["matched"]["cross_entropy"] for line in lines)
+    for name, pointer in (("matched", "best-matched"), ("other", "best-other"), ("matched", "best")):
+        best = min(lines[1:], key=lambda line: line["by_file"][name]["cross_entropy"])
+        named = json.loads((folder / "checkpoints" / f"{pointer}.json").read_text())
+        assert named["checkpoint"] == f"step-{best['step']:08d}"
+        assert named["cross_entropy"] == best["by_file"][name]["cross_entropy"]
+        # Measured again, by another path: the texts one by one, and scikit-learn.
+        classifier = TextClassifier.load(folder, pointer)
+        examples = classifier.read(Path(files[name]))
+        labels = [line.split("\t")[1] for line in Path(files[name]).read_text().splitlines()[1:]]
+        texts = [Example(e.place, e.text, e.pair) for e in examples]
+        predicted = [p.label for p in classifier.predict(texts)]
+        assert metrics.accuracy_score(labels, predicted) == pytest.approx(best["by_file"][name]["accuracy"])
+    assert len({RunFolder(folder).checkpoint(name) for name in RunFolder(folder).best_names()}) > 1
+
+
+def test_a_resumed_run_knows_the_best_of_each_file(tmp_path: Path) -> None:
+    files = {"a": reviews(tmp_path, "a.tsv", THINGS[5:7]), "b": reviews(tmp_path, "b.tsv", THINGS[7:])}
+    pointers = []
+    for name, stops in (("whole", [None]), ("parts", [15, None])):
+        given = {**fields(tmp_path, validation=files), "name": name}
+        given["train"] |= {"eval_every": 5, "checkpoint_every": 5, "steps": 30}
+        for i, until in enumerate(stops):
+            folder = train(load_config(given), resume=i > 0, until=until).folder
+        run = RunFolder(folder)
+        pointers.append({which: run.read_pointer(which) for which in run.best_names()})
+    assert pointers[0] == pointers[1]
+    assert set(pointers[0]) == {"best", "best-a", "best-b"}
+
+
+@pytest.mark.parametrize(
+    ("validation", "message"),
+    [
+        ("{a: x.tsv, a: y.tsv}", r":\d+: data.validation.a: .*twice"),
+        ("{a: x.tsv, b: x.tsv}", r"validation: a and b are the same file, x.tsv"),
+        ("{a/b: x.tsv}", r"validation: 'a/b': expected a name of letters, digits, - and _"),
+        ("{}", r"validation: no file; expected name: file"),
+    ],
+)
+def test_bad_validation_files(tmp_path: Path, validation: str, message: str) -> None:
+    file = tmp_path / "run.yaml"
+    trunk = "{type: gpt, vocab_size: 256, d_model: 8, n_layers: 1, n_heads: 1}"
+    model = f"model: {{type: classifier, classes: 2, trunk: {trunk}}}"
+    data = f"data:\n  type: classification\n  train: x.tsv\n  validation: {validation}"
+    file.write_text(f"{model}\n{data}\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match=message) as caught:
+        load_config(file)
+    assert len(str(caught.value).splitlines()) == 1, caught.value

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from zoo.ablate.sweep import load_sweep
 from zoo.checkpoint.recipe import declare
 from zoo.config.compose import shipped
 from zoo.config.yaml import read_yaml
@@ -321,6 +322,26 @@ def test_label_smoothing_of_resnet_is_a_tenth(name: str) -> None:
     assert getattr(c.optimizer, "clip_value", None) is None
     betas = getattr(c.optimizer, "betas", None)
     assert betas == (None if c.optimizer.type == "amos" else (0.9, 0.999))
+
+
+def test_amos_table_5() -> None:
+    """A.7: Adam at 5e-6, batch 16, the best accuracy of each file among every 1k of 200k steps; 3 runs."""
+    table = rows("Amos, Table 5")
+    names = [name.strip("`") for _, _, name in table]
+    for (checkpoint, steps, _), name in zip(table, names, strict=True):
+        c: Any = config(name)
+        assert (c.optimizer.type, c.optimizer.lr, c.train.batch_size) == ("adam", 5e-6, 16)
+        assert (c.train.steps, c.train.eval_every, c.train.eval_batches) == (200_000, 1000, None)
+        assert (c.data.best, list(c.data.validation)) == ("accuracy", ["matched", "mismatched"])
+        assert c.checkpoint.part == "trunk"
+        run, _, at = str(c.checkpoint.path).removeprefix("runs/").partition("/checkpoints/step-")
+        source: Any = config(run)
+        assert source.optimizer.type == checkpoint.lower()
+        assert int(at or source.train.steps) == int(steps.replace("k", "000"))
+        assert c.model.trunk == source.model
+    sweep = load_sweep(ROOT / "configs" / "sweeps" / "papers" / "amos-5-mnli.yaml")
+    assert [v.configs[0].checkpoint for v in sweep.variants] == [config(name).checkpoint for name in names]
+    assert sweep.seeds == (0, 1, 2)
 
 
 def test_amos_continued_and_rsqrt() -> None:

@@ -199,11 +199,13 @@ def test_keeps_the_last_and_the_best(tmp_path: Path) -> None:
     optimizer = build_optimizer(model, "amos", lr=0.01)
     checkpoints = Checkpoints(RunFolder(tmp_path), ALONE, keep_last=2, data="")
     for step, best in [(5, 3.0), (10, 2.5), (15, None), (20, None), (25, None)]:
-        checkpoints.save(step, model, optimizer, best)
+        checkpoints.save(step, model, optimizer, {} if best is None else {"best": best})
     kept = {p.name for p in (tmp_path / "checkpoints").glob("step-*")}
     assert kept == {"step-00000010", "step-00000020", "step-00000025"}
     assert find_checkpoint(tmp_path / "checkpoints/step-00000010").name == "step-00000010"
-    assert Checkpoints(RunFolder(tmp_path), ALONE, keep_last=2, data="").best == 2.5
+    later = Checkpoints(RunFolder(tmp_path), ALONE, keep_last=2, data="")
+    assert not later.improvements({"best": 2.5})
+    assert later.improvements({"best": 2.4, "best-new": 9.0}) == {"best": 2.4, "best-new": 9.0}
 
 
 def test_the_same_seed_gives_the_same_run(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -53,7 +54,9 @@ def classify(
     pair: Annotated[str | None, typer.Option(help="The second text, for a model of pairs.")] = None,
     file: Annotated[Path | None, typer.Option(help="A .tsv or .jsonl file of texts to classify.")] = None,
     score: Annotated[Path | None, typer.Option(help="A labelled file to evaluate on.")] = None,
-    which: Annotated[str | None, typer.Option(help="best or last checkpoint; default: best.")] = None,
+    which: Annotated[
+        str | None, typer.Option(help="best, last or best-NAME (validation file); default: best.")
+    ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, mps, cuda or cuda:N.")] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON; with --score.")] = False,
 ) -> None:
@@ -67,9 +70,9 @@ def classify(
         raise ZooError("classify: --pair has no effect without --text")
     if as_json and score is None:
         raise ZooError("classify: --json has no effect without --score")
-    if which not in (None, "best", "last"):
-        raise ZooError(f"classify: --which {which}: expected best or last")
-    classifier = TextClassifier.load(run, which, device)  # type: ignore[arg-type]
+    if which is not None and not re.fullmatch(r"last|best(-[\w-]+)?", which):
+        raise ZooError(f"classify: --which {which}: expected best or last, or best-NAME of a validation file")
+    classifier = TextClassifier.load(run, which, device)
     if score is not None:
         scores = classifier.score(score)
         if as_json:

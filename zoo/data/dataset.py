@@ -111,6 +111,11 @@ class Dataset(ABC):
             The batches, or None if the data set has no validation examples.
         """
 
+    def validation_sets(self, spec: BatchSpec, max_batches: int | None) -> dict[str, Iterator[Batch]]:
+        """The validation batches by the name of their file: several files have names, a single one has ""."""
+        batches = self.validation_batches(spec, max_batches)
+        return {} if batches is None else {"": batches}
+
     def save(self, folder: Path) -> None:
         """Write what a trained model needs at inference, that is the tokenizer, into the run's folder."""
         if self.tokenizer is not None:

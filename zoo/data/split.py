@@ -101,9 +101,9 @@ def read_split(
     return sides
 
 
-def file_digests(train: str, validation: str | float | None) -> list[str]:
-    """SHA-256 of the files that `read_split` reads."""
-    files = [train, *([validation] if isinstance(validation, str) else [])]
+def file_digests(train: str, *validation: str | float | None) -> list[str]:
+    """SHA-256 of the training file and of those validations that are files."""
+    files = [train, *(file for file in validation if isinstance(file, str))]
     return [sha256_file(Path(file).expanduser()) for file in files]
 
 

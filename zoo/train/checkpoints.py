@@ -40,7 +40,7 @@ from zoo.train.distributed import World
 from zoo.train.spikecontrol import Rollback
 from zoo.utils.atomic import NewFolder, explained, flush
 from zoo.utils.errors import CheckpointError, DivergenceError
-from zoo.utils.run_folder import CheckpointFolder, RunFolder
+from zoo.utils.run_folder import CheckpointFolder, RunFolder, Which
 from zoo.utils.sharded import Stored
 
 
@@ -53,14 +53,14 @@ class _Content:
         whole: the same of files that the main rank writes alone.
         state: the content of state.json.
         save: what the pieces of this checkpoint have in common.
-        best: the value of the metric if it is the best so far, else None.
+        best: the values of the metric that are the best so far, by the name of the checkpoint.
     """
 
     files: Mapping[str, tuple[Mapping[str, Part], Mapping[str, str]]]
     whole: Mapping[str, Mapping[str, Tensor]]
     state: Mapping[str, Any]
     save: str
-    best: float | None
+    best: Mapping[Which, float]
 
 
 log = logging.getLogger("zoo")
@@ -75,32 +75,32 @@ class Checkpoints:
     It is a context, at whose end the last checkpoint is complete.
 
     Attributes:
-        metric: the metric that selects the best checkpoint.
+        metric: the metric that selects the best checkpoints.
     """
 
     def __init__(
         self, run: RunFolder, world: World, keep_last: int, data: str, metric: Metric = "cross_entropy"
     ) -> None:
-        """Read the best value of an earlier session.
+        """Read the best values of an earlier session.
 
         Args:
             run: the run folder.
             world: the ranks; the main one writes.
             keep_last: number of checkpoints to keep besides the best.
             data: the fingerprint of the data.
-            metric: the metric that selects the best checkpoint.
+            metric: the metric that selects the best checkpoints.
         """
         self._run, self._world, self._keep_last, self._data = run, world, keep_last, data
         self.metric = metric
-        worst = math.inf if metric == "cross_entropy" else -math.inf
-        pointer = run.read_pointer("best")
-        value = worst if pointer is None else pointer.get(metric)
-        if not isinstance(value, int | float) or math.isnan(value):
-            log.warning(
-                "%s: has no number '%s'; the next evaluation is the best", run.pointer_file("best"), metric
-            )
-            pointer = None
-        self._worst, self._best = worst, pointer
+        self._best: dict[Which, dict[str, Any]] = {}
+        for which in run.best_names():
+            pointer = run.read_pointer(which) or {}
+            value = pointer.get(metric)
+            if isinstance(value, int | float) and not math.isnan(value):
+                self._best[which] = pointer
+            else:
+                file = run.pointer_file(which)
+                log.warning("%s: has no number '%s'; the next evaluation is the best", file, metric)
         self._group = dist.new_group(backend="gloo") if world.mesh is not None else None
         self._writer: Thread | None = None
         self._error: Exception | None = None
@@ -117,21 +117,18 @@ class Checkpoints:
         elif isinstance(error, Exception) and self._group is None and self._writer is not None:
             self._writer.join()  # of several ranks others may have failed, for which nobody should wait
 
-    @property
-    def best(self) -> float:
-        """The best value of the metric so far; the worst possible one before the first checkpoint."""
-        return self._worst if self._best is None else float(self._best[self.metric])
-
-    def improves(self, value: float) -> bool:
-        """Whether a value of the metric is better than the best so far."""
-        return value < self.best if self.metric == "cross_entropy" else value > self.best
+    def improvements(self, values: Mapping[Which, float]) -> dict[Which, float]:
+        """The values of the metric, by the name of a best checkpoint, that are better than those so far."""
+        sign = -1 if self.metric == "cross_entropy" else 1
+        best = {which: sign * float(pointer[self.metric]) for which, pointer in self._best.items()}
+        return {which: value for which, value in values.items() if sign * value > best.get(which, -math.inf)}
 
     def save(
         self,
         step: int,
         model: Model,
         optimizer: torch.optim.Optimizer,
-        best: float | None = None,
+        best: Mapping[Which, float] | None = None,
         diagnosis: Mapping[str, Tensor] | None = None,
         notes: Mapping[str, Any] | None = None,
     ) -> None:
@@ -144,7 +141,7 @@ class Checkpoints:
             step: number of steps done.
             model: plain or sharded.
             optimizer: the optimizer of the model.
-            best: the value of the metric on the validation examples if it is the best so far, else None.
+            best: the values of the metric that are the best so far, by the name of the checkpoint.
             diagnosis: the state of a `Diagnosis`.
             notes: more entries of state.json.
 
@@ -152,8 +149,8 @@ class Checkpoints:
             CheckpointError: an earlier checkpoint could not be written; those before it are intact.
         """
         self.finish()
-        if best is not None:
-            self._best = {"checkpoint": self._run.checkpoint_after(step).path.name, self.metric: best}
+        name = self._run.checkpoint_after(step).path.name
+        self._best |= {w: {"checkpoint": name, self.metric: value} for w, value in (best or {}).items()}
         rank, ranks = self._world.rank, self._world.size
         with evaluation_weights(optimizer, model):
             weights = parts_of(model.state_dict(), rank)
@@ -167,9 +164,9 @@ class Checkpoints:
         content = _Content(
             files | ({"diagnosis": (averages, {})} if diagnosis else {}),
             {"random": {f"{r}/{name}": t for r, states in enumerate(randoms) for name, t in states.items()}},
-            {"step": step, "ranks": ranks, "data": self._data, "best": self._best, **(notes or {})},
+            {"step": step, "ranks": ranks, "data": self._data, "best": None, **self._best, **(notes or {})},
             self._world.gather(uuid.uuid4().hex)[0],
-            best,
+            best or {},
         )
         self._read.clear()
         self._writer = Thread(target=self._write, args=(content,), daemon=True)
@@ -232,8 +229,8 @@ class Checkpoints:
         # The checkpoint counts from here on. A run that is killed before the next line finds its best
         # checkpoint in state.json.
         self._run.point("last", checkpoint)
-        if content.best is not None:
-            self._run.point("best", checkpoint, **{self.metric: content.best})
+        for which, value in content.best.items():
+            self._run.point(which, checkpoint, **{self.metric: value})
         self._run.prune(self._keep_last)
 
     def _together(self, work: Callable[[], object] | None) -> None:

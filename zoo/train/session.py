@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rich.console import Console
@@ -33,7 +33,7 @@ from zoo.train.start import Start
 from zoo.train.step import StepResult, global_norm, undone
 from zoo.utils.device import peak_memory
 from zoo.utils.errors import DivergenceError
-from zoo.utils.run_folder import RunFolder
+from zoo.utils.run_folder import RunFolder, Which
 
 
 def run_session(
@@ -170,9 +170,9 @@ class _Session:
         stopped = False
         while self.done < min(until, self.settings.steps) and not stopped:
             stopped = self._step(interrupt) or self.done == until
-            best = self._evaluate() if self._due(self.settings.eval_every) else None
+            best = self._evaluate() if self._due(self.settings.eval_every) else {}
             last = stopped or self.done == self.settings.steps
-            if last or best is not None or self.done % self.settings.checkpoint_every == 0:
+            if last or best or self.done % self.settings.checkpoint_every == 0:
                 self._save(best)
         return self.done
 
@@ -262,26 +262,31 @@ class _Session:
             timing={**self.clock.lap(), "peak_memory": peak_memory(self.world.device)},
         )
 
-    def _evaluate(self) -> float | None:
-        """Evaluate and log; returns the value of the best-checkpoint metric if it is the best so far."""
+    def _evaluate(self) -> dict[Which, float]:
+        """Evaluate and log; returns the metric where it is the best so far, by the checkpoint's name."""
         parts, count = self.parts, self.settings.eval_batches
         parallel = self.settings.batch_size // self.settings.accumulation
         if count is not None:
             count *= self.settings.accumulation
-        batches = parts.dataset.validation_batches(self._batch_spec(parallel), count)
-        if batches is None:
-            return None
+        sets = parts.dataset.validation_sets(self._batch_spec(parallel), count)
+        if not sets:
+            return {}
         precision, classes = self.settings.precision, parts.dataset.classes
+        found: dict[str, dict[str, float]] = {}
         with evaluation_weights(parts.optimizer, parts.model):
-            evaluation = evaluate(parts.model, parts.loss, batches, self.world, precision, classes)
-        self._require_finite("validation loss", evaluation.cross_entropy)
-        metrics = {name: value for name, value in evaluation._asdict().items() if value is not None}
-        self.log.write("validation", self.done, tokens=self.done * self.per_step, **metrics)
-        self.bar.validation(evaluation.cross_entropy)
-        value = metrics[parts.dataset.best_metric]
-        return value if self.checkpoints.improves(value) else None
+            for name, batches in sets.items():
+                evaluation = evaluate(parts.model, parts.loss, batches, self.world, precision, classes)
+                self._require_finite("validation loss", evaluation.cross_entropy)
+                found[name] = {key: value for key, value in evaluation._asdict().items() if value is not None}
+        first = next(iter(found.values()))
+        by_file = {"by_file": found} if len(found) > 1 else {}
+        self.log.write("validation", self.done, tokens=self.done * self.per_step, **first, **by_file)
+        self.bar.validation(first["cross_entropy"])
+        values = {"best": first, **{f"best-{name}": metrics for name, metrics in found.items() if name}}
+        metric = parts.dataset.best_metric
+        return self.checkpoints.improvements({which: metrics[metric] for which, metrics in values.items()})
 
-    def _save(self, best: float | None) -> None:
+    def _save(self, best: Mapping[Which, float]) -> None:
         """Write a checkpoint, unless the last step made the weights non-finite."""
         parameters = self.parts.model.parameters()
         self._require_finite("norm of the weights", global_norm(parameters).item())

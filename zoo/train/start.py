@@ -98,7 +98,9 @@ def choose_start(job: Job, resume: bool) -> Start:
             "give another name (name=...), or delete the folder"
         )
     refused = [
-        f"{key} was {old!r}, is {new!r}" for key, old, new in changed if key not in MAY_CHANGE | PLACES
+        f"{key} was {old!r}, is {new!r}"
+        for key, old, new in changed
+        if {key, key.rpartition(".")[0]}.isdisjoint(MAY_CHANGE | PLACES)  # of a mapping of files each key
     ]
     if refused:
         raise ConfigError(

@@ -10,7 +10,7 @@
     RUN/.lock                   the process that trains the run, see `zoo.utils.lock`
     RUN/sample.txt, perplexity.json, tasks.json, inspect/
                                 what `zoo generate`, `zoo eval` and `zoo inspect` write
-    RUN/checkpoints/last.json, best.json
+    RUN/checkpoints/last.json, best.json, best-NAME.json (NAME: of one of several validation files)
                                 each names a checkpoint
     RUN/checkpoints/step-00000040/
         model.safetensors, optimizer.safetensors, random.safetensors, diagnosis.safetensors
@@ -32,7 +32,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from zoo.utils.atomic import create_folder, link, remove, write_text
 from zoo.utils.checksum import checksum
@@ -41,8 +41,8 @@ from zoo.utils.files import CONFIG_BYTES, METRICS_BYTES, open_regular, parse_jso
 
 log = logging.getLogger("zoo")
 
-Which = Literal["last", "best"]
-"""The checkpoints of a run that have a name."""
+Which = str
+"""The checkpoints of a run that have a name: `last`, `best`, and `best-NAME` of several validation files."""
 
 TAIL = 8192
 """Bytes at the end of metrics.jsonl that hold the last few lines."""
@@ -347,7 +347,7 @@ class RunFolder(ModelFolder):
         return [record for line in lines if (record := _metrics_record(line)) is not None]
 
     def checkpoint(self, which: Which = "last") -> CheckpointFolder | None:
-        """The last or the best checkpoint; None if there is none yet. Without last.json it is the latest.
+        """The last or a best checkpoint; None if there is none yet. Without last.json it is the latest.
 
         Raises:
             CheckpointError: the file that names it is not as it was written.
@@ -418,12 +418,14 @@ class RunFolder(ModelFolder):
         if not self.pointer_file("last").exists():
             self.point("last", last)
         state = last.read_state()
-        best = state["best"] if "best" in state else self._former_best(last)
-        if best is None or not self._folder(best["checkpoint"]).path.is_dir():
-            self.pointer_file("best").unlink(missing_ok=True)
-        else:
-            measured = {key: value for key, value in best.items() if key != "checkpoint"}
-            self.point("best", self._folder(best["checkpoint"]), **measured)
+        for which in {"best", *self.best_names(), *(key for key in state if key.startswith("best-"))}:
+            is_former = which == "best" and "best" not in state
+            best = self._former_best(last) if is_former else state.get(which)
+            if best is None or not self._folder(best["checkpoint"]).path.is_dir():
+                self.pointer_file(which).unlink(missing_ok=True)
+            else:
+                measured = {key: value for key, value in best.items() if key != "checkpoint"}
+                self.point(which, self._folder(best["checkpoint"]), **measured)
 
     def _former_best(self, last: CheckpointFolder) -> dict[str, Any] | None:
         """The best checkpoint of a run whose checkpoints do not say which one that is (before 0.3)."""
@@ -437,8 +439,9 @@ class RunFolder(ModelFolder):
     def prune(self, keep_last: int) -> None:
         """Delete all checkpoints but the last few and those that a pointer names."""
         named = [self.checkpoint("last")]
-        with suppress(CheckpointError):  # best.json or its checkpoint was deleted meanwhile
-            named.append(self.checkpoint("best"))
+        for which in self.best_names():
+            with suppress(CheckpointError):  # best.json or its checkpoint was deleted meanwhile
+                named.append(self.checkpoint(which))
         old = [*self.checkpoints()][:-keep_last]
         remove(*(folder.path for folder in old if folder not in named))
 
@@ -455,6 +458,10 @@ class RunFolder(ModelFolder):
 
     def _folder(self, name: str) -> CheckpointFolder:
         return CheckpointFolder(self.path / self.CHECKPOINTS / name)
+
+    def best_names(self) -> list[Which]:
+        """The names of the best checkpoints that there are."""
+        return [path.stem for path in sorted((self.path / self.CHECKPOINTS).glob("best*.json"))]
 
     def pointer_file(self, which: Which) -> Path:
         """The file that names the last or the best checkpoint."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import ClassVar, Literal, Protocol, Self, cast
@@ -17,7 +18,7 @@ from zoo.config.registry import DATASETS
 from zoo.data.classification.class_names import sorted_labels, write_labels
 from zoo.data.classification.encoding import EncodedText, TextPairEncoder
 from zoo.data.classification.files import Columns, Example, read_examples
-from zoo.data.dataset import Batch, DataConfig, Metric, ModelRequirements
+from zoo.data.dataset import Batch, BatchSpec, DataConfig, Metric, ModelRequirements
 from zoo.data.files import sha256
 from zoo.data.map_dataset import MapDataset
 from zoo.data.split import check_validation, file_digests, read_split
@@ -44,8 +45,10 @@ class ClassificationData(DataConfig):
 
     type: Literal["classification"] = "classification"
     train: str = Field(description="a .tsv file with a header, or a .jsonl file")
-    validation: str | float | None = Field(
-        None, description="another file, or the share of the texts of `train` to hold out; null: none"
+    validation: str | float | dict[str, str] | None = Field(
+        None,
+        description="another file, the share of the texts of `train` to hold out, or several files, name: "
+        "file; null: none",
     )
     text: str = Field("text", description="the column of the text")
     pair: str | None = Field(None, description="the column of the second text of pairs; null: no pairs")
@@ -68,7 +71,10 @@ class ClassificationData(DataConfig):
 
     @model_validator(mode="after")
     def _check_settings(self) -> Self:
-        check_validation(self.validation)
+        if isinstance(self.validation, dict):
+            _check_files(self.validation)
+        else:
+            check_validation(self.validation)
         if self.validation is None and self.best is not None:
             raise ValueError("`best` has no effect without validation texts")
         if self.labels is not None and len(set(self.labels)) != len(self.labels):
@@ -160,9 +166,13 @@ class ClassificationDataset(MapDataset[EncodedTexts]):
         Raises:
             DataError: a file, label or tokenizer cannot be used, or the labels are not the model's classes.
         """
-        train, held_out = read_split(
-            data.train, data.validation, partial(read_examples, columns=data.columns), _split_key
-        )
+        read = partial(read_examples, columns=data.columns)
+        if isinstance(data.validation, dict):
+            train, _ = read_split(data.train, None, read, _split_key)
+            held_out = {name: read(Path(file).expanduser()) for name, file in data.validation.items()}
+        else:
+            train, rest = read_split(data.train, data.validation, read, _split_key)
+            held_out = {"": rest} if rest else {}
         self.tokenizer = data.tokenizer.build(lambda: _texts(train))
         check_vocabulary(self.tokenizer, model.vocab_size)
         self.class_names = data.labels or sorted_labels(str(example.label) for example in train)
@@ -174,7 +184,8 @@ class ClassificationDataset(MapDataset[EncodedTexts]):
         self.classes, self.best_metric = len(self.class_names), data.best or "accuracy"
         self._encoder = TextPairEncoder(self.tokenizer, data.context, model.n_segments)
         self.train_examples = self._encode(train, "training")
-        self.validation_examples = self._encode(held_out, "validation") if held_out else None
+        self._validation = {name: self._encode(texts, "validation") for name, texts in held_out.items()}
+        self.validation_examples = next(iter(self._validation.values()), None)
         self.fingerprint = _fingerprint(data, self.tokenizer.hash, self.class_names)
 
     def _encode(self, examples: Sequence[Example], side: str) -> EncodedTexts:
@@ -192,10 +203,34 @@ class ClassificationDataset(MapDataset[EncodedTexts]):
         inputs = self._encoder.collate([examples.encoded[i] for i in indices])
         return *inputs, torch.from_numpy(examples.labels[indices])
 
+    def validation_sets(self, spec: BatchSpec, max_batches: int | None) -> dict[str, Iterator[Batch]]:
+        """The validation batches by the name of their file."""
+        return {
+            name: self._validation_batches(texts, spec, max_batches)
+            for name, texts in self._validation.items()
+        }
+
     def save(self, folder: Path) -> None:
         """Write the tokenizer, and the names of the classes in labels.json."""
         super().save(folder)
         write_labels(folder, self.class_names)
+
+
+def _check_files(files: Mapping[str, str]) -> None:
+    """Check the names of several validation files.
+
+    Raises:
+        ValueError: no file, a name that cannot be part of a file's name, or a file under two names.
+    """
+    if not files:
+        raise ValueError("validation: no file; expected name: file")
+    for name in files:
+        if not re.fullmatch(r"\w[\w-]*", name):
+            raise ValueError(f"validation: '{name}': expected a name of letters, digits, - and _")
+    for file in files.values():
+        names = [name for name, other in files.items() if other == file]
+        if len(names) > 1:
+            raise ValueError(f"validation: {' and '.join(names)} are the same file, {file}")
 
 
 def _split_key(example: Example) -> str:
@@ -212,5 +247,10 @@ def _texts(examples: Sequence[Example]) -> Iterator[str]:
 def _fingerprint(data: ClassificationData, tokenizer: str, names: Sequence[str]) -> str:
     settings = data.model_dump_json(exclude={"train", "validation", "tokenizer", "labels", "best"})
     share = data.validation if isinstance(data.validation, float) else ""
-    parts = [*file_digests(data.train, data.validation), settings, tokenizer, *names, str(share)]
+    if isinstance(data.validation, dict):
+        digests = file_digests(data.train, *data.validation.values())
+        share = ",".join(data.validation)
+    else:
+        digests = file_digests(data.train, data.validation)
+    parts = [*digests, settings, tokenizer, *names, str(share)]
     return sha256("\n".join(parts).encode())
