@@ -1,32 +1,96 @@
-"""`train.compile` changes the speed, not the result."""
+"""`train.compile` changes the speed, not the result; what is compiled is counted."""
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from tiny_runs import of_kind, tiny
 
+from zoo import build_model
+from zoo.run.job import Job
 from zoo.train.run import train
+from zoo.utils.errors import ConfigError
+
+pytestmark = pytest.mark.filterwarnings("default")  # the compiler's own
+
+ARCHITECTURES = (
+    "gpt-tiny",
+    "ngpt-tiny",
+    "wesar-tiny",
+    "bert-tiny",
+    "t5-tiny",
+    "ngpt-t5-tiny",
+    "lstm-tiny",
+    "resnet18-digits",
+)
 
 
-@pytest.mark.filterwarnings("default")  # the compiler's own
-def test_compiled_is_eager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Traced and differentiated as for the real backend, which would spend a minute on writing C++."""
-    compiled_for = []
+class Counter:
+    """Traces, and counts the graphs; their operations run as they are: writing C++ takes a minute."""
 
-    def compile(*args: object) -> object:  # noqa: A001
-        compiled_for.append(args)
-        return partial(original, backend="aot_eager")(*args)
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, differentiate: bool = False) -> None:
+        self.graphs, original = 0, torch.compile
 
-    original = torch.compile
-    settings = {"steps": 3, "accumulation": 2, "z_loss": 1e-3}
+        def backend(graph: torch.fx.GraphModule, inputs: list[Any]) -> Any:
+            self.graphs += 1
+            return torch._dynamo.lookup_backend("aot_eager" if differentiate else "eager")(graph, inputs)
+
+        torch._dynamo.reset()
+        monkeypatch.setattr(torch, "compile", lambda *args, **kw: original(*args, **kw, backend=backend))
+
+
+@pytest.mark.parametrize(("how", "graphs"), [(True, 2), ("blocks", 4)])
+def test_compiled_is_eager(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: bool | str, graphs: int
+) -> None:
+    """Once for training and once for evaluation: not for a last batch, a resumed run or another run."""
+    settings = {"steps": 3, "accumulation": 2, "z_loss": 1e-3, "eval_batches": None, "batch_size": 6}
     eager = train(tiny(tmp_path, "name=eager", "schedule=constant", **settings))
-    monkeypatch.setattr(torch, "compile", compile)
-    compiled = train(tiny(tmp_path, "name=compiled", "schedule=constant", compile=True, **settings))
-    assert len(compiled_for) == 1
+    counter = Counter(monkeypatch, differentiate=how is True)
+    compiled = tiny(tmp_path, "name=compiled", "schedule=constant", compile=how, **settings)
+    assert not train(compiled, until=2).finished
+    assert counter.graphs == graphs
+    folder = train(compiled, resume=True).folder
+    train(tiny(tmp_path, "name=other", "schedule=constant", "seed=1", compile=how, **settings))
+    assert counter.graphs == graphs
     for kind, keys in (("train", ("loss", "z_loss", "grad_norm")), ("validation", ("cross_entropy",))):
-        for a, b in zip(of_kind(eager.folder, kind), of_kind(compiled.folder, kind), strict=True):
+        for a, b in zip(of_kind(eager.folder, kind), of_kind(folder, kind), strict=True):
             assert [b[key] for key in keys] == pytest.approx([a[key] for key in keys], abs=1e-5)
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_blocks_have_no_graph_breaks(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """`fullgraph` makes a break an error; equal blocks share a graph."""
+    from zoo.train.compilation import compiled_loss
+
+    model, same = build_model(name), build_model(name)
+    batch = model.example(getattr(model.config, "streams", None) or 2, 16)
+    torch.manual_seed(0)  # dropout
+    expected = same.loss(*batch).total
+    counter = Counter(monkeypatch)
+    torch.manual_seed(0)
+    total = compiled_loss(model, "blocks")(*batch).total
+    torch.testing.assert_close(total, expected)
+    kinds = {"gpt-tiny": 2, "wesar-tiny": 2, "ngpt-tiny": 3, "bert-tiny": 1, "t5-tiny": 3, "lstm-tiny": 1}
+    assert counter.graphs == kinds.get(name, counter.graphs) > 0
+
+
+def test_a_model_without_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    from zoo.models.gpt import GPT
+    from zoo.train.compilation import compiled_loss
+
+    monkeypatch.setattr(GPT, "compiled_parts", [])
+    with pytest.raises(ConfigError, match=r"train.compile: blocks: model 'gpt' has no blocks"):
+        compiled_loss(build_model("gpt-tiny"), "blocks")
+
+
+def test_what_compile_may_be(tmp_path: Path) -> None:
+    assert [Job.of(tiny(tmp_path, f"train.compile={how}")).train.compile for how in ("true", "blocks")] == [
+        True,
+        "blocks",
+    ]
+    with pytest.raises(ConfigError, match=r"train.compile.*value 'block'.*expected"):
+        tiny(tmp_path, "train.compile=block")

@@ -85,6 +85,11 @@ class Model(Module):
         """The blocks, in the order in which the model applies them: by default its FSDP units."""
         return self.fsdp_units
 
+    @property
+    def compiled_parts(self) -> Sequence[tuple[nn.Module, str]]:
+        """Pairs of a submodule and its method for ``train.compile: blocks``: the FSDP units' `forward`."""
+        return [(unit, "forward") for unit in self.fsdp_units]
+
     def example(self, batch: int = 1, time: int = 16) -> tuple[Tensor, ...]:
         """A batch for trying the model out: inputs as `forward` takes them, then targets, on the CPU.
 

@@ -6,16 +6,17 @@ that a model defined anywhere can be used everywhere.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from zoo.models.base import Model, ModelConfig
 from zoo.models.inputs import left_padding
 from zoo.nn.classification import ClassificationHead
+from zoo.nn.lm_head import LMHead
 from zoo.spec import Module
 from zoo.utils.errors import DataError, ZooError
 
@@ -112,6 +113,12 @@ class LanguageModel(Model):
     def lm_head(self) -> Module:
         """The module that maps hidden states (..., d) to logits (..., vocab)."""
         raise NotImplementedError
+
+    @property
+    def compiled_parts(self) -> Sequence[tuple[nn.Module, str]]:
+        """The blocks, and the loss of a head that is applied to equally many tokens in every step."""
+        loss = [(self.lm_head, "loss")] if isinstance(self.lm_head, LMHead) else []
+        return [*super().compiled_parts, *loss]
 
     def hidden_states(
         self, tokens: Tensor, segments: Tensor | None = None, mask: Tensor | None = None

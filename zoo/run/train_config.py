@@ -12,6 +12,7 @@ from zoo.config.registry import CLIPS, LOGGERS, Config
 from zoo.optim import ClipConfig, GlobalNorm
 from zoo.run.loggers import LoggerConfig
 
+Compile = bool | Literal["blocks"]
 SpikeAction = Literal["log", "skip", "rollback"]
 DEVICE = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
 
@@ -67,7 +68,11 @@ class TrainConfig(Config):
         GlobalNorm(), description="what clips the gradient besides clip_norm"
     )
     z_loss: float = Field(0.0, ge=0, description="coefficient of mean(log Z ^ 2), logged separately")
-    compile: bool = Field(False, description="compile the loss with torch.compile")
+    compile: Compile = Field(
+        False,
+        description="torch.compile; true: the loss as a whole; blocks: block by block, equal blocks "
+        "once, which takes a fraction of the time to compile",
+    )
     device: str = Field("auto", description="cpu, cuda, cuda:N, mps, or auto: the fastest available")
     eval_every: int = Field(100, ge=1, description="steps between evaluations on the validation examples")
     eval_batches: int | None = Field(

@@ -18,6 +18,7 @@ from zoo.run.job import Job
 from zoo.run.trained import with_kept_tokenizer
 from zoo.run.transfer import rates_of
 from zoo.train.checkpoints import CLIP, check_same_data, explained_damage, load_progress
+from zoo.train.compilation import compiled_loss
 from zoo.train.distributed import World
 from zoo.train.source_checkpoint import check_tokenizer
 from zoo.train.start import Start
@@ -121,7 +122,7 @@ def build(job: Job, start: Start, world: World) -> Parts:
     rates = rates_of(model, c.transfer, t.steps)
     registry = Registry(model, None, c.eta_overrides, c.layer_decay, measured, rates)
     unclipped = frozenset(entry.name for entry in registry if not entry.spec.clipped)
-    loss: Loss = torch.compile(model.loss) if t.compile else model.loss
+    loss = compiled_loss(model, t.compile)
     return Parts(
         dataset,
         model,

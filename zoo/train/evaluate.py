@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import nullcontext
 from typing import NamedTuple
 
 import torch
@@ -40,6 +41,7 @@ def evaluate(
     world: World,
     precision: Precision,
     classes: int | None = None,
+    compiled: bool = False,
 ) -> Evaluation:
     """Evaluate a model on all batches of all ranks.
 
@@ -50,13 +52,18 @@ def evaluate(
         world: the ranks.
         precision: of the forward pass.
         classes: number of classes of a classifier; None: the model is none.
+        compiled: whether the loss is compiled, or parts of it.
     """
     sums = torch.zeros(2, dtype=world.sum_dtype, device=world.device)
     matrix = torch.zeros((classes or 0, classes or 0), dtype=world.sum_dtype, device=world.device)
     model.eval()
+    size = None
     for batch in batches:
         *inputs, targets = (t.to(world.device) for t in batch)
-        with autocast(precision, world.device):
+        size = len(targets) if size is None else size
+        # A smaller last batch is not worth a compilation.
+        last = torch.compiler.set_stance("force_eager") if compiled and len(targets) < size else nullcontext()
+        with last, autocast(precision, world.device):
             parts = loss(*inputs, targets)
         count = (targets != IGNORED).sum()
         sums += torch.stack((count, parts.cross_entropy * count))

@@ -271,11 +271,14 @@ class _Session:
         sets = parts.dataset.validation_sets(self._batch_spec(parallel), count)
         if not sets:
             return {}
-        precision, classes = self.settings.precision, parts.dataset.classes
+        precision, compiled = self.settings.precision, bool(self.settings.compile)
+        classes = parts.dataset.classes
         found: dict[str, dict[str, float]] = {}
         with evaluation_weights(parts.optimizer, parts.model):
             for name, batches in sets.items():
-                evaluation = evaluate(parts.model, parts.loss, batches, self.world, precision, classes)
+                evaluation = evaluate(
+                    parts.model, parts.loss, batches, self.world, precision, classes, compiled
+                )
                 self._require_finite("validation loss", evaluation.cross_entropy)
                 found[name] = {key: value for key, value in evaluation._asdict().items() if value is not None}
         first = next(iter(found.values()))

@@ -1,0 +1,33 @@
+"""torch.compile of a model's loss: of the whole, or block by block."""
+
+from __future__ import annotations
+
+import torch
+
+from zoo.models import Model
+from zoo.run.train_config import Compile
+from zoo.train.step import Loss
+from zoo.utils.errors import ConfigError
+
+
+def compiled_loss(model: Model, how: Compile) -> Loss:
+    """The loss of a model, compiled if that is asked for.
+
+    Args:
+        model: the model; its `compiled_parts` are replaced by compiled ones where `how` is "blocks".
+        how: `train.compile`.
+
+    Raises:
+        ConfigError: `how` is "blocks", and the model has none.
+    """
+    if how == "blocks":
+        if not model.compiled_parts:
+            raise ConfigError(
+                f"train.compile: blocks: model '{getattr(model.config, 'type', '')}' has no blocks; "
+                "expected true or false"
+            )
+        for module, method in model.compiled_parts:
+            # Sizes are constants, so that a run's numbers do not depend on what was compiled before it.
+            setattr(module, method, torch.compile(getattr(module, method), dynamic=False, fullgraph=True))
+        return model.loss
+    return torch.compile(model.loss) if how else model.loss
