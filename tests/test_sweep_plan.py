@@ -255,7 +255,7 @@ def test_a_variant_is_compared_once_it_is_tuned(tmp_path: Path) -> None:
     assert told(plan, known)[0] == ("init=he", 0.001, 7, 20, ("tune",))
     known |= outcomes(sweep, {("init=he", 0.001, 7): 4.0})
     plan = Planner(sweep).plan(known)
-    assert plan.chosen["init=he"].index == 2
+    assert plan.chosen["init=he"].values == {"optimizer.lr": 0.001}
     assert plan.chosen["init=he"].on_border == ("optimizer.lr",)
     # Seed 0 has been trained while tuning; seed 7 is no seed of the comparison.
     assert told(plan, known)[0] == ("init=he", 0.001, 1, 20, ("final",))
@@ -271,7 +271,7 @@ def test_a_failed_run_is_the_worst(tmp_path: Path) -> None:
         ("init=he", lr, seed): 3.0 for lr in (0.1, 0.01, 0.001) for seed in (0, 7)
     }
     known = outcomes(sweep, {**losses, ("init=he", 0.1, 7): None})
-    assert Planner(sweep).plan(known).chosen["init=he"].index == 1
+    assert Planner(sweep).plan(known).chosen["init=he"].values == {"optimizer.lr": 0.01}
 
 
 def test_halving(tmp_path: Path) -> None:

@@ -7,11 +7,14 @@ from rich.text import Text
 
 from zoo.ablate.caveats import caveats
 from zoo.ablate.execute import SweepResult, execute
+from zoo.ablate.ladder_verdict import LadderVerdict, judge_ladder
 from zoo.ablate.pool import worker_count
 from zoo.ablate.results import read_results
+from zoo.ablate.scale.shown import verdict_table as ladder_table
 from zoo.ablate.sweep import Sweep
 from zoo.ablate.tables import verdict_table
 from zoo.ablate.verdict import Judgement, judge
+from zoo.utils.errors import DataError
 
 
 def conclusion(judgement: Judgement) -> Group:
@@ -20,6 +23,13 @@ def conclusion(judgement: Judgement) -> Group:
     sentences = [Text(sentence) for sentence in judgement.sentences]
     cautions = [Text(f"Caution: {sentence}.", style="yellow") for sentence in caveats(judgement)]
     return Group(table.rich(), Text(table.note, style="dim"), *sentences, *cautions)
+
+
+def ladder_conclusion(found: LadderVerdict) -> Group:
+    """The words of a ladder, its table, and the reasons for doubt, for a terminal."""
+    table = ladder_table(found.verdicts, found.baseline)
+    cautions = [Text(f"Caution: {note}.", style="yellow") for note in found.notes]
+    return Group(*map(Text, found.sentences), table.rich(), Text(table.note, style="dim"), *cautions)
 
 
 def run_sweep(sweep: Sweep, workers: int | None, console: Console) -> SweepResult:
@@ -37,8 +47,16 @@ def run_sweep(sweep: Sweep, workers: int | None, console: Console) -> SweepResul
     result = execute(sweep, worker_count(workers), console)
     if not result.finished:
         console.print("Stopped, and saved. The same command goes on.")
-        return result
-    console.print(conclusion(judge(read_results([sweep.folder]))))
+        if sweep.scale is None:
+            return result
+    if sweep.scale is None:
+        console.print(conclusion(judge(read_results([sweep.folder]))))
+    else:
+        try:
+            console.print(ladder_conclusion(judge_ladder(sweep.folder)))
+        except DataError as error:  # stopped before there was something to compare
+            console.print(f"No verdict yet: {error}")
+            return result
     page = f"The page with all of it: zoo report {sweep.folder} --out DIR"
     console.print(page, highlight=False, markup=False)
     return result

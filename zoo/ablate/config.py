@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from itertools import pairwise
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import ConfigDict, Field, FiniteFloat, ValidationError, field_validator, model_validator
 
+from zoo.ablate.scale_config import Scale, equal_steps
 from zoo.config.messages import describe
 from zoo.config.registry import Config
 from zoo.config.yaml import Located
@@ -115,6 +116,28 @@ class Tune(Config):
     grids: tuple[OtherGrid, ...] = Field((), description="other values for some variants")
     seeds: tuple[int, ...] = Field((0,), min_length=1, description="seeds that every point is tried with")
     halving: Halving | None = Field(None, description="stop points early; null: train all to the end")
+    choose: Literal["best", "parabola"] = Field(
+        "best",
+        description="the best point; or the vertex of the parabola through it and its neighbours, with "
+        "points added while it is at the border of the grid",
+    )
+
+    @model_validator(mode="after")
+    def _grid_of_rates(self) -> Self:
+        if self.choose == "best":
+            return self
+        grids = [self.grid or {}, *(other.grid for other in self.grids)]
+        values = [values for grid in grids for values in grid.values()]
+        factors = [factor for value in values if (factor := _factor(value)) is not None]
+        if any(len(grid) != 1 for grid in grids) or len(factors) < len(grids):
+            raise ValueError(
+                "choose: parabola needs a grid of one key with three or more numbers that rise by equal "
+                "factors, "
+                "for instance optimizer.lr: [1e-3, 2e-3, 4e-3, 8e-3, 16e-3]"
+            )
+        if max(factors) / min(factors) > 1.02:
+            raise ValueError("grids: expected the same factor between neighbours for every variant")
+        return self
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -153,6 +176,12 @@ class Tune(Config):
         return self
 
 
+def _factor(values: tuple[Scalar, ...]) -> float | None:
+    """The factor between neighbours of a grid of at least three numbers; None if it is no such grid."""
+    numbers = [float(v) for v in values if isinstance(v, int | float) and not isinstance(v, bool) and v > 0]
+    return equal_steps(tuple(numbers)) if len(numbers) == len(values) >= 3 else None
+
+
 class SweepConfig(Config):
     """A sweep file.
 
@@ -175,6 +204,7 @@ class SweepConfig(Config):
         None, description="the variant to compare with, axis: value; null: the first"
     )
     tune: Tune | None = Field(None, description="what is tuned per variant before the comparison")
+    scale: Scale | None = Field(None, description="a ladder of sizes and budgets instead of one")
     out: str = Field("sweeps", description="folder of the sweeps and of their runs")
 
     @field_validator("name")
@@ -186,8 +216,15 @@ class SweepConfig(Config):
 
     @model_validator(mode="after")
     def _has_axes_and_seeds(self) -> Self:
-        if not self.axes and not self.zip and not self.tune:
+        copies = self.scale is not None and (self.scale.again or self.scale.planted is not None)
+        if not self.axes and not self.zip and not (copies if self.scale else self.tune):
             raise ValueError("no axes: expected `axes` or `zip`, what the runs differ in, or `tune`")
+        if self.scale and "seeds" in self.model_fields_set:
+            raise ValueError("seeds: has no effect beside scale; expected scale.seeds")
+        if self.scale and self.tune and self.tune.choose != "parabola":
+            raise ValueError("tune.choose: expected parabola, by which every size of a ladder is tuned")
+        if self.tune and self.tune.choose == "parabola" and self.tune.halving:
+            raise ValueError("tune.halving: has no effect with choose: parabola, which trains every point")
         for what, seeds in [("seeds", self.seeds), ("tune.seeds", self.tune.seeds if self.tune else ())]:
             if min(seeds, default=0) < 0 or len(set(seeds)) < len(seeds):
                 raise ValueError(f"{what}: expected different numbers of at least 0")

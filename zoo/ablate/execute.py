@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 
 from rich.console import Console
 
+from zoo.ablate.ladder_plan import LadderPlanner
 from zoo.ablate.live import Display, RunProgress, read_progress
-from zoo.ablate.manifest import Manifest, Run, Status, Tuning, Variant, write_manifest
+from zoo.ablate.manifest import LadderRecord, Manifest, Run, Status, Tuning, Variant, write_manifest
 from zoo.ablate.outcome import Outcome, read_outcome
 from zoo.ablate.plan import NOT_STARTED, PlannedRun, Planner, SweepPlan
 from zoo.ablate.pool import Pool
@@ -25,6 +26,8 @@ from zoo.utils.lock import locked
 LOCK = ".lock"
 ERRORS = "errors"
 POLL_SECONDS = 0.5
+
+AnyPlanner = Planner | LadderPlanner
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,7 @@ def execute(sweep: Sweep, workers: int, console: Console | None = None) -> Sweep
         DataError: no run can read its data.
         ZooError: another sweep is running in the same folder.
     """
-    planner = Planner(sweep)
+    planner = planner_of(sweep)
     busy = f"{sweep.out}: another `zoo sweep` is at work there; wait for it, or choose another `out`"
     dying = f"{sweep.out}: workers of a sweep that was killed are still at work there; try again soon"
     with locked(sweep.out / LOCK, busy):
@@ -73,6 +76,27 @@ def execute(sweep: Sweep, workers: int, console: Console | None = None) -> Sweep
                 return _Execution(sweep, planner, pool, outcomes, display).loop(interrupt)
             finally:
                 pool.stop()
+
+
+def planner_of(sweep: Sweep) -> AnyPlanner:
+    """What plans the runs of a sweep."""
+    return LadderPlanner(sweep) if sweep.ladder else Planner(sweep)
+
+
+def settled_plan(sweep: Sweep, planner: AnyPlanner, outcomes: dict[str, Outcome]) -> SweepPlan:
+    """The plan once all runs in it have been looked for, which may have ended in an earlier session.
+
+    Args:
+        sweep: the sweep.
+        planner: its planner.
+        outcomes: by id; those of runs that are new in the plan are added.
+    """
+    while True:
+        plan = planner.plan(outcomes)
+        new = [run.id for run in plan.runs if run.id not in outcomes]
+        if not new:
+            return plan
+        outcomes |= {run: read_outcome(sweep.runs / run) for run in new}
 
 
 def _check_data(configs: Iterable[RunConfig]) -> None:
@@ -103,7 +127,7 @@ class _Execution:
     def __init__(
         self,
         sweep: Sweep,
-        planner: Planner,
+        planner: AnyPlanner,
         pool: Pool,
         outcomes: dict[str, Outcome],
         display: Display,
@@ -117,7 +141,7 @@ class _Execution:
         """Start and record runs until nothing is due or, once interrupted, until the workers have saved."""
         stopping = False
         while True:
-            plan = self._planner.plan(self._outcomes)
+            plan = settled_plan(self._sweep, self._planner, self._outcomes)
             running = self._pool.running
             due = [r for r in plan.runs if r.id not in running and not r.is_done(self._outcome(r))]
             if interrupt.requested and not stopping:
@@ -148,6 +172,7 @@ class _Execution:
             config_hash=self._config_hash,
             variants=tuple(_variant(variant, plan) for variant in sweep.variants),
             tune=tune,
+            ladder=_ladder(sweep),
             runs=runs,
         )
         if manifest != self._written:
@@ -163,6 +188,8 @@ class _Execution:
             seed=run.config.seed,
             phases=run.phases,
             tuned=dict(run.point),
+            params=run.params or None,
+            tokens=run.tokens or None,
             folder=f"../{self._sweep.runs.name}/{run.id}",
             status=self._status(run, stopping),
             error=self._outcome(run).error,
@@ -189,11 +216,21 @@ class _Execution:
         return RunProgress(run, planned.steps, step, loss)
 
 
+def _ladder(sweep: Sweep) -> LadderRecord | None:
+    if sweep.scale is None:
+        return None
+    return LadderRecord(
+        sizes=tuple(size.params for size in sweep.ladder),
+        margin=sweep.scale.margin,
+        until_decided=sweep.scale.until_decided,
+    )
+
+
 def _variant(variant: SweepVariant, plan: SweepPlan) -> Variant:
     chosen = plan.chosen.get(variant.name)
     return Variant(
         name=variant.name,
         settings=dict(variant.settings),
-        tuned=None if chosen is None else dict(variant.points[chosen.index]),
+        tuned=None if chosen is None else dict(chosen.values),
         tuned_on_border=() if chosen is None else chosen.on_border,
     )

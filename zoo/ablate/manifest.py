@@ -41,6 +41,20 @@ class Tuning(Config):
     rule: str
 
 
+class LadderRecord(Config):
+    """What a verdict across scale needs to know: the declared sizes, by parameters, and what is asked.
+
+    Attributes:
+        sizes: parameters of the baseline's models.
+        margin: the factor within which two sides count as equal.
+        until_decided: whether sizes are added one after the other.
+    """
+
+    sizes: tuple[int, ...]
+    margin: float | None = None
+    until_decided: bool = False
+
+
 class Run(Config):
     """A run.
 
@@ -50,6 +64,8 @@ class Run(Config):
         seed: the seed of the run.
         phases: what the run counts for: choosing the tuned values, the comparison, or both.
         tuned: its values of the tuned keys.
+        params: in a ladder, parameters of the baseline's model of the same size.
+        tokens: in a ladder, the tokens of its budget.
         folder: the run folder, relative to that of sweep.json.
         status: ``stopped`` means stopped early by successive halving.
         error: the error of a failed run, in one line.
@@ -60,6 +76,8 @@ class Run(Config):
     seed: int
     phases: tuple[Phase, ...]
     tuned: dict[str, Any] = Field(default_factory=dict)
+    params: int | None = None
+    tokens: int | None = None
     folder: str
     status: Status = "waiting"
     error: str | None = None
@@ -75,6 +93,7 @@ class Manifest(Config):
         config_hash: a digest of the sweep file.
         variants: in the order of the sweep file.
         tune: None if nothing is tuned.
+        ladder: None without sizes.
         runs: those that are known so far; the runs of the comparison follow from the tuning.
     """
 
@@ -84,6 +103,7 @@ class Manifest(Config):
     config_hash: str
     variants: tuple[Variant, ...]
     tune: Tuning | None = None
+    ladder: LadderRecord | None = None
     runs: tuple[Run, ...]
 
 

@@ -29,6 +29,8 @@ class PlannedRun:
         until: the step that the run has to reach for now.
         phases: what the run counts for.
         stopped_early: whether successive halving has dropped the run.
+        params: in a ladder, parameters of the baseline's model of the same size.
+        tokens: in a ladder, the tokens of its budget.
     """
 
     config: RunConfig
@@ -38,6 +40,8 @@ class PlannedRun:
     until: int
     phases: tuple[Phase, ...]
     stopped_early: bool = False
+    params: int = 0
+    tokens: int = 0
 
     @property
     def id(self) -> str:
@@ -113,7 +117,8 @@ class Planner:
             runs |= tuning
             if choice is not None:
                 chosen[variant.name] = choice
-                for run in self._runs(variant, choice.index, self._sweep.seeds, "final", variant.steps):
+                point = variant.points.index(choice.values)
+                for run in self._runs(variant, point, self._sweep.seeds, "final", variant.steps):
                     phases = runs[run.id].phases if run.id in runs else ()
                     runs[run.id] = replace(run, phases=(*phases, *run.phases))
         return SweepPlan(tuple(runs.values()), chosen)
@@ -124,7 +129,7 @@ class Planner:
         """The tuning runs of a variant by id, and the chosen point once all of them have results."""
         tune = self._sweep.tune
         if tune is None:
-            return {}, ChosenPoint(0, ())
+            return {}, ChosenPoint({}, ())
         planned: dict[str, PlannedRun] = {}
         points = list(range(len(variant.points)))
         for rung in variant.rungs:
@@ -141,8 +146,8 @@ class Planner:
                 dropped = [run for i, of_point in enumerate(runs) if i not in kept for run in of_point]
                 planned |= {run.id: replace(run, stopped_early=True) for run in dropped}
                 points = [points[i] for i in kept]
-        best = points[best_point(losses)]
-        return planned, ChosenPoint(best, on_border(variant.points[best], variant.points))
+        best = variant.points[points[best_point(losses)]]
+        return planned, ChosenPoint(best, on_border(best, variant.points))
 
     def _runs(
         self, variant: SweepVariant, point: int, seeds: Iterable[int], phase: Phase, until: int

@@ -9,6 +9,8 @@ from pathlib import Path
 from zoo.ablate.axes import Combination, combinations, select, variant_name
 from zoo.ablate.config import RUNS, Tune, validate_sweep
 from zoo.ablate.identity import digest, effective_settings, run_id
+from zoo.ablate.ladder import LadderSize, build_ladder, single_size
+from zoo.ablate.scale_config import Scale
 from zoo.ablate.tuning import grid_points, random_points
 from zoo.ablate.variants import SweepVariant, build_variants, require_different_runs
 from zoo.config.compose import extend, find_config, merge, parse_overrides, read_config
@@ -29,6 +31,8 @@ class Sweep:
         baseline: the name of the variant that the others are compared with.
         seeds: the seeds of the comparison.
         tune: None if nothing is tuned.
+        scale: None without sizes.
+        ladder: the sizes, ascending; empty if the rates are those of a grid.
     """
 
     name: str
@@ -37,6 +41,8 @@ class Sweep:
     baseline: str
     seeds: tuple[int, ...]
     tune: Tune | None
+    scale: Scale | None = None
+    ladder: tuple[LadderSize, ...] = ()
 
     @property
     def folder(self) -> Path:
@@ -53,11 +59,15 @@ class Sweep:
         """A digest of everything that determines the runs and how they are compared."""
         settings = {v.name: [effective_settings(config) for config in v.configs] for v in self.variants}
         tune = plain(self.tune) if self.tune else None
-        return digest([self.baseline, list(self.seeds), tune, settings])
+        parts = [self.baseline, list(self.seeds), tune, settings]
+        return digest([*parts, plain(self.scale)] if self.scale else parts)
 
     def run(self, variant: SweepVariant, point: int, seed: int) -> RunConfig:
         """The configuration of one run, named by its id."""
-        config = variant.configs[point].model_copy(update={"seed": seed})
+        return self.named(variant.configs[point].model_copy(update={"seed": seed}))
+
+    def named(self, config: RunConfig) -> RunConfig:
+        """A configuration with the id as its name and the folder of the sweep's runs."""
         train = Job.of(config).train.model_copy(update={"runs_dir": self.runs})
         return config.model_copy(update={"name": run_id(config), "train": train})
 
@@ -87,10 +97,28 @@ def load_sweep(file: Path, overrides: Sequence[str] = (), out: Path | None = Non
     baseline = _baseline(content, chosen, problems)
     points = _points(content, config.tune, chosen, problems)
     _stop_at(problems)
-    variants = build_variants(base, changes, chosen, points, config, problems)
-    _stop_at(problems)
-    require_different_runs(variants, chosen)
-    return Sweep(config.name, out or Path(config.out), variants, baseline, config.seeds, config.tune)
+    variants: Sequence[SweepVariant]
+    if config.scale is None:
+        variants = build_variants(base, changes, chosen, points, config, problems)
+        _stop_at(problems)
+        require_different_runs(variants, chosen)
+        interpolated = config.tune is not None and config.tune.choose == "parabola"
+        ladder = single_size(variants, config.seeds, baseline) if interpolated else ()
+    else:
+        ladder = build_ladder(base, changes, chosen, points, content, config, baseline, problems)
+        _stop_at(problems)
+        variants = ladder[0].variants
+        require_different_runs(variants[: len(chosen)], chosen)
+    return Sweep(
+        config.name,
+        out or Path(config.out),
+        tuple(variants),
+        baseline,
+        config.seeds,
+        config.tune,
+        config.scale,
+        ladder,
+    )
 
 
 def _stop_at(problems: Sequence[str]) -> None:

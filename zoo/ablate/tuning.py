@@ -21,11 +21,11 @@ class ChosenPoint:
     """The point that tuning chose for a variant.
 
     Attributes:
-        index: among the points of the variant.
+        values: of the tuned keys; empty if nothing is tuned, or if a search ended at a border.
         on_border: see `on_border`.
     """
 
-    index: int
+    values: Point
     on_border: tuple[str, ...]
 
 

@@ -48,6 +48,7 @@ def build_variants(
     candidates: Sequence[Sequence[Mapping[str, Located]]],
     config: SweepConfig,
     problems: list[str],
+    size: Located | None = None,
 ) -> tuple[SweepVariant, ...]:
     """Put every configuration together and check it.
 
@@ -58,6 +59,7 @@ def build_variants(
         candidates: for every variant, the values of the tuned keys that are tried.
         config: the sweep file.
         problems: gets one line for each problem; one that all variants have is listed once.
+        size: what one size of a ladder has put on top of the base; it must have an effect.
 
     Returns:
         The variants without problems.
@@ -69,7 +71,7 @@ def build_variants(
         in_variant = by_variant[combination.name] = []
         configs = []
         for point in points:
-            merged, exact = base, []
+            merged, exact = base, [] if size is None else [size]
             for level in combination.levels:
                 for change in level.changes:
                     merged = merge(merged, change)

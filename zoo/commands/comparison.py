@@ -56,9 +56,25 @@ def report(
     ] = 0.05,
 ) -> None:
     """Report which variant is better and how certain that is: verdict, speed-up, curves and costs."""
-    from zoo.ablate.conclusion import conclusion
+    from zoo.ablate.conclusion import conclusion, ladder_conclusion
+    from zoo.ablate.ladder_verdict import is_ladder, judge_ladder
+    from zoo.report.ladder import write_ladder
     from zoo.report.report import report as write
 
+    if len(runs) == 1 and is_ladder(runs[0]):
+        found = judge_ladder(runs[0], baseline, alpha)
+        page = write_ladder(
+            found.verdicts,
+            found.baseline,
+            out,
+            margin=found.margin,
+            alpha=alpha,
+            title=found.manifest.name,
+            doubts=found.notes,
+        )
+        console().print(ladder_conclusion(found))
+        typer.echo(f"wrote {page}")
+        return
     judgement, page = write(runs, out, baseline=baseline, alpha=alpha)
     console().print(conclusion(judgement))
     typer.echo(f"wrote {page}")
@@ -95,16 +111,29 @@ def verdict(
     anytime: Annotated[
         bool, typer.Option("--anytime", help="Seeds are added until it is decided, without a maximum.")
     ] = False,
+    columns: Annotated[
+        str | None,
+        typer.Option(metavar="OURS=THEIRS,...", help="Columns of a table that W&B, MLflow, ... exported."),
+    ] = None,
+    pattern: Annotated[
+        str | None,
+        typer.Option(metavar="{variant}-{size}-...", help="What the names of TensorBoard's folders mean."),
+    ] = None,
+    tag: Annotated[str | None, typer.Option(help="The loss in TensorBoard's event files.")] = None,
+    tokens_per_step: Annotated[
+        float | None, typer.Option(help="With --pattern: tokens from the last step.")
+    ] = None,
 ) -> None:
     """Judge runs of several sizes and budgets, whoever made them: does a gain hold, shrink or grow?"""
     from zoo.ablate.scale.document import document
     from zoo.ablate.scale.runs import parse_counts
     from zoo.ablate.scale.shown import notes, sentences, verdict_table
-    from zoo.ablate.scale.sources import read_table
+    from zoo.ablate.scale.sources import Export, read_table
     from zoo.ablate.scale.tuned import halved
     from zoo.ablate.scale.verdict import Looks, judge
 
-    table = read_table(runs)
+    names = None if columns is None else _named_columns(columns)
+    table = read_table(runs, Export(names, pattern, tag, tokens_per_step))
     if aa:
         table = halved(table, baseline)
     looks = Looks(max_seeds, parse_counts(declared_sizes or "", "--declared-sizes"), anytime)
@@ -126,3 +155,11 @@ def verdict(
     if aa and any(found.word not in ("equal", "undecided") for found in verdicts.values()):
         typer.echo("alarm: the baseline differs from itself, so the set-up is at fault", err=True)
         raise typer.Exit(DIVERGED)
+
+
+def _named_columns(text: str) -> dict[str, str]:
+    """``ours=theirs,ours=theirs``."""
+    pairs = [part.partition("=") for part in text.split(",")]
+    if any(not ours or not theirs for ours, _, theirs in pairs):
+        raise typer.BadParameter(f"{text}: expected ours=theirs,..., for instance size=params,loss=eval/loss")
+    return {ours.strip(): theirs.strip() for ours, _, theirs in pairs}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from zoo.ablate.scale.document import document
@@ -19,11 +19,13 @@ from zoo.report.style import line_styles
 PAGE = "report.html"
 
 
-def ladder_sections(verdicts: Mapping[str, ScaleVerdict], baseline: str) -> list[Section]:
+def ladder_sections(
+    verdicts: Mapping[str, ScaleVerdict], baseline: str, doubts: Sequence[str]
+) -> list[Section]:
     """The verdict with its plots, then the tables behind it."""
     first, *others = tables(verdicts, baseline)
     return [
-        Section("Verdict", [first, *ladder_plots(verdicts, baseline)], notes(verdicts)),
+        Section("Verdict", [first, *ladder_plots(verdicts, baseline)], doubts),
         *(Section(table.title, [table]) for table in others),
     ]
 
@@ -36,6 +38,7 @@ def write_ladder(
     margin: float | None,
     alpha: float,
     title: str,
+    doubts: Sequence[str] | None = None,
 ) -> Path:
     """Write report.html, .md, .csv, .tex and .json, and a PNG per plot.
 
@@ -46,11 +49,12 @@ def write_ladder(
         margin: the factor within which two sides count as equal.
         alpha: the probability of any false claim.
         title: the heading of the page.
+        doubts: sentences without their full stops; None: those of the verdicts.
 
     Returns:
         The path of the page.
     """
-    sections = ladder_sections(verdicts, baseline)
+    sections = ladder_sections(verdicts, baseline, notes(verdicts) if doubts is None else doubts)
     styles = line_styles([baseline, *verdicts])
     images = draw_images(sections, styles)
     lead = sentences(verdicts, baseline, margin)

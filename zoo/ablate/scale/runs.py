@@ -98,19 +98,29 @@ def read_runs(file: Path) -> RunTable:
         DataError: a file that cannot be read, a missing or unknown column, a value that is no number or out
             of range, or rows that contradict each other; the message names file, line, column and value.
     """
-    try:
-        csv.field_size_limit(LONGEST_FIELD)
-        with file.open(encoding="utf-8-sig", newline="") as stream:
-            reader = csv.DictReader(stream, strict=True)
-            _check_columns(file, reader.fieldnames or ())
-            rows = [(reader.line_num, row) for row in reader]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{file}: cannot be read as CSV: {error}") from error
-    runs = [_run(f"{file}:{line}", row) for line, row in rows]
+    names, rows = read_rows(file)
+    _check_columns(file, names)
+    runs = [run_of_row(f"{file}:{line}", row) for line, row in rows]
     if not runs:
         raise DataError(f"{file}: no rows; expected one per run")
     check_runs(runs)
     return RunTable(tuple(runs))
+
+
+def read_rows(file: Path) -> tuple[Sequence[str], list[tuple[int, dict[str, str]]]]:
+    """The columns of a CSV, and its rows with the numbers of their lines.
+
+    Raises:
+        DataError: the file cannot be read.
+    """
+    try:
+        csv.field_size_limit(LONGEST_FIELD)
+        with file.open(encoding="utf-8-sig", newline="") as stream:
+            reader = csv.DictReader(stream, strict=True)
+            names = reader.fieldnames or ()
+            return names, [(reader.line_num, row) for row in reader]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"{file}: cannot be read as CSV: {error}") from error
 
 
 def check_runs(runs: Sequence[FinishedRun]) -> None:
@@ -182,7 +192,12 @@ def _check_columns(file: Path, names: Sequence[str]) -> None:
         raise DataError(f"{file}:1: a column is there twice: {', '.join(names)}")
 
 
-def _run(place: str, row: dict[str, str]) -> FinishedRun:
+def run_of_row(place: str, row: dict[str, str]) -> FinishedRun:
+    """A run from the texts of its columns.
+
+    Raises:
+        DataError: a value is no number, or out of range.
+    """
     if None in row or None in row.values():
         raise DataError(f"{place}: another number of fields than the header has")
 

@@ -1,23 +1,275 @@
-"""Where a table of runs comes from: a CSV, run folders of zoo, or exports of other loggers."""
+"""Where a table of runs comes from: a CSV, run folders and sweeps of zoo, or exports of other loggers."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import csv
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from zoo.ablate.scale.runs import RunTable, read_runs
-from zoo.utils.errors import DataError
+from zoo.ablate.manifest import FILE, Manifest, Run, read_manifest, run_folder
+from zoo.ablate.outcome import verify
+from zoo.ablate.run_metrics import RunMetrics, read_run_metrics
+from zoo.ablate.scale.runs import (
+    OPTIONAL,
+    REQUIRED,
+    FinishedRun,
+    RunTable,
+    check_runs,
+    read_rows,
+    read_runs,
+    run_of_row,
+)
+from zoo.utils.errors import DataError, ZooError, did_you_mean
+from zoo.utils.run_folder import RunFolder
+
+EVENTS = "events.out.tfevents.*"
+SCALAR_HEADER = ["Wall time", "Step", "Value"]
+"""The header of a scalar that TensorBoard has exported as CSV."""
+FINISHED = ("finished", "Finished", "FINISHED", "")
+"""What a table of W&B or MLflow says of a run that has ended by itself."""
+STATES = ("State", "state", "Status", "status")
 
 
-def read_table(paths: Sequence[Path]) -> RunTable:
+@dataclass(frozen=True)
+class Export:
+    """How to read what another logger has written.
+
+    Attributes:
+        columns: the name of each of our columns in an exported table of runs.
+        pattern: what a name of a scalar's file or folder consists of, such as ``{variant}-{size}-s{seed}``.
+        tag: the name of the loss in event files.
+        tokens_per_step: to turn a last step into tokens.
+    """
+
+    columns: Mapping[str, str] | None = None
+    pattern: str | None = None
+    tag: str | None = None
+    tokens_per_step: float | None = None
+
+
+def read_table(paths: Sequence[Path], export: Export | None = None) -> RunTable:
     """Read runs.
 
     Args:
-        paths: one CSV.
+        paths: one CSV, the folder of one sweep, run folders, or event files or scalars of TensorBoard.
+        export: how to read what other loggers have written.
 
     Raises:
-        DataError: a file cannot be read, or its runs contradict each other.
+        ZooError: a file cannot be read, its runs contradict each other, or an option has no effect.
     """
+    export = export or Export()
+    first = paths[0]
+    if export.pattern is not None:
+        table = _scalars(paths, export)
+    elif first.is_dir() and (first / FILE).is_file():
+        _require_one(paths, "a sweep")
+        table = sweep_table(first)
+    elif first.is_dir():
+        table = _folders(paths)
+    else:
+        _require_one(paths, "a table of runs")
+        table = read_runs(first) if export.columns is None else _exported(first, export.columns)
+    used = {"--columns": first.is_file() and export.pattern is None, "--tag": export.pattern is not None}
+    given = {"--columns": export.columns, "--tag": export.tag, "--tokens-per-step": export.tokens_per_step}
+    used["--tokens-per-step"] = export.pattern is not None
+    for option, value in given.items():
+        if value is not None and not used[option]:
+            raise DataError(f"{option}: has no effect on {first}")
+    return table
+
+
+def _require_one(paths: Sequence[Path], what: str) -> None:
     if len(paths) > 1:
-        raise DataError(f"{len(paths)} paths; expected one table")
-    return read_runs(paths[0])
+        raise DataError(f"{paths[0]} is {what}; expected it alone, or run folders only")
+
+
+def sweep_table(folder: Path) -> RunTable:
+    """The runs of a ladder that have ended; those that diverged have an infinite loss.
+
+    Raises:
+        ZooError: the sweep has no sizes, none of its runs has ended, or a run was edited.
+    """
+    manifest = read_manifest(folder)
+    if manifest.ladder is None:
+        raise DataError(f"{folder}: a sweep without `scale`; expected a ladder (zoo report reads this one)")
+    runs = [
+        _of_sweep(manifest, run, run_folder(folder, run))
+        for run in manifest.runs
+        if run.status in ("finished", "failed")
+    ]
+    if not runs:
+        raise DataError(f"{folder}: no run has ended yet")
+    return RunTable(tuple(runs))
+
+
+def _of_sweep(manifest: Manifest, run: Run, folder: Path) -> FinishedRun:
+    if not RunFolder(folder).metrics.is_file() and run.status == "finished":
+        raise ZooError(f"{folder}: gone; {FILE} calls this run finished")
+    rate = next((float(value) for value in run.tuned.values()), None)
+    loss, metrics = math.inf, None
+    if run.status == "finished":
+        verify(folder)
+        metrics = read_run_metrics(folder)
+        loss = metrics.final_loss or math.inf
+    return _finished(
+        run.variant, run.params or 0, run.tokens or 0, run.seed, loss, rate, metrics, str(folder)
+    )
+
+
+def _folders(paths: Sequence[Path]) -> RunTable:
+    """Run folders; a variant is named by the types of its parts, as far as they differ."""
+    metrics = [read_run_metrics(path) for path in paths]
+    if unfinished := [str(run.folder.path) for run in metrics if not run.complete]:
+        raise DataError(
+            f"{unfinished[0]}: has not made all its steps; a ladder is not read inside a run: expected "
+            "finished runs"
+        )
+    words = [_words(run) for run in metrics]
+    differing = [i for i in range(len(words[0])) if len({word[i] for word in words}) > 1]
+    runs = [
+        _finished(
+            "-".join(word[i] for i in differing) or word[0],
+            run.parameters or 0,
+            float(run.validation.tokens[-1]),
+            run.config.seed,
+            run.final_loss or math.inf,
+            run.config.optimizer.lr if run.config.optimizer is not None else None,
+            run,
+            str(run.folder.path),
+        )
+        for run, word in zip(metrics, words, strict=True)
+    ]
+    check_runs(runs)
+    return RunTable(tuple(runs))
+
+
+def _words(run: RunMetrics) -> list[str]:
+    config = run.config
+    parts = (config.model, config.init, config.reparam, config.optimizer)
+    return [str(getattr(part, "type", "none")) for part in parts]
+
+
+def _finished(
+    variant: str,
+    params: float,
+    tokens: float,
+    seed: int,
+    loss: float,
+    rate: float | None,
+    metrics: RunMetrics | None,
+    place: str,
+) -> FinishedRun:
+    total = {} if metrics is None else metrics.validation.total
+    seconds = total.get("seconds", math.nan)
+    return FinishedRun(
+        variant,
+        float(params),
+        float(tokens),
+        seed,
+        loss,
+        rate,
+        total.get("flops"),
+        None if math.isnan(seconds) else seconds,
+        data="" if metrics is None else metrics.data or "",
+        spikes=0 if metrics is None else metrics.spikes,
+        place=place,
+    )
+
+
+def _exported(file: Path, columns: Mapping[str, str]) -> RunTable:
+    """A table of runs as W&B, MLflow and others export it: the columns are named, others are ignored."""
+    names, rows = read_rows(file)
+    for ours, theirs in columns.items():
+        if ours not in REQUIRED + OPTIONAL:
+            raise DataError(f"--columns: no column '{ours}'{did_you_mean(ours, REQUIRED + OPTIONAL)}")
+        if theirs not in names:
+            raise DataError(f"{file}:1: no column '{theirs}'{did_you_mean(theirs, names)}")
+    runs = []
+    for line, row in rows:
+        place = f"{file}:{line}"
+        for state in STATES:
+            if row.get(state, "") not in FINISHED:
+                raise DataError(
+                    f"{place}: {state}: value '{row[state]}': a ladder is not read inside a run: expected "
+                    "finished "
+                    "runs only"
+                )
+        mapped = {
+            ours: row[columns.get(ours, ours)]
+            for ours in REQUIRED + OPTIONAL
+            if columns.get(ours, ours) in names
+        }
+        if missing := [name for name in REQUIRED if name not in mapped]:
+            raise DataError(
+                f"{file}:1: no column {', '.join(missing)}; expected --columns {missing[0]}=NAME,..., of: "
+                f"{', '.join(names)}"
+            )
+        runs.append(run_of_row(place, mapped))
+    if not runs:
+        raise DataError(f"{file}: no rows; expected one per run")
+    check_runs(runs)
+    return RunTable(tuple(runs))
+
+
+def _scalars(paths: Sequence[Path], export: Export) -> RunTable:
+    """Event files, or scalars that TensorBoard has exported: one per run, which its name describes."""
+    assert export.pattern is not None  # the caller has asked
+    fields = re.findall(r"{(\w*)}", export.pattern)
+    known = REQUIRED + OPTIONAL
+    for name in fields:
+        if name not in known:
+            raise DataError(f"--pattern: no column '{name}'{did_you_mean(name, known)}")
+    needed = [name for name in ("variant", "size", "seed") if name not in fields]
+    if (
+        needed
+        or len(set(fields)) < len(fields)
+        or (export.tokens_per_step is None) == ("tokens" not in fields)
+    ):
+        raise DataError(
+            f"--pattern {export.pattern}: expected {{variant}}, {{size}} and {{seed}}, each once, and "
+            f"either {{tokens}} "
+            "or --tokens-per-step"
+        )
+    parts = re.split(r"({\w*})", export.pattern)
+    text = "".join(f"(?P<{part[1:-1]}>.+?)" if part.startswith("{") else re.escape(part) for part in parts)
+    runs = []
+    for path in paths:
+        match = re.fullmatch(text, path.stem if path.is_file() and path.suffix == ".csv" else path.name)
+        if match is None:
+            raise DataError(f"{path}: the name is none of the pattern {export.pattern}")
+        step, loss = _last_scalar(path, export.tag)
+        row = match.groupdict() | {"loss": str(loss)}
+        if export.tokens_per_step is not None:
+            row["tokens"] = str(step * export.tokens_per_step)
+        runs.append(run_of_row(str(path), row))
+    check_runs(runs)
+    return RunTable(tuple(runs))
+
+
+def _last_scalar(path: Path, tag: str | None) -> tuple[int, float]:
+    """The last step of a scalar and its value."""
+    if path.is_file():
+        try:
+            with path.open(encoding="utf-8-sig", newline="") as stream:
+                header, *rows = list(csv.reader(stream))
+            if header != SCALAR_HEADER or not rows:
+                raise ValueError(f"expected the columns {', '.join(SCALAR_HEADER)} and a row")
+            steps = {int(step): float(value) for _, step, value in rows}
+        except (OSError, ValueError, csv.Error) as error:
+            raise DataError(f"{path}: cannot be read as a scalar of TensorBoard: {error}") from error
+        return max(steps.items())
+    if not any(path.rglob(EVENTS)):
+        raise DataError(f"{path}: no event files ({EVENTS})")
+    try:
+        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    except ImportError as error:
+        raise DataError("event files need tensorboard: pip install 'zoo[tensorboard]'") from error
+    events = EventAccumulator(str(next(iter(sorted(path.rglob(EVENTS)))).parent))
+    events.Reload()
+    tags: list[str] = events.Tags()["scalars"]
+    if tag not in tags:
+        raise DataError(f"{path}: --tag {tag}: expected one of {', '.join(sorted(tags)) or 'no scalar'}")
+    return max((event.step, event.value) for event in events.Scalars(tag))

@@ -1,0 +1,235 @@
+"""Ladders: what a sweep over sizes and budgets trains, and what it says; tuning by a parabola."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from zoo.ablate.execute import planner_of
+from zoo.ablate.ladder import LadderSize
+from zoo.ablate.outcome import Outcome
+from zoo.ablate.plan import PlannedRun
+from zoo.ablate.rate_search import bracket, chosen_rate, search
+from zoo.ablate.scale.runs import FinishedRun, RunTable
+from zoo.ablate.scale.verdict import judge
+from zoo.ablate.sweep import Sweep, load_sweep
+from zoo.commands.cli import main
+from zoo.config.yaml import dump_yaml
+from zoo.run.job import Job
+from zoo.utils.errors import ConfigError
+
+ROOT = Path(__file__).parents[1]
+RATES = [1e-3, 2e-3, 4e-3, 8e-3, 16e-3]
+
+
+def load(folder: Path, **changes: Any) -> Sweep:
+    """The shipped check, in a folder of its own."""
+    file = folder / "ladder.yaml"
+    file.write_text(dump_yaml({"extends": str(ROOT / "configs/sweeps/ladder-check.yaml"), **changes}))
+    return load_sweep(file, out=folder / "sweeps")
+
+
+def true_loss(sweep: Sweep, run: PlannedRun) -> float:
+    """A law with an optimal rate that falls as N^-.25; its noise follows from the run's id."""
+    job = Job.of(run.config)
+    (size,) = [size for size in sweep.ladder if size.params == run.params]
+    tokens = run.steps * size.sides[0].per_step
+    off = math.log(job.optimizer.lr / (5e-3 * (run.params / 1e5) ** -0.25))
+    noise = 0.02 * np.random.default_rng(list(run.id.encode())).standard_normal()
+    tokens *= math.exp(noise - 0.24 * off**2)
+    return float(0.45 + 0.25 * (run.params / 1e6) ** -0.3 + 0.8 * (tokens / 1e6) ** -0.3)
+
+
+def trained(sweep: Sweep, most: int = 100_000) -> tuple[list[PlannedRun], dict[str, Outcome]]:
+    """All runs in the order in which they are due, and their outcomes."""
+    planner, outcomes, order = planner_of(sweep), {}, []
+    while len(order) < most:
+        plan = planner.plan(outcomes)
+        due = [run for run in plan.runs if run.id not in outcomes]
+        if not due:
+            break
+        outcomes[due[0].id] = Outcome(due[0].steps, {due[0].steps: true_loss(sweep, due[0])}, ended=True)
+        order.append(due[0])
+    return order, outcomes
+
+
+def table(order: list[PlannedRun], outcomes: dict[str, Outcome]) -> RunTable:
+    rows = []
+    for run in order:
+        rate = run.point.get("optimizer.lr")
+        loss = outcomes[run.id].losses[run.steps]
+        rows.append(FinishedRun(run.variant, run.params, run.tokens, run.config.seed, loss, rate))
+    return RunTable(tuple(rows))
+
+
+@pytest.fixture(scope="module")
+def check(tmp_path_factory: pytest.TempPathFactory) -> tuple[Sweep, list[PlannedRun], dict[str, Outcome]]:
+    sweep = load(tmp_path_factory.mktemp("check"))
+    return sweep, *trained(sweep)
+
+
+def test_sizes_by_a_shape_rule(check: Any) -> None:
+    sizes: tuple[LadderSize, ...] = check[0].ladder
+    assert [size.params / wanted for size, wanted in zip(sizes, (1e5, 2e5, 4e5, 8e5), strict=True)] == (
+        pytest.approx([1] * 4, abs=0.25)
+    )
+    assert {size.budgets for size in sizes} == {(122 * 2048, 244 * 2048, 488 * 2048)}
+    assert [len(size.seeds) for size in sizes] == [4, 3, 3, 2]
+
+
+def test_small_sizes_come_first_and_each_is_tuned_before_it_is_compared(check: Any) -> None:
+    _, order, _ = check
+    params = [run.params for run in order]
+    assert params == sorted(params)
+    for variant, size in {(run.variant, run.params) for run in order}:
+        phases = [r.phases[0] for r in order if (r.variant, r.params) == (variant, size)]
+        assert phases == sorted(phases, reverse=True)  # "tune" before "final"
+
+
+def test_larger_sizes_are_tuned_over_a_bracket_and_rates_lie_on_a_line(check: Any) -> None:
+    sweep, order, _ = check
+
+    def rates(variant: str, size: LadderSize, phase: str) -> set[float]:
+        of_size = [run for run in order if run.variant == variant and run.params == size.params]
+        return {run.point["optimizer.lr"] for run in of_size if phase in run.phases}
+
+    for side in sweep.ladder[0].sides:
+        tuned = [len(rates(side.variant, size, "tune")) for size in sweep.ladder]
+        assert tuned[0] >= 5
+        assert 3 <= tuned[-1] < 8
+        for size in sweep.ladder:
+            (rate,) = rates(side.variant, size, "final")
+            assert rate == pytest.approx(5e-3 * (size.params / 1e5) ** -0.25, rel=0.25)
+
+
+def test_the_baseline_again_and_a_planted_speedup(check: Any) -> None:
+    _, order, outcomes = check
+    found = judge(table(order, outcomes), "base", margin=1.1)
+    assert found["base again"].word in ("equal", "undecided")
+    planted = found["base planted"]
+    assert planted.word == "faster"
+    assert planted.line is not None
+    middle = planted.line.middle
+    assert abs(middle.estimate - math.log(1.3)) <= middle.half95
+    assert not any("unequally" in warning for warning in planted.warnings)
+
+
+def test_a_sweep_that_is_stopped_says_what_it_knows(check: Any) -> None:
+    sweep, *_ = check
+    order, outcomes = trained(sweep, most=140)
+    found = judge(table(order, outcomes), "base")["base planted"]
+    assert found.line is None
+    assert found.measured.usable
+
+
+def test_sizes_are_added_until_it_is_decided(tmp_path: Path) -> None:
+    scale = {
+        "sizes": {"params": ["0.05M", "0.1M", "0.2M", "0.4M", "0.8M", "1.6M"], "shape": "aspect"},
+        "seeds": 3,
+        "until_decided": True,
+        "again": False,
+    }
+    sweep = load(tmp_path, scale=scale)
+    order, outcomes = trained(sweep)
+    assert len({run.params for run in order}) == 4
+    assert judge(table(order, outcomes), "base")["base planted"].word == "faster"
+
+
+def test_the_search_for_a_rate() -> None:
+    losses = {rate: (math.log(rate / 3e-2)) ** 2 for rate in (*RATES, 32e-3, 64e-3)}
+    assert search(RATES, {}.get).rates == tuple(RATES)
+    known = search(RATES, losses.get)
+    assert known.rates == (*RATES, 32e-3, 64e-3)
+    assert known.ln_best == pytest.approx(math.log(3e-2), abs=1e-6)
+    falling = search(RATES, lambda rate: -rate)
+    assert falling.at_border
+    assert len(falling.rates) == 9
+    assert search(RATES, lambda rate: math.inf if rate > 4e-3 else -rate).ln_best == math.log(4e-3)
+    found = {float(x): math.log(1e-2) - 0.25 * x for x in range(3)}
+    assert bracket(RATES, found, 4.0) == pytest.approx([1e-2 / math.e * f for f in (0.5, 1, 2)], rel=0.01)
+    near, far = ({**found, 3.0: found[0.0] - fall} for fall in (0.7, 2.0))
+    assert chosen_rate(near, 3.0) == pytest.approx(4.83e-3, rel=0.02)
+    assert chosen_rate(far, 3.0) == pytest.approx(math.exp(far[3.0]), rel=0.01)  # no straight line
+
+
+def test_a_side_at_the_border_has_no_verdict(tmp_path: Path) -> None:
+    sweep = load(tmp_path, tune={"grid": {"optimizer.lr": [1e-8, 2e-8, 4e-8]}})
+    order, _ = trained(sweep)
+    assert {run.phases for run in order} == {("tune",)}
+
+
+BAD: dict[str, tuple[dict[str, Any], str]] = {
+    "sizes that coincide": (
+        {"scale": {"sizes": {"params": ["0.1M", "0.101M", "0.4M"], "shape": "aspect"}, "seeds": 2}},
+        "the same to a thousandth",
+    ),
+    "a size without effect": ({"scale": {"sizes": [{"model.d_mode": 64}], "seeds": 1}}, "d_mode"),
+    "budgets that coincide": (
+        {"scale": {"budgets": {"tokens": [100000, 100001]}}},
+        "different numbers of steps",
+    ),
+    "two units": (
+        {"scale": {"budgets": {"steps": [100]}}},
+        "expected one of tokens, steps and per_parameter",
+    ),
+    "a count": ({"scale": {"budgets": {"tokens": ["1X"]}}}, "1X"),
+    "too short": ({"scale": {"budgets": {"tokens": [10000, 20000]}}}, "no more than the warm-up"),
+    "seeds per size": ({"scale": {"seeds": [2, 2]}}, "seeds: 2 entries for 4 sizes"),
+    "no seed": ({"scale": {"seeds": 0}}, "at least one seed"),
+    "margin": ({"scale": {"margin": 1.0}}, "margin"),
+    "planted": ({"scale": {"planted": 0.9}}, "planted"),
+    "unequal factors": ({"tune": {"grid": {"optimizer.lr": [1e-3, 2e-3, 5e-3]}}}, "rise by equal factors"),
+    "two keys": (
+        {"tune": {"grid": {"optimizer.lr": [1e-3, 2e-3, 4e-3], "optimizer.weight_decay": [0.1, 0.2, 0.4]}}},
+        "a grid of one key",
+    ),
+    "best point": ({"tune": {"choose": "best"}}, "expected parabola"),
+    "seeds of a sweep": ({"seeds": [0, 1]}, "expected scale.seeds"),
+    "rule": ({"scale": {"sizes": {"params": ["1M"], "shape": "depth"}}}, "shape"),
+}
+
+
+@pytest.mark.parametrize("changes, message", BAD.values(), ids=BAD)
+def test_bad_ladders(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        load(tmp_path, **changes)
+    assert message in str(error.value)
+
+
+TINY: dict[str, Any] = {
+    "base": {
+        "extends": "gpt-tiny",
+        "schedule": {"warmup": 1},
+        "train": {"eval_every": 100, "eval_batches": 1, "checkpoint_every": 100, "monitor_every": None},
+    },
+    "scale": {
+        "sizes": [{"model.d_model": width, "model.n_layers": 1} for width in (8, 16, 24, 40)],
+        "budgets": {"steps": [2, 4]},
+        "seeds": 1,
+        "planted": 2.0,
+    },
+}
+
+
+def test_a_ladder_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "tiny.yaml"
+    file.write_text(dump_yaml(TINY))
+    out = tmp_path / "sweeps"
+    with pytest.raises(SystemExit) as done:
+        main(["sweep", str(file), "--out", str(out), "--workers", "1"])
+    assert done.value.code == 0
+    assert "base planted" in capsys.readouterr().out
+    with pytest.raises(SystemExit) as done:
+        main(["report", str(out / "tiny"), "--out", str(tmp_path / "page")])
+    assert done.value.code == 0
+    document = json.loads((tmp_path / "page/report.json").read_text())
+    sizes = document["variants"]["base planted"]["sizes"]
+    assert len(sizes) == 4
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as done:
+        main(["verdict", str(out / "tiny"), "--baseline", "base", "--json"])
+    assert done.value.code == 0
+    assert json.loads(capsys.readouterr().out)["variants"]["base planted"]["sizes"] == sizes

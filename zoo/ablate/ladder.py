@@ -1,0 +1,256 @@
+"""The sizes and budgets of a sweep, with the configuration of every variant at every size."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+from zoo.ablate.axes import Combination, nest
+from zoo.ablate.config import SweepConfig
+from zoo.ablate.scale.runs import SAME_SIZE, format_count
+from zoo.ablate.scale_config import Scale, SizeRule
+from zoo.ablate.variants import SweepVariant, build_variants
+from zoo.checkpoint.recipe import declare
+from zoo.config.compose import merge
+from zoo.config.registry import Config
+from zoo.config.yaml import Located
+from zoo.run.config import RunConfig, validate
+from zoo.run.factory import recipe_of
+from zoo.run.job import Job
+from zoo.utils.errors import ConfigError
+
+AGAIN, PLANTED = " again", " planted"
+"""What the names of the baseline's copies end in."""
+COPY_SEED = 1000
+"""The seeds of a copy of the baseline begin here, so that no run is shared."""
+MOST_WIDTHS = 256
+"""Widths that the shape rule tries, in heads."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """A variant at one size.
+
+    Attributes:
+        variant: its name.
+        config: complete but for seed, name, steps and the tuned value.
+        rates: the grid of the tuned key, ascending; empty if nothing is tuned.
+        per_step: training targets of a step.
+        first_seed: what is added to every seed.
+        planted: how many tokens it is trained on for each that its runs report.
+    """
+
+    variant: str
+    config: RunConfig
+    rates: tuple[float, ...]
+    per_step: int
+    first_seed: int = 0
+    planted: float = 1.0
+
+    def steps(self, tokens: float) -> int:
+        """The steps of a run that reports so many tokens."""
+        return max(1, round(tokens * self.planted / self.per_step))
+
+
+@dataclass(frozen=True)
+class LadderSize:
+    """One size of a ladder.
+
+    Attributes:
+        params: parameters of the baseline's model.
+        budgets: training tokens of the runs, ascending.
+        seeds: of the comparison.
+        sides: the variants, in the order of the sweep, then the copies of the baseline.
+        variants: the same, as a sweep without sizes has them.
+    """
+
+    params: int
+    budgets: tuple[int, ...]
+    seeds: tuple[int, ...]
+    sides: tuple[Side, ...]
+    variants: tuple[SweepVariant, ...]
+
+    @property
+    def tuning_tokens(self) -> int:
+        """The budget at which rates are tuned: half the longest, of a single budget all of it."""
+        return self.budgets[-1] // 2 if len(self.budgets) > 1 else self.budgets[-1]
+
+
+def parameters(config: RunConfig) -> int:
+    """The number of parameters that a configuration trains."""
+    return sum(p.numel() for p in declare(recipe_of(config)).parameters())
+
+
+def build_ladder(
+    base: Located,
+    overrides: Sequence[Located],
+    combinations: Sequence[Combination],
+    candidates: Sequence[Sequence[Mapping[str, Located]]],
+    content: Located,
+    config: SweepConfig,
+    baseline: str,
+    problems: list[str],
+) -> tuple[LadderSize, ...]:
+    """Put the configurations of every size together and check them.
+
+    Args:
+        base: what all runs share, `overrides` included.
+        overrides: see `build_variants`.
+        combinations: the levels of every variant.
+        candidates: for every variant the values of the tuned key.
+        content: the sweep file as it is written.
+        config: the sweep file.
+        baseline: the name of the variant to compare with.
+        problems: gets one line for each problem.
+
+    Returns:
+        The sizes, ascending; those without problems.
+    """
+    scale = config.scale
+    assert scale is not None  # the caller has asked for a ladder
+    place = content.value["scale"].place
+    sizes = []
+    for index, change in enumerate(_size_changes(base, content.value["scale"], scale, problems)):
+        variants = build_variants(
+            merge(base, change), overrides, combinations, candidates, config, problems, change
+        )
+        if problems:
+            break
+        sizes.append(_size(variants, baseline, scale, index, place, problems))
+    sizes.sort(key=lambda size: size.params)
+    for small, large in pairwise(sizes):
+        if large.params / small.params - 1 < SAME_SIZE:
+            problems.append(
+                f"{place}: scale.sizes: two sizes have {small.params:,} and {large.params:,} parameters, "
+                "the same "
+                "to a thousandth; expected sizes that differ"
+            )
+    return tuple(sizes)
+
+
+def single_size(
+    variants: Sequence[SweepVariant], seeds: tuple[int, ...], baseline: str
+) -> tuple[LadderSize, ...]:
+    """A sweep without a ladder as one with a single size and budget."""
+    sides = tuple(_side(variant) for variant in variants)
+    ours = next(side for side in sides if side.variant == baseline)
+    steps = Job.of(ours.config).train.steps
+    return (LadderSize(parameters(ours.config), (steps * ours.per_step,), seeds, sides, tuple(variants)),)
+
+
+def copies(scale: Scale, baseline: str) -> dict[str, dict[str, Any]]:
+    """The baseline's copies that a ladder adds: name to fields of `Side`."""
+    wanted: dict[str, dict[str, Any]] = {}
+    if scale.again:
+        wanted[baseline + AGAIN] = {"first_seed": COPY_SEED}
+    if scale.planted:
+        wanted[baseline + PLANTED] = {"first_seed": 2 * COPY_SEED, "planted": scale.planted}
+    return wanted
+
+
+def _size(
+    variants: Sequence[SweepVariant],
+    baseline: str,
+    scale: Scale,
+    index: int,
+    place: str,
+    problems: list[str],
+) -> LadderSize:
+    sides = [_side(variant) for variant in variants]
+    ours = next(side for side in sides if side.variant == baseline)
+    sides += [replace(ours, variant=name, **fields) for name, fields in copies(scale, baseline).items()]
+    params = parameters(ours.config)
+    unit = {"tokens": 1.0, "steps": float(ours.per_step), "per_parameter": float(params)}[scale.budgets.unit]
+    wanted = [budget * unit for budget in scale.budgets.of_size(index)]
+    tokens = [ours.steps(budget) * ours.per_step for budget in wanted]
+    if len(set(tokens)) < len(tokens) or min(wanted) < ours.per_step:
+        problems.append(
+            f"{place}: scale.budgets: {', '.join(map(format_count, wanted))} tokens at "
+            f"{format_count(params)} "
+            f"parameters are {', '.join(str(ours.steps(b)) for b in wanted)} steps of {ours.per_step:,} "
+            "tokens; "
+            "expected budgets of different numbers of steps"
+        )
+    for side in sides:
+        shortest = side.steps(tokens[0])
+        if getattr(side.config.schedule, "warmup", 0) >= shortest:
+            problems.append(
+                f"{place}: scale.budgets: the shortest run of {side.variant} at {format_count(params)} has "
+                f"{shortest} steps, no more than the warm-up; expected a longer one"
+            )
+    original = next(variant for variant in variants if variant.name == baseline)
+    every = (*variants, *(replace(original, name=name) for name in copies(scale, baseline)))
+    return LadderSize(params, tuple(tokens), scale.seeds_of(index), tuple(sides), every)
+
+
+def _side(variant: SweepVariant) -> Side:
+    rates = tuple(sorted(float(value) for point in variant.points for value in point.values()))
+    job = Job.of(variant.configs[0])
+    *_, targets = declare(recipe_of(job.config)).example(1, job.data.length)
+    return Side(variant.name, variant.configs[0], rates, job.train.batch_size * int(targets.numel()))
+
+
+def _size_changes(base: Located, node: Located, scale: Scale, problems: list[str]) -> list[Located]:
+    """What every size puts on top of `base`."""
+    sizes = node.value["sizes"]
+    if isinstance(scale.sizes, SizeRule):
+        return _shaped(base, sizes.place, scale.sizes, problems)
+    changes = []
+    for written in sizes.value:
+        change = Located({}, written.place)
+        for key, value in written.value.items():
+            change = merge(change, nest(key, value))
+        changes.append(change)
+    return changes
+
+
+def _shaped(base: Located, place: str, rule: SizeRule, problems: list[str]) -> list[Located]:
+    """Widths and depths whose models have nearly the wanted numbers of parameters."""
+    found: list[str] = []
+    config = validate(base, found)
+    model: Any = None if config is None else config.model
+    if config is None or model is None:
+        problems += found or [f"{place}: scale.sizes: `base` has no model whose shape could be scaled"]
+        return []
+    fields = ("d_model", "n_layers", "n_heads")
+    if missing := [field for field in fields if not hasattr(model, field)]:
+        problems.append(
+            f"{place}: scale.sizes: the model {model.type} has no {', '.join(missing)}; expected the keys "
+            "of every "
+            "size instead of a shape rule"
+        )
+        return []
+    head = model.d_model // model.n_heads
+    shapes: dict[tuple[int, int, int], int] = {}
+    for heads in range(1, MOST_WIDTHS + 1):
+        width = head * heads
+        depth = (
+            max(1, round(width * model.n_layers / model.d_model))
+            if rule.shape == "aspect"
+            else model.n_layers
+        )
+        shape = (width, depth, heads)
+        try:
+            shapes[shape] = parameters(_with_shape(config, dict(zip(fields, shape, strict=True))))
+        except (ConfigError, ValueError):
+            continue  # a width that the model does not allow
+        if shapes[shape] > 2 * max(rule.params):
+            break
+    changes = []
+    for wanted in rule.params:
+        shape = min(shapes, key=lambda shape: abs(math.log(shapes[shape] / wanted)))
+        values = {f"model.{field}": Located(value, place) for field, value in zip(fields, shape, strict=True)}
+        change = Located({}, place)
+        for key, value in values.items():
+            change = merge(change, nest(key, value))
+        changes.append(change)
+    return changes
+
+
+def _with_shape(config: RunConfig, shape: Mapping[str, int]) -> RunConfig:
+    assert config.model is not None  # the caller has its shape
+    model: Config = type(config.model).model_validate({**config.model.model_dump(), **shape})
+    return config.model_copy(update={"model": model})

@@ -1,0 +1,153 @@
+"""Which runs a ladder needs, given the state of all runs: small sizes first, each tuned and then compared."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from statistics import mean
+from typing import TypeVar
+
+from zoo.ablate.ladder import LadderSize, Side
+from zoo.ablate.manifest import Phase
+from zoo.ablate.outcome import Outcome
+from zoo.ablate.plan import NOT_STARTED, PlannedRun, SweepPlan
+from zoo.ablate.rate_search import bracket, chosen_rate, search
+from zoo.ablate.scale.line import FEWEST_SIZES
+from zoo.ablate.scale.runs import FinishedRun, RunTable
+from zoo.ablate.scale.verdict import Looks, judge
+from zoo.ablate.sweep import Sweep
+from zoo.ablate.tuning import ChosenPoint
+from zoo.config.registry import Config
+from zoo.run.config import RunConfig
+from zoo.run.job import Job
+
+
+class LadderPlanner:
+    """Makes the plans of a sweep whose learning rates are computed: a ladder, or a parabola at one size."""
+
+    ids: Sequence[str] = ()
+    """None is known in advance: rates follow from losses."""
+
+    def __init__(self, sweep: Sweep) -> None:
+        """Plan nothing yet."""
+        self._sweep = sweep
+        self._key = sweep.tune.keys[0] if sweep.tune else None
+        self._named: dict[tuple[str, int, int, int, float | None], RunConfig] = {}
+
+    @property
+    def configs(self) -> list[RunConfig]:
+        """A configuration of every variant at every size."""
+        return [side.config for size in self._sweep.ladder for side in size.sides]
+
+    def plan(self, outcomes: Mapping[str, Outcome]) -> SweepPlan:
+        """The runs that follow from `outcomes`, by id."""
+        runs: dict[str, PlannedRun] = {}
+        chosen: dict[str, ChosenPoint] = {}
+        found: dict[str, dict[float, float]] = {}
+        for number, size in enumerate(self._sweep.ladder, 1):
+            tuned = True
+            for side in size.sides:
+                choice = self._tune(size, side, found.setdefault(side.variant, {}), outcomes, runs)
+                tuned = tuned and choice is not None
+                if choice is None:
+                    continue
+                chosen[side.variant] = choice
+                if not choice.on_border:
+                    self._compare(size, side, choice, runs)
+            if not tuned or not self._goes_on(number, runs, outcomes):
+                break
+        return SweepPlan(tuple(runs.values()), chosen)
+
+    def _tune(
+        self,
+        size: LadderSize,
+        side: Side,
+        found: dict[float, float],
+        outcomes: Mapping[str, Outcome],
+        runs: dict[str, PlannedRun],
+    ) -> ChosenPoint | None:
+        """Add the tuning runs that are needed now; the chosen value once all have results."""
+        tune = self._sweep.tune
+        if tune is None or self._key is None:
+            return ChosenPoint({}, ())
+        ln_params = math.log(size.params)
+
+        def trained(rate: float) -> list[PlannedRun]:
+            return [self._run(size, side, size.tuning_tokens, seed, rate, "tune") for seed in tune.seeds]
+
+        def loss(rate: float) -> float | None:
+            known = [run.loss(outcomes.get(run.id, NOT_STARTED)) for run in trained(rate)]
+            return mean(v for v in known if v is not None) if None not in known else None
+
+        result = search(bracket(side.rates, found, ln_params), loss)
+        runs.update({run.id: run for rate in result.rates for run in trained(rate)})
+        if result.at_border:
+            return ChosenPoint({}, (self._key,))
+        if result.ln_best is None:
+            return None
+        found[ln_params] = result.ln_best
+        return ChosenPoint({self._key: chosen_rate(found, ln_params)}, ())
+
+    def _compare(
+        self, size: LadderSize, side: Side, choice: ChosenPoint, runs: dict[str, PlannedRun]
+    ) -> None:
+        """Add the runs of the comparison."""
+        rate = next(iter(choice.values.values()), None)
+        for tokens in size.budgets:
+            for seed in size.seeds:
+                run = self._run(size, side, tokens, seed, rate, "final")
+                phases = runs[run.id].phases if run.id in runs else ()
+                runs[run.id] = replace(run, phases=(*phases, *run.phases))
+
+    def _goes_on(self, sizes: int, runs: Mapping[str, PlannedRun], outcomes: Mapping[str, Outcome]) -> bool:
+        """Whether the next size is needed; if it depends on the verdict, not before all runs have ended."""
+        scale = self._sweep.scale
+        if scale is None or not scale.until_decided or sizes < FEWEST_SIZES:
+            return True
+        states = [(run, outcomes.get(run.id, NOT_STARTED)) for run in runs.values()]
+        if not all(run.is_done(outcome) for run, outcome in states):
+            return False
+        table = RunTable(
+            tuple(
+                FinishedRun(
+                    run.variant,
+                    float(run.params),
+                    float(run.tokens),
+                    run.config.seed,
+                    outcome.loss(run.until) or math.inf,
+                )
+                for run, outcome in states
+                if "final" in run.phases
+            )
+        )
+        declared = tuple(float(size.params) for size in self._sweep.ladder)
+        found = judge(table, self._sweep.baseline, margin=scale.margin, looks=Looks(sizes=declared))
+        return any(verdict.word == "undecided" for verdict in found.values())
+
+    def _run(
+        self, size: LadderSize, side: Side, tokens: int, seed: int, rate: float | None, phase: Phase
+    ) -> PlannedRun:
+        steps = side.steps(tokens)
+        key = (side.variant, size.params, steps, seed, rate)
+        if key not in self._named:
+            train = Job.of(side.config).train.model_copy(update={"steps": steps})
+            config = side.config.model_copy(update={"train": train, "seed": seed + side.first_seed})
+            if rate is not None and self._key is not None:
+                config = with_value(config, self._key.split("."), rate)
+            self._named[key] = self._sweep.named(config)
+        point = {} if rate is None or self._key is None else {self._key: rate}
+        config = self._named[key]
+        return PlannedRun(
+            config, side.variant, point, steps, steps, (phase,), params=size.params, tokens=tokens
+        )
+
+
+ConfigT = TypeVar("ConfigT", bound=Config)
+
+
+def with_value(config: ConfigT, keys: Sequence[str], value: object) -> ConfigT:
+    """A configuration with one value replaced, which lies under nested keys."""
+    if len(keys) > 1:
+        value = with_value(getattr(config, keys[0]), keys[1:], value)
+    return config.model_copy(update={keys[0]: value})

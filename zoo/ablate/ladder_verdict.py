@@ -1,0 +1,83 @@
+"""The verdict of a ladder that `zoo sweep` trains, finished or not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from zoo.ablate.ladder import AGAIN
+from zoo.ablate.manifest import Manifest, read_manifest
+from zoo.ablate.scale.shown import notes, sentences
+from zoo.ablate.scale.sources import sweep_table
+from zoo.ablate.scale.verdict import Looks, ScaleVerdict, judge
+
+
+@dataclass(frozen=True)
+class LadderVerdict:
+    """What a ladder says so far.
+
+    Attributes:
+        manifest: of the sweep.
+        baseline: the variant that the others are compared with.
+        alpha: the probability of any false claim.
+        verdicts: of every variant that has runs.
+    """
+
+    manifest: Manifest
+    baseline: str
+    alpha: float
+    verdicts: Mapping[str, ScaleVerdict]
+
+    @property
+    def margin(self) -> float | None:
+        """The factor within which two sides count as equal."""
+        return self.manifest.ladder.margin if self.manifest.ladder else None
+
+    @property
+    def sentences(self) -> list[str]:
+        """One sentence per variant."""
+        return sentences(self.verdicts, self.baseline, self.margin)
+
+    @property
+    def notes(self) -> list[str]:
+        """Reasons for doubt without their full stops, the gravest first."""
+        reasons = []
+        for name, verdict in self.verdicts.items():
+            if name.endswith(AGAIN) and verdict.word not in ("equal", "undecided"):
+                reasons.append(
+                    f"{name}: the baseline differs from itself: something is wrong with the set-up"
+                )
+        waiting = [run for run in self.manifest.runs if run.status not in ("finished", "failed", "stopped")]
+        if waiting:
+            reasons.append(
+                f"{len(waiting)} of the {len(self.manifest.runs)} runs known so far have not ended"
+            )
+        return reasons + notes(self.verdicts)
+
+
+def is_ladder(folder: Path) -> bool:
+    """Whether a folder is that of a sweep with sizes."""
+    return (folder / "sweep.json").is_file() and read_manifest(folder).ladder is not None
+
+
+def judge_ladder(folder: Path, baseline: str | None = None, alpha: float = 0.05) -> LadderVerdict:
+    """Judge the runs of a ladder that have ended.
+
+    Args:
+        folder: that of sweep.json.
+        baseline: the variant to compare with; None: the sweep's.
+        alpha: the probability of any false claim.
+
+    Raises:
+        ZooError: no run has ended, only the baseline's have, or a run was edited.
+    """
+    manifest = read_manifest(folder)
+    baseline = baseline or manifest.baseline
+    ladder = manifest.ladder
+    looks = None
+    if ladder is not None and ladder.until_decided:
+        looks = Looks(sizes=tuple(map(float, ladder.sizes)))
+    margin = ladder.margin if ladder else None
+    verdicts = judge(sweep_table(folder), baseline, margin=margin, alpha=alpha, looks=looks)
+    return LadderVerdict(manifest, baseline, alpha, verdicts)

@@ -1,0 +1,106 @@
+"""The search for a learning rate, as a function of losses: a grid, a parabola, points beyond a border."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from zoo.ablate.scale.tuning import MOST_EXTENSIONS, at_border, extension, vertex
+from zoo.ablate.scale_config import equal_steps
+
+FULL_GRIDS = 3
+"""So many of the smallest sizes are tuned over the whole grid, larger ones over a bracket."""
+STRAIGHT = 0.2
+"""A line of ln rate over ln N is used if its residuals have no larger standard deviation."""
+DIGITS = 3
+"""Significant digits of a rate that is computed."""
+
+
+@dataclass(frozen=True)
+class RateSearch:
+    """What is known of the best rate.
+
+    Attributes:
+        rates: those to be trained, in the order in which they are asked for.
+        ln_best: ln of the best one; None as long as losses are missing, or at the border.
+        at_border: whether the search has ended at the border: there is no verdict.
+    """
+
+    rates: tuple[float, ...]
+    ln_best: float | None = None
+    at_border: bool = False
+
+    @property
+    def ended(self) -> bool:
+        """Whether no rate needs to be trained any more."""
+        return self.ln_best is not None or self.at_border
+
+
+def search(start: Sequence[float], loss: Callable[[float], float | None]) -> RateSearch:
+    """Extend a grid at its border, and take the vertex of the parabola.
+
+    Args:
+        start: rates, ascending by equal factors.
+        loss: the mean loss at a rate; None if it is not known yet.
+    """
+    rates = list(start)
+    while True:
+        known = {rate: value for rate in rates if (value := loss(rate)) is not None}
+        if len(known) < len(rates):
+            return RateSearch(tuple(rates))
+        if not at_border(known):
+            return RateSearch(tuple(rates), _best(known))
+        if len(rates) == len(start) + MOST_EXTENSIONS:
+            return RateSearch(tuple(rates), at_border=True)
+        rates.append(rounded(extension(known)))
+
+
+def _best(losses: Mapping[float, float]) -> float:
+    """ln of the vertex; of the best rate where a run beside it diverged."""
+    try:
+        return vertex(losses).ln_rate
+    except ValueError:
+        return math.log(min(losses, key=lambda rate: losses[rate]))
+
+
+def bracket(grid: Sequence[float], found: Mapping[float, float], ln_params: float) -> tuple[float, ...]:
+    """The rates to begin with at a size: the grid, or three about the line through the smaller sizes.
+
+    Args:
+        grid: that of the smallest sizes.
+        found: ln of the best rate by ln parameters.
+        ln_params: of the size.
+    """
+    if len(found) < FULL_GRIDS:
+        return tuple(grid)
+    factor = equal_steps(tuple(grid))
+    assert factor is not None  # the schema asks for equal factors
+    middle = math.exp(float(np.polyval(np.polyfit(list(found), list(found.values()), 1), ln_params)))
+    return tuple(rounded(middle * factor**k) for k in (-1, 0, 1))
+
+
+def chosen_rate(found: Mapping[float, float], ln_params: float) -> float:
+    """The rate of the comparison: on the line through the sizes tuned so far, else the vertex of this size.
+
+    The line goes through the sizes up to this one, and not through larger ones, so that a size is trained to
+    the end before the next one is tuned: a sweep that is stopped has a result, and sizes can be added.
+
+    Args:
+        found: ln of the best rate by ln parameters, this size included.
+        ln_params: of this size.
+    """
+    x, y = np.array(list(found)), np.array(list(found.values()))
+    if len(found) >= FULL_GRIDS:
+        line = np.polyfit(x, y, 1)
+        rest = y - np.polyval(line, x)
+        if math.sqrt(float(rest @ rest) / (len(x) - 2)) < STRAIGHT:
+            return rounded(math.exp(float(np.polyval(line, ln_params))))
+    return rounded(math.exp(found[ln_params]))
+
+
+def rounded(rate: float) -> float:
+    """With `DIGITS` significant digits."""
+    return float(f"{rate:.{DIGITS}g}")

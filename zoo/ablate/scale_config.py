@@ -1,0 +1,131 @@
+"""The schema of `scale:` in a sweep file: sizes, budgets and seeds of a ladder."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, Field, field_validator, model_validator
+
+from zoo.ablate.scale.runs import parse_count
+from zoo.config.registry import Config
+
+
+def _count(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    try:
+        return parse_count(value)
+    except ValueError as error:
+        raise ValueError(f"value '{value}': expected a number such as 2e6 or 2M") from error
+
+
+Count = Annotated[float, BeforeValidator(_count), Field(gt=0, allow_inf_nan=False)]
+"""A number above 0; 2M is 2,000,000."""
+
+
+class SizeRule(Config):
+    """Sizes by their number of parameters."""
+
+    params: tuple[Count, ...] = Field(min_length=1, description="parameters of the baseline's models")
+    shape: Literal["aspect", "width"] = Field(
+        description="what grows: width and depth in the proportion of `base` (aspect), or the width alone "
+        "(width); heads keep their size"
+    )
+
+
+class Budgets(Config):
+    """The lengths of the runs of a size, in one unit: a list for all sizes, or a list for each of them."""
+
+    tokens: tuple[Count | tuple[Count, ...], ...] | None = Field(None, description="training tokens")
+    steps: tuple[Count | tuple[Count, ...], ...] | None = Field(None, description="optimizer steps")
+    per_parameter: tuple[Count | tuple[Count, ...], ...] | None = Field(
+        None, description="training tokens per parameter of the baseline's model"
+    )
+
+    @property
+    def unit(self) -> Literal["tokens", "steps", "per_parameter"]:
+        """The unit in which they are given."""
+        return "tokens" if self.tokens else "steps" if self.steps else "per_parameter"
+
+    def of_size(self, index: int) -> tuple[float, ...]:
+        """The budgets of a size, ascending, in their unit."""
+        values = getattr(self, self.unit)
+        chosen = values[index] if isinstance(values[0], tuple) else values
+        return tuple(sorted(chosen))
+
+    @model_validator(mode="after")
+    def _one_unit(self) -> Self:
+        given = [unit for unit in ("tokens", "steps", "per_parameter") if getattr(self, unit)]
+        if len(given) != 1:
+            raise ValueError("expected one of tokens, steps and per_parameter, with at least one budget")
+        values = getattr(self, given[0])
+        if len({isinstance(value, tuple) for value in values}) > 1:
+            raise ValueError("expected numbers, or a list for each size, not both")
+        for budgets in values if isinstance(values[0], tuple) else (values,):
+            if len(set(budgets)) < len(budgets) or not budgets:
+                raise ValueError("expected different budgets, at least one")
+        return self
+
+
+class Scale(Config):
+    """A ladder: every variant at several sizes and budgets, each run to the end of its own schedule."""
+
+    sizes: tuple[dict[str, Any], ...] | SizeRule = Field(
+        description="for each size the keys that make it (key: value), or {params: [...], shape: aspect}"
+    )
+    budgets: Budgets = Field(description="lengths of the runs; three with the ratios 1 : 2 : 4 are advised")
+    seeds: int | tuple[int, ...] = Field(2, description="how many seeds, for all sizes or for each of them")
+    margin: float | None = Field(
+        None, gt=1, allow_inf_nan=False, description="the factor within which two sides count as equal"
+    )
+    until_decided: bool = Field(
+        False, description="add the sizes one after the other from the fourth on, until every word is decided"
+    )
+    again: bool = Field(
+        False,
+        description="the baseline once more with other seeds: anything but equal or undecided is an alarm",
+    )
+    planted: float | None = Field(
+        None,
+        gt=1,
+        allow_inf_nan=False,
+        description="to check the set-up: the baseline once more, trained on so many times the tokens that "
+        "its runs report",
+    )
+
+    @field_validator("seeds")
+    @classmethod
+    def _enough(cls, value: int | tuple[int, ...]) -> int | tuple[int, ...]:
+        if min(value if isinstance(value, tuple) else (value,), default=0) < 1:
+            raise ValueError("expected at least one seed per size")
+        return value
+
+    @model_validator(mode="after")
+    def _equally_many(self) -> Self:
+        values = getattr(self.budgets, self.budgets.unit)
+        lists = {"seeds": self.seeds, "budgets": values if isinstance(values[0], tuple) else None}
+        for name, listed in lists.items():
+            if isinstance(listed, tuple) and len(listed) != self.count:
+                raise ValueError(
+                    f"{name}: {len(listed)} entries for {self.count} sizes; expected one for each"
+                )
+        return self
+
+    @property
+    def count(self) -> int:
+        """The number of sizes."""
+        return len(self.sizes.params if isinstance(self.sizes, SizeRule) else self.sizes)
+
+    def seeds_of(self, index: int) -> tuple[int, ...]:
+        """The seeds of a size."""
+        return tuple(range(self.seeds[index] if isinstance(self.seeds, tuple) else self.seeds))
+
+
+def equal_steps(rates: tuple[float, ...]) -> float | None:
+    """The factor between neighbouring rates; None if they are not ascending in equal factors."""
+    factors = [b / a for a, b in pairwise(rates)]
+    if not factors or factors[0] <= 1 or any(abs(math.log(f / factors[0])) > 0.02 for f in factors):
+        return None
+    return factors[0]
