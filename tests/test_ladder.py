@@ -36,7 +36,7 @@ def true_loss(sweep: Sweep, run: PlannedRun) -> float:
     """A law with an optimal rate that falls as N^-.25; its noise follows from the run's id."""
     job = Job.of(run.config)
     (size,) = [size for size in sweep.ladder if size.params == run.params]
-    tokens = run.steps * size.sides[0].per_step
+    tokens = float(run.steps * size.sides[0].per_step)
     off = math.log(job.optimizer.lr / (5e-3 * (run.params / 1e5) ** -0.25))
     noise = 0.02 * np.random.default_rng(list(run.id.encode())).standard_normal()
     tokens *= math.exp(noise - 0.24 * off**2)
@@ -45,7 +45,9 @@ def true_loss(sweep: Sweep, run: PlannedRun) -> float:
 
 def trained(sweep: Sweep, most: int = 100_000) -> tuple[list[PlannedRun], dict[str, Outcome]]:
     """All runs in the order in which they are due, and their outcomes."""
-    planner, outcomes, order = planner_of(sweep), {}, []
+    planner = planner_of(sweep)
+    outcomes: dict[str, Outcome] = {}
+    order: list[PlannedRun] = []
     while len(order) < most:
         plan = planner.plan(outcomes)
         due = [run for run in plan.runs if run.id not in outcomes]
@@ -140,7 +142,7 @@ def test_sizes_are_added_until_it_is_decided(tmp_path: Path) -> None:
 
 def test_the_search_for_a_rate() -> None:
     losses = {rate: (math.log(rate / 3e-2)) ** 2 for rate in (*RATES, 32e-3, 64e-3)}
-    assert search(RATES, {}.get).rates == tuple(RATES)
+    assert search(RATES, lambda rate: None).rates == tuple(RATES)
     known = search(RATES, losses.get)
     assert known.rates == (*RATES, 32e-3, 64e-3)
     assert known.ln_best == pytest.approx(math.log(3e-2), abs=1e-6)
