@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from zoo.commands.app import Overrides, Source, command, console
+from zoo.commands.app import DIVERGED, Overrides, Source, command, console
 from zoo.utils.errors import ZooError
 
 
@@ -57,3 +58,45 @@ def schema() -> None:
     from zoo.run.config import json_schema
 
     typer.echo(json.dumps(json_schema(), indent=2))
+
+
+@command()
+def coord_check(
+    config: Source,
+    overrides: Overrides = None,
+    widths: Annotated[str, typer.Option(help="Values of d_model, e.g. 64,128,256.")] = "64,128,256",
+    steps: Annotated[int, typer.Option(help="Measurements; the first is before any update.")] = 3,
+    seeds: Annotated[int, typer.Option(help="Initialisations at each width.")] = 3,
+    lr: Annotated[float | None, typer.Option(help="Learning rate; default: four times the config's.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder for the page.")] = None,
+) -> None:
+    """Check whether outputs keep their size when a model gets wider, with or without a transfer rule."""
+    from zoo.diagnose.coordinates import check_coordinates
+    from zoo.report.coordinates import coordinate_table, write_coordinates
+    from zoo.run.config import load_config
+
+    try:
+        values = [int(word) for word in widths.split(",")]
+    except ValueError as error:
+        raise ZooError(f"coord-check: --widths {widths}: expected numbers, e.g. 64,128,256") from error
+    screen = console()
+    with screen.status("coord-check") as status:
+        check = check_coordinates(
+            load_config(config, overrides or ()),
+            values,
+            steps=steps,
+            seeds=seeds,
+            lr=lr,
+            progress=status.update,
+        )
+    screen.print(coordinate_table(check).rich())
+    failing = [module.name for module in check.modules if not module.passes]
+    screen.print(
+        "all modules pass" if not failing else f"{len(failing)} of {len(check.modules)} modules fail"
+    )
+    if out is not None:
+        typer.echo(
+            f"wrote {', '.join(map(str, write_coordinates(check, f'Coordinate check: {config}', out)))}"
+        )
+    if failing:
+        raise typer.Exit(DIVERGED)
