@@ -20,6 +20,9 @@ DIVERGED = 1
 INTERRUPTED = 130
 """The status that a shell reports of a program that Ctrl-C has ended."""
 
+STOPPED = 75
+"""EX_TEMPFAIL of sysexits.h: a signal other than Ctrl-C ended the run, which is saved and can go on."""
+
 PIPED_WIDTH = 200
 """The width of tables, in columns, where the output is no terminal; at the usual 80 they would be cut off."""
 

@@ -14,7 +14,7 @@ from zoo.commands import training, comparison, inference, measurement, configs, 
 # isort: on
 
 from zoo.commands.app import DIVERGED, USER_ERROR, app
-from zoo.utils.errors import DivergenceError, ZooError
+from zoo.utils.errors import DivergenceError, RankError, ZooError
 
 TRACEBACK = "ZOO_TRACEBACK"
 """The environment variable that makes zoo show the traceback of an error in a plugin."""
@@ -23,8 +23,8 @@ TRACEBACK = "ZOO_TRACEBACK"
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit.
 
-    The exit status is 2 for a mistake of the user, 1 for a run that diverged, and 130 for one that was
-    interrupted.
+    The exit status is 2 for a mistake of the user, 1 for a run that diverged or lost one of its processes,
+    130 for one that Ctrl-C interrupted, and 75 for one that another signal stopped.
 
     Args:
         arguments: The arguments; None: those of the process.
@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         app(args=arguments, prog_name="zoo")
     except ZooError as error:
         _fail(str(error), USER_ERROR)
-    except DivergenceError as error:
+    except (DivergenceError, RankError) as error:
         _fail(str(error), DIVERGED)
     except Exception as error:
         line = _line_in_plugin(error)

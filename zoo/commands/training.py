@@ -6,26 +6,37 @@ from typing import Annotated
 
 import typer
 
-from zoo.commands.app import INTERRUPTED, Overrides, Source, command
+from zoo.commands.app import INTERRUPTED, STOPPED, Overrides, Source, command
+from zoo.utils.errors import ZooError
+
+AUTO = "auto"
+"""The word behind ``--resume``; no KEY=VALUE can be mistaken for it."""
 
 
 @command()
 def train(
     config: Source,
     overrides: Overrides = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue from the last checkpoint.")] = False,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Continue from the last checkpoint; --resume auto: if there is a run."),
+    ] = False,
 ) -> None:
-    """Train a model. Ctrl-C saves a checkpoint; --resume continues from it, bit for bit."""
+    """Train a model. Ctrl-C or SIGTERM saves a checkpoint; --resume continues from it, bit for bit."""
     from rich.console import Console
 
     from zoo.run.config import load_config
     from zoo.run.job import named_run
     from zoo.train.run import train as run
 
-    folder = named_run(config, overrides or (), resume)
-    result = run(load_config(config, overrides or ()), resume, Console(), folder=folder)
+    changes = [text for text in overrides or () if text != AUTO]
+    auto = AUTO in (overrides or ())
+    if auto and not resume:
+        raise ZooError(f"train: '{AUTO}' has no effect without --resume")
+    folder = named_run(config, changes, resume)
+    result = run(load_config(config, changes), "auto" if auto else resume, Console(), folder=folder)
     if not result.finished:
-        raise typer.Exit(INTERRUPTED)
+        raise typer.Exit(STOPPED if result.signalled else INTERRUPTED)
 
 
 @command("suggest-lr")

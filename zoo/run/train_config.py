@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -48,6 +49,49 @@ class SpikeConfig(Config):
         return self
 
 
+Floating = Literal["float32", "bfloat16"]
+
+
+class ParallelConfig(Config):
+    """Several processes: which of them share a copy of the model, and what they exchange."""
+
+    shard: int | None = Field(
+        None, ge=1, description="processes that share a copy of weights and optimizer state; null: all"
+    )
+    replicate: int = Field(1, ge=1, description="copies; shard times replicate is the number of processes")
+    reshard_after_forward: bool = Field(
+        True, description="free a block's gathered weights until the backward pass gathers them again"
+    )
+    gather: Floating = Field(
+        "float32",
+        description="dtype in which the weights of blocks are gathered, norms and gates among them; what is "
+        "stored and updated is float32",
+    )
+    reduce: Floating = Field("float32", description="dtype in which gradients are summed over processes")
+    sync: Literal["auto", "every", "last"] = Field(
+        "auto",
+        description="with accumulation, sum gradients over processes after every part, or after the last "
+        "with whole gradients until then; auto: the last if these take at most a tenth of the memory",
+    )
+    timeout: int = Field(
+        600, ge=1, description="seconds after which a process that waits for the others gives up"
+    )
+
+    def copies(self, ranks: int) -> int:
+        """The number of copies of the model among so many processes.
+
+        Raises:
+            ValueError: the processes cannot be divided so.
+        """
+        share = self.shard or max(1, ranks // self.replicate)
+        if share * self.replicate != ranks:
+            raise ValueError(
+                f"train.parallel: shard {self.shard or share} x replicate {self.replicate} does not make "
+                f"{ranks} processes"
+            )
+        return self.replicate
+
+
 class TrainConfig(Config):
     """Length, batch size, precision and device of the training; evaluation, logging and checkpoints."""
 
@@ -68,6 +112,16 @@ class TrainConfig(Config):
         GlobalNorm(), description="what clips the gradient besides clip_norm"
     )
     z_loss: float = Field(0.0, ge=0, description="coefficient of mean(log Z ^ 2), logged separately")
+    recompute: Literal["none", "blocks", "selective"] = Field(
+        "none",
+        description="activations that the backward pass computes again: none; blocks: those within blocks; "
+        "selective: of these not the outputs of matrix products and attention",
+    )
+    parallel: ParallelConfig = Field(ParallelConfig(), description="several processes")
+    stop_signal: str | None = Field(
+        None,
+        description="a signal besides SIGTERM at which the run saves and stops, e.g. SIGUSR1; null: none",
+    )
     compile: Compile = Field(
         False,
         description="torch.compile; true: the loss as a whole; blocks: block by block, equal blocks "
@@ -110,6 +164,14 @@ class TrainConfig(Config):
             raise ValueError(f"'{value}' is not a device; expected auto, cpu, mps, cuda or cuda:N")
         return value
 
+    @field_validator("stop_signal")
+    @classmethod
+    def _known_signal(cls, value: str | None) -> str | None:
+        free = {s.name for s in signal.Signals} - {"SIGKILL", "SIGSTOP", "SIGINT", "SIGTERM"}
+        if value is not None and value not in free:
+            raise ValueError(f"'{value}' is not a signal that can be waited for; expected e.g. SIGUSR1")
+        return value
+
     @field_validator("loggers")
     @classmethod
     def _each_once(cls, loggers: tuple[LoggerConfig, ...]) -> tuple[LoggerConfig, ...]:
@@ -117,6 +179,14 @@ class TrainConfig(Config):
         if twice := sorted({name for name in types if types.count(name) > 1}):
             raise ValueError(f"{', '.join(twice)} is given more than once")
         return loggers
+
+    @model_validator(mode="after")
+    def _parallel_has_effect(self) -> Self:
+        if self.parallel.gather == "bfloat16" and self.precision == "fp32":
+            raise ValueError("parallel.gather: bfloat16 needs precision: bf16")
+        if self.parallel.sync != "auto" and self.accumulation == 1:
+            raise ValueError(f"parallel.sync: {self.parallel.sync} has no effect with accumulation: 1")
+        return self
 
     @model_validator(mode="after")
     def _batch_divides(self) -> Self:

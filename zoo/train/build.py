@@ -20,6 +20,7 @@ from zoo.run.transfer import rates_of
 from zoo.train.checkpoints import CLIP, check_same_data, explained_damage, load_progress
 from zoo.train.compilation import compiled_loss
 from zoo.train.distributed import World
+from zoo.train.recompute import recompute
 from zoo.train.source_checkpoint import check_tokenizer
 from zoo.train.start import Start
 from zoo.train.step import Loss, Stepper
@@ -102,6 +103,7 @@ def build(job: Job, start: Start, world: World) -> Parts:
         else:
             measured = measure(model, initial.loaded)
             initial = replace(initial, measured_etas=measured)
+    recompute(model, t.recompute)
     model.train()
     optimizer = build_optimizer(
         model,

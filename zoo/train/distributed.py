@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 import os
+import re
+import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
+from torch.distributed.distributed_c10d import Store
+from torch.distributed.fsdp import (
+    FSDPModule,
+    MixedPrecisionPolicy,
+    fully_shard,
+    register_fsdp_forward_method,
+)
+from torch.distributed.rendezvous import rendezvous
 
 from zoo.models import Model
+from zoo.run.train_config import ParallelConfig
 from zoo.spec import Module
 from zoo.train.orphan import ends_with_parent
-from zoo.utils.device import find_device
-from zoo.utils.errors import ZooError
+from zoo.utils.device import find_device, total_memory
+from zoo.utils.errors import ConfigError, DivergenceError, RankError, ZooError
 
 
 @dataclass(frozen=True)
@@ -29,13 +41,16 @@ class World:
         rank: number of this process.
         size: number of processes.
         device: where this process computes.
-        mesh: one-dimensional mesh of the ranks; None for a single process.
+        mesh: mesh of the ranks that share a copy of the model, or of copies and shards; None for a single
+            process.
+        parallel: how the ranks share the model.
     """
 
     rank: int
     size: int
     device: torch.device
     mesh: DeviceMesh | None = None
+    parallel: ParallelConfig = field(default=ParallelConfig())
 
     @property
     def is_main(self) -> bool:
@@ -110,15 +125,41 @@ class World:
         """
         if self.mesh is None:
             return
+        p = self.parallel
+        reduce = torch.bfloat16 if p.reduce == "bfloat16" else None
+        gather = torch.bfloat16 if p.gather == "bfloat16" else None
+        if gather is not None and reduce is None:
+            reduce = torch.float32
+        # The residual stream, which starts in the root, stays float32; autocast rounds inputs of products.
+        root = MixedPrecisionPolicy(reduce_dtype=reduce, cast_forward_inputs=False)
+        inside = replace(root, param_dtype=gather)
         for block in model.fsdp_units:
-            fully_shard(block, mesh=self.mesh)
-        fully_shard(model, mesh=self.mesh)
+            again = p.reshard_after_forward
+            fully_shard(block, mesh=self.mesh, reshard_after_forward=again, mp_policy=inside)
+        fully_shard(model, mesh=self.mesh, reshard_after_forward=False, mp_policy=root)
         register_fsdp_forward_method(model, "loss")
 
     def synchronise(self, model: nn.Module, now: bool) -> None:
-        """Set whether the next backward pass reduces the gradients over the ranks."""
+        """Set whether the next backward pass reduces the gradients over the ranks.
+
+        Args:
+            model: plain or sharded.
+            now: whether it is the last one of its step; others reduce as `ParallelConfig.sync` says.
+        """
         if isinstance(model, FSDPModule):
-            model.set_requires_gradient_sync(now)
+            model.set_requires_gradient_sync(now or not self._defers(model))
+
+    def _defers(self, model: nn.Module) -> bool:
+        """Whether gradients stay whole, 4 bytes an entry, until the last part of a batch."""
+        if self.parallel.sync != "auto":
+            return self.parallel.sync == "last"
+        whole = 4 * sum(p.numel() for p in model.parameters() if p.requires_grad)
+        processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if self.device.type == "cpu" else 1
+        return whole * processes <= total_memory(self.device) / 10
+
+    def lost(self, error: RuntimeError, place: str) -> RankError | None:
+        """The error to raise where another rank is gone; None where `error` is about something else."""
+        return None if self.mesh is None else lost(error, place, self.parallel.timeout)
 
     def reshard(self, model: nn.Module) -> None:
         """Free the unsharded tensors after a forward pass that no backward pass follows."""
@@ -127,26 +168,113 @@ class World:
 
 
 @contextmanager
-def world(device: str) -> Iterator[World]:
-    """Join the processes that torchrun started; without torchrun, a world of one process.
+def world(device: str, parallel: ParallelConfig = ParallelConfig()) -> Iterator[World]:  # noqa: B008 (frozen)
+    """Join the processes that torchrun or srun started; without them, a world of one process.
+
+    A mistake that several ranks notice is raised on one of them; the others exit with its status.
 
     Args:
         device: name of the device, as in the configuration.
+        parallel: how the processes share the model.
 
     Raises:
-        ZooError: the device does not exist.
+        ZooError: the device does not exist on every rank, or the ranks cannot be divided as `parallel` says.
+        RankError: a rank has ended or does not answer.
     """
+    _read_slurm()
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1:
-        yield World(0, 1, find_device(device))
+        _divide(parallel, 1)
+        yield World(0, 1, find_device(device), parallel=parallel)
         return
-    local_rank, local_ranks = int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"])
-    own = find_device(device, local_rank, local_ranks)
-    if own.type == "cuda":
-        torch.cuda.set_device(own)
-    with ends_with_parent():
-        dist.init_process_group("nccl" if own.type == "cuda" else "gloo")
+    limit = timedelta(seconds=parallel.timeout)
+    store, rank, _ = next(rendezvous("env://", timeout=limit))
+    try:
+        copies = _divide(parallel, size)
+        own = _common_device(device, store, rank, size)
+        if own.type == "cuda":
+            torch.cuda.set_device(own)
+        backend = "cpu:gloo,cuda:nccl" if own.type == "cuda" else "gloo"
+        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=limit)
         try:
-            yield World(dist.get_rank(), size, own, init_device_mesh(own.type, (size,)))
+            shape: tuple[int, ...] = (size,) if copies == 1 else (copies, size // copies)
+            names = ("replicate", "shard")[-len(shape) :]
+            mesh = init_device_mesh(own.type, shape, mesh_dim_names=names)
+            with ends_with_parent():
+                yield World(rank, size, own, mesh, parallel)
+        except RuntimeError as error:
+            if (gone := lost(error, "the run", parallel.timeout)) is not None:
+                raise gone from error
+            raise
         finally:
             dist.destroy_process_group()
+    except (ZooError, DivergenceError, RankError) as error:
+        if not _tells(store, rank):
+            sys.exit(2 if isinstance(error, ZooError) else 1)
+        raise
+    finally:
+        if rank == 0 and sys.exc_info()[0] is not None:
+            time.sleep(1)  # the others ask this process, where there is no agent, who tells the mistake
+
+
+def lost(error: RuntimeError, place: str, timeout: int) -> RankError | None:
+    """What to raise for what torch reports when another rank is gone; None for any other error."""
+    text = str(error)
+    if isinstance(error, RankError | DivergenceError):
+        return None
+    if "Timed out" in text or "timed out" in text:
+        what = f"no answer from the other processes within {timeout} s (train.parallel.timeout)"
+    elif isinstance(error, dist.DistError) or "gloo" in text or "Connection" in text:
+        what = "another process has ended"
+    else:
+        return None
+    return RankError(f"{place}: {what}: {text.splitlines()[0]}")
+
+
+def _read_slurm() -> None:
+    """Take over srun's environment where it stands for torchrun's: MASTER_ADDR says that it is meant."""
+    if "RANK" in os.environ or not {"MASTER_ADDR", "SLURM_PROCID"} <= os.environ.keys():
+        return
+    names = ("PROCID", "LOCALID", "STEP_NUM_TASKS", "STEP_TASKS_PER_NODE")  # the last like 8(x2),4
+    values = [re.match(r"\d+", os.environ.get(f"SLURM_{name}", "")) for name in names]
+    for key, value in zip(("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"), values, strict=True):
+        if value is None:
+            raise ConfigError("MASTER_ADDR is set, but srun did not start this process; start it with srun")
+        os.environ[key] = value[0]
+    os.environ.setdefault("MASTER_PORT", "29500")
+
+
+def _divide(parallel: ParallelConfig, size: int) -> int:
+    try:
+        return parallel.copies(size)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+
+
+def _common_device(name: str, store: Store, rank: int, size: int) -> torch.device:
+    """The device of this rank.
+
+    Raises:
+        ZooError: a rank has none, or the ranks have different kinds of devices.
+    """
+    own, problem = None, ""
+    try:
+        own = find_device(name, int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"]))
+    except ZooError as error:
+        problem = str(error)
+    store.set(f"device/{rank}", own.type if own is not None else f"!{problem}")
+    found = [store.get(f"device/{r}").decode() for r in range(size)]
+    for r, text in enumerate(found):
+        if text[0] == "!":
+            raise ZooError(f"process {r}: {text[1:]}")
+    if own is None or len(set(found)) > 1:
+        raise ZooError(f"device '{name}': the processes find {', '.join(found)}; expected one kind")
+    return own
+
+
+def _tells(store: Store, rank: int) -> bool:
+    """Whether this rank is the first one that fails, and is to tell why."""
+    try:
+        return store.compare_set("failed", "", str(rank)).decode() == str(rank)
+    except RuntimeError:  # the process that holds the store is gone
+        return True

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: training ends after the current step, saved."""
+"""Ctrl-C, SIGTERM and another signal: training ends after the current step, saved."""
 
 from __future__ import annotations
 
@@ -12,21 +12,24 @@ class Interrupt:
 
     Attributes:
         requested: whether training is to stop after the current step.
+        by_hand: whether Ctrl-C has requested it, and no scheduler.
     """
 
-    def __init__(self, launched: bool = False) -> None:
+    def __init__(self, launched: bool = False, also: str | None = None) -> None:
         """Create the context; the handlers are installed when it is entered.
 
         Args:
             launched: whether torchrun started this process. It forwards a Ctrl-C that the terminal has sent
                 to all processes already, so a second one means nothing; torchrun has its own timeout.
+            also: the name of one more signal.
         """
-        self.requested = False
+        self.requested = self.by_hand = False
+        self._signals = [signal.SIGINT, signal.SIGTERM, *([signal.Signals[also]] if also else [])]
         self._launched = launched
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Self:
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in self._signals:
             self._before[number] = signal.signal(number, self._receive)
         return self
 
@@ -40,3 +43,4 @@ class Interrupt:
         if self.requested and number == signal.SIGINT and not self._launched:
             raise KeyboardInterrupt
         self.requested = True
+        self.by_hand = self.by_hand or number == signal.SIGINT

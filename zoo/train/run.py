@@ -13,8 +13,8 @@ from rich.console import Console
 from zoo.run.config import RunConfig
 from zoo.run.job import Job
 from zoo.train.distributed import world
-from zoo.train.session import run_session
-from zoo.train.start import choose_start
+from zoo.train.session import Ended, run_session
+from zoo.train.start import Auto, choose_start
 from zoo.utils.errors import ZooError
 from zoo.utils.lock import locked
 from zoo.utils.run_folder import RunFolder
@@ -30,6 +30,7 @@ class RunResult:
         steps: number of optimizer steps of the whole run.
         validation: the last validation loss in nats per target; None without validation examples.
         best: the lowest validation loss.
+        signalled: whether a signal other than Ctrl-C ended the session, on this or another rank.
     """
 
     folder: Path
@@ -37,6 +38,7 @@ class RunResult:
     steps: int
     validation: float | None
     best: float | None
+    signalled: bool = False
 
     @property
     def finished(self) -> bool:
@@ -46,7 +48,7 @@ class RunResult:
 
 def train(
     config: RunConfig,
-    resume: bool = False,
+    resume: bool | Auto = False,
     console: Console | None = None,
     until: int | None = None,
     *,
@@ -60,7 +62,8 @@ def train(
 
     Args:
         config: with `model`, `optimizer`, `data` and `train`.
-        resume: continue from the last checkpoint, bit for bit as if the run had never stopped.
+        resume: continue from the last checkpoint, bit for bit as if the run had never stopped; "auto": if
+            there is a run, and otherwise start it.
         console: where to show progress; None: silent.
         until: stop after this step, saved, as if interrupted there; None: do all steps.
         folder: the run folder; None: ``<train.runs_dir>/<name>``.
@@ -73,11 +76,12 @@ def train(
             configuration is not the one that a resumed run was started with.
         ZooError: the data, the sizes, the device or the checkpoint cannot be used.
         DivergenceError: the loss, the gradient or the weights are not finite; the last checkpoint is kept.
+        RankError: another process of the run has ended or does not answer; the last checkpoint is kept.
     """
     job = Job.of(config, folder)
     for logger in job.train.loggers:
         logger.check()
-    with world(job.train.device) as ranks, claimable(job.folder) as claim:
+    with world(job.train.device, job.train.parallel) as ranks, claimable(job.folder) as claim:
         start, begun = choose_start(job, resume), job.folder.exists
         ranks.wait()
         own_console = console if ranks.is_main else None
@@ -89,7 +93,7 @@ def train(
             return _result(job, run_session(job, start, ranks, claim, own_console, until))
         if own_console:
             own_console.print(f"{job.folder} has all its {start.step} steps already: nothing to do.")
-        return _result(job, start.step)
+        return _result(job, Ended(start.step))
 
 
 @contextmanager
@@ -123,8 +127,7 @@ def _settle(job: Job, claim: Callable[[], None]) -> None:
         job.folder.prune(job.train.keep_last)
 
 
-def _result(job: Job, step: int) -> RunResult:
+def _result(job: Job, ended: Ended) -> RunResult:
     losses = [r["cross_entropy"] for r in job.folder.read_metrics() if r["kind"] == "validation"]
-    return RunResult(
-        job.folder.path, step, job.train.steps, *((losses[-1], min(losses)) if losses else (None, None))
-    )
+    last, best = (losses[-1], min(losses)) if losses else (None, None)
+    return RunResult(job.folder.path, ended.step, job.train.steps, last, best, ended.signalled)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console
@@ -36,6 +37,19 @@ from zoo.utils.errors import DivergenceError
 from zoo.utils.run_folder import RunFolder, Which
 
 
+@dataclass(frozen=True)
+class Ended:
+    """The end of a session.
+
+    Attributes:
+        step: the number of steps done.
+        signalled: whether a signal other than Ctrl-C ended it, on this or another rank.
+    """
+
+    step: int
+    signalled: bool = False
+
+
 def run_session(
     job: Job,
     start: Start,
@@ -43,7 +57,7 @@ def run_session(
     claim: Callable[[], None],
     console: Console | None,
     until: int | None = None,
-) -> int:
+) -> Ended:
     """Train from `start` to the end, or until interrupted.
 
     Args:
@@ -55,11 +69,12 @@ def run_session(
         until: stop after this step as if interrupted there; None: do all steps.
 
     Returns:
-        The number of steps done; the last one is in a checkpoint.
+        How the session ended; its last step is in a checkpoint.
 
     Raises:
         ZooError: the data, the sizes, the checkpoint or the disk cannot be used.
         DivergenceError: the loss, the gradient or the weights are not finite.
+        RankError: another rank has ended or does not answer.
     """
     while True:
         try:
@@ -77,7 +92,7 @@ def _session(
     claim: Callable[[], None],
     console: Console | None,
     until: int | None,
-) -> int:
+) -> Ended:
     """`run_session` until the first rollback.
 
     Raises:
@@ -95,7 +110,7 @@ def _session(
             job.folder, world, job.train.keep_last, dataset.fingerprint, dataset.best_metric
         ) as checkpoints,
         MetricsLog(job.folder if world.is_main else None, start, job) as log,
-        Interrupt(launched=world.size > 1) as interrupt,
+        Interrupt(world.size > 1, job.train.stop_signal) as interrupt,
         TrainingBar(console, job.folder.name, start.step, job.train.steps, parts.dataset.unit) as bar,
     ):
         session = _Session(job, parts, world, log, bar, checkpoints, diagnosis, spikes, start.step)
@@ -104,13 +119,18 @@ def _session(
         except DivergenceError as error:
             checkpoints.finish()
             raise DivergenceError(_advice(job.folder, session.done, str(error))) from error
+        except RuntimeError as error:
+            if (gone := world.lost(error, f"{job.folder}: step {session.done}")) is not None:
+                raise gone from error
+            raise
     if console and done < job.train.steps:
         plugins = "".join(f" --plugin {shlex.quote(source)}" for source in sources(job.config.plugins))
         console.print(
             f"Stopped and saved at step {done} of {job.train.steps}. "
             f"Go on with: zoo train {job.folder} --resume{plugins}"
         )
-    return done
+    planned = job.train.steps if until is None else min(until, job.train.steps)
+    return Ended(done, done < planned and not interrupt.by_hand)
 
 
 def _begin(

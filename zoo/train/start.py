@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from zoo.run.config import load_config, plain
 from zoo.run.job import Job
@@ -12,6 +12,7 @@ from zoo.run.train_config import SpikeConfig
 from zoo.utils.errors import ConfigError
 from zoo.utils.run_folder import CheckpointFolder, RunFolder
 
+Auto = Literal["auto"]
 PLACES = frozenset(
     {
         "checkpoint.path",
@@ -39,7 +40,9 @@ MAY_CHANGE = frozenset(
         "keep_last",
         "runs_dir",
         "loggers",
-        "loggers",
+        "recompute",
+        "stop_signal",
+        *(f"parallel.{key}" for key in ("shard", "replicate", "reshard_after_forward", "timeout")),
         "spikes",
         *(f"spikes.{key}" for key in SpikeConfig.model_fields),
     )
@@ -66,12 +69,12 @@ class Start:
         return cls() if checkpoint is None else cls(checkpoint.step, checkpoint)
 
 
-def choose_start(job: Job, resume: bool) -> Start:
+def choose_start(job: Job, resume: bool | Auto) -> Start:
     """Decide where a session begins; nothing is written.
 
     Args:
         job: what to train, and where.
-        resume: whether to continue the run in the folder.
+        resume: whether to continue the run in the folder; "auto": if there is one.
 
     Returns:
         The start; at the last step or after it there is nothing left to do.
@@ -82,7 +85,7 @@ def choose_start(job: Job, resume: bool) -> Start:
     """
     folder = job.folder
     if folder.is_vacant:
-        if resume:
+        if resume is True:
             raise ConfigError(f"{folder}: there is no run to resume; leave out --resume to start it")
         return Start()
     if not folder.exists:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import torch
@@ -39,6 +40,13 @@ def available() -> list[str]:
     """The names of all devices of this machine."""
     gpus = [f"cuda:{i}" for i in range(torch.cuda.device_count())]
     return ["cpu", *gpus, *(["mps"] if torch.backends.mps.is_available() else [])]
+
+
+def total_memory(device: torch.device) -> int:
+    """The bytes of memory of a GPU, or of this machine."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_properties(device).total_memory
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def peak_memory(device: torch.device) -> int | None:

@@ -34,6 +34,10 @@ class DivergenceError(RuntimeError):
     """Training produced a loss that is not finite; the last good checkpoint is kept."""
 
 
+class RankError(RuntimeError):
+    """Another process of the run has ended or does not answer; the last checkpoint is kept."""
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return ``"; did you mean 'x'?"``, or the list of what exists when nothing is close.
 

@@ -1,0 +1,26 @@
+"""torch's operators of matrix products and attention, which take most of the time of a forward pass."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from zoo.kernels.support import is_trusted
+
+NAMES = (
+    "mm",
+    "addmm",
+    "bmm",
+    "baddbmm",
+    "convolution",
+    "_scaled_dot_product_flash_attention",
+    "_scaled_dot_product_flash_attention_for_cpu",
+    "_scaled_dot_product_efficient_attention",
+    "_scaled_dot_product_cudnn_attention",
+)
+
+PRODUCTS: list[Any] = [
+    getattr(torch.ops.aten, name).default for name in NAMES if is_trusted() and hasattr(torch.ops.aten, name)
+]
+"""Those of them that this version of torch has; none in a version whose operators are not known."""

@@ -1,0 +1,37 @@
+"""Recomputed activations: less memory for a second forward pass of the blocks."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Literal
+
+from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
+
+from zoo.kernels.products import PRODUCTS
+from zoo.models import Model
+from zoo.utils.errors import ConfigError
+
+
+def recompute(model: Model, what: Literal["none", "blocks", "selective"]) -> None:
+    """Have the backward pass compute activations again; weights, losses and gradients stay what they are.
+
+    A block keeps its input, and with `selective` the outputs of its `PRODUCTS` besides.
+
+    Args:
+        model: plain or sharded, before it is compiled.
+        what: the activations that are not kept.
+
+    Raises:
+        ConfigError: the model has no blocks.
+    """
+    if what == "none":
+        return
+    if not model.fsdp_units:
+        kind = type(model).__name__
+        raise ConfigError(f"train.recompute: '{what}' needs a model of blocks, and {kind} has none")
+    options: dict[str, Any] = {"use_reentrant": False}
+    if what == "selective":
+        options["context_fn"] = partial(create_selective_checkpoint_contexts, PRODUCTS)
+    for block in model.fsdp_units:
+        # Inside the block: FSDP gathers its weights before either forward pass.
+        block.forward = partial(checkpoint, block.forward, **options)
