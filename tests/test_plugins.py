@@ -421,7 +421,7 @@ BAD: list[tuple[str | None, dict[str, Any], str]] = [
     (HEADER + NO_TYPE, {}, r"mine\.py:8: .*: optimizer Nameless has no name; expected a field `type: Literal"),
     (SCHEDULE.replace("@SCHEDULES.register", ""), {}, r"Halved \(\S+mine\.py:9\): not registered; expected a decorator"),
     (None, {}, r"plugins: plugin \S+mine\.py: No such file or directory; did you mean '\S+mines\.py'"),
-    (SCHEDULE, {"plugins": ["./"]}, r"plugins: plugin .*: Is a directory"),
+    (SCHEDULE, {"plugins": ["./"]}, r"plugins: plugin .*: not a regular file"),
     (SCHEDULE, {"plugins": ["no.such.module"]}, r"plugin 'no\.such\.module': there is no such file, nor a module"),
     (SCHEDULE, {"plugins": ["my plugin"]}, r"plugin 'my plugin': expected a Python file, or the name of a module"),
     (SCHEDULE, {"plugins": "mine.py"}, r"tiny\.yaml:\d+: plugins: value 'mine\.py': expected a list of plugins"),

@@ -25,6 +25,7 @@ from zoo.train.spikecontrol import Rollback, go_back
 from zoo.utils import lock
 from zoo.utils.errors import CheckpointError, ConfigError, ZooError
 from zoo.utils.lock import locked
+from zoo.utils.permissions import Permissions
 from zoo.utils.run_folder import RunFolder
 
 OFTEN = {"steps": 20, "checkpoint_every": 5, "eval_every": 5, "monitor_every": None, "diagnose_every": None}
@@ -243,7 +244,7 @@ def test_nan_is_noticed_and_can_be_allowed(
         CheckpointError, match=f"{name}.safetensors: {changed} has entries that are not finite"
     ):
         resumed(half, whole)
-    monkeypatch.setattr(integrity.NonFinite, "allowed", True)
+    monkeypatch.setattr(Permissions, "non_finite", True)
     with pytest.raises(Exception, match=r"not finite|is nan") as caught:
         resumed(half, whole)
     assert not isinstance(caught.value, CheckpointError)

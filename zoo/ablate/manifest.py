@@ -11,6 +11,7 @@ from pydantic import Field, ValidationError
 from zoo.config.registry import Config
 from zoo.utils.atomic import write_text
 from zoo.utils.errors import ZooError
+from zoo.utils.files import JSON_BYTES, read_text
 
 FILE = "sweep.json"
 
@@ -119,17 +120,15 @@ def read_manifest(folder: Path) -> Manifest:
         ZooError: the file is missing, or `zoo sweep` did not write it.
     """
     path = folder / FILE
-    if not path.is_file():
+    if not path.exists():
         raise ZooError(f"{path}: no such file; expected a folder made by `zoo sweep`")
     try:
-        return Manifest.model_validate_json(path.read_text(encoding="utf-8"))
+        return Manifest.model_validate_json(read_text(path, JSON_BYTES, ZooError))
     except ValidationError as error:
         problem = error.errors()[0]
         key = ".".join(map(str, problem["loc"]))
         mistake = f"{key}: {problem['msg']}" if key else problem["msg"]
         raise ZooError(f"{path}: not a manifest that `zoo sweep` wrote: {mistake}") from error
-    except UnicodeDecodeError as error:
-        raise ZooError(f"{path}: not a manifest that `zoo sweep` wrote: {error}") from error
 
 
 def run_folder(folder: Path, run: Run) -> Path:

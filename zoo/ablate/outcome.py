@@ -13,6 +13,7 @@ from zoo.ablate.identity import run_id
 from zoo.run.config import load_config
 from zoo.utils.atomic import write_text
 from zoo.utils.errors import ConfigError
+from zoo.utils.files import CONFIG_BYTES, read_json
 from zoo.utils.run_folder import RunFolder
 
 
@@ -79,7 +80,7 @@ def verify(folder: Path) -> dict[str, str] | None:
     if not run.record.is_file():
         return None
     try:
-        record: dict[str, str] = json.loads(run.record.read_text(encoding="utf-8"))
+        record: dict[str, str] = read_json(run.record, CONFIG_BYTES, ConfigError)
         record["error"], record["metrics"]
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{run.record}: was edited; delete the folder to train the run again") from error

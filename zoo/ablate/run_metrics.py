@@ -15,6 +15,7 @@ import numpy as np
 from zoo.ablate.curve import Curve, read_curve
 from zoo.run.config import RunConfig, load_config, plain
 from zoo.utils.errors import ZooError
+from zoo.utils.files import CONFIG_BYTES, read_text
 from zoo.utils.run_folder import RunFolder
 
 
@@ -109,7 +110,7 @@ def read_run_metrics(folder: Path) -> RunMetrics:
         spike_depth=max((inf if s["depth"] is None else s["depth"] for s in spikes), default=None),
         environment=sessions[-1] if sessions else {},
         data=None if checkpoint is None else checkpoint.data,
-        sample=run.sample.read_text(encoding="utf-8") if run.sample.is_file() else None,
+        sample=read_text(run.sample, CONFIG_BYTES, ZooError) if run.sample.exists() else None,
     )
 
 

@@ -84,7 +84,7 @@ class ModelFile:
             scales, lookups = (json.loads(header.get(key, "{}")) for key in (SCALES, LOOKUPS))
         except PluginError as error:
             raise CheckpointError(f"{path}: {error}") from error
-        except (ValidationError, ValueError, KeyError, TypeError) as error:
+        except (ValidationError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise _wrong_recipe(path, error) from error
         return cls(file, Recipe(**parts), scales, lookups)
 
@@ -97,7 +97,7 @@ class ModelFile:
         try:
             model = declare(self.recipe)
             self.restore(model)
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
             raise _wrong_recipe(self.path, error) from error
         return model
 

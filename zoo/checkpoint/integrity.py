@@ -18,6 +18,7 @@ from torch import Tensor
 from zoo.utils.checksum import checksum
 from zoo.utils.errors import CheckpointError
 from zoo.utils.files import parse_json
+from zoo.utils.permissions import Permissions
 
 METADATA = "__metadata__"
 """Key of a header in the format safetensors: strings that are no tensors."""
@@ -25,16 +26,6 @@ CHECKSUMS = "checksums"
 """Key of the metadata."""
 HEADER = ""
 """Name of the header's own checksum."""
-
-
-class NonFinite:
-    """Whether weights and slots that are not finite may be loaded; a setting of the process.
-
-    Attributes:
-        allowed: true after ``--allow-non-finite``.
-    """
-
-    allowed = False
 
 
 def checksum_of_header(header: Mapping[str, Any]) -> str:
@@ -73,12 +64,12 @@ def require_same(path: Path, name: str, found: str, recorded: str | None) -> Non
 
 
 def require_finite(path: Path, name: str, tensor: Tensor) -> None:
-    """Refuse a tensor with entries that are NaN or infinite, unless `NonFinite.allowed`.
+    """Refuse a tensor with entries that are NaN or infinite, unless `Permissions.non_finite`.
 
     Raises:
         CheckpointError: there are such entries.
     """
-    if NonFinite.allowed or not tensor.is_floating_point():
+    if Permissions.non_finite or not tensor.is_floating_point():
         return
     # The sum is finite if all entries are, unless it overflows, and needs no memory.
     if not tensor.sum(dtype=torch.float64).isfinite() and not tensor.isfinite().all():

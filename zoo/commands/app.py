@@ -53,7 +53,7 @@ app = typer.Typer(
 )
 
 
-def import_plugins(
+def common_options(
     plugin: Annotated[
         list[str] | None,
         typer.Option(metavar="FILE", help="A Python file or module that registers classes of your own."),
@@ -62,8 +62,17 @@ def import_plugins(
         bool,
         typer.Option("--allow-changed-plugins", help="Use plugins that have changed since the run began."),
     ] = False,
+    allow_large: Annotated[
+        bool, typer.Option("--allow-large", help="Try sizes that exceed the memory, or all reason.")
+    ] = False,
+    allow_non_finite: Annotated[
+        bool, typer.Option("--allow-non-finite", help="Load weights and slots that are NaN or infinite.")
+    ] = False,
 ) -> None:
-    """Import the modules of `--plugin`; every command has this option."""
+    """Do what the options ask for that every command has."""
+    from zoo.utils.permissions import Permissions
+
+    Permissions.large, Permissions.non_finite = allow_large, allow_non_finite
     if plugin or allow_changed_plugins:
         from zoo.config import plugins
 
@@ -73,12 +82,12 @@ def import_plugins(
 
 
 def command(name: str | None = None) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Make a function a command, with the options of `import_plugins` behind its own."""
-    common = signature(import_plugins, eval_str=True).parameters
+    """Make a function a command, with the `common_options` behind its own."""
+    common = signature(common_options, eval_str=True).parameters
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         def run(**arguments: Any) -> None:
-            import_plugins(**{option: arguments.pop(option) for option in common})
+            common_options(**{option: arguments.pop(option) for option in common})
             function(**arguments)
 
         parameters = {**signature(function, eval_str=True).parameters, **common}

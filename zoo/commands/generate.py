@@ -46,6 +46,10 @@ def complete(
         ZooError: no model, one that was not trained on text, no tokenizer or one of other tokens, an empty
             prompt or stop string, or a setting out of range.
     """
+    try:
+        prompt.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise DataError(f"prompt: character {error.start} is not UTF-8; expected text") from error
     model = load_model(path)
     prompting, tokenizer = _prompting(path, model), tokenizer_of(path)
     check_together(path, tokenizer, model.recipe.model.vocab_size)

@@ -15,12 +15,15 @@ from pydantic import ValidationError
 from zoo.config.plugins import CLASS_PATH, PluginRecord, import_class, load_installed, load_plugin, require
 from zoo.config.yaml import Located, read_value, read_yaml
 from zoo.utils.errors import ConfigError, PluginError, did_you_mean
+from zoo.utils.files import CONFIG_BYTES, read_bytes
 from zoo.utils.run_folder import CheckpointFolder, RunFolder
 
 PLUGINS = "plugins"
 RUN_FILES = frozenset({RunFolder.CONFIG, CheckpointFolder.CONFIG})
 """What zoo calls the configuration of a run in its folder, and in those of its checkpoints."""
 SUFFIXES = (".yaml", ".yml")
+LONGEST_NAME = 60
+"""Characters of a name that a message shows."""
 FROM = "from"
 """The key of a model that is taken over from a checkpoint."""
 
@@ -45,6 +48,13 @@ def find_config(source: str | Path, folder: Path = Path()) -> Path:
     """
     text = os.fspath(source)
     path = folder / text
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        pass
+    except (OSError, ValueError) as error:
+        shown = text if len(text) <= LONGEST_NAME else f"{text[:LONGEST_NAME]}..."
+        raise ConfigError(f"{shown!r}: cannot be the name of a file: {error}") from error
     if RunFolder(path).exists:
         return RunFolder(path).config
     if path.is_file():
@@ -76,11 +86,12 @@ def read_config(
         chain = " -> ".join(f.name for f in (*above, file))
         raise ConfigError(f"{_display_path(file)}: extends itself: {chain}")
     try:
-        text = file.read_text(encoding="utf-8")
+        text = read_bytes(file, CONFIG_BYTES, ConfigError).decode("utf-8")
     except UnicodeDecodeError as error:
         raise ConfigError(f"{_display_path(file)}: not UTF-8 at byte {error.start}") from error
-    except OSError as error:
-        raise ConfigError(f"{_display_path(file)}: cannot be read: {error.strerror}") from error
+    except ConfigError as error:
+        reason = str(error).removeprefix(f"{file}: ")
+        raise ConfigError(f"{_display_path(file)}: cannot be read: {reason}") from error
     trusted = trusted and file.name not in RUN_FILES
     fields = read_yaml(text, _display_path(file), problems)
     return extend(fields, file.parent, problems, (*above, file.resolve()), trusted)

@@ -28,6 +28,7 @@ from pydantic import Field
 from zoo.config.registry import Config, Kind, location
 from zoo.utils.atomic import write_file
 from zoo.utils.errors import PluginError, ZooError, did_you_mean
+from zoo.utils.files import CONFIG_BYTES, read_bytes
 
 log = logging.getLogger("zoo")
 
@@ -256,10 +257,10 @@ def _files_called(name: str) -> list[ModuleType]:
 
 def _import_file(path: Path) -> ModuleType:
     try:
-        content = path.read_bytes()
-    except OSError as error:
+        content = read_bytes(path, CONFIG_BYTES, PluginError)
+    except PluginError as error:
         near = "" if path.exists() else did_you_mean(str(path), map(str, path.parent.glob("*.py")))
-        raise PluginError(f"plugin {path}: {error.strerror}{near}") from error
+        raise PluginError(f"plugin {error}{near}") from error
     sha256 = hashlib.sha256(content).hexdigest()
     for imported in _named.values():
         if imported.__spec__ is None and record_of(imported).sha256 == sha256:

@@ -29,6 +29,12 @@ SCALARS: dict[str, tuple[re.Pattern[str], Callable[[str], Any]]] = {
 }
 """YAML 1.2's core schema without octal numbers, infinity and NaN, but with ``1_000_000``."""
 
+DEEPEST = 50
+"""Mappings and lists inside each other."""
+TOO_DEEP = f"nested too deeply; expected at most {DEEPEST} mappings and lists inside each other"
+DIGITS = 40
+"""Digits of an integer."""
+
 
 @dataclass(frozen=True)
 class Located:
@@ -111,6 +117,8 @@ def read_yaml(text: str, file: str, problems: list[str]) -> Located:
         raise ConfigError(f"{file}{line}: not YAML: {reason}") from error
     except yaml.YAMLError as error:
         raise ConfigError(f"{file}: not YAML: {' '.join(str(error).split())}") from error
+    except RecursionError as error:
+        raise ConfigError(f"{file}: {TOO_DEEP}") from error
     if root is None:
         return Located({}, f"{file}:1")
     if not isinstance(root, yaml.MappingNode):
@@ -135,6 +143,9 @@ def read_value(text: str, place: str, problems: list[str]) -> Located | None:
         root = yaml.compose(text, Loader=_Loader)
     except yaml.YAMLError as error:
         problems.append(f"{place}: not a YAML value: {getattr(error, 'problem', error)}")
+        return None
+    except RecursionError:
+        problems.append(f"{place}: {TOO_DEEP}")
         return None
     value = None if root is None else _Reader(place, problems).read(root, ()).plain()
     return Located.of(value, place)
@@ -163,6 +174,9 @@ class _Reader:
             self.problem(node, path, "anchors and aliases are not supported; use `extends`")
             return Located(None, self.place(node))
         self.seen.add(id(node))
+        if len(path) > DEEPEST:
+            self.problem(node, path[:3], TOO_DEEP)
+            return Located(None, self.place(node))
         if isinstance(node, yaml.MappingNode):
             return Located(self.mapping(node, path), self.place(node))
         if isinstance(node, yaml.SequenceNode):
@@ -190,6 +204,9 @@ class _Reader:
         pattern, convert = SCALARS[name]
         if not pattern.fullmatch(node.value):
             self.problem(node, path, f"value '{node.value}': expected {name}")
+            return None
+        if name == "int" and len(node.value) > DIGITS:
+            self.problem(node, path, f"a number of {len(node.value)} digits; expected at most {DIGITS}")
             return None
         return convert(node.value)
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import glob
 import hashlib
-import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock
 
+from zoo.utils import files
 from zoo.utils.atomic import write_folder
 from zoo.utils.errors import CheckpointError, DataError
 
@@ -33,10 +33,10 @@ def find_files(paths: Sequence[str], suffixes: Sequence[str]) -> list[Path]:
     Raises:
         DataError: a path, pattern or directory yields no file.
     """
-    files: dict[Path, None] = {}
+    found: dict[Path, None] = {}
     for written in paths:
-        files.update(dict.fromkeys(file.resolve() for file in _expand(written, suffixes)))
-    return list(files)
+        found.update(dict.fromkeys(file.resolve() for file in _expand(written, suffixes)))
+    return list(found)
 
 
 def _expand(written: str, suffixes: Sequence[str]) -> list[Path]:
@@ -44,19 +44,19 @@ def _expand(written: str, suffixes: Sequence[str]) -> list[Path]:
     if path.is_file():
         return [path]
     if path.is_dir():
-        files = sorted(file for file in path.rglob("*") if file.suffix in suffixes and file.is_file())
-        if not files:
+        inside = sorted(file for file in path.rglob("*") if file.suffix in suffixes and file.is_file())
+        if not inside:
             raise DataError(f"{written}: no file in this directory ends in {' or '.join(suffixes)}")
-        return files
+        return inside
     if not glob.has_magic(written):
         start = "" if path.is_absolute() else f" in {Path.cwd()}, where relative paths start"
         raise DataError(f"{written}: no such file or directory{start}")
     matches = Path(path.anchor).glob(str(path.relative_to(path.anchor)))
-    files = sorted(match for match in matches if match.is_file())
-    if not files:
+    found = sorted(match for match in matches if match.is_file())
+    if not found:
         start = "" if path.is_absolute() else f" in {Path.cwd()}, where relative paths start"
         raise DataError(f"{written}: no file matches this pattern{start}")
-    return files
+    return found
 
 
 def read_bytes(path: Path) -> bytes:
@@ -65,10 +65,7 @@ def read_bytes(path: Path) -> bytes:
     Raises:
         DataError: the file cannot be read.
     """
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise DataError(f"{path}: {error.strerror}") from error
+    return files.read_bytes(path, files.TEXT_BYTES, DataError)
 
 
 def read_text(path: Path) -> str:
@@ -77,11 +74,7 @@ def read_text(path: Path) -> str:
     Raises:
         DataError: the file cannot be read, is blank or is not UTF-8.
     """
-    data = read_bytes(path)
-    try:
-        text = data.decode("utf-8").removeprefix(BOM)
-    except UnicodeDecodeError as error:
-        raise _not_utf8(str(path), error.start, data[error.start]) from error
+    text = files.read_text(path, files.TEXT_BYTES, DataError).removeprefix(BOM)
     if not text.strip():
         raise DataError(f"{path}: the file is empty; leave it out")
     return text
@@ -93,12 +86,7 @@ def read_object(path: Path) -> JsonObject:
     Raises:
         DataError: the file cannot be read, is not JSON, or holds something other than an object.
     """
-    try:
-        content = json.loads(read_bytes(path))
-    except DataError:
-        raise
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{path}: not JSON: {error}") from error
+    content = files.read_json(path, files.JSON_BYTES, DataError)
     if not isinstance(content, dict):
         raise DataError(f"{path}: a {type(content).__name__}; expected an object")
     return content
@@ -114,28 +102,23 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
         DataError: the file cannot be read, is blank or is not UTF-8.
     """
     offset, has_text = 0, False  # offset: bytes before this line
-    try:
-        with path.open("rb") as stream:
-            for number, raw in enumerate(stream, 1):
-                try:
-                    line = raw.decode("utf-8")
-                except UnicodeDecodeError as error:
-                    raise _not_utf8(f"{path}:{number}", offset + error.start, raw[error.start]) from error
-                offset += len(raw)
-                line = (line.removeprefix(BOM) if number == 1 else line).rstrip("\r\n")
-                if line.strip():
-                    has_text = True
-                    yield number, line
-    except OSError as error:
-        raise DataError(f"{path}: {error.strerror}") from error
+    with files.open_regular(path, DataError) as stream:
+        for number, raw in enumerate(iter(lambda: stream.readline(files.LINE_BYTES + 1), b""), 1):
+            place = f"{path}:{number}"
+            if len(raw) > files.LINE_BYTES:
+                raise DataError(f"{place}: more than {files.LINE_BYTES:,} bytes; expected shorter lines")
+            try:
+                line = raw.decode("utf-8")
+            except UnicodeDecodeError as error:
+                byte = raw[error.start]
+                raise DataError(files.not_utf8(place, offset + error.start, byte)) from error
+            offset += len(raw)
+            line = (line.removeprefix(BOM) if number == 1 else line).rstrip("\r\n")
+            if line.strip():
+                has_text = True
+                yield number, line
     if not has_text:
         raise DataError(f"{path}: the file is empty; leave it out")
-
-
-def _not_utf8(place: str, offset: int, byte: int) -> DataError:
-    return DataError(
-        f"{place}: byte {offset} (0x{byte:02x}) is not UTF-8; convert the file to UTF-8 or leave it out"
-    )
 
 
 def sha256(data: bytes) -> str:
@@ -149,11 +132,8 @@ def sha256_file(path: Path) -> str:
     Raises:
         DataError: the file cannot be read.
     """
-    try:
-        with path.open("rb") as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest()
-    except OSError as error:
-        raise DataError(f"{path}: {error.strerror}") from error
+    with files.open_regular(path, DataError) as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def build_once(folder: Path, fill: Callable[[Path], object]) -> bool:

@@ -13,6 +13,7 @@ from zoo.data import BatchSpec
 from zoo.models import LanguageModel, Model
 from zoo.run.trained import data_of, tokenizer_of
 from zoo.utils.errors import DataError, ZooError
+from zoo.utils.files import TEXT_BYTES, read_text
 
 EXAMPLES, MAX_LENGTH = 4, 512
 """The number of examples, and the most tokens of one that is cut from a text."""
@@ -64,10 +65,7 @@ def text_examples(model: Model, path: Path, text: Path) -> list[Tensor]:
             f"{' or '.join(sorted(config.objectives))} and needs other inputs than a text; leave --text out "
             "to measure its attention on its validation examples"
         )
-    try:
-        content = text.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{text}: cannot be read as UTF-8: {error}") from error
+    content = read_text(text, TEXT_BYTES, DataError)
     tokens = tokenizer_of(path).encode(content)
     if len(tokens) < 2:
         raise DataError(f"{text}: {len(tokens)} tokens; expected two or more")

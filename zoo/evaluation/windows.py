@@ -49,9 +49,9 @@ def sliding_windows(
 def check_windows(context: int, stride: int, batch_size: int) -> None:
     """Check the settings of `sliding_windows`, as described there."""
     rules = [
-        (context >= 1, f"context is {context}; expected at least 1"),
+        (1 <= context < 2**31, f"context is {context}; expected 1 or more, and less than 2^31"),
         (1 <= stride <= context, f"stride is {stride}; expected 1 to {context}, the context"),
-        (batch_size >= 1, f"batch_size is {batch_size}; expected at least 1"),
+        (1 <= batch_size < 2**31, f"batch_size is {batch_size}; expected 1 or more, and less than 2^31"),
     ]
     for holds, problem in rules:
         if not holds:

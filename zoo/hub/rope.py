@@ -51,7 +51,7 @@ class RopeScaling(Codec):
         if value is None:
             return None
         kind = value.get("rope_type") if isinstance(value, dict) else None
-        if kind not in KINDS:
+        if not isinstance(kind, str) or kind not in KINDS:
             raise RefusedError(f"null or a rope_type among {', '.join(KINDS)}")
         fields = {key: v for key, v in value.items() if key != "rope_type"}
         if fields.keys() != KINDS[kind].keys():

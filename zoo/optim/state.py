@@ -23,6 +23,7 @@ from zoo.optim.fixed_norm import radius_slot
 from zoo.optim.sharding import placed_like
 from zoo.optim.slots import initial_slots, slots_are_known
 from zoo.utils.errors import CheckpointError
+from zoo.utils.files import parse_json
 from zoo.utils.sharded import Stored, assign
 
 State = dict[str, dict[str, Any]]
@@ -165,16 +166,23 @@ def flatten(state: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Tensor], 
 
 
 def unflatten(tensors: Mapping[str, Tensor | Stored], metadata: Mapping[str, str]) -> State:
-    """The inverse of `flatten`."""
-    structure: dict[str, list[Any]] = json.loads(metadata.get(STRUCTURE, "{}"))
+    """The inverse of `flatten`.
+
+    Raises:
+        CheckpointError: The tensors are not those of an optimizer's state.
+    """
+    structure = parse_json(metadata.get(STRUCTURE, "{}"), STRUCTURE, CheckpointError)
     left = dict(tensors)
-    state = {
-        name: {_decoded(slot, left): _decoded(value, left) for slot, value in slots}
-        for name, slots in structure.items()
-    }
-    for key, tensor in left.items():
-        name, slot = key.rsplit("/", 1)
-        state.setdefault(name, {})[slot] = tensor
+    try:
+        state = {
+            name: {_decoded(slot, left): _decoded(value, left) for slot, value in slots}
+            for name, slots in structure.items()
+        }
+        for key, tensor in left.items():
+            name, slot = key.rsplit("/", 1)
+            state.setdefault(name, {})[slot] = tensor
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"not the state of an optimizer: {error}") from error
     return state
 
 

@@ -47,6 +47,7 @@ from zoo.models.starts import NoRuleError, Reach
 from zoo.optim import Constant, Constraint, NoConstraint, OptimizerConfig, ScheduleConfig
 from zoo.reparam import NoReparam, Reparam
 from zoo.run.from_checkpoint import CheckpointConfig, inherit
+from zoo.run.limits import beyond_reason
 from zoo.run.train_config import TrainConfig
 from zoo.utils.errors import ConfigError
 
@@ -66,7 +67,9 @@ class RunConfig(Config):
         pattern=r"^\w[\w.-]*$",
         description="name of the run folder; default: the name of the file",
     )
-    seed: int = Field(0, ge=0, description="seed of the initialisation and of the order of the data")
+    seed: int = Field(
+        0, ge=0, lt=2**63, description="seed of the initialisation and of the order of the data"
+    )
     model: Annotated[ModelConfig, MODELS] | None = Field(None, description="architecture")
     checkpoint: CheckpointConfig | None = Field(
         None, description="where the first weights come from; `model: {from: path}` fills it in"
@@ -205,7 +208,7 @@ def validate(given: Located, problems: list[str]) -> RunConfig | None:
         config = _with_starts(config, given, problems)
     # Both readings find the same, but for coercions and for rules that need all fields of a class.
     first = {e["loc"]: e for e in reversed(errors)}
-    messages = {describe(e, RunConfig, given) for e in first.values()}
+    messages = {describe(e, RunConfig, given) for e in first.values()} | set(beyond_reason(given))
     problems += sorted(messages, key=_by_line)
     return None if errors or config is None else config.model_copy(update={PLUGINS: records_of(config)})
 

@@ -32,6 +32,7 @@ class Sampling:
     def __post_init__(self) -> None:
         penalty, greedy = self.repetition_penalty, self.temperature == 0
         rules = [
+            (0 <= self.seed < 2**63, f"seed is {self.seed}; expected 0 or more, and less than 2^63"),
             (self.temperature >= 0, f"temperature is {self.temperature}; expected 0 or more"),
             (self.top_k is None or self.top_k >= 1, f"top_k is {self.top_k}; expected at least 1"),
             (

@@ -13,8 +13,9 @@ from zoo.init import Registry, freeze, measure
 from zoo.models import Model
 from zoo.reparam import start_from_forward
 from zoo.run.factory import build_optimizer
-from zoo.run.first_weights import InitialModel, initial_model, read_measured_etas
+from zoo.run.first_weights import InitialModel, declared_model, initial_model, read_measured_etas
 from zoo.run.job import Job
+from zoo.run.limits import require_memory
 from zoo.run.trained import with_kept_tokenizer
 from zoo.run.transfer import rates_of
 from zoo.train.checkpoints import CLIP, check_same_data, explained_damage, load_progress
@@ -74,6 +75,8 @@ def build(job: Job, start: Start, world: World) -> Parts:
             f"with train.accumulation {t.accumulation}"
         )
     c = job.config
+    if start.checkpoint is None:
+        _require_memory(job, world)
 
     def prepare(model: Model) -> None:
         freeze(model, c.freeze)
@@ -135,3 +138,23 @@ def build(job: Job, start: Start, world: World) -> Parts:
         Stepper(model, loss, optimizer, world, t.accumulation, t.precision, clip, t.z_loss, unclipped),
         initial,
     )
+
+
+def _require_memory(job: Job, world: World) -> None:
+    """Refuse a model or a batch that cannot be in memory, before anything is built.
+
+    Raises:
+        ConfigError: it needs more memory than there is.
+    """
+    t = job.train
+    if job.config.checkpoint is None:
+        kind = str(type(job.model).model_fields["type"].default)
+        numbers = sum(p.numel() for p in declared_model(job.config).model.parameters())
+        what = f"{numbers:,} parameters and their gradients"
+        require_memory("model.type", kind, 8 * numbers, what, world.device)
+    # Token ids of inputs and targets, and the first activation of the part that is computed at once.
+    examples = t.batch_size // world.size
+    width = getattr(job.model, "d_model", 1)
+    needed = examples * job.data.length * (16 + 4 * width // t.accumulation)
+    what = f"{examples} examples of {job.data.length} on each rank"
+    require_memory("train.batch_size", t.batch_size, needed, what, world.device)

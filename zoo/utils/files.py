@@ -44,9 +44,10 @@ def open_regular(path: Path, mistake: Mistake) -> Iterator[BinaryIO]:
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise mistake(f"{path}: not a regular file; expected one, not a folder, pipe or device")
         with os.fdopen(descriptor, "rb") as file:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise mistake(f"{path}: not a regular file; expected one, not a folder, pipe or device")
             yield file
     except OSError as error:
         raise mistake(f"{path}: {error.strerror or error}") from error
@@ -121,4 +122,4 @@ def parse_json(content: str | bytes, place: object, mistake: Mistake) -> Any:
     except json.JSONDecodeError as error:
         raise mistake(f"{place}: not JSON: {error}") from error
     except (ValueError, RecursionError) as error:
-        raise mistake(f"{place}: not JSON, or beyond Python's limits: {error}") from error
+        raise mistake(f"{place}: not JSON: {error}") from error

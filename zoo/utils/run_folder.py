@@ -191,7 +191,9 @@ class RunFolder(ModelFolder):
     @property
     def exists(self) -> bool:
         """Whether the folder is a run: whether it has a configuration."""
-        return self.config.is_file()
+        with suppress(OSError):  # a name that is too long for a file
+            return self.config.is_file()
+        return False
 
     def required(self) -> RunFolder:
         """The folder itself.

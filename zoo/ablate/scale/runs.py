@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -12,6 +13,7 @@ from pathlib import Path
 
 from zoo.ablate.scale.speedup import Cells
 from zoo.utils.errors import DataError, did_you_mean
+from zoo.utils.files import JSON_BYTES, read_text
 
 REQUIRED = ("variant", "size", "tokens", "seed", "loss")
 OPTIONAL = ("rate", "flops", "seconds", "items", "horizon", "trunk", "data", "passes", "overlap", "spikes")
@@ -115,11 +117,11 @@ def read_rows(file: Path) -> tuple[Sequence[str], list[tuple[int, dict[str, str]
     """
     try:
         csv.field_size_limit(LONGEST_FIELD)
-        with file.open(encoding="utf-8-sig", newline="") as stream:
-            reader = csv.DictReader(stream, strict=True)
-            names = reader.fieldnames or ()
-            return names, [(reader.line_num, row) for row in reader]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        text = read_text(file, JSON_BYTES, DataError).removeprefix("\ufeff")
+        reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
+        names = reader.fieldnames or ()
+        return names, [(reader.line_num, row) for row in reader]
+    except csv.Error as error:
         raise DataError(f"{file}: cannot be read as CSV: {error}") from error
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from zoo.config.registry import TOKENIZERS, Config
-from zoo.data.files import read_bytes
+from zoo.data.files import read_object
 from zoo.utils.errors import DataError
 
 DESCRIPTION = "zoo-tokenizer.json"
@@ -129,13 +129,10 @@ def load_tokenizer(folder: str | Path) -> Tokenizer:
         DataError: the folder has no tokenizer, or its files do not belong together.
     """
     path = Path(folder) / DESCRIPTION
-    try:
-        description = json.loads(read_bytes(path))
-        kind, expected = description["type"], description["hash"]
-    except (ValueError, KeyError, TypeError) as error:
-        if isinstance(error, DataError):
-            raise
-        raise DataError(f"{path}: not the description of a tokenizer") from error
+    description = read_object(path)
+    kind, expected = description.get("type"), description.get("hash")
+    if not isinstance(kind, str) or kind == "saved" or not isinstance(expected, str):
+        raise DataError(f"{path}: not the description of a tokenizer: type {kind!r}, hash {expected!r}")
     tokenizer: Tokenizer = TOKENIZERS[kind].load(Path(folder))
     if tokenizer.hash != expected:
         raise DataError(f"{path}: the hash is {expected}, but the tokenizer beside it has {tokenizer.hash}")

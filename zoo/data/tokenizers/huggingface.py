@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,6 +33,22 @@ def _library() -> Any:  # Any: an optional package without types
             f"a {TOKENIZER_FILE} is read by the package tokenizers: pip install 'zoo[hf]'"
         ) from error
     return tokenizers
+
+
+@contextmanager
+def _survived(what: str) -> Iterator[None]:
+    """Turn every failure of the library into an error of the file: it panics on some that it should refuse.
+
+    Raises:
+        DataError: the library failed.
+    """
+    try:
+        yield
+    except BaseException as error:
+        # A panic of Rust is no Exception; the library raises nothing more precise than Exception.
+        if isinstance(error, Exception) or type(error).__name__ == "PanicException":
+            raise DataError(f"{what}: {error}") from error
+        raise
 
 
 class HuggingFaceTokenizer(Tokenizer):
@@ -63,13 +80,12 @@ class HuggingFaceTokenizer(Tokenizer):
         place: str | Path,
     ) -> None:
         library = _library()
-        try:
+        self._place = place
+        with _survived(f"{place}: not a {TOKENIZER_FILE}"):
             self._tokenizer = library.Tokenizer.from_str(content.decode("utf-8"))
-        except Exception as error:  # the library raises nothing more precise
-            raise DataError(f"{place}: not a {TOKENIZER_FILE}: {error}") from error
-        self._tokenizer.no_truncation()
-        self._tokenizer.no_padding()
-        vocabulary = self._tokenizer.get_vocab(with_added_tokens=True)
+            self._tokenizer.no_truncation()
+            self._tokenizer.no_padding()
+            vocabulary = self._tokenizer.get_vocab(with_added_tokens=True)
         self._content = content
         self.vocab_size = 1 + max(vocabulary.values(), default=-1)
         self.eos_id = self._id(eos, "the end of a document", place)
@@ -92,7 +108,8 @@ class HuggingFaceTokenizer(Tokenizer):
     @property
     def prefix_ids(self) -> list[int]:
         """Ids that the file's post-processor puts before a text, such as Llama's beginning-of-text token."""
-        added: list[int] = self._tokenizer.encode("", add_special_tokens=True).ids
+        with _survived(f"{self._place}: cannot encode a text"):
+            added: list[int] = self._tokenizer.encode("", add_special_tokens=True).ids
         return [token for token in added if token != self.eos_id]
 
     @property
@@ -135,12 +152,15 @@ class HuggingFaceTokenizer(Tokenizer):
 
     def _encode(self, text: str, special: bool) -> list[int]:
         self._tokenizer.encode_special_tokens = not special
-        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
+        with _survived(f"{self._place}: cannot encode a text"):
+            ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
         return ids
 
     def decode(self, ids: Iterable[int]) -> str:
         """Turn ids into text; special tokens are skipped."""
-        text: str = self._tokenizer.decode(self.without_eos(ids), skip_special_tokens=True)
+        kept = self.without_eos(ids)
+        with _survived(f"{self._place}: cannot decode tokens"):
+            text: str = self._tokenizer.decode(kept, skip_special_tokens=True)
         return text
 
     def save(self, folder: Path) -> None:

@@ -1,0 +1,84 @@
+"""Sizes that no machine can train: they are refused before anything is built, instead of after minutes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path as File
+
+import torch
+
+from zoo.config.yaml import Located, Path, dotted
+from zoo.utils.errors import ConfigError
+from zoo.utils.permissions import Permissions
+
+LARGEST = 2**31 - 1
+"""Limit of integers that are not in `LIMITS`."""
+LIMITS = {
+    "seed": 2**63 - 1,
+    "steps": 10**12,
+    "n_layers": 1000,
+    "n_decoder_layers": 1000,
+    "n_heads": 2**16,
+    "d_model": 2**20,
+    "d_mlp": 2**23,
+    "d_memory": 2**23,
+    "width": 2**16,
+    "size": 2**16,
+    "stages": 1000,
+}
+"""Limits of integers by their key. They are our choice: far beyond what has been trained, and few enough that
+a model of this size can be declared within seconds."""
+LIFTED = "--allow-large lifts the limit"
+
+
+def beyond_reason(given: Located, path: Path = ()) -> Iterator[str]:
+    """Messages about the integers of a configuration that are beyond reason, with their places.
+
+    Args:
+        given: the composed configuration.
+        path: the keys that lead to it.
+    """
+    value = given.value
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in items:
+        yield from beyond_reason(item, (*path, key))
+    key = next((key for key in reversed(path) if isinstance(key, str)), "")
+    limit = LIMITS.get(key, LARGEST)
+    if type(value) is int and abs(value) > limit and not Permissions.large:
+        message = f"value {value}: expected at most {limit}; {LIFTED}"
+        yield ": ".join(part for part in (given.place, dotted(path), message) if part)
+
+
+def require_memory(key: str, value: object, needed: int, what: str, device: torch.device) -> None:
+    """Refuse what needs more memory than there is.
+
+    Args:
+        key: the key of the configuration, for the message.
+        value: its value.
+        needed: bytes at least.
+        what: what needs them, for the message.
+        device: where.
+
+    Raises:
+        ConfigError: there are fewer bytes than needed.
+    """
+    free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else available_memory()
+    if free is not None and needed > free and not Permissions.large:
+        raise ConfigError(
+            f"{key}: value {value}: {what} need at least {needed / 1e9:,.1f} GB, but {free / 1e9:,.1f} GB of "
+            f"memory are free; {LIFTED}"
+        )
+
+
+def available_memory() -> int | None:
+    """Bytes of this machine's memory that a process can have; None where it is unknown."""
+    try:
+        lines = File("/proc/meminfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return None
+    fields = dict(line.split(":", 1) for line in lines)
+    free = int(fields["MemAvailable"].split()[0]) * 1024
+    limit = File("/sys/fs/cgroup/memory.max")
+    if limit.is_file() and (text := limit.read_text(encoding="utf-8").strip()).isdigit():
+        free = min(free, int(text))
+    return free
