@@ -152,7 +152,7 @@ def test_the_memory_of_this_machine() -> None:
     assert free is None or 2**20 < free < 2**50
 
 
-DESCRIPTIONS = [None, [], {}, 3, "saved", "nothing"]
+DESCRIPTIONS: list[object] = [None, [], {}, 3, "saved", "nothing"]
 
 
 @pytest.mark.parametrize("kind", DESCRIPTIONS, ids=str)

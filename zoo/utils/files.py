@@ -10,8 +10,9 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from zoo.utils.errors import ZooError
 
@@ -32,7 +33,7 @@ Mistake = Callable[[str], ZooError]
 
 
 @contextmanager
-def open_regular(path: Path, mistake: Mistake) -> Iterator[BinaryIO]:
+def open_regular(path: Path, mistake: Mistake) -> Iterator[BufferedReader]:
     """Open a file for reading, without waiting for a writer.
 
     Args:
