@@ -7,7 +7,6 @@ BIN := $(VENV)/bin
 # Two processes of one thread each: tests are small, and threads that wait for each other cost more.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2
 DEMO := runs/demo
-DEMO_RUNS := quickstart-gpt quickstart-ngpt quickstart-wesar-amos
 DEMO_CHANGES ?=
 STUDY ?= a-context b-reparam c-optimizers c-continued d-memory e-matrix f-ngpt g-scale
 STUDY_OUT ?= sweeps/study
@@ -25,7 +24,7 @@ endif
 .PHONY: help demo study study-report test check wheel-test docs format clean
 
 help:
-	@echo "make demo    train GPT, nGPT and WeSaR + Amos on real text, compare and sample them (minutes)"
+	@echo "make demo    train and sample an nGPT, compare GPT, nGPT, WeSaR and Amos: a verdict in minutes"
 	@echo "             shorter: make demo DEMO_CHANGES='train.steps=100'"
 	@echo "make test    run the tests"
 	@echo "make check   lint, types, tests, wheel-test, docs"
@@ -55,16 +54,13 @@ docs: $(VENV)/docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 	! grep -rE '(src|href)="https?://[^"]*\.(js|css|woff2?)"' site --include=*.html
 
+# The text, then the comparison, which ends with the verdict. Finished runs of the comparison are kept.
 demo: $(VENV)/ready
-	@for run in $(DEMO_RUNS); do \
-		rm -rf $(DEMO)/$$run && \
-		$(BIN)/zoo train $$run train.runs_dir=$(DEMO) $(DEMO_CHANGES) || exit; \
-	done
-	@for run in $(DEMO_RUNS); do \
-		printf '\n--- %s\n' $$run && \
-		$(BIN)/zoo generate $(DEMO)/$$run --prompt '$(PROMPT)' --max-new-tokens 100 || exit; \
-	done
-	@$(BIN)/zoo report $(DEMO_RUNS:%=$(DEMO)/%) --out $(DEMO)/report
+	rm -rf $(DEMO)/demo-text
+	$(BIN)/zoo train demo-text train.runs_dir=$(DEMO) $(DEMO_CHANGES)
+	@$(BIN)/zoo generate $(DEMO)/demo-text --prompt '$(PROMPT)' --max-new-tokens 100
+	$(BIN)/zoo sweep configs/sweeps/demo.yaml --workers 2 --out $(DEMO) $(DEMO_CHANGES)
+	@$(BIN)/zoo report $(DEMO)/demo --out $(DEMO)/report
 
 study: $(VENV)/ready
 	@for sweep in $(STUDY); do \
