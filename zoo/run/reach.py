@@ -25,8 +25,7 @@ def unreached(entries: Iterable[Entry], reach: Reach | None) -> list[str]:
     sentences: dict[str, None] = {}
     for entry in entries:
         spec = entry.spec
-        bound = None if reach is None else reach(spec)
-        if bound is None or spec.target is None or spec.start is None:
+        if reach is None or spec.target is None or spec.start is None or (bound := reach(spec)) is None:
             continue
         way, bound = abs(spec.target - spec.start), bound * entry.lr_factor
         if way > USED * bound:
