@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from zoo import explain, load_config
-from zoo.commands.generate import complete
+from zoo.commands.generate import TextGenerator
 from zoo.evaluation.perplexity_report import perplexity
 from zoo.sampling import Sampling
 from zoo.train.run import train
@@ -25,7 +25,7 @@ def main(out: Path) -> None:
     train(config, until=10)
     result = train(config, resume=True)
     print(f"step {result.step}: {result.validation:.3f} nats per byte")
-    print(repr(complete(result.folder, "def ", 20, Sampling(temperature=0.0))))
+    print(repr(TextGenerator(result.folder).complete("def ", 20, Sampling(temperature=0.0))[0]))
     book = out / "book.txt"
     book.write_text("Beautiful is better than ugly.\n" * 20, encoding="utf-8")
     print(perplexity(result.folder, [book])[0].to_json())

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import zoo
 from hub_tokenizers import byte_level
 from transformers import AutoTokenizer
 
@@ -14,7 +16,10 @@ from zoo.data.instructions.files import Message, read_conversations
 from zoo.data.instructions.jinja import JinjaTemplate
 from zoo.data.tokenizers.byte import ByteTokenizer
 from zoo.data.tokenizers.huggingface import HuggingFaceConfig, HuggingFaceTokenizer
+from zoo.hub.export import export_model
 from zoo.run.config import load_config
+from zoo.run.first_weights import initial_model
+from zoo.sampling import steps
 from zoo.utils.errors import DataError
 
 FILES = (Path(__file__).parent / "chat_templates").glob("*.jinja")
@@ -171,3 +176,51 @@ def test_bad_lines_are_left_out_on_request(tmp_path: Path, caplog: pytest.LogCap
     config = load_config({"model": model, "data": data})
     with pytest.raises(DataError, match=r"train\.jsonl:5: the chat template refuses .* roles must alternate"):
         config.data.prepare(config.model)
+
+
+def test_generate_in_the_template(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder of the hub is asked in its own template, once and line by line."""
+    config = load_config(
+        {"model": {"type": "gpt", "vocab_size": 310, "d_model": 16, "n_layers": 1, "n_heads": 2}}
+    )
+    reader_ = reader(folder(tmp_path, "chatml"))
+    export_model(initial_model(config).model, tmp_path / "hub", tokenizer=reader_)
+    asked: list[list[int]] = []
+    original = steps
+
+    def watched(model: Any, prompt: Any, *args: Any, **options: Any) -> Any:
+        asked.append(prompt[0].tolist())
+        return original(model, prompt, *args, **options)
+
+    monkeypatch.setattr("zoo.commands.generate.steps", watched)
+    theirs: Any = AutoTokenizer.from_pretrained(tmp_path / "hub")
+
+    def rendered(talk: list[tuple[str, str]]) -> list[int]:
+        given = [{"role": role, "content": content} for role, content in talk]
+        ids: list[int] = theirs.apply_chat_template(given, add_generation_prompt=True, return_dict=False)
+        return ids
+
+    options = ["--max-new-tokens", "5", "--temperature", "0"]
+    zoo("generate", tmp_path / "hub", "fox?", "--system", "Be brief.", *options)
+    assert asked[-1] == rendered([("system", "Be brief."), ("user", "fox?")])
+    capsys.readouterr()
+    monkeypatch.setattr("sys.stdin", io.StringIO("fox\n\nover\n"))
+    zoo("generate", tmp_path / "hub", "--chat", *options)
+    assert asked[-2] == rendered([("user", "fox")])
+    assert asked[-1][: len(asked[-2])] == asked[-2] and len(asked[-1]) > len(asked[-2])
+    zoo("generate", tmp_path / "hub", "--prompt", "fox", "--num-return", "3", "--max-new-tokens", "5")
+    assert capsys.readouterr().out.count("\n---\n") == 2
+    for bad, message in {
+        ("a", "--prompt", "b"): "expected one of them",
+        (): "expected either a prompt or --chat",
+        ("a", "--chat"): "expected either a prompt or --chat",
+        ("a", "--num-return", "0"): "expected at least 1",
+        ("a", "--num-return", "2", "--temperature", "0"): "writes the same text",
+        ("a", "--num-return", "2", "--stream"): "--num-return has no effect",
+        ("a", "--device", "cuda:9"): "device 'cuda:9'",
+        ("", "--system", "b"): "prompt: empty",
+    }.items():
+        zoo("generate", tmp_path / "hub", *bad, status=2)
+        assert message in capsys.readouterr().err

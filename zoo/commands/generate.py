@@ -1,4 +1,4 @@
-"""Text in, text out: a model continues a prompt, or answers it."""
+"""Text in, text out: a model continues a prompt, answers it, or takes part in a conversation."""
 
 from __future__ import annotations
 
@@ -8,84 +8,164 @@ from pathlib import Path
 import torch
 
 from zoo.checkpoint.model import load_model
+from zoo.data.instructions.dataset import TemplatePrompting
+from zoo.data.instructions.files import Message
+from zoo.data.instructions.jinja import JinjaTemplate
 from zoo.data.prompting import HubPrompting, Prompting
 from zoo.models import LanguageModel, Model
 from zoo.run.trained import check_together, data_of, tokenizer_of
 from zoo.sampling import Sampling, TextStreamer, steps
 from zoo.utils.atomic import write_text
-from zoo.utils.errors import DataError
+from zoo.utils.device import find_device
+from zoo.utils.errors import DataError, ZooError
 from zoo.utils.run_folder import RunFolder
 
 
-def complete(
-    path: Path,
-    prompt: str,
-    max_new_tokens: int,
-    sampling: Sampling,
-    *,
-    stop: Sequence[str] = (),
-    show: Callable[[str], object] | None = None,
-    compile: bool = False,
-) -> str:
-    """Continue or answer a prompt; in a run's folder the text is left where reports look for it.
+class TextGenerator:
+    """A trained model with its tokenizer.
 
     Args:
         path: a run, one of its checkpoints, an imported model, or a folder as on the Hugging Face hub.
-        prompt: at least one character. A model trained on instructions gets it in their template; for
-            one trained by span corruption, ``<extra_id_0>`` and so on stand for what is to be filled in.
-        max_new_tokens: tokens to add at most; a document may end earlier.
-        sampling: how tokens are chosen.
-        stop: strings before which the continuation or answer ends, if they come.
-        show: given the text piece by piece while it is being written; None: nobody looks on.
+        device: `auto`, `cpu`, `mps`, `cuda` or `cuda:N`.
         compile: see `zoo.generate`.
 
-    Returns:
-        The prompt and its continuation, or the answer.
-
     Raises:
-        ZooError: no model, one that was not trained on text, no tokenizer or one of other tokens, an empty
-            prompt or stop string, or a setting out of range.
+        ZooError: no model, one that was not trained on text, no tokenizer or one of other tokens, or no such
+            device.
     """
+
+    def __init__(self, path: Path, device: str = "auto", compile: bool = False) -> None:
+        self._model = load_model(path, device=find_device(device))
+        self._prompting, self._tokenizer = _prompting(path, self._model), tokenizer_of(path)
+        self._compile = compile
+        check_together(path, self._tokenizer, self._model.recipe.model.vocab_size)
+
+    def complete(
+        self,
+        prompt: str,
+        max_new_tokens: int,
+        sampling: Sampling,
+        *,
+        stop: Sequence[str] = (),
+        count: int = 1,
+        show: Callable[[str], object] | None = None,
+    ) -> list[str]:
+        """Continue or answer a prompt.
+
+        Args:
+            prompt: at least one character. A model trained on instructions gets it in their template; for
+                one trained by span corruption, ``<extra_id_0>`` and so on stand for what is to be filled in.
+            max_new_tokens: tokens to add at most; a document may end earlier.
+            sampling: how tokens are chosen.
+            stop: strings before which the continuation or answer ends, if they come.
+            count: number of continuations.
+            show: given the text of the only continuation piece by piece while it is being written.
+
+        Returns:
+            The prompt and its continuation, or the answer; `count` of them.
+
+        Raises:
+            ZooError: an empty prompt or stop string, or a setting out of range or without effect.
+        """
+        if count < 1 or (count > 1 and sampling.temperature == 0):
+            expected = "at least 1" if count < 1 else "1, as temperature 0 always writes the same text"
+            raise ZooError(f"generate: {count} texts; expected {expected}")
+        _check_text(prompt)
+        ids = self._prompting.encode(prompt, self._tokenizer)
+        if not ids:
+            raise DataError("prompt: empty; expected some text to continue")
+        return self._write(ids, self._prompting, max_new_tokens, sampling, stop, count, show)
+
+    def answer(
+        self,
+        messages: Sequence[Message],
+        max_new_tokens: int,
+        sampling: Sampling,
+        *,
+        stop: Sequence[str] = (),
+        show: Callable[[str], object] | None = None,
+    ) -> str:
+        """Write the next message of a conversation, in the template of the training or the tokenizer's own.
+
+        Args:
+            messages: the conversation so far; the last message is the user's.
+            max_new_tokens: tokens to write at most.
+            sampling: how tokens are chosen.
+            stop: strings before which the answer ends, if they come.
+            show: given the text piece by piece while it is being written.
+
+        Raises:
+            ZooError: there is no template, the template refuses the conversation, or see `complete`.
+        """
+        prompting = self._prompting
+        if not isinstance(prompting, TemplatePrompting):
+            prompting = TemplatePrompting(JinjaTemplate())
+        if not messages or not messages[-1].content:
+            raise DataError("prompt: empty; expected some text to answer")
+        for message in messages:
+            _check_text(message.content)
+        ids = prompting.encode_messages(messages, self._tokenizer)
+        return self._write(ids, prompting, max_new_tokens, sampling, stop, 1, show)[0]
+
+    def _write(
+        self,
+        ids: list[int],
+        prompting: Prompting,
+        max_new_tokens: int,
+        sampling: Sampling,
+        stop: Sequence[str],
+        count: int,
+        show: Callable[[str], object] | None,
+    ) -> list[str]:
+        """Generate `count` texts after the same tokens."""
+        start = ids if prompting.continues_prompt else ()
+
+        def decode(tokens: list[int]) -> str:
+            return prompting.decode(tokens, self._tokenizer)
+
+        streams = [TextStreamer(decode, start, stop) for _ in range(count)]
+        texts = [""] * count
+
+        def write(i: int, piece: str) -> None:
+            texts[i] += piece
+            if show:
+                show(piece)
+
+        end = prompting.eos_id(self._tokenizer)
+        ended = [False] * count
+        for drawn in steps(
+            self._model,
+            torch.tensor([ids] * count),
+            max_new_tokens,
+            sampling,
+            eos_id=end,
+            start_id=prompting.decoder_start_id,
+            compile=self._compile,
+        ):
+            for i, token in enumerate(drawn.flatten().tolist()):
+                if not ended[i]:
+                    write(i, streams[i].add(token))
+                    ended[i] = streams[i].stopped or token == end
+            if all(ended):
+                break
+        for i, stream in enumerate(streams):
+            write(i, stream.end())
+        return texts
+
+
+def _check_text(text: str) -> None:
+    """Refuse half a surrogate pair, which a terminal passes on for bytes that are not UTF-8."""
     try:
-        prompt.encode("utf-8")
+        text.encode("utf-8")
     except UnicodeEncodeError as error:
         raise DataError(f"prompt: character {error.start} is not UTF-8; expected text") from error
-    model = load_model(path)
-    prompting, tokenizer = _prompting(path, model), tokenizer_of(path)
-    check_together(path, tokenizer, model.recipe.model.vocab_size)
-    ids = prompting.encode(prompt, tokenizer)
-    if not ids:
-        raise DataError("prompt: empty; expected some text to continue")
-    writer = TextStreamer(
-        lambda tokens: prompting.decode(tokens, tokenizer), ids if prompting.continues_prompt else (), stop
-    )
-    pieces: list[str] = []
 
-    def write(piece: str) -> None:
-        pieces.append(piece)
-        if show:
-            show(piece)
 
-    start, end = prompting.decoder_start_id, prompting.eos_id(tokenizer)
-    tokens = steps(
-        model,
-        torch.tensor([ids]),
-        max_new_tokens,
-        sampling,
-        eos_id=end,
-        start_id=start,
-        compile=compile,
-    )
-    for token in tokens:
-        write(writer.add(int(token)))
-        if writer.stopped:
-            break
-    write(writer.end())
-    text = "".join(pieces)
+def keep_sample(path: Path, text: str) -> None:
+    """Leave a text where reports look for it, if it was written by a run."""
     run = RunFolder(path)
     if run.exists:
         write_text(run.sample, text)
-    return text
 
 
 def _prompting(path: Path, model: Model) -> Prompting:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -16,8 +17,18 @@ from zoo.utils.errors import ZooError
 @command()
 def generate(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or any other checkpoint.")],
-    prompt: Annotated[str, typer.Option(help="The text to continue, or to fill in: <extra_id_0>.")],
+    text: Annotated[
+        str | None, typer.Argument(metavar="[PROMPT]", help="The text to continue, answer, or fill in.")
+    ] = None,
+    prompt: Annotated[
+        str | None, typer.Option(help="The same as an option; <extra_id_0> stands for a gap.")
+    ] = None,
+    system: Annotated[str | None, typer.Option(help="What the conversation begins with.")] = None,
+    chat: Annotated[
+        bool, typer.Option("--chat", help="Answer line after line, until the end of the input.")
+    ] = False,
     max_new_tokens: Annotated[int, typer.Option(help="Tokens to add.")] = 200,
+    num_return: Annotated[int, typer.Option(help="Number of texts.")] = 1,
     temperature: Annotated[float, typer.Option(help="0: always the most probable token.")] = 0.8,
     top_k: Annotated[int | None, typer.Option(help="Sample among the k most probable tokens.")] = None,
     top_p: Annotated[
@@ -35,16 +46,55 @@ def generate(
         bool,
         typer.Option("--compile", help="Compile the step: pays off from about a thousand tokens."),
     ] = False,
+    device: Annotated[str, typer.Option(help="auto, cpu, mps, cuda or cuda:N.")] = "auto",
     seed: Annotated[int, typer.Option(help="Seed of the sampling.")] = 0,
 ) -> None:
     """Continue or answer a prompt with a trained model; the text is also written to RUN/sample.txt."""
-    from zoo.commands.generate import complete
+    from zoo.commands.generate import TextGenerator, keep_sample
+    from zoo.data.instructions.files import Message
     from zoo.sampling import Sampling
 
+    if text is not None and prompt is not None:
+        raise ZooError("generate: a prompt behind RUN and --prompt; expected one of them")
+    asked = prompt if text is None else text
+    if chat == (asked is not None):
+        raise ZooError("generate: expected either a prompt or --chat")
+    if num_return != 1 and (stream or chat or system is not None):
+        raise ZooError("generate: --num-return has no effect with --stream, --chat or --system")
     sampling = Sampling(temperature, top_k, top_p, repetition_penalty, seed)
-    show = partial(typer.echo, nl=False) if stream else None
-    text = complete(run, prompt, max_new_tokens, sampling, stop=stop or (), show=show, compile=compile)
-    typer.echo("" if stream else text)
+    show = partial(typer.echo, nl=False) if stream or chat else None
+    generator = TextGenerator(run, device, compile)
+    opening = [] if system is None else [Message("system", system)]
+    stops = stop or ()
+    if chat:
+        messages = [*opening]
+        while (line := _asked()) is not None:
+            messages.append(Message("user", line))
+            answer = generator.answer(messages, max_new_tokens, sampling, stop=stops, show=show)
+            typer.echo()
+            messages.append(Message("assistant", answer))
+        return
+    if opening:
+        messages = [*opening, Message("user", asked or "")]
+        texts = [generator.answer(messages, max_new_tokens, sampling, stop=stops, show=show)]
+    else:
+        texts = generator.complete(
+            asked or "", max_new_tokens, sampling, stop=stops, count=num_return, show=show
+        )
+    keep_sample(run, texts[0])
+    typer.echo("" if stream else "\n---\n".join(texts))
+
+
+def _asked() -> str | None:
+    """The next line of the user that is not blank; None at the end of the input."""
+    while True:
+        if sys.stdin.isatty():
+            typer.echo("> ", nl=False)
+        line = sys.stdin.readline()
+        if not line:
+            return None
+        if line.strip():
+            return line.rstrip("\n")
 
 
 @command()

@@ -113,7 +113,11 @@ class TemplatePrompting:
 
     def encode(self, text: str, tokenizer: Tokenizer) -> list[int]:
         """The prompt in the template, up to the first token of the answer."""
-        return self.template.encode_prompt([Message("user", text)], tokenizer) if text else []
+        return self.encode_messages([Message("user", text)], tokenizer) if text else []
+
+    def encode_messages(self, messages: Sequence[Message], tokenizer: Tokenizer) -> list[int]:
+        """A conversation that ends with a user's message, up to the first token of the answer."""
+        return self.template.encode_prompt(messages, tokenizer)
 
     def decode(self, ids: Iterable[int], tokenizer: Tokenizer) -> str:
         """The answer."""
