@@ -7,18 +7,24 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
+from zoo.utils.sharded import local, sum_over_ranks
+
 
 @torch.no_grad()
 def project(matrices: Iterable[tuple[Tensor, int]]) -> None:
     """Normalise the vectors of matrices, in place; norms are computed in float32 or float64.
 
-    Sharded tensors (DTensor) are normalised by their global norms, also along a sharded axis.
+    Sharded tensors (DTensor) are normalised by their global norms; the vectors along sharded axes, of all
+    matrices together, take one all-reduce.
 
     Args:
         matrices: pairs of a matrix and the dimension along which its vectors get unit norm.
     """
-    for matrix, dim in matrices:
-        weight = matrix.detach()
+    pairs = [(matrix, local(matrix.detach()), dim) for matrix, dim in matrices]
+    squares = []
+    for _, weight, dim in pairs:
         exact = weight.to(torch.promote_types(weight.dtype, torch.float32))
-        norm = exact.square().sum(dim, keepdim=True).sqrt()  # far faster on a CPU than vector_norm
-        weight.mul_(norm.clamp_min(1e-12).reciprocal())
+        squares.append(exact.square().sum(dim, keepdim=True))  # far faster on a CPU than vector_norm
+    sum_over_ranks(squares, [matrix for matrix, _, _ in pairs], [(dim,) for _, _, dim in pairs])
+    for (_, weight, _), square in zip(pairs, squares, strict=True):
+        weight.mul_(square.sqrt_().clamp_min_(1e-12).reciprocal_())

@@ -14,8 +14,9 @@ from torch.optim.optimizer import ParamsT
 from zoo.config.registry import OPTIMIZERS
 from zoo.optim.base import OptimizerConfig, grouped
 from zoo.optim.optimizer import ZooOptimizer, due, gradient
-from zoo.optim.sharding import local, reduced_like, sum_over_ranks
+from zoo.optim.sharding import reduced_like
 from zoo.optim.slots import batches, slot_dtype
+from zoo.utils.sharded import local, sum_over_ranks
 
 if TYPE_CHECKING:
     from zoo.init.registry import Entry

@@ -12,7 +12,7 @@ from torch import Tensor
 from zoo.config.registry import CLIPS
 from zoo.optim.clip import Clip, ClipConfig, Gradients
 from zoo.optim.fixed_norm import frobenius
-from zoo.optim.sharding import local
+from zoo.utils.sharded import local
 
 
 class AdaGC(Clip):

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from zoo.kernels.foreach import copy_all
 from zoo.optim.amos_update import Step, apply, factors, sum_of_squares
-from zoo.optim.sharding import local, sum_over_ranks
+from zoo.utils.sharded import local, sum_over_ranks
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from zoo.optim.sharding import sum_over_ranks
+from zoo.utils.sharded import sum_over_ranks
 
 LEAST_SHARE = 1e-3
 """Lower limit of the share of kept entries that an update is divided by."""

@@ -11,8 +11,9 @@ from torch.optim.optimizer import ParamsT
 from zoo.optim.cautious import LEAST_SHARE, agreeing
 from zoo.optim.moments import advance_moments, denominator
 from zoo.optim.optimizer import ZooOptimizer, due, gradient
-from zoo.optim.sharding import local, reduced_like
+from zoo.optim.sharding import reduced_like
 from zoo.optim.slots import slot_dtype
+from zoo.utils.sharded import local
 
 SLOTS = ("exp_avg", "exp_avg_sq")
 

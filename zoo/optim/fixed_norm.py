@@ -19,10 +19,10 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from zoo.optim.sharding import local, sum_over_ranks
 from zoo.optim.slots import slot_dtype
 from zoo.spec import Module
 from zoo.utils.errors import ConfigError
+from zoo.utils.sharded import local, sum_over_ranks
 
 RADIUS = "radius"
 """The slot that holds R: 0-dim, in the precision of the other slots."""

@@ -14,8 +14,9 @@ from zoo.optim.adam import Decay
 from zoo.optim.base import OptimizerConfig, decayed_groups
 from zoo.optim.cautious import agreeing
 from zoo.optim.optimizer import ZooOptimizer, due, gradient
-from zoo.optim.sharding import local, reduced_like
+from zoo.optim.sharding import reduced_like
 from zoo.optim.slots import slot_dtype
+from zoo.utils.sharded import local
 
 if TYPE_CHECKING:
     from zoo.init.registry import Entry

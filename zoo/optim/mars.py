@@ -15,8 +15,9 @@ from zoo.optim.adam import Decay
 from zoo.optim.base import OptimizerConfig, grouped
 from zoo.optim.moments import advance_moments, denominator
 from zoo.optim.optimizer import ZooOptimizer, due, gradient
-from zoo.optim.sharding import local, reduced_like, sum_over_ranks
+from zoo.optim.sharding import reduced_like
 from zoo.optim.slots import slot_dtype
+from zoo.utils.sharded import local, sum_over_ranks
 
 if TYPE_CHECKING:
     from zoo.init.registry import Entry

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 import torch
@@ -22,11 +23,12 @@ from zoo.optim.combined import Combined
 from zoo.optim.matrices import MATRIX, Layout
 from zoo.optim.newton_schulz import Coefficients, orthogonal
 from zoo.optim.optimizer import ZooOptimizer, due
-from zoo.optim.sharding import local, placed_like, reduced_like
+from zoo.optim.sharding import placed_like, reduced_like
 from zoo.optim.slots import slot_dtype
+from zoo.optim.spread import can_spread, spread
 from zoo.spec import ParamSpec, Role
 from zoo.utils.errors import ConfigError
-from zoo.utils.sharded import whole
+from zoo.utils.sharded import local, whole
 
 if TYPE_CHECKING:
     from zoo.init.registry import Entry
@@ -57,8 +59,13 @@ class Muon(ZooOptimizer):
 
     Unlike torch's Muon, this one also trains parameters of more than two dimensions (a convolution's
     kernel is flattened to a matrix of its rows, a stack of experts is as many matrices) and sharded ones:
-    every rank orthogonalises the whole matrix, in bfloat16, and keeps its rows.
+    each whole matrix is orthogonalised by one rank, in bfloat16; in the cautious form, by all.
+
+    Attributes:
+        by_matrix: Whether the update of a parameter depends on nothing but u and its settings.
     """
+
+    by_matrix: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -123,24 +130,41 @@ class Muon(ZooOptimizer):
     def update(self) -> None:
         """Update every matrix that has a gradient."""
         for group in self.param_groups:
-            for parameter in due(group):
-                self._move(parameter, group)
+            parameters = due(group)
+            together = self.by_matrix and not group["cautious"] and all(map(can_spread, parameters))
+            if together and parameters:
+                averages = [self._average(p, group).to(group["dtype"]) for p in parameters]
+                directions = spread(averages, partial(self._directions, group=group))
+                for parameter, update in zip(parameters, directions, strict=True):
+                    self._move(parameter, update.to(parameter.dtype), group)
+                continue
+            for parameter in parameters:
+                u = self._average(parameter, group)
+                update = self.finished(self._directions(u, group), parameter, group)
+                self._move(parameter, local(placed_like(update, parameter)), group)
 
-    def _move(self, parameter: Tensor, group: dict[str, Any]) -> None:
+    def _average(self, parameter: Tensor, group: dict[str, Any]) -> Tensor:
+        """u, sharded as the parameter is."""
         m = self.state_of(parameter, group)["momentum_buffer"]
         assert parameter.grad is not None  # for the type checker: the parameter is due
         g = parameter.grad.to(m.dtype)
         m.lerp_(g, 1 - group["momentum"])
-        u = whole(g.lerp(m, group["momentum"]) if group["nesterov"] else m)
-        if group["cautious"]:
-            u = masked(u, whole(m), whole(g))
-        matrices = group["layout"].split(u)
-        update = torch.stack([self.direction(matrix, group) for matrix in matrices]).to(u.dtype)
-        update = self.finished(group["layout"].join(update, tuple(u.shape)), parameter, group)
+        u = g.lerp(m, group["momentum"]) if group["nesterov"] else m
+        return masked(whole(u), whole(m), whole(g)) if group["cautious"] else u
+
+    def _directions(self, u: Tensor, group: dict[str, Any]) -> Tensor:
+        """O of all matrices of u, as one tensor of its shape; every rank computes it for a sharded u."""
+        u = whole(u)
+        matrices = [self.direction(matrix, group) for matrix in group["layout"].split(u)]
+        joined: Tensor = group["layout"].join(torch.stack(matrices).to(u.dtype), tuple(u.shape))
+        return joined
+
+    def _move(self, parameter: Tensor, update: Tensor, group: dict[str, Any]) -> None:
+        """Move this rank's rows of a parameter."""
         lr, theta = float(group["lr"]), local(parameter)
-        factor = update_factor(matrices.shape[1], matrices.shape[2], group["adjust"])
+        rows, columns = group["layout"].split(torch.empty(parameter.shape, device="meta")).shape[1:]
         theta.mul_(1 - lr * group["weight_decay"])
-        theta.add_(local(placed_like(update, parameter)), alpha=-lr * factor)
+        theta.add_(update, alpha=-lr * update_factor(rows, columns, group["adjust"]))
 
     def direction(self, matrix: Tensor, group: dict[str, Any]) -> Tensor:
         """O of a matrix (A, B)."""

@@ -36,6 +36,8 @@ class NorMuon(Muon):
     fan_in. Of heads that are split, each keeps its norm if they divide the rows.
     """
 
+    by_matrix: ClassVar[bool] = False
+
     def __init__(
         self,
         params: ParamsT,

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from zoo.optim.sharding import local
 from zoo.optim.slots import initial_slots, slot_dtype
+from zoo.utils.sharded import local
 
 
 class SteppingOptimizer(Optimizer):

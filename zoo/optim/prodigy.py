@@ -15,9 +15,10 @@ from zoo.config.registry import OPTIMIZERS
 from zoo.optim.adam import Decay
 from zoo.optim.base import OptimizerConfig, decayed_groups
 from zoo.optim.optimizer import SteppingOptimizer, due, gradient
-from zoo.optim.sharding import local, reduced_like, sum_over_ranks
+from zoo.optim.sharding import reduced_like
 from zoo.optim.slots import slot_dtype
 from zoo.utils.errors import ConfigError
+from zoo.utils.sharded import local, sum_over_ranks
 
 if TYPE_CHECKING:
     from zoo.init.registry import Entry

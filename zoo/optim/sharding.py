@@ -7,21 +7,14 @@ all-reduce, and a mean divides by the global number of entries.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torch.distributed import ProcessGroup
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor.placement_types import Placement
 
 from zoo.utils.sharded import Stored, assign
-
-
-def local(tensor: Tensor) -> Tensor:
-    """The shard of `tensor` on this rank, or a plain tensor itself; the memory is shared."""
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def crosses_ranks(tensor: Tensor, dims: Sequence[int]) -> bool:
@@ -65,26 +58,3 @@ def placed_like(value: Tensor | Stored, like: Tensor) -> Tensor:
     placed = torch.empty_like(like, memory_format=torch.contiguous_format)
     assign(placed.detach(), value)
     return placed
-
-
-def sum_over_ranks(
-    sums: Sequence[Tensor], parameters: Sequence[Tensor], dims: Sequence[tuple[int, ...]]
-) -> None:
-    """Complete local sums in place: those over a sharded dimension are summed over its ranks.
-
-    Args:
-        sums: Local sums, one for each parameter.
-        parameters: The parameters that were summed, sharded or not.
-        dims: For each parameter, the dimensions that were summed over.
-    """
-    crossing: dict[tuple[ProcessGroup, torch.dtype], list[Tensor]] = defaultdict(list)
-    for total, parameter, over in zip(sums, parameters, dims, strict=True):
-        if isinstance(parameter, DTensor):
-            for i, placement in enumerate(parameter.placements):
-                if isinstance(placement, Shard) and placement.dim in over:
-                    crossing[parameter.device_mesh.get_group(i), total.dtype].append(total)
-    for (group, _), parts in crossing.items():
-        flat = torch.cat([part.reshape(-1) for part in parts])
-        torch.distributed.all_reduce(flat, group=group)
-        for part, summed in zip(parts, torch.split(flat, [part.numel() for part in parts]), strict=True):
-            part.copy_(summed.view_as(part))

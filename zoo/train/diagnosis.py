@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
 from zoo.init import Registry
 from zoo.train.distributed import World
 from zoo.train.gradients import GradientAverages
-from zoo.utils.sharded import Stored, whole
+from zoo.utils.sharded import Stored, norms
 
 WINDOW = 100
 """Number of steps whose gradients are averaged: with decay 0.98 earlier ones would weigh 0.13 in all."""
@@ -67,10 +66,10 @@ class Diagnosis:
             variable `m2` = sqrt(mean(theta^2)), `m2_over_eta` (Amos, Figure 3), and `ratio`, the ratio of
             Assumption 1, None where all gradients were zero (Amos, Figure 6).
         """
-        norms = torch.stack([whole(torch.linalg.vector_norm(e.parameter.detach())) for e in self._registry])
+        sizes = norms(entry.parameter.detach() for entry in self._registry)
         ratios = self._averages.ratios()
         variables = {}
-        for entry, norm in zip(self._registry, norms.tolist(), strict=True):
+        for entry, norm in zip(self._registry, sizes.tolist(), strict=True):
             m2 = norm / entry.spec.numel**0.5
             variables[entry.name] = {"m2": m2, "m2_over_eta": m2 / entry.eta, "ratio": ratios[entry.name]}
         measured = {

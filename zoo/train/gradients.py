@@ -17,9 +17,9 @@ from torch import Tensor
 
 from zoo.init import Entry
 from zoo.kernels.foreach import lerp_all, norms
-from zoo.optim.sharding import local, placed_like
+from zoo.optim.sharding import placed_like
 from zoo.train.distributed import World
-from zoo.utils.sharded import Stored
+from zoo.utils.sharded import Stored, local
 
 DECAY = 0.98
 """Of the running averages, as in the paper's Figure 6."""

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import torch
-from torch import Tensor
-
 from zoo.init import Entry
 from zoo.spec import MATRICES
-from zoo.utils.sharded import whole
+from zoo.utils.sharded import norms
 
 
 class Monitor:
@@ -27,9 +24,8 @@ class Monitor:
     def see_gradient(self) -> None:
         """Measure the norms of the gradients in `.grad`. All ranks must call this."""
         gradients = {entry.name: entry.parameter.grad for entry, _ in self._before}
-        norms = {name: _norm(gradient) for name, gradient in gradients.items() if gradient is not None}
-        if norms:
-            self._gradients = dict(zip(norms, torch.stack(list(norms.values())).tolist(), strict=True))
+        seen = {name: gradient for name, gradient in gradients.items() if gradient is not None}
+        self._gradients = dict(zip(seen, norms(seen.values()).tolist(), strict=True))
 
     def measure(self) -> dict[str, dict[str, float | None]]:
         """Measure after the step. All ranks must call this.
@@ -40,11 +36,9 @@ class Monitor:
             gradient was seen), `m2` = sqrt(mean(W^2)), `eta` from the registry and `m2_over_eta`, which
             Amos drives to about 1 (Amos, section 2).
         """
-        norms = []
-        for entry, before in self._before:
-            after = entry.parameter.detach()
-            norms += [_norm(after - before), _norm(before), _norm(after)]
-        numbers = torch.stack(norms).reshape(-1, 3).tolist() if norms else []
+        pairs = ((entry.parameter.detach(), before) for entry, before in self._before)
+        measured = norms(t for after, before in pairs for t in (after - before, before, after))
+        numbers = measured.reshape(-1, 3).tolist()
         return {entry.name: self._row(entry, *numbers[i]) for i, (entry, _) in enumerate(self._before)}
 
     def _row(self, entry: Entry, moved: float, before: float, after: float) -> dict[str, float | None]:
@@ -58,7 +52,3 @@ class Monitor:
             "eta": entry.eta,
             "m2_over_eta": m2 / entry.eta,
         }
-
-
-def _norm(tensor: Tensor) -> Tensor:
-    return whole(torch.linalg.vector_norm(tensor))

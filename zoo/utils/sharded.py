@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.distributed import ProcessGroup
 from torch.distributed.tensor import DTensor, Shard
+
+
+def local(tensor: Tensor) -> Tensor:
+    """The shard of `tensor` on this rank, or a plain tensor itself; the memory is shared."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def own_slices(tensor: DTensor) -> tuple[slice, ...]:
@@ -77,3 +84,53 @@ def gathered(tensors: Mapping[str, Tensor], keep: bool = True) -> dict[str, Tens
         if keep:
             copies[name] = full.to("cpu", copy=True).contiguous()
     return copies
+
+
+def sum_over_ranks(
+    sums: Sequence[Tensor], parameters: Sequence[Tensor], dims: Sequence[tuple[int, ...]]
+) -> None:
+    """Complete local sums in place: those over a sharded dimension are summed over its ranks.
+
+    Args:
+        sums: Local sums, one for each parameter.
+        parameters: The parameters that were summed, sharded or not.
+        dims: For each parameter, the dimensions that were summed over.
+    """
+    crossing: dict[tuple[ProcessGroup, torch.dtype], list[Tensor]] = defaultdict(list)
+    for total, parameter, over in zip(sums, parameters, dims, strict=True):
+        if isinstance(parameter, DTensor):
+            for i, placement in enumerate(parameter.placements):
+                if isinstance(placement, Shard) and placement.dim in over:
+                    crossing[parameter.device_mesh.get_group(i), total.dtype].append(total)
+    for (group, _), parts in crossing.items():
+        flat = torch.cat([part.reshape(-1) for part in parts])
+        torch.distributed.all_reduce(flat, group=group)
+        for part, summed in zip(parts, torch.split(flat, [part.numel() for part in parts]), strict=True):
+            part.copy_(summed.view_as(part))
+
+
+def norms(tensors: Iterable[Tensor]) -> Tensor:
+    """The Euclidean norms of whole tensors, the same on all ranks, by one all-reduce for all of them.
+
+    Args:
+        tensors: plain or sharded, the same on all ranks; taken one after the other.
+
+    Returns:
+        (tensors,), of their dtype.
+    """
+    found: list[Tensor] = []
+    crossing: dict[ProcessGroup, list[int]] = defaultdict(list)
+    for i, tensor in enumerate(tensors):
+        found.append(torch.linalg.vector_norm(local(tensor)))
+        if isinstance(tensor, DTensor):
+            for mesh_dim, placement in enumerate(tensor.placements):
+                if isinstance(placement, Shard):
+                    crossing[tensor.device_mesh.get_group(mesh_dim)].append(i)
+    if not crossing:
+        return torch.stack(found) if found else torch.zeros(0)
+    squares = torch.stack(found).double().square()
+    for group, members in crossing.items():
+        part = squares[members]
+        torch.distributed.all_reduce(part, group=group)
+        squares[members] = part
+    return squares.sqrt().to(found[0].dtype)

@@ -1,0 +1,99 @@
+"""How often the ranks of a run talk to each other in a step: counted on eight ranks of which one is there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor.debug import CommDebugMode
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+from zoo import build_model, build_optimizer
+from zoo.checkpoint.recipe import assemble
+from zoo.init import Registry
+from zoo.models import Model
+from zoo.optim.spread import owners
+from zoo.train.distributed import World
+from zoo.train.monitor import Monitor
+from zoo.train.step import global_norm
+
+RANKS, LAYERS = 8, 3
+SIZES: dict[str, Any] = {"vocab_size": 64, "d_model": 32, "n_layers": LAYERS, "n_heads": 2, "d_mlp": 48}
+MODELS: dict[str, dict[str, Any]] = {"gpt": {}, "gpt-wesar": {"reparam": "wesar", "init": "he"}, "ngpt": {}}
+GATHER, SCATTER = "_allgather_base_", "_reduce_scatter_base_"
+REDUCE, EXCHANGE = "allreduce_", "alltoall_base_"
+
+# The first is about changes in place, which no block makes; the second about a hook of CommDebugMode.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:FSDP2-wrapped module"),
+    pytest.mark.filterwarnings("ignore:Full backward hook is firing"),
+]
+
+STEPS = [
+    ("adamw", "gpt", {}),  # elementwise: nothing to exchange
+    ("adamw", "gpt-wesar", {}),
+    ("adamw", "ngpt", {REDUCE: 1}),  # the norms of the matrices whose vectors are columns
+    ("amos", "gpt", {REDUCE: 1}),  # means over all entries of vectors
+    ("adafactor", "gpt", {REDUCE: 2}),
+    ("adafactor", "ngpt", {REDUCE: 3}),
+    ("muon", "gpt", {EXCHANGE: 2}),
+    ("muon", "ngpt", {EXCHANGE: 2, REDUCE: 1}),
+]
+
+
+@pytest.fixture(scope="module")
+def world() -> Iterator[World]:
+    dist.init_process_group("fake", rank=3, world_size=RANKS, store=FakeStore())
+    yield World(3, RANKS, torch.device("cpu"), init_device_mesh("cpu", (RANKS,)))
+    dist.destroy_process_group()
+
+
+def counts(work: Callable[[], object]) -> dict[str, int]:
+    with CommDebugMode() as mode:
+        work()
+    return {str(kind).rpartition(".")[2]: n for kind, n in mode.get_comm_counts().items() if n}
+
+
+def sharded(name: str, world: World) -> Model:
+    recipe = build_model(name.split("-")[0], **SIZES, **MODELS[name], device="meta").recipe
+    return assemble(recipe, 0, prepare=world.shard)
+
+
+def backward(model: Model) -> None:
+    tokens = torch.zeros(2, 9, dtype=torch.int64)
+    torch.autograd.backward(model.loss(tokens[:, :-1], tokens[:, 1:]).total)
+
+
+def test_forward_and_backward(world: World) -> None:
+    """Every block is gathered twice, the rest once, and each reduced once."""
+    model = sharded("gpt", world)
+    assert counts(lambda: backward(model)) == {GATHER: 2 * LAYERS + 1, SCATTER: LAYERS + 1}
+
+
+@pytest.mark.parametrize(("optimizer", "name", "expected"), STEPS)
+def test_update(world: World, optimizer: str, name: str, expected: dict[str, int]) -> None:
+    model = sharded(name, world)
+    built = build_optimizer(model, optimizer, lr=0.01)
+    backward(model)
+    built.step()
+    assert counts(built.step) == expected
+
+
+def test_measurements(world: World) -> None:
+    """The global norm takes one sum, the monitor two, whatever the number of matrices is."""
+    model = sharded("gpt", world)
+    backward(model)
+    assert sum(counts(lambda: global_norm(p.grad for p in model.parameters())).values()) == 1
+    monitor = Monitor(Registry(model))
+    assert counts(monitor.see_gradient) == counts(monitor.measure) == {REDUCE: 1}
+
+
+def test_work_is_shared_evenly() -> None:
+    sizes = [16, 16, 16, 16, 64, 48, 48] * 5
+    mine = owners(sizes, 8)
+    assert sorted(i for theirs in mine for i in theirs) == [*range(len(sizes))]
+    assert max(sum(sizes[i] for i in theirs) for theirs in mine) <= 1.1 * sum(sizes) / 8
