@@ -53,7 +53,7 @@ def world() -> Iterator[World]:
 
 
 def counts(work: Callable[[], object]) -> dict[str, int]:
-    with CommDebugMode() as mode:
+    with CommDebugMode() as mode:  # type: ignore[no-untyped-call]  # torch does not annotate it
         work()
     return {str(kind).rpartition(".")[2]: n for kind, n in mode.get_comm_counts().items() if n}
 
