@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from zoo.data.corpora.base import Document
 from zoo.data.corpora.jsonl import JsonlCorpus
+from zoo.data.corpora.mixture import MixtureCorpus
 from zoo.data.corpora.python_docs import PythonDocsCorpus
 from zoo.data.corpora.text import MANY, PASSAGE, TextCorpus, passages
 from zoo.utils.errors import DataError
@@ -188,3 +189,33 @@ def test_a_python_without_topics_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setitem(sys.modules, "pydoc_data.topics", None)
     with pytest.raises(DataError, match=r"has no documentation topics \(module pydoc_data\.topics\)"):
         PythonDocsCorpus().sources()
+
+
+def mixture(folder: Path, *weights: float) -> MixtureCorpus:
+    part = {"type": "text", "paths": [str(folder)], "document": "file"}
+    return MixtureCorpus.model_validate({"corpora": [{"corpus": part, "weight": w} for w in weights]})
+
+
+def test_a_mixture_repeats_and_leaves_out(tmp_path: Path) -> None:
+    """A weight counts documents; a larger one has those of a smaller one."""
+    for i in range(200):
+        (tmp_path / f"{i:03}.txt").write_text(f"Text {i}.")
+    half, more = ([d.id for d in mixture(tmp_path, w).documents()] for w in (0.5, 0.8))
+    assert 70 < len(half) < 130
+    assert set(half) < set(more)
+    both = [d.id for d in mixture(tmp_path, 1, 2.5, 0).documents()]
+    assert both[:200] == [f"0/{i:03}.txt" for i in range(200)]
+    counts = {name: both.count(name) for name in set(both[200:])}
+    assert set(counts.values()) == {2, 3}
+    assert len(counts) == 200
+    names = [source.name for source in mixture(tmp_path, 0, 1).sources()]
+    assert names == [f"1/{i:03}.txt" for i in range(200)]
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [((0, 0), "the weights of all corpora are 0"), ((-1,), "greater than"), ((), "at least 1")],
+)
+def test_mixtures_of_nothing(tmp_path: Path, weights: tuple[float, ...], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        mixture(tmp_path, *weights)

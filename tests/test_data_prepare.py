@@ -344,12 +344,23 @@ def test_too_little_text_is_refused(texts: Path, fields: dict[str, Any], message
         prepare(config(texts, **fields))
 
 
-def test_one_short_text_cannot_be_divided(texts: Path) -> None:
-    with pytest.raises(
-        DataError, match=r"only one document, which cannot be divided; .* data\.validation to 0"
-    ):
-        prepare(config(texts / "00.txt"))
-    assert prepare(config(texts / "00.txt", validation=0)).manifest.train.documents == 1
+def test_of_one_short_text_the_end_is_held_out(texts: Path) -> None:
+    """At the end of a line or word, so that as much as was asked for, or a little more, is held out."""
+    text = "".join(f"Line {i}.\n" for i in range(20))
+    (texts / "one.txt").write_text(text)
+    done = prepare(config(texts / "one.txt", validation=0.25))
+    files = [side for side in (done.train, done.validation) if side is not None]
+    sides = [bytes(side.windows(np.array([0]), len(side) - 1)[0].tolist()).decode() for side in files]
+    assert "".join(sides) == text
+    assert sides[1].startswith("Line ")
+    assert 0.25 <= len(sides[1]) / len(text) < 0.32
+    assert prepare(config(texts / "one.txt", validation=0)).manifest.train.documents == 1
+
+
+def test_one_character_cannot_be_divided(texts: Path) -> None:
+    (texts / "one.txt").write_text("x")
+    with pytest.raises(DataError, match=r"only one document, which cannot be divided"):
+        prepare(config(texts / "one.txt"))
 
 
 def test_a_vocabulary_larger_than_the_models_is_refused_before_the_work(

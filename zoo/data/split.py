@@ -24,9 +24,11 @@ class Split:
 
     Attributes:
         threshold: documents with a smaller hash (0 to 2^64 - 1) are for validation.
+        only: id of the only document for validation, whatever its hash; None: the threshold decides.
     """
 
     threshold: int
+    only: str | None = None
 
     @classmethod
     def of(cls, ids: Iterable[str], share: float) -> Split:
@@ -56,7 +58,7 @@ class Split:
 
     def holds_out(self, document: str) -> bool:
         """Whether the document with this id is for validation."""
-        return _hash(document) < self.threshold
+        return _hash(document) < self.threshold if self.only is None else document == self.only
 
 
 def check_validation(validation: str | float | None) -> None:

@@ -7,6 +7,7 @@ from typing import Annotated
 from zoo.config.registry import CORPORA
 from zoo.data.corpora.base import CorpusConfig, Document, SourceFile
 from zoo.data.corpora.jsonl import JsonlCorpus
+from zoo.data.corpora.mixture import MixtureCorpus
 from zoo.data.corpora.python_docs import PythonDocsCorpus
 from zoo.data.corpora.text import TextCorpus
 
@@ -15,6 +16,7 @@ __all__ = [
     "CorpusConfig",
     "Document",
     "JsonlCorpus",
+    "MixtureCorpus",
     "PythonDocsCorpus",
     "SourceFile",
     "TextCorpus",

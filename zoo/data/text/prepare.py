@@ -6,10 +6,11 @@ import json
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from zoo.data.corpora.base import CorpusConfig, SourceFile
+from zoo.data.corpora.base import CorpusConfig, Document, SourceFile
 from zoo.data.files import build_once, sha256, sha256_file
 from zoo.data.split import Split
 from zoo.data.text.manifest import VERSION, SourceEntry, SplitEntry, TokenizerEntry, TokenManifest
@@ -19,6 +20,9 @@ from zoo.utils.errors import DataError
 
 if TYPE_CHECKING:
     from zoo.data.text.dataset import TextData
+
+END_OF_TEXT = "#end"
+"""Ends the id of the second part of a corpus that is one document."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +119,7 @@ def _tokenizer(data: TextData, text_key: list[object]) -> Tokenizer:
 
     def texts() -> Iterator[str]:
         split = _split(data)
-        return (d.text for d in data.corpus.documents() if not split.holds_out(d.id))
+        return (d.text for d in _documents(data) if not split.holds_out(d.id))
 
     if not config.is_trained:
         return config.build(texts)
@@ -125,7 +129,31 @@ def _tokenizer(data: TextData, text_key: list[object]) -> Tokenizer:
 
 
 def _split(data: TextData) -> Split:
-    return Split.of((document.id for document in data.corpus.documents()), data.validation_share)
+    """Which documents of `_documents` are held out."""
+    ids = (document.id for document in _documents(data))
+    first = list(islice(ids, 3))
+    if len(first) == 2 and first[1] == first[0] + END_OF_TEXT:
+        return Split(0, only=first[1])
+    return Split.of(chain(first, ids), data.validation_share)
+
+
+def _documents(data: TextData) -> Iterator[Document]:
+    """The documents of the corpus; a single one is divided, so that its end can be held out."""
+    documents = data.corpus.documents()
+    first = next(documents, None)
+    second = next(documents, None)
+    if first is None:
+        return
+    if second is None and data.validation_share and len(first.text) > 1:
+        wanted = max(1, int(len(first.text) * (1 - data.validation_share)))
+        cut = max(first.text.rfind(mark, 0, wanted) for mark in "\n ") + 1 or wanted
+        yield Document(first.id, first.text[:cut])
+        yield Document(first.id + END_OF_TEXT, first.text[cut:])
+        return
+    yield first
+    if second is not None:
+        yield second
+    yield from documents
 
 
 def _tokenise(data: TextData, entries: list[SourceEntry], tokenizer: Tokenizer, folder: Path) -> None:
@@ -133,14 +161,14 @@ def _tokenise(data: TextData, entries: list[SourceEntry], tokenizer: Tokenizer, 
     split = _split(data)
     dtype = dtype_for(tokenizer.vocab_size)
     names = {False: "train.bin"} | (
-        {True: "validation.bin"} if split.threshold or data.validation_corpus else {}
+        {True: "validation.bin"} if split.threshold or split.only or data.validation_corpus else {}
     )
     with ExitStack() as stack:
         writers = {
             held_out: stack.enter_context(TokenWriter(folder / name, dtype, tokenizer.eos_id))
             for held_out, name in names.items()
         }
-        for document in data.corpus.documents():
+        for document in _documents(data):
             writers[split.holds_out(document.id)].add(document.text, tokenizer.encode(document.text))
         for document in data.validation_corpus.documents() if data.validation_corpus else ():
             writers[True].add(document.text, tokenizer.encode(document.text))

@@ -1,0 +1,69 @@
+"""Corpus `mixture`: several corpora, each with a weight."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from zoo.config.registry import CORPORA, Config
+from zoo.data.corpora.base import CorpusConfig, Document, SourceFile
+
+
+class MixturePart(Config):
+    """A corpus of a mixture."""
+
+    corpus: Annotated[CorpusConfig, CORPORA] = Field(description="any corpus")
+    weight: float = Field(
+        1.0,
+        ge=0,
+        le=1000,
+        description="how often its documents are there: 0.5 is a half of them, 2 each twice, 0 none",
+    )
+
+    def count(self, document: str) -> int:
+        """How often the document with this id is there.
+
+        The fraction of the weight goes to documents by the hash of their ids, so that another weight keeps
+        those that a smaller one has.
+        """
+        whole = int(self.weight)
+        digest = hashlib.blake2b(f"mixture/{document}".encode(), digest_size=8).digest()
+        return whole + (int.from_bytes(digest, "big") < (self.weight - whole) * 2**64)
+
+
+@CORPORA.register
+class MixtureCorpus(CorpusConfig):
+    """Several corpora one after the other, whose documents are left out or repeated by their weights."""
+
+    type: Literal["mixture"] = "mixture"
+    corpora: list[MixturePart] = Field(min_length=1, description="corpora with their weights")
+
+    @model_validator(mode="after")
+    def _has_text(self) -> Self:
+        if not any(part.weight for part in self.corpora):
+            raise ValueError("the weights of all corpora are 0; expected one above 0")
+        return self
+
+    def rules(self) -> dict[str, Any]:
+        """The rules and weights of the parts."""
+        parts = [{"weight": part.weight, "corpus": part.corpus.rules()} for part in self.corpora]
+        return {"type": self.type, "corpora": parts}
+
+    def documents(self) -> Iterator[Document]:
+        """Yield the documents of each part; all copies of one are on the same side of the split."""
+        for i, part in enumerate(self.corpora):
+            for document in part.corpus.documents() if part.weight else ():
+                placed = Document(f"{i}/{document.id}", document.text)
+                for _ in range(part.count(placed.id)):
+                    yield placed
+
+    def sources(self) -> list[SourceFile]:
+        """List the files of the parts that have a weight."""
+        return [
+            SourceFile(f"{i}/{source.name}", source.path)
+            for i, part in enumerate(self.corpora)
+            for source in (part.corpus.sources() if part.weight else ())
+        ]
