@@ -403,7 +403,7 @@ def _pickle_hint(path: Path) -> str:
 
 
 def check_match(path: Path, found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
-    """Compare the tensors of a file with those of a model.
+    """Compare the tensors of a file with those of a model. bfloat16 fits into float32 (`train.storage`).
 
     Args:
         path: the file, for the message.
@@ -419,12 +419,18 @@ def check_match(path: Path, found: Mapping[str, Tensor], expected: Mapping[str, 
     if surplus := [name for name in found if name not in expected]:
         problems.append(f"has {shorten(surplus)}, which the model has not")
     both = [name for name in expected if name in found]
-    differing = [n for n in both if _kind(found[n]) != _kind(expected[n])]
+    differing = [n for n in both if not _fits(found[n], expected[n])]
     if differing:
         shown = [f"{n} is {_kind(found[n])}, expected {_kind(expected[n])}" for n in differing]
         problems.append(shorten(shown))
     if problems:
         raise CheckpointError(f"{path}: does not belong to this model: {'; '.join(problems)}")
+
+
+def _fits(found: Tensor, expected: Tensor) -> bool:
+    """Whether a tensor of a file can be read into one of the model without a change of its numbers."""
+    widened = (found.dtype, expected.dtype) == (torch.bfloat16, torch.float32)
+    return found.shape == expected.shape and (widened or found.dtype == expected.dtype)
 
 
 def _kind(tensor: Tensor) -> str:

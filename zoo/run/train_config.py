@@ -105,6 +105,11 @@ class TrainConfig(Config):
     precision: Literal["fp32", "bf16"] = Field(
         "fp32", description="bf16: autocast; the weights and the optimizer's state stay float32"
     )
+    storage: Literal["fp32", "bf16"] = Field(
+        "fp32",
+        description="bf16: matrices are stored in bfloat16 and rounded stochastically after each step, which "
+        "is computed in float32; norms, gates and the optimizer's state stay float32",
+    )
     clip_norm: float | None = Field(
         1.0, gt=0, description="largest global norm of the gradient; null: no clipping"
     )
@@ -179,6 +184,12 @@ class TrainConfig(Config):
         if twice := sorted({name for name in types if types.count(name) > 1}):
             raise ValueError(f"{', '.join(twice)} is given more than once")
         return loggers
+
+    @model_validator(mode="after")
+    def _storage_is_computed_with(self) -> Self:
+        if self.storage == "bf16" and self.precision == "fp32":
+            raise ValueError("storage: bf16 needs precision: bf16")
+        return self
 
     @model_validator(mode="after")
     def _parallel_has_effect(self) -> Self:

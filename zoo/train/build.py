@@ -11,6 +11,7 @@ from zoo.checkpoint.model import load_model
 from zoo.data import BatchSpec, Dataset
 from zoo.init import Registry, freeze, measure
 from zoo.models import Model
+from zoo.optim.storage import store_in_bfloat16
 from zoo.reparam import start_from_forward
 from zoo.run.factory import build_optimizer
 from zoo.run.first_weights import InitialModel, declared_model, initial_model, read_measured_etas
@@ -124,6 +125,10 @@ def build(job: Job, start: Start, world: World) -> Parts:
         with explained_damage(start.checkpoint):
             load_progress(start.checkpoint, optimizer, world)
         clip.load(start.checkpoint.read_state().get(CLIP, {}))
+    if t.storage == "bf16":
+        if world.mesh is not None:
+            raise ConfigError("train.storage bf16: not with several processes; expected fp32")
+        store_in_bfloat16(model, optimizer)
     rates = rates_of(model, c.transfer, t.steps)
     registry = Registry(model, None, c.eta_overrides, c.layer_decay, measured, rates)
     unclipped = frozenset(entry.name for entry in registry if not entry.spec.clipped)

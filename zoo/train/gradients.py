@@ -18,6 +18,7 @@ from torch import Tensor
 from zoo.init import Entry
 from zoo.kernels.foreach import lerp_all, norms
 from zoo.optim.sharding import placed_like
+from zoo.optim.slots import slot_dtype
 from zoo.train.distributed import World
 from zoo.utils.sharded import Stored, local
 
@@ -57,9 +58,11 @@ class GradientAverages:
         """Add the gradients in the variables' `.grad`; a missing one counts as zeros."""
         parameters = [entry.parameter for entry in self._entries]
         if not self._mean:
-            self._mean = [torch.zeros_like(p.detach()) for p in parameters]
+            self._mean = [_zeros(p) for p in parameters]
         self.count += 1
-        gradients = [local(torch.zeros_like(p) if p.grad is None else p.grad) for p in parameters]
+        gradients = [
+            local(torch.zeros_like(p) if p.grad is None else p.grad).to(slot_dtype(p)) for p in parameters
+        ]
         lerp_all([local(mean) for mean in self._mean], gradients, 1 - DECAY)
         self._square.lerp_(self._sums_of_squares(gradients), 1 - DECAY)
 
@@ -96,12 +99,15 @@ class GradientAverages:
         if not state:
             return self.clear()
         self.count = int(placed_like(state[COUNT], torch.tensor(0)))
-        self._mean = [
-            placed_like(state[f"mean/{entry.name}"], entry.parameter.detach()) for entry in self._entries
-        ]
+        self._mean = [placed_like(state[f"mean/{e.name}"], _zeros(e.parameter)) for e in self._entries]
         share = float(self._world.is_main)  # the sum over ranks is what counts
         self._square = placed_like(state[SQUARE], self._square) * share
 
     def _sums_of_squares(self, tensors: list[Tensor]) -> Tensor:
         """The sum of the squared entries of each tensor, (tensors,)."""
         return norms(tensors).to(self._world.sum_dtype).square()
+
+
+def _zeros(parameter: Tensor) -> Tensor:
+    """Zeros in the place of a parameter, in the precision of slots."""
+    return torch.zeros_like(parameter.detach(), dtype=slot_dtype(parameter))

@@ -1,0 +1,71 @@
+"""Matrices stored in bfloat16, with stochastic rounding after each step.
+
+nGPT's authors train so (the README of their code). A step computes with float32 copies: the optimizer, the
+projection onto spheres and all other hooks see float32, and what they leave is rounded up or down with
+probabilities that make the rounding right on average. Rounding to nearest would lose every step smaller than
+half the distance between two numbers, and with it most of a slow drift.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from zoo.optim.averages import Averaging
+from zoo.optim.slots import initial_slots
+from zoo.spec import MATRICES, declared
+from zoo.utils.errors import ConfigError
+
+LOW_BITS = 16
+"""bfloat16 is float32 without its last 16 bits."""
+
+
+def round_stochastically(x: Tensor) -> Tensor:
+    """Round float32 to bfloat16, up or down with probabilities of mean `x`; from torch's generator."""
+    noise = torch.randint(0, 1 << LOW_BITS, x.shape, dtype=torch.int32, device=x.device)
+    kept = (x.contiguous().view(torch.int32) + noise) & -(1 << LOW_BITS)
+    return kept.view(torch.float32).to(torch.bfloat16)
+
+
+def store_in_bfloat16(model: nn.Module, optimizer: Optimizer) -> None:
+    """Store the matrices of a model in bfloat16 from here on; the start is rounded to nearest.
+
+    Call it after everything else was attached to the optimizer and its state was loaded, which torch would
+    cast to bfloat16.
+
+    Args:
+        model: of declared parameters, not sharded.
+        optimizer: one that zoo knows by its slots, which has not taken a step since it was built.
+
+    Raises:
+        ConfigError: The optimizer cannot round stochastically: its slots are not known, or it moves the
+            weights between its steps.
+    """
+    known = initial_slots.dispatch(type(optimizer)) is not initial_slots.dispatch(object)
+    if not known or isinstance(optimizer, Averaging):
+        raise ConfigError(
+            f"train.storage bf16: {type(optimizer).__name__} cannot round stochastically; expected an "
+            "optimizer of zoo that moves weights in its steps alone, or train.storage fp32"
+        )
+    matrices = [p.parameter for p in declared(model) if p.spec.role in MATRICES]
+    gradients: dict[Tensor, Tensor | None] = {}
+
+    def to_float32(*_: Any) -> None:
+        for p in matrices:
+            gradients[p], p.grad = p.grad, None
+            p.data = p.data.float()
+            p.grad = None if (g := gradients[p]) is None else g.float()
+
+    def to_bfloat16(*_: Any) -> None:
+        for p in matrices:
+            p.grad = None
+            p.data = round_stochastically(p.data)
+            p.grad = gradients.pop(p)
+
+    for p in matrices:
+        p.data = p.data.bfloat16()
+    optimizer.register_step_pre_hook(to_float32)
+    optimizer.register_step_post_hook(to_bfloat16)
