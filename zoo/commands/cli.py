@@ -14,6 +14,7 @@ from zoo.commands import training, comparison, inference, measurement, configs, 
 # isort: on
 
 from zoo.commands.app import DIVERGED, USER_ERROR, app
+from zoo.utils.allocator import ask_for_huge_pages
 from zoo.utils.errors import DivergenceError, RankError, ZooError
 
 TRACEBACK = "ZOO_TRACEBACK"
@@ -29,6 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     Args:
         arguments: The arguments; None: those of the process.
     """
+    ask_for_huge_pages()
     try:
         app(args=arguments, prog_name="zoo")
     except ZooError as error:

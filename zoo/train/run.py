@@ -15,6 +15,7 @@ from zoo.run.job import Job
 from zoo.train.distributed import world
 from zoo.train.session import Ended, run_session
 from zoo.train.start import Auto, choose_start
+from zoo.utils.allocator import keep_freed_memory
 from zoo.utils.errors import ZooError
 from zoo.utils.lock import locked
 from zoo.utils.run_folder import RunFolder
@@ -82,6 +83,8 @@ def train(
     for logger in job.train.loggers:
         logger.check()
     with world(job.train.device, job.train.parallel) as ranks, claimable(job.folder) as claim:
+        if ranks.device.type == "cpu":
+            keep_freed_memory()
         start, begun = choose_start(job, resume), job.folder.exists
         ranks.wait()
         own_console = console if ranks.is_main else None

@@ -1,0 +1,41 @@
+"""The memory that a step frees serves the next step."""
+
+from __future__ import annotations
+
+import os
+import resource
+
+import pytest
+import torch
+
+from zoo.utils.allocator import HUGE_PAGES, ask_for_huge_pages, keep_freed_memory
+
+ROUNDS, ENTRIES, PAGE = 8, 2**22, 4096
+
+
+def page_faults() -> int:
+    """The page faults while some large tensors are made and freed."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(ROUNDS):
+        (torch.ones(ENTRIES) * 2).sum()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+
+def test_freed_memory_is_kept() -> None:
+    if not keep_freed_memory():
+        pytest.skip("the C library is not glibc")
+    page_faults()
+    assert page_faults() < 4 * ENTRIES / PAGE  # less than those of one tensor; there were 2 in each round
+
+
+def test_the_environment_takes_precedence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "0")
+    assert not keep_freed_memory()
+    (name,) = HUGE_PAGES
+    monkeypatch.setenv(name, "0")
+    ask_for_huge_pages()
+    with pytest.MonkeyPatch.context() as patch:
+        assert os.environ[name] == "0"
+        patch.delenv(name)
+        ask_for_huge_pages()
+        assert os.environ[name] == "1"
