@@ -14,6 +14,7 @@ from zoo.models import Model, ModelConfig
 from zoo.reparam import Reparam
 from zoo.spec import declared
 from zoo.utils.errors import ConfigError, ZooError
+from zoo.utils.sharded import is_sharded
 
 Prepare = Callable[[Model], object]
 """What is done to a model on the meta device before it is allocated: freezing, sharding."""
@@ -95,6 +96,13 @@ def materialise(model: nn.Module, device: torch.device) -> None:
         ZooError: the device does not exist.
     """
     try:
-        model.to_empty(device=device)
+        # `to_empty`, but for plain tensors without `empty_like`, which imports sympy for tensors on "meta".
+        model._apply(
+            lambda t: (
+                torch.empty_like(t, device=device)
+                if is_sharded(t)
+                else torch.empty(t.shape, dtype=t.dtype, device=device)
+            )
+        )
     except (RuntimeError, AssertionError) as error:
         raise ZooError(f"device '{device}': {str(error).splitlines()[0]}") from error

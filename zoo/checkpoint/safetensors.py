@@ -20,7 +20,6 @@ from typing import Any, BinaryIO, Self
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
-from torch.distributed.tensor import DTensor
 
 from zoo.checkpoint.integrity import (
     CHECKSUMS,
@@ -34,7 +33,7 @@ from zoo.checkpoint.integrity import (
 from zoo.utils.checksum import checksum
 from zoo.utils.errors import CheckpointError
 from zoo.utils.files import open_regular, parse_json
-from zoo.utils.sharded import Stored, own_slices
+from zoo.utils.sharded import Stored, is_sharded, own_slices
 
 DTYPES = {
     "F64": torch.float64,
@@ -134,7 +133,7 @@ def parts_of(tensors: Mapping[str, Tensor], rank: int) -> dict[str, Part]:
     parts = {}
     for name, tensor in tensors.items():
         begins, own, mine = (0,) * tensor.dim(), tensor.detach(), rank == 0
-        if isinstance(own, DTensor):
+        if is_sharded(own):
             begins = tuple(part.start for part in own_slices(own))
             coordinate = own.device_mesh.get_coordinate() or ()
             mine = not any(i for p, i in zip(own.placements, coordinate, strict=True) if p.is_replicate())
@@ -274,7 +273,7 @@ class TensorFile:
         """
         own = target.detach()
         start = 0
-        if isinstance(own, DTensor):
+        if is_sharded(own):
             slices = own_slices(own)
             own, start = own.to_local(), slices[0].start if slices else 0
         rows = own if own.dim() else own.reshape(1)

@@ -100,8 +100,21 @@ def command(name: str | None = None) -> Callable[[Callable[..., None]], Callable
     return decorate
 
 
+def _found(source: str) -> str:
+    """Check that there is such a configuration, before anything is imported that takes seconds."""
+    from zoo.config.compose import find_config
+
+    find_config(source)
+    return source
+
+
 Source = Annotated[
-    str, typer.Argument(metavar="CONFIG", help="A YAML file, a run folder, or the name of a shipped config.")
+    str,
+    typer.Argument(
+        metavar="CONFIG",
+        help="A YAML file, a run folder, or the name of a shipped config.",
+        callback=_found,
+    ),
 ]
 Overrides = Annotated[
     list[str] | None,

@@ -9,12 +9,11 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 
 from zoo.init.schemes import RANDOM, Init, virtual_std
 from zoo.nn.sphere import project
 from zoo.spec import Module, ParamSpec, Role, declared
-from zoo.utils.sharded import own_slices
+from zoo.utils.sharded import is_sharded, own_slices
 
 CHUNK = 2**22
 """Number of random numbers that are in memory at a time while a shard is drawn; a multiple of `BLOCK`."""
@@ -120,7 +119,7 @@ def reset(buffer: Tensor, start: float | Literal["unit"], source: torch.Generato
 
 def _fill(parameter: Tensor, init: Init, spec: ParamSpec, source: torch.Generator) -> None:
     """Fill the data of a parameter: all of it, or the rows or the other part that a shard holds."""
-    if isinstance(parameter, DTensor) and parameter.dim():
+    if is_sharded(parameter) and parameter.dim():
         rows, *rest = own_slices(parameter)
         parameter.to_local().copy_(draw(init, spec, source, rows)[:, *rest])
     else:

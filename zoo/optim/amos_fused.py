@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 
 from torch import Tensor
-from torch.distributed.tensor import DTensor
 
 from zoo.kernels.amos import kernels
 from zoo.kernels.support import uncompiled
@@ -14,6 +13,7 @@ from zoo.optim.amos_step import Variable, advance, eager_step
 from zoo.optim.amos_update import TINY, Step
 from zoo.optim.sharding import crosses_ranks
 from zoo.utils.errors import ConfigError
+from zoo.utils.sharded import is_sharded
 
 LONGEST_ROW = 1 << 18
 """Entries of a row that one thread takes the mean of; means over longer rows are taken by all threads."""
@@ -32,7 +32,7 @@ def check_fused(parameter: Tensor, name: str) -> None:
     """
     if parameter.device.type != "cpu":
         raise ConfigError(f"{name} is on {parameter.device}, but Amos(fused=True) runs on the CPU only")
-    if not (parameter.to_local() if isinstance(parameter, DTensor) else parameter).is_contiguous():
+    if not (parameter.to_local() if is_sharded(parameter) else parameter).is_contiguous():
         raise ConfigError(f"{name} {tuple(parameter.shape)} is not contiguous, which Amos(fused=True) needs")
     kernels()
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import torch
 from pydantic import create_model, model_validator
 from torch import Tensor
-from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from zoo.config.registry import OPTIMIZERS
@@ -32,6 +31,7 @@ from zoo.optim.trial import (
     undisturbed,
 )
 from zoo.utils.errors import ConfigError
+from zoo.utils.sharded import is_sharded
 
 if TYPE_CHECKING:
     from zoo.init.registry import Entry
@@ -107,7 +107,7 @@ class ForeignOptimizerConfig(OptimizerConfig):
 
         settings = self
         try:
-            if any(isinstance(entry.parameter, DTensor) for entry in entries):
+            if any(is_sharded(entry.parameter) for entry in entries):
                 settings = self._for_shards()
             return settings.optimizer_of(grouped(entries, self.lr, options))
         except ConfigError as error:

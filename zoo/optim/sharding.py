@@ -8,20 +8,21 @@ all-reduce, and a mean divides by the global number of entries.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
-from torch.distributed.tensor import DTensor, Replicate, Shard
-from torch.distributed.tensor.placement_types import Placement
 
-from zoo.utils.sharded import Stored, assign
+from zoo.utils.sharded import Stored, assign, is_sharded
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
+    from torch.distributed.tensor.placement_types import Placement
 
 
 def crosses_ranks(tensor: Tensor, dims: Sequence[int]) -> bool:
     """Whether a reduction of `tensor` over `dims` needs the shards of other ranks."""
-    return isinstance(tensor, DTensor) and any(
-        isinstance(p, Shard) and p.dim in dims for p in tensor.placements
-    )
+    return is_sharded(tensor) and any(p.is_shard(d) for p in tensor.placements for d in dims)
 
 
 def reduced_placements(tensor: DTensor, dims: Sequence[int]) -> list[Placement]:
@@ -30,6 +31,8 @@ def reduced_placements(tensor: DTensor, dims: Sequence[int]) -> list[Placement]:
     Raises:
         ValueError: A placement of the tensor is neither `Shard` nor `Replicate`.
     """
+    from torch.distributed.tensor import Replicate, Shard
+
     for placement in tensor.placements:
         if not placement.is_shard() and not placement.is_replicate():
             raise ValueError(f"cannot optimize a parameter placed as {tensor.placements}")
@@ -39,8 +42,10 @@ def reduced_placements(tensor: DTensor, dims: Sequence[int]) -> list[Placement]:
 def reduced_like(parameter: Tensor, dims: Sequence[int], dtype: torch.dtype) -> Tensor:
     """Zeros of the shape of `parameter` with `dims` reduced to size 1, sharded as the reduction would be."""
     shape = [1 if d in dims else size for d, size in enumerate(parameter.shape)]
-    if not isinstance(parameter, DTensor):
+    if not is_sharded(parameter):
         return torch.zeros(shape, dtype=dtype, device=parameter.device)
+    from torch.distributed.tensor import DTensor
+
     part = parameter.to_local()
     part_shape = [1 if d in dims else size for d, size in enumerate(part.shape)]
     return DTensor.from_local(

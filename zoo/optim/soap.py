@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from pydantic import Field
 from torch import Tensor
-from torch.distributed.tensor import DTensor
 from torch.optim.optimizer import ParamsT
 
 from zoo.config.registry import OPTIMIZERS
@@ -19,6 +18,7 @@ from zoo.optim.moments import advance_moments
 from zoo.optim.optimizer import ZooOptimizer, due, gradient
 from zoo.optim.slots import slot_dtype
 from zoo.utils.errors import ConfigError
+from zoo.utils.sharded import is_sharded
 
 if TYPE_CHECKING:
     from zoo.init.registry import Entry
@@ -79,7 +79,7 @@ class SOAP(ZooOptimizer):
             "max_precond_dim": max_precond_dim,
         }
         super().__init__(params, defaults)
-        if any(isinstance(p, DTensor) for group in self.param_groups for p in group["params"]):
+        if any(is_sharded(p) for group in self.param_groups for p in group["params"]):
             raise ConfigError(
                 "SOAP: sharded parameters; expected whole ones, since its bases are of whole sides"
             )

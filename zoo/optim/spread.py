@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.tensor import DTensor, Replicate, Shard
 
 from zoo.optim.slots import batches
+from zoo.utils.sharded import is_sharded
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
 
 LIMIT = 2**30
 """Number of entries of all ranks' matrices that are on their way at a time."""
@@ -23,10 +27,10 @@ LIMIT = 2**30
 
 def can_spread(tensor: Tensor) -> bool:
     """Whether a tensor is sharded by rows, over one dimension of a mesh."""
-    if not isinstance(tensor, DTensor):
+    if not is_sharded(tensor):
         return False
-    shards = [p for p in tensor.placements if not isinstance(p, Replicate)]
-    return len(shards) == 1 and isinstance(shards[0], Shard) and shards[0].dim == 0
+    shards = [p for p in tensor.placements if not p.is_replicate()]
+    return len(shards) == 1 and shards[0].is_shard(0)
 
 
 def spread(tensors: Sequence[Tensor], work: Callable[[Tensor], Tensor]) -> list[Tensor]:
@@ -41,13 +45,13 @@ def spread(tensors: Sequence[Tensor], work: Callable[[Tensor], Tensor]) -> list[
     """
     results: list[Tensor] = []
     for part in batches([tensor.numel() for tensor in tensors], LIMIT):
-        results += _spread([t for t in tensors[part] if isinstance(t, DTensor)], work)
+        results += _spread([t for t in tensors[part] if is_sharded(t)], work)
     return results
 
 
 def _spread(tensors: Sequence[DTensor], work: Callable[[Tensor], Tensor]) -> list[Tensor]:
     mesh = tensors[0].device_mesh
-    dim = next(i for i, p in enumerate(tensors[0].placements) if isinstance(p, Shard))
+    dim = next(i for i, p in enumerate(tensors[0].placements) if p.is_shard())
     group, ranks, own = mesh.get_group(dim), mesh.size(dim), mesh.get_local_rank(dim)
     shards = [tensor.to_local() for tensor in tensors]
     mine = owners([tensor.numel() for tensor in tensors], ranks)

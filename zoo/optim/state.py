@@ -11,11 +11,11 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from zoo.optim.averages import Averaging
@@ -24,7 +24,7 @@ from zoo.optim.sharding import placed_like
 from zoo.optim.slots import initial_slots, slots_are_known
 from zoo.utils.errors import CheckpointError
 from zoo.utils.files import parse_json
-from zoo.utils.sharded import Stored, assign
+from zoo.utils.sharded import Stored, assign, is_sharded
 
 State = dict[str, dict[str, Any]]
 """``{parameter name: {slot: value}}``; under `GLOBAL` what belongs to no single parameter."""
@@ -39,8 +39,11 @@ SCHEDULED = frozenset({"params", "param_names", "lr", "initial_lr"})
 CHANGING = ("state", "groups", "attributes")
 """What a step may change: the optimizer's state, the entries of its groups, and its attributes."""
 
-NOT_STATE = frozenset({*vars(Optimizer([torch.zeros(1, requires_grad=True)], {})), "_opt_called"})
-"""Attributes of every torch optimizer, and the one that a torch scheduler sets."""
+
+@cache
+def _not_state() -> frozenset[str]:
+    """Attributes of every torch optimizer, which imports torch's compiler, and one of torch's schedulers."""
+    return frozenset({*vars(Optimizer([torch.zeros(1, requires_grad=True)], {})), "_opt_called"})
 
 
 def state_by_name(optimizer: Optimizer) -> State:
@@ -257,7 +260,7 @@ def _parts(optimizer: Optimizer) -> dict[str, Any]:
         }
         for group in optimizer.param_groups
     ]
-    attributes = {k: v for k, v in vars(optimizer).items() if k not in NOT_STATE and is_data(v)}
+    attributes = {k: v for k, v in vars(optimizer).items() if k not in _not_state() and is_data(v)}
     return {"state": dict(optimizer.state), "groups": groups, "attributes": attributes}
 
 
@@ -304,7 +307,7 @@ def _layout(tensor: Tensor, device: torch.device) -> dict[str, Any]:
     layout: dict[str, Any] = {}
     if tensor.device.type != device.type:
         layout["device"] = tensor.device.type
-    if not isinstance(tensor, DTensor) and not tensor.is_contiguous() and 0 not in tensor.stride():
+    if not is_sharded(tensor) and not tensor.is_contiguous() and 0 not in tensor.stride():
         layout["stride"] = tensor.stride()
     return layout
 
@@ -319,7 +322,7 @@ def _placed(
 
     The strides matter for equality bit by bit: products of matrices round according to them.
     """
-    if isinstance(parameter, DTensor) and tensor.shape == parameter.shape:
+    if is_sharded(parameter) and tensor.shape == parameter.shape:
         return placed_like(tensor, torch.empty_like(parameter, dtype=tensor.dtype))
     target = torch.device(device) if device else parameter.device
     placed = torch.empty(tensor.shape, dtype=tensor.dtype, device=target)

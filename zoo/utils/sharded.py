@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
-from torch.distributed import ProcessGroup
-from torch.distributed.tensor import DTensor, Shard
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+    from torch.distributed.tensor import DTensor
+    from typing_extensions import TypeIs
+
+
+def is_sharded(tensor: Tensor) -> TypeIs[DTensor]:
+    """Whether a tensor is a DTensor: none is before their module is imported, which takes half a second."""
+    module = sys.modules.get("torch.distributed.tensor")
+    return module is not None and isinstance(tensor, module.DTensor)
 
 
 def local(tensor: Tensor) -> Tensor:
     """The shard of `tensor` on this rank, or a plain tensor itself; the memory is shared."""
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+    return tensor.to_local() if is_sharded(tensor) else tensor
 
 
 def own_slices(tensor: DTensor) -> tuple[slice, ...]:
@@ -23,6 +34,8 @@ def own_slices(tensor: DTensor) -> tuple[slice, ...]:
     DTensor divides a dimension of n entries among r ranks into pieces of ceil(n / r), as `torch.chunk` does;
     the last ranks may hold fewer entries or none.
     """
+    from torch.distributed.tensor import Shard
+
     begins, sizes = [0] * tensor.dim(), list(tensor.shape)
     for i, placement in enumerate(tensor.placements):
         if isinstance(placement, Shard):
@@ -57,7 +70,7 @@ def assign(target: Tensor, value: Tensor | Stored) -> None:
     """
     if isinstance(value, Stored):
         value.read(target)
-    elif isinstance(target, DTensor):
+    elif is_sharded(target):
         target.to_local().copy_(value[own_slices(target)])
     else:
         target.copy_(value)
@@ -65,7 +78,7 @@ def assign(target: Tensor, value: Tensor | Stored) -> None:
 
 def whole(tensor: Tensor) -> Tensor:
     """The unsharded tensor of a DTensor (all ranks must call this); a plain tensor as it is."""
-    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+    return tensor.full_tensor() if is_sharded(tensor) else tensor
 
 
 def gathered(tensors: Mapping[str, Tensor], keep: bool = True) -> dict[str, Tensor]:
@@ -98,9 +111,9 @@ def sum_over_ranks(
     """
     crossing: dict[tuple[ProcessGroup, torch.dtype], list[Tensor]] = defaultdict(list)
     for total, parameter, over in zip(sums, parameters, dims, strict=True):
-        if isinstance(parameter, DTensor):
+        if is_sharded(parameter):
             for i, placement in enumerate(parameter.placements):
-                if isinstance(placement, Shard) and placement.dim in over:
+                if any(placement.is_shard(d) for d in over):
                     crossing[parameter.device_mesh.get_group(i), total.dtype].append(total)
     for (group, _), parts in crossing.items():
         flat = torch.cat([part.reshape(-1) for part in parts])
@@ -122,9 +135,9 @@ def norms(tensors: Iterable[Tensor]) -> Tensor:
     crossing: dict[ProcessGroup, list[int]] = defaultdict(list)
     for i, tensor in enumerate(tensors):
         found.append(torch.linalg.vector_norm(local(tensor)))
-        if isinstance(tensor, DTensor):
+        if is_sharded(tensor):
             for mesh_dim, placement in enumerate(tensor.placements):
-                if isinstance(placement, Shard):
+                if placement.is_shard():
                     crossing[tensor.device_mesh.get_group(mesh_dim)].append(i)
     if not crossing:
         return torch.stack(found) if found else torch.zeros(0)

@@ -10,7 +10,6 @@ from zipfile import BadZipFile
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image
 from torch import Tensor
 
 from zoo.data.files import sha256, sha256_file
@@ -92,6 +91,8 @@ class ImageFolder(ImageFiles):
 
     def read(self, index: int) -> Tensor:
         """Read one image as RGB: (3, height, width) uint8."""
+        from PIL import Image
+
         file = self._files[index]
         try:
             with Image.open(file) as image:

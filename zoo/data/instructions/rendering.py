@@ -10,12 +10,13 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from zoo.data.instructions import jinja_process
 from zoo.data.instructions.files import Message
-from zoo.data.instructions.jinja_process import CPU_SECONDS, MEMORY_BYTES
 from zoo.utils.errors import DataError
+
+PROGRAM = Path(__file__).with_name("jinja_process.py")
 
 WALL_SECONDS = 60
 """Limit of a request where the operating system does not limit processor time, or the process is stopped."""
@@ -68,7 +69,7 @@ class ChatRenderer:
         ]
         if self._process is None:
             self._process = subprocess.Popen(
-                [sys.executable, "-I", jinja_process.__file__],
+                [sys.executable, "-I", str(PROGRAM)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
@@ -93,6 +94,8 @@ class ChatRenderer:
             timer.cancel()
         if not line:
             self._close()
+            from zoo.data.instructions.jinja_process import CPU_SECONDS, MEMORY_BYTES
+
             raise DataError(
                 f"the chat template was stopped: it takes more than {CPU_SECONDS} seconds of processor time, "
                 f"or more memory than {MEMORY_BYTES // 2**30} GiB, for one conversation"

@@ -1,0 +1,53 @@
+"""What is imported, and when: a mistake is told at once, and a first model costs little more than torch."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from tiny_runs import ROOT
+
+HEAVY = (
+    "torch._dynamo",
+    "torch.distributed.tensor",
+    "torch.distributed.fsdp",
+    "sympy",
+    "jinja2",
+    "PIL",
+    "scipy",
+)
+"""Modules that take tenths of a second to import and that a model on one device does not need."""
+
+FIRST_MODEL = """
+from zoo import build_model
+build_model("gpt", reparam="wesar", d_model=8, n_layers=1, n_heads=1, vocab_size=16)
+"""
+
+MISSPELT = """
+from zoo.commands.cli import main
+try:
+    main(["{command}", "quickstart-gtp"])
+except SystemExit as end:
+    assert end.code == 2
+"""
+
+
+def imported_by(program: str) -> tuple[set[str], str]:
+    """The modules that a new interpreter has imported after a program, and what the program has said."""
+    told = "\nimport json, sys\nprint(json.dumps(list(sys.modules)))"
+    command = [sys.executable, "-c", program + told]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+    return set(json.loads(done.stdout)), done.stderr
+
+
+def test_a_first_model_needs_little_but_torch() -> None:
+    assert not imported_by(FIRST_MODEL)[0].intersection(HEAVY)
+
+
+@pytest.mark.parametrize("command", ["train", "explain"])
+def test_a_misspelt_config_is_told_before_torch_is_imported(command: str) -> None:
+    modules, told = imported_by(MISSPELT.format(command=command))
+    assert "no config called 'quickstart-gtp'; did you mean 'quickstart-gpt'?" in told
+    assert "torch" not in modules
