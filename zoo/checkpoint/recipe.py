@@ -97,7 +97,7 @@ def materialise(model: nn.Module, device: torch.device) -> None:
     """
     try:
         # `to_empty`, but for plain tensors without `empty_like`, which imports sympy for tensors on "meta".
-        model._apply(
+        model._apply(  # type: ignore[no-untyped-call]  # torch does not annotate it
             lambda t: (
                 torch.empty_like(t, device=device)
                 if is_sharded(t)

@@ -32,7 +32,7 @@ def keep_freed_memory() -> bool:
     if platform.libc_ver()[0] != "glibc" or any(name.startswith("MALLOC_") for name in os.environ):
         return False
     mallopt = ctypes.CDLL(None).mallopt
-    return min(mallopt(parameter, value) for parameter, value in LIMITS.items()) == 1
+    return bool(min(mallopt(parameter, value) for parameter, value in LIMITS.items()))
 
 
 def ask_for_huge_pages() -> None:
