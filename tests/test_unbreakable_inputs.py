@@ -63,6 +63,8 @@ def test_a_file_beyond_its_limit(tmp_path: Path) -> None:
     (tmp_path / "large").write_bytes(b"x" * 101)
     with pytest.raises(DataError, match="large: 101 bytes; expected at most 100"):
         files.read_bytes(tmp_path / "large", 100, DataError)
+    # The limit itself is not allocated.
+    assert files.read_bytes(tmp_path / "large", 1 << 50, DataError) == b"x" * 101
 
 
 NESTED = {

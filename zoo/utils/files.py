@@ -71,12 +71,9 @@ def read_bytes(path: Path, limit: int, mistake: Mistake) -> bytes:
     """
     with open_regular(path, mistake) as file:
         size = os.fstat(file.fileno()).st_size
-        data = b"" if size > limit else file.read(limit + 1)
-    if size > limit or len(data) > limit:
-        raise mistake(
-            f"{path}: {max(size, len(data)):,} bytes; expected at most {limit:,} of a file like this"
-        )
-    return data
+        if size > limit:
+            raise mistake(f"{path}: {size:,} bytes; expected at most {limit:,} of a file like this")
+        return file.read(size)
 
 
 def read_text(path: Path, limit: int, mistake: Mistake) -> str:
