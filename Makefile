@@ -10,6 +10,7 @@ DEMO := runs/demo
 DEMO_CHANGES ?=
 STUDY ?= a-context b-reparam c-optimizers c-continued d-memory e-matrix f-ngpt g-scale
 STUDY_OUT ?= sweeps/study
+CAMPAIGN ?=
 EMPTY :=
 PROMPT := def $(EMPTY)
 
@@ -21,12 +22,13 @@ else
 BROWSER_NOTICE := :
 endif
 
-.PHONY: help demo study study-report test check wheel-test docs format clean
+.PHONY: help demo study study-report campaign test check wheel-test docs format clean
 
 help:
 	@echo "make demo    train and sample an nGPT, compare GPT, nGPT, WeSaR and Amos: a verdict in minutes"
 	@echo "             shorter: make demo DEMO_CHANGES='train.steps=100'"
 	@echo "make test    run the tests"
+	@echo "make campaign  kills, losses of power, damaged files, configurations, shortages (hours; goes on where it was)"
 	@echo "make check   lint, types, tests, wheel-test, docs"
 	@echo "make wheel-test  build the wheel, install it elsewhere, type every command there"
 	@echo "make docs    build the documentation's site, site/index.html"
@@ -47,7 +49,10 @@ $(VENV)/docs: $(VENV)/ready
 	$(BIN)/python -m pip install --quiet --constraint $(VENV)/constraints.txt --editable '.[dev,docs]'
 	touch $@
 
-wheel-test: $(VENV)/ready
+wheel-campaign: $(VENV)/ready
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.campaigns $(CAMPAIGN)
+
+test: $(VENV)/ready
 	$(BIN)/python tests/wheel_commands.py
 
 docs: $(VENV)/docs

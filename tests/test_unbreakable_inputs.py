@@ -91,6 +91,16 @@ def test_the_deepest_yaml(tmp_path: Path) -> None:
         load_config(tmp_path / "deep.yaml")
 
 
+def test_surrogates(tmp_path: Path) -> None:
+    """JSON writes a character beyond 16 bits as a pair; half of one is no text."""
+    (tmp_path / "pair.yaml").write_text('{"name": "x", "train": {"device": "\\ud83d\\ude00"}}')
+    with pytest.raises(ConfigError, match=r"pair.yaml:1: train.device: value '😀'"):
+        load_config(tmp_path / "pair.yaml")
+    (tmp_path / "half.yaml").write_text('{"train": {"device": "\\ud83d"}}')
+    with pytest.raises(ConfigError, match=r"half.yaml:1: train.device: half a surrogate pair"):
+        load_config(tmp_path / "half.yaml")
+
+
 @pytest.mark.parametrize("name", ["a" * 300, "a/" * 3000, "a\0b"])
 def test_names_that_no_file_can_have(tmp_path: Path, name: str) -> None:
     with pytest.raises(ConfigError, match="cannot be the name of a file"):

@@ -190,7 +190,7 @@ class _Reader:
             if not isinstance(key_node, yaml.ScalarNode):
                 self.problem(key_node, path, f"expected a plain key, got {_kind(key_node)}")
                 continue
-            key = str(key_node.value)
+            key = self.text(key_node, path)
             if key in result:
                 self.problem(key_node, (*path, key), f"written twice, first at {result[key].place}")
             result[key] = Located(self.read(value_node, (*path, key)).value, self.place(key_node))
@@ -208,7 +208,15 @@ class _Reader:
         if name == "int" and len(node.value) > DIGITS:
             self.problem(node, path, f"a number of {len(node.value)} digits; expected at most {DIGITS}")
             return None
-        return convert(node.value)
+        return self.text(node, path) if name == "str" else convert(node.value)
+
+    def text(self, node: yaml.Node, path: Path) -> str:
+        """The text of a scalar, in which JSON may have written a character as a pair of surrogates."""
+        try:
+            return str(node.value).encode("utf-16", "surrogatepass").decode("utf-16")
+        except UnicodeDecodeError:
+            self.problem(node, path, "half a surrogate pair, which no UTF-8 text can hold")
+            return ""
 
     def place(self, node: yaml.Node) -> str:
         return f"{self.file}:{node.start_mark.line + 1}"

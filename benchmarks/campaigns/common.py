@@ -1,0 +1,255 @@
+"""Cases, their outcomes, and the processes in which they are tried, with limits of time and memory."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import resource
+import select
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+from typing import NamedTuple, Protocol, Self
+
+import torch
+
+from zoo.commands.cli import main
+from zoo.utils.errors import DivergenceError, ZooError
+
+GOOD = ("same", "refused")
+"""The result of an undisturbed run, or one clear error."""
+BAD = ("traceback", "hang", "memory", "lost", "changed")
+"""Another exception; no answer in time; too much memory; a run that cannot go on; another result."""
+OUTCOMES = (*GOOD, *BAD)
+
+
+class Outcome(NamedTuple):
+    """How a case ended: one of `OUTCOMES`, what was done, and what came of it."""
+
+    kind: str
+    case: str
+    detail: str = ""
+
+
+class Campaign(Protocol):
+    """A kind of attack.
+
+    Attributes:
+        name: the name on the command line.
+        seconds: the limit of time of a case.
+        size: cases that are tried by one call of `attempt`.
+    """
+
+    name: str
+    seconds: float
+    size: int
+
+    def prepare(self, folder: Path) -> None:
+        """Make what all cases begin with, in an empty folder."""
+
+    def attempt(self, chance: random.Random, folder: Path) -> list[Outcome]:
+        """Try `size` cases that follow from `chance` alone, in an empty folder that is deleted afterwards."""
+        ...
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What a campaign has come to: the number of cases of each outcome, and those that are bad."""
+
+    name: str
+    seed: int
+    counts: Counter[str]
+    bad: tuple[Outcome, ...]
+    seconds: float
+
+    @property
+    def row(self) -> str:
+        """A row of the table."""
+        numbers = [str(self.counts[kind]) for kind in OUTCOMES]
+        tried = sum(self.counts.values())
+        return f"| {self.name} | {self.seed} | {tried} | {' | '.join(numbers)} | {self.seconds:.0f} s |"
+
+
+HEAD = f"| campaign | seed | tried | {' | '.join(OUTCOMES)} | time |\n|{' --- |' * (4 + len(OUTCOMES))}"
+
+
+def run(
+    campaign: Campaign, count: int, seed: int, results: Path | None = None, memory: int = 1 << 30
+) -> Tally:
+    """Try cases, in a process that is started again whenever one ends or hangs it.
+
+    Args:
+        campaign: the attack.
+        count: the number of cases at least.
+        seed: the n-th case follows from the campaign, `seed` and n.
+        results: a JSON Lines file that outcomes are appended to; cases in it are not tried again.
+        memory: bytes that a case may allocate.
+    """
+    torch.set_num_threads(1)
+    done: dict[int, list[Outcome]] = {}
+    if results is not None and results.exists():
+        for line in results.read_text(encoding="utf-8").splitlines():
+            record = json.loads(line)
+            if record["seed"] == seed:
+                done[record["number"]] = [Outcome(*outcome) for outcome in record["outcomes"]]
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix=f"zoo-{campaign.name}-") as scratch:
+        folder = Path(scratch, "prepared")
+        folder.mkdir()
+        campaign.prepare(folder)
+        with _Worker(campaign, Path(scratch), memory) as worker:
+            for number in range(-(-count // campaign.size)):
+                if number in done:
+                    continue
+                done[number] = worker.attempt(seed, number)
+                if results is not None:
+                    results.parent.mkdir(parents=True, exist_ok=True)
+                    with results.open("a", encoding="utf-8") as file:
+                        record = {"seed": seed, "number": number, "outcomes": done[number]}
+                        file.write(json.dumps(record) + "\n")
+    outcomes = [outcome for number in sorted(done) for outcome in done[number]]
+    counts = Counter(outcome.kind for outcome in outcomes)
+    bad = tuple(outcome for outcome in outcomes if outcome.kind in BAD)
+    return Tally(campaign.name, seed, counts, bad, time.monotonic() - began)
+
+
+class _Worker:
+    """A forked process that tries cases one after the other."""
+
+    def __init__(self, campaign: Campaign, scratch: Path, memory: int) -> None:
+        self._campaign, self._scratch, self._memory = campaign, scratch, memory
+        self._pid = 0
+        self._ask = self._answer = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._end()
+
+    def attempt(self, seed: int, number: int) -> list[Outcome]:
+        """Try one batch of cases."""
+        if not self._pid:
+            self._start()
+        os.write(self._ask, f"{seed} {number}\n".encode())
+        limit = self._campaign.seconds * self._campaign.size
+        answer = b""
+        end = time.monotonic() + limit
+        while not answer.endswith(b"\n"):
+            ready, _, _ = select.select([self._answer], [], [], max(0.0, end - time.monotonic()))
+            piece = os.read(self._answer, 1 << 20) if ready else b""
+            if not piece:
+                self._end()
+                kind = "traceback" if ready else "hang"
+                detail = "the process died" if ready else f"no answer in {limit:.0f} s"
+                return [Outcome(kind, f"{self._campaign.name} {seed}/{number}", detail)]
+            answer += piece
+        return [Outcome(*outcome) for outcome in json.loads(answer)]
+
+    def _start(self) -> None:
+        ask, self._ask = os.pipe()
+        self._answer, answer = os.pipe()
+        sys.stdout.flush()
+        self._pid = os.fork()
+        if self._pid == 0:
+            os.close(self._ask)
+            os.close(self._answer)
+            try:
+                self._serve(ask, answer)
+            finally:
+                os._exit(0)
+        os.close(ask)
+        os.close(answer)
+
+    def _serve(self, ask: int, answer: int) -> None:
+        os.setpgid(0, 0)
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used + self._memory, resource.RLIM_INFINITY))
+        with os.fdopen(ask) as questions:
+            for question in questions:
+                seed, number = question.split()
+                folder = self._scratch / "case"
+                shutil.rmtree(folder, ignore_errors=True)
+                folder.mkdir()
+                chance = random.Random(f"{self._campaign.name} {seed} {number}")
+                try:
+                    outcomes = self._campaign.attempt(chance, folder)
+                except BaseException as error:
+                    outcomes = [outcome_of(error, f"{self._campaign.name} {seed}/{number}")]
+                os.write(answer, json.dumps(outcomes).encode() + b"\n")
+
+    def _end(self) -> None:
+        if self._pid:
+            with suppress(ProcessLookupError):
+                os.killpg(self._pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.kill(self._pid, signal.SIGKILL)
+            os.waitpid(self._pid, 0)
+            os.close(self._ask)
+            os.close(self._answer)
+            self._pid = 0
+
+
+def outcome_of(error: BaseException, case: str) -> Outcome:
+    """What an exception means."""
+    if isinstance(error, ZooError | DivergenceError):
+        return Outcome("refused", case, str(error)[:300])
+    if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
+        return Outcome("memory", case, repr(error)[:300])
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    return Outcome("traceback", case, f"{where.filename}:{where.lineno}: {error!r}"[:400])
+
+
+def attempt(case: str, act: Callable[[], Outcome | None]) -> Outcome:
+    """Do something quietly; `act` returns None if the result is what it should be."""
+    try:
+        with quiet():
+            return act() or Outcome("same", case)
+    except (KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException as error:
+        return outcome_of(error, case)
+
+
+@contextmanager
+def quiet() -> Iterator[StringIO]:
+    """Keep what is printed."""
+    text = StringIO()
+    with redirect_stdout(text), redirect_stderr(text):
+        yield text
+
+
+def command(*arguments: str | Path) -> int:
+    """Type a command of zoo in this process; returns its status."""
+    try:
+        main([str(argument) for argument in arguments])
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+    return 0
+
+
+def in_child(act: Callable[[], int | None]) -> int:
+    """Do something that returns a status in a forked process; returns its wait status."""
+    pid = os.fork()
+    if pid == 0:
+        status = 70
+        try:
+            silence = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(silence, 1)
+            os.dup2(silence, 2)
+            status = act() or 0
+        except SystemExit as ended:
+            status = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+        finally:
+            os._exit(status)
+    return os.waitpid(pid, 0)[1]

@@ -1,0 +1,134 @@
+"""Damaged files: run folders, checkpoints, tokenizers, corpora, and tables of runs."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from benchmarks.campaigns.common import Outcome, attempt, quiet
+from benchmarks.campaigns.mutations import damage
+from benchmarks.campaigns.tiny import difference, fields, finished, state_of
+from zoo.ablate.run_metrics import read_run_metrics
+from zoo.ablate.scale.runs import read_runs
+from zoo.ablate.scale.verdict import judge
+from zoo.checkpoint.model import load_model
+from zoo.data import find_tokenizer
+from zoo.run.config import load_config
+from zoo.run.job import Job
+from zoo.train.run import train
+from zoo.utils.run_folder import RunFolder
+
+CSV = "variant,size,tokens,seed,loss\n" + "".join(
+    f"{variant},{size},{20 * size},{seed},{loss + shift + seed / 100}\n"
+    for variant, shift in (("a", 0.0), ("b", -0.1))
+    for size, loss in ((1000, 3.0), (4000, 2.8), (16000, 2.6))
+    for seed in range(3)
+)
+LINES = "".join(f'{{"text": "Document {i} with some words in it."}}\n' for i in range(60))
+KINDS = {"resume": 5, "load": 4, "report": 2, "tokenizer": 1, "jsonl": 1, "csv": 1}
+"""What is damaged and read, and how often."""
+
+
+class Files:
+    """One file is damaged; whoever reads it must notice, or come to the same as if nothing had been."""
+
+    name = "files"
+    seconds = 10.0
+    size = 1
+
+    def prepare(self, folder: Path) -> None:
+        """Train a run, and another one that is stopped before its end; write a corpus and a table."""
+        self._folder = folder
+        with quiet():
+            self._whole = state_of(finished(folder / "whole"))
+            self._half = finished(folder / "half", until=6)
+            self._weights = dict(load_model(self._half).state_dict())
+        self._settings = fields(folder / "half")
+        (folder / "runs.csv").write_text(CSV)
+        (folder / "corpus.jsonl").write_text(LINES)
+
+    def attempt(self, chance: random.Random, folder: Path) -> list[Outcome]:
+        """Damage one file, and read it."""
+        kind = chance.choices([*KINDS], [*KINDS.values()])[0]
+        return [getattr(self, f"_{kind}")(chance, folder)]
+
+    def _copy(self, folder: Path) -> RunFolder:
+        return RunFolder(Path(shutil.copytree(self._half, folder / "runs/tiny")))
+
+    def _resume(self, chance: random.Random, folder: Path) -> Outcome:
+        run = self._copy(folder)
+        file = chance.choice(sorted(path for path in run.path.rglob("*") if path.is_file()))
+        case = f"resume, {file.relative_to(run.path)}: {damage(file, chance)}"
+
+        def act() -> Outcome | None:
+            train(load_config(self._settings), resume=True, folder=run)
+            if file.name == "metrics.jsonl":  # it has no checksum, and no weights depend on it
+                return None
+            found = difference({**self._whole, "metrics": 0}, {**state_of(run.path), "metrics": 0})
+            return Outcome("changed", case, found) if found else None
+
+        return attempt(case, act)
+
+    def _load(self, chance: random.Random, folder: Path) -> Outcome:
+        run = self._copy(folder)
+        last = run.checkpoint()
+        assert last is not None
+        files = [last.model, last.model, run.path / "checkpoints/last.json", run.config]
+        file = chance.choice(files)
+        case = f"load, {file.relative_to(run.path)}: {damage(file, chance)}"
+
+        def act() -> Outcome | None:
+            found: dict[str, Tensor] = load_model(run.path).state_dict()
+            same = found.keys() == self._weights.keys() and all(
+                torch.equal(tensor, self._weights[name]) for name, tensor in found.items()
+            )
+            # Without last.json the latest checkpoint is taken, which is another one only if several are kept.
+            return None if same else Outcome("changed", case)
+
+        return attempt(case, act)
+
+    def _report(self, chance: random.Random, folder: Path) -> Outcome:
+        run = self._copy(folder)
+        names = ["metrics.jsonl", "environment.json", "config.yaml", "checkpoints/last.json"]
+        file = run.path / chance.choice(names)
+        case = f"report, {file.relative_to(run.path)}: {damage(file, chance)}"
+
+        def act() -> None:
+            read_run_metrics(run.path)
+
+        return attempt(case, act)
+
+    def _tokenizer(self, chance: random.Random, folder: Path) -> Outcome:
+        copy = Path(shutil.copytree(self._half / "tokenizer", folder / "tokenizer"))
+        file = chance.choice(sorted(copy.iterdir()))
+        case = f"tokenizer, {file.name}: {damage(file, chance)}"
+
+        def act() -> None:
+            find_tokenizer(copy).encode("some text")
+
+        return attempt(case, act)
+
+    def _jsonl(self, chance: random.Random, folder: Path) -> Outcome:
+        file = Path(shutil.copy(self._folder / "corpus.jsonl", folder / "corpus.jsonl"))
+        case = f"corpus, jsonl: {damage(file, chance)}"
+        corpus = {"type": "jsonl", "paths": [str(file)]}
+        data = {"corpus": corpus, "cache_dir": str(folder / "cache"), "context": 8}
+
+        def act() -> None:
+            job = Job.of(load_config({**self._settings, "data": data}))
+            job.data.prepare(job.model)
+
+        return attempt(case, act)
+
+    def _csv(self, chance: random.Random, folder: Path) -> Outcome:
+        file = Path(shutil.copy(self._folder / "runs.csv", folder / "runs.csv"))
+        case = f"table of runs: {damage(file, chance)}"
+
+        def act() -> None:
+            judge(read_runs(file), "a")
+
+        return attempt(case, act)

@@ -1,0 +1,68 @@
+"""A sample of every campaign of `make campaign`: nothing may break, be lost or change in silence."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from benchmarks.campaigns.__main__ import CAMPAIGNS
+from benchmarks.campaigns.common import Outcome, Tally, run
+
+SAMPLE = {"kills": 5, "power": 8, "configurations": 75, "files": 40, "resources": 2, "exactness": 3}
+
+
+def tried(name: str, count: int, results: Path | None = None) -> Tally:
+    kind, _ = CAMPAIGNS[name]
+    return run(kind(), count, seed=0, results=results)
+
+
+def test_every_campaign_has_a_sample() -> None:
+    assert SAMPLE.keys() == CAMPAIGNS.keys()
+
+
+@pytest.mark.parametrize("name", SAMPLE)
+def test_sample(name: str) -> None:
+    tally = tried(name, SAMPLE[name])
+    assert sum(tally.counts.values()) >= SAMPLE[name]
+    assert not tally.bad
+
+
+class Counting:
+    """A campaign that attacks nothing: it hangs, dies or fails where the case says so."""
+
+    name, seconds, size = "counting", 0.5, 1
+
+    def __init__(self, kinds: list[str]) -> None:
+        self.kinds = kinds
+
+    def prepare(self, folder: Path) -> None:
+        self.calls = folder / "calls"
+        self.calls.touch()
+
+    def attempt(self, chance: random.Random, folder: Path) -> list[Outcome]:
+        import os
+        import time
+
+        number = len(self.calls.read_text())
+        self.calls.write_text("x" * (number + 1))
+        kind = self.kinds[number]
+        if kind == "hang":
+            time.sleep(60)
+        elif kind == "dies":
+            os._exit(1)
+        elif kind == "traceback":
+            raise KeyError(kind)
+        elif kind == "memory":
+            bytearray(1 << 33)
+        return [Outcome("same", kind)]
+
+
+def test_what_is_bad_is_counted_and_what_was_tried_is_not_tried_again(tmp_path: Path) -> None:
+    """A campaign that could not see a hang, a death or a lack of memory would prove nothing."""
+    results = tmp_path / "counting.jsonl"
+    first = run(Counting(["same", "hang", "dies", "traceback", "memory", "same"]), 6, 0, results)
+    assert first.counts == {"same": 2, "hang": 1, "traceback": 2, "memory": 1}
+    again = run(Counting(["same"]), 7, 0, results)
+    assert again.counts == {"same": 3, "hang": 1, "traceback": 2, "memory": 1}
