@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -180,6 +180,9 @@ class Reparameterisation:
         """Local names of the parameters and buffers that it has added to the module."""
         raise NotImplementedError
 
+    is_product: ClassVar[bool] = False
+    """Whether the virtual tensor is proportional to each row of the trained one."""
+
     @property
     def sides(self) -> frozenset[str]:
         """The sides of the matrix, "rows" and "columns", that have trained factors."""
@@ -243,6 +246,17 @@ class Module(nn.Module):
     def layers(self) -> Sequence[nn.Module]:
         """The stacked layers, in the order in which they are applied; `Declared.depth` counts them."""
         return ()
+
+    def follows_step(self) -> bool:
+        """Whether `after_step` has to follow every optimizer step; asked once, before the first.
+
+        Raises:
+            ConfigError: What it would do is impossible here.
+        """
+        return False
+
+    def after_step(self) -> None:
+        """Change parameters or buffers of this module after an optimizer step."""
 
     @property
     def scale_pairs(self) -> Sequence[ScalePair]:

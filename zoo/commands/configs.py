@@ -40,13 +40,14 @@ def list_(
     """List the choices of a config, each with a line of description."""
     from rich.table import Table
 
-    from zoo.run.catalogue import catalogue
+    from zoo.run.catalogue import catalogue, origins
 
     for title, choices in catalogue(kind).items():
         table = Table(title=title, title_justify="left", title_style="bold", box=None, show_header=False)
         table.add_column(no_wrap=True, style="cyan")
+        known = origins(title)
         for name, description in choices.items():
-            table.add_row(name, description)
+            table.add_row(name, description, *known.get(name, ()))
         console().print(table)
 
 

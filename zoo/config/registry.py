@@ -22,6 +22,11 @@ class Config(BaseModel):
     The validator of a class is built when it is first needed: by then its choices are registered.
     """
 
+    method_family: ClassVar[str] = ""
+    """The family of methods that a registered class belongs to, for `zoo list`."""
+    method_source: ClassVar[str] = ""
+    """The paper or the code that it comes from."""
+
     assumed: ClassVar[bool] = False
     """Whether it is the choice where no ``type:`` is written."""
 
@@ -107,6 +112,10 @@ class Kind(Generic[ConfigT]):
     def describe(self) -> dict[str, str]:
         """Name and first docstring line of every choice."""
         return {n: (c.__doc__ or "").strip().split("\n")[0] for n, c in sorted(self.choices.items())}
+
+    def origins(self) -> dict[str, tuple[str, str]]:
+        """Name of every choice, with the family of methods that it belongs to and its paper or code."""
+        return {name: (cls.method_family, cls.method_source) for name, cls in sorted(self.choices.items())}
 
     def derived_from(self, base: type[Config]) -> dict[str, type[Config]]:
         """The choices that are derived from the class `base`."""

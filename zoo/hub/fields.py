@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from zoo.nn.attention_options import AttentionOptions
+
 Value: TypeAlias = Any
 """A JSON value, in config.json or in zoo's configuration; codecs check what they are given."""
 
@@ -154,3 +156,7 @@ HARMLESS = frozenset(
     }
 )
 """Fields that any config.json may have and that do not change the logits."""
+
+
+PLAIN_DECODER: dict[str, Any] = {"attention": AttentionOptions().model_dump(mode="json"), "soft_cap": None}
+"""Options of zoo's decoders that no architecture of another library has."""

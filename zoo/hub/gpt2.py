@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from zoo.hub.family import Family
-from zoo.hub.fields import ConfigField, FixedField
+from zoo.hub.fields import PLAIN_DECODER, ConfigField, FixedField
 from zoo.hub.rules import Stacked, Transposed, layer_norm, rule
 from zoo.models import GPT2Config
 
@@ -47,7 +47,7 @@ GPT2 = Family(
         FixedField("scale_attn_by_inverse_layer_idx", (False,)),
         FixedField("add_cross_attention", (False,)),
     ),
-    constants={"n_kv_heads": None, "d_head": None},
+    constants={"n_kv_heads": None, "d_head": None, **PLAIN_DECODER},
     harmless=frozenset(
         {
             *("resid_pdrop", "embd_pdrop", "attn_pdrop"),  # of training

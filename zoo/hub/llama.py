@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from zoo.hub.family import Family
-from zoo.hub.fields import ConfigField, FixedField
+from zoo.hub.fields import PLAIN_DECODER, ConfigField, FixedField
 from zoo.hub.rope import RopeScaling, read_rope, write_rope
 from zoo.hub.rules import rule
 from zoo.models import GPTConfig
@@ -56,7 +56,7 @@ LLAMA = Family(
         FixedField("mlp_bias", (False,)),
         FixedField("pretraining_tp", (1,)),
     ),
-    constants={"mlp": "swiglu", "qkv_bias": False, "qk_norm": False},
+    constants={"mlp": "swiglu", "qkv_bias": False, "qk_norm": False, **PLAIN_DECODER},
     harmless=frozenset({"max_position_embeddings", "attention_dropout"}),
     rules=RULES,
     prefix="model.",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar, Self
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Self
 
 import torch
 from pydantic import Field, model_validator
@@ -11,12 +12,16 @@ from torch import Tensor, nn
 
 from zoo.models.inputs import check_tokens, consecutive_tokens
 from zoo.models.language_model import LanguageModel, LanguageModelConfig
+from zoo.nn.attention_options import AttentionOptions
 from zoo.nn.kv_cache import KVCache
 from zoo.nn.linear import Embedding
 from zoo.nn.lm_head import LMHead
 from zoo.nn.loss import LossParts
 from zoo.nn.positions import CachePosition
+from zoo.nn.qk import AllHeadsNormThenRotary, NormThenRotary, NoTransform, RotaryThenScaledNorm
 from zoo.nn.rope import Rope
+from zoo.nn.scaling import ScalingConfig
+from zoo.spec import Module
 
 
 class DecoderConfig(LanguageModelConfig):
@@ -34,6 +39,12 @@ class DecoderConfig(LanguageModelConfig):
     d_head: int | None = Field(None, gt=0, description="entries per head; null: d_model / n_heads")
     d_mlp: int | None = Field(None, gt=0, description="inner width of the MLP; null: 4 d_model")
     tied: bool = Field(False, description="use the input embedding as the language model head")
+    attention: AttentionOptions = Field(
+        AttentionOptions(), description="QK-norm, QK-clip and gates of the attention"
+    )
+    soft_cap: float | None = Field(
+        None, gt=0, description="c of logits <- c tanh(logits / c) behind the head; it hides their divergence"
+    )
 
     @model_validator(mode="after")
     def _sizes_divide(self) -> Self:
@@ -42,6 +53,34 @@ class DecoderConfig(LanguageModelConfig):
         if self.n_heads % self.kv_heads:
             raise ValueError(f"n_heads {self.n_heads} is not divisible by n_kv_heads {self.kv_heads}")
         return self
+
+    def attention_facts(self, eps: float, each_head: bool = False) -> dict[str, Any]:
+        """The arguments of `Attention` that `attention` decides.
+
+        Args:
+            eps: of the norms of queries and keys.
+            each_head: whether queries and keys have a norm per head by another option.
+        """
+        options, h = self.attention, self.head_size
+        kind = "head" if each_head else options.qk_norm
+        qk: dict[str | None, Callable[[], Module]] = {
+            None: self.bare_qk,
+            "head": lambda: NormThenRotary(h, eps),
+            "all_heads": lambda: AllHeadsNormThenRotary(self.n_heads, self.kv_heads, h, eps),
+            "unit": lambda: RotaryThenScaledNorm(self.kv_heads, h, self.d_model, ScalingConfig()),
+        }
+        return {
+            "qk": qk[kind](),
+            "scale": math.sqrt(h) if kind == "unit" else h**-0.5,
+            "normalised": (kind is not None, False),
+            "qk_rescaled": kind == "unit",
+            "gate": options.gate,
+            "qk_clip": options.qk_clip,
+        }
+
+    def bare_qk(self) -> Module:
+        """What is done to queries and keys that are not normalised."""
+        return NoTransform()
 
     @property
     def ties_embedding(self) -> bool:

@@ -10,9 +10,9 @@ model of the WeSaR paper (section 5.1).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from zoo.config.registry import MODELS
@@ -24,7 +24,6 @@ from zoo.nn.lm_head import LMHead
 from zoo.nn.mlp import GELUMLP, SwiGLU
 from zoo.nn.norm import RMSNorm
 from zoo.nn.positions import CachePosition
-from zoo.nn.qk import NormThenRotary, Rotary
 from zoo.nn.residual import PreNorm, norm_before
 from zoo.nn.rope import Rope
 from zoo.spec import Module, ScalePair
@@ -41,6 +40,14 @@ class GPTConfig(RotaryDecoderConfig):
     qk_norm: bool = Field(False, description="RMSNorm of queries and keys per head, before RoPE")
     norm_eps: float = Field(1e-5, gt=0, description="added to the mean square in RMSNorm")
 
+    @model_validator(mode="after")
+    def _one_qk_norm(self) -> Self:
+        if self.qk_norm and (self.attention.qk_norm or self.attention.qk_clip):
+            raise ValueError(
+                "qk_norm: true is attention.qk_norm: head; expected neither attention.qk_norm nor qk_clip"
+            )
+        return self
+
     def build(self) -> GPT:
         """The model, uninitialised."""
         return GPT(self)
@@ -55,11 +62,9 @@ class Block(Module):
             c.d_model,
             c.n_heads,
             c.kv_heads,
-            qk=NormThenRotary(c.head_size, c.norm_eps) if c.qk_norm else Rotary(),
-            scale=c.head_size**-0.5,
             residual_branches=c.residual_branches,
             head_size=c.head_size,
-            normalised=(c.qk_norm, False),
+            **c.attention_facts(c.norm_eps, c.qk_norm),
             qkv_bias=c.qkv_bias,
         )
         mlp = {"swiglu": SwiGLU, "gelu": GELUMLP}[c.mlp]
@@ -93,7 +98,7 @@ class GPT(RotaryDecoder):
         self.embedding = Embedding(("vocab", c.vocab_size), c.d_model, tied=c.tied)
         self.blocks = nn.ModuleList(Block(c) for _ in range(c.n_layers))
         self.norm = RMSNorm(("embed", c.d_model), c.norm_eps)
-        self.read_out = LMHead(self.embedding, tied=c.tied)
+        self.read_out = LMHead(self.embedding, tied=c.tied, soft_cap=c.soft_cap)
 
     @property
     def scale_pairs(self) -> Sequence[ScalePair]:

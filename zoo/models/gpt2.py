@@ -23,7 +23,6 @@ from zoo.nn.linear import Embedding
 from zoo.nn.lm_head import LMHead
 from zoo.nn.mlp import GELUMLP
 from zoo.nn.positions import CachePosition, positions
-from zoo.nn.qk import NoTransform
 from zoo.nn.residual import PreNorm, norm_before
 from zoo.nn.rope import Rope
 from zoo.spec import Module, ScalePair
@@ -59,10 +58,9 @@ class Block(Module):
             c.d_model,
             c.n_heads,
             c.kv_heads,
-            qk=NoTransform(),
-            scale=c.head_size**-0.5,
             residual_branches=c.residual_branches,
             head_size=c.head_size,
+            **c.attention_facts(c.norm_eps),
             bias=True,
         )
         self.mlp = GELUMLP(c.d_model, c.mlp_size, c.residual_branches, bias=True, approximate="tanh")
@@ -98,7 +96,7 @@ class GPT2(Decoder):
         self.position = Embedding(("positions", c.context), c.d_model, output_std=std)
         self.blocks = nn.ModuleList(Block(c) for _ in range(c.n_layers))
         self.norm = LayerNorm(("embed", c.d_model), c.norm_eps)
-        self.read_out = LMHead(self.embedding, tied=c.tied)
+        self.read_out = LMHead(self.embedding, tied=c.tied, soft_cap=c.soft_cap)
 
     def embed(self, tokens: Tensor, position: CachePosition, padding: Tensor | None = None) -> Tensor:
         """E_token + E_position, (batch, time, d).

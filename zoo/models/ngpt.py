@@ -11,8 +11,9 @@ normalised after each optimizer step (`zoo.nn.sphere`), not in the forward pass.
 from __future__ import annotations
 
 import math
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
+from pydantic import model_validator
 from torch import Tensor, nn
 
 from zoo.config.registry import MODELS
@@ -43,6 +44,14 @@ class NGPTConfig(HypersphereConfig, RotaryDecoderConfig):
         """The number of blocks."""
         return self.n_layers
 
+    @model_validator(mode="after")
+    def _own_qk_norm(self) -> Self:
+        if self.attention.qk_norm or self.attention.qk_clip:
+            raise ValueError(
+                "attention.qk_norm and attention.qk_clip are not for nGPT, which has its own qk_norm"
+            )
+        return self
+
     def build(self) -> NGPT:
         """The model, uninitialised."""
         self.warn_of_no_effect()
@@ -66,6 +75,7 @@ class Block(Module):
             sphere="embed",
             normalised=(c.qk_norm, True),
             qk_rescaled=c.s_qk.trained,
+            gate=c.attention.gate,
         )
         self.mlp = ScaledSwiGLU(c.d_model, c.mlp_size, c.residual_branches, c.s_u, c.s_nu)
         target = alpha_start(c.n_layers)
@@ -101,4 +111,6 @@ class NGPT(RotaryDecoder):
         )
         self.blocks = nn.ModuleList(Block(c, first=i == 0) for i in range(c.n_layers))
         s_z = Scaling((("vocab", c.vocab_size),), c.s_z, default_scale=std, target=logit_scale(c.d_model))
-        self.read_out = LMHead(self.embedding, s_z, tied=c.tied, input_std=std, sphere="embed")
+        self.read_out = LMHead(
+            self.embedding, s_z, tied=c.tied, input_std=std, sphere="embed", soft_cap=c.soft_cap
+        )

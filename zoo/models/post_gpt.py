@@ -22,7 +22,6 @@ from zoo.nn.lm_head import LMHead
 from zoo.nn.mlp import GELUMLP
 from zoo.nn.norm import RMSNorm
 from zoo.nn.positions import CachePosition
-from zoo.nn.qk import Rotary
 from zoo.nn.residual import PostNorm
 from zoo.nn.rope import Rope
 from zoo.spec import Module
@@ -50,10 +49,9 @@ class Block(Module):
             c.d_model,
             c.n_heads,
             c.kv_heads,
-            qk=Rotary(),
-            scale=c.head_size**-0.5,
             residual_branches=c.residual_branches,
             head_size=c.head_size,
+            **c.attention_facts(c.norm_eps),
         )
         self.mlp = GELUMLP(c.d_model, c.mlp_size, c.residual_branches)
         self.attention_residual = PostNorm(RMSNorm(("embed", c.d_model), c.norm_eps))
@@ -76,4 +74,4 @@ class PostGPT(RotaryDecoder):
         self.config: PostGPTConfig = c
         self.embedding = Embedding(("vocab", c.vocab_size), c.d_model, tied=c.tied)
         self.blocks = nn.ModuleList(Block(c) for _ in range(c.n_layers))
-        self.read_out = LMHead(self.embedding, tied=c.tied)
+        self.read_out = LMHead(self.embedding, tied=c.tied, soft_cap=c.soft_cap)

@@ -10,7 +10,9 @@ from torch import Tensor
 
 from zoo.models.decoder import Decoder, DecoderConfig
 from zoo.nn.positions import CachePosition, positions
+from zoo.nn.qk import Rotary
 from zoo.nn.rope import Rope, RopeScaling, rotation
+from zoo.spec import Module
 
 
 class RotaryDecoderConfig(DecoderConfig):
@@ -20,6 +22,10 @@ class RotaryDecoderConfig(DecoderConfig):
     rope_scaling: RopeScaling | None = Field(
         None, description="change of the frequencies for contexts that are longer than those of the training"
     )
+
+    def bare_qk(self) -> Module:
+        """Rotated queries and keys."""
+        return Rotary()
 
     @model_validator(mode="after")
     def _heads_are_even(self) -> Self:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from einops import rearrange
@@ -14,6 +14,7 @@ from zoo.kernels.blockwise import LONGEST, blockwise_attention
 from zoo.nn.kv_cache import LayerCache
 from zoo.nn.linear import Linear, matrix
 from zoo.nn.positions import CachePosition, positions, visible
+from zoo.nn.qk_clip import QKClip
 from zoo.nn.rope import Rope
 from zoo.spec import Module, ScalePair
 
@@ -23,12 +24,7 @@ class MultiHeadAttention(Module):
 
     A subclass computes ``join(attend(q, k, v, ...))`` in its forward pass. `attend` has to be affine in the
     values, which lets `zoo.diagnose` measure its probabilities.
-
-    Attributes:
-        reads: the matrices that the input is multiplied by.
     """
-
-    reads = ("q.weight", "k.weight", "v.weight")
 
     def __init__(
         self,
@@ -47,6 +43,8 @@ class MultiHeadAttention(Module):
         qk_rescaled: bool = False,
         bias: bool = False,
         qkv_bias: bool = False,
+        gate: Literal["head", "element"] | None = None,
+        qk_clip: float | None = None,
         qv_start: float | None = None,
     ) -> None:
         """Create the four matrices.
@@ -68,6 +66,9 @@ class MultiHeadAttention(Module):
             qk_rescaled: whether a trained scaling multiplies q and k next.
             bias: whether each of the four maps has a bias.
             qkv_bias: whether the maps to queries, keys and values have a bias.
+            gate: whether sigmoid(x W_g) multiplies what the heads give, one for each head or for each of its
+                entries (arXiv 2505.06708).
+            qk_clip: see `zoo.nn.qk_clip`; None: no clipping.
             qv_start: the constant that the maps to queries and values start from; None: random numbers.
         """
         super().__init__()
@@ -98,6 +99,47 @@ class MultiHeadAttention(Module):
             ),
             bias,
         )
+
+        self.gate = None
+        if gate is not None:
+            per_head = matrix(("head_gates", n_heads), embed, **stream)
+            self.gate = Linear(per_head if gate == "head" else matrix(heads, embed, parts=each, **stream))
+        # On the sphere the entries of x W_g are of the size 1 / sqrt(d); the gate sees sqrt(d) times as much,
+        # which is our choice, as nGPT does it with nu.
+        self.gate_scale = None if sphere is None else 1 / input_std
+        self.clip = None if qk_clip is None else QKClip(n_heads, qk_clip)
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The matrices that the input is multiplied by."""
+        return ("q.weight", "k.weight", "v.weight", *(["gate.weight"] if self.gate else []))
+
+    def follows_step(self) -> bool:
+        """Whether there is a QK-clip.
+
+        Raises:
+            ConfigError: It cannot act on the projections.
+        """
+        if self.clip is not None:
+            self.clip.check(self.q, self.k)
+        return self.clip is not None
+
+    def after_step(self) -> None:
+        """Clip queries and keys."""
+        if self.clip is not None:
+            self.clip.apply_to(self.q, self.k, self.n_kv_heads)
+
+    def gated(self, y: Tensor, x: Tensor) -> Tensor:
+        """What the heads give, times the gate of each query's token.
+
+        Args:
+            y: (batch, time, heads, h).
+            x: (batch, time, d), the tokens of the queries.
+        """
+        if self.gate is None:
+            return y
+        gates = rearrange(self.gate(x, self.gate_scale).sigmoid(), "b t (n h) -> b t n h", n=self.n_heads)
+        return y * gates.to(y.dtype)
 
     @property
     def scale_pairs(self) -> Sequence[ScalePair]:
@@ -160,12 +202,14 @@ class Attention(MultiHeadAttention):
         """
         q, k, v = self.project(x)
         q, k = self.qk(q, k, rope)
+        if self.clip is not None and self.training and cache is None:
+            self.clip.measure(q, k, self.scale)
         padding = None
         if cache is not None:
             k, v = cache.extend(k, v, position)
             k, v = k.to(q.dtype), v.to(q.dtype)
             padding = cache.padding
-        return self.join(self.attend(q, k, v, position, padding))
+        return self.join(self.gated(self.attend(q, k, v, position, padding), x))
 
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, position: CachePosition = 0, padding: Tensor | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from zoo.nn.linear import Embedding, Linear, Matrix, matrix
-from zoo.nn.loss import LossParts, linear_cross_entropy
+from zoo.nn.loss import LossParts, capped, linear_cross_entropy
 from zoo.nn.scaling import Scaling
 from zoo.spec import Module
 
@@ -21,6 +21,7 @@ class LMHead(Module):
         tied: bool = False,
         input_std: float = 1.0,
         sphere: str | None = None,
+        soft_cap: float | None = None,
     ) -> None:
         """Create the matrix, unless the embedding is tied.
 
@@ -30,10 +31,12 @@ class LMHead(Module):
             tied: whether E is the table of the embedding.
             input_std: standard deviation of the entries of h.
             sphere: "embed" if the rows of E have unit norm.
+            soft_cap: c of logits <- c tanh(logits / c), in float32; None: no cap.
         """
         super().__init__()
         self.s_z = s_z
         self.tied = tied
+        self.soft_cap = soft_cap
         if tied:
             # Not through nn.Module.__setattr__: the table is a submodule of the embedding alone.
             self.__dict__["table"] = embedding
@@ -65,7 +68,8 @@ class LMHead(Module):
         """(batch, time, d) -> logits (batch, time, vocab)."""
         logits = self.projection.matmul(h)
         s = self.scale()
-        return logits if s is None else logits * s
+        logits = logits if s is None else logits * s
+        return logits if self.soft_cap is None else capped(logits, self.soft_cap)
 
     def loss(self, h: Tensor, targets: Tensor, z_loss: float) -> LossParts:
         """Cross entropy, computed in chunks: the logits of all tokens are never held at once.
@@ -79,5 +83,10 @@ class LMHead(Module):
             Total, cross entropy and z-loss, 0-dim each.
         """
         return linear_cross_entropy(
-            h.flatten(0, -2), self.weight(), targets.flatten(), scale=self.scale(), z_loss=z_loss
+            h.flatten(0, -2),
+            self.weight(),
+            targets.flatten(),
+            scale=self.scale(),
+            z_loss=z_loss,
+            soft_cap=self.soft_cap,
         )

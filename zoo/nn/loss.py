@@ -60,9 +60,10 @@ def linear_cross_entropy(
     scale: Tensor | None = None,
     bias: Tensor | None = None,
     z_loss: float = 0.0,
+    soft_cap: float | None = None,
     chunk: int | None = None,
 ) -> LossParts:
-    """Mean cross entropy of ``softmax(scale * (hidden @ weight.T) + bias)``, with z-loss.
+    """Mean cross entropy of ``softmax(cap(scale * (hidden @ weight.T) + bias))``, with z-loss.
 
     The matrix products are computed in the dtype of autocast, the softmax and the sums over chunks in float32
     (float64 for float64 inputs). If every target is ignored, all parts are 0.
@@ -74,6 +75,7 @@ def linear_cross_entropy(
         scale: factor of every logit, (V,) or (1,) (nGPT's s_z), or None.
         bias: added to every logit, (V,) (BERT's head), or None.
         z_loss: coefficient of mean(logsumexp^2), which keeps the logits from drifting.
+        soft_cap: c of cap(z) = c tanh(z / c); None: cap(z) = z.
         chunk: number of tokens in a chunk; None: all of them if the logits are small, otherwise between an
             eighth and half of them.
 
@@ -91,10 +93,16 @@ def linear_cross_entropy(
     trained = [t for t in (hidden, weight, bias) if t is not None and t.requires_grad]
     if torch.is_grad_enabled() and trained:
         return LossParts(
-            *_LinearCrossEntropy.apply(hidden, weight, bias, targets, z_loss, rows, dtype)  # type: ignore[no-untyped-call]
+            *_LinearCrossEntropy.apply(hidden, weight, bias, targets, z_loss, soft_cap, rows, dtype)  # type: ignore[no-untyped-call]
         )
-    sums = _sums(hidden, weight, bias, targets, z_loss, rows, dtype, (False, False, False))
+    sums = _sums(hidden, weight, bias, targets, z_loss, soft_cap, rows, dtype, (False, False, False))
     return _parts(sums, _reciprocal_count(targets, sums.cross_entropy.dtype), z_loss)
+
+
+def capped(logits: Tensor, soft_cap: float) -> Tensor:
+    """c tanh(logits / c), in float32 at least."""
+    exact = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    return (exact / soft_cap).tanh() * soft_cap
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
@@ -108,10 +116,11 @@ class _LinearCrossEntropy(torch.autograd.Function):
         bias: Tensor | None,
         targets: Tensor,
         z_loss: float,
+        soft_cap: float | None,
         rows: int,
         dtype: torch.dtype,
     ) -> LossParts:
-        sums = _sums(hidden, weight, bias, targets, z_loss, rows, dtype, ctx.needs_input_grad[:3])
+        sums = _sums(hidden, weight, bias, targets, z_loss, soft_cap, rows, dtype, ctx.needs_input_grad[:3])
         reciprocal = _reciprocal_count(targets, sums.cross_entropy.dtype)
         parts = _parts(sums, reciprocal, z_loss)
         ctx.save_for_backward(reciprocal, sums.hidden_grad, sums.weight_grad, sums.bias_grad)
@@ -127,7 +136,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         factor = grad * reciprocal
         pairs = zip(grads, ctx.dtypes, strict=True)
         hidden, weight, bias = ((g * factor).to(dtype) if g is not None else None for g, dtype in pairs)
-        return hidden, weight, bias, None, None, None, None
+        return hidden, weight, bias, None, None, None, None, None
 
 
 def _sums(
@@ -136,6 +145,7 @@ def _sums(
     bias: Tensor | None,
     targets: Tensor,
     z_loss: float,
+    soft_cap: float | None,
     rows: int,
     dtype: torch.dtype,
     needs_grad: tuple[bool, bool, bool],
@@ -154,9 +164,13 @@ def _sums(
         for h, t in chunks:
             counted = (t != IGNORED).to(exact)
             index = torch.where(t == IGNORED, 0, t).unsqueeze(-1)
+            inner = None  # the slope of the cap
             logits = matmul(h, matrix).to(exact)
             if bias is not None:
                 logits = logits.add_(bias)
+            if soft_cap is not None:
+                logits = capped(logits, soft_cap)
+                inner = 1 - (logits / soft_cap).square() if any(needs_grad) else None
             lse = logits.logsumexp(-1)
             cross_entropy = cross_entropy + ((lse - logits.gather(-1, index).squeeze(-1)) * counted).sum()
             squared_lse = squared_lse + (lse.square() * counted).sum()
@@ -166,6 +180,8 @@ def _sums(
             slope = (1 + 2 * z_loss * lse) * counted
             grad = logits.sub_(lse.unsqueeze(-1)).exp_().mul_(slope.unsqueeze(-1))
             grad = grad.scatter_add_(-1, index, -counted.unsqueeze(-1))
+            if inner is not None:
+                grad = grad.mul_(inner)
             if bias_grad is not None:
                 bias_grad += grad.sum(0)
             grad = grad.to(dtype)

@@ -31,16 +31,34 @@ class Rotary(Module):
 
 
 class NormThenRotary(Module):
-    """QK-norm: q, k <- RoPE(RMSNorm(q)), RoPE(RMSNorm(k)), each norm with a scale of h entries."""
+    """QK-norm: q, k <- RoPE(RMSNorm(q)), RoPE(RMSNorm(k)), each norm with a scale of h entries.
+
+    Without positions (`rope` is None) nothing is rotated.
+    """
 
     def __init__(self, head_size: int, eps: float) -> None:
         super().__init__()
         self.q_norm = RMSNorm(("head_size", head_size), eps)
         self.k_norm = RMSNorm(("head_size", head_size), eps)
 
-    def forward(self, q: Tensor, k: Tensor, rope: Rope) -> tuple[Tensor, Tensor]:
+    def forward(self, q: Tensor, k: Tensor, rope: Rope | None) -> tuple[Tensor, Tensor]:
         """(batch, time, heads, h) each -> the same."""
-        return rotate(self.q_norm(q), rope), rotate(self.k_norm(k), rope)
+        q, k = self.q_norm(q), self.k_norm(k)
+        return (q, k) if rope is None else (rotate(q, rope), rotate(k, rope))
+
+
+class AllHeadsNormThenRotary(Module):
+    """QK-norm over all heads at once, each norm with a scale for every entry of every head (OLMo 2)."""
+
+    def __init__(self, n_heads: int, n_kv_heads: int, head_size: int, eps: float) -> None:
+        super().__init__()
+        self.q_norm = RMSNorm(("heads", n_heads * head_size), eps)
+        self.k_norm = RMSNorm(("kv_heads", n_kv_heads * head_size), eps)
+
+    def forward(self, q: Tensor, k: Tensor, rope: Rope | None) -> tuple[Tensor, Tensor]:
+        """(batch, time, heads, h) each -> the same."""
+        q, k = (norm(t.flatten(-2)).view_as(t) for norm, t in ((self.q_norm, q), (self.k_norm, k)))
+        return (q, k) if rope is None else (rotate(q, rope), rotate(k, rope))
 
 
 class RotaryThenScaledNorm(Module):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -164,6 +164,9 @@ def _sum_of_squares(tensor: Tensor) -> Tensor:
 @OPTIMIZERS.register
 class AdafactorConfig(OptimizerConfig):
     """Adafactor: second moments factored over the last two dimensions, clipped relative updates."""
+
+    method_family: ClassVar[str] = "factored"
+    method_source: ClassVar[str] = "arXiv 1804.04235"
 
     type: Literal["adafactor"] = "adafactor"
     decay: float = Field(0.8, gt=0, description="the second moment decays with 1 - t^-decay")

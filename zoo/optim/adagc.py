@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -67,6 +67,9 @@ class AdaGC(Clip):
 @CLIPS.register
 class AdaGCConfig(ClipConfig):
     """AdaGC: the gradient of every tensor is clipped by its own usual norm (arXiv 2502.11034)."""
+
+    method_family: ClassVar[str] = "norm per tensor"
+    method_source: ClassVar[str] = "arXiv 2502.11034"
 
     type: Literal["adagc"] = "adagc"
     beta: float = Field(0.98, ge=0, lt=1, description="decay of a tensor's usual norm")

@@ -53,6 +53,9 @@ class TwoMoments(OptimizerConfig):
 class AdamConfig(TwoMoments):
     """Adam: torch's fused implementation; weight decay is added to the gradient of matrices."""
 
+    method_family: ClassVar[str] = "Adam"
+    method_source: ClassVar[str] = "arXiv 1412.6980"
+
     optimizer_class: ClassVar = Adam
 
     type: Literal["adam"] = "adam"

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 class AdamWConfig(TwoMoments):
     """AdamW: torch's fused implementation; weight decay on matrices, not on vectors."""
 
+    method_family: ClassVar[str] = "Adam"
+    method_source: ClassVar[str] = "arXiv 1711.05101"
+
     optimizer_class: ClassVar = AdamW
 
     type: Literal["adamw"] = "adamw"

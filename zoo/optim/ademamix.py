@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -117,6 +117,9 @@ def slow_decay(step: int, beta1: float, beta3: float, warmup: int | None) -> flo
 @OPTIMIZERS.register
 class AdEMAMixConfig(OptimizerConfig):
     """AdEMAMix: Adam with a second, much slower average of the gradient (arXiv 2409.03137)."""
+
+    method_family: ClassVar[str] = "Adam"
+    method_source: ClassVar[str] = "arXiv 2409.03137"
 
     type: Literal["ademamix"] = "ademamix"
     betas: tuple[Decay, Decay, Decay] = Field(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import torch
 from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, field_validator
@@ -335,6 +335,9 @@ def _check_slots(slots: dict[str, Any], parameter: Tensor, shape: tuple[int, ...
 @OPTIMIZERS.register
 class AmosConfig(OptimizerConfig):
     """Amos: a weight decay per variable, from the scale that it should have; little memory; no horizon."""
+
+    method_family: ClassVar[str] = "model-oriented scale"
+    method_source: ClassVar[str] = "arXiv 2210.11693"
 
     type: Literal["amos"] = "amos"
     beta: float = Field(0.999, ge=0, lt=1, description="decay of the running mean square of the gradient")

@@ -51,15 +51,18 @@ def attach(optimizer: Optimizer, model: nn.Module) -> None:
         )
     if any(fixed_norms(model)):
         keep_norms(optimizer, lambda: fixed_norms(model))
+    followers = [m for m in model.modules() if isinstance(m, Module) and m.follows_step()]
     reparameterised = [m for m in model.modules() if isinstance(m, Module) and m.reparameterised]
 
     def after_step(*_: Any) -> None:
+        for follower in followers:
+            follower.after_step()
         project((parameter, dim) for _, parameter, dim in spheres(model))
         for module in reparameterised:
             for name, reparameterisation in module.reparameterised.items():
                 reparameterisation.after_step(module, name)
 
-    if reparameterised or any(spheres(model)):
+    if reparameterised or followers or any(spheres(model)):
         optimizer.register_step_post_hook(after_step)
     _ATTACHED[optimizer].add(model)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 from torch import nn
@@ -29,6 +29,9 @@ DECAYS = ("weight_decay", "extra_l2")
 @CONSTRAINTS.register
 class Hyperball(Constraint):
     """Hyperball: every step turns a matrix by about lr, and its norm stays as drawn (arXiv 2606.16899)."""
+
+    method_family: ClassVar[str] = "fixed norm"
+    method_source: ClassVar[str] = "arXiv 2606.16899"
 
     type: Literal["hyperball"] = "hyperball"
     matrices: Literal["all", "hidden"] = Field(

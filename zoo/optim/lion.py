@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 from torch import Tensor
@@ -79,6 +79,9 @@ class Lion(ZooOptimizer):
 @OPTIMIZERS.register
 class LionConfig(OptimizerConfig):
     """Lion: the sign of an average of the gradient (arXiv 2302.06675); rates 3 to 10 times below AdamW's."""
+
+    method_family: ClassVar[str] = "sign"
+    method_source: ClassVar[str] = "arXiv 2302.06675"
 
     type: Literal["lion"] = "lion"
     betas: tuple[Decay, Decay] = Field(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -128,6 +128,9 @@ class MARS(ZooOptimizer):
 @OPTIMIZERS.register
 class MARSConfig(OptimizerConfig):
     """MARS-AdamW: the difference of two gradients reduces the variance (arXiv 2411.10438)."""
+
+    method_family: ClassVar[str] = "Adam"
+    method_source: ClassVar[str] = "arXiv 2411.10438"
 
     type: Literal["mars"] = "mars"
     betas: tuple[Decay, Decay] = Field((0.95, 0.99), description="decays of the averages of matrices")

@@ -278,6 +278,9 @@ class OrthogonalConfig(OptimizerConfig):
 class MuonConfig(OrthogonalConfig):
     """Muon: orthogonal updates of hidden matrices; AdamW or Amos for all other parameters."""
 
+    method_family: ClassVar[str] = "orthogonal"
+    method_source: ClassVar[str] = "Jordan 2024, arXiv 2502.16982"
+
     optimizer_class: ClassVar = Muon
 
     type: Literal["muon"] = "muon"

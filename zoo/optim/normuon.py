@@ -87,6 +87,9 @@ class NorMuon(Muon):
 class NorMuonConfig(OrthogonalConfig):
     """NorMuon: Muon with rows of one size (arXiv 2510.05491); AdamW or Amos for all other parameters."""
 
+    method_family: ClassVar[str] = "orthogonal"
+    method_source: ClassVar[str] = "arXiv 2510.05491"
+
     optimizer_class: ClassVar = NorMuon
 
     type: Literal["normuon"] = "normuon"

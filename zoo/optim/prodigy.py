@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -150,6 +150,9 @@ class Prodigy(SteppingOptimizer):
 @OPTIMIZERS.register
 class ProdigyConfig(OptimizerConfig):
     """Prodigy: AdamW that estimates its learning rate (arXiv 2306.06101); lr is a factor on the estimate."""
+
+    method_family: ClassVar[str] = "no learning rate"
+    method_source: ClassVar[str] = "arXiv 2306.06101"
 
     type: Literal["prodigy"] = "prodigy"
     lr: float = Field(1.0, gt=0, allow_inf_nan=False, description="factor on the estimated learning rate")

@@ -134,6 +134,9 @@ class ScheduleFreeAdamW(SteppingOptimizer):
 class ScheduleFreeConfig(OptimizerConfig):
     """Schedule-Free AdamW: an average of the iterates instead of a schedule (arXiv 2405.15682)."""
 
+    method_family: ClassVar[str] = "averages"
+    method_source: ClassVar[str] = "arXiv 2405.15682"
+
     has_own_schedule: ClassVar[bool] = True
 
     type: Literal["schedule_free"] = "schedule_free"

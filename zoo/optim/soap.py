@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -174,6 +174,9 @@ def eigenbasis(average: Tensor) -> Tensor:
 @OPTIMIZERS.register
 class SOAPConfig(OptimizerConfig):
     """SOAP: Adam in the eigenbasis of Shampoo's preconditioner (arXiv 2409.11321)."""
+
+    method_family: ClassVar[str] = "preconditioned"
+    method_source: ClassVar[str] = "arXiv 2409.11321"
 
     type: Literal["soap"] = "soap"
     betas: tuple[Decay, Decay] = Field((0.95, 0.95), description="decays of the running averages")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 from torch import Tensor
@@ -72,6 +72,9 @@ class ZClip(Clip):
 @CLIPS.register
 class ZClipConfig(ClipConfig):
     """ZClip: the global norm is clipped where it is an outlier among those before (arXiv 2504.02507)."""
+
+    method_family: ClassVar[str] = "global norm"
+    method_source: ClassVar[str] = "arXiv 2504.02507"
 
     type: Literal["zclip"] = "zclip"
     alpha: float = Field(0.97, ge=0, lt=1, description="decay of the running mean and variance of the norm")

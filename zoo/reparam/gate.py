@@ -6,6 +6,7 @@ WeSaR's gate, its ablation with fixed gates, embedding scaling and residual scal
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 from torch.nn import functional as F
@@ -21,6 +22,8 @@ class Gate(Reparameterisation):
         start: the initial factor, which a fixed gate keeps.
         parameter: local name of the trained gate, or None when it is fixed.
     """
+
+    is_product: ClassVar[bool] = True
 
     start: float
     parameter: str | None = None

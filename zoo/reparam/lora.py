@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, field_validator
 from torch import Tensor
@@ -54,6 +54,9 @@ class LowRank(Reparameterisation):
 @REPARAMS.register
 class LoRA(Reparam):
     """Frozen weights and, on some of them, a trained change of low rank (LoRA)."""
+
+    method_family: ClassVar[str] = "low rank"
+    method_source: ClassVar[str] = "arXiv 2106.09685"
 
     type: Literal["lora"] = "lora"
     rank: int = Field(8, gt=0, description="rank r of the change")

@@ -26,6 +26,9 @@ class NoReparam(Reparam):
 class WeSaR(Reparam):
     """One trained gate per matrix, one common sigma for all matrices (WeSaR, section 4.1)."""
 
+    method_family: ClassVar[str] = "factors"
+    method_source: ClassVar[str] = "WeSaR, section 4.1"
+
     type: Literal["wesar"] = "wesar"
     common_std: ClassVar[bool | None] = True
     no_effect_reason: ClassVar[str] = (
@@ -55,6 +58,9 @@ class WeSaR(Reparam):
 @REPARAMS.register
 class ResidualScaling(Reparam):
     """y = f(LN(x)) / sqrt(2N) + x: a fixed gate on what ends a residual branch (WeSaR, section 5.1)."""
+
+    method_family: ClassVar[str] = "factors"
+    method_source: ClassVar[str] = "WeSaR, section 5.1"
 
     type: Literal["residual"] = "residual"
     common_std: ClassVar[bool | None] = False

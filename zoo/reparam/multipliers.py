@@ -7,7 +7,7 @@ WeSaR is the kind `scalar` with another start: sigma of the scheme over a common
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 from torch import Tensor
@@ -31,6 +31,8 @@ class Multiplied(Reparameterisation):
         factors: local name of each trained factor, and the dimensions of the matrix that it spans.
         fixed: the embedding scaling of the scheme.
     """
+
+    is_product: ClassVar[bool] = True
 
     factors: tuple[tuple[str, tuple[int, ...]], ...]
     fixed: float = 1.0
@@ -81,6 +83,9 @@ class Multiplied(Reparameterisation):
 @REPARAMS.register
 class Multipliers(Reparam):
     """Trained factors of every matrix but the read-out, of rows and columns (arXiv 2601.04890)."""
+
+    method_family: ClassVar[str] = "factors"
+    method_source: ClassVar[str] = "arXiv 2601.04890"
 
     type: Literal["multipliers"] = "multipliers"
     kind: Literal["scalar", "row", "column", "both"] = Field(

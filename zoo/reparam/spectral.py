@@ -87,6 +87,9 @@ class SpectralNorm(Reparameterisation):
 class SigmaReparam(Reparam):
     """W gamma / sigma(W), one power iteration per training step (sigma-Reparam; WeSaR, C.2)."""
 
+    method_family: ClassVar[str] = "norms"
+    method_source: ClassVar[str] = "arXiv 2303.06296"
+
     type: Literal["sigma_reparam"] = "sigma_reparam"
     preserves_outputs: ClassVar[bool] = False
     sigma2: float = Field(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -67,6 +67,9 @@ class WeightNormalization(Reparam):
     A model that was built and not trained yet has the norms of its rows; `zoo train` sets g before the
     first step, and `zoo.reparam.start_from_forward` does so in a loop of one's own.
     """
+
+    method_family: ClassVar[str] = "norms"
+    method_source: ClassVar[str] = "arXiv 1602.07868"
 
     type: Literal["weight_norm"] = "weight_norm"
     sigma2: float | None = Field(

@@ -30,6 +30,16 @@ def catalogue(kind: str | None = None) -> dict[str, dict[str, str]]:
     return {plural: lists[plural]}
 
 
+def origins(kind: str) -> dict[str, tuple[str, str]]:
+    """Family and source of the choices of a kind, by name; empty where no choice has any.
+
+    Args:
+        kind: the plural, a key of `catalogue`.
+    """
+    found = Kind.registries[kind].origins() if kind in Kind.registries else {}
+    return found if any(any(pair) for pair in found.values()) else {}
+
+
 def _first_comment(text: str) -> str:
     first = text.split("\n", 1)[0]
     return first.removeprefix("#").strip() if first[:1] == "#" else ""

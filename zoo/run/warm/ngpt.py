@@ -37,6 +37,7 @@ from zoo.checkpoint.recipe import Recipe, declare, materialise
 from zoo.init import NGPTInit
 from zoo.models import GPT, Model, NGPTConfig
 from zoo.models.ngpt import NGPT
+from zoo.nn.attention_options import AttentionOptions
 from zoo.nn.norm import RMSNorm, unit
 from zoo.nn.qk import NormThenRotary
 from zoo.nn.rope import Rope
@@ -84,6 +85,8 @@ def check_source(model: Model) -> GPT:
     problems = []
     if config.mlp != "swiglu":
         problems.append(f"model.mlp: '{config.mlp}'; expected 'swiglu', nGPT's")
+    if config.attention != AttentionOptions() or config.soft_cap is not None:
+        problems.append("model.attention or model.soft_cap: not the default; expected neither")
     if config.qkv_bias:
         problems.append("model.qkv_bias: true; expected false, nGPT has no biases")
     if problems:

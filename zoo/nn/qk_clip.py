@@ -1,0 +1,92 @@
+"""QK-clip: queries and keys whose logits grow too large are scaled down after the step (Kimi K2, 2507.20534).
+
+With S the largest logit of a head since the last step and tau the threshold::
+
+    eta = min(1, tau / S);  W_q <- sqrt(eta) W_q,  W_k <- sqrt(eta) W_k
+
+Keys that a group of heads shares, and with them its queries, take the smallest eta of the group.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, distributed
+from torch.distributed.tensor import DTensor, Replicate, distribute_tensor
+
+from zoo.nn.linear import Linear
+from zoo.spec import Module
+from zoo.utils.errors import ConfigError
+
+BLOCK = 256
+"""Queries whose logits are computed at once."""
+
+
+class QKClip(Module):
+    """The largest logits of the heads, as a buffer, and what they do to the projections."""
+
+    largest: Tensor
+
+    def __init__(self, n_heads: int, threshold: float) -> None:
+        super().__init__()
+        self.threshold = threshold
+        self.buffer("largest", (n_heads,), start=0.0)
+
+    @torch.no_grad()
+    def measure(self, q: Tensor, k: Tensor, scale: float) -> None:
+        """Take in the largest causal logit of every head, once more in matrix products of q and k.
+
+        Args:
+            q: (batch, time, heads, h), as they enter the dot products.
+            k: (batch, time, kv heads, h).
+            scale: factor of the logits.
+        """
+        time, group = q.shape[1], q.shape[2] // k.shape[2]
+        keys = k.repeat_interleave(group, 2) if group > 1 else k
+        for start in range(0, time, BLOCK):
+            end = min(start + BLOCK, time)
+            logits = torch.einsum("bqnh,bknh->bnqk", q[:, start:end], keys[:, :end]).float() * scale
+            seen = torch.ones(end - start, end, dtype=torch.bool, device=q.device).tril(start)
+            logits = logits.masked_fill(~seen, float("-inf"))
+            self.largest.copy_(torch.maximum(self.largest, logits.amax((0, 2, 3)).to(self.largest.dtype)))
+
+    @staticmethod
+    def check(*projections: Linear) -> None:
+        """Refuse projections whose logits do not shrink with the trained matrix, or that keep a norm.
+
+        Raises:
+            ConfigError: A projection is reparameterised by more than factors, or is on a sphere.
+        """
+        for projection in projections:
+            reparameterisation = projection.reparameterised.get("weight")
+            if reparameterisation is not None and not reparameterisation.is_product:
+                raise ConfigError(
+                    "model.attention.qk_clip scales W_q and W_k, which their reparameterisation does not "
+                    "pass on; expected none, wesar or multipliers"
+                )
+            if projection.specs["weight"].sphere is not None:
+                raise ConfigError(
+                    "model.attention.qk_clip changes the norms of W_q and W_k, which a constraint keeps; "
+                    "expected one of both"
+                )
+
+    @torch.no_grad()
+    def apply_to(self, q: Linear, k: Linear, n_kv_heads: int) -> None:
+        """Scale the projections down, and begin to measure anew. All ranks must call this."""
+        if distributed.is_initialized():  # type: ignore[no-untyped-call]
+            distributed.all_reduce(self.largest, distributed.ReduceOp.MAX)
+        eta = (self.threshold / self.largest.clamp_min(self.threshold)).view(n_kv_heads, -1).amin(1)
+        heads = len(self.largest) // n_kv_heads
+        for projection, factors in ((q, eta.repeat_interleave(heads)), (k, eta)):
+            for name in ("weight", *(["bias"] if projection.has_bias else [])):
+                scale_rows(projection.get_parameter(name), factors.sqrt())
+        self.largest.zero_()
+
+
+def scale_rows(parameter: Tensor, factors: Tensor) -> None:
+    """Multiply equal blocks of rows by a factor each, in place; plain or sharded."""
+    rows = factors.repeat_interleave(parameter.shape[0] // len(factors)).to(parameter.dtype)
+    rows = rows.view(-1, *(1 for _ in parameter.shape[1:]))
+    if isinstance(parameter, DTensor):
+        mesh = parameter.device_mesh
+        rows = distribute_tensor(rows, mesh, [Replicate()] * mesh.ndim, src_data_rank=None)
+    parameter.detach().mul_(rows)
