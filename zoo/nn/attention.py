@@ -139,7 +139,8 @@ class MultiHeadAttention(Module):
         if self.gate is None:
             return y
         gates = rearrange(self.gate(x, self.gate_scale).sigmoid(), "b t (n h) -> b t n h", n=self.n_heads)
-        return y * gates.to(y.dtype)
+        out: Tensor = y * gates.to(y.dtype)
+        return out
 
     @property
     def scale_pairs(self) -> Sequence[ScalePair]:

@@ -72,7 +72,7 @@ class QKClip(Module):
     @torch.no_grad()
     def apply_to(self, q: Linear, k: Linear, n_kv_heads: int) -> None:
         """Scale the projections down, and begin to measure anew. All ranks must call this."""
-        if distributed.is_initialized():  # type: ignore[no-untyped-call]
+        if distributed.is_initialized():
             distributed.all_reduce(self.largest, distributed.ReduceOp.MAX)
         eta = (self.threshold / self.largest.clamp_min(self.threshold)).view(n_kv_heads, -1).amin(1)
         heads = len(self.largest) // n_kv_heads
