@@ -2,8 +2,8 @@
 
 python -m benchmarks.successors_step --rounds 15 --name successors-step-cpu
 
-The tensors are those of four of GPT-2's blocks at width 384 and a table of 8192 rows, 10 M parameters, to which
-SOAP's bases fit. Muon and NorMuon train the matrices of the blocks alone, as the reference, torch's Muon, does.
+The tensors are those of four of GPT-2's blocks at width 384 and a table of 8192 rows, 10 M parameters, which
+SOAP's bases fit. Muon and NorMuon train the matrices of the blocks alone, as torch's Muon does.
 """
 
 from __future__ import annotations
