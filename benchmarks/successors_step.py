@@ -59,7 +59,7 @@ def parameters(name: str) -> list[Tensor]:
         modules += [nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)]
         modules += [nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)]
     hidden = name.startswith(("muon", "normuon"))
-    chosen = [
+    chosen: list[Tensor] = [
         p for m in modules for p in m.parameters() if not hidden or (p.dim() == 2 and len(p) < VOCABULARY)
     ]
     for p in chosen:
