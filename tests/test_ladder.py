@@ -78,7 +78,7 @@ def test_sizes_by_a_shape_rule(check: Any) -> None:
     assert [size.params / wanted for size, wanted in zip(sizes, (1e5, 2e5, 4e5, 8e5), strict=True)] == (
         pytest.approx([1] * 4, abs=0.25)
     )
-    assert {size.budgets for size in sizes} == {(122 * 2048, 244 * 2048, 488 * 2048)}
+    assert {size.budgets for size in sizes} == {(61 * 2048, 122 * 2048, 244 * 2048)}
     assert [len(size.seeds) for size in sizes] == [4, 3, 3, 2]
 
 

@@ -19,6 +19,7 @@ from zoo.ablate.results import Results, read_results
 from zoo.ablate.run_metrics import RunMetrics, read_run_metrics
 from zoo.ablate.speedup import speedups, target_loss
 from zoo.ablate.tables import cost_table, speedup_table
+from zoo.ablate.tuning_error import gap
 from zoo.ablate.verdict import ONE_SEED, Judgement, Word, judge
 from zoo.train.spikes import Spike
 
@@ -197,9 +198,26 @@ def test_a_sweep_that_is_not_finished(tmp_path: Path) -> None:
 
 def test_tuning_on_unequal_terms(tmp_path: Path) -> None:
     rates = {"base": {1e-3: 3.1, 1e-2: 3.2}, "new": {1e-3: 3.1, 3e-3: 3.0, 1e-2: 3.2}}
-    border, trials = caveats(judged(tmp_path, tune=rates, border=["base"]))
+    border, trials, best, unknown, one_size = caveats(judged(tmp_path, tune=rates, border=["base"]))
     assert border.startswith("base: the best optimizer.lr tried, 0.001, is at the border of its grid")
     assert trials.startswith("the variants were tuned with different numbers of runs (base: 2, new: 3)")
+    assert best.startswith("the best point of a x10 grid was taken, not the vertex of a parabola")
+    assert unknown.startswith("how large a difference tuning alone makes is not known")
+    assert one_size.startswith("one size and one budget")
+
+
+def test_what_tuning_alone_makes(tmp_path: Path) -> None:
+    rates = {name: {1e-3: 3.03, 3e-3: 3.0, 9e-3: 3.03} for name in ("base", "new")}
+    steep_rates = {name: {rate: 3 + (loss - 3) * 30 for rate, loss in rates[name].items()} for name in rates}
+    flat = judged(tmp_path / "flat", tune=rates)
+    steep = judged(tmp_path / "steep", tune=steep_rates)
+    gaps = [gap(judgement.results, "new") for judgement in (flat, steep)]
+    assert gaps[0] is not None
+    assert gaps[1] is not None
+    assert gaps[1] > 10 * gaps[0]
+    words = [judgement.verdicts[1].word for judgement in (flat, steep)]
+    assert words[1] == "undecided" != words[0]
+    assert "of what tuning alone makes" in steep.verdicts[1].why
 
 
 def test_tuning_seeds_in_the_comparison(tmp_path: Path) -> None:

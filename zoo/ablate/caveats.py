@@ -9,6 +9,7 @@ from dataclasses import replace
 from zoo.ablate.results import Results
 from zoo.ablate.run_metrics import RunMetrics
 from zoo.ablate.speedup import has_risen
+from zoo.ablate.tuning_error import gap, tuning_error
 from zoo.ablate.verdict import Judgement, judge
 
 SIZE_TOLERANCE = 0.01
@@ -38,6 +39,8 @@ def caveats(judgement: Judgement) -> list[str]:
         _equal_seeds,
         _grid_border,
         _different_trials,
+        _tuning_error,
+        _one_size,
         _different_sizes,
         _reused_seeds,
     )
@@ -114,6 +117,33 @@ def _different_trials(judgement: Judgement) -> Iterator[str]:
     if len(set(trials.values())) > 1:
         counts = ", ".join(f"{name}: {count}" for name, count in trials.items())
         yield f"the variants were tuned with different numbers of runs ({counts}): more trials find more"
+
+
+def _tuning_error(judgement: Judgement) -> Iterator[str]:
+    """What is weak about the rule of the tuning."""
+    results = judgement.results
+    errors = {variant: tuning_error(results, variant) for variant in results.variants}
+    best = [name for name, error in errors.items() if error is not None and not error.interpolated]
+    if best:
+        step = max(error.step for error in errors.values() if error is not None)
+        yield (
+            f"the best point of a x{step:.2g} grid was taken, not the vertex of a parabola: all seeds "
+            "share that error, "
+            "which is two to three times as large (tune.choose: parabola)"
+        )
+    compared = [verdict.variant for verdict in judgement.verdicts if verdict.comparison]
+    if results.manifest.tune and (unknown := [v for v in compared if gap(results, v) is None]):
+        whose = "" if len(unknown) == len(compared) else f" for {', '.join(unknown)}"
+        yield (
+            f"how large a difference tuning alone makes is not known{whose} and not in the verdict: it "
+            "takes a grid of one number with its best point inside, and two seeds"
+        )
+
+
+def _one_size(judgement: Judgement) -> Iterator[str]:
+    decided = any(verdict.word in ("better", "worse") for verdict in judgement.verdicts)
+    if judgement.results.manifest.tune and decided:
+        yield "one size and one budget: whether a difference holds, shrinks or grows is open (scale)"
 
 
 def _different_sizes(judgement: Judgement) -> Iterator[str]:

@@ -141,11 +141,11 @@ def _speed(
         speed = sum(of_step for of_step, _ in measured) / sum(value for _, value in measured)
         return speed, f"that of {len(measured)} finished runs"
     first = sweep.variants[0]
-    return flops[first.name] / _probe(sweep, workers), f"that of {PROBE_STEPS} steps of {first.name}"
+    return flops[first.name] / probe(sweep, workers), f"that of {PROBE_STEPS} steps of {first.name}"
 
 
-def _probe(sweep: Sweep, workers: int) -> float:
-    """Measure the seconds of a step of the first variant, in a worker as in the sweep.
+def probe(sweep: Sweep, workers: int) -> float:
+    """Seconds of a step of the first variant, measured in a worker as in the sweep.
 
     Raises:
         ZooError: the variant cannot be trained.

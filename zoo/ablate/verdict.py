@@ -25,6 +25,7 @@ from zoo.ablate.statistics import (
     summarise,
     welch_t_test,
 )
+from zoo.ablate.tuning_error import GAPS, gap
 from zoo.utils.errors import ZooError
 
 ALPHA = 0.05
@@ -99,8 +100,9 @@ def judge(results: Results, alpha: float = ALPHA) -> Judgement:
         alpha: significance level: the probability that a sweep without any true difference shows one.
 
     Returns:
-        The verdicts. A variant is better or worse if the adjusted p value is at most alpha and no failed run
-        could have changed that; it is equal if all its losses are those of the baseline bit for bit.
+        The verdicts. A variant is better or worse if the adjusted p value is at most alpha, no failed run
+        could have changed that, and tuning alone does not make such a difference. It is equal if all its
+        losses are those of the baseline bit for bit.
 
     Raises:
         ZooError: alpha is not between 0 and 1.
@@ -156,7 +158,7 @@ def _verdict_without_test(results: Results, variant: str) -> VariantVerdict:
 
 
 def _qualify(results: Results, verdict: VariantVerdict) -> VariantVerdict:
-    """Withdraw a verdict that failed runs could reverse; say what an undecided one could have shown."""
+    """Withdraw a verdict that failed runs or tuning could make; say what an undecided one could show."""
     failing = {"better": verdict.variant, "worse": results.baseline}.get(verdict.word)
     runs = results.runs(failing) if failing else []
     failed = sum(run.status == "failed" for run in runs)
@@ -166,6 +168,14 @@ def _qualify(results: Results, verdict: VariantVerdict) -> VariantVerdict:
         )
         return replace(verdict, word="undecided", why=why)
     comparison = verdict.comparison
+    sd = gap(results, verdict.variant) if failing else None
+    if comparison is not None and sd is not None and abs(comparison.difference) <= GAPS * sd:
+        why = (
+            f"{verdict.word} by the seeds, but the difference is within {GAPS:g} standard deviations, "
+            f"{sd:.2g} "
+            "each, of what tuning alone makes"
+        )
+        return replace(verdict, word="undecided", why=why)
     if verdict.word != "undecided" or comparison is None:
         return verdict
     seeds = f"more than {MAX_SEEDS}" if comparison.seeds is None else f"{comparison.seeds}"

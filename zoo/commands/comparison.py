@@ -23,13 +23,15 @@ def sweep(
     """Train every variant of a comparison, each tuned alike, with several seeds; run it again to resume."""
     from zoo.ablate.conclusion import run_sweep
     from zoo.ablate.estimate import estimate
+    from zoo.ablate.ladder_estimate import estimate_ladder
     from zoo.ablate.pool import worker_count
     from zoo.ablate.sweep import load_sweep
 
     shown = console()
     plan = load_sweep(file, overrides or (), out)
     if dry_run:
-        shown.print(estimate(plan, worker_count(workers)), highlight=False)
+        cost = estimate_ladder if plan.ladder else estimate
+        shown.print(cost(plan, worker_count(workers)), highlight=False)
         return
     result = run_sweep(plan, workers, shown)
     if not result.finished:

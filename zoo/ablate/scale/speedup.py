@@ -124,13 +124,15 @@ def size_speedups(params: float, tokens: Sequence[float], losses: Array) -> list
 
     Args:
         params: parameters of the baseline's model.
-        tokens: the budgets, three or more, ascending.
+        tokens: the budgets, two or more, ascending.
         losses: (studies, 2, budgets, seeds), the baseline's first.
     """
     studies, _, budgets, seeds = losses.shape
     ln_tokens = np.log(tokens)
     centre = float(ln_tokens.mean())
-    ladder = Ladder(np.tile(ln_tokens - centre, 2), np.repeat([False, True], budgets), 2, True)
+    ladder = Ladder(
+        np.tile(ln_tokens - centre, 2), np.repeat([False, True], budgets), min(2, budgets - 1), budgets > 2
+    )
     logs = np.log(losses)
     y = logs.mean(3).reshape(studies, -1)
     shifts = ladder.search(y)
@@ -145,7 +147,7 @@ def size_speedups(params: float, tokens: Sequence[float], losses: Array) -> list
             params,
             float(shifts[i, 0]),
             math.sqrt(jackknife_variance(deleted[:, i])) if seeds > 1 else None,
-            float(shifts[i, 1]),
+            float(shifts[i, 1]) if ladder.drifts else 0.0,
             seeds,
             limit,
             tuple(map(float, curves[i])),

@@ -1,0 +1,172 @@
+"""What a ladder costs, and what it would find, before it is trained."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+from rich.console import Group
+from rich.table import Table
+
+from zoo.ablate.estimate import PROBE_STEPS, probe
+from zoo.ablate.execute import planner_of, settled_plan
+from zoo.ablate.ladder import LadderSize
+from zoo.ablate.outcome import Outcome
+from zoo.ablate.plan import NOT_STARTED, PlannedRun
+from zoo.ablate.rate_search import FULL_GRIDS
+from zoo.ablate.run_metrics import read_run_metrics
+from zoo.ablate.scale.line import FEWEST_SIZES, Line
+from zoo.ablate.scale.runs import format_count
+from zoo.ablate.scale.simulate import Design, measured, simulate
+from zoo.ablate.sweep import Sweep
+
+STUDIES = 300
+"""Simulated studies for each of the factors."""
+FACTORS = (1.1, 1.2, 1.5)
+BRACKET = 3
+"""Rates that are tried at a size where the grid is a bracket."""
+
+
+def estimate_ladder(sweep: Sweep, workers: int) -> Group:
+    """The cost of every size, and the power of the design.
+
+    The time is that of finished runs of the same size, or of a few steps of the baseline in a folder that is
+    then deleted. Points that tuning adds beyond a border are not counted.
+
+    Args:
+        sweep: a ladder, from `load_sweep`.
+        workers: the number of runs at a time.
+
+    Raises:
+        ZooError: a run folder was edited, or the steps cannot be trained.
+    """
+    outcomes: dict[str, Outcome] = {}
+    planned = settled_plan(sweep, planner_of(sweep), outcomes).runs
+    table = Table(title=f"{sweep.name}: what it costs", title_justify="left", box=None, pad_edge=False)
+    for column in ("size", "runs", "tuning", "tokens", "per parameter", "tokens/s", "core-hours", "left"):
+        table.add_column(column, justify="right")
+    total = np.zeros(5)
+    for index, size in enumerate(sweep.ladder):
+        runs, tuning, tokens = _counted(sweep, size, index)
+        of_size = [run for run in planned if run.params == size.params]
+        speed, measured_in = _speed(sweep, size, of_size, outcomes, workers)
+        hours = tokens / speed / 3600
+        done = sum(
+            min(outcomes.get(run.id, NOT_STARTED).step, run.steps) * size.sides[0].per_step for run in of_size
+        )
+        left = max(0.0, hours - done / speed / 3600)
+        ratios = [f"{budget / size.params:.3g}" for budget in (size.budgets[0], size.budgets[-1])]
+        table.add_row(
+            format_count(size.params),
+            f"{runs}",
+            f"{tuning}",
+            format_count(tokens),
+            "-".join(dict.fromkeys(ratios)),
+            f"{speed:,.0f} ({measured_in})",
+            f"{hours:.3g}",
+            f"{left:.3g}",
+        )
+        total += [runs, tuning, tokens, hours, left]
+    runs, tuning, tokens, hours, left = total
+    table.add_row(
+        "all",
+        f"{runs:.0f}",
+        f"{tuning:.0f}",
+        format_count(tokens),
+        "",
+        "",
+        f"{hours:.3g}",
+        f"{left:.3g}",
+        style="bold",
+    )
+    note = (
+        f"Core-hours: hours of one of {workers} workers, at the speed of finished runs of that size or of "
+        f"{PROBE_STEPS} "
+        "steps of the baseline. Points that tuning adds beyond a border are not counted."
+    )
+    return Group(table, note, *_power(sweep))
+
+
+def _counted(sweep: Sweep, size: LadderSize, index: int) -> tuple[int, int, float]:
+    """Runs of the comparison, of the tuning, and the tokens of both."""
+    runs, tuning, tokens = 0, 0, 0.0
+    for side in size.sides:
+        runs += len(size.budgets) * len(size.seeds)
+        tokens += side.planted * sum(size.budgets) * len(size.seeds)
+        if sweep.tune is not None:
+            points = len(side.rates) if index < FULL_GRIDS else BRACKET
+            tuning += points * len(sweep.tune.seeds)
+            tokens += side.planted * size.tuning_tokens * points * len(sweep.tune.seeds)
+    return runs, tuning, tokens
+
+
+def _speed(
+    sweep: Sweep,
+    size: LadderSize,
+    planned: list[PlannedRun],
+    outcomes: Mapping[str, Outcome],
+    workers: int,
+) -> tuple[float, str]:
+    """Tokens per second of a worker, and what they were measured in."""
+    ended = [run for run in planned if outcomes.get(run.id, NOT_STARTED).losses.get(run.steps) is not None]
+    speeds = [read_run_metrics(sweep.runs / run.id).tokens_per_second for run in ended]
+    if known := [speed for speed in speeds if speed is not None]:
+        return float(np.median(known)), "runs"
+    side = size.sides[0]
+    seconds = probe(replace(sweep, variants=size.variants[:1]), workers)
+    return side.per_step / seconds, "steps"
+
+
+def _power(sweep: Sweep) -> list[Table | str]:
+    """How often simulated studies of this design find a factor."""
+    ladder = sweep.ladder
+    shares = [tuple(budget / size.budgets[-1] for budget in size.budgets) for size in ladder]
+    if len(shares[0]) < 2:
+        return ["Power: unknown; with one budget per size there is no token speed-up."]
+    design = Design(
+        tuple(float(size.params) for size in ladder),
+        tuple(float(size.budgets[-1]) for size in ladder),
+        tuple(len(size.seeds) for size in ladder),
+        shares[0],
+    )
+    table = Table(title="What it would find", title_justify="left", box=None, pad_edge=False)
+    for column in ("true factor", "faster in the middle", "faster at the largest size", "it shrinks"):
+        table.add_column(column, justify="right")
+    smallest, largest = design.params[0], design.params[-1]
+    for c in FACTORS:
+        table.add_row(f"{c:g}", *_found(design, math.log(c), 0.0))
+    for c in FACTORS if len(ladder) > 1 else ():
+        row = _found(design, 0.0, -math.log(c) / math.log(largest / smallest))
+        table.add_row(f"{c:g} falling to 1", *row)
+    lines = "with 95 % intervals of the line" if len(ladder) >= FEWEST_SIZES else "at the largest size alone"
+    return [
+        table,
+        f"Shares of {STUDIES} simulated studies, {lines}; noise as in docs/verdict-across-scale.md, rates "
+        "tuned without "
+        "error.",
+    ]
+
+
+def _found(design: Design, at_largest: float, slope: float) -> list[str]:
+    """Shares of studies that find what is true: ln c at the largest size, and its slope over ln N."""
+
+    def ln_c(params: float) -> float:
+        return at_largest + slope * math.log(params / design.params[-1])
+
+    studies = measured(design, simulate(design, ln_c, np.random.default_rng(0), STUDIES))
+    if len(design.params) < FEWEST_SIZES:
+        alone = [sizes[-1] for sizes in studies]
+        if alone[0].se is None:
+            return ["–", "–", "–"]
+        hits = [size.ln_c > (size.half_width() or math.inf) for size in alone]
+        return ["–", f"{np.mean(hits):.2f}", "–"]
+    lines = [Line(sizes) for sizes in studies]
+    middle, largest, slopes = zip(*((line.middle, line.largest, line.slope) for line in lines), strict=True)
+    in_the_middle = [value.estimate > value.half95 for value in middle]
+    at_both = [
+        found and value.estimate > value.half95 for found, value in zip(in_the_middle, largest, strict=True)
+    ]
+    shrinks = [-value.estimate > value.half95 for value in slopes]
+    return [f"{np.mean(values):.2f}" for values in (in_the_middle, at_both, shrinks)]

@@ -1,0 +1,76 @@
+"""What tuning alone does to the difference of two variants at one size.
+
+The error of tuning is shared by all seeds, so no test over seeds sees it. It is simulated: the rule of the
+sweep on the parabola through each side's losses, with the noise of the seeds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import fmean, stdev
+
+from zoo.ablate.results import Results
+from zoo.ablate.scale.tuning import at_border, tuning_gap, vertex
+
+GAPS = 3.0
+"""A difference must exceed so many standard deviations of what tuning alone makes."""
+
+
+@dataclass(frozen=True)
+class TuningError:
+    """How a variant was tuned over a single numeric key.
+
+    Attributes:
+        step: the largest factor between neighbours of the grid.
+        interpolated: whether the chosen value lies between two that were tried.
+        sd: standard deviation of the difference, in nats, that the tuning of two sides like this one makes;
+            None if there is no parabola or fewer than two seeds.
+    """
+
+    step: float
+    interpolated: bool
+    sd: float | None
+
+
+def tuning_error(results: Results, variant: str) -> TuningError | None:
+    """The error of a variant's tuning; None if nothing, several keys, or a key without an order was tuned."""
+    tune = results.manifest.tune
+    chosen = next((v.tuned for v in results.manifest.variants if v.name == variant), None)
+    if tune is None or len(tune.keys) != 1 or not chosen:
+        return None
+    (key,) = tune.keys
+    losses: dict[float, list[float]] = defaultdict(list)
+    for run in results.runs(variant, "tune"):
+        value, metrics = run.tuned.get(key), results.metrics.get(run.id)
+        if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
+            return None
+        loss = metrics.final_loss if metrics is not None and run.status == "finished" else None
+        losses[float(value)].append(math.inf if loss is None else loss)
+    if len(losses) < 2:
+        return None
+    means = {rate: fmean(values) for rate, values in sorted(losses.items())}
+    rates = list(means)
+    step = max(b / a for a, b in pairwise(rates))
+    interpolated = chosen[key] not in means
+    finals = [run.final_loss for run in results.finished(variant).values() if run.final_loss is not None]
+    if len(means) < 3 or at_border(means) or len(finals) < 2:
+        return TuningError(step, interpolated, None)
+    try:
+        parabola = vertex(means)
+    except ValueError:
+        return TuningError(step, interpolated, None)
+    seeds = min(map(len, losses.values()))
+    sd = tuning_gap(
+        parabola, tuple(rates), sd=stdev(finals), seeds=seeds, per_token=1.0, interpolated=interpolated
+    )
+    return TuningError(step, interpolated, sd)
+
+
+def gap(results: Results, variant: str) -> float | None:
+    """Standard deviation, in nats, of the difference from the baseline by tuning alone; None if not known."""
+    errors = [tuning_error(results, name) for name in (results.baseline, variant)]
+    known = [error.sd for error in errors if error is not None and error.sd is not None]
+    return math.sqrt(sum(sd**2 for sd in known) / 2) if len(known) == 2 else None
