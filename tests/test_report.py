@@ -26,7 +26,7 @@ from zoo.utils.plotting import COLOURS
 
 FINALS = {"adamw": [3.0, 3.01, 2.99], "amos": [2.9, 2.92, 2.89], "muon": [3.0, 2.99, 3.03]}
 RATES = {
-    name: {1e-4: best + 0.3, 1e-3: best, 1e-2: best + 0.5}
+    name: {1e-4: best + 0.03, 1e-3: best, 1e-2: best + 0.05}
     for name, best in (("adamw", 3.0), ("amos", 2.9), ("muon", 3.0))
 }
 MONITOR = [

@@ -152,7 +152,10 @@ def _fit(cells: _Cells, weighted: bool, start: Array | None) -> tuple[Array, flo
             return values
 
         tolerance = {"xtol": 1e-11, "ftol": 1e-11, "gtol": 1e-11}
-        return optimize.least_squares(residuals, begin, jacobian, x_scale="jac", max_nfev=2000, **tolerance)
+        with np.errstate(all="ignore"):  # scipy divides by zero on its way to a bound
+            return optimize.least_squares(
+                residuals, begin, jacobian, x_scale="jac", max_nfev=2000, **tolerance
+            )
 
     ones = np.ones_like(cells.ln_n)
     begins = [
