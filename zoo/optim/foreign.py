@@ -24,6 +24,7 @@ from zoo.optim.state import tensors_in
 from zoo.optim.trial import (
     CLOSURE,
     Trial,
+    check_sharded_steps,
     check_trial,
     depends_on_weights,
     explained,
@@ -34,6 +35,8 @@ from zoo.utils.errors import ConfigError
 from zoo.utils.sharded import is_sharded
 
 if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
+
     from zoo.init.registry import Entry
 
 LARGEST_TRIED = 1 << 20
@@ -107,25 +110,31 @@ class ForeignOptimizerConfig(OptimizerConfig):
 
         settings = self
         try:
-            if any(is_sharded(entry.parameter) for entry in entries):
-                settings = self._for_shards()
+            sharded = [entry.parameter for entry in entries if is_sharded(entry.parameter)]
+            if sharded:
+                settings = self._for_shards(sharded[0])
             return settings.optimizer_of(grouped(entries, self.lr, options))
         except ConfigError as error:
             raise ConfigError(f"optimizer: {self.type}: {error}") from error
 
-    def _for_shards(self) -> Self:
+    def _for_shards(self, like: DTensor) -> Self:
         """The same settings, for sharded parameters.
 
         DTensor implements the ``foreach`` operations that torch's own optimizers use, but not all.
 
         Raises:
-            ConfigError: The optimizer is not elementwise.
+            ConfigError: The optimizer is not elementwise, or uses operations that sharded tensors lack.
         """
         if not is_elementwise(self._trial):
             raise ConfigError("its update is not elementwise, so that it needs a single process")
         is_torchs = self.optimizer_class.__module__.partition(".")[0] == "torch"
         chosen = getattr(self, "foreach", False) is not None
-        return self if is_torchs or chosen else self.model_copy(update={"foreach": False})
+        settings = self if is_torchs or chosen else self.model_copy(update={"foreach": False})
+        try:
+            check_sharded_steps(settings._trial, like)
+        except ConfigError as error:
+            raise ConfigError(f"it needs a single process: {str(error).rstrip(' .:')}") from error
+        return settings
 
     def slots(self, entry: Entry) -> dict[str, tuple[int, ...]] | None:
         """The tensors that a step leaves behind for such a parameter; None: that cannot be known."""

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -16,6 +16,9 @@ from torch.optim import Optimizer
 
 from zoo.optim.state import flatten, load_state_by_name, state_by_name, unflatten
 from zoo.utils.errors import CheckpointError, ConfigError
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
 
 CLOSURE = "it needs a closure that evaluates the loss again; zoo computes one gradient for each step"
 SECOND_ORDER = "it needs a second backward pass through the gradient; zoo computes the gradient alone"
@@ -110,6 +113,28 @@ def is_elementwise(trial: Trial) -> bool:
             for rows, shards, _ in parts
             for parameter, value, shard in zip(whole, values, shards, strict=True)
         )
+
+
+def check_sharded_steps(trial: Trial, like: DTensor) -> None:
+    """Take two steps with sharded parameters, on all ranks: not every operation knows them.
+
+    Args:
+        trial: What is tried out.
+        like: A parameter whose ranks and placements the trial has.
+
+    Raises:
+        ConfigError: A step fails; the message says why.
+    """
+    from torch.distributed.tensor import distribute_tensor
+
+    with undisturbed():
+        values = [distribute_tensor(value, like.device_mesh, like.placements) for value in _values()]
+        parameters, optimizer = trial.start(values)
+        for _ in range(2):
+            for parameter, value in zip(parameters, values, strict=True):
+                parameter.grad = value.clone()
+            with explained(trial.optimizer_class, "a step with sharded parameters"):
+                optimizer.step()
 
 
 def depends_on_weights(trial: Trial) -> bool:
