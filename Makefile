@@ -4,8 +4,9 @@ PYTHON ?= python3
 TORCH ?= 2.13.0
 VENV := .venv
 BIN := $(VENV)/bin
-# Two processes of one thread each: tests are small, and threads that wait for each other cost more.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2
+# Two processes of one thread each: tests are small, and threads that wait for each other cost more. Each begins
+# with one half of the files, so that what the tests of a file share is made once.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist worksteal
 DEMO := runs/demo
 DEMO_CHANGES ?=
 STUDY ?= a-context b-reparam c-optimizers c-continued d-memory e-matrix f-ngpt g-scale

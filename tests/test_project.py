@@ -160,7 +160,7 @@ def test_what_every_pull_request_is_checked_for(tmp_path: Path) -> None:
 
 def test_the_wheel_is_tested_with_every_command() -> None:
     names = {
-        command.name or getattr(command.callback, "__name__", "").strip("_")
+        command.name or getattr(command.callback, "__name__", "").strip("_").replace("_", "-")
         for command in app.registered_commands
     }
     assert len(names) >= 15

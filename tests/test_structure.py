@@ -177,6 +177,28 @@ def test_importing_is_cheap(module: str) -> None:
     assert done.stdout.split() == []
 
 
+MAY_NAME_MODULES = {
+    "": "the public names of zoo are imported when they are used",
+    "init.infer": "rules by the names of a library's parameters are hub's, and are loaded for its models",
+    "ablate.pool": "the module that workers run is loaded before they are forked",
+}
+
+
+def test_no_import_hides_in_a_string() -> None:
+    """A module that is loaded by its name is an arrow that the graph of imports does not have."""
+    for file in SOURCES:
+        named = {
+            node.value
+            for node in ast.walk(parse(file))
+            if isinstance(node, ast.Constant) and re.fullmatch(r"zoo(\.\w+)+", str(node.value))
+        }
+        modules = {
+            name for name in named if (PACKAGE.parent / name.replace(".", "/")).with_suffix(".py").is_file()
+        }
+        hidden = modules - {f"zoo.{module}" for module in imported(file)}
+        assert not hidden or module_of(file) in MAY_NAME_MODULES, f"{file}: {hidden}"
+
+
 MAY_USE_PRIVATE_PARTS = {
     "sampling.compiled": "torch has no public name for the errors of its compiler",
     "ablate.pool": "the module that is loaded before workers are forked is slow to import",

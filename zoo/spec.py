@@ -9,7 +9,7 @@ of a tensor would be lost by ``deepcopy``, ``to_empty`` and ``fully_shard``.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import ClassVar, Literal
@@ -386,3 +386,8 @@ def declared(model: nn.Module) -> Iterator[Declared]:
         problems += [f"no parameter for the declaration of: {', '.join(stale)}"] if stale else []
         raise ValueError(f"{type(model).__name__}: {'; '.join(problems)}")
     yield from parameters
+
+
+def reduced_shape(shape: Sequence[int], dims: Container[int]) -> tuple[int, ...]:
+    """Return the shape of a mean over `dims` that keeps these dimensions, with size 1."""
+    return tuple(1 if dim in dims else size for dim, size in enumerate(shape))

@@ -13,7 +13,7 @@ from torch import nn
 from zoo.config.registry import Config
 from zoo.init.schemes import RANDOM, Init, virtual_eta, virtual_std
 from zoo.init.transfer import Factors
-from zoo.spec import MATRICES, Declared, Module, ParamSpec, Role, declared
+from zoo.spec import MATRICES, Declared, Module, ParamSpec, Role, declared, reduced_shape
 from zoo.utils.errors import ConfigError, did_you_mean
 
 Reduction = Literal["none", "one_axis", "dense"]
@@ -152,8 +152,7 @@ class Entry:
 
     def slot_shape(self, mode: Reduction, scaling_slots: ScalingSlots = "shared") -> tuple[int, ...]:
         """Return the shape of Amos' v and b: the parameter's, with 1 where it is reduced."""
-        reduced = self.reduce(mode, scaling_slots)
-        return tuple(1 if i in reduced else n for i, n in enumerate(self.spec.shape))
+        return reduced_shape(self.spec.shape, self.reduce(mode, scaling_slots))
 
 
 class Registry(Sequence[Entry]):

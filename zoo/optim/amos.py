@@ -16,7 +16,7 @@ from zoo.config.registry import OPTIMIZERS
 from zoo.init.registry import eta
 from zoo.kernels.support import uncompiled
 from zoo.optim.amos_fused import fused_step
-from zoo.optim.amos_groups import BY_TARGETS, OPTIONS, check_group, check_keys, shared_dims, slot_shape
+from zoo.optim.amos_groups import BY_TARGETS, OPTIONS, check_group, check_keys, shared_dims
 from zoo.optim.amos_step import Variable, eager_step
 from zoo.optim.amos_update import Step
 from zoo.optim.attach import attach
@@ -24,6 +24,7 @@ from zoo.optim.base import OptimizerConfig, grouped
 from zoo.optim.optimizer import ZooOptimizer
 from zoo.optim.sharding import reduced_like
 from zoo.optim.slots import batches, slot_dtype
+from zoo.spec import reduced_shape
 from zoo.utils.errors import CheckpointError, ConfigError
 
 if TYPE_CHECKING:
@@ -288,8 +289,11 @@ class Amos(ZooOptimizer):
             if abs(theirs["eta"] / ours["eta"] - 1) > ETA_TOLERANCE:
                 raise CheckpointError(f"{place}: eta is {theirs['eta']}, but the model's is {ours['eta']}")
             for index, parameter in zip(theirs["params"], ours["params"], strict=True):
-                shape = slot_shape(parameter, ours["reduce"])
-                if slot_shape(parameter, theirs["reduce"]) != shape:
+                shape, former = (
+                    reduced_shape(parameter.shape, shared_dims(parameter, group["reduce"]))
+                    for group in (ours, theirs)
+                )
+                if former != shape:
                     raise CheckpointError(
                         f"{place}: reduce is {theirs['reduce']}, but the model's is {ours['reduce']}"
                     )

@@ -118,9 +118,3 @@ def check_group(group: dict[str, Any], place: str) -> None:
 def shared_dims(parameter: Tensor, reduce: tuple[int, ...]) -> tuple[int, ...]:
     """Return the dimensions of `reduce` in increasing order, counted from the front."""
     return tuple(sorted(d % parameter.dim() for d in reduce))
-
-
-def slot_shape(parameter: Tensor, reduce: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the shape of the slots v and b: the parameter's, with 1 where it is reduced."""
-    dims = shared_dims(parameter, reduce)
-    return tuple(1 if d in dims else size for d, size in enumerate(parameter.shape))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from zoo.spec import reduced_shape
 from zoo.utils.sharded import Stored, assign, is_sharded
 
 if TYPE_CHECKING:
@@ -41,15 +42,14 @@ def reduced_placements(tensor: DTensor, dims: Sequence[int]) -> list[Placement]:
 
 def reduced_like(parameter: Tensor, dims: Sequence[int], dtype: torch.dtype) -> Tensor:
     """Zeros of the shape of `parameter` with `dims` reduced to size 1, sharded as the reduction would be."""
-    shape = [1 if d in dims else size for d, size in enumerate(parameter.shape)]
+    shape = reduced_shape(parameter.shape, dims)
     if not is_sharded(parameter):
         return torch.zeros(shape, dtype=dtype, device=parameter.device)
     from torch.distributed.tensor import DTensor
 
     part = parameter.to_local()
-    part_shape = [1 if d in dims else size for d, size in enumerate(part.shape)]
     return DTensor.from_local(
-        torch.zeros(part_shape, dtype=dtype, device=part.device),
+        torch.zeros(reduced_shape(part.shape, dims), dtype=dtype, device=part.device),
         parameter.device_mesh,
         reduced_placements(parameter, dims),
         run_check=False,
