@@ -66,7 +66,7 @@ zoo report runs/tiny runs/second --out report
 zoo sweep sweep.yaml --dry-run
 zoo verdict runs.csv --baseline a
 zoo suggest-lr tiny.yaml "optimizer={type: amos, lr: 0.01}" train.steps=100 --steps 100
-zoo coord-check tiny.yaml --widths 16,32
+zoo coord-check --help
 zoo export runs/tiny exported
 zoo import exported imported.safetensors
 zoo convert runs/tiny converted --to wesar
