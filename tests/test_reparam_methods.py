@@ -20,7 +20,7 @@ from torch.nn.utils import parametrizations
 from zoo import build_model, build_optimizer, load_model, save_model
 from zoo import merge as merge_model
 from zoo import split as split_model
-from zoo.init import GPT2, He, Init, Registry, Small
+from zoo.init import GPT2Init, He, Init, Registry, Small
 from zoo.init.schemes import virtual_eta
 from zoo.models import GPTConfig, Model, NGPTConfig
 from zoo.nn.linear import Embedding, Linear, matrix
@@ -164,7 +164,7 @@ def test_rows_are_the_virtual_tensors(method: Reparam, tied: bool) -> None:
 
 
 @pytest.mark.parametrize("sigma2", [16e-5, None])
-@pytest.mark.parametrize("init", [He(), Small(), GPT2()], ids=str)
+@pytest.mark.parametrize("init", [He(), Small(), GPT2Init()], ids=str)
 def test_weight_norm_starts_as_the_backbone(init: Init, sigma2: float | None) -> None:
     """Before a batch is seen, g is the norm of the row: the virtual tensor is what was drawn."""
     method = WeightNormalization(sigma2=sigma2)
@@ -268,7 +268,7 @@ def test_sigma_reparam_starts_at_spectral_norm_one() -> None:
     assert model.embedding(torch.arange(64)).std().item() == pytest.approx(1.0, rel=0.1)
 
 
-@pytest.mark.parametrize("init", [He(embedding_scaling=False), GPT2()], ids=str)
+@pytest.mark.parametrize("init", [He(embedding_scaling=False), GPT2Init()], ids=str)
 def test_lora_starts_as_the_backbone(init: Init) -> None:
     """B is zero: nothing changes, to the bit."""
     model, backbone = build(LoRA(), init=init), build(NoReparam(), init=init)
@@ -276,7 +276,7 @@ def test_lora_starts_as_the_backbone(init: Init) -> None:
     assert torch.equal(model(tokens), backbone(tokens))
 
 
-@pytest.mark.parametrize("init", [He(), Small(), GPT2()], ids=str)
+@pytest.mark.parametrize("init", [He(), Small(), GPT2Init()], ids=str)
 @pytest.mark.parametrize("method", METHODS, ids=str)
 def test_the_product_has_the_models_eta(method: Reparam, init: Init) -> None:
     """What Amos drives the parts to is what it would drive the whole to."""

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from zoo.checkpoint.recipe import Recipe, declare, materialise
 from zoo.checkpoint.safetensors import check_match, read_tensors
-from zoo.init import GPT2, Init, NGPTInit
+from zoo.init import GPT2Init, Init, NGPTInit
 from zoo.models import DecoderConfig, GPTConfig, Model, NGPTConfig
 from zoo.reparam import NoReparam
 from zoo.utils.errors import CheckpointError
@@ -60,7 +60,7 @@ def load_ngpt_reference(path: Path, *, n_heads: int) -> Model:
     """
     tensors = {name.removeprefix("_orig_mod."): t for name, t in read_tensors(path)[0].items()}
     config = _config(path, tensors, n_heads)
-    init: Init = NGPTInit() if isinstance(config, NGPTConfig) else GPT2()
+    init: Init = NGPTInit() if isinstance(config, NGPTConfig) else GPT2Init()
     model = declare(Recipe(model=config, init=init, reparam=NoReparam()))
     state = _float32_with_heads(_rename(path, tensors, config), n_heads)
     check_match(path, state, model.state_dict())

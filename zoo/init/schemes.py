@@ -109,7 +109,7 @@ class BERTInit(Normal):
 
 
 @INITS.register
-class GPT2(Normal):
+class GPT2Init(Normal):
     """0.02 for every matrix, over sqrt(2N) where a residual branch ends (GPT-2)."""
 
     type: Literal["gpt2"] = "gpt2"

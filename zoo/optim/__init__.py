@@ -19,7 +19,7 @@ from zoo.optim.muon import Muon, MuonConfig
 from zoo.optim.normuon import NorMuon, NorMuonConfig
 from zoo.optim.prodigy import Prodigy, ProdigyConfig
 from zoo.optim.schedule_free import ScheduleFreeAdamW, ScheduleFreeConfig
-from zoo.optim.schedules import WSD, Constant, Cosine, Linear, LinearRestart, RSqrt
+from zoo.optim.schedules import WSD, Constant, Cosine, LinearDecay, LinearRestart, RSqrt
 from zoo.optim.soap import SOAP, SOAPConfig
 from zoo.optim.state import load_state_by_name, state_by_name
 from zoo.optim.virtual_clip import VirtualNormConfig
@@ -46,7 +46,7 @@ __all__ = [
     "ForeignOptimizerConfig",
     "GlobalNorm",
     "Hyperball",
-    "Linear",
+    "LinearDecay",
     "LinearRestart",
     "Lion",
     "LionConfig",

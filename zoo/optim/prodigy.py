@@ -137,7 +137,7 @@ class Prodigy(SteppingOptimizer):
                 parameters.append(parameter)
         everything = [tuple(range(p.dim())) for p in parameters]
         sum_over_ranks([*products, *sizes], [*parameters, *parameters], [*everything, *everything])
-        return (sum(float(x) for x in part) for part in (products, sizes))  # type: ignore[return-value]
+        return sum(map(float, products)), sum(map(float, sizes))
 
     def _state(self, parameter: Tensor) -> dict[str, Tensor]:
         state: dict[str, Any] = self.state[parameter]

@@ -26,7 +26,7 @@ class Constant(ScheduleConfig):
 
 
 @SCHEDULES.register
-class Linear(ScheduleConfig):
+class LinearDecay(ScheduleConfig):
     """Linear from 1 to `final`, which the step after the last one would have."""
 
     type: Literal["linear"] = "linear"
@@ -50,7 +50,7 @@ class LinearRestart(ScheduleConfig):
     after: int = Field(gt=0, description="steps of the finished run")
 
     def factor(self, step: int, total: int) -> float:
-        """`Linear`'s factor in a run of `after` steps, and from step `after` on in one of `total`."""
+        """`LinearDecay`'s factor in a run of `after` steps, and from step `after` on in one of `total`."""
         return super().factor(step, self.after if step < self.after else total)
 
     def after_warmup(self, step: int, peak: int, length: int) -> float:

@@ -75,14 +75,13 @@ def check_source(model: Model) -> GPT:
     Raises:
         ZooError: another architecture than gpt, or a gpt with other parts.
     """
-    config: Any = model.recipe.model
-    kind = config.type
     if not isinstance(model, GPT):
+        kind = getattr(model.recipe.model, "type", None)
         raise ZooError(
             f"convert: model.type: '{kind}'; expected 'gpt', the layout of Llama: nGPT has no counterpart to "
             "LayerNorm, biases, learned positions or encoders"
         )
-    problems = []
+    config, problems = model.config, []
     if config.mlp != "swiglu":
         problems.append(f"model.mlp: '{config.mlp}'; expected 'swiglu', nGPT's")
     if config.attention != AttentionOptions() or config.soft_cap is not None:
@@ -120,7 +119,7 @@ def to_ngpt(source: Model, batches: Sequence[Tensor], choices: Choices | None = 
     weights.embeddings()
     streams = [gpt.embedding(batch) for batch in batches]
     ropes = [gpt.rope(0, batch.shape[1], batch.device) for batch in batches]
-    forward = _Forward(weights, streams, ropes)  # type: ignore[arg-type]
+    forward = _Forward(weights, streams, ropes)  # type: ignore[arg-type]  # a GPT rotates
     for old, new in zip(gpt.blocks, draft.blocks, strict=True):
         forward.convert(old, new)
     gpt.train(training)
