@@ -188,7 +188,7 @@ def test_no_import_hides_in_a_string() -> None:
     """A module that is loaded by its name is an arrow that the graph of imports does not have."""
     for file in SOURCES:
         named = {
-            node.value
+            str(node.value)
             for node in ast.walk(parse(file))
             if isinstance(node, ast.Constant) and re.fullmatch(r"zoo(\.\w+)+", str(node.value))
         }
