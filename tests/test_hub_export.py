@@ -12,7 +12,7 @@ import torch
 import transformers
 from hub_tokenizers import saved
 from safetensors.torch import load_file
-from tiny_runs import tiny
+from tiny_runs import of_kind, tiny
 
 from zoo import build_model, generate, load_model, save_model, split
 from zoo.commands.cli import main
@@ -99,6 +99,12 @@ def test_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = json.loads((out / "config.json").read_text())
     assert config["max_position_embeddings"] == 16
     assert config["eos_token_id"] == 255
+    assert json.loads((out / "generation_config.json").read_text()) == {"eos_token_id": 255}
+    card = (out / "README.md").read_text()
+    loss = [r for r in of_kind(run, "validation") if r["step"] == 20][-1]["cross_entropy"]
+    assert "# tiny\n\nLlamaForCausalLM, " in card and f"| cross_entropy | {loss:.5g} |" in card
+    assert "after 20 steps" in card and "type: wesar" in card and "- text.txt" in card
+    assert str(tmp_path) not in card
     tokenizer = transformers.AutoTokenizer.from_pretrained(out)
     ids = tokenizer("def f(", return_tensors="pt").input_ids
     assert ids.tolist() == [list(b"def f(")]

@@ -17,6 +17,7 @@ from zoo.data.files import JsonObject
 from zoo.hub import CONFIG, register_auto
 from zoo.hub.families import family_for
 from zoo.hub.family import Family
+from zoo.hub.model_card import model_card
 from zoo.hub.pretrained import from_pretrained
 from zoo.hub.rules import expand
 from zoo.hub.shards import SHARD_BYTES, write_shards
@@ -29,6 +30,11 @@ from zoo.utils.atomic import write_folder
 from zoo.utils.errors import CheckpointError, DataError, ZooError, did_you_mean
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+GENERATION_CONFIG = "generation_config.json"
+GENERATES = ("AutoModelForCausalLM", "AutoModelForSeq2SeqLM")
+"""The Auto classes of models that write text."""
+TOKENS = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
+"""The fields of config.json that generation reads, from a file of its own in newer versions."""
 TOLERANCE = 1e-4
 """Maximal difference of a logit, relative to the largest logit but at least to 1."""
 
@@ -60,14 +66,16 @@ class Export:
 
     def __str__(self) -> str:
         """A summary in two lines."""
-        compared = "not compared: transformers is not installed"
-        if self.max_difference is not None:
-            compared = (
-                f"largest difference of a logit {self.max_difference:.1e}, the largest {self.max_logit:.1e}"
-            )
         summary = f"{self.architecture}, {self.tensors} tensors, {self.folded} folded"
         text = "tokenizer.json" if self.tokenizer else f"no tokenizer: {self.reason}"
-        return f"wrote {self.folder}: {summary}, {text}\n{compared}"
+        return f"wrote {self.folder}: {summary}, {text}\n{self.comparison}"
+
+    @property
+    def comparison(self) -> str:
+        """How much the logits of transformers differ from zoo's, in words."""
+        if self.max_difference is None:
+            return "not compared: transformers is not installed"
+        return f"largest difference of a logit {self.max_difference:.1e}, the largest {self.max_logit:.1e}"
 
 
 def export(source: Path, out: Path, *, to: str = "hf", dtype: str = "float32") -> Export:
@@ -98,7 +106,9 @@ def export(source: Path, out: Path, *, to: str = "hf", dtype: str = "float32") -
     if (data := data_of(source)) is not None and data.prompting is not None and tokenizer is not None:
         asked = data.prompting
         notes = {"context": data.length, "end": asked.eos_id(tokenizer), "special": asked.special_tokens}
-    return export_model(model, out, dtype=DTYPES[dtype], tokenizer=tokenizer, reason=reason, **notes)
+    return export_model(
+        model, out, dtype=DTYPES[dtype], tokenizer=tokenizer, reason=reason, source=source, **notes
+    )
 
 
 @torch.no_grad()
@@ -112,6 +122,7 @@ def export_model(
     context: int | None = None,
     end: int | None = None,
     special: Sequence[str] = (),
+    source: Path | None = None,
     shard_bytes: int = SHARD_BYTES,
 ) -> Export:
     """`export` for a model in memory.
@@ -125,6 +136,7 @@ def export_model(
         context: number of tokens of an example in training.
         end: id at which generation stops; None: the tokenizer's `eos_id`.
         special: names of the ids after the tokenizer's vocabulary, in their order.
+        source: where the model came from, for the README.md; None: there is none.
         shard_bytes: maximal size of a file with more than one tensor.
 
     Raises:
@@ -153,12 +165,25 @@ def export_model(
 
     def fill(folder: Path) -> None:
         (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+        if family.auto in GENERATES:
+            ends = {key: config[key] for key in TOKENS if config.get(key) is not None}
+            (folder / GENERATION_CONFIG).write_text(json.dumps(ends, indent=2) + "\n", encoding="utf-8")
         write_shards(folder, tensors, dtype, shard_bytes)
         difference, largest = _compare(model, family, folder)
         why_not = reason if tokenizer is None else export_tokenizer(tokenizer, folder, special, end)
         written = why_not is None
         about = (family.architecture, len(tensors), folded, difference, largest, written, why_not or "")
-        result.append(Export(out, *about))
+        done = Export(out, *about)
+        if source is not None:
+            card = model_card(
+                source,
+                architecture=family.architecture,
+                parameters=sum(p.numel() for p in model.parameters()),
+                dtype=str(dtype).removeprefix("torch."),
+                comparison=f"Its logits beside those of zoo: {done.comparison}.",
+            )
+            (folder / "README.md").write_text(card, encoding="utf-8")
+        result.append(done)
 
     write_folder(out, fill)
     return result[0]
