@@ -76,7 +76,10 @@ def test_an_old_run_goes_on(run: Path) -> None:
 def test_gates_that_are_left_out_today_are_kept(
     start_again: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An nGPT whose embedding, v, nu and read-out have gates goes on, or is what another run starts from."""
+    """An nGPT whose embedding, v, nu and read-out have gates goes on, or is what another run starts from.
+
+    Its optimizer is Amos, whose eta and slots of scalings were others.
+    """
     old, text = GOLDEN.parent / "old_gates", GOLDEN / "text.txt"
     expected = json.loads((old / "expected.json").read_text(encoding="utf-8"))
     tokens = torch.arange(32).view(2, 16)

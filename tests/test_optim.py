@@ -64,7 +64,8 @@ def test_every_option_of_the_config_reaches_amos() -> None:
         "d_coef": 0.6,
         "fused": True,
     }
-    assert set(AmosConfig.model_fields) == {*options, "type", "reduction"}
+    of_slots_and_eta = {"reduction", "scaling_eta", "scaling_slots"}
+    assert set(AmosConfig.model_fields) == {*options, "type", *of_slots_and_eta}
     for group in build_optimizer(model, {"type": "amos", **options}).param_groups:
         assert {k: group[k] for k in options} == options
 

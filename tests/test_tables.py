@@ -108,9 +108,10 @@ def test_eta_on_the_sphere_and_of_scalings() -> None:
     d = 1024
     assert {e.eta for e in registry if e.spec.sphere} == {1 / math.sqrt(d)}
     assert registry["blocks.0.attention.qk.s_qk.scale"].eta == d**-0.5
-    assert registry["blocks.0.attention_residual.alpha.scale"].eta == d**-0.5
+    alpha, s_z = (registry[n].eta for n in ("blocks.0.attention_residual.alpha.scale", "read_out.s_z.scale"))
+    assert alpha * 0.05 / d**-0.5 == pytest.approx(0.25)  # zoo's: where the paper's alpha ends (Figure 6)
+    assert s_z / d**-0.5 == pytest.approx(d**0.5)  # Amos' rule: output over input standard deviation
     assert registry["blocks.0.mlp.s_u.scale"].eta == 1.0
-    assert registry["read_out.s_z.scale"].eta == d**-0.5
 
 
 def test_sphere_axes_and_amos_slots() -> None:
@@ -142,7 +143,9 @@ def test_sphere_axes_and_amos_slots() -> None:
         (32000, 1),
         (32000, 1),
     ]
-    assert [alpha.slot_shape(mode) for mode in ("none", "one_axis", "dense")] == [(1024,), (1,), (1,)]
+    # One for every entry of a scaling is zoo's choice.
+    assert [alpha.slot_shape(mode) for mode in ("none", "one_axis", "dense")] == [(1024,)] * 3
+    assert [alpha.slot_shape(mode, "shared") for mode in ("one_axis", "dense")] == [(1,)] * 2
 
 
 def test_gate_and_matrix_share_eta() -> None:

@@ -129,14 +129,14 @@ class Entry:
         """The dimension nGPT normalises along, or None."""
         return self.spec.sphere_dim
 
-    def reduce(self, mode: Reduction, scaling_slots: ScalingSlots = "shared") -> tuple[int, ...]:
+    def reduce(self, mode: Reduction, scaling_slots: ScalingSlots = "entry") -> tuple[int, ...]:
         """Return the dimensions that share an Amos slot (Amos, A.8).
 
         Args:
             mode: `none`; `one_axis`: the input dimensions of kernels, the width of embeddings, all
                 dimensions of other parameters; `dense`: all dimensions of linear kernels as well.
-            scaling_slots: whether the entries of a scaling share a slot, as other vectors do, or have one
-                each.
+            scaling_slots: whether the entries of a scaling have a slot each, or share one as those of other
+                vectors do.
 
         Returns:
             Dimensions in increasing order; () for none.
@@ -150,7 +150,7 @@ class Entry:
             return everything
         return spec.dims(spec.fan_in)
 
-    def slot_shape(self, mode: Reduction, scaling_slots: ScalingSlots = "shared") -> tuple[int, ...]:
+    def slot_shape(self, mode: Reduction, scaling_slots: ScalingSlots = "entry") -> tuple[int, ...]:
         """Return the shape of Amos' v and b: the parameter's, with 1 where it is reduced."""
         return reduced_shape(self.spec.shape, self.reduce(mode, scaling_slots))
 

@@ -160,11 +160,14 @@ def virtual_eta(spec: ParamSpec) -> float:
     """Return Amos' model-oriented scale eta of the tensor that a layer computes with.
 
     eta is output_std / (input_std sqrt(fan_in)) for kernels and for embeddings that also are a kernel,
-    output_std / 2 for biases, and output_std otherwise (Amos, section 2 and A.4). A scaling vector or a
-    gate has the value it starts from, which is zoo's choice; unit vectors of n entries have 1 / sqrt(n).
+    output_std / 2 for biases, and output_std otherwise (Amos, section 2 and A.4); unit vectors of n entries
+    have 1 / sqrt(n). No paper has a rule for scalings and gates: a scaling has the value that its layer
+    declares, and all others the value they start from (docs/results/amos-scalings.md).
     """
     if spec.sphere_dim is not None:
         return 1 / math.sqrt(spec.shape[spec.sphere_dim])
+    if spec.target is not None:
+        return spec.target
     if spec.start is not None and spec.role not in RANDOM:
         return spec.start
     if spec.role in (Role.LINEAR, Role.CONV) or spec.tied:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from zoo.config.registry import MODELS
 from zoo.models.hypersphere import HypersphereConfig
 from zoo.models.rotary import RotaryDecoder, RotaryDecoderConfig
-from zoo.models.starts import alpha_start, logit_scale
+from zoo.models.starts import logit_scale
 from zoo.nn.attention import Attention
 from zoo.nn.kv_cache import LayerCache
 from zoo.nn.linear import Embedding
@@ -78,9 +78,8 @@ class Block(Module):
             gate=c.attention.gate,
         )
         self.mlp = ScaledSwiGLU(c.d_model, c.mlp_size, c.residual_branches, c.s_u, c.s_nu)
-        target = alpha_start(c.n_layers)
-        self.attention_residual = c.residual(c.d_model, c.alpha, first, target)
-        self.mlp_residual = c.residual(c.d_model, c.alpha, target=target)
+        self.attention_residual = c.residual(c.d_model, c.alpha, first)
+        self.mlp_residual = c.residual(c.d_model, c.alpha)
 
     def forward(
         self, h: Tensor, rope: Rope, cache: LayerCache | None = None, position: CachePosition = 0

@@ -31,6 +31,7 @@ from zoo.models.encoder_decoder import (
 )
 from zoo.models.hypersphere import HypersphereConfig
 from zoo.models.inputs import check_mask, check_tokens
+from zoo.models.starts import logit_scale
 from zoo.nn.attention import Attention
 from zoo.nn.biased import BiasedAttention
 from zoo.nn.cross_attention import CrossAttention, SourceCache
@@ -123,7 +124,7 @@ class NGPTT5(EncoderDecoder):
         )  # as in `zoo.models.ngpt`
         self.encoder_blocks = nn.ModuleList(EncoderBlock(c, first=i == 0) for i in range(c.n_layers))
         self.decoder_blocks = nn.ModuleList(DecoderBlock(c, first=i == 0) for i in range(c.decoder_layers))
-        s_z = Scaling((("vocab", c.vocab_size),), c.s_z, default_scale=std)
+        s_z = Scaling((("vocab", c.vocab_size),), c.s_z, default_scale=std, target=logit_scale(c.d_model))
         self.read_out = LMHead(self.embedding, s_z, input_std=std, sphere="embed")
 
     def encode(self, source: Tensor, mask: Tensor | None = None) -> Tensor:

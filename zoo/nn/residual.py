@@ -18,6 +18,10 @@ from zoo.spec import Module, Places, ScalePair
 
 Branch = Callable[..., Tensor]
 
+ALPHA = 0.25
+"""The value that alpha should get to: in the paper's runs of 24 layers of width 1,024 it ends at about .22
+for attention and .33 for the MLP (nGPT, Figure 6)."""
+
 
 class PreNorm(Module):
     """h <- h + dropout(branch(norm(h)))."""
@@ -82,9 +86,7 @@ class PostNorm(Module):
 class Lerp(Module):
     """nGPT: h <- Norm(h + alpha (h_B - h)), h_B = Norm(branch(h)) (equations 10 and 11)."""
 
-    def __init__(
-        self, d_model: int, alpha: AlphaConfig, first: bool = False, target: float | None = None
-    ) -> None:
+    def __init__(self, d_model: int, alpha: AlphaConfig, first: bool = False) -> None:
         """Declare alpha.
 
         Args:
@@ -93,11 +95,10 @@ class Lerp(Module):
             first: whether the stream comes from an embedding, and is therefore normalised here. On the sphere
                 this is the identity, but it removes the radial gradient of the embedding, as in the authors'
                 code. After another `Lerp` it would change nothing.
-            target: the value that alpha should get to.
         """
         super().__init__()
         self.first = first
-        self.alpha = Scaling((("embed", d_model),), alpha, default_scale=d_model**-0.5, target=target)
+        self.alpha = Scaling((("embed", d_model),), alpha, default_scale=d_model**-0.5, target=ALPHA)
 
     def forward(self, h: Tensor, branch: Branch, *args: Any) -> Tensor:
         """(batch, time, d), unit norm -> the same."""

@@ -32,8 +32,12 @@ if TYPE_CHECKING:
     from zoo.init.registry import Entry, Reduction, ScalingSlots
     from zoo.spec import ParamSpec
 
+ScalingEta = Literal["target", "start"]
+
 SLOTS_AT_A_TIME = 1 << 18
 """Entries of slots that are advanced together, which makes temporary copies of them."""
+
+OLD_SCALINGS = "; scalings of zoo 0.2 and before: scaling_eta='start', scaling_slots='shared'"
 
 ETA_TOLERANCE = 1e-6
 """Relative difference up to which the eta of a checkpoint is that of the model."""
@@ -161,7 +165,8 @@ class Amos(ZooOptimizer):
         lr: float,
         *,
         reduction: Reduction = "one_axis",
-        scaling_slots: ScalingSlots = "shared",
+        scaling_eta: ScalingEta = "target",
+        scaling_slots: ScalingSlots = "entry",
         **options: Any,
     ) -> Amos:
         """Build Amos for the parameters of a registry.
@@ -170,12 +175,14 @@ class Amos(ZooOptimizer):
             entries: the registry.
             lr: xi.
             reduction: which dimensions share a slot: `none`, `one_axis` or `dense` (A.8).
-            scaling_slots: whether the entries of a scaling of nGPT share a slot or have one each.
+            scaling_eta: see `AmosConfig`.
+            scaling_slots: see `AmosConfig`.
             **options: the constructor's.
         """
 
         def facts(entry: Entry) -> dict[str, Any]:
-            return {"eta": entry.eta, "reduce": entry.reduce(reduction, scaling_slots)}
+            value = _eta(entry.spec, scaling_eta) if entry.eta == eta(entry.spec) else entry.eta
+            return {"eta": value, "reduce": entry.reduce(reduction, scaling_slots)}
 
         return cls(grouped(entries, lr, facts), lr, **options)
 
@@ -287,7 +294,9 @@ class Amos(ZooOptimizer):
             except ConfigError as error:
                 raise CheckpointError(str(error)) from error
             if abs(theirs["eta"] / ours["eta"] - 1) > ETA_TOLERANCE:
-                raise CheckpointError(f"{place}: eta is {theirs['eta']}, but the model's is {ours['eta']}")
+                raise CheckpointError(
+                    f"{place}: eta is {theirs['eta']}, but the model's is {ours['eta']}{OLD_SCALINGS}"
+                )
             for index, parameter in zip(theirs["params"], ours["params"], strict=True):
                 shape, former = (
                     reduced_shape(parameter.shape, shared_dims(parameter, group["reduce"]))
@@ -296,6 +305,7 @@ class Amos(ZooOptimizer):
                 if former != shape:
                     raise CheckpointError(
                         f"{place}: reduce is {theirs['reduce']}, but the model's is {ours['reduce']}"
+                        f"{OLD_SCALINGS}"
                     )
                 _check_slots(state_dict["state"].get(index, {}), parameter, shape, f"{place}: slot")
             facts = {"eta": ours["eta"], "reduce": ours["reduce"]}
@@ -325,6 +335,13 @@ def _clip_by(targets: float | None) -> float:
     return 1 / math.sqrt(max(targets, 1))
 
 
+def _eta(spec: ParamSpec, scaling_eta: ScalingEta) -> float:
+    """The declared eta; of a scaling the one that is chosen."""
+    if scaling_eta == "start" and spec.target is not None and spec.start is not None:
+        return spec.start
+    return eta(spec)
+
+
 def _check_slots(slots: dict[str, Any], parameter: Tensor, shape: tuple[int, ...], place: str) -> None:
     """Raise a `CheckpointError` for slots of other names or shapes than those of a parameter."""
     expected = {"step": (), "v": shape, "b": shape, "m": tuple(parameter.shape)}
@@ -342,6 +359,7 @@ class AmosConfig(OptimizerConfig):
 
     method_family: ClassVar[str] = "model-oriented scale"
     method_source: ClassVar[str] = "arXiv 2210.11693"
+    older: ClassVar = {"scaling_eta": "start", "scaling_slots": "shared"}
 
     type: Literal["amos"] = "amos"
     beta: float = Field(0.999, ge=0, lt=1, description="decay of the running mean square of the gradient")
@@ -357,8 +375,11 @@ class AmosConfig(OptimizerConfig):
     reduction: Literal["none", "one_axis", "dense"] = Field(
         "one_axis", description="the dimensions that share a slot (A.8)"
     )
+    scaling_eta: ScalingEta = Field(
+        "target", description="eta of nGPT's scalings: what their layer declares, or their start"
+    )
     scaling_slots: Literal["shared", "entry"] = Field(
-        "shared", description="nGPT's scalings: one slot for a whole vector, or one for every entry"
+        "entry", description="nGPT's scalings: one slot for every entry, or one for a whole vector"
     )
     fused: bool = Field(
         False, description="one pass over memory, by a kernel compiled at first use; CPU only"
@@ -380,7 +401,7 @@ class AmosConfig(OptimizerConfig):
 
     def largest_step(self, spec: ParamSpec) -> float:
         """xi eta; both of Amos' decays make it smaller."""
-        return self.lr * eta(spec)
+        return self.lr * _eta(spec, self.scaling_eta)
 
     def build(self, entries: Sequence[Entry]) -> Amos:
         """Build the optimizer; a group has the variables of equal eta and equal shared dimensions."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
@@ -32,6 +32,10 @@ class OptimizerConfig(Config):
     """The settings of an optimizer."""
 
     lr: float = Field(gt=0, allow_inf_nan=False, description="learning rate before the schedule's factor")
+
+    older: ClassVar[Mapping[str, Any]] = {}
+    """Fields that older versions did not have, with the value that they behave like: for the complete
+    configurations in their run folders."""
 
     has_own_schedule: ClassVar[bool] = False
     """Whether it takes the place of a learning rate schedule, so that one around it is an error."""

@@ -50,6 +50,7 @@ from zoo.run.from_checkpoint import CheckpointConfig, inherit
 from zoo.run.limits import beyond_reason
 from zoo.run.train_config import TrainConfig
 from zoo.utils.errors import ConfigError
+from zoo.utils.run_folder import RunFolder
 
 TAKEN_OVER = {
     "type": "object",
@@ -168,6 +169,8 @@ def load_config(source: str | Path | dict[str, Any], overrides: Sequence[str] = 
     else:
         file = find_config(source)
         given = merge(Located.of({"name": file.stem}, str(file)), read_config(file, problems))
+        if (run := RunFolder(file.parent)).config == file and run.metrics.is_file():
+            given = _completed(given)
     given = merge(given, parse_overrides(overrides, problems))
     given = inherit(given, problems)
     config = validate(given, problems)
@@ -211,6 +214,16 @@ def validate(given: Located, problems: list[str]) -> RunConfig | None:
     messages = {describe(e, RunConfig, given) for e in first.values()} | set(beyond_reason(given))
     problems += sorted(messages, key=_by_line)
     return None if errors or config is None else config.model_copy(update={PLUGINS: records_of(config)})
+
+
+def _completed(given: Located) -> Located:
+    """The configuration in a run folder with the fields that the version which wrote it did not have."""
+    optimizer = given.value.get("optimizer")
+    if optimizer is None or not isinstance(optimizer.value, dict) or "type" not in optimizer.value:
+        return given
+    kind = OPTIMIZERS.choices.get(optimizer.value["type"].value)
+    missing = {} if kind is None else {k: v for k, v in kind.older.items() if k not in optimizer.value}
+    return merge(given, Located.of({"optimizer": missing})) if missing else given
 
 
 def _with_starts(config: RunConfig, given: Located, problems: list[str]) -> RunConfig:
