@@ -47,7 +47,7 @@ def names(files: list[Path]) -> set[str]:
 def test_a_run_from_all_sides(runs: list[Path]) -> None:
     page, numbers, *pictures = inspect(runs[0])
     assert page.parent == runs[0] / "inspect"
-    assert names(pictures) == MATRICES | CURVES | {"scalings", "attention-entropy"}
+    assert names(pictures) == MATRICES | CURVES | {"scalings", "scaling-distributions", "attention-entropy"}
     text = page.read_text(encoding="utf-8")
     assert not re.search(r'(src|href)="(?!data:|#)', text), "nothing beside it"
     assert text.count("data:image/png") == len(pictures)

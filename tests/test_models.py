@@ -206,6 +206,20 @@ def test_rope_is_a_rotation() -> None:
     torch.testing.assert_close(near, far)
 
 
+def test_rope_of_bfloat16_rounds_once() -> None:
+    """The rotation is that of float64, rounded to bfloat16; float32 stays what it was."""
+    x = torch.randn(2, 40, 3, 16, generator=torch.Generator().manual_seed(0)).bfloat16()
+    angles = torch.arange(40)[:, None] * torch.tensor(
+        [10000 ** (-i / 8) for i in range(8)], dtype=torch.float64
+    )
+    first, second = x.double().chunk(2, -1)
+    cos, sin = angles.cos()[:, None], angles.sin()[:, None]
+    expected = torch.cat((first * cos - second * sin, first * sin + second * cos), -1)
+    found = rotate(x, rotation(torch.arange(40), 16, 10000.0))
+    assert found.dtype == torch.bfloat16
+    assert (found == expected.bfloat16()).double().mean() > 0.999
+
+
 def test_rope_scaling() -> None:
     """Linear scaling moves positions closer; Llama 3's leaves fast rotations and slows slow ones."""
     where = torch.arange(40)

@@ -95,7 +95,7 @@ def _(where: Tensor, frequency: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def rotate(x: Tensor, rope: Rope) -> Tensor:
-    """Rotate each pair (x_i, x_{i + h/2}) by the angle of its position and frequency.
+    """Rotate each pair (x_i, x_{i + h/2}) by the angle of its position and frequency, at least in float32.
 
     Args:
         x: (batch, time, heads, h).
@@ -104,6 +104,7 @@ def rotate(x: Tensor, rope: Rope) -> Tensor:
     Returns:
         The same shape and dtype.
     """
-    cos, sin = (r.unsqueeze(-2).to(x.dtype) for r in rope)
-    first, second = x.chunk(2, dim=-1)
-    return torch.cat((first * cos - second * sin, first * sin + second * cos), dim=-1)
+    exact = torch.promote_types(x.dtype, torch.float32)
+    cos, sin = (r.unsqueeze(-2).to(exact) for r in rope)
+    first, second = x.to(exact).chunk(2, dim=-1)
+    return torch.cat((first * cos - second * sin, first * sin + second * cos), dim=-1).to(x.dtype)

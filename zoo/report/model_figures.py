@@ -54,6 +54,8 @@ def _draw_all(findings: Findings) -> Iterator[Image]:
     for role in VECTOR_TITLES:
         if vectors := [v for v in findings.vectors if v.location.spec.role is role]:
             yield _vectors(role, vectors)
+            if role is Role.SCALING:
+                yield _distributions(vectors)
     yield _scales(findings.scales)
     if findings.entropies:
         yield _entropies(findings.entropies)
@@ -165,8 +167,25 @@ def _vectors(role: Role, vectors: Sequence[ScaleVector]) -> Image:
         title,
         to_png(figure),
         "Mean over the entries, layer by layer; the middle half and the middle 90 % of the entries are "
-        "shaded. A vector that exists only once has a histogram (nGPT, Figures 6 and 14). Scalings are shown "
+        "shaded. A vector that exists only once has a histogram (nGPT, Figure 6). Scalings are shown "
         "as they take effect: times s_init / s_scale, eigen learning rates as absolute values.",
+    )
+
+
+def _distributions(vectors: Sequence[ScaleVector]) -> Image:
+    """A histogram per label of the entries of all layers together (nGPT, Figure 14)."""
+    pooled: dict[str, list[Tensor]] = defaultdict(list)
+    for v in vectors:
+        pooled[v.location.label].append(v.values)
+    figure, every = panels(len(pooled), 3, 2.7)
+    for i, (axes, (label, values)) in enumerate(zip(every, pooled.items(), strict=False)):
+        dress(axes, label, "value", "entries")
+        axes.hist(**_histogram(torch.cat(values), colour(i)))
+    return Image(
+        "scaling-distributions",
+        "Distributions of eigen learning rates and scalings",
+        to_png(figure),
+        "The entries of all layers together, as they take effect (nGPT, Figure 14).",
     )
 
 
