@@ -126,5 +126,6 @@ def console() -> Console:
     """The console for tables."""
     from rich.console import Console
 
-    terminal = Console()
-    return terminal if terminal.is_terminal else Console(width=PIPED_WIDTH)
+    # Names and texts are shown as they are: square brackets are no markup.
+    terminal = Console(markup=False)
+    return terminal if terminal.is_terminal else Console(width=PIPED_WIDTH, markup=False)

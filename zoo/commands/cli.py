@@ -16,6 +16,7 @@ from zoo.commands import training, comparison, inference, measurement, configs, 
 from zoo.commands.app import DIVERGED, USER_ERROR, app
 from zoo.utils.allocator import ask_for_huge_pages
 from zoo.utils.errors import DivergenceError, RankError, ZooError
+from zoo.utils.printable import printable
 
 TRACEBACK = "ZOO_TRACEBACK"
 """The environment variable that makes zoo show the traceback of an error in a plugin."""
@@ -55,5 +56,5 @@ def _line_in_plugin(error: Exception) -> str | None:
 
 
 def _fail(message: str, status: int) -> None:
-    typer.secho(f"error: {message}", fg=typer.colors.RED, err=True)
+    typer.secho(f"error: {printable(message)}", fg=typer.colors.RED, err=True)
     sys.exit(status)

@@ -34,7 +34,9 @@ def train(
     if auto and not resume:
         raise ZooError(f"train: '{AUTO}' has no effect without --resume")
     folder = named_run(config, changes, resume)
-    result = run(load_config(config, changes), "auto" if auto else resume, Console(), folder=folder)
+    result = run(
+        load_config(config, changes), "auto" if auto else resume, Console(markup=False), folder=folder
+    )
     if not result.finished:
         raise typer.Exit(STOPPED if result.signalled else INTERRUPTED)
 

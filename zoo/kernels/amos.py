@@ -7,6 +7,7 @@ Compiling takes seconds, and the result is kept in torch's cache of extensions. 
 from __future__ import annotations
 
 import functools
+import logging
 import os
 import time
 from pathlib import Path
@@ -15,6 +16,8 @@ from typing import Any
 import torch
 
 from zoo.utils.errors import ConfigError
+
+log = logging.getLogger("zoo")
 
 SOURCE = Path(__file__).with_name("amos.cpp")
 
@@ -75,6 +78,8 @@ def _wait_for(lock: Path) -> None:
     Raises:
         StaleLockError: the lock is older than `LOCK_SECONDS`, or becomes so.
     """
+    if lock.exists():
+        log.warning("waiting for %s, with which another process compiles the kernel of Amos", lock)
     while lock.exists():
         try:
             age = time.time() - lock.stat().st_mtime

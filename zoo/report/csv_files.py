@@ -40,5 +40,14 @@ def curves_csv(results: Results) -> str:
 
 def _csv(lines: Iterable[Sequence[object]]) -> str:
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(lines)
+    csv.writer(text, lineterminator="\n").writerows([_inert(value) for value in line] for line in lines)
     return text.getvalue()
+
+
+def _inert(value: object) -> object:
+    """A text that a spreadsheet would take for a formula, with the quote that makes it a text."""
+    return (
+        f"'{value}"
+        if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r"))
+        else value
+    )

@@ -1,14 +1,32 @@
-"""Ctrl-C, SIGTERM and another signal: training ends after the current step, saved."""
+"""Ctrl-C, SIGTERM and another signal: training ends after the step, saved; the second time at once."""
 
 from __future__ import annotations
 
+import os
 import signal
+import threading
+from contextlib import suppress
 from types import FrameType, TracebackType
 from typing import Any, Self
 
+GRACE_SECONDS = 2.0
+"""Time for Python to handle a second signal, before the process is ended."""
+
+
+def _forget_pipe() -> None:
+    """Let a forked process not write its signals into the pipe of its parent."""
+    with suppress(ValueError):  # the fork was not made by the main thread
+        signal.set_wakeup_fd(-1)
+
+
+os.register_at_fork(after_in_child=_forget_pipe)
+
 
 class Interrupt:
-    """A context in which the first signal only requests a stop; a second Ctrl-C aborts at once.
+    """A context in which the first signal only requests a stop, and the same signal once more aborts.
+
+    The second signal ends the process also while it computes something that Python cannot interrupt, such as
+    an operation of torch that takes hours: a thread waits for it.
 
     Attributes:
         requested: whether training is to stop after the current step.
@@ -27,20 +45,44 @@ class Interrupt:
         self._signals = [signal.SIGINT, signal.SIGTERM, *([signal.Signals[also]] if also else [])]
         self._launched = launched
         self._before: dict[signal.Signals, Any] = {}
+        self._received: set[int] = set()
+        self._left = threading.Event()
+        self._watcher: threading.Thread | None = None
 
     def __enter__(self) -> Self:
         for number in self._signals:
             self._before[number] = signal.signal(number, self._receive)
+        if not self._launched:
+            self._read, self._write = os.pipe()
+            os.set_blocking(self._write, False)
+            self._former = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
+            self._watcher = threading.Thread(target=self._watch, daemon=True, name="zoo-interrupt")
+            self._watcher.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._left.set()
+        if self._watcher is not None:
+            signal.set_wakeup_fd(self._former)
+            os.close(self._write)  # the watcher reads the end of the pipe
+            self._watcher.join()
+            os.close(self._read)
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
-        if self.requested and number == signal.SIGINT and not self._launched:
+        if number in self._received and not self._launched:
             raise KeyboardInterrupt
+        self._received.add(number)
         self.requested = True
         self.by_hand = self.by_hand or number == signal.SIGINT
+
+    def _watch(self) -> None:
+        """End the process some time after a signal has come twice, if it is still in the context then."""
+        seen: set[int] = set()
+        while numbers := os.read(self._read, 1):
+            if numbers[0] in seen and numbers[0] in self._signals and not self._left.wait(GRACE_SECONDS):
+                os._exit(128 + numbers[0])
+            seen.add(numbers[0])

@@ -23,7 +23,7 @@ class TrainingBar:
             unit: unit of the speed, in the plural.
         """
         self._progress = Progress(
-            TextColumn("[bold]{task.description}"),
+            TextColumn("{task.description}", style="bold", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn(
