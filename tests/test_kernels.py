@@ -41,6 +41,22 @@ def test_without_onednn_torch_multiplies(monkeypatch: pytest.MonkeyPatch) -> Non
     torch.testing.assert_close(fast, plain)
 
 
+@pytest.mark.parametrize(
+    ("vendor", "product"), [("AuthenticAMD", "onednn"), ("GenuineIntel", "mkl"), (None, "onednn")]
+)
+def test_the_product_is_chosen_by_the_processor(
+    monkeypatch: pytest.MonkeyPatch, vendor: str | None, product: str
+) -> None:
+    """In training; a matrix that is prepared for generation stays oneDNN's."""
+    assert matmul.training_product(vendor) == product
+    called, x, weight = [], torch.ones(matmul.ROWS, 5), torch.ones(7, 5)
+    original = matmul._onednn
+    monkeypatch.setattr(matmul, "_onednn", lambda *args: called.append(1) or original(*args))
+    monkeypatch.setattr(matmul, "PRODUCT", product)
+    torch.testing.assert_close(matmul.linear(x, weight), F.linear(x, weight))
+    assert bool(called) == (product == "onednn") and matmul.PreparedMatrix(weight, 4).onednn
+
+
 ARGUMENTS = ("self", "batch_size")
 
 

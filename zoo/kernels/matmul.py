@@ -1,13 +1,14 @@
 """x W^T by the fastest matrix product at hand.
 
-For float32 on a CPU torch calls MKL, which leaves a tenth and more of the speed of processors of other
-makers unused. oneDNN, which comes with torch as well and already serves bfloat16, does not. Both compute
-in float32. Where oneDNN's operators are missing, everything here is `torch.nn.functional.linear`.
+For float32 on a CPU torch calls Intel's MKL, which leaves a tenth and more of the speed of processors of
+other makers unused. oneDNN, which comes with torch as well and already serves bfloat16, does not, but on
+Intel's own processors a training step takes a tenth longer with it. Both compute in float32. Where oneDNN's
+operators are missing, everything here is `torch.nn.functional.linear`.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, library
@@ -15,6 +16,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from zoo.kernels.support import differentiable, has_operator
+from zoo.utils.device import processor_field
 
 ONEDNN: bool = (
     torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]  # torch does not annotate it
@@ -22,6 +24,15 @@ ONEDNN: bool = (
     and has_operator("mkldnn", "_reorder_linear_weight", ("self", "batch_size"))
 )
 """Whether oneDNN's matrix product can be called."""
+
+
+def training_product(vendor: str | None) -> Literal["onednn", "mkl"]:
+    """The library for float32 products in training, by the maker of the processor (its `vendor_id`)."""
+    return "onednn" if ONEDNN and vendor != "GenuineIntel" else "mkl"
+
+
+PRODUCT = training_product(processor_field("vendor_id"))
+"""The library for float32 products in training on this machine, recorded in environment.json."""
 
 ROWS = 64
 """Inputs with fewer rows are left to torch: there is little to gain, and models are not trained on them."""
@@ -123,7 +134,8 @@ def _suits_onednn(x: Tensor, weight: Tensor) -> bool:
     oneDNN copies a slice of a matrix entry by entry, a thousand times slower: slices are left to torch.
     """
     return (
-        _onednn_serves(weight)
+        PRODUCT == "onednn"
+        and _onednn_serves(weight)
         and x.dtype == weight.dtype
         and x.numel() >= ROWS * x.shape[-1]
         and (weight.is_contiguous() or weight.mT.is_contiguous())

@@ -13,7 +13,9 @@ from typing import Any
 import torch
 
 import zoo
+from zoo.kernels.matmul import PRODUCT
 from zoo.train.distributed import World
+from zoo.utils.device import processor_field
 
 PACKAGES = ("torch", "numpy", "pydantic", "safetensors", "sentencepiece", "einops")
 
@@ -32,9 +34,10 @@ def describe(world: World, step: int) -> dict[str, Any]:
         "packages": {"zoo": zoo.__version__} | {p: found for p in PACKAGES if (found := _version(p))},
         "git_commit": _git_commit(),
         "system": platform.platform(),
-        "processor": _processor(),
+        "processor": processor_field("model name") or platform.processor(),
         "processors": os.cpu_count(),
         "threads": torch.get_num_threads(),
+        "float32_product": PRODUCT,
         "ranks": world.size,
         "device": _device(world.device),
     }
@@ -55,16 +58,6 @@ def _git_commit() -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip()
-
-
-def _processor() -> str:
-    """The model of the processor; on Linux with its full name."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    names = [line.split(":", 1)[1].strip() for line in lines if line.split(":")[0].strip() == "model name"]
-    return names[0] if names else platform.processor()
 
 
 def _device(device: torch.device) -> str:

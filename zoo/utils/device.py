@@ -49,6 +49,16 @@ def total_memory(device: torch.device) -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
+def processor_field(name: str) -> str | None:
+    """A field of the first processor in Linux's /proc/cpuinfo, such as `vendor_id`; None if there is none."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return None
+    fields = (line.split(":", 1) for line in lines if ":" in line)
+    return next((value.strip() for key, value in fields if key.strip() == name), None)
+
+
 def peak_memory(device: torch.device) -> int | None:
     """The peak memory of this process in bytes; None where it is unknown.
 
