@@ -16,9 +16,9 @@ import zoo.train.step
 from zoo.checkpoint.model import find_checkpoint
 from zoo.checkpoint.safetensors import read_tensors
 from zoo.data import Batch
-from zoo.data.text.dataset import TextDataset
 from zoo.run.config import load_config
 from zoo.run.train_config import SpikeConfig
+from zoo.train.ahead import BatchesAhead
 from zoo.train.run import train
 from zoo.train.spikes import Detector, Spike
 from zoo.utils.errors import ConfigError, DivergenceError
@@ -79,16 +79,16 @@ def test_nothing_is_judged_by_too_few_steps_but_what_is_no_number() -> None:
 
 def spoil(monkeypatch: pytest.MonkeyPatch, *places: int) -> list[int]:
     """Let one batch or several be noise in place of text; returns all that are asked for."""
-    original, asked = TextDataset.train_batch, []
+    original, asked = BatchesAhead.batch, []
 
-    def train_batch(self: TextDataset, order: Any) -> Batch:
+    def batch(self: BatchesAhead, order: Any) -> Batch:
         asked.append(order.step)
         tokens, targets = original(self, order)
         if order.step in (places or (BAD,)):
             targets = torch.randint(0, 256, targets.shape, generator=torch.Generator().manual_seed(1))
         return tokens, targets
 
-    monkeypatch.setattr(TextDataset, "train_batch", train_batch)
+    monkeypatch.setattr(BatchesAhead, "batch", batch)
     return asked
 
 

@@ -16,6 +16,7 @@ from zoo.optim.averages import evaluation_weights
 from zoo.optim.state import tensors_in
 from zoo.run.config import dump_config
 from zoo.run.job import Job
+from zoo.train.ahead import BatchesAhead
 from zoo.train.build import Parts, build
 from zoo.train.checkpoints import CLIP, Checkpoints, load_diagnosis
 from zoo.train.clock import Clock
@@ -112,8 +113,9 @@ def _session(
         MetricsLog(job.folder if world.is_main else None, start, job) as log,
         Interrupt(world.size > 1, job.train.stop_signal) as interrupt,
         TrainingBar(console, job.folder.name, start.step, job.train.steps, parts.dataset.unit) as bar,
+        BatchesAhead(parts.dataset, world.device) as batches,
     ):
-        session = _Session(job, parts, world, log, bar, checkpoints, diagnosis, spikes, start.step)
+        session = _Session(job, parts, batches, world, log, bar, checkpoints, diagnosis, spikes, start.step)
         try:
             done = session.loop(interrupt, job.train.steps if until is None else until)
         except DivergenceError as error:
@@ -168,6 +170,7 @@ class _Session:
         self,
         job: Job,
         parts: Parts,
+        batches: BatchesAhead,
         world: World,
         log: MetricsLog,
         bar: TrainingBar,
@@ -176,7 +179,7 @@ class _Session:
         spikes: SpikeControl,
         done: int,
     ) -> None:
-        self.job, self.parts, self.world = job, parts, world
+        self.job, self.parts, self.batches, self.world = job, parts, batches, world
         self.log, self.bar, self.checkpoints, self.diagnosis = log, bar, checkpoints, diagnosis
         self.spikes, self.settings = spikes, job.train
         self.done = done
@@ -209,7 +212,7 @@ class _Session:
     def _step(self, interrupt: Interrupt) -> bool:
         """Take one step and log it; returns whether any rank was asked to stop."""
         parts, every = self.parts, self.settings.monitor_every
-        batch = parts.dataset.train_batch(
+        batch = self.batches.batch(
             self._batch_spec(self.settings.batch_size, self.spikes.rollback_state.skipped)
         )
         schedule = zip(parts.scheduler.base_lrs, parts.scheduler.lr_lambdas, strict=True)

@@ -126,7 +126,8 @@ class Stepper:
         FSDP averages the gradients of the ranks, hence the factor `world.size`.
         """
         device = self.world.device
-        parts = list(zip(*(t.to(device).chunk(self.accumulation) for t in batch), strict=True))
+        moved = [t.to(device, non_blocking=t.is_pinned()) for t in batch]
+        parts = list(zip(*(t.chunk(self.accumulation) for t in moved), strict=True))
         counts = torch.stack([(targets != IGNORED).sum() for *_, targets in parts]).to(self.world.sum_dtype)
         shares = counts / self.world.sum(counts.sum())
         sums = torch.zeros(4, dtype=self.world.sum_dtype, device=device)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
+from concurrent.futures import ThreadPoolExecutor
 from itertools import zip_longest
 from typing import Annotated, Literal
 
@@ -14,7 +13,7 @@ from pydantic import Field
 from torch import Tensor
 
 from zoo.config.registry import DATASETS
-from zoo.data.dataset import Batch, BatchSpec, ModelRequirements
+from zoo.data.dataset import ModelRequirements
 from zoo.data.files import sha256
 from zoo.data.images.augment import centre_crop, mirror, normalise, random_resized_crop
 from zoo.data.images.files import ImageFiles, open_image_files
@@ -93,16 +92,6 @@ class ImageDataset(LabelledImages):
         settings = data.model_dump_json(exclude={"train", "validation", "workers"})
         self.fingerprint = sha256("\n".join([*digests, settings]).encode())
         self._readers = ThreadPoolExecutor(data.workers)
-        self._prefetcher = ThreadPoolExecutor(1)
-        self._prefetched: dict[BatchSpec, Future[Batch]] = {}
-
-    def train_batch(self, spec: BatchSpec) -> Batch:
-        """This rank's part of a training batch; the next batch is read while the model is trained on it."""
-        read = super().train_batch
-        following = replace(spec, step=spec.step + 1)
-        batch = self._prefetched.pop(spec, None) or self._prefetcher.submit(read, spec)
-        self._prefetched = {following: self._prefetcher.submit(read, following)}
-        return batch.result()
 
     def training_images(self, indices: Sequence[int], rngs: Sequence[np.random.Generator]) -> Tensor:
         """Random crops, some mirrored: (n, channels, size, size) float32."""
