@@ -14,7 +14,13 @@ class Clock:
         seconds: total duration of the steps of this session.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, peak_share: float | None = None) -> None:
+        """Start at 0.
+
+        Args:
+            peak_share: the MFU of one token per second, see `zoo.train.utilisation`; None: unknown.
+        """
+        self._peak_share = peak_share
         self.seconds = 0.0
         self._lap_seconds = self._lap_tokens = 0.0
 
@@ -33,8 +39,15 @@ class Clock:
         """Training tokens of all ranks per second since the last lap."""
         return self._lap_tokens / self._lap_seconds if self._lap_seconds else 0.0
 
+    @property
+    def mfu(self) -> float | None:
+        """The model FLOPs utilisation since the last lap; None where the device's peak is not known."""
+        return None if self._peak_share is None else self.tokens_per_second * self._peak_share
+
     def lap(self) -> dict[str, float]:
         """Total seconds and the speed since the last lap, for a log line; starts a new lap."""
         measured = {"seconds": self.seconds, "tokens_per_second": self.tokens_per_second}
+        if (mfu := self.mfu) is not None:
+            measured["mfu"] = mfu
         self._lap_seconds = self._lap_tokens = 0.0
         return measured

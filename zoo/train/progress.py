@@ -27,19 +27,22 @@ class TrainingBar:
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn(
-                "loss {task.fields[loss]}  valid {task.fields[valid]}  {task.fields[speed]} " + f"{unit}/s"
+                "loss {task.fields[loss]}  valid {task.fields[valid]}  {task.fields[speed]} "
+                + f"{unit}/s"
+                + "{task.fields[mfu]}"
             ),
             TimeRemainingColumn(),
             console=console,
             disable=console is None,
         )
-        fields: dict[str, Any] = {"loss": "-", "valid": "-", "speed": "-"}
+        fields: dict[str, Any] = {"loss": "-", "valid": "-", "speed": "-", "mfu": ""}
         self._task = self._progress.add_task(name, total=steps, completed=start, **fields)
 
-    def step(self, done: int, loss: float, tokens_per_second: float) -> None:
-        """Show a finished step."""
+    def step(self, done: int, loss: float, tokens_per_second: float, mfu: float | None = None) -> None:
+        """Show a finished step, with the MFU where it is known."""
+        used = "" if mfu is None else f", MFU {mfu:.0%}"
         self._progress.update(
-            self._task, completed=done, loss=f"{loss:.4f}", speed=f"{tokens_per_second:,.0f}"
+            self._task, completed=done, loss=f"{loss:.4f}", speed=f"{tokens_per_second:,.0f}", mfu=used
         )
 
     def validation(self, cross_entropy: float) -> None:

@@ -33,6 +33,7 @@ from zoo.train.spikecontrol import Rollback, SpikeControl, go_back
 from zoo.train.spikes import Spike
 from zoo.train.start import Start
 from zoo.train.step import StepResult, global_norm, undone
+from zoo.train.utilisation import peak_share
 from zoo.utils.device import peak_memory
 from zoo.utils.errors import DivergenceError
 from zoo.utils.run_folder import RunFolder, Which
@@ -184,7 +185,7 @@ class _Session:
         self.spikes, self.settings = spikes, job.train
         self.done = done
         self.per_step = self.settings.batch_size * parts.dataset.units_per_example
-        self.clock = Clock()
+        self.clock = Clock(peak_share(job, world, parts.dataset.units_per_example))
 
     def loop(self, interrupt: Interrupt, until: int) -> int:
         """Take step after step, at most to step `until`; returns how many are done."""
@@ -236,7 +237,7 @@ class _Session:
             self.log.write("spike", self.done, **spike.record())
         if self.diagnosis.due:
             self.log.write("diagnose", self.done, **self.diagnosis.measure())
-        self.bar.step(self.done, result.cross_entropy, self.clock.tokens_per_second)
+        self.bar.step(self.done, result.cross_entropy, self.clock.tokens_per_second, self.clock.mfu)
         if self._due(self.settings.log_every):
             self._log(result)
         return result.stop

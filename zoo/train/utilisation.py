@@ -1,0 +1,53 @@
+"""Model FLOPs utilisation: the share of a GPU's peak that the matrix products of training would reach.
+
+MFU = units/s * operations/unit / peak, where the operations are those of the forward and the backward pass
+without recomputation (Chowdhery et al. 2022, PaLM, appendix B), counted by `flops_per_target`.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from zoo.checkpoint.recipe import declare
+from zoo.run.explanation import flops_per_target
+from zoo.run.factory import recipe_of
+from zoo.run.job import Job
+from zoo.train.distributed import World
+from zoo.train.precision import Precision
+
+PEAKS = {
+    "NVIDIA A100": 312e12,
+    "NVIDIA H100 PCIe": 756e12,
+    "NVIDIA H100 NVL": 835e12,
+    "NVIDIA H100 80GB HBM3": 989e12,
+    "NVIDIA H200": 989e12,
+    "NVIDIA L4": 121e12,
+    "NVIDIA L40S": 362e12,
+}
+"""Dense bfloat16 operations per second by the beginning of torch's name of a GPU, of NVIDIA's data sheets."""
+
+
+def peak_flops(device: torch.device, precision: Precision) -> float | None:
+    """The peak of a device in operations per second; None where it is not known, as on all CPUs."""
+    if device.type != "cuda" or precision != "bf16":
+        return None
+    name = torch.cuda.get_device_name(device)
+    known = [start for start in PEAKS if name == start or name.startswith((f"{start} ", f"{start}-"))]
+    return PEAKS[max(known, key=len)] if known else None
+
+
+def peak_share(job: Job, world: World, units_per_example: int) -> float | None:
+    """The MFU of one unit (a token, an image) per second on all ranks; None where no peak is known.
+
+    Args:
+        job: the run.
+        world: the ranks, whose devices are alike.
+        units_per_example: see `zoo.data.Dataset`.
+    """
+    peak = peak_flops(world.device, job.train.precision)
+    if peak is None:
+        return None
+    model = declare(recipe_of(job.config))
+    *_, targets = model.example(1, job.data.length)
+    _, training = flops_per_target(model, job.data.length)
+    return training * targets.numel() / units_per_example / (peak * world.size)
