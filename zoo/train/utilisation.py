@@ -6,6 +6,8 @@ without recomputation (Chowdhery et al. 2022, PaLM, appendix B), counted by `flo
 
 from __future__ import annotations
 
+import re
+
 import torch
 
 from zoo.checkpoint.recipe import declare
@@ -24,15 +26,15 @@ PEAKS = {
     "NVIDIA L4": 121e12,
     "NVIDIA L40S": 362e12,
 }
-"""Dense bfloat16 operations per second by the beginning of torch's name of a GPU, of NVIDIA's data sheets."""
+"""Dense bfloat16 operations per second by the first words of torch's name of a GPU, from NVIDIA's data sheets."""
 
 
 def peak_flops(device: torch.device, precision: Precision) -> float | None:
     """The peak of a device in operations per second; None where it is not known, as on all CPUs."""
     if device.type != "cuda" or precision != "bf16":
         return None
-    name = torch.cuda.get_device_name(device)
-    known = [start for start in PEAKS if name == start or name.startswith((f"{start} ", f"{start}-"))]
+    words = re.split("[ -]", torch.cuda.get_device_name(device))
+    known = [name for name in PEAKS if name.split() == words[: len(name.split())]]
     return PEAKS[max(known, key=len)] if known else None
 
 
