@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, distributed
-from torch.distributed.tensor import DTensor, Replicate, distribute_tensor
 
 from zoo.nn.linear import Linear
 from zoo.spec import Module
 from zoo.utils.errors import ConfigError
+from zoo.utils.sharded import is_sharded
 
 BLOCK = 256
 """Queries whose logits are computed at once."""
@@ -86,7 +86,9 @@ def scale_rows(parameter: Tensor, factors: Tensor) -> None:
     """Multiply equal blocks of rows by a factor each, in place; plain or sharded."""
     rows = factors.repeat_interleave(parameter.shape[0] // len(factors)).to(parameter.dtype)
     rows = rows.view(-1, *(1 for _ in parameter.shape[1:]))
-    if isinstance(parameter, DTensor):
+    if is_sharded(parameter):
+        from torch.distributed.tensor import Replicate, distribute_tensor
+
         mesh = parameter.device_mesh
         rows = distribute_tensor(rows, mesh, [Replicate()] * mesh.ndim, src_data_rank=None)
     parameter.detach().mul_(rows)
