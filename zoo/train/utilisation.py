@@ -26,7 +26,7 @@ PEAKS = {
     "NVIDIA L4": 121e12,
     "NVIDIA L40S": 362e12,
 }
-"""Dense bfloat16 operations per second by the first words of torch's name of a GPU, from NVIDIA's data sheets."""
+"""Dense bfloat16 operations per second (NVIDIA's data sheets) by the first words of torch's name of a GPU."""
 
 
 def peak_flops(device: torch.device, precision: Precision) -> float | None:
