@@ -275,3 +275,23 @@ def test_a_schedule_around_schedule_free_is_refused() -> None:
 def test_prodigy_refuses_different_rates() -> None:
     with pytest.raises(ConfigError, match="prodigy estimates one learning rate"):
         build_optimizer(build_model("gpt", **SIZES), "prodigy", layer_decay=0.9)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "message"),
+    [
+        ("{type: adamw, lr: 1e-3, betas: [0.0, 0.95], cautious: true}", "cautious has no effect without"),
+        ("{type: lion, lr: 1e-3, betas: [0.0, 0.99], cautious: true}", "cautious has no effect without"),
+        ("{type: muon, lr: 1e-3, momentum: 0.0, cautious: true}", "cautious has no effect without"),
+        ("{type: amos, lr: 1e-3, cautious: true}", "optimizer.cautious: unknown key"),
+        ("{type: soap, lr: 1e-3, cautious: true}", "optimizer.cautious: unknown key"),
+        ("{type: normuon, lr: 1e-3, cautious: true}", "optimizer.cautious: unknown key"),
+        ("{type: muon, lr: 1e-3, coefficients: jordan}", "optimizer.coefficients"),
+        ("{type: muon, lr: 1e-3, adjust: spectral}", "does not fit AdamW"),
+        ("{type: ademamix, lr: 1e-3, alpha_warmup: 0}", "optimizer.alpha_warmup"),
+        ("{type: prodigy, d0: 0}", "optimizer.d0"),
+    ],
+)
+def test_bad_settings_are_refused(optimizer: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_config("gpt-tiny", [f"optimizer={optimizer}"])

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch.optim import AdamW, Optimizer
 
 from zoo.config.registry import OPTIMIZERS
 from zoo.optim.adam import Decay, TwoMoments
 from zoo.optim.base import decayed_groups
+from zoo.optim.cautious import check_cautious
 from zoo.optim.cautious_adamw import CautiousAdamW
 
 if TYPE_CHECKING:
@@ -33,6 +34,11 @@ class AdamWConfig(TwoMoments):
     cautious: bool = Field(
         False, description="leave out entries that point against the gradient (arXiv 2411.16085); not fused"
     )
+
+    @model_validator(mode="after")
+    def _cautious_has_momentum(self) -> Self:
+        check_cautious(self.cautious, self.betas[0])
+        return self
 
     @property
     def update_size(self) -> UpdateSize:

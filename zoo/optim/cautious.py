@@ -35,3 +35,17 @@ def agreeing(
     kept = [mask.sum() for mask in masks]
     sum_over_ranks(kept, parameters, [tuple(range(p.dim())) for p in parameters])
     return masks, kept
+
+
+def check_cautious(cautious: bool, momentum: float) -> None:
+    """Refuse a cautious form that leaves nothing out.
+
+    Args:
+        cautious: whether it is asked for.
+        momentum: share of earlier gradients in the update.
+
+    Raises:
+        ValueError: Without momentum, an update never points against the gradient.
+    """
+    if cautious and momentum == 0:
+        raise ValueError("cautious has no effect without momentum; expected a first beta or momentum above 0")

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from zoo.config.registry import OPTIMIZERS
 from zoo.optim.adam import Decay
 from zoo.optim.base import OptimizerConfig, decayed_groups
-from zoo.optim.cautious import agreeing
+from zoo.optim.cautious import agreeing, check_cautious
 from zoo.optim.optimizer import ZooOptimizer, due, gradient
 from zoo.optim.sharding import reduced_like
 from zoo.optim.slots import slot_dtype
@@ -89,6 +89,11 @@ class LionConfig(OptimizerConfig):
     )
     weight_decay: float = Field(0.0, ge=0, description="decoupled weight decay of matrices, times lr")
     cautious: bool = Field(False, description="leave out entries that point against the gradient")
+
+    @model_validator(mode="after")
+    def _cautious_has_momentum(self) -> Self:
+        check_cautious(self.cautious, self.betas[0])
+        return self
 
     def build(self, entries: Sequence[Entry]) -> Lion:
         """The optimizer; its groups are the matrices and the vectors."""

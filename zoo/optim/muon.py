@@ -18,7 +18,7 @@ from zoo.config.registry import OPTIMIZERS
 from zoo.optim.adamw import AdamWConfig
 from zoo.optim.amos import AmosConfig
 from zoo.optim.base import OptimizerConfig, grouped
-from zoo.optim.cautious import masked
+from zoo.optim.cautious import check_cautious, masked
 from zoo.optim.combined import Combined
 from zoo.optim.matrices import MATRIX, Layout
 from zoo.optim.newton_schulz import Coefficients, orthogonal
@@ -288,6 +288,11 @@ class MuonConfig(OrthogonalConfig):
     rest: Rest | None = Field(
         None, description="for all other parameters; null: AdamW with this lr and weight_decay"
     )
+
+    @model_validator(mode="after")
+    def _cautious_has_momentum(self) -> Self:
+        check_cautious(self.cautious, self.momentum)
+        return self
 
     @model_validator(mode="after")
     def _rest_has_a_rate(self) -> Self:
