@@ -38,8 +38,14 @@ def save_model(model: Model, path: str | Path) -> Path:
         The file.
 
     Raises:
-        CheckpointError: the file cannot be written; an existing file is untouched.
+        CheckpointError: this is no model of zoo, or the file cannot be written; an existing file is
+            untouched.
     """
+    if not isinstance(model, Model):
+        raise CheckpointError(
+            f"save_model: {type(model).__name__} is no model of zoo; expected one, or "
+            "safetensors.torch.save_model"
+        )
     file = _file_in(Path(path))
     writes = not dist.is_initialized() or dist.get_rank() == 0
     state = model.state_dict()

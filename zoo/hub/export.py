@@ -30,6 +30,7 @@ from zoo.utils.atomic import write_folder
 from zoo.utils.errors import CheckpointError, DataError, ZooError, did_you_mean
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+DTYPES |= {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 GENERATION_CONFIG = "generation_config.json"
 GENERATES = ("AutoModelForCausalLM", "AutoModelForSeq2SeqLM")
 """The Auto classes of models that write text."""

@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,7 +23,7 @@ from zoo.init import Registry, freeze
 from zoo.init.registry import Entry
 from zoo.models import Model
 from zoo.optim.base import FLOAT32, OptimizerConfig
-from zoo.run.config import RunConfig
+from zoo.run.config import RunConfig, load_config
 from zoo.run.first_weights import declared_model, recipe_of
 from zoo.run.reach import unreached
 from zoo.run.redundancy import notes
@@ -169,11 +170,14 @@ class Explanation:
         return Group(table, Text("\n".join(lines)))
 
 
-def explain(config: RunConfig, run: RunFolder | None = None) -> Explanation:
+def explain(
+    config: RunConfig | Model | str | Path | dict[str, Any], run: RunFolder | None = None
+) -> Explanation:
     """Describe a config without allocating its weights, unless a checkpoint's weights decide the description.
 
     Args:
-        config: A configuration with a model.
+        config: A configuration with a model, what `load_config` makes one of (a file, the name of a shipped
+            configuration, a dict), or a model that zoo has built.
         run: The run folder that the configuration comes from, if it comes from one; a fine-tuned run is then
             described without the checkpoint that it began with.
 
@@ -183,6 +187,10 @@ def explain(config: RunConfig, run: RunFolder | None = None) -> Explanation:
     Raises:
         ConfigError: The config has no model, or a setting that has no effect.
     """
+    if isinstance(config, Model):
+        config = RunConfig(**{part: getattr(config.recipe, part) for part in ("model", "init", "reparam")})
+    elif not isinstance(config, RunConfig):
+        config = load_config(config)
     initial = declared_model(config, run)
     model, recipe = initial.model, initial.model.recipe
     freeze(model, config.freeze)

@@ -26,6 +26,7 @@ from zoo.run.config import load_config
 from zoo.run.conversion import merge, split
 from zoo.run.first_weights import declared_model, initial_model, recipe_of
 from zoo.run.transfer import check_optimizer, rates_of
+from zoo.spec import declared
 from zoo.utils.errors import ConfigError
 
 __all__ = ["build_model", "build_optimizer", "merge", "recipe_of", "split"]
@@ -38,7 +39,7 @@ def build_model(
     reparam: str | dict[str, Any] | None = None,
     constraint: str | dict[str, Any] | None = None,
     seed: int | None = None,
-    device: str | torch.device = "cpu",
+    device: str | torch.device | None = None,
     **fields: Any,
 ) -> Model:
     """Build and initialise a model.
@@ -50,7 +51,8 @@ def build_model(
         reparam: reparameterisation, replacing the config's.
         constraint: what is kept constant in training, replacing the config's.
         seed: seed of the initialisation, replacing the config's.
-        device: where the parameters live; "meta" declares everything and allocates nothing.
+        device: where the parameters live; "meta" declares everything and allocates nothing. None: torch's
+            default device, which is the CPU outside of ``with torch.device(...)``.
         **fields: fields of the model, replacing the config's.
 
     Returns:
@@ -66,6 +68,7 @@ def build_model(
     given = {"init": init, "reparam": reparam, "constraint": constraint, "seed": seed}
     changes |= {k: v for k, v in given.items() if v is not None}
     config = load_config(source, [f"{k}={json.dumps(v)}" for k, v in changes.items()])
+    device = torch.get_default_device() if device is None else device
     if torch.device(device).type == "meta":
         model = declared_model(config).model.to("meta")
     else:
@@ -106,6 +109,7 @@ def build_optimizer(
             or measured etas have no effect.
     """
     config = _optimizer_config(optimizer, fields)
+    _check_declared(model)
     rates = None
     if transfer is not None:
         if not isinstance(model, Model):
@@ -130,6 +134,20 @@ def build_optimizer(
         )
     attach(built, model)
     return built
+
+
+def _check_declared(model: object) -> None:
+    """Refuse what is no model of declared parameters, and say what serves it."""
+    others = "Amos.for_module(module, ...) for Amos, or a torch optimizer and zoo.attach"
+    if not isinstance(model, nn.Module):
+        raise ConfigError(
+            f"build_optimizer: expected a model, got {type(model).__name__}; parameters alone do not say "
+            f"what they are. For modules that are not zoo's: {others}"
+        )
+    try:
+        list(declared(model))
+    except ValueError as error:
+        raise ConfigError(f"build_optimizer: {error}. For modules that are not zoo's: {others}") from error
 
 
 def _optimizer_config(

@@ -7,13 +7,21 @@ import signal
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from zoo.config.registry import CLIPS, LOGGERS, Config
 from zoo.optim import ClipConfig, GlobalNorm
 from zoo.run.loggers import LoggerConfig
 
+
+def _short_name(value: object) -> object:
+    names = {"float32": "fp32", "bfloat16": "bf16"}
+    return names.get(value, value) if isinstance(value, str) else value
+
+
 Compile = bool | Literal["blocks"]
+Precision = Annotated[Literal["fp32", "bf16"], BeforeValidator(_short_name)]
+"""float32 and bfloat16 are accepted as well."""
 SpikeAction = Literal["log", "skip", "rollback"]
 DEVICE = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
 
@@ -102,10 +110,10 @@ class TrainConfig(Config):
     accumulation: int = Field(
         1, ge=1, description="gradient accumulation: number of parts of a batch, computed one after the other"
     )
-    precision: Literal["fp32", "bf16"] = Field(
+    precision: Precision = Field(
         "fp32", description="bf16: autocast; the weights and the optimizer's state stay float32"
     )
-    storage: Literal["fp32", "bf16"] = Field(
+    storage: Precision = Field(
         "fp32",
         description="bf16: matrices are stored in bfloat16 and rounded stochastically after each step, which "
         "is computed in float32; norms, gates and the optimizer's state stay float32",
