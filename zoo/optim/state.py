@@ -109,10 +109,11 @@ def _load_slots(optimizer: Optimizer, state: Mapping[str, Mapping[str, Any]]) ->
         for slot, like in slots.items():
             if (shape := state[name][slot].shape) != like.shape:
                 raise CheckpointError(f"{name}/{slot} has shape {tuple(shape)}, expected {tuple(like.shape)}")
-    for name, (parameter, slots) in expected.items():
-        optimizer.state[parameter] = {
-            slot: placed_like(state[name][slot], like) for slot, like in slots.items()
-        }
+    for name, (_, slots) in expected.items():
+        for slot, like in slots.items():
+            assign(like, state[name][slot])
+    for parameter, slots in expected.values():
+        optimizer.state[parameter] = slots
 
 
 def _load_everything(optimizer: Optimizer, state: Mapping[str, Mapping[str, Any]]) -> None:
