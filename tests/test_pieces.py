@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 import torch
-import torch.distributed.checkpoint as dcp
 from torch import Tensor
-from torch.distributed.checkpoint import HuggingFaceStorageReader
+from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
+from torch.distributed.checkpoint.state_dict_loader import load
 
 from zoo.checkpoint.safetensors import Part, TensorFile, read_tensors, write_piece
 from zoo.utils.errors import CheckpointError
@@ -63,7 +63,7 @@ def test_torch_reads_them(path: Path) -> None:
     found: dict[str, Tensor] = {
         name: torch.zeros_like(tensor) for name, tensor in WHOLE.items() if tensor.dim()
     }
-    dcp.load(found, storage_reader=HuggingFaceStorageReader(str(path.parent)), no_dist=True)
+    load(found, storage_reader=HuggingFaceStorageReader(str(path.parent)), no_dist=True)
     for name, tensor in found.items():
         assert torch.equal(tensor, WHOLE[name])
 
