@@ -24,6 +24,7 @@ from zoo.ablate.scale.looks import (
 )
 from zoo.ablate.scale.runs import FinishedRun, RunTable, cells, read_runs
 from zoo.ablate.scale.shown import sentences
+from zoo.ablate.scale.sources import Export, read_table
 from zoo.ablate.scale.speedup import SizeSpeedup, size_speedup
 from zoo.ablate.scale.tuning import at_border, extension, tuning_gap, vertex
 from zoo.ablate.scale.verdict import Looks, judge
@@ -301,6 +302,64 @@ def test_doubts(change: Any, warning: str) -> None:
     runs = tuple(replace(run, **change(run)) for run in worked_runs())
     found = judge(RunTable(runs), "adamw")["muon"]
     assert any(warning in sentence for sentence in found.warnings), found.warnings
+
+
+def odd(change: Any) -> Any:
+    """The verdict on the worked example with every run changed."""
+    runs = tuple(replace(run, **change(run)) for run in worked_runs())
+    return judge(RunTable(runs), "adamw", margin=1.1)["muon"]
+
+
+def test_sides_that_are_the_same_are_equal() -> None:
+    losses = {(r.size, r.tokens, r.seed): r.loss for r in worked_runs() if r.variant == "adamw"}
+    assert odd(lambda r: {"loss": losses[r.size, r.tokens, r.seed]}).word == "equal"
+
+
+def test_a_loss_that_does_not_fall_has_no_speedup() -> None:
+    found = odd(lambda r: {"loss": 1 + r.tokens / 1e8})
+    assert found.word == "undecided"
+    assert "does not fall" in found.measured.left_out[0].reason
+
+
+def test_one_question_is_not_judged() -> None:
+    found = odd(lambda r: {"items": (1.0,)})
+    assert found.measured.items is None
+    assert any("they are not judged" in sentence for sentence in found.warnings)
+
+
+def test_tables_of_other_loggers(tmp_path: Path) -> None:
+    file = tmp_path / "export.csv"
+    rows = [f"x,finished,{r.variant},{r.size},{r.tokens},{r.seed},{r.loss}" for r in worked_runs()]
+    file.write_text("\n".join(["Name,State,optimizer,params,tokens,seed,eval/loss", *rows]))
+    columns = {"variant": "optimizer", "size": "params", "loss": "eval/loss"}
+    found = judge(read_table([file], Export(columns)), "adamw")["muon"]
+    assert found.line is not None
+    assert found.line.middle.estimate == pytest.approx(0.1926, abs=2e-4)
+    with pytest.raises(DataError, match="no column 'optimiser'; did you mean 'optimizer'"):
+        read_table([file], Export({**columns, "variant": "optimiser"}))
+    with pytest.raises(DataError, match="no column variant"):
+        read_table([file], Export({"size": "params", "loss": "eval/loss"}))
+    file.write_text(file.read_text().replace("finished", "crashed", 1))
+    with pytest.raises(DataError, match="not read inside a run"):
+        read_table([file], Export(columns))
+    with pytest.raises(DataError, match="--tag: has no effect"):
+        read_table([file], Export(columns, tag="loss"))
+
+
+def test_scalars_of_tensorboard(tmp_path: Path) -> None:
+    paths = []
+    for r in worked_runs():
+        path = tmp_path / f"{r.variant}_{r.size:.0f}_{r.tokens:.0f}_s{r.seed}.csv"
+        path.write_text(f"Wall time,Step,Value\n0,1,9.9\n1,2,{r.loss}\n")
+        paths.append(path)
+    export = Export(pattern="{variant}_{size}_{tokens}_s{seed}")
+    found = judge(read_table(paths, export), "adamw")["muon"]
+    assert found.line is not None
+    assert found.line.middle.estimate == pytest.approx(0.1926, abs=2e-4)
+    with pytest.raises(DataError, match=r"either \{tokens\} or --tokens-per-step"):
+        read_table(paths, Export(pattern="{variant}_{size}_{tokens}_s{seed}", tokens_per_step=2.0))
+    with pytest.raises(DataError, match="is none of the pattern"):
+        read_table(paths, Export(pattern="{variant}-{size}-{seed}", tokens_per_step=2.0))
 
 
 def test_fewer_than_four_sizes_have_no_line() -> None:

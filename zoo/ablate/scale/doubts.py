@@ -156,6 +156,11 @@ def _conditions(found: Measured) -> Iterator[str]:
             "memorises: "
             "check with a second held-out source"
         )
+    if found.items is None and any(run.items is not None for run in runs):
+        yield (
+            "items: one seed or one question says something of checkpoints, not of recipes; they are not "
+            "judged"
+        )
     if found.costs and any(cost.name == "seconds" for cost in found.costs):
         yield "seconds are those of the runs: compare them only where nothing else ran on the machine"
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from zoo.ablate.scale.speedup import SizeSpeedup
+from zoo.ablate.scale.speedup import ROUNDING, SizeSpeedup
 
 Array = NDArray[np.float64]
 
@@ -56,9 +56,10 @@ class Estimate:
     @property
     def p_value(self) -> float:
         """Two-sided, of zero, by the wider of both intervals."""
+        if abs(self.estimate) < ROUNDING:
+            return 1.0
         return max(
-            float(2 * stats.t.sf(abs(self.estimate) / se, df)) if se else float(self.estimate == 0)
-            for se, df in self._errors()
+            float(2 * stats.t.sf(abs(self.estimate) / se, df)) if se else 0.0 for se, df in self._errors()
         )
 
     @property

@@ -285,14 +285,14 @@ def _at_largest(line: Line | None, largest: SizeSpeedup) -> tuple[float, float |
 
 
 def _items(pair: Pair) -> ItemDifference | None:
-    """Scores of questions at the largest budget at which both sides have them; None with one seed."""
+    """Scores of questions at the largest budget of both sides; None with one seed or one question."""
     budgets: list[set[float]] = [
         {run.tokens for run in side.compared if run.items is not None} for side in pair.sides
     ]
     if not all(budgets):
         return None
     scores = [_scores(side.compared, max(tokens)) for side, tokens in zip(pair.sides, budgets, strict=True)]
-    if min(map(len, scores)) < 2:
+    if min(map(len, scores)) < 2 or len(scores[0][0]) < 2:
         return None
     return compare_items(np.array(scores[0]), np.array(scores[1]))
 

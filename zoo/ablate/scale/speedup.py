@@ -23,6 +23,8 @@ Cells = Mapping[tuple[float, int], float]
 
 HUBER = 1.5
 """Residuals of runs beyond so many standard deviations count linearly in the robust estimate."""
+ROUNDING = 1e-9
+"""A smaller ln c is that of two sides that are the same."""
 OVERLAP = 0.5
 """By how much the range of ln tokens must exceed the absolute theta: else the curves overlap too little."""
 
@@ -67,8 +69,8 @@ class SizeSpeedup:
         """Two-sided, of no difference; None with one seed."""
         if self.se is None:
             return None
-        if self.se == 0:
-            return 0.0 if self.ln_c else 1.0
+        if abs(self.ln_c) < ROUNDING or self.se == 0:
+            return 0.0 if abs(self.ln_c) >= ROUNDING else 1.0
         return float(2 * stats.t.sf(abs(self.ln_c) / self.se, self.seeds - 1))
 
 
@@ -85,7 +87,7 @@ def size_speedup(params: float, baseline: Cells, variant: Cells) -> SizeSpeedup:
         both sides at once; otherwise the sides' variances are added.
 
     Raises:
-        ValueError: there are too few budgets.
+        ValueError: there are too few budgets, or the loss does not fall with more tokens.
     """
     budgets = [len({tokens for tokens, _ in side}) for side in (baseline, variant)]
     most = max(tokens for tokens, _ in baseline)
@@ -106,6 +108,8 @@ def size_speedup(params: float, baseline: Cells, variant: Cells) -> SizeSpeedup:
     shift = ladder.search(y)
     se, seeds = _jackknife(ladder, baseline, variant, shift)
     (curve,) = ladder.project(y, shift)[1]
+    if curve[-2] >= 0:
+        raise ValueError("the loss does not fall with more tokens, so that no speed-up can be read off it")
     theta, drift = map(float, shift[0])
     return SizeSpeedup(
         params,
