@@ -343,7 +343,7 @@ def test_tables_of_other_loggers(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="not read inside a run"):
         read_table([file], Export(columns))
     with pytest.raises(DataError, match="--tag: has no effect"):
-        read_table([file], Export(columns, tag="loss"))
+        read_table([written(tmp_path / "runs.csv")], Export(tag="loss"))
 
 
 def test_scalars_of_tensorboard(tmp_path: Path) -> None:
