@@ -200,6 +200,7 @@ def test_keeps_the_last_and_the_best(tmp_path: Path) -> None:
     checkpoints = Checkpoints(RunFolder(tmp_path), ALONE, keep_last=2, data="")
     for step, best in [(5, 3.0), (10, 2.5), (15, None), (20, None), (25, None)]:
         checkpoints.save(step, model, optimizer, {} if best is None else {"best": best})
+    checkpoints.finish()
     kept = {p.name for p in (tmp_path / "checkpoints").glob("step-*")}
     assert kept == {"step-00000010", "step-00000020", "step-00000025"}
     assert find_checkpoint(tmp_path / "checkpoints/step-00000010").name == "step-00000010"
