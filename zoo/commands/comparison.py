@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from zoo.commands.app import DIVERGED, INTERRUPTED, Overrides, command, console
+from zoo.utils.errors import ZooError
 
 
 @command()
@@ -19,19 +20,30 @@ def sweep(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only print the cost: runs, tokens, FLOPs and time.")
     ] = False,
+    jobs: Annotated[
+        bool,
+        typer.Option("--jobs", help="Only print the commands of the runs to make now, for schedulers."),
+    ] = False,
 ) -> None:
     """Train every variant of a comparison, each tuned alike, with several seeds; run it again to resume."""
     from zoo.ablate.conclusion import run_sweep
     from zoo.ablate.estimate import estimate
+    from zoo.ablate.jobs import write_jobs
     from zoo.ablate.ladder_estimate import estimate_ladder
     from zoo.ablate.pool import worker_count
     from zoo.ablate.sweep import load_sweep
 
+    if jobs and (dry_run or workers is not None):
+        raise ZooError("sweep: --dry-run and --workers have no effect with --jobs")
     shown = console()
     plan = load_sweep(file, overrides or (), out)
     if dry_run:
         cost = estimate_ladder if plan.ladder else estimate
         shown.print(cost(plan, worker_count(workers)), highlight=False)
+        return
+    if jobs:
+        for line in write_jobs(plan):
+            typer.echo(line)
         return
     result = run_sweep(plan, workers, shown)
     if not result.finished:

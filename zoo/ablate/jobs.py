@@ -1,0 +1,45 @@
+"""The runs of a sweep as commands, for a scheduler that starts them wherever there is room."""
+
+from __future__ import annotations
+
+import shlex
+
+from zoo.ablate.execute import planner_of, settled_plan
+from zoo.ablate.outcome import read_outcome, write_record
+from zoo.ablate.sweep import Sweep
+from zoo.run.config import dump_config
+from zoo.run.job import Job
+from zoo.utils.atomic import write_text
+from zoo.utils.errors import ConfigError
+
+
+def write_jobs(sweep: Sweep) -> list[str]:
+    """Write the configuration of every run that the sweep needs now, and return the commands that train them.
+
+    Runs that depend on the results of others, the final ones of a tuned variant for instance, follow when
+    these are done: call this again. The commands may be repeated, in any order and at the same time.
+
+    Args:
+        sweep: from `load_sweep`.
+
+    Raises:
+        ConfigError: the sweep stops runs early, which commands on their own cannot.
+    """
+    planner = planner_of(sweep)
+    outcomes = {run: read_outcome(sweep.runs / run) for run in planner.ids}
+    for config in planner.configs:
+        job = Job.of(config)
+        last = job.folder.checkpoint() if job.folder.exists else None
+        if last is not None and last.step >= job.train.steps and not outcomes[config.name].ended:
+            write_record(job.folder.path)  # `zoo train` has finished it
+            outcomes[config.name] = read_outcome(job.folder.path)
+    commands = []
+    for run in settled_plan(sweep, planner, outcomes).runs:
+        if run.is_done(outcomes[run.id]):
+            continue
+        if run.until < run.steps:
+            raise ConfigError(f"sweep: --jobs cannot stop {run.id} at step {run.until}; tune without halving")
+        path = sweep.folder / "jobs" / f"{run.id}.yaml"
+        write_text(path, dump_config(run.config))
+        commands.append(f"zoo train {shlex.quote(str(path))} --resume auto")
+    return commands
