@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tiny_sweeps import findings, sweep_file
@@ -32,6 +33,6 @@ def test_runs_made_by_their_commands(tmp_path: Path) -> None:
 
 def test_runs_that_are_stopped_early(tmp_path: Path) -> None:
     grid = {"optimizer.lr": [0.1, 0.01]}
-    tuned = {"tune": {"grid": grid, "halving": {"at": [0.34]}}, "seeds": [0, 1]}
+    tuned: dict[str, Any] = {"tune": {"grid": grid, "halving": {"at": [0.34]}}, "seeds": [0, 1]}
     with pytest.raises(ConfigError, match=r"--jobs cannot stop .* tune without halving"):
         write_jobs(load_sweep(sweep_file(tmp_path, **tuned)))
