@@ -18,6 +18,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from tiny_runs import ROOT, assert_same, environment, reproducible, tiny
 
+from zoo.ablate.run_metrics import read_run_metrics
 from zoo.checkpoint import integrity
 from zoo.checkpoint.model import load_model
 from zoo.train.run import train
@@ -160,6 +161,22 @@ def test_a_damaged_line_among_those_that_count_is_an_error(half: RunFolder, whol
     half.metrics.write_bytes(b"\n".join(lines))
     with pytest.raises(ZooError, match=r"metrics.jsonl:4: expected"):
         resumed(half, whole)
+
+
+LINES = [
+    {"kind": "train", "step": 16},
+    {"kind": "train", "step": 16, "timing": 3},
+    {"kind": "validation", "step": 16},
+    {"kind": "spike", "step": 16},
+]
+
+
+@pytest.mark.parametrize("line", LINES, ids=str)
+def test_a_report_of_lines_that_zoo_did_not_write(half: RunFolder, line: dict[str, Any]) -> None:
+    with half.metrics.open("a") as file:
+        file.write(json.dumps(line) + "\n")
+    with pytest.raises(ZooError, match=r"metrics.jsonl: a line is not as zoo wrote it"):
+        read_run_metrics(half.path)
 
 
 STATES = [

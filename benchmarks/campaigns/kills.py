@@ -71,7 +71,7 @@ class Kills:
     """One process is killed once or twice; then the user does what comes next, until the run is finished."""
 
     name = "kills"
-    seconds = 60.0
+    seconds = 180.0
     size = 1
 
     def prepare(self, folder: Path) -> None:

@@ -23,7 +23,7 @@ class Power:
     """The run is resumed on what a crash has left, and must end as the undisturbed one."""
 
     name = "power"
-    seconds = 60.0
+    seconds = 180.0
     size = 1
 
     def prepare(self, folder: Path) -> None:

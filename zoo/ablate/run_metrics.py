@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import inf
@@ -86,6 +86,16 @@ def read_run_metrics(folder: Path) -> RunMetrics:
     run = RunFolder(folder)
     records = run.read_metrics()
     config = load_config(run.required().config)
+    try:
+        return _measured(run, records, config)
+    except ZooError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise ZooError(f"{run.metrics}: a line is not as zoo wrote it: {error!r}") from error
+
+
+def _measured(run: RunFolder, records: Sequence[dict[str, Any]], config: RunConfig) -> RunMetrics:
+    """What the lines of a metrics.jsonl and the other files of a run say."""
     train, validation, sizes, spikes = (
         [record for record in records if record["kind"] == kind]
         for kind in ("train", "validation", "size", "spike")
