@@ -105,6 +105,9 @@ def _grid_border(judgement: Judgement) -> Iterator[str]:
     for variant in judgement.results.manifest.variants:
         for key in variant.tuned_on_border:
             value = (variant.tuned or {}).get(key)
+            if value is None:
+                yield f"{variant.name}: the best {key} is at the border of all that was tried: there is no verdict"
+                continue
             yield (
                 f"{variant.name}: the best {key} tried, {value}, is at the border of its grid; a better one "
                 "may lie outside"
