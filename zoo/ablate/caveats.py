@@ -106,7 +106,7 @@ def _grid_border(judgement: Judgement) -> Iterator[str]:
         for key in variant.tuned_on_border:
             value = (variant.tuned or {}).get(key)
             if value is None:
-                yield f"{variant.name}: the best {key} is at the border of all that was tried: there is no verdict"
+                yield f"{variant.name}: the best {key} is at the border of all that was tried: no verdict"
                 continue
             yield (
                 f"{variant.name}: the best {key} tried, {value}, is at the border of its grid; a better one "

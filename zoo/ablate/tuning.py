@@ -120,6 +120,11 @@ def describe_rule(tune: Tune) -> str:
     if tune.grids:
         others = "; ".join(", ".join(f"{a} {v}" for a, v in other.where.items()) for other in tune.grids)
         text += f"; other values, equally many, for {others}"
+    if tune.choose == "parabola":
+        text += (
+            "; the comparison is trained at the vertex of the parabola through the best point and its neighbours, "
+            "and points are added while the best one is at the border"
+        )
     if tune.halving:
         shares = ", ".join(f"{share:g}" for share in tune.halving.at)
         text += f"; after {shares} of the steps only the best {tune.halving.keep:g} of the points go on"
