@@ -122,8 +122,8 @@ def describe_rule(tune: Tune) -> str:
         text += f"; other values, equally many, for {others}"
     if tune.choose == "parabola":
         text += (
-            "; the comparison is trained at the vertex of the parabola through the best point and its neighbours, "
-            "and points are added while the best one is at the border"
+            "; the comparison is at the vertex of the parabola through the best point and its neighbours"
+            ", and points are added while the best one is at the border"
         )
     if tune.halving:
         shares = ", ".join(f"{share:g}" for share in tune.halving.at)
