@@ -2,8 +2,8 @@
 
 python -m benchmarks.successors_step --rounds 15 --name successors-step-cpu
 
-The tensors are those of four of GPT-2's blocks at width 384 and a table of 8192 rows, 10 M parameters, which
-SOAP's bases fit. Muon and NorMuon train the matrices of the blocks alone, as torch's Muon does.
+The tensors are those of four of GPT-2's blocks at width 384 and a table of 12,288 rows, 12 M parameters. That
+side is too long for a basis of SOAP. Muon and NorMuon train the matrices of the blocks alone, as torch's Muon does.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from zoo.optim.prodigy import Prodigy
 from zoo.optim.schedule_free import ScheduleFreeAdamW
 from zoo.optim.soap import SOAP
 
-LAYERS, WIDTH, VOCABULARY = 4, 384, 8192
+LAYERS, WIDTH, VOCABULARY = 4, 384, 12_288
 
 Build = Callable[[list[Tensor]], Optimizer]
 
