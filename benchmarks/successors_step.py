@@ -2,13 +2,12 @@
 
 python -m benchmarks.successors_step --rounds 15 --name successors-step-cpu
 
-The tensors are those of four of GPT-2's blocks at width 384 and a table of 12,288 rows, 12 M parameters. That
+The tensors are those of four of GPT-2's blocks at width 384 and a table of 12,288 rows, 12 M parameters; that
 side is too long for a basis of SOAP. Muon and NorMuon train the matrices of the blocks alone, as torch's Muon does.
 """
 
 from __future__ import annotations
 
-import itertools
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -28,6 +27,7 @@ from zoo.optim.normuon import NorMuon
 from zoo.optim.prodigy import Prodigy
 from zoo.optim.schedule_free import ScheduleFreeAdamW
 from zoo.optim.soap import SOAP
+from zoo.optim.state import tensors_in
 
 LAYERS, WIDTH, VOCABULARY = 4, 384, 12_288
 
@@ -82,8 +82,7 @@ def work(name: str) -> None:
 
     first = once()
     once()
-    slots = itertools.chain.from_iterable(state.items() for state in optimizer.state.values())
-    state_bytes = sum(t.nbytes for slot, t in slots if slot != "step" and torch.is_tensor(t))
+    state_bytes = sum(t.nbytes for _, t in tensors_in(list(optimizer.state.values())))
     count = sum(p.numel() for p in tensors)
     serve({"parameters": count, "first_step_s": first, "state_bytes": state_bytes}, once)
 
