@@ -2,8 +2,8 @@
 
 python -m benchmarks.successors_step --rounds 15 --name successors-step-cpu
 
-The tensors are those of four of GPT-2's blocks at width 384 and a table of 12,288 rows, 12 M parameters; that
-side is too long for a basis of SOAP. Muon and NorMuon train the matrices of the blocks alone, as torch's Muon does.
+The tensors are those of four of GPT-2's blocks at width 384 and a table of 12,288 rows, 12 M parameters.
+SOAP has no basis for a side of that length. Muon and NorMuon train the matrices of the blocks alone.
 """
 
 from __future__ import annotations
