@@ -364,7 +364,11 @@ WITHOUT_REDUCE = {k: v for k, v in group().items() if k != "reduce"}
         ([group()], {"beta": 1.0}, r"beta is 1.0, expected a number in \[0, 1\)"),
         ([group()], {"beta": None}, r"beta is None"),
         ([group()], {"momentum": 1.0}, r"momentum is 1.0"),
-        ([group()], {"clip_value": 0.0}, r"clip_value is 0.0, expected a finite number > 0, 'by targets', or None"),
+        (
+            [group()],
+            {"clip_value": 0.0},
+            r"clip_value is 0.0, expected a finite number > 0, 'by targets', or None",
+        ),
         ([group()], {"extra_l2": -1e-3}, r"extra_l2 is -0.001"),
         ([group()], {"c_coef": -1.0}, r"c_coef is -1.0"),
         ([group()], {"d_coef": True}, r"d_coef is True"),

@@ -19,7 +19,7 @@ SETTINGS: dict[str, Any] = {
     "init": "small",
     "optimizer": {"type": "adamw", "lr": 3e-3},
 }
-MUON = {"type": "muon", "adjust": "original", "lr": 0.005, "rest": {"type": "adamw", "lr": 3e-3}}
+MUON = {"type": "muon", "adjust": "shape", "lr": 0.005, "rest": {"type": "adamw", "lr": 3e-3}}
 RULES: dict[str, dict[str, Any]] = {
     "mup": {"transfer": {"type": "mup", "base": BASE}},
     "completep": {"transfer": {"type": "completep", "base": BASE | {"layers": 2}}},

@@ -26,7 +26,7 @@ WIDTHS = {"embed": 16, "heads": 16, "kv_heads": 16, "mlp": 64}
 BASE = {"mup": WIDTHS, "spectral": WIDTHS, "completep": WIDTHS | {"layers": 2}}
 BASE["nugpt"] = {"embed": 16, "layers": 2}
 RULES = ["mup", "completep", "spectral"]
-SPECTRAL = {"type": "muon", "adjust": "original", "lr": 0.02, "rest": {"type": "adamw", "lr": 1e-3}}
+SPECTRAL = {"type": "muon", "adjust": "shape", "lr": 0.02, "rest": {"type": "adamw", "lr": 1e-3}}
 
 
 def config(rule: str, width: int, layers: int, **fields: Any) -> Any:

@@ -80,7 +80,7 @@ def check_optimizer(transfer: Transfer, optimizer: OptimizerConfig) -> None:
     if optimizer.update_size != transfer.update_size:
         expected = {
             "entry": "one whose updates have entries of the size of the learning rate (adam, adamw)",
-            "spectral": "one whose updates are orthogonal (muon with adjust: original, normuon)",
+            "spectral": "one whose updates are orthogonal (muon with adjust: shape, normuon)",
         }
         raise ConfigError(
             f"{rule} says nothing of the optimizer '{_type(optimizer)}'; expected "
