@@ -10,6 +10,7 @@ from typing import Any
 
 from filelock import FileLock
 
+from zoo.data.compression import content_suffix, open_content, read_content
 from zoo.utils import files
 from zoo.utils.atomic import write_folder
 from zoo.utils.errors import CheckpointError, DataError
@@ -25,13 +26,15 @@ def find_files(paths: Sequence[str], suffixes: Sequence[str]) -> list[Path]:
 
     Args:
         paths: as the user wrote them; ``~`` is expanded, a relative path starts at the working directory.
-        suffixes: suffixes of the files to take from a directory; they do not restrict files and globs.
+        suffixes: suffixes of the files to take from a directory, compressed or not; they do not restrict
+            files and globs.
 
     Returns:
         Resolved paths, each once, in the order of `paths`, sorted by name within a directory or glob.
 
     Raises:
-        DataError: a path, pattern or directory yields no file.
+        DataError: a path, pattern or directory yields no file, or a directory has a file twice, compressed
+            and not.
     """
     found: dict[Path, None] = {}
     for written in paths:
@@ -44,9 +47,14 @@ def _expand(written: str, suffixes: Sequence[str]) -> list[Path]:
     if path.is_file():
         return [path]
     if path.is_dir():
-        inside = sorted(file for file in path.rglob("*") if file.suffix in suffixes and file.is_file())
+        inside = sorted(
+            file
+            for file in path.rglob("*")
+            if {file.suffix, content_suffix(file)} & set(suffixes) and file.is_file()
+        )
         if not inside:
             raise DataError(f"{written}: no file in this directory ends in {' or '.join(suffixes)}")
+        _check_single(inside)
         return inside
     if not glob.has_magic(written):
         start = "" if path.is_absolute() else f" in {Path.cwd()}, where relative paths start"
@@ -59,6 +67,20 @@ def _expand(written: str, suffixes: Sequence[str]) -> list[Path]:
     return found
 
 
+def _check_single(inside: Sequence[Path]) -> None:
+    """Check that no file lies beside its compressed copy: one could be trained on and the other held out.
+
+    Raises:
+        DataError: a file does.
+    """
+    plain = set(inside)
+    for file in inside:
+        if content_suffix(file) != file.suffix and file.with_suffix("") in plain:
+            raise DataError(
+                f"{file}: {file.with_suffix('').name} is there as well; remove one, or name the files"
+            )
+
+
 def read_bytes(path: Path) -> bytes:
     """Read a whole file.
 
@@ -69,12 +91,13 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_text(path: Path) -> str:
-    """Read a UTF-8 file without its byte order mark; line ends stay as they are.
+    """Read a UTF-8 file, compressed or not, without its byte order mark; line ends stay as they are.
 
     Raises:
         DataError: the file cannot be read, is blank or is not UTF-8.
     """
-    text = files.read_text(path, files.TEXT_BYTES, DataError).removeprefix(BOM)
+    data = read_content(path, files.TEXT_BYTES)
+    text = files.decode(data, path, DataError).removeprefix(BOM)
     if not text.strip():
         raise DataError(f"{path}: the file is empty; leave it out")
     return text
@@ -93,7 +116,7 @@ def read_object(path: Path) -> JsonObject:
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Stream the lines of a UTF-8 file that are not blank.
+    """Stream the lines of a UTF-8 file, compressed or not, that are not blank.
 
     Yields:
         Line number from 1, and the line without its line end and without a byte order mark.
@@ -102,7 +125,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
         DataError: the file cannot be read, is blank or is not UTF-8.
     """
     offset, has_text = 0, False  # offset: bytes before this line
-    with files.open_regular(path, DataError) as stream:
+    with open_content(path) as stream:
         for number, raw in enumerate(iter(lambda: stream.readline(files.LINE_BYTES + 1), b""), 1):
             place = f"{path}:{number}"
             if len(raw) > files.LINE_BYTES:

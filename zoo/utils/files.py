@@ -82,7 +82,15 @@ def read_text(path: Path, limit: int, mistake: Mistake) -> str:
     Raises:
         ZooError: of the class `mistake`; see `read_bytes`, or the file is not UTF-8.
     """
-    data = read_bytes(path, limit, mistake)
+    return decode(read_bytes(path, limit, mistake), path, mistake)
+
+
+def decode(data: bytes, path: Path, mistake: Mistake) -> str:
+    """The text of the bytes of a file.
+
+    Raises:
+        ZooError: of the class `mistake`; the bytes are not UTF-8.
+    """
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:

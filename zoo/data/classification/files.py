@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from zoo.data.compression import content_suffix
 from zoo.data.files import JsonObject, read_lines
 from zoo.data.json_lines import read_json_lines, text_field
 from zoo.utils.errors import DataError, did_you_mean
@@ -49,16 +50,18 @@ def read_examples(path: Path, columns: Columns) -> list[Example]:
     """Read the examples of a file in their order; blank lines are skipped.
 
     Args:
-        path: a .tsv file whose first line names the columns, without quoting; or a .jsonl file.
+        path: a .tsv file whose first line names the columns, without quoting; or a .jsonl file; or either
+            of them compressed (.gz, .xz, .zst).
         columns: what to read.
 
     Raises:
         DataError: the suffix is neither of the two, the file cannot be read, has no example or lacks a
             column, or a text or label is empty or of another type.
     """
-    if path.suffix not in (TSV, JSONL):
+    kind = content_suffix(path)
+    if kind not in (TSV, JSONL):
         raise DataError(f"{path}: expected a name that ends in {TSV} (with a header) or {JSONL}")
-    rows = _read_tsv(path, columns) if path.suffix == TSV else read_json_lines(path)
+    rows = _read_tsv(path, columns) if kind == TSV else read_json_lines(path)
     examples = [_example(f"{path}:{number}", row, columns) for number, row in rows]
     if not examples:
         raise DataError(f"{path}: no example, only a header")
