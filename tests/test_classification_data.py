@@ -68,6 +68,18 @@ def test_tsv_and_jsonl_are_read_alike(tmp_path: Path) -> None:
     assert [e.label for e in read_examples(files[0], Columns("other", None, None))] == [None] * 4
 
 
+def test_tsv_without_a_header(tmp_path: Path) -> None:
+    """The layout of CoLA: source, label, the author's mark, sentence."""
+    lines = ("gj04\t1\t\tThe car honked.", "gj04\t0\t*\tThe car honked down.", 'r-67\t1\t\tA "b".')
+    data = dataset(train=tsv(tmp_path, *lines), columns=["source", "label", "star", "text"])
+    assert data.class_names == ("0", "1") and len(data.train_examples) == 3
+    columns = Columns("text", None, "label", ("source", "label", "star", "text"))
+    read = read_examples(tmp_path / "train.tsv", columns)
+    expected = [("The car honked.", "1"), ("The car honked down.", "0"), ('A "b".', "1")]
+    assert [(example.text, example.label) for example in read] == expected
+    assert read[0].place.endswith("train.tsv:1")
+
+
 def test_layout_by_hand() -> None:
     layout = TextPairEncoder(ByteTokenizer(), 10, segments=2)
     one, two = layout.encode("ab"), layout.encode("ab", "c")
@@ -178,14 +190,24 @@ def test_a_tokenizer_learns_from_the_training_texts(tmp_path: Path) -> None:
     assert data.tokenizer.decode(range(2, data.tokenizer.vocab_size)) == "two four one three"
 
 
+COLA = {"columns": ["source", "label", "star", "text"]}
 GOOD = ("text\tlabel", "a b\t0", "c d\t1")
 BAD: list[tuple[str, tuple[str, ...], dict[str, Any], str]] = [
-    ("bad.csv", GOOD, {}, r"bad.csv: expected a name that ends in .tsv \(with a header\) or .jsonl"),
+    ("bad.csv", GOOD, {}, r"bad.csv: expected a name that ends in .tsv or .jsonl"),
     ("bad.tsv", GOOD[:1], {}, "bad.tsv: no example, only a header"),
     ("bad.tsv", (), {}, "bad.tsv: the file is empty"),
     ("bad.tsv", ("txt\tlabel", "a\t0"), {}, "bad.tsv:1: no column 'text' in the header; did you mean 'txt'"),
     ("bad.tsv", ("text\ttext\tlabel", "a\tb\t0"), {}, "bad.tsv:1: there are 2 columns called 'text'"),
     ("bad.tsv", GOOD, {"pair": "other"}, "bad.tsv:1: no column 'other' in the header"),
+    ("bad.tsv", ("gj04\t1",), {}, "no column 'text' .* a file without a header set data.columns"),
+    (
+        "bad.tsv",
+        ("gj04\t1\t\tA.", "a\t1\tb"),
+        COLA,
+        "bad.tsv:2: 3 columns, but data.columns names 4: source, l",
+    ),
+    ("bad.tsv", ("source\tlabel\tstar\ttext", "a\t1\t\tb"), COLA, "bad.tsv:1: .* leave data.columns out"),
+    ("bad.tsv", ("a\t1\t*\t ",), COLA, "bad.tsv:1: field 'text' is empty"),
     ("bad.tsv", (*GOOD, "e"), {}, "bad.tsv:4: 1 columns, but the header has 2"),
     ("bad.tsv", (*GOOD, "e\tf\t1"), {}, "bad.tsv:4: 3 columns, but the header has 2"),
     ("bad.tsv", (*GOOD, " \t1"), {}, "bad.tsv:4: field 'text' is empty"),
@@ -232,6 +254,9 @@ def test_a_validation_file_has_the_classes_of_training(tmp_path: Path) -> None:
         ({"train": "x.tsv", "validation": 0.1, "best": "loss"}, "data.best: value 'loss'"),
         ({"train": "x.tsv", "labels": ["a", "a"]}, "are not all different"),
         ({"train": "x.tsv", "pair": "text"}, "must be different columns"),
+        ({"train": "x.tsv", "columns": ["text", "label", "text"]}, "are not all different"),
+        ({"train": "x.tsv", "columns": ["txt", "label"]}, "columns has no 'text'; did you mean 'txt'"),
+        ({"train": "x.jsonl.gz", "validation": 0.1, **COLA}, "columns has no effect, as no file is a .tsv"),
         ({"train": "x.tsv", "context": 3}, "data.context: value 3"),
         ({"train": "x.tsv", "sentence": "a"}, "data.sentence: unknown key"),
     ],

@@ -135,7 +135,7 @@ class TextClassifier:
 
     def read(self, file: Path) -> list[Example]:
         """Read the texts of a file without labels, with the columns of the training files."""
-        return read_examples(file, replace(self.data.columns, label=None))
+        return read_examples(file, replace(self.data.file_columns, label=None))
 
     def score(self, file: Path) -> Scores:
         """Evaluate the predictions for a labelled file with the columns of the training files.
@@ -143,7 +143,7 @@ class TextClassifier:
         Raises:
             DataError: the file cannot be read, or a label is not a class of the model.
         """
-        part = EncodedTexts(read_examples(file, self.data.columns), self.labels, self.encoder)
+        part = EncodedTexts(read_examples(file, self.data.file_columns), self.labels, self.encoder)
         logits, labels = self._logits(part.encoded), torch.from_numpy(part.labels)
         matrix = confusions(labels, logits.argmax(-1), len(self.labels)).double()
         evaluation = classification_metrics(F.cross_entropy(logits, labels).item(), matrix)

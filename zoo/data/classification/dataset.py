@@ -17,7 +17,8 @@ from pydantic import Field, model_validator
 from zoo.config.registry import DATASETS
 from zoo.data.classification.class_names import sorted_labels, write_labels
 from zoo.data.classification.encoding import EncodedText, TextPairEncoder
-from zoo.data.classification.files import Columns, Example, read_examples
+from zoo.data.classification.files import TSV, Columns, Example, read_examples
+from zoo.data.compression import content_suffix
 from zoo.data.dataset import Batch, BatchSpec, DataConfig, Metric, ModelRequirements
 from zoo.data.files import sha256
 from zoo.data.map_dataset import MapDataset
@@ -39,12 +40,12 @@ class TextModelRequirements(ModelRequirements, Protocol):
 
 @DATASETS.register
 class ClassificationData(DataConfig):
-    """Texts, or pairs of texts, with labels: .tsv with a header, or .jsonl."""
+    """Texts, or pairs of texts, with labels: .tsv or .jsonl."""
 
     unit: ClassVar[str] = "texts"
 
     type: Literal["classification"] = "classification"
-    train: str = Field(description="a .tsv file with a header, or a .jsonl file")
+    train: str = Field(description="a .tsv file, whose first line names its columns, or a .jsonl file")
     validation: str | float | dict[str, str] | None = Field(
         None,
         description="another file, the share of the texts of `train` to hold out, or several files, name: "
@@ -53,6 +54,9 @@ class ClassificationData(DataConfig):
     text: str = Field("text", description="the column of the text")
     pair: str | None = Field(None, description="the column of the second text of pairs; null: no pairs")
     label: str = Field("label", description="the column of the label")
+    columns: tuple[str, ...] | None = Field(
+        None, description="the names of the columns of .tsv files without a header; null: there is a header"
+    )
     labels: tuple[str, ...] | None = Field(
         None,
         description="the labels in the order of their class indices; null: those of `train`, sorted as "
@@ -81,7 +85,24 @@ class ClassificationData(DataConfig):
             raise ValueError(f"labels {list(self.labels)} are not all different")
         if len({self.text, self.pair, self.label}) < 3:
             raise ValueError("text, pair and label must be different columns")
+        if self.columns is not None:
+            self._check_columns(self.columns)
         return self
+
+    def _check_columns(self, columns: tuple[str, ...]) -> None:
+        """Check the names of the columns of files without a header.
+
+        Raises:
+            ValueError: two are the same, one that is read is not there, or no file is a .tsv.
+        """
+        if len(set(columns)) != len(columns):
+            raise ValueError(f"columns {list(columns)} are not all different")
+        for column in (self.text, self.pair, self.label):
+            if column is not None and column not in columns:
+                raise ValueError(f"columns has no '{column}'{did_you_mean(column, columns)}")
+        others = self.validation.values() if isinstance(self.validation, dict) else [self.validation]
+        if not any(isinstance(f, str) and content_suffix(Path(f)) == TSV for f in (self.train, *others)):
+            raise ValueError(f"columns has no effect, as no file is a {TSV}")
 
     @property
     def objective_name(self) -> str:
@@ -94,9 +115,9 @@ class ClassificationData(DataConfig):
         return self.context
 
     @property
-    def columns(self) -> Columns:
+    def file_columns(self) -> Columns:
         """The columns of a training file."""
-        return Columns(self.text, self.pair, self.label)
+        return Columns(self.text, self.pair, self.label, self.columns)
 
     def prepare(self, model: ModelRequirements) -> ClassificationDataset:
         """Read and tokenise the texts.
@@ -166,7 +187,7 @@ class ClassificationDataset(MapDataset[EncodedTexts]):
         Raises:
             DataError: a file, label or tokenizer cannot be used, or the labels are not the model's classes.
         """
-        read = partial(read_examples, columns=data.columns)
+        read = partial(read_examples, columns=data.file_columns)
         if isinstance(data.validation, dict):
             train, _ = read_split(data.train, None, read, _split_key)
             held_out = {name: read(Path(file).expanduser()) for name, file in data.validation.items()}
@@ -245,7 +266,10 @@ def _texts(examples: Sequence[Example]) -> Iterator[str]:
 
 
 def _fingerprint(data: ClassificationData, tokenizer: str, names: Sequence[str]) -> str:
-    settings = data.model_dump_json(exclude={"train", "validation", "tokenizer", "labels", "best"})
+    excluded = {"train", "validation", "tokenizer", "labels", "best"}
+    if data.columns is None:  # as in the fingerprints of runs from before there was such a field
+        excluded.add("columns")
+    settings = data.model_dump_json(exclude=excluded)
     share = data.validation if isinstance(data.validation, float) else ""
     if isinstance(data.validation, dict):
         digests = file_digests(data.train, *data.validation.values())

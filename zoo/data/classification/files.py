@@ -1,4 +1,4 @@
-"""Labelled texts in files: tab-separated values with a header, or JSON Lines."""
+"""Labelled texts in files: tab-separated values, with a header or without, or JSON Lines."""
 
 from __future__ import annotations
 
@@ -22,11 +22,13 @@ class Columns:
         text: name of the column of the text.
         pair: name of the column of the second text; None: the examples are single texts.
         label: name of the column of the label; None: labels are not read.
+        header: names of all columns of .tsv files that do not name them; None: their first lines do.
     """
 
     text: str
     pair: str | None
     label: str | None
+    header: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -50,8 +52,8 @@ def read_examples(path: Path, columns: Columns) -> list[Example]:
     """Read the examples of a file in their order; blank lines are skipped.
 
     Args:
-        path: a .tsv file whose first line names the columns, without quoting; or a .jsonl file; or either
-            of them compressed (.gz, .xz, .zst).
+        path: a .tsv file without quoting, whose first line names the columns unless `columns` does; or a
+            .jsonl file; or either of them compressed (.gz, .xz, .zst).
         columns: what to read.
 
     Raises:
@@ -60,7 +62,7 @@ def read_examples(path: Path, columns: Columns) -> list[Example]:
     """
     kind = content_suffix(path)
     if kind not in (TSV, JSONL):
-        raise DataError(f"{path}: expected a name that ends in {TSV} (with a header) or {JSONL}")
+        raise DataError(f"{path}: expected a name that ends in {TSV} or {JSONL}")
     rows = _read_tsv(path, columns) if kind == TSV else read_json_lines(path)
     examples = [_example(f"{path}:{number}", row, columns) for number, row in rows]
     if not examples:
@@ -69,15 +71,20 @@ def read_examples(path: Path, columns: Columns) -> list[Example]:
 
 
 def _read_tsv(path: Path, columns: Columns) -> Iterator[tuple[int, JsonObject]]:
-    """Line number and fields of every line after the header."""
-    header: Sequence[str] | None = None
+    """Line number and fields of every line but the header."""
+    header: Sequence[str] | None = columns.header
     for number, line in read_lines(path):
         fields, place = line.split("\t"), f"{path}:{number}"
         if header is None:
             header = fields
             _check_header(header, columns, place)
         elif len(fields) != len(header):
-            raise DataError(f"{place}: {len(fields)} columns, but the header has {len(header)}")
+            named = f"the header has {len(header)}"
+            if columns.header is not None:
+                named = f"data.columns names {len(header)}: {', '.join(header)}"
+            raise DataError(f"{place}: {len(fields)} columns, but {named}")
+        elif columns.header is not None and fields == list(header):
+            raise DataError(f"{place}: names the columns, as data.columns does; leave data.columns out")
         else:
             yield number, dict(zip(header, fields, strict=True))
 
@@ -87,7 +94,10 @@ def _check_header(header: Sequence[str], columns: Columns, place: str) -> None:
         if column is not None and header.count(column) != 1:
             if column in header:
                 raise DataError(f"{place}: there are {header.count(column)} columns called '{column}'")
-            raise DataError(f"{place}: no column '{column}' in the header{did_you_mean(column, header)}")
+            raise DataError(
+                f"{place}: no column '{column}' in the header{did_you_mean(column, header)}; for a file "
+                "without a header set data.columns"
+            )
 
 
 def _example(place: str, row: JsonObject, columns: Columns) -> Example:
