@@ -51,6 +51,10 @@ MODELS: dict[str, Callable[[], Any]] = {
     "qwen3": lambda: transformers.Qwen3ForCausalLM(
         transformers.Qwen3Config(**SIZES, head_dim=20, tie_word_embeddings=True)
     ),
+    "phi3": lambda: transformers.Phi3ForCausalLM(transformers.Phi3Config(**SIZES, pad_token_id=None)),
+    "phi3-tied": lambda: transformers.Phi3ForCausalLM(
+        transformers.Phi3Config(**SIZES, pad_token_id=None, tie_word_embeddings=True)
+    ),
     "gpt2": lambda: transformers.GPT2LMHeadModel(transformers.GPT2Config(**GPT2)),
     "gpt2-untied": lambda: transformers.GPT2LMHeadModel(
         transformers.GPT2Config(**GPT2, n_inner=40, tie_word_embeddings=False)

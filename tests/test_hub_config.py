@@ -41,6 +41,22 @@ LLAMA3 = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 64,
 }
+PHI4: dict[str, Any] = {
+    "rope_parameters": ...,
+    "rope_theta": 10000,
+    "rope_scaling": None,
+    "attention_bias": False,
+    "attention_dropout": 0.0,
+    "embd_pdrop": 0.0,
+    "resid_pdrop": 0.0,
+    "initializer_range": 0.02,
+    "original_max_position_embeddings": 64,
+    "sliding_window": None,
+    "torch_dtype": "bfloat16",
+    "use_cache": True,
+}
+"""The spelling of the fields of Phi-4's config.json."""
+LONGROPE = {"short_factor": [1.0] * 4, "long_factor": [2.0] * 4}
 SPELLINGS: list[tuple[str, dict[str, Any]]] = [
     ("llama", {"rope_parameters": ..., "rope_theta": 10000.0}),
     ("llama", {"rope_parameters": ..., "rope_theta": 10000.0, "rope_scaling": None}),
@@ -62,6 +78,8 @@ SPELLINGS: list[tuple[str, dict[str, Any]]] = [
     ),
     ("qwen2", {"layer_types": ..., "sliding_window": 4096, "max_window_layers": 1}),
     ("qwen3", {"attention_bias": ..., "rope_parameters": ..., "rope_theta": 10000.0}),
+    ("phi3", {"rope_parameters": ..., "partial_rotary_factor": 1.0, "head_dim": None}),
+    ("phi3", PHI4),
     ("gpt2", {"n_ctx": 64, "activation_function": "gelu_pytorch_tanh", "n_inner": 128}),
     ("gpt2", {"tie_word_embeddings": ..., "n_inner": ...}),
 ]
@@ -118,6 +136,30 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         "layer_types: ['full_attention', 'sliding_attention']; expected 'full_attention'",
     ),
     ("qwen3", {"attention_bias": True}, "attention_bias: true; expected false"),
+    ("phi3", {"sliding_window": 2047}, "sliding_window: 2047; expected null"),
+    ("phi3", {"attention_bias": True}, "attention_bias: true; expected false"),
+    ("phi3", {"head_dim": 12}, "head_dim: 12; expected a field of Phi3ForCausalLM that zoo knows"),
+    (
+        "phi3",
+        {"partial_rotary_factor": 0.75, "rope_parameters": ...},
+        "partial_rotary_factor: 0.75; expected 1.0",
+    ),
+    (
+        "phi3",
+        {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}},
+        "partial_rotary_factor: 0.5; expected 1.0",
+    ),
+    (
+        "phi3",
+        {"rope_parameters": {"rope_type": "longrope", "rope_theta": 10000.0, **LONGROPE}},
+        "rope_scaling: {'rope_type': 'longrope'}; expected null",
+    ),
+    (
+        "phi3",
+        {"rope_parameters": ..., "rope_scaling": {"type": "su", **LONGROPE}},
+        "rope_scaling: {'rope_type': 'su'}; expected null",
+    ),
+    ("phi3", {"rope_parameters": ..., "rope_scaling": "su"}, "rope_scaling: 'su'; expected null"),
     ("gpt2", {"activation_function": "relu"}, "activation_function: 'relu'; expected 'gelu_new' or"),
     ("gpt2", {"scale_attn_weights": False}, "scale_attn_weights: false; expected true"),
     (

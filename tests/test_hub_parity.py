@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 from hub_models import MODELS, saved
 from torch import Tensor
 
@@ -51,6 +52,12 @@ def test_the_same_tensors_back(tmp_path: Path, name: str) -> None:
     assert set(theirs) - set(back) <= set(family.duplicates)
     written = family.to_hf(ours.recipe.model)
     assert family.to_hf(family.to_zoo(written, name)) == written
+    config_again = transformers.AutoConfig.for_model(**written, pad_token_id=None)  # Phi-3's is 32000
+    auto: Any = transformers.AutoModelForCausalLM
+    opened = auto.from_config(config_again).eval()
+    opened.load_state_dict(back, strict=False)
+    with torch.no_grad():
+        torch.testing.assert_close(opened(tokens()).logits, ours(tokens()), atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -62,12 +69,17 @@ def test_shards_hold_the_same(tmp_path: Path, name: str) -> None:
     assert all(torch.equal(parts[key], tensor) for key, tensor in whole.items())
 
 
+@pytest.mark.parametrize("name", ["llama", "phi3"])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_smaller_floats_are_read_exactly(tmp_path: Path, dtype: torch.dtype) -> None:
-    theirs = saved("llama", tmp_path, dtype=dtype).state_dict()
+def test_smaller_floats_are_read_exactly(tmp_path: Path, name: str, dtype: torch.dtype) -> None:
+    theirs = saved(name, tmp_path, dtype=dtype)
     ours, _ = load_folder(tmp_path)
-    assert torch.equal(ours.get_parameter("embedding.weight"), theirs["model.embed_tokens.weight"].float())
+    embedding = theirs.state_dict()["model.embed_tokens.weight"].float()
+    assert torch.equal(ours.get_parameter("embedding.weight"), embedding)
     assert {p.dtype for p in ours.parameters()} == {torch.float32}
+    widened = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)
+    with torch.no_grad():
+        torch.testing.assert_close(ours(tokens()), widened(tokens()).logits, atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("name", MODELS)

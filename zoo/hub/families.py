@@ -9,12 +9,13 @@ from zoo.hub.gpt2 import GPT2
 from zoo.hub.llama import LLAMA
 from zoo.hub.mistral import MISTRAL
 from zoo.hub.ngpt import NGPT
+from zoo.hub.phi3 import PHI3
 from zoo.hub.qwen import QWEN2, QWEN3
 from zoo.hub.t5 import T5
 from zoo.models import ModelConfig
 from zoo.utils.errors import CheckpointError, did_you_mean
 
-FAMILIES: tuple[Family, ...] = (LLAMA, MISTRAL, QWEN2, QWEN3, GPT2, BERT, T5, NGPT)
+FAMILIES: tuple[Family, ...] = (LLAMA, MISTRAL, QWEN2, QWEN3, PHI3, GPT2, BERT, T5, NGPT)
 """If several families can express a model, the first one is taken."""
 
 

@@ -1,0 +1,72 @@
+"""Phi-3 and Phi-4: Llama with q, k and v in one matrix, and both matrices of the MLP's gate in another."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from zoo.data.files import JsonObject
+from zoo.hub.fields import ConfigField, FixedField
+from zoo.hub.llama import LLAMA
+from zoo.hub.rope import read_rope
+from zoo.hub.rules import Stacked, rule
+
+FUSED = (
+    rule(
+        tuple(f"blocks.{{i}}.attention.{x}.weight" for x in "qkv"),
+        "model.layers.{i}.self_attn.qkv_proj.weight",
+        Stacked(),
+    ),
+    rule(
+        ("blocks.{i}.mlp.nu.weight", "blocks.{i}.mlp.u.weight"),
+        "model.layers.{i}.mlp.gate_up_proj.weight",
+        Stacked(),
+    ),
+)
+FUSED_NAMES = {name for fused in FUSED for name in fused.zoo_names}
+
+
+def _read(config: JsonObject) -> JsonObject:
+    """`read_rope`, with ``partial_rotary_factor`` at the top level, where it was before transformers 5.
+
+    The lists of a scaling of RoPE are left out: no type of scaling is supported, and longrope has two factors
+    for every pair of entries, which would make the message of the refusal long.
+    """
+    config = dict(config)
+    rope = config.get("rope_parameters")
+    if isinstance(rope, dict) and "partial_rotary_factor" in rope:
+        config["partial_rotary_factor"] = rope["partial_rotary_factor"]
+        config["rope_parameters"] = {k: v for k, v in rope.items() if k != "partial_rotary_factor"}
+    config = read_rope(config)
+    scaling = config.get("rope_scaling")
+    if isinstance(scaling, dict):
+        config["rope_scaling"] = {k: v for k, v in scaling.items() if not isinstance(v, list)}
+    return config
+
+
+PHI3 = replace(
+    LLAMA,
+    architecture="Phi3ForCausalLM",
+    model_type="phi3",
+    fields=(
+        ConfigField("vocab_size", "vocab_size", default=32064),
+        ConfigField("hidden_size", "d_model", default=3072),
+        ConfigField("num_hidden_layers", "n_layers", default=32, layers=True),
+        ConfigField("num_attention_heads", "n_heads", default=32),
+        ConfigField("num_key_value_heads", "n_kv_heads", default=None, resolved="kv_heads"),
+        ConfigField("intermediate_size", "d_mlp", default=8192, resolved="mlp_size"),
+        ConfigField("rms_norm_eps", "norm_eps", default=1e-5),
+        ConfigField("rope_theta", "rope_base", default=10000.0),
+        ConfigField("tie_word_embeddings", "tied", default=False),
+    ),
+    fixed=(
+        FixedField("hidden_act", ("silu", "swish")),
+        FixedField("attention_bias", (False,)),
+        FixedField("sliding_window", (None,)),
+        FixedField("partial_rotary_factor", (1.0,)),
+        FixedField("rope_scaling", (None,)),
+    ),
+    constants={**LLAMA.constants, "d_head": None, "rope_scaling": None},
+    harmless=LLAMA.harmless | {"original_max_position_embeddings", "resid_pdrop", "embd_pdrop"},
+    rules=(*FUSED, *(r for r in LLAMA.rules if FUSED_NAMES.isdisjoint(r.zoo_names))),
+    read=_read,
+)
