@@ -442,6 +442,7 @@ HUB: dict[str, tuple[str, dict[str, Any]]] = {
     "gpt2": ("GPT2LMHeadModel", {"n_embd": D, "n_inner": M, "n_layer": 2, "n_head": 2}),
     "llama": ("LlamaForCausalLM", {"hidden_size": D, "intermediate_size": M, "num_hidden_layers": 2}),
     "qwen3": ("Qwen3ForCausalLM", {"hidden_size": D, "intermediate_size": M, "num_hidden_layers": 2}),
+    "phi3": ("Phi3ForCausalLM", {"hidden_size": D, "intermediate_size": M, "num_hidden_layers": 2}),
 }
 FIXED: dict[str, dict[str, Any]] = {
     "t5": {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False, "num_heads": 2},
@@ -449,6 +450,7 @@ FIXED: dict[str, dict[str, Any]] = {
     "roberta": {"num_attention_heads": 2},
     "llama": {"num_attention_heads": 2},
     "qwen3": {"num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": H},
+    "phi3": {"num_attention_heads": 2, "pad_token_id": None},
 }
 
 

@@ -78,7 +78,7 @@ LAYOUTS: Mapping[str, Mapping[str, Change]] = {
     "roberta": BERT,
     "t5": T5,
     "gpt2": GPT2,
-    **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3"), LLAMA),
+    **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3", "phi3"), LLAMA),
 }
 """By config.json's ``model_type``: patterns of the ends of names."""
 
