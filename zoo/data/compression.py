@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Any, cast
 
 from zoo.utils.errors import DataError
 from zoo.utils.files import open_regular
@@ -71,11 +71,20 @@ def _xz(_: Path, file: IO[bytes]) -> IO[bytes]:
 
 
 def _zst(path: Path, file: IO[bytes]) -> IO[bytes]:
+    return io.BufferedReader(require_pyarrow(path).CompressedInputStream(file, "zstd"))
+
+
+def require_pyarrow(path: Path) -> Any:
+    """The module pyarrow, which a file needs to be read.
+
+    Raises:
+        DataError: it is not installed.
+    """
     try:
         import pyarrow  # a package of an extra
     except ImportError as error:
-        raise DataError(f"{path}: .zst needs pyarrow: pip install 'zoo[data]'") from error
-    return io.BufferedReader(pyarrow.CompressedInputStream(file, "zstd"))
+        raise DataError(f"{path}: {path.suffix} needs pyarrow: pip install 'zoo[data]'") from error
+    return pyarrow
 
 
 _OPENERS: dict[str, Callable[[Path, IO[bytes]], IO[bytes]]] = {".gz": _gz, ".xz": _xz, ".zst": _zst}

@@ -8,6 +8,7 @@ from zoo.config.registry import CORPORA
 from zoo.data.corpora.base import CorpusConfig, Document, SourceFile
 from zoo.data.corpora.jsonl import JsonlCorpus
 from zoo.data.corpora.mixture import MixtureCorpus
+from zoo.data.corpora.parquet import ParquetCorpus
 from zoo.data.corpora.python_docs import PythonDocsCorpus
 from zoo.data.corpora.text import TextCorpus
 
@@ -17,6 +18,7 @@ __all__ = [
     "Document",
     "JsonlCorpus",
     "MixtureCorpus",
+    "ParquetCorpus",
     "PythonDocsCorpus",
     "SourceFile",
     "TextCorpus",

@@ -41,13 +41,14 @@ class DecoderRequirements(ModelRequirements, Protocol):
 
 @DATASETS.register
 class InstructionData(DataConfig):
-    """Prompts and responses, or conversations, in JSON Lines; only the assistant's messages are learned."""
+    """Prompts and responses, or conversations, in JSON Lines or Parquet; only answers are learned."""
 
     unit: ClassVar[str] = "examples"
 
     type: Literal["instructions"] = "instructions"
     train: str = Field(
-        description="a .jsonl file of {prompt, response}, {messages}, {conversations} or {instruction, ...}"
+        description="a .jsonl or .parquet file of {prompt, response}, {messages}, {conversations} or "
+        "{instruction, ...}"
     )
     validation: str | float | None = Field(
         0.05, description="another file, or the share of the examples of `train` to hold out; null: none"
@@ -61,7 +62,8 @@ class InstructionData(DataConfig):
     )
 
     invalid: Literal["error", "skip"] = Field(
-        "error", description="what happens to a line that is no conversation or that the template refuses"
+        "error",
+        description="what happens to a line or row that is no conversation or that the template refuses",
     )
 
     @model_validator(mode="after")

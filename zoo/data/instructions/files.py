@@ -1,14 +1,15 @@
-"""Conversations in files: JSON Lines in the layouts that people use."""
+"""Conversations in files: JSON Lines and Parquet in the layouts that people use."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
 from zoo.data.files import JsonObject, read_lines
 from zoo.data.json_lines import parse_object, text_field
+from zoo.data.parquet import PARQUET, read_rows
 from zoo.utils.errors import DataError, did_you_mean
 
 Speaker = Literal["system", "user", "assistant"]
@@ -35,30 +36,44 @@ class Conversation:
 
 
 def read_conversations(path: Path, skipped: list[DataError] | None = None) -> list[Conversation]:
-    """Read the conversations of a .jsonl file in their order; blank lines are skipped.
+    """Read the conversations of a .jsonl or .parquet file in their order; blank lines are skipped.
 
-    A line has one of the layouts in `LAYOUTS`; its other keys are ignored.
+    A line or row has one of the layouts in `LAYOUTS`; its other keys or columns are ignored.
 
     Args:
         path: the file.
-        skipped: receives the errors of lines that are not conversations, which are left out; None: such a
-            line is an error.
+        skipped: receives the errors of lines or rows that are not conversations, which are left out; None:
+            such a line is an error.
 
     Raises:
-        DataError: the file cannot be read, or a line is not a conversation.
+        DataError: the file cannot be read, or a line or row is not a conversation.
     """
     conversations = []
-    for number, line in read_lines(path):
-        place = f"{path}:{number}"
+    for place, content in _rows(path) if path.suffix == PARQUET else _lines(path):
         try:
-            conversations.append(Conversation(place, _messages(parse_object(line, place), place)))
+            row = parse_object(content, place) if isinstance(content, str) else content
+            conversations.append(Conversation(place, _messages(row, place)))
         except DataError as error:
             if skipped is None:
                 raise
             skipped.append(error)
     if not conversations:
-        raise DataError(f"{path}: no line is a conversation; the first error is: {skipped and skipped[0]}")
+        raise DataError(
+            f"{path}: nothing here is a conversation; the first error is: {skipped and skipped[0]}"
+        )
     return conversations
+
+
+def _lines(path: Path) -> Iterator[tuple[str, str]]:
+    return ((f"{path}:{number}", line) for number, line in read_lines(path))
+
+
+def _rows(path: Path) -> Iterator[tuple[str, JsonObject]]:
+    """The rows without the columns that are null in them: tables with several layouts have nulls."""
+    return (
+        (place, {column: value for column, value in row.items() if value is not None})
+        for place, row in read_rows(path, COLUMNS)
+    )
 
 
 def _prompt_and_response(row: JsonObject, place: str) -> tuple[Message, ...]:
@@ -105,6 +120,9 @@ LAYOUTS: dict[str, Callable[[JsonObject, str], tuple[Message, ...]]] = {
 * Alpaca's ``{"instruction": ..., "input": ..., "output": ...}``: the user's message is the instruction and,
   after a blank line, the input, which may be missing or empty.
 """
+
+COLUMNS = (*LAYOUTS, "input", "output")
+"""The columns of a table that are read."""
 
 
 def _messages(row: JsonObject, place: str) -> tuple[Message, ...]:

@@ -1,0 +1,118 @@
+"""Tables in Parquet are read as the same rows in JSON Lines, and tables that do not fit are told."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pytest
+from pyarrow import parquet
+
+from zoo.data.corpora.parquet import ParquetCorpus
+from zoo.data.instructions.files import read_conversations
+from zoo.utils.errors import DataError
+
+TALK = [{"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": "4"}]
+LAYOUTS: list[list[dict[str, Any]]] = [
+    [{"prompt": "a", "response": "b", "id": 3}],
+    [{"messages": TALK}, {"messages": TALK * 2}],
+    [{"conversations": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]}],
+    [{"instruction": "a", "input": "", "output": "b"}, {"instruction": "a", "input": "c", "output": "b"}],
+    [{"prompt": "a", "response": "b"}, {"messages": TALK}],  # each row null where the other is not
+]
+
+
+def write(folder: Path, rows: list[dict[str, Any]], name: str = "a.parquet") -> Path:
+    """Write rows into a table; a row has null in the columns that it lacks."""
+    columns = {column: None for row in rows for column in row}
+    table = pyarrow.Table.from_pylist([columns | row for row in rows])
+    parquet.write_table(table, folder / name, row_group_size=2)
+    return folder / name
+
+
+def test_every_row_is_a_document(tmp_path: Path) -> None:
+    rows = [{"text": f"Größe {i}\n", "id": i} for i in range(5)]
+    write(tmp_path, rows)
+    (tmp_path / "sub").mkdir()
+    write(tmp_path / "sub", rows[:1], "b.parquet")
+    documents = list(ParquetCorpus(paths=[str(tmp_path)]).documents())
+    assert [document.text for document in documents] == [str(row["text"]) for row in [*rows, rows[0]]]
+    assert documents[1].id == "a.parquet:2" and documents[-1].id == "sub/b.parquet:1"
+
+
+@pytest.mark.parametrize("rows", LAYOUTS, ids=lambda rows: "+".join(rows[-1]))
+def test_conversations_are_those_of_json_lines(tmp_path: Path, rows: list[dict[str, Any]]) -> None:
+    lines = tmp_path / "a.jsonl"
+    lines.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    expected = [conversation.messages for conversation in read_conversations(lines)]
+    read = read_conversations(write(tmp_path, rows))
+    assert [conversation.messages for conversation in read] == expected
+    assert read[0].place.endswith("a.parquet: row 1")
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([{"txt": "a"}], r"a\.parquet: no column 'text'; did you mean 'txt'"),
+        (
+            [{"text": "a"}, {"text": None}],
+            r"a\.parquet: row 2: field 'text' must be a string, found NoneType",
+        ),
+        ([{"text": 3}], r"a\.parquet: row 1: field 'text' must be a string, found int"),
+        ([{"text": "a"}, {"text": " "}], r"a\.parquet: row 2: field 'text' is empty"),
+        ([], r"a\.parquet: no column 'text'"),
+    ],
+)
+def test_tables_that_are_no_texts(tmp_path: Path, rows: list[dict[str, Any]], message: str) -> None:
+    corpus = ParquetCorpus(paths=[str(write(tmp_path, rows))])
+    with pytest.raises(DataError, match=message):
+        list(corpus.documents())
+
+
+def test_tables_that_are_no_conversations(tmp_path: Path) -> None:
+    skipped: list[DataError] = []
+    file = write(tmp_path, [{"prompt": "a", "response": "b"}, {"prompt": "c"}])
+    with pytest.raises(DataError, match=r"a\.parquet: row 2: no field 'response'"):
+        read_conversations(file)
+    assert len(read_conversations(file, skipped)) == 1 and len(skipped) == 1
+    with pytest.raises(DataError, match=r"a\.parquet: no column 'messages' or .* 'response' or .*'output'"):
+        read_conversations(write(tmp_path, [{"promt": "a", "text": "b"}]))
+    with pytest.raises(DataError, match=r"a\.parquet: row 1: expected the keys 'prompt' and 'response'"):
+        read_conversations(write(tmp_path, [{"input": "a", "text": "b"}]))
+
+
+def test_values_that_python_cannot_hold(tmp_path: Path) -> None:
+    years = pyarrow.array([10**15], pyarrow.timestamp("s"))
+    file = tmp_path / "a.parquet"
+    for column, message in {"text": "cannot be read as Parquet: ", "other": "no column 'text'"}.items():
+        parquet.write_table(pyarrow.table({column: years}), file)
+        with pytest.raises(DataError, match=rf"a\.parquet: {message}"):
+            list(ParquetCorpus(paths=[str(file)]).documents())
+    parquet.write_table(pyarrow.table({"prompt": ["a"], "response": ["b"], "other": years}), file)
+    assert len(read_conversations(file)) == 1
+
+
+def test_damaged_and_empty_tables_are_refused(tmp_path: Path) -> None:
+    file = write(tmp_path, [{"text": "a" * 100, "prompt": "b" * 100}] * 100)
+    content = file.read_bytes()
+    for damaged in (b"", b"no table at all", content[:-1], b"PAR1" + content[12:]):
+        file.write_bytes(damaged)
+        for read in (
+            lambda: list(ParquetCorpus(paths=[str(file)]).documents()),
+            lambda: read_conversations(file),
+        ):
+            with pytest.raises(DataError, match=r"a\.parquet: cannot be read as Parquet"):
+                read()
+    parquet.write_table(pyarrow.table({"text": pyarrow.array([], pyarrow.string())}), file)
+    with pytest.raises(DataError, match=r"a\.parquet: the table has no rows"):
+        list(ParquetCorpus(paths=[str(file)]).documents())
+
+
+def test_the_missing_package_is_one_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = write(tmp_path, [{"text": "a"}])
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(DataError, match=r"a\.parquet: \.parquet needs pyarrow: pip install 'zoo\[data\]'"):
+        list(ParquetCorpus(paths=[str(file)]).documents())
