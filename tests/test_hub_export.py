@@ -172,7 +172,7 @@ def test_what_became_of_the_tokenizer(tmp_path: Path, monkeypatch: pytest.Monkey
     other = export(run, tmp_path / "other")
     assert "no tokenizer: transformers reads other tokens with it\n" in str(other)
     names = {file.name for file in (tmp_path / "other").iterdir()}
-    assert names == {"config.json", "model.safetensors"}
+    assert names == {"config.json", "generation_config.json", "README.md", "model.safetensors"}
     save_model(load_model(run), tmp_path / "alone.safetensors")
     alone = export(tmp_path / "alone.safetensors", tmp_path / "alone")
     assert f"no tokenizer: no tokenizer in {tmp_path}: expected zoo-tokenizer.json" in str(alone)
