@@ -193,7 +193,7 @@ def test_a_tokenizer_learns_from_the_training_texts(tmp_path: Path) -> None:
 COLA = {"columns": ["source", "label", "star", "text"]}
 GOOD = ("text\tlabel", "a b\t0", "c d\t1")
 BAD: list[tuple[str, tuple[str, ...], dict[str, Any], str]] = [
-    ("bad.csv", GOOD, {}, r"bad.csv: expected a name that ends in .tsv or .jsonl"),
+    ("bad.csv", GOOD, {}, r"bad.csv: expected a name that ends in .tsv, .jsonl or .parquet"),
     ("bad.tsv", GOOD[:1], {}, "bad.tsv: no example, only a header"),
     ("bad.tsv", (), {}, "bad.tsv: the file is empty"),
     ("bad.tsv", ("txt\tlabel", "a\t0"), {}, "bad.tsv:1: no column 'text' in the header; did you mean 'txt'"),

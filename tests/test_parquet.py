@@ -11,6 +11,7 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
+from zoo.data.classification.files import Columns, read_examples
 from zoo.data.corpora.parquet import ParquetCorpus
 from zoo.data.instructions.files import read_conversations
 from zoo.utils.errors import DataError
@@ -51,6 +52,14 @@ def test_conversations_are_those_of_json_lines(tmp_path: Path, rows: list[dict[s
     read = read_conversations(write(tmp_path, rows))
     assert [conversation.messages for conversation in read] == expected
     assert read[0].place.endswith("a.parquet: row 1")
+
+
+def test_labelled_texts(tmp_path: Path) -> None:
+    file = write(tmp_path, [{"idx": 0, "text": "a", "label": 1}, {"idx": 1, "text": "b", "label": 0}])
+    examples = read_examples(file, Columns("text", None, "label"))
+    assert [(example.text, example.label) for example in examples] == [("a", "1"), ("b", "0")]
+    with pytest.raises(DataError, match=r"a\.parquet: row 1: no field 'pair'"):
+        read_examples(file, Columns("text", "pair", "label"))
 
 
 @pytest.mark.parametrize(

@@ -40,12 +40,14 @@ class TextModelRequirements(ModelRequirements, Protocol):
 
 @DATASETS.register
 class ClassificationData(DataConfig):
-    """Texts, or pairs of texts, with labels: .tsv or .jsonl."""
+    """Texts, or pairs of texts, with labels: .tsv, .jsonl or .parquet."""
 
     unit: ClassVar[str] = "texts"
 
     type: Literal["classification"] = "classification"
-    train: str = Field(description="a .tsv file, whose first line names its columns, or a .jsonl file")
+    train: str = Field(
+        description="a .tsv file, whose first line names its columns, or a .jsonl or .parquet file"
+    )
     validation: str | float | dict[str, str] | None = Field(
         None,
         description="another file, the share of the texts of `train` to hold out, or several files, name: "
@@ -97,8 +99,8 @@ class ClassificationData(DataConfig):
         """
         if len(set(columns)) != len(columns):
             raise ValueError(f"columns {list(columns)} are not all different")
-        for column in (self.text, self.pair, self.label):
-            if column is not None and column not in columns:
+        for column in self.file_columns.read:
+            if column not in columns:
                 raise ValueError(f"columns has no '{column}'{did_you_mean(column, columns)}")
         others = self.validation.values() if isinstance(self.validation, dict) else [self.validation]
         if not any(isinstance(f, str) and content_suffix(Path(f)) == TSV for f in (self.train, *others)):

@@ -1,4 +1,4 @@
-"""Labelled texts in files: tab-separated values, with a header or without, or JSON Lines."""
+"""Labelled texts in files: tab-separated values, with a header or without, JSON Lines or Parquet."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from zoo.data.compression import content_suffix
 from zoo.data.files import JsonObject, read_lines
 from zoo.data.json_lines import read_json_lines, text_field
+from zoo.data.parquet import PARQUET, read_rows
 from zoo.utils.errors import DataError, did_you_mean
 
 TSV, JSONL = ".tsv", ".jsonl"
@@ -16,7 +17,7 @@ TSV, JSONL = ".tsv", ".jsonl"
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns of a .tsv file, or keys of JSON objects, that are read.
+    """The columns of a .tsv or .parquet file, or keys of JSON objects, that are read.
 
     Attributes:
         text: name of the column of the text.
@@ -29,6 +30,11 @@ class Columns:
     pair: str | None
     label: str | None
     header: tuple[str, ...] | None = None
+
+    @property
+    def read(self) -> list[str]:
+        """The names of the columns that are read, the text first."""
+        return [column for column in (self.text, self.pair, self.label) if column is not None]
 
 
 @dataclass(frozen=True)
@@ -53,18 +59,21 @@ def read_examples(path: Path, columns: Columns) -> list[Example]:
 
     Args:
         path: a .tsv file without quoting, whose first line names the columns unless `columns` does; or a
-            .jsonl file; or either of them compressed (.gz, .xz, .zst).
+            .jsonl file; or either of them compressed (.gz, .xz, .zst); or a .parquet file.
         columns: what to read.
 
     Raises:
-        DataError: the suffix is neither of the two, the file cannot be read, has no example or lacks a
+        DataError: the suffix is none of these, the file cannot be read, has no example or lacks a
             column, or a text or label is empty or of another type.
     """
     kind = content_suffix(path)
-    if kind not in (TSV, JSONL):
-        raise DataError(f"{path}: expected a name that ends in {TSV} or {JSONL}")
-    rows = _read_tsv(path, columns) if kind == TSV else read_json_lines(path)
-    examples = [_example(f"{path}:{number}", row, columns) for number, row in rows]
+    if kind not in (TSV, JSONL, PARQUET):
+        raise DataError(f"{path}: expected a name that ends in {TSV}, {JSONL} or {PARQUET}")
+    if kind == PARQUET:
+        examples = [_example(place, row, columns) for place, row in read_rows(path, columns.read)]
+    else:
+        lines = _read_tsv(path, columns) if kind == TSV else read_json_lines(path)
+        examples = [_example(f"{path}:{number}", row, columns) for number, row in lines]
     if not examples:
         raise DataError(f"{path}: no example, only a header")
     return examples
@@ -90,8 +99,8 @@ def _read_tsv(path: Path, columns: Columns) -> Iterator[tuple[int, JsonObject]]:
 
 
 def _check_header(header: Sequence[str], columns: Columns, place: str) -> None:
-    for column in (columns.text, columns.pair, columns.label):
-        if column is not None and header.count(column) != 1:
+    for column in columns.read:
+        if header.count(column) != 1:
             if column in header:
                 raise DataError(f"{place}: there are {header.count(column)} columns called '{column}'")
             raise DataError(
