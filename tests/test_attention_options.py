@@ -92,14 +92,14 @@ def test_the_norms_are_over_heads_or_over_all_of_them() -> None:
 def test_the_gate_multiplies_what_the_heads_give(kind: str) -> None:
     model = build_model("gpt", **SIZES, attention={"gate": kind})
     attention, x = first(model), torch.randn(2, 5, 16)
-    assert attention.gate is not None
+    assert attention.output_gate is not None
     q, k, v = attention.project(x)
     y = attention.attend(q, k, v)
-    gates = torch.sigmoid(x @ attention.gate.get_parameter("weight").T)
+    gates = torch.sigmoid(x @ attention.output_gate.get_parameter("weight").T)
     wanted = y * (gates[..., None] if kind == "head" else gates.view_as(y))
     torch.testing.assert_close(attention.gated(y, x), wanted)
-    assert attention.gate.get_parameter("weight").shape == ((4, 16) if kind == "head" else (16, 16))
-    name = "blocks.0.attention.gate.weight"
+    assert attention.output_gate.get_parameter("weight").shape == ((4, 16) if kind == "head" else (16, 16))
+    name = "blocks.0.attention.output_gate.weight"
     assert Registry(model)[name].spec.role is Role.LINEAR
     muon = build_optimizer(model, "muon", lr=0.01, split_heads=True)
     assert any(name in group.get("param_names", ()) and "layout" in group for group in muon.param_groups)

@@ -161,12 +161,12 @@ def test_a_file_keeps_it(name: str, tmp_path: Path) -> None:
 
 
 def test_the_registry_knows_the_head() -> None:
-    """eta of the matrix 1 / sqrt(d), of the bias 1 / 2 (Amos, Table 1), of s_z its start 1 / sqrt(d)."""
+    """eta of the matrix 1 / sqrt(d), of the bias 1 / 2 (Amos, Table 1), of s_z its target, stored."""
     plain, sphere = Registry(build("gpt")), Registry(build("ngpt"))
     assert plain["head.linear.weight"].eta == pytest.approx(1 / 4)
     assert plain["head.linear.bias"].eta == pytest.approx(1 / 2)
     assert sphere["head.linear.weight"].eta == pytest.approx(1 / 4)
-    assert sphere["head.s_z.scale"].eta == pytest.approx(1 / 4)
+    assert sphere["head.s_z.scale"].eta == pytest.approx(4 / 4)
     assert sphere["head.linear.weight"].sphere_dim == 1
 
 

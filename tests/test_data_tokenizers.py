@@ -124,8 +124,8 @@ def test_a_folder_without_a_tokenizer_is_named(tmp_path: Path) -> None:
     ("description", "message"),
     [
         ("{}", r"not the description of a tokenizer"),
-        ("[]", r"not the description of a tokenizer"),
-        ("{", r"not the description of a tokenizer"),
+        ("[]", r"a list; expected an object"),
+        ("{", r"not JSON"),
         ('{"type": "byte", "hash": "0"}', r"the hash is 0, but the tokenizer beside it has [0-9a-f]{64}"),
         ('{"type": "sentencepiece", "hash": "0"}', r"tokenizer\.model: No such file"),
     ],

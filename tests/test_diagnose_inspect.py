@@ -129,8 +129,8 @@ def test_what_cannot_be_looked_at(runs: list[Path], tmp_path: Path) -> None:
     table: list[tuple[Path, str | None, str]] = [
         (tmp_path / "no", None, "no such file or folder"),
         (tmp_path / "latin", None, "latin"),
-        (runs[0], "no", "no: cannot be read as UTF-8"),
-        (runs[0], "latin", "latin: cannot be read as UTF-8"),
+        (runs[0], "no", "no: No such file or directory"),
+        (runs[0], "latin", "latin: byte 0 (0xff) is not UTF-8"),
         (runs[0], "short", "short: 1 tokens; expected two or more"),
         (t5, "short", "a model of type 't5' is trained by span-corruption"),
     ]

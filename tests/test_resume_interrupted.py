@@ -9,14 +9,14 @@ import sys
 import time
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
 from tiny_runs import ROOT, SIZES, assert_same, environment, kill, of_kind, tiny, tiny_fields
 
+import zoo.train.step
 from zoo.checkpoint.model import load_model
-from zoo.data import Batch, BatchSpec
-from zoo.data.text.dataset import TextDataset
 from zoo.run.config import load_config
 from zoo.train.run import train
 from zoo.utils.errors import ConfigError
@@ -54,15 +54,16 @@ def test_killed_before_the_first_checkpoint_it_starts_again(tmp_path: Path) -> N
 def signals(monkeypatch: pytest.MonkeyPatch, *numbers: signal.Signals) -> None:
     """Have this process receive signals in the middle of step 7."""
 
-    right = TextDataset.train_batch
+    right, calls = zoo.train.step.global_norm, 0
 
-    def batch(self: TextDataset, order: BatchSpec) -> Batch:
-        if order.step == 6:
-            for number in numbers:
-                signal.raise_signal(number)
-        return right(self, order)
+    def norm(*arguments: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        for number in numbers if calls == 6 else ():
+            signal.raise_signal(number)
+        return right(*arguments)
 
-    monkeypatch.setattr(TextDataset, "train_batch", batch)
+    monkeypatch.setattr(zoo.train.step, "global_norm", norm)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

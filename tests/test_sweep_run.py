@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
@@ -207,8 +208,8 @@ def test_a_sweep_that_was_moved_goes_on_where_it_is(tmp_path: Path) -> None:
     moved = load_sweep(file, out=tmp_path / "moved")
     lost, kept = (moved.runs / run.id for run in first.manifest.runs)
     before = (kept / "metrics.jsonl").read_bytes()
-    (lost / "metrics.jsonl").rename(tmp_path / "metrics.jsonl")
-    for path in (lost / "record.json", lost / "checkpoints/last.json"):
+    shutil.rmtree(lost / "checkpoints")
+    for path in (lost / "record.json", lost / "metrics.jsonl"):
         path.unlink()
     again = execute(moved, workers=1)
     assert again.finished

@@ -100,19 +100,21 @@ class MultiHeadAttention(Module):
             bias,
         )
 
-        self.gate = None
+        self.output_gate = None
         if gate is not None:
             per_head = matrix(("head_gates", n_heads), embed, **stream)
-            self.gate = Linear(per_head if gate == "head" else matrix(heads, embed, parts=each, **stream))
+            self.output_gate = Linear(
+                per_head if gate == "head" else matrix(heads, embed, parts=each, **stream)
+            )
         # On the sphere the entries of x W_g are of the size 1 / sqrt(d); the gate sees sqrt(d) times as much,
         # which is our choice, as nGPT does it with nu.
-        self.gate_scale = None if sphere is None else 1 / input_std
+        self.output_gate_scale = None if sphere is None else 1 / input_std
         self.clip = None if qk_clip is None else QKClip(n_heads, qk_clip)
 
     @property
     def reads(self) -> tuple[str, ...]:
         """The matrices that the input is multiplied by."""
-        return ("q.weight", "k.weight", "v.weight", *(["gate.weight"] if self.gate else []))
+        return ("q.weight", "k.weight", "v.weight", *(["output_gate.weight"] if self.output_gate else []))
 
     def follows_step(self) -> bool:
         """Whether there is a QK-clip.
@@ -136,9 +138,11 @@ class MultiHeadAttention(Module):
             y: (batch, time, heads, h).
             x: (batch, time, d), the tokens of the queries.
         """
-        if self.gate is None:
+        if self.output_gate is None:
             return y
-        gates = rearrange(self.gate(x, self.gate_scale).sigmoid(), "b t (n h) -> b t n h", n=self.n_heads)
+        gates = rearrange(
+            self.output_gate(x, self.output_gate_scale).sigmoid(), "b t (n h) -> b t n h", n=self.n_heads
+        )
         out: Tensor = y * gates.to(y.dtype)
         return out
 
