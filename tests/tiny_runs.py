@@ -18,6 +18,7 @@ from zoo.checkpoint.model import find_checkpoint
 from zoo.checkpoint.safetensors import read_tensors
 from zoo.run.config import RunConfig, load_config
 from zoo.train.run import train
+from zoo.utils.allocator import HUGE_PAGES
 from zoo.utils.run_folder import RunFolder
 
 ROOT = Path(__file__).parent.parent
@@ -76,8 +77,9 @@ def of_kind(run: Path, kind: str) -> list[dict[str, Any]]:
 
 
 def environment() -> dict[str, str]:
-    """For a process that computes as this one does."""
-    return {**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())}
+    """For a process that computes as this one does, without the huge pages that the command line asks for."""
+    kept = {name: value for name, value in os.environ.items() if name not in HUGE_PAGES}
+    return {**kept, "OMP_NUM_THREADS": str(torch.get_num_threads())}
 
 
 def kill(fields: dict[str, Any], module: str, function: str, call: int) -> None:
