@@ -138,23 +138,21 @@ class HuggingFaceTokenizer(Tokenizer):
 
     def encode(self, text: str) -> list[int]:
         """Turn text into ids, without special tokens."""
-        return [token for token in self._encode(text, special=False) if token != self.eos_id]
+        return [token for token in self._encoding(text, special=False).ids if token != self.eos_id]
 
     def encode_with_special_tokens(self, text: str) -> list[int]:
         """Turn the text of a template into ids; special tokens that it spells out become their ids."""
-        return self._encode(text, special=True)
+        return self.encode_with_offsets(text)[0]
 
     def encode_with_offsets(self, text: str) -> tuple[list[int], list[int]]:
         """Like `encode_with_special_tokens`, and the position of the character at which each token begins."""
-        self._tokenizer.encode_special_tokens = False
-        encoding = self._tokenizer.encode(text, add_special_tokens=False)
+        encoding = self._encoding(text, special=True)
         return encoding.ids, [start for start, _ in encoding.offsets]
 
-    def _encode(self, text: str, special: bool) -> list[int]:
+    def _encoding(self, text: str, special: bool) -> Any:  # Any: the class of an optional package
         self._tokenizer.encode_special_tokens = not special
         with _survived(f"{self._place}: cannot encode a text"):
-            ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
-        return ids
+            return self._tokenizer.encode(text, add_special_tokens=False)
 
     def decode(self, ids: Iterable[int]) -> str:
         """Turn ids into text; special tokens are skipped."""
