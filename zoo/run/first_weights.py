@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import torch
@@ -84,10 +84,7 @@ def initial_model(
     """
     recipe = recipe_of(config)
     if config.checkpoint is None:
-        recipe, start = under_rule(recipe, config.transfer)
-        model = assemble(start, config.seed, device, prepare)
-        model.recipe = recipe
-        return InitialModel(model)
+        return _under_rule(config, recipe, lambda start: assemble(start, config.seed, device, prepare))
     opened = _open(config.checkpoint)
     _check(config, opened)
     model = declare(opened.recipe.model_copy(update={"model": recipe.model}))
@@ -102,6 +99,14 @@ def initial_model(
     computed = {p.name for p in added if p.spec.role not in RANDOM}  # a gate; LoRA's matrices are drawn
     names = {p.name for p in declared(model)}
     return InitialModel(model, frozenset(names & (filled | computed)), report, conversion)
+
+
+def _under_rule(config: RunConfig, recipe: Recipe, make: Callable[[Recipe], Model]) -> InitialModel:
+    """Make a model that starts as the transfer rule says, with the recipe that checkpoints record."""
+    recorded, start = under_rule(recipe, config.transfer)
+    model = make(start)
+    model.recipe = recorded
+    return InitialModel(model)
 
 
 def declared_model(config: RunConfig, run: RunFolder | None = None) -> InitialModel:
@@ -120,10 +125,7 @@ def declared_model(config: RunConfig, run: RunFolder | None = None) -> InitialMo
     """
     recipe = recipe_of(config)
     if config.checkpoint is None:
-        recipe, start = under_rule(recipe, config.transfer)
-        model = declare(start)
-        model.recipe = recipe
-        return InitialModel(model)
+        return _under_rule(config, recipe, declare)
     if run is not None and (last := run.checkpoint()) is not None:
         own = open_checkpoint(last.path)
         if (own.recipe.model, own.recipe.reparam) == (recipe.model, recipe.reparam):
