@@ -50,10 +50,7 @@ $(VENV)/docs: $(VENV)/ready
 	$(BIN)/python -m pip install --quiet --constraint $(VENV)/constraints.txt --editable '.[dev,docs]'
 	touch $@
 
-wheel-campaign: $(VENV)/ready
-	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.campaigns $(CAMPAIGN)
-
-test: $(VENV)/ready
+wheel-test: $(VENV)/ready
 	$(BIN)/python tests/wheel_commands.py
 
 docs: $(VENV)/docs
@@ -85,6 +82,9 @@ study-report: $(VENV)/ready
 test: $(VENV)/ready
 	@$(BROWSER_NOTICE)
 	$(PYTEST) $(BROWSERLESS)
+
+campaign: $(VENV)/ready
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.campaigns $(CAMPAIGN)
 
 check: $(VENV)/ready docs wheel-test
 	$(BIN)/ruff check .

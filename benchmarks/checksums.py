@@ -11,11 +11,14 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import BinaryIO
 from unittest.mock import patch
 
 import torch
+from torch import Tensor
 
 from zoo.checkpoint import safetensors
+from zoo.checkpoint.integrity import Reading, bytes_of
 from zoo.checkpoint.safetensors import read_tensors, write_tensors
 from zoo.utils.atomic import flush
 
@@ -38,8 +41,8 @@ def main() -> None:
             _measure(times, "save with", save)
             _measure(times, "load with", lambda: read_tensors(file))
             with (
-                patch.object(safetensors, "checksum", lambda *parts: "0" * 16),
-                patch.object(safetensors, "require_finite", lambda *arguments: None),
+                patch.object(safetensors, "write_checked", _write),
+                patch.object(safetensors, "read_checked", _read),
                 patch.object(safetensors, "require_same", lambda *arguments: None),
             ):
                 _measure(times, "save without", save)
@@ -48,6 +51,15 @@ def main() -> None:
         pairs = zip(times[f"{what} with"], times[f"{what} without"], strict=True)
         ratio = statistics.median(one / other for one, other in pairs)
         print(f"{what}: {statistics.median(times[f'{what} with']):.3f} s, {ratio - 1:+.1%} for checksums")
+
+
+def _write(file: BinaryIO, data: memoryview) -> str:
+    file.write(data)
+    return "0" * 16
+
+
+def _read(file: BinaryIO, target: Tensor) -> Reading:
+    return Reading(file.readinto(bytes_of(target)) == target.nbytes, "", True)  # type: ignore[attr-defined]  # it has
 
 
 def _measure(times: dict[str, list[float]], name: str, act: Callable[[], object]) -> None:

@@ -20,6 +20,7 @@ from torch.optim import Optimizer
 from benchmarks.harness import Contender, Ratio, interleave, parser, serve, write
 from zoo.optim.ademamix import AdEMAMix
 from zoo.optim.cautious_adamw import CautiousAdamW
+from zoo.optim.fixed_norm import keep_norms
 from zoo.optim.lion import Lion
 from zoo.optim.mars import MARS
 from zoo.optim.muon import Muon
@@ -33,10 +34,24 @@ LAYERS, WIDTH, VOCABULARY = 4, 384, 12_288
 
 Build = Callable[[list[Tensor]], Optimizer]
 
+
+def hyperball(tensors: list[Tensor]) -> Optimizer:
+    """AdamW behind the rule that keeps the norms of all matrices but the table."""
+    optimizer = torch.optim.AdamW(tensors, lr=1e-4, weight_decay=0, fused=True)
+    keep_norms(
+        optimizer, lambda: ((str(p.shape), p) for p in tensors if p.dim() == 2 and len(p) < VOCABULARY)
+    )
+    return optimizer
+
+
 PAIRS: dict[str, tuple[Build, Build | None]] = {
     "adamw": (lambda p: torch.optim.AdamW(p, lr=1e-4, fused=True), None),
     "cautious-adamw": (lambda p: CautiousAdamW(p, lr=1e-4), None),
     "lion": (lambda p: Lion(p, lr=1e-4), lambda p: theirs.Lion(p, lr=1e-4)),
+    "cautious-lion": (
+        lambda p: Lion(p, lr=1e-4, cautious=True),
+        lambda p: theirs.Lion(p, lr=1e-4, cautious=True),
+    ),
     "ademamix": (lambda p: AdEMAMix(p, lr=1e-4), lambda p: theirs.AdEMAMix(p, lr=1e-4, alpha=2.0)),
     "schedule-free": (
         lambda p: ScheduleFreeAdamW(p, lr=1e-4),
@@ -46,9 +61,17 @@ PAIRS: dict[str, tuple[Build, Build | None]] = {
     "mars": (lambda p: MARS(p, lr=1e-4), lambda p: theirs.MARS(p, lr=1e-4)),
     "soap": (lambda p: SOAP(p, lr=1e-4), lambda p: theirs.SOAP(p, lr=1e-4)),
     "muon": (lambda p: Muon(p, lr=1e-4, adjust="shape"), lambda p: torch.optim.Muon(p, lr=1e-4)),
-    "normuon": (lambda p: NorMuon(p, lr=1e-4), None),
+    "muon-batched": (
+        lambda p: Muon(p, lr=1e-4, adjust="shape"),
+        lambda p: theirs.Muon([{"params": p, "use_muon": True}], lr=1e-4),
+    ),
+    "normuon": (
+        lambda p: NorMuon(p, lr=1e-4),
+        lambda p: theirs.NorMuon([{"params": p, "use_muon": True}], lr=1e-4),
+    ),
+    "hyperball-adamw": (hyperball, None),
 }
-"""Name: ours and, where one is installed, another implementation."""
+"""Name: ours and, where one is installed, another implementation; of Muon there are two."""
 
 
 def parameters(name: str) -> list[Tensor]:

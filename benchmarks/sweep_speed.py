@@ -3,6 +3,7 @@
 python -m benchmarks.sweep_speed                           fp32 eager, and compiled block by block
 python -m benchmarks.sweep_speed --checkout ../zoo-before  with the zoo of another checkout
 python -m benchmarks.sweep_speed --width 192 --steps 400   about 1M parameters
+python -m benchmarks.sweep_speed --sessions 2              once more, with what the first has compiled
 
 A core-hour is 3600 seconds of processor time of all processes of the sweep, which other processes on the
 machine disturb little. The compiler's cache is empty before the first setting unless --cache is given.
@@ -23,31 +24,37 @@ from pathlib import Path
 from benchmarks.harness import ROOT
 
 PR_SET_CHILD_SUBREAPER = 36
-SETTINGS = {
+SETTINGS: dict[str, dict[str, dict[str, object]]] = {
     "fp32 eager": {},
-    "fp32 compiled": {"compile": "blocks"},
-    "bf16 compiled": {"compile": "blocks", "precision": "bf16"},
+    "fp32 chosen": {"sweep": {"compile": "auto"}},
+    "fp32 compiled": {"train": {"compile": "blocks"}},
+    "bf16 chosen": {"sweep": {"compile": "auto"}, "train": {"precision": "bf16"}},
+    "bf16 compiled": {"train": {"compile": "blocks", "precision": "bf16"}},
 }
+"""What each puts into the sweep file, and into its `train`."""
 
 
 def sweep(
-    out: Path, checkout: Path, given: argparse.Namespace, train: dict[str, object]
+    out: Path, cache: Path, given: argparse.Namespace, setting: dict[str, dict[str, object]]
 ) -> tuple[int, float]:
     """Run a sweep; returns its tokens and the processor seconds of all its processes."""
+    out.mkdir()
+    checkout = given.checkout.resolve()
     file = out / "sweep.yaml"
     fields = {
         "base": {
             "extends": "quickstart-gpt",
             "model": {"n_layers": 4, "d_model": given.width},
-            "train": {"steps": given.steps, "device": "cpu", **train},
+            "train": {"steps": given.steps, "device": "cpu", **setting.get("train", {})},
         },
+        **setting.get("sweep", {}),
         "axes": {"init": ["gpt2", "he"]},
         "seeds": list(range(given.runs // 2)),
         "out": str(out / "sweeps"),
     }
     file.write_text(json.dumps(fields), encoding="utf-8")
     workers = ["--workers", str(given.workers)] if given.workers else []
-    variables = {"PYTHONPATH": str(checkout), "TORCHINDUCTOR_CACHE_DIR": given.cache or str(out / "cache")}
+    variables = {"PYTHONPATH": str(checkout), "TORCHINDUCTOR_CACHE_DIR": str(cache)}
     before = processor_seconds()
     subprocess.run(
         [sys.executable, "-m", "zoo", "sweep", str(file), *workers],
@@ -78,17 +85,20 @@ def main() -> None:
     options.add_argument("--runs", type=int, default=8)
     options.add_argument("--workers", type=int)
     options.add_argument("--cache", help="a folder of inductor that is kept")
+    options.add_argument("--sessions", type=int, default=1, help="sweeps one after the other, with one cache")
     options.add_argument("--settings", nargs="*", choices=SETTINGS, default=list(SETTINGS))
     given = options.parse_args()
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
     for name in given.settings:
         with tempfile.TemporaryDirectory() as folder:
-            tokens, seconds = sweep(Path(folder), given.checkout.resolve(), given, dict(SETTINGS[name]))
-        print(
-            f"{name}: {tokens:,} tokens in {seconds:,.0f} processor seconds: "
-            f"{tokens / seconds * 3600 / 1e6:,.1f}M tokens per core-hour",
-            flush=True,
-        )
+            cache = Path(given.cache or f"{folder}/cache")
+            for session in range(1, given.sessions + 1):
+                tokens, seconds = sweep(Path(folder) / f"{session}", cache, given, SETTINGS[name])
+                print(
+                    f"{name}, session {session}: {tokens:,} tokens in {seconds:,.0f} processor seconds: "
+                    f"{tokens / seconds * 3600 / 1e6:,.1f}M tokens per core-hour",
+                    flush=True,
+                )
 
 
 if __name__ == "__main__":

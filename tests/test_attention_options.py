@@ -1,4 +1,4 @@
-"""QK-norm in its forms, QK-clip after the step, gated attention and the soft cap, in every decoder."""
+"""QK-norm in its forms, QK-clip after the step, gates, windows and the soft cap, in every decoder."""
 
 import math
 from pathlib import Path
@@ -10,12 +10,13 @@ from torch import Tensor
 from torch.nn import functional as F
 from two_ranks import on_two_ranks
 
-from zoo import build_model, build_optimizer, load_model, merge, save_model
+from zoo import build_model, build_optimizer, generate, load_model, merge, save_model
 from zoo.hub.llama import LLAMA
 from zoo.init import Registry
 from zoo.models import Model
-from zoo.nn.attention import Attention
+from zoo.nn.attention import Attention, causal_attention
 from zoo.nn.loss import capped, linear_cross_entropy
+from zoo.sampling import left_padded
 from zoo.spec import Role
 from zoo.train.distributed import World
 from zoo.utils.errors import CheckpointError, ConfigError
@@ -27,6 +28,8 @@ OPTIONS: list[dict[str, Any]] = [
     *({"qk_norm": kind} for kind in ("head", "all_heads", "unit")),
     {"qk_clip": 1e-3},
     *({"gate": kind} for kind in ("head", "element")),
+    {"window": 3},
+    {"score_cap": 0.5},
 ]
 
 
@@ -41,7 +44,7 @@ def first(model: Model) -> Attention:
 def test_every_decoder_trains_saves_and_generates_with_it(
     kind: str, options: dict[str, Any], tmp_path: Path
 ) -> None:
-    if kind == "ngpt" and "gate" not in options:
+    if kind == "ngpt" and options.keys() & {"qk_norm", "qk_clip"}:
         with pytest.raises(ConfigError, match="not for nGPT"):
             build_model(kind, **SIZES, attention=options)
         return
@@ -220,3 +223,85 @@ def on_ranks(world: World) -> None:
 
 def test_two_ranks_are_one() -> None:
     on_two_ranks(on_ranks)
+
+
+@pytest.mark.parametrize("kind", [*DECODERS, "ngpt"])
+def test_a_window_hides_what_is_before_it(kind: str) -> None:
+    """Through L layers with windows of w keys, a token is seen by the L (w - 1) after it, and no more."""
+    model = build_model(kind, **SIZES, attention={"window": 3}).eval()
+    tokens = model.example(1, 12)[0]
+    changed = tokens.clone()
+    changed[:, 2] += 1
+    differs = (model(tokens) != model(changed)).any(-1)[0]
+    assert differs.nonzero().flatten().tolist() == [2, 3, 4, 5, 6]
+
+
+def test_a_list_of_windows_is_repeated_over_the_blocks() -> None:
+    model = build_model("gpt", **{**SIZES, "n_layers": 5}, attention={"window": [4, None]})
+    windows = [m.window for m in model.modules() if isinstance(m, Attention)]
+    assert windows == [4, None, 4, None, 4]
+    for wrong in ([], [0], 0, -1):
+        with pytest.raises(ConfigError, match=r"attention\.window"):
+            build_model("gpt", **SIZES, attention={"window": wrong})
+
+
+def test_padding_and_windows_together() -> None:
+    """A text with padding in front is continued as alone."""
+    model = build_model("gpt", **SIZES, attention={"window": [3, None]}).eval()
+    tokens, mask = left_padded([[5, 6, 7, 8, 9, 1, 2], [8, 3]])
+    both = generate(model, tokens, 6, mask=mask, temperature=0.0)
+    alone = generate(model, torch.tensor([[8, 3]]), 6, temperature=0.0)
+    assert torch.equal(both[1, -6:], alone[0, -6:])
+
+
+def test_clipping_measures_only_what_the_window_shows() -> None:
+    model = build_model("gpt", **SIZES, attention={"window": 2, "qk_clip": 1e-3}).train()
+    attention = first(model)
+    x = torch.randn(1, 6, 16)
+    q, k = attention.qk(*attention.project(x)[:2], model.ropes(torch.arange(6))[0])  # type: ignore[operator]
+    z = torch.einsum("bqnh,bknh->bnqk", q, k) * attention.scale
+    seen = torch.ones(6, 6, dtype=torch.bool).tril().triu(-1)
+    assert attention.clip is not None
+    attention.clip.measure(q, k, attention.scale, attention.window)
+    torch.testing.assert_close(attention.clip.largest, z.masked_fill(~seen, 0).amax((0, 2, 3)))
+
+
+@pytest.mark.parametrize("kind", ["gpt", "neox"])
+def test_capped_scores_written_out(kind: str) -> None:
+    """Grouped queries, a window and a cap, against the softmax of the formula."""
+    options = {"score_cap": 0.3, "score_size": 2.0, "window": 3}
+    model = build_model(kind, **SIZES, n_kv_heads=2, rope_fraction=0.5, attention=options)
+    attention, x = first(model), torch.randn(2, 6, 16)
+    assert attention.scale == 2**-0.5
+    q, k, v = attention.project(x)
+    k, v = (t.repeat_interleave(2, 2) for t in (k, v))
+    z = torch.einsum("bqnh,bknh->bnqk", q, k) * attention.scale
+    seen = torch.ones(6, 6, dtype=torch.bool).tril().triu(-2)
+    p = (0.3 * (z / 0.3).tanh()).masked_fill(~seen, -math.inf).softmax(-1)
+    wanted = torch.einsum("bnqk,bknh->bqnh", p, v)
+    torch.testing.assert_close(attention.attend(*attention.project(x)), wanted)
+    assert not torch.allclose(attention.attend(*attention.project(x)), attention_without_cap(attention, x))
+
+
+def attention_without_cap(attention: Attention, x: Tensor) -> Tensor:
+    """What the same attention gives uncapped."""
+    q, k, v = attention.project(x)
+    return causal_attention(q, k, v, attention.scale, window=attention.window)
+
+
+def test_capped_scores_of_documents_and_of_padding() -> None:
+    """Packed as alone, and padded as alone."""
+    model = build_model("gpt", **SIZES, attention={"score_cap": 0.5, "window": [3, None]}).eval()
+    a, b = torch.tensor([[5, 6, 7, 8, 9]]), torch.tensor([[8, 3, 1]])
+    numbers = torch.tensor([[0] * 5 + [1] * 3])
+    packed = model.hidden_states(torch.cat([a, b], 1), documents=numbers)  # type: ignore[operator]
+    alone = torch.cat([model.hidden_states(t) for t in (a, b)], 1)  # type: ignore[operator]
+    torch.testing.assert_close(packed, alone, rtol=1e-5, atol=1e-5)
+    tokens, mask = left_padded([a[0].tolist(), b[0].tolist()])
+    both = generate(model, tokens, 6, mask=mask, temperature=0.0)
+    assert torch.equal(both[1, -6:], generate(model, b, 6, temperature=0.0)[0, -6:])
+
+
+def test_score_size_is_not_for_unit_vectors() -> None:
+    with pytest.raises(ConfigError, match="score_size is not for unit queries"):
+        build_model("gpt", **SIZES, attention={"score_size": 2.0, "qk_norm": "unit"})

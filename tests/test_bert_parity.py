@@ -9,12 +9,13 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from transformers import BertConfig, BertForMaskedLM
+from transformers import BertConfig, BertForMaskedLM, RobertaConfig, RobertaForMaskedLM
 
 from zoo.checkpoint.recipe import Recipe, assemble
 from zoo.hub.bert import BERT
 from zoo.hub.export import export_model
 from zoo.hub.folder import load_folder
+from zoo.hub.roberta import ROBERTA
 from zoo.hub.rules import expand
 from zoo.init import BERTInit, He, Init
 from zoo.models import BERTConfig
@@ -145,3 +146,57 @@ def test_rotary_positions_cannot_be_written() -> None:
     config = BERTConfig(vocab_size=83, d_model=32, n_layers=3, n_heads=4, position={"type": "rope"})
     with pytest.raises(CheckpointError, match=r"model.position: .*expected absolute positions"):
         BERT.to_hf(config)
+
+
+def roberta() -> Any:
+    """A random RoBERTa; 0, 1 and 2 are no tokens of text."""
+    fields: dict[str, Any] = {
+        **SIZES,
+        **REST,
+        "max_position_embeddings": 26,
+        "type_vocab_size": 1,
+        "layer_norm_eps": 1e-5,
+    }
+    model: Any = RobertaForMaskedLM(RobertaConfig(**fields))
+    generator = torch.Generator().manual_seed(0)
+    for p in model.parameters():
+        p.data.normal_(0, 0.3, generator=generator)
+    return model.eval()
+
+
+@torch.no_grad()
+def test_roberta_both_ways(tmp_path: Path) -> None:
+    """Positions begin in the third row of the table; the padding of a batch is not seen."""
+    hf = roberta()
+    hf.save_pretrained(tmp_path / "given")
+    model, report = load_folder(tmp_path / "given")
+    assert not report.missing and not report.unexpected
+    assert model.config.max_seq_len == 24
+    tokens = inputs()[0].clamp(min=3)
+    mask = inputs()[2]
+    tokens = tokens.masked_fill(~mask, 1)
+    model.published = {}  # as of a model that came from nowhere
+    result = export_model(model, tmp_path / "out")
+    assert result.architecture == "RobertaForMaskedLM"
+    opened: Any = RobertaForMaskedLM
+    again = opened.from_pretrained(tmp_path / "out").eval()
+    for theirs_model in (hf, again):
+        expected = theirs_model(tokens, attention_mask=mask.long()).logits
+        found = model.eval()(tokens, None, mask)
+        torch.testing.assert_close(found[mask], expected[mask], atol=1e-5, rtol=1e-5)
+    given, written = (load_file(tmp_path / part / "model.safetensors") for part in ("given", "out"))
+    assert all(torch.equal(written[name], given[name]) for name in written)
+    assert set(given) - set(written) <= set(ROBERTA.duplicates)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"pad_token_id": 0}, r"pad_token_id: 0; expected 1"),
+        ({"hidden_act": "relu"}, r"hidden_act: 'relu'; expected 'gelu'"),
+        ({"max_position_embeddings": 2}, r"max_position_embeddings.*length: 0; Input should be greater"),
+    ],
+)
+def test_roberta_refusals(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(CheckpointError, match=message):
+        ROBERTA.to_zoo({**RobertaConfig().to_dict(), **change}, "config.json")

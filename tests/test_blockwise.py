@@ -45,6 +45,22 @@ def test_equals_torch(time: int) -> None:
     )
 
 
+@pytest.mark.parametrize(("time", "window"), [(20, 1), (129, 7), (300, 128), (300, 140), (300, 299)])
+def test_a_window_equals_torch_with_a_mask(time: int, window: int) -> None:
+    """The first keys of a block are those of its first query's window."""
+    inputs = example(time)
+    seen = torch.ones(time, time, dtype=torch.bool).tril().triu(1 - window)
+
+    def masked(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
+        q, k, v = (t.transpose(1, 2) for t in (q, k, v))
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=seen, scale=scale).transpose(1, 2)
+
+    def ours(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
+        return blockwise_attention(q, k, v, scale, window)
+
+    torch.testing.assert_close(results(ours, *inputs), results(masked, *inputs), rtol=1e-10, atol=1e-12)
+
+
 def test_gradcheck(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blockwise, "BLOCK", 3)
     inputs = [t[:, :, :1, :4].detach().requires_grad_() for t in example(7)[:3]]
@@ -77,9 +93,9 @@ def test_short_sequences_take_it_with_grouped_queries(monkeypatch: pytest.Monkey
     k, v = k[:, :, :1], v[:, :, :1]
     calls: list[int] = []
 
-    def counted(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
+    def counted(q: Tensor, k: Tensor, v: Tensor, scale: float, window: int | None) -> Tensor:
         calls.append(1)
-        return blockwise_attention(q, k, v, scale)
+        return blockwise_attention(q, k, v, scale, window)
 
     monkeypatch.setattr(attention, "blockwise_attention", counted)
     ours = results(attention.causal_attention, q, k, v, grad)

@@ -262,7 +262,7 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(zoo.checkpoint.safetensors, "_bytes", full)
+    monkeypatch.setattr(zoo.checkpoint.safetensors, "write_checked", full)
     with pytest.raises(CheckpointError, match="cannot be written: No space left on device; what was"):
         save_model(model(seed=2), path)
     assert path.read_bytes() == before

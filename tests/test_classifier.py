@@ -32,13 +32,14 @@ TRUNKS: dict[str, dict[str, Any]] = {
     "gpt-tied": {"type": "gpt", **SIZES, "tied": True},
     "gpt-post": {"type": "gpt-post", **SIZES},
     "gpt2": {"type": "gpt2", **SIZES, "context": 20},
+    "neox": {"type": "neox", **SIZES},
     "ngpt": {"type": "ngpt", **SIZES},
     "ngpt-tied": {"type": "ngpt", **SIZES, "tied": True, "s_z": {"kind": "scalar"}},
     "lstm": {"type": "lstm", "vocab_size": 60, "d_model": 16, "d_memory": 24},
     "t5": {"type": "t5", **SIZES},
     "ngpt-t5": {"type": "ngpt-t5", **SIZES},
 }
-CAUSAL = {"gpt", "gpt-tied", "gpt-post", "gpt2", "lstm", "ngpt", "ngpt-tied"}
+CAUSAL = {"neox", "gpt", "gpt-tied", "gpt-post", "gpt2", "lstm", "ngpt", "ngpt-tied"}
 CASES = [
     (name, pool)
     for name in TRUNKS

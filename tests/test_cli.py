@@ -71,6 +71,14 @@ def test_explain_prints_rows_and_totals(zoo: Run) -> None:
         assert word in out
 
 
+def test_explain_of_ranks(zoo: Run) -> None:
+    status, out, _ = zoo("explain", "ngpt-tiny", "--ranks", "2", "--device", "H200", "--json")
+    assert status == 0
+    found = json.loads(out)
+    assert [way["fits"] for way in found["activations"]] == [True] * 3
+    assert found["ranks"] == 2
+
+
 def test_explain_for_programs(zoo: Run) -> None:
     status, out, _ = zoo("explain", "wesar-13b", "--json", "data.context=64")
     assert status == 0
@@ -151,10 +159,17 @@ BAD = [
     (["explain", "ngpt-tinny"], r"error: no config called 'ngpt-tinny'; did you mean 'ngpt-tiny'?"),
     (
         ["explain", "ngpt-tiny", "model.d_model=33"],
-        "ngpt-tiny.yaml:3: model: d_model 33 is not divisible by n_heads 4",
+        "override 'model.d_model=33': model: d_model 33 is not divisible by n_heads 4",
     ),
     (["explain", "ngpt-tiny", "model.d_modle=3"], "model.d_modle: unknown key; did you mean 'd_model'?"),
     (["explain", "ngpt-tiny", "--fold", "--json"], "--fold has no effect with --json"),
+    (["explain", "ngpt-tiny", "--fold", "--ranks", "2"], "--fold has no effect with --ranks"),
+    (["explain", "ngpt-tiny", "--device", "h200"], "--device has no effect without --ranks"),
+    (
+        ["explain", "ngpt-tiny", "--ranks", "2", "--device", "h300"],
+        "device 'h300': not known; expected one of a100",
+    ),
+    (["explain", "ngpt-tiny", "--ranks", "64"], "train.batch_size 4 does not divide among 64 processes"),
     (["train", "nothing.yaml"], "error: nothing.yaml: no such file"),
     (["train", "gpt-tiny", "--resume"], "there is no run to resume"),
     (["train", "gpt-tiny", "train.device=gpu"], "train.device: value 'gpu'"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,15 +12,18 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor.debug import CommDebugMode
 from torch.testing._internal.distributed.fake_pg import FakeStore
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from zoo import build_model, build_optimizer
 from zoo.checkpoint.recipe import assemble
 from zoo.init import Registry
 from zoo.models import Model
+from zoo.optim.muon import is_hidden
 from zoo.optim.spread import owners
 from zoo.train.distributed import World
 from zoo.train.monitor import Monitor
 from zoo.train.step import global_norm
+from zoo.utils.sharded import local
 
 RANKS, LAYERS = 8, 3
 SIZES: dict[str, Any] = {"vocab_size": 64, "d_model": 32, "n_layers": LAYERS, "n_heads": 2, "d_mlp": 48}
@@ -42,6 +46,16 @@ STEPS = [
     ("adafactor", "ngpt", {REDUCE: 3}),
     ("muon", "gpt", {EXCHANGE: 2}),
     ("muon", "ngpt", {EXCHANGE: 2, REDUCE: 1}),
+    ({"type": "muon", "split_heads": True}, "gpt", {EXCHANGE: 2}),  # also over matrices that are split
+    ({"type": "muon", "cautious": True}, "gpt", {EXCHANGE: 2, REDUCE: 1}),  # the kept entries
+    ("normuon", "gpt", {EXCHANGE: 2, REDUCE: 1}),  # the norms
+    ({"type": "normuon", "split_heads": True}, "gpt", {EXCHANGE: 2, REDUCE: 1}),
+    ({"type": "adamw", "cautious": True}, "gpt", {REDUCE: 1}),
+    ("lion", "gpt", {}),
+    ("mars", "gpt", {REDUCE: 1}),
+    ("ademamix", "gpt", {}),
+    ("schedule_free", "gpt", {}),
+    ("prodigy", "gpt", {REDUCE: 1}),  # both sums of the estimate
 ]
 
 
@@ -75,12 +89,49 @@ def test_forward_and_backward(world: World) -> None:
 
 
 @pytest.mark.parametrize(("optimizer", "name", "expected"), STEPS)
-def test_update(world: World, optimizer: str, name: str, expected: dict[str, int]) -> None:
+def test_update(world: World, optimizer: str | dict[str, Any], name: str, expected: dict[str, int]) -> None:
     model = sharded(name, world)
-    built = build_optimizer(model, optimizer, lr=0.01)
+    built = build_optimizer(
+        model, {"lr": 0.01, **({"type": optimizer} if isinstance(optimizer, str) else optimizer)}
+    )
     backward(model)
     built.step()
     assert counts(built.step) == expected
+
+
+class Traffic(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch does not annotate it
+    """Bytes that this rank hands to each kind of collective."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.given: dict[str, int] = defaultdict(int)
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func.namespace == "c10d":
+            kind = func._schema.name.rpartition("::")[2]
+            given = args[1] if kind == EXCHANGE else args[0]
+            self.given[kind] += sum(t.nbytes for t in (given if isinstance(given, list) else [given]))
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(("optimizer", "numbers"), [("muon", 0), ("normuon", 2)])
+def test_bytes_of_an_orthogonal_update(world: World, optimizer: str, numbers: int) -> None:
+    """Own rows there and own matrices back, in bfloat16; NorMuon: two numbers for each matrix."""
+    model = sharded("gpt", world)
+    built = build_optimizer(model, optimizer, lr=0.01)
+    backward(model)
+    built.step()
+    with Traffic() as traffic:
+        built.step()
+    hidden = [entry.parameter for entry in Registry(model) if is_hidden(entry.spec)]
+    sizes = [p.numel() for p in hidden]
+    mine = sum(sizes[i] for i in owners(sizes, RANKS)[world.rank])
+    rows = sum(local(p.detach()).numel() for p in hidden)
+    assert traffic.given[EXCHANGE] == 2 * (rows + mine)
+    assert traffic.given.get(REDUCE, 0) == 4 * numbers * len(hidden)
+    assert mine <= sum(sizes) / RANKS + max(sizes)
 
 
 def test_measurements(world: World) -> None:

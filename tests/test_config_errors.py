@@ -7,6 +7,9 @@ from typing import Any
 import pytest
 
 from zoo.run.config import load_config
+from zoo.run.explanation import explain
+from zoo.run.factory import build_model
+from zoo.run.job import Job
 from zoo.utils.errors import ConfigError
 
 MODEL = "model: {type: gpt, vocab_size: 16, d_model: 8, n_layers: 1, n_heads: 2}\n"
@@ -62,7 +65,7 @@ FILES = [
     ),
     (
         "train:\n  {steps: 1, batch_size: 3, accumulation: 2}",
-        r"f.yaml:1: train: batch_size 3 is not divisible by accumulation 2",
+        r"f.yaml:2: train: batch_size 3 is not divisible by accumulation 2",
     ),
     (
         "train: {steps: 1, batch_size: 1, device: gpu}",
@@ -116,7 +119,6 @@ OVERRIDES = [
         "model.type=ngtp",
         r"override 'model.type=ngtp': model.type: value 'ngtp': no such type; did you mean 'ngpt'",
     ),
-    ("model.type=ngpt", r"override 'model.type=ngpt': model.vocab_size: missing"),
     (
         "optimizer.lr=1",
         r"override 'optimizer.lr=1': optimizer: no `type`; expected one of .*adamw, ademamix, amos",
@@ -190,3 +192,49 @@ def test_all_problems_come_at_once_in_the_order_of_the_lines(tmp_path: Path) -> 
         ["f.yaml:7", "train"],
         ["f.yaml:8", "data.context"],
     ]
+
+
+CHECKED = [
+    ("optimizer: {type: adamw, lr: 1}\neta: measured", r"f.yaml:3: eta: measured has no effect"),
+    (
+        "optimizer: {type: adamw, lr: 1}\nfreeze:\n- {roles: [bias]}\n- {roles: [gate]}",
+        r"f.yaml:4: freeze\[0\]",
+    ),
+    ("train:\n  steps: 3\n  batch_size: 2\n  storage: bf16", r"f.yaml:5: train: storage: bf16 needs"),
+    ("init: {type: he}\nseed: 3\ntransfer: {type: mup, base: {embed: 4}}", r"f.yaml:4: transfer.base"),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), CHECKED)
+def test_what_several_keys_or_the_model_decide_has_a_line_as_well(
+    tmp_path: Path, text: str, message: str
+) -> None:
+    """These errors named the file only, or nothing."""
+    file = tmp_path / "f.yaml"
+    file.write_text(MODEL + text, encoding="utf-8")
+    with pytest.raises(ConfigError, match=message):
+        explain(file)
+
+
+def test_what_is_missing_and_what_cannot_be_built_names_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "model.yaml"  # the name of a key is no key
+    file.write_text(MODEL, encoding="utf-8")
+    with pytest.raises(
+        ConfigError, match=r"model\.yaml: to train, the configuration needs optimizer, data, train"
+    ):
+        Job.of(load_config(file))
+    file.write_text("seed: 1\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"model\.yaml: model: missing"):
+        build_model(file)
+
+
+def test_where_a_configuration_was_written_makes_no_difference(tmp_path: Path) -> None:
+    one, other = tmp_path / "a" / "f.yaml", tmp_path / "b" / "f.yaml"
+    for file, text in ((one, MODEL), (other, f"\n\n{MODEL}")):
+        file.parent.mkdir()
+        file.write_text(text, encoding="utf-8")
+    assert load_config(one) == load_config(other)
+    assert (load_config(one).place(("model",)), load_config(other).place(("model",))) == (
+        f"{one}:1",
+        f"{other}:3",
+    )

@@ -17,6 +17,13 @@ PRINTS = {
     "own_model": (r"\d+ parameters", r"step 20: [\d.]+ nats per byte", r"'def ", r'"byte_perplexity"'),
     "plain_pytorch": (r"nGPT, step 40: ([\d.]+)", r"the quic", r"classifier, step 40: 0\.[01]"),
     "finetune_hugging_face": (r"validation loss [\d.]+ nats", r"largest difference of a logit", r"A cat"),
+    "a_day": (
+        r"(full-\d: accuracy [\d.]+ of 10 questions\n){3}(lora-\d: accuracy [\d.]+ of 10 questions\n){3}",
+        r"acc",
+        r"wrote adapter: 15 matrices of LoRA",
+        r"chats rendered alike: True",
+        r"transformers: largest difference of a logit \d\.\de-0[5-9]",
+    ),
     "runs_in_pandas": (r"model\.type +gpt +ngpt", r"20 +[\d.]+ +[\d.]+\n", r"tokens_per_second"),
 }
 

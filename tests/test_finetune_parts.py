@@ -35,6 +35,7 @@ DEPTHS = {
     "gpt": (["embedding"], "blocks", ["norm", "read_out"]),
     "gpt2": (["embedding", "position"], "blocks", ["norm", "read_out"]),
     "gpt-post": (["embedding"], "blocks", ["read_out"]),
+    "neox": (["embedding"], "blocks", ["norm", "read_out"]),
     "ngpt": (["embedding"], "blocks", ["read_out"]),
     "bert": (["embedding"], "blocks", ["head"]),
     "lstm": (["embedding"], "lstm", ["read_out"]),

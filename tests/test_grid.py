@@ -37,6 +37,7 @@ TINY: dict[str, dict[str, Any]] = {
     "gpt": DECODER,
     "gpt-post": DECODER,
     "gpt2": DECODER,
+    "neox": {**DECODER, "rope_fraction": 0.5},
     "lstm": {"vocab_size": 24, "d_model": 8, "d_memory": 12},
     "ngpt": DECODER,
     "ngpt-t5": DECODER,

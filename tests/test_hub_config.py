@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from functools import cache
 from typing import Any
 
@@ -12,7 +13,7 @@ from hub_models import MODELS
 from zoo.hub.families import FAMILIES, family_for, family_of
 from zoo.hub.gpt2 import GPT2
 from zoo.models import GPTConfig, ResNetConfig
-from zoo.nn.rope import Llama3Scaling
+from zoo.nn.rope_scaling import Llama3Scaling
 from zoo.utils.errors import CheckpointError
 
 
@@ -56,7 +57,8 @@ PHI4: dict[str, Any] = {
     "use_cache": True,
 }
 """The spelling of the fields of Phi-4's config.json."""
-LONGROPE = {"short_factor": [1.0] * 4, "long_factor": [2.0] * 4}
+YARN = {"factor": 4.0, "original_max_position_embeddings": 16, "beta_fast": 3.0, "beta_slow": 0.5}
+SU = {"short_factor": [1.0, 1.1, 1.2, 1.3], "long_factor": [1.5, 2.0, 3.0, 4.0]}
 SPELLINGS: list[tuple[str, dict[str, Any]]] = [
     ("llama", {"rope_parameters": ..., "rope_theta": 10000.0}),
     ("llama", {"rope_parameters": ..., "rope_theta": 10000.0, "rope_scaling": None}),
@@ -76,7 +78,35 @@ SPELLINGS: list[tuple[str, dict[str, Any]]] = [
         "llama-linear-rope",
         {"rope_parameters": ..., "rope_theta": 10000, "rope_scaling": {"type": "linear", "factor": 3.0}},
     ),
+    ("llama-yarn", {"rope_parameters": ..., "rope_theta": 100.0, "rope_scaling": {"type": "yarn", **YARN}}),
+    ("phi3-longrope", {"rope_parameters": ..., "rope_theta": 100.0, "rope_scaling": {"type": "su", **SU}}),
     ("qwen2", {"layer_types": ..., "sliding_window": 4096, "max_window_layers": 1}),
+    ("mistral-window", {"rope_parameters": ..., "rope_theta": 10000.0, "head_dim": ...}),
+    ("qwen2-window", {"layer_types": ..., "max_window_layers": 1}),
+    ("smollm3", {"no_rope_layers": ..., "layer_types": ..., "max_window_layers": 28}),
+    ("smollm3-window-untied", {"layer_types": ..., "no_rope_layer_interval": ...}),
+    ("neox", {"rope_parameters": ..., "rotary_pct": 0.5, "rotary_emb_base": 10000}),
+    (
+        "gemma2",
+        {
+            "layer_types": ...,
+            "rope_parameters": ...,
+            "rope_theta": 10000.0,
+            "hidden_act": "gelu_pytorch_tanh",
+        },
+    ),
+    (
+        "gemma3",
+        {
+            "layer_types": ...,
+            "sliding_window_pattern": 2,
+            "rope_parameters": ...,
+            "rope_theta": 1000.0,
+            "rope_local_base_freq": 100.0,
+            "cache_implementation": "hybrid",
+            "rope_scaling": {"rope_type": "linear", "factor": 2.0},
+        },
+    ),
     ("qwen3", {"attention_bias": ..., "rope_parameters": ..., "rope_theta": 10000.0}),
     ("phi3", {"rope_parameters": ..., "partial_rotary_factor": 1.0, "head_dim": None}),
     ("phi3", PHI4),
@@ -109,8 +139,8 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("llama", {"head_dim": 7}, "head_dim = 7 is odd, but RoPE rotates pairs"),
     (
         "llama",
-        {"rope_parameters": {"rope_type": "yarn", "factor": 2.0}},
-        "rope_scaling: {'rope_type': 'yarn', 'factor': 2.0}; expected null or a rope_type among linear",
+        {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}},
+        "rope_scaling: {'rope_type': 'dynamic', 'factor': 2.0}; expected null or a rope_type among linear",
     ),
     (
         "llama",
@@ -127,39 +157,65 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         {"rope_parameters": {"rope_type": "linear", "factor": -1.0}},
         "rope_scaling.linear.factor: -1.0",
     ),
-    ("mistral", {"sliding_window": 4096}, "sliding_window: 4096; expected null"),
-    ("mistral", {"sliding_window": ...}, "sliding_window: 4096; expected null"),
-    ("qwen2", {"use_sliding_window": True}, "use_sliding_window: true; expected false"),
+    ("mistral", {"sliding_window": 0}, "sliding_window: 0; expected null or a positive number of tokens"),
+    ("mistral", {"sliding_window": "4096"}, "sliding_window: '4096'; expected null or a positive number"),
     (
         "qwen2",
         {"layer_types": ["full_attention", "sliding_attention"]},
-        "layer_types: ['full_attention', 'sliding_attention']; expected 'full_attention'",
+        "use_sliding_window: false; expected true",
+    ),
+    (
+        "qwen2-window",
+        {"layer_types": ["full_attention", "chunked_attention"]},
+        "layer_types: ['full_attention', 'chunked_attention']; expected 'full_attention' or 'sliding_",
     ),
     ("qwen3", {"attention_bias": True}, "attention_bias: true; expected false"),
-    ("phi3", {"sliding_window": 2047}, "sliding_window: 2047; expected null"),
     ("phi3", {"attention_bias": True}, "attention_bias: true; expected false"),
     ("phi3", {"head_dim": 12}, "head_dim: 12; expected a field of Phi3ForCausalLM that zoo knows"),
     (
         "phi3",
-        {"partial_rotary_factor": 0.75, "rope_parameters": ...},
-        "partial_rotary_factor: 0.75; expected 1.0",
+        {"rope_parameters": {"rope_type": "linear", "rope_theta": 10000.0, "factor": 2.0}},
+        "rope_scaling: {'rope_type': 'linear', 'factor': 2.0}; expected null or a rope_type among longrope",
     ),
     (
         "phi3",
-        {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}},
-        "partial_rotary_factor: 0.5; expected 1.0",
+        {"rope_parameters": {"rope_type": "longrope", "rope_theta": 10000.0, "short_factor": [1.0] * 4}},
+        "expected for 'longrope' just short_factor, long_factor, original_max_position_embeddings, factor",
+    ),
+    (
+        "phi3-longrope",
+        {"rope_parameters": ..., "partial_rotary_factor": 0.5, "rope_scaling": {"type": "su", **SU}},
+        "rope_scaling.short has 4 factors, but 2 pairs are rotated",
     ),
     (
         "phi3",
-        {"rope_parameters": {"rope_type": "longrope", "rope_theta": 10000.0, **LONGROPE}},
-        "rope_scaling: {'rope_type': 'longrope'}; expected null",
+        {"rope_parameters": ..., "partial_rotary_factor": 0.4},
+        "partial_rotary_factor * hidden_size / num_attention_heads, rounded down, = 3 is odd",
     ),
     (
         "phi3",
-        {"rope_parameters": ..., "rope_scaling": {"type": "su", **LONGROPE}},
-        "rope_scaling: {'rope_type': 'su'}; expected null",
+        {"rope_parameters": ..., "rope_scaling": "su"},
+        "rope_scaling: 'su'; expected null or a rope_type",
     ),
-    ("phi3", {"rope_parameters": ..., "rope_scaling": "su"}, "rope_scaling: 'su'; expected null"),
+    ("olmo2", {"attention_bias": True}, "attention_bias: true; expected false"),
+    ("olmo2", {"clip_qkv": 8.0}, "clip_qkv: 8.0; expected a field of Olmo2ForCausalLM that zoo knows"),
+    (
+        "smollm3",
+        {"no_rope_layers": [1, 2]},
+        "no_rope_layers: [1, 2]; expected a list of 1 (rotary positions)",
+    ),
+    ("smollm3", {"mlp_bias": True}, "mlp_bias: true; expected false"),
+    ("neox", {"hidden_act": "gelu_fast"}, "hidden_act: 'gelu_fast'; expected 'gelu' or 'gelu_new' or"),
+    ("neox", {"attention_bias": False}, "attention_bias: false; expected true"),
+    ("neox", {"num_attention_heads": 5}, "hidden_size 32 is not divisible by num_attention_heads 5"),
+    ("gemma2", {"hidden_activation": "silu"}, "hidden_activation: 'silu'; expected 'gelu_pytorch_tanh'"),
+    ("gemma3", {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping: 50.0; expected null"),
+    ("gemma3", {"use_bidirectional_attention": True}, "use_bidirectional_attention: true; expected null"),
+    (
+        "gemma3",
+        {"architectures": ["Gemma3ForConditionalGeneration"]},
+        "architectures: no family 'Gemma3ForConditionalGeneration'",
+    ),
     ("gpt2", {"activation_function": "relu"}, "activation_function: 'relu'; expected 'gelu_new' or"),
     ("gpt2", {"scale_attn_weights": False}, "scale_attn_weights: false; expected true"),
     (
@@ -216,6 +272,8 @@ CHOICES: list[tuple[dict[str, Any], str]] = [
     ({"d_head": 6, "n_kv_heads": 2, "rope_scaling": Llama3Scaling(factor=8)}, "LlamaForCausalLM"),
     ({"qkv_bias": True}, "Qwen2ForCausalLM"),
     ({"qk_norm": True}, "Qwen3ForCausalLM"),
+    ({"rope_blocks": (True, True, True, False), "tied": True}, "SmolLM3ForCausalLM"),
+    ({"norms": "after", "attention": {"qk_norm": "all_heads"}}, "Olmo2ForCausalLM"),
 ]
 
 
@@ -230,7 +288,7 @@ def test_what_no_family_can_express() -> None:
     assert "LlamaForCausalLM: model.qkv_bias: true; expected false" in str(caught.value)
     assert "Qwen2ForCausalLM: model.qk_norm: true; expected false" in str(caught.value)
     with pytest.raises(
-        CheckpointError, match="of type 'resnet':\nexpected one of type bert, gpt, gpt2, ngpt, t5"
+        CheckpointError, match="of type 'resnet':\nexpected one of type bert, gpt, gpt2, neox, ngpt, t5"
     ):
         family_for(ResNetConfig(depth=18, classes=3))
 
@@ -243,3 +301,40 @@ def test_architectures_are_known_once() -> None:
 def test_a_model_of_another_family() -> None:
     with pytest.raises(CheckpointError, match=r"GPT2LMHeadModel: model.type: 'gpt'; expected 'gpt2'"):
         GPT2.to_hf(GPTConfig(**SIZES))
+
+
+def test_windows_are_read_as_the_shortest_list() -> None:
+    """Of one window in every block a number; of some blocks a list, which a model of any depth can take."""
+    assert read(config("mistral-window")).attention.window == 7
+    assert read(config("mistral", sliding_window=...)).attention.window == 4096  # what Mistral assumes
+    assert read(config("qwen2-window")).attention.window == (None, 5)
+    types = ["sliding_attention", "full_attention", "full_attention"] * 2
+    longer = config("qwen2-window", num_hidden_layers=6, layer_types=types)
+    assert read(longer).attention.window == (5, None, None)
+    written = family_of(longer, "").to_hf(read(longer))
+    assert (written["layer_types"], written["sliding_window"]) == (types, 5)
+
+
+def test_windows_of_two_sizes_have_no_family() -> None:
+    two = GPTConfig(**SIZES, attention={"window": [4, 8]})
+    with pytest.raises(
+        CheckpointError, match=r"model.attention.window: \[4, 8\]; expected one window for all"
+    ):
+        family_for(two)
+
+
+def test_yarn_as_it_is_published() -> None:
+    """Qwen 2.5's four fields, and the scales by which DeepSeek states the attention factor."""
+    published = {"factor": 4.0, "original_max_position_embeddings": 32768, "type": "yarn"}
+    scaling = read(config("qwen2", rope_parameters=..., rope_scaling=published)).rope_scaling
+    assert (scaling.low_turns, scaling.high_turns, scaling.context) == (1.0, 32.0, 32768)
+    assert scaling.magnitude == pytest.approx(0.1 * math.log(4) + 1)
+    scales = {"mscale": 0.7, "mscale_all_dim": 1.0}
+    scaled = read(config("qwen2", rope_parameters=..., rope_scaling=published | scales)).rope_scaling
+    assert scaled.magnitude == pytest.approx((0.07 * math.log(4) + 1) / (0.1 * math.log(4) + 1))
+
+
+def test_the_factor_of_longrope_follows_from_the_lengths() -> None:
+    scaling = read(config("phi3-longrope")).rope_scaling
+    assert (scaling.factor, scaling.context) == (128 / 36, 36)
+    assert scaling.magnitude == pytest.approx(math.sqrt(1 + math.log(128 / 36) / math.log(36)))

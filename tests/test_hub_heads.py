@@ -40,7 +40,7 @@ HEADS: list[tuple[Any, list[str]]] = [
 @pytest.mark.parametrize(("theirs", "allow"), HEADS, ids=lambda x: type(x).__name__)
 def test_the_trunk_is_read(theirs: Any, allow: list[str], tmp_path: Path) -> None:
     random_(theirs).save_pretrained(tmp_path)
-    if allow:
+    if allow and not type(theirs).__name__.endswith("ForSequenceClassification"):  # which is a classifier
         head = r"|".join(pattern.removesuffix(".*").replace(".", r"\.") for pattern in allow)
         with pytest.raises(CheckpointError, match=head):
             load_folder(tmp_path)

@@ -10,12 +10,15 @@ import pytest
 import torch
 import transformers
 from hub_models import MODELS, saved
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from zoo import generate
+from zoo import build_model, generate, load_model, save_model
+from zoo.hub.export import export_model
 from zoo.hub.families import family_of
 from zoo.hub.folder import load_folder
 from zoo.hub.rules import expand
+from zoo.utils.errors import ZooError
 
 
 def tokens() -> Tensor:
@@ -43,19 +46,21 @@ def test_the_same_tensors_back(tmp_path: Path, name: str) -> None:
     ours, report = load_folder(tmp_path)
     state = ours.state_dict()
     back = {
-        r.hub_name: r.transform.to_hf([state[n] for n in r.zoo_names]) for r in expand(family.rules, state)
+        r.hub_name: r.transform.to_hf([state[n] for n in r.zoo_names]).contiguous()
+        for r in expand(family.rules, state, ours.recipe.model)
     }
-    theirs = saved(name, tmp_path).state_dict()
-    assert set(report.loaded) == set(back)
+    theirs = load_file(tmp_path / "model.safetensors")
+    assert set(report.loaded) == set(back) == set(theirs)
     for key, tensor in back.items():
         assert torch.equal(tensor, theirs[key]), key
-    assert set(theirs) - set(back) <= set(family.duplicates)
     written = family.to_hf(ours.recipe.model)
     assert family.to_hf(family.to_zoo(written, name)) == written
-    config_again = transformers.AutoConfig.for_model(**written, pad_token_id=None)  # Phi-3's is 32000
+    (tmp_path / "again").mkdir()
+    save_file(back, tmp_path / "again" / "model.safetensors", {"format": "pt"})
+    tokens_of_none = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}  # Phi-3's is 32000
+    (tmp_path / "again" / "config.json").write_text(json.dumps(written | tokens_of_none))
     auto: Any = transformers.AutoModelForCausalLM
-    opened = auto.from_config(config_again).eval()
-    opened.load_state_dict(back, strict=False)
+    opened = auto.from_pretrained(tmp_path / "again", dtype=torch.float32)
     with torch.no_grad():
         torch.testing.assert_close(opened(tokens()).logits, ours(tokens()), atol=1e-5, rtol=0)
 
@@ -80,6 +85,44 @@ def test_smaller_floats_are_read_exactly(tmp_path: Path, name: str, dtype: torch
     widened = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)
     with torch.no_grad():
         torch.testing.assert_close(ours(tokens()), widened(tokens()).logits, atol=1e-5, rtol=0)
+
+
+LIMITS = {torch.bfloat16: 0.06, torch.float16: 0.01}
+"""Largest differences of a logit from that of transformers, over the largest logit."""
+
+
+@pytest.mark.parametrize("dtype", LIMITS, ids=str)
+@pytest.mark.parametrize("name", MODELS)
+def test_weights_stay_small_on_request(tmp_path: Path, name: str, dtype: torch.dtype) -> None:
+    """The logits are as near to those in float32 as transformers' are, within a factor of 2."""
+    saved(name, tmp_path, dtype=dtype)
+    auto: Any = transformers.AutoModelForCausalLM
+    theirs = auto.from_pretrained(tmp_path, dtype=dtype).eval()
+    ours, exact = load_model(tmp_path, dtype=dtype), load_model(tmp_path)
+    assert {p.dtype for p in ours.parameters()} == {dtype}
+    assert all(torch.equal(p.float(), q) for p, q in zip(ours.parameters(), exact.parameters(), strict=True))
+    with torch.no_grad():
+        truth, found, expected = (m.eval()(tokens()) for m in (exact, ours, theirs))
+    largest = truth.abs().max()
+    here, there = ((x.float() - truth).abs().max() / largest for x in (found, expected.logits))
+    assert 0 < here < 2 * there
+    assert (found.float() - expected.logits.float()).abs().max() < LIMITS[dtype] * largest
+
+
+def test_a_dtype_for_any_file(tmp_path: Path) -> None:
+    """zoo's own files are rounded as they are read; a small model is exported bit for bit."""
+    model = build_model("gpt", vocab_size=61, d_model=16, n_layers=1, n_heads=2, seed=0)
+    save_model(model, tmp_path / "own.safetensors")
+    small = load_model(tmp_path / "own.safetensors", dtype=torch.bfloat16)
+    for p, q in zip(small.parameters(), model.parameters(), strict=True):
+        assert p.dtype == torch.bfloat16 and torch.equal(p, q.bfloat16())
+    result = export_model(small, tmp_path / "out", dtype=torch.bfloat16)
+    assert result.max_difference is not None and result.max_difference < 1e-5
+    assert {p.dtype for p in small.parameters()} == {torch.bfloat16}
+    again = load_model(tmp_path / "out", dtype=torch.bfloat16)
+    assert all(torch.equal(p, q) for p, q in zip(again.parameters(), small.parameters(), strict=True))
+    with pytest.raises(ZooError, match=r"dtype: torch.int8; expected one of floating point"):
+        load_model(tmp_path / "out", dtype=torch.int8)
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,12 @@ import pytest
 import torch
 from command_line import zoo
 from hub_tokenizers import saved
-from tiny_runs import of_kind, tiny_fields
+from tiny_runs import ROOT, of_kind, tiny_fields
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from zoo import load_model
+from zoo.data.instructions.dataset import InstructionData
+from zoo.data.instructions.files import Message
 from zoo.run.config import load_config
 from zoo.train.run import train
 
@@ -101,3 +104,23 @@ def test_a_resumed_run_is_the_same(tmp_path: Path) -> None:
     again = train(load_config(settings), resume=True).folder
     ours, theirs = load_model(whole).state_dict(), load_model(again).state_dict()
     assert all(torch.equal(tensor, theirs[name]) for name, tensor in ours.items())
+
+
+def test_the_format_on_the_page_is_qwens(tmp_path: Path) -> None:
+    """The settings as printed in docs/instructions.md place the special tokens where Qwen does."""
+    page = (ROOT / "docs/instructions.md").read_text(encoding="utf-8")
+    (printed,) = [code for code in re.findall(r"```yaml\n(.*?)```", page, re.S) if "im_start" in code]
+    file = tmp_path / "qwen.yaml"
+    tokenizer_folder = saved("byte-level", tmp_path / "hub")
+    data = printed.replace("path/to/qwen", str(tokenizer_folder))
+    file.write_text(data + f"  type: instructions\n  train: {rows(tmp_path)}\n", encoding="utf-8")
+    config = load_config(file).data
+    assert isinstance(config, InstructionData)
+    tokenizer = config.tokenizer.build(lambda: iter(()))
+    talk = [Message("system", "s"), Message("user", "u"), Message("assistant", "a"), Message("user", "v")]
+    ids = config.prompting.encode_messages(talk, tokenizer)
+    text = AutoTokenizer.from_pretrained(tokenizer_folder).decode(ids[1:])
+    assert text == (
+        "<|im_start|>system\ns<|im_end|>\n<|im_start|>user\nu<|im_end|>\n"
+        "<|im_start|>assistant\na<|im_end|>\n<|im_start|>user\nv<|im_end|>\n<|im_start|>assistant\n"
+    )

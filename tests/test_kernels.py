@@ -17,17 +17,25 @@ def tensors(seed: int) -> list[Tensor]:
 
 @pytest.mark.parametrize("fast", [True, False])
 def test_foreach(monkeypatch: pytest.MonkeyPatch, fast: bool) -> None:
-    for name in ("COPY", "LERP", "NORM"):
+    for name in ("FAST", "NORM"):
         assert getattr(foreach, name), "this version of torch is trusted"
         monkeypatch.setattr(foreach, name, fast)
     ends = tensors(1)
     moved = tensors(0)
-    foreach.lerp_all(moved, ends, 0.25)
+    foreach.Many(moved).lerp_(foreach.Many(ends), 0.25)
     expected = [0.75 * a + 0.25 * b for a, b in zip(tensors(0), ends, strict=True)]
     torch.testing.assert_close(moved, expected)
     torch.testing.assert_close(foreach.norms(ends), torch.stack([e.square().sum().sqrt() for e in ends]))
-    foreach.copy_all(moved, ends)
+    foreach.Many(moved).copy_(foreach.Many(ends))
     assert all(torch.equal(a, b) for a, b in zip(moved, ends, strict=True))
+    found = (
+        foreach.Many(tensors(2))
+        .add_(foreach.Many(ends), alpha=2)
+        .mul_(3)
+        .addcdiv_(foreach.Many(tensors(3)), foreach.Many(tensors(4)), value=0.5)
+    )
+    for tensor, a, end, b, c in zip(found.tensors, tensors(2), ends, tensors(3), tensors(4), strict=True):
+        torch.testing.assert_close(tensor, (a + 2 * end) * 3 + 0.5 * b / c)
 
 
 def test_without_onednn_torch_multiplies(monkeypatch: pytest.MonkeyPatch) -> None:

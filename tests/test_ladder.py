@@ -8,18 +8,21 @@ from typing import Any
 import numpy as np
 import pytest
 
+from zoo.ablate.amount import of_size
 from zoo.ablate.execute import planner_of
 from zoo.ablate.ladder import LadderSize
 from zoo.ablate.outcome import Outcome
 from zoo.ablate.plan import PlannedRun
 from zoo.ablate.rate_search import bracket, chosen_rate, search
 from zoo.ablate.scale.runs import FinishedRun, RunTable
+from zoo.ablate.scale.speeds import read_speeds
 from zoo.ablate.scale.verdict import judge
 from zoo.ablate.sweep import Sweep, load_sweep
+from zoo.ablate.timing import measure_speeds
 from zoo.commands.cli import main
 from zoo.config.yaml import dump_yaml
 from zoo.run.job import Job
-from zoo.utils.errors import ConfigError
+from zoo.utils.errors import ConfigError, DataError
 
 ROOT = Path(__file__).parents[1]
 RATES = [1e-3, 2e-3, 4e-3, 8e-3, 16e-3]
@@ -140,6 +143,25 @@ def test_sizes_are_added_until_it_is_decided(tmp_path: Path) -> None:
     assert judge(table(order, outcomes), "base")["base planted"].word == "faster"
 
 
+def test_budgets_as_branches_of_a_trunk(tmp_path: Path) -> None:
+    """The longest run of a seed comes first, and what the others share with it is counted once."""
+    wsd = {"schedule": {"type": "wsd", "warmup": 20, "decay": 0.25}}
+    sweep = load(tmp_path, base=wsd, scale={"budgets": {"trunk": True}})
+    order, _ = trained(sweep)
+    final = [run for run in order if run.params == sweep.ladder[0].params and "final" in run.phases]
+    assert {run.steps for run in final if not run.begins} >= {244}
+    for run in final:
+        (trunk,) = [other for other in final if other.id == run.trunk]
+        assert final.index(trunk) <= final.index(run)
+        assert (trunk.steps, trunk.begins) == (round(244 * (1.3 if "planted" in run.variant else 1)), 0)
+        # 20 steps of warm-up; the last quarter of those that follow the peak cools down
+        cooling = 0 if run is trunk else math.ceil(0.25 * (run.steps - 19))
+        assert run.begins == pytest.approx(0 if run is trunk else run.steps - cooling, abs=1)
+    runs, _, tokens = of_size(sweep.ladder[0], 0, None)
+    assert runs == len(final)
+    assert tokens == pytest.approx(sum((run.steps - run.begins) * 2048 for run in final), rel=1e-3)
+
+
 def test_the_search_for_a_rate() -> None:
     losses = {rate: (math.log(rate / 3e-2)) ** 2 for rate in (*RATES, 32e-3, 64e-3)}
     assert search(RATES, lambda rate: None).rates == tuple(RATES)
@@ -190,6 +212,14 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "best point": ({"tune": {"choose": "best"}}, "expected parabola"),
     "seeds of a sweep": ({"seeds": [0, 1]}, "expected scale.seeds"),
+    "a trunk of cosines": (
+        {"scale": {"budgets": {"trunk": True}}},
+        "with schedule cosine the runs share no steps after the warm-up",
+    ),
+    "a trunk without branches": (
+        {"scale": {"budgets": {"tokens": [100000], "trunk": True}}},
+        "has no effect on a size with a single budget",
+    ),
     "rule": ({"scale": {"sizes": {"params": ["1M"], "shape": "depth"}}}, "shape"),
 }
 
@@ -235,3 +265,11 @@ def test_a_ladder_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         main(["verdict", str(out / "tiny"), "--baseline", "base", "--json"])
     assert done.value.code == 0
     assert json.loads(capsys.readouterr().out)["variants"]["base planted"]["sizes"] == sizes
+    with pytest.raises(DataError, match="--time 4: expected at least 5 rounds"):
+        measure_speeds(out / "tiny", 4)
+    measure_speeds(out / "tiny", 5)
+    speeds = read_speeds(out / "tiny")
+    assert speeds is not None
+    assert speeds.size == max(size["params"] for size in sizes)
+    assert {name: len(rounds) for name, rounds in speeds.rounds.items()} == {"base": 5, "base planted": 5}
+    assert min(min(rounds) for rounds in speeds.rounds.values()) > 0

@@ -14,11 +14,12 @@ from torch.nn import functional as F
 from zoo.checkpoint.recipe import Recipe, assemble
 from zoo.config.registry import INITS
 from zoo.init import AmosInit
-from zoo.models import Decoder, DecoderConfig, GPT2Config, GPTConfig, NGPTConfig, PostGPTConfig
+from zoo.models import Decoder, DecoderConfig, GPT2Config, GPTConfig, NeoXConfig, NGPTConfig, PostGPTConfig
 from zoo.nn.linear import Linear
 from zoo.nn.norm import unit
 from zoo.nn.residual import Riemannian, Slerp
-from zoo.nn.rope import LinearScaling, Llama3Scaling, rotate, rotation
+from zoo.nn.rope import rotate, rotation
+from zoo.nn.rope_scaling import LinearScaling, Llama3Scaling, LongRopeScaling, YarnScaling
 from zoo.nn.scaling import AlphaConfig, ScalingConfig
 from zoo.reparam import NoReparam
 from zoo.spec import Module
@@ -31,7 +32,13 @@ VARIANTS = {
     "gpt-more-options": GPTConfig(
         **SIZES, d_head=6, qkv_bias=True, rope_scaling=Llama3Scaling(factor=4, context=8)
     ),
+    "gpt-norms-after": GPTConfig(**SIZES, norms="after", attention={"qk_norm": "all_heads"}),
+    "gpt-norms-both": GPTConfig(
+        **SIZES, norms="both", centred_norms=True, scaled_embedding=True, mlp="geglu", tied=True
+    ),
     "gpt2": GPT2Config(**SIZES, context=16),
+    "neox": NeoXConfig(**SIZES),
+    "neox-serial": NeoXConfig(**SIZES, parallel=False, rope_fraction=0.5, tied=True, gelu="tanh"),
     "ngpt": NGPTConfig(**SIZES),
     "ngpt-options": NGPTConfig(**SIZES, n_kv_heads=2, tied=True, d_head=6),
 }
@@ -228,13 +235,66 @@ def test_rope_scaling() -> None:
     torch.testing.assert_close(closer[0][::4], cos[:10])
     torch.testing.assert_close(closer[1][::4], sin[:10])
     frequency = 10000.0 ** (-torch.arange(16) / 16)
-    scaled = Llama3Scaling(factor=8, context=1000)(frequency)
+    scaled = Llama3Scaling(factor=8, context=1000)(frequency, 10000.0, 1)
     turns = 1000 * frequency / (2 * math.pi)
     assert torch.equal(scaled[turns > 4], frequency[turns > 4])
     torch.testing.assert_close(scaled[turns < 1], frequency[turns < 1] / 8)
     between = (turns > 1) & (turns < 4)
     assert between.any()
     assert ((scaled < frequency) & (scaled > frequency / 8))[between].all()
+
+
+def test_yarn_slows_what_turns_seldom() -> None:
+    """Ramps between the pairs of 32 turns and of one turn; the scores grow by the square of the magnitude."""
+    frequency = 10000.0 ** (-torch.arange(32) / 32)
+    scaling = YarnScaling(factor=4, context=1000)
+    scaled, turns = scaling(frequency, 10000.0, 1), 1000 * frequency / (2 * math.pi)
+    ratio = scaled / frequency
+    assert torch.equal(ratio[turns > 45], torch.ones(int((turns > 45).sum())))
+    torch.testing.assert_close(ratio[turns < 0.7], torch.full((int((turns < 0.7).sum()),), 0.25))
+    between = ratio[(turns > 1) & (turns < 32)].diff()
+    torch.testing.assert_close(between, between[:1].expand_as(between))  # linear in the number of the pair
+    cos, sin = rotation(torch.arange(9), 64, 10000.0, scaling)
+    torch.testing.assert_close(cos**2 + sin**2, torch.full_like(cos, (0.1 * math.log(4) + 1) ** 2))
+
+
+def test_longrope_chooses_by_the_length_that_a_cache_allows() -> None:
+    """One cache holds keys of one kind of rotation: token by token is the same as at once, long or short."""
+    scaling = LongRopeScaling(short=(1.0,) * 4, long=(2.0,) * 4, context=8, factor=2)
+    model = build(GPTConfig(**SIZES, rope_scaling=scaling)).eval()
+    tokens = model.example(1, 12)[0]
+    cache = model.cache(1, 12)
+    parts = torch.cat([model(tokens[:, i : i + 1], cache) for i in range(12)], 1)
+    torch.testing.assert_close(parts, model(tokens), rtol=1e-4, atol=1e-5)
+    short = build(GPTConfig(**SIZES, rope_scaling=scaling.model_copy(update={"context": 12})))
+    assert not torch.allclose(short(tokens), model(tokens))
+    with pytest.raises(ValueError, match=r"rope_scaling.long has 4 factors, but 3 pairs are rotated"):
+        GPTConfig(**SIZES, d_head=6, rope_scaling=scaling.model_copy(update={"short": (1.0,) * 3}))
+
+
+def test_blocks_that_do_not_rotate_and_entries_that_are_not_rotated() -> None:
+    """Without rotation and without a mask of its own, a permuted past changes nothing (NoPE)."""
+    none = build(GPTConfig(**{**SIZES, "n_layers": 1}, rope_blocks=(False,)))
+    tokens = none.example(1, 8)[0]
+    permuted = tokens[:, [3, 1, 0, 2, 4, 5, 6, 7]]
+    torch.testing.assert_close(none(permuted)[:, 4:], none(tokens)[:, 4:])
+    some = build(GPTConfig(**SIZES, rope_blocks=(True, False)))
+    first, second = some.ropes(torch.arange(8))
+    assert first is not None and second is None
+    assert not torch.allclose(some(permuted)[:, 4:], some(tokens)[:, 4:])
+    x = torch.randn(1, 8, 2, 8)
+    turned = rotate(x, rotation(torch.arange(8), 4, 10000.0))
+    assert torch.equal(turned[..., 4:], x[..., 4:])
+    torch.testing.assert_close(turned[..., :4], rotate(x[..., :4], rotation(torch.arange(8), 4, 10000.0)))
+
+
+def test_windows_may_have_a_base_of_their_own() -> None:
+    fields: dict[str, Any] = {"rope_base": 1e6, "rope_window_base": 1e4, "attention": {"window": [4, None]}}
+    model = build(GPTConfig(**SIZES, **fields))
+    local, whole = model.ropes(torch.arange(8))
+    assert local is not None and whole is not None
+    torch.testing.assert_close(local[0], rotation(torch.arange(8), 8, 1e4)[0])
+    torch.testing.assert_close(whole[0], rotation(torch.arange(8), 8, 1e6)[0])
 
 
 @pytest.mark.parametrize("scale", [0.5, 2.0])
@@ -253,7 +313,7 @@ def test_scaling_starts_at_init_whatever_its_scale(scale: float) -> None:
 LOOSER = {"down": 0.35, "o": 1.0}
 
 
-@pytest.mark.parametrize("name", ["gpt", "gpt-gelu", "gpt-post", "gpt2", "ngpt"])
+@pytest.mark.parametrize("name", ["gpt", "gpt-gelu", "gpt-post", "gpt2", "neox", "ngpt"])
 def test_activations_have_the_declared_std(name: str) -> None:
     sizes = {"vocab_size": 256, "d_model": 256, "n_layers": 2, "n_heads": 4}
     config = {
@@ -261,6 +321,7 @@ def test_activations_have_the_declared_std(name: str) -> None:
         "gpt-gelu": GPTConfig(**sizes, mlp="gelu"),
         "gpt-post": PostGPTConfig(**sizes),
         "gpt2": GPT2Config(**sizes),
+        "neox": NeoXConfig(**sizes),
         "ngpt": NGPTConfig(**sizes),
     }[name]
     model = assemble(Recipe(model=config, init=AmosInit(), reparam=NoReparam()), 0)
@@ -290,7 +351,7 @@ def test_activations_have_the_declared_std(name: str) -> None:
     spec, logits = owner.specs["weight"], F.linear(hidden, model.read_out.weight())  # before s_z, in nGPT
     in_std, out_std = (x.square().mean().sqrt().item() for x in (hidden, logits))
     measured["read_out"] = in_std, spec.input_std, out_std, spec.output_std
-    assert len(measured) == 2 * (6 if name in ("gpt-gelu", "gpt-post", "gpt2") else 7) + 1
+    assert len(measured) == 2 * (6 if name in ("gpt-gelu", "gpt-post", "gpt2", "neox") else 7) + 1
     for path, (in_std, in_declared, out_std, out_declared) in measured.items():
         tolerance = LOOSER.get(path.rsplit(".", 1)[-1], 0.25)
         assert abs(in_std / in_declared - 1) < tolerance, (
@@ -331,6 +392,9 @@ def test_bad_tokens(tokens: Tensor, message: str) -> None:
         ({"d_modle": 3}, "d_modle"),
         ({"n_layers": 0}, "n_layers"),
         ({"d_head": 7}, "d_head = 7 is odd, but RoPE rotates pairs"),
+        ({"rope_fraction": 0.4}, r"rope_fraction \* d_model / n_heads, rounded down, = 3 is odd"),
+        ({"rope_fraction": 0.1}, "rope_fraction 0.1 of 8 entries is none"),
+        ({"rope_window_base": 100.0}, "rope_window_base has no effect without a window"),
         ({"rope_scaling": {"type": "linear"}}, "factor"),
         (
             {"rope_scaling": {"type": "llama3", "factor": 8, "low_turns": 4}},

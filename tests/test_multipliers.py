@@ -5,8 +5,11 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
+from safetensors.torch import load_file
 
 from zoo import build_model, build_optimizer, load_model, merge, save_model, split
+from zoo.hub.export import export_model
 from zoo.init import Registry
 from zoo.models import Model
 from zoo.optim.clip import Clip
@@ -84,6 +87,17 @@ def test_it_merges_without_a_trace(kind: str, init: str, tmp_path: Path) -> None
     tokens = model.example(2, 8)[0]
     torch.testing.assert_close(again(tokens), model(tokens), rtol=0, atol=1e-6)
     assert set(again.state_dict()) == set(build_model("gpt", **SIZES).state_dict())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_export_opens_in_transformers_with_equal_logits(kind: str, tmp_path: Path) -> None:
+    model = shaken(model_with(kind))
+    export_model(model, tmp_path / "hub")
+    stored = {name for file in (tmp_path / "hub").glob("*.safetensors") for name in load_file(file)}
+    assert stored and not any("rows" in name or "columns" in name or "factor" in name for name in stored)
+    opened = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "hub").double()
+    tokens = model.example(2, 8)[0]
+    torch.testing.assert_close(opened(tokens).logits, model.double()(tokens), rtol=0, atol=1e-6)
 
 
 def test_a_split_model_survives_its_file(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from zoo import build_model, build_optimizer
+from zoo.optim import blocks
 from zoo.optim.ademamix import AdEMAMix
 from zoo.optim.cautious_adamw import CautiousAdamW
 from zoo.optim.fixed_norm import keep_norms
@@ -81,9 +82,9 @@ def settings_of(case: str, lr: float) -> dict[str, Any]:
 class Replay:
     """A case: its parameters, an optimizer, and what the authors' code did."""
 
-    def __init__(self, case: str, label: str, **changes: Any) -> None:
+    def __init__(self, case: str, label: str, precision: torch.dtype | None = None, **changes: Any) -> None:
         self.data = np.load(FOLDER / f"{case}.{label}.npz")
-        self.case, self.dtype = case, DTYPES[label]
+        self.case, self.dtype = case, precision or DTYPES[label]
         self.names = list(CASES[case]["shapes"])
         self.rates = [float(rate) for rate in self.data["lr"]]
         self.parameters = {
@@ -111,7 +112,8 @@ class Replay:
         return float(np.abs(found.numpy() - self.data[f"{name}.{key}"][step].astype(np.float64)).max())
 
 
-TOLERANCE = {"f64": 1e-12, "f32": 3e-6}
+TOLERANCE = {"f64": 1e-12, "f32": 1e-6}
+NAMES_OF_SOAP = ("square", "tall", "vec", "embed")
 EXACT = [
     (case, label)
     for case in ("ademamix", "lion", "cautious_lion", "schedule_free_adamw", "prodigy", "mars")
@@ -122,21 +124,35 @@ EXACT = [
 @pytest.mark.parametrize(("case", "label"), EXACT)
 def test_every_step_is_that_of_the_authors(case: str, label: str) -> None:
     replay = Replay(case, label)
-    tolerance = 5e-4 if (case, label) == ("prodigy", "f32") else TOLERANCE[label]
     worst = max(replay.error(name, step) for step in replay.steps() for name in replay.names)
-    assert worst < tolerance
+    assert worst < TOLERANCE[label]
 
 
 @pytest.mark.parametrize(
-    ("case", "label", "tolerance"),
+    ("case", "names"),
     [
-        ("cautious_adamw", "f64", 1e-12),
-        ("cautious_adamw", "f32", 3e-6),
-        ("cautious_adamw_eps_outside", "f64", 1e-12),
-        ("cautious_adamw_eps_outside", "f32", 5e-5),  # that path rounds the betas to float32
+        *((case, None) for case, label in EXACT if label == "f64"),
+        ("cautious_adamw_eps_outside", None),
+        ("soap", ("square", "vec")),
+        ("normuon", None),
+        ("muonh", None),
     ],
 )
-def test_cautious_adamw_is_both_forms_of_the_authors(case: str, label: str, tolerance: float) -> None:
+def test_steps_are_the_same_in_small_blocks(
+    monkeypatch: pytest.MonkeyPatch, case: str, names: Sequence[str] | None
+) -> None:
+    """Tensors are cut into pieces of at most seven entries for each thread."""
+    monkeypatch.setattr(blocks, "ENTRIES_PER_THREAD", 7)
+    replay = Replay(case, "f64", **({"dtype": torch.float64} if case in ("normuon", "muonh") else {}))
+    if case == "muonh":
+        keep_norms(replay.optimizer, lambda: iter(replay.parameters.items()))
+    errors = [replay.error(name, step) for step in replay.steps() for name in names or replay.names]
+    assert max(errors) < TOLERANCE["f64"]
+
+
+@pytest.mark.parametrize("case", ["cautious_adamw", "cautious_adamw_eps_outside"])
+@pytest.mark.parametrize("label", ["f64", "f32"])
+def test_cautious_adamw_is_both_forms_of_the_authors(case: str, label: str) -> None:
     """Their other form adds eps to the root before its bias is corrected: a larger eps in every step."""
     replay, worst, eps = Replay(case, label), 0.0, 1e-6
     (group,) = replay.optimizer.param_groups
@@ -146,29 +162,51 @@ def test_cautious_adamw_is_both_forms_of_the_authors(case: str, label: str, tole
         worst = max(worst, *(replay.error(name, step) for name in replay.names))
         if case == "cautious_adamw":
             group["eps"] = eps / math.sqrt(1 - 0.999 ** (step + 2))
-    assert worst < tolerance
+    assert worst < TOLERANCE[label]
 
 
-@pytest.mark.parametrize(("label", "tolerance"), [("f64", 1e-12), ("nsf32", 3e-6)])
+@pytest.mark.parametrize(("label", "tolerance"), [("f64", 1e-12), ("nsf32", 1e-6)])
 def test_muonh_in_full_precision(label: str, tolerance: float) -> None:
     replay = Replay("muonh", label, dtype=DTYPES[label])
     keep_norms(replay.optimizer, lambda: iter(replay.parameters.items()))
     assert max(replay.error(name, step) for step in replay.steps() for name in replay.names) < tolerance
 
 
-@pytest.mark.parametrize("label", ["f64", "f32"])
-def test_soap_from_the_recorded_first_bases(label: str) -> None:
-    """eigh's basis of a null space is arbitrary, so the bases after the first step are the authors'."""
-    replay, worst = Replay("soap", label), 0.0
+def soap_steps(replay: Replay, bases: Replay) -> Iterator[int]:
+    """Steps of SOAP from the first bases of a recording, because those of a null space are arbitrary."""
     for step in replay.steps():
         for name, parameter in replay.parameters.items():
             for side in range(parameter.dim()):
                 key = f"{name}.state.Q{side}"
-                if step == 0 and key in replay.data:
-                    given = torch.from_numpy(replay.data[key][0]).to(replay.dtype)
+                if step == 0 and key in bases.data:
+                    given = torch.from_numpy(bases.data[key][0]).to(replay.dtype)
                     replay.optimizer.state[parameter][f"Q{side}"].copy_(given)
-            worst = max(worst, replay.error(name, step))
-    assert worst < {"f64": 1e-12, "f32": 6e-6}[label]
+        yield step
+
+
+@pytest.mark.parametrize(("label", "names"), [("f64", NAMES_OF_SOAP), ("f32", NAMES_OF_SOAP[:3])])
+def test_soap_from_the_recorded_first_bases(label: str, names: Sequence[str]) -> None:
+    replay = Replay("soap", label)
+    assert {*names} <= {*replay.names}
+    worst = max(replay.error(name, step) for step in soap_steps(replay, replay) for name in names)
+    assert worst < TOLERANCE[label]
+
+
+def test_soap_in_float32_is_that_in_float64() -> None:
+    """Rows without gradients: the authors' float32 run is 8e-6 from float64, by rounding noise; ours 7e-7."""
+    ours, exact = Replay("soap", "f32"), Replay("soap", "f32", torch.float64)
+    found: dict[tuple[str, str], float] = {}
+    for step, _ in zip(soap_steps(ours, ours), soap_steps(exact, ours), strict=True):
+        tables = {
+            "ours": ours.parameters["embed"].detach().double(),
+            "theirs": torch.from_numpy(ours.data["embed.theta"][step]).double(),
+            "exact": exact.parameters["embed"].detach(),
+        }
+        for one, other in (("ours", "exact"), ("theirs", "exact"), ("ours", "theirs")):
+            distance = (tables[one] - tables[other]).abs().max().item()
+            found[one, other] = max(distance, found.get((one, other), 0.0))
+    assert found["ours", "exact"] < TOLERANCE["f32"] < 5e-6 < found["theirs", "exact"] < 1e-5
+    assert found["ours", "theirs"] < 1e-5
 
 
 def test_soap_with_its_own_bases_where_they_are_determined() -> None:
@@ -200,7 +238,7 @@ def test_prodigy_estimates_what_the_authors_estimate() -> None:
             )
 
 
-@pytest.mark.parametrize(("label", "tolerance"), [("f64", 1e-12), ("nsf32", 3e-6)])
+@pytest.mark.parametrize(("label", "tolerance"), [("f64", 1e-12), ("nsf32", 1e-6)])
 def test_normuon_in_full_precision(label: str, tolerance: float) -> None:
     replay = Replay("normuon", label, dtype=DTYPES[label])
     assert max(replay.error(name, step) for step in replay.steps() for name in replay.names) < tolerance

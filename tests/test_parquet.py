@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow
 import pytest
-from pyarrow import parquet
+from pyarrow import ipc, parquet
 
 from zoo.data.classification.files import Columns, read_examples
 from zoo.data.corpora.parquet import ParquetCorpus
@@ -71,7 +71,6 @@ def test_labelled_texts(tmp_path: Path) -> None:
             r"a\.parquet: row 2: field 'text' must be a string, found NoneType",
         ),
         ([{"text": 3}], r"a\.parquet: row 1: field 'text' must be a string, found int"),
-        ([{"text": "a"}, {"text": " "}], r"a\.parquet: row 2: field 'text' is empty"),
         ([], r"a\.parquet: no column 'text'"),
     ],
 )
@@ -125,3 +124,22 @@ def test_the_missing_package_is_one_clear_error(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(DataError, match=r"a\.parquet: \.parquet needs pyarrow: pip install 'zoo\[data\]'"):
         list(ParquetCorpus(paths=[str(file)]).documents())
+
+
+def test_a_folder_that_datasets_has_saved(tmp_path: Path) -> None:
+    """Streams of record batches in .arrow files, in the order of their names, beside JSON files."""
+    rows = [{"text": f"Größe {i}\n", "id": i} for i in range(5)]
+    for number, part in enumerate((rows[:3], rows[3:])):
+        table = pyarrow.Table.from_pylist(part)
+        name = tmp_path / f"data-{number:05}-of-00002.arrow"
+        with name.open("wb") as file, ipc.new_stream(file, table.schema) as writer:
+            writer.write_table(table, max_chunksize=2)
+    (tmp_path / "dataset_info.json").write_text("{}")
+    documents = list(ParquetCorpus(paths=[str(tmp_path)]).documents())
+    assert [document.text for document in documents] == [row["text"] for row in rows]
+    assert documents[-1].id == "data-00001-of-00002.arrow:2"
+    with pytest.raises(DataError, match="no column 'txt'; did you mean 'text'"):
+        list(ParquetCorpus(paths=[str(tmp_path)], column="txt").documents())
+    (tmp_path / "data-00000-of-00002.arrow").write_bytes(b"ARROW1 is not a stream")
+    with pytest.raises(DataError, match="cannot be read as Arrow"):
+        list(ParquetCorpus(paths=[str(tmp_path)]).documents())

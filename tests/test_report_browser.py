@@ -159,6 +159,21 @@ def test_switching_the_axis_keeps_what_is_hidden(opened: Any) -> None:
     assert opened.execute_script(last) == 50.0
 
 
+def test_a_click_on_a_heading_sorts_by_numbers(opened: Any) -> None:
+    """Once upwards, once downwards; by the value in full and not by its text."""
+    heading = next(
+        th for th in opened.find_elements("css selector", "#table-verdict th") if "final loss" in th.text
+    )
+    cells = "[...document.querySelectorAll('#table-verdict tbody tr')].map(r => r.cells[0].innerText.trim())"
+    rows = f"return {cells}"
+    assert opened.execute_script(rows) == ["adamw", "amos", "<i>muon</i>"]
+    heading.find_element("css selector", "button").click()
+    assert opened.execute_script(rows) == ["amos", "adamw", "<i>muon</i>"]  # 2.903, 3.000, 3.007
+    assert heading.get_attribute("aria-sort") == "ascending"
+    heading.find_element("css selector", "button").click()
+    assert opened.execute_script(rows) == ["<i>muon</i>", "adamw", "amos"]
+
+
 def test_nothing_can_be_sent_away(opened: Any) -> None:
     """Plotly's own button for that is not there."""
     titles = [b.get_attribute("data-title") for b in opened.find_elements("css selector", ".modebar-btn")]
@@ -187,3 +202,16 @@ def test_paper_phone_and_the_dark(opened: Any) -> None:
     opened.set_window_size(420, 900)
     wait_for(opened, "return document.scrollingElement.scrollWidth <= window.innerWidth")
     opened.set_window_size(1300, 1000)
+
+
+def test_the_policy_stops_what_was_put_into_the_page(browser: Any, page: Path, tmp_path: Path) -> None:
+    """No script and no handler runs that is not zoo's own, wherever it stands."""
+    hostile = "<script>document.title = 'script'</script>"
+    hostile += "<img src='data:,' onerror=\"document.title = 'handler'\"><img src='file:///etc/hostname'>"
+    copy = tmp_path / "report.html"
+    copy.write_text(page.read_text("utf-8").replace("<nav ", f"{hostile}<nav "), encoding="utf-8")
+    browser.get(copy.as_uri())
+    assert browser.title not in ("script", "handler")
+    assert browser.find_elements("css selector", "#plot-loss .scatterlayer .trace")
+    refused = [e["message"] for e in browser.get_log("browser") if "Content Security Policy" in e["message"]]
+    assert len(refused) == 3

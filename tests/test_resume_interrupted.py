@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import signal
 import subprocess
@@ -15,9 +16,11 @@ import pytest
 from rich.console import Console
 from tiny_runs import ROOT, SIZES, assert_same, environment, kill, of_kind, tiny, tiny_fields
 
+import zoo.train.evaluate
 import zoo.train.step
 from zoo.checkpoint.model import load_model
 from zoo.run.config import load_config
+from zoo.train.precision import autocast
 from zoo.train.run import train
 from zoo.utils.errors import ConfigError
 from zoo.utils.run_folder import RunFolder
@@ -81,6 +84,38 @@ def test_a_signal_finishes_the_step_and_saves(
     assert f"{stopped.folder} --resume" in output.getvalue()
     assert signal.getsignal(number) is before
     assert_same(whole.folder, train(tiny(tmp_path, steps=20), resume=True).folder)
+
+
+@pytest.mark.parametrize(("call", "step"), [(0, 0), (3, 10), (5, 20)])
+def test_a_signal_breaks_an_evaluation_off_and_the_resumed_run_makes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: int, step: int
+) -> None:
+    """Evaluations, here of two batches, may take hours: before the first step, on the way, after the last."""
+    whole = train(tiny(tmp_path, "name=whole", steps=20))
+    calls = itertools.count()
+
+    def signalled(*arguments: Any) -> Any:
+        if next(calls) == call - call % 2:
+            signal.raise_signal(signal.SIGTERM)
+        return autocast(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(zoo.train.evaluate, "autocast", signalled)
+        stopped = train(tiny(tmp_path, steps=20))
+    assert (stopped.step, stopped.finished, stopped.signalled) == (step, False, True)
+    assert next(calls) == call - call % 2 + 1  # the second batch was not begun
+    run = RunFolder(stopped.folder)
+    assert [r["step"] for r in of_kind(run.path, "validation")] == list(range(0, step, 10))
+    resumed = train(tiny(tmp_path, steps=20), resume=True)
+    assert resumed.finished
+    assert_same(whole.folder, resumed.folder)
+    for which in ("last", "best"):
+        assert run.read_pointer(which) == RunFolder(whole.folder).read_pointer(which)
+    last, other = run.checkpoint(), RunFolder(whole.folder).checkpoint()
+    assert last is not None
+    assert other is not None
+    assert last.read_state() == other.read_state()
+    assert train(tiny(tmp_path, steps=20), resume=True) == resumed
 
 
 def test_a_second_ctrl_c_aborts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

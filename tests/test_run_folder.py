@@ -150,7 +150,7 @@ def test_a_run_whose_data_and_first_checkpoint_lie_elsewhere_now(
     (home / "text.txt").rename(other / "texts/text.txt")
     shutil.rmtree(home)
     monkeypatch.chdir(other)
-    with pytest.raises(DataError, match=rf"text.txt: no such file or directory in {other}, where relative"):
+    with pytest.raises(DataError, match=rf"text.txt: no such file or directory in {other}"):
         train(load_config("./run"), resume=True, folder=RunFolder(other / "run"))
     zoo("train", "run", "--resume", "data.corpus.paths=texts/text.txt", "data.cache_dir=kept")
     assert step(other / "run") == 10

@@ -24,6 +24,7 @@ MODELS: list[dict[str, Any]] = [
     {"source": "ngpt", "n_kv_heads": 1, "update": "slerp"},
     {"source": "gpt2", "context": 32},
     {"source": "gpt-post"},
+    {"source": "neox", "rope_fraction": 0.5},
 ]
 PROMPTS = [[3, 1, 4, 1, 5, 9, 2, 6], [7], [2, 7, 1], [5, 6, 7, 8, 9]]
 

@@ -25,6 +25,7 @@ from zoo.ablate.scale.looks import (
 from zoo.ablate.scale.runs import FinishedRun, RunTable, cells, read_runs
 from zoo.ablate.scale.shown import sentences
 from zoo.ablate.scale.sources import Export, read_table
+from zoo.ablate.scale.speeds import Speeds
 from zoo.ablate.scale.speedup import SizeSpeedup, size_speedup
 from zoo.ablate.scale.tuning import at_border, extension, tuning_gap, vertex
 from zoo.ablate.scale.verdict import Looks, judge
@@ -302,6 +303,23 @@ def test_doubts(change: Any, warning: str) -> None:
     runs = tuple(replace(run, **change(run)) for run in worked_runs())
     found = judge(RunTable(runs), "adamw")["muon"]
     assert any(warning in sentence for sentence in found.warnings), found.warnings
+
+
+def test_seconds_from_interleaved_rounds() -> None:
+    """ln c plus the mean of ln(variant / baseline) over rounds; half widths add in squares."""
+    ratios = [1.10, 1.12, 1.08, 1.11, 1.09]
+    rounds = {"adamw": (1000.0,) * 5, "muon": tuple(1000 * ratio for ratio in ratios)}
+    plain = judge(RunTable(tuple(worked_runs())), "adamw")["muon"]
+    timed = judge(RunTable(tuple(worked_runs()), Speeds(4e6, rounds)), "adamw")["muon"]
+    assert plain.line is not None
+    (seconds,) = [cost for cost in timed.measured.costs if cost.name == "seconds"]
+    logs = np.log(ratios)
+    assert seconds.ln_c == pytest.approx(plain.line.largest.estimate + logs.mean())
+    of_rounds = 2.776 * logs.std(ddof=1) / math.sqrt(5)  # t with 4 degrees of freedom
+    assert seconds.half95 == pytest.approx(math.hypot(plain.line.largest.half95, of_rounds), rel=1e-3)
+    assert not any("seconds are those of the runs" in warning for warning in timed.warnings)
+    other = judge(RunTable(tuple(worked_runs()), Speeds(2e6, rounds)), "adamw")["muon"]
+    assert not [cost for cost in other.measured.costs if cost.name == "seconds"]
 
 
 def odd(change: Any) -> Any:

@@ -183,7 +183,7 @@ def test_a_run_that_goes_back_is_the_same_after_a_kill(tmp_path: Path, call: int
 def test_a_loss_that_is_no_number_is_got_around(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, action: str
 ) -> None:
-    original, calls = zoo.train.step.Stepper._backward, [0]
+    original, calls = zoo.train.step.Stepper.backward, [0]
 
     def backward(self: Any, *args: Any) -> torch.Tensor:
         calls[0] += 1
@@ -192,21 +192,21 @@ def test_a_loss_that_is_no_number_is_got_around(
             sums[0] = math.nan
         return sums
 
-    monkeypatch.setattr(zoo.train.step.Stepper, "_backward", backward)
+    monkeypatch.setattr(zoo.train.step.Stepper, "backward", backward)
     result = train(tiny(tmp_path, f"train.spikes.action={action}"))
     assert result.finished
     assert [r["action"] for r in of_kind(result.folder, "spike")] == ["skip", action]
 
 
 def test_it_ends_when_nothing_helps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    original, calls = zoo.train.step.Stepper._backward, [0]
+    original, calls = zoo.train.step.Stepper.backward, [0]
 
     def backward(self: Any, *args: Any) -> torch.Tensor:
         calls[0] += 1
         sums = original(self, *args)
         return sums * math.nan if calls[0] > 25 else sums
 
-    monkeypatch.setattr(zoo.train.step.Stepper, "_backward", backward)
+    monkeypatch.setattr(zoo.train.step.Stepper, "backward", backward)
     with pytest.raises(DivergenceError, match="after going back 2 times the loss spikes again"):
         train(tiny(tmp_path, "train.spikes={action: rollback, at_most: 2}"))
     calls[0] = 0

@@ -202,6 +202,8 @@ def test_no_import_hides_in_a_string() -> None:
 MAY_USE_PRIVATE_PARTS = {
     "sampling.compiled": "torch has no public name for the errors of its compiler",
     "ablate.pool": "the module that is loaded before workers are forked is slow to import",
+    "train.forecast": "torch has no public name for tensors without memory, which it forecasts with",
+    "train.live_memory": "nor for what sees every operator, of which only the forecast makes use",
 }
 
 

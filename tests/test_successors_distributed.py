@@ -1,4 +1,4 @@
-"""The successors' optimizers on two gloo ranks with unevenly sharded parameters: as a single process."""
+"""Every registered optimizer on two gloo ranks with unevenly sharded parameters: as a single process."""
 
 from typing import Any
 
@@ -8,6 +8,7 @@ from torch import Tensor
 from two_ranks import on_two_ranks
 
 from zoo import build_model, build_optimizer
+from zoo.config.registry import OPTIMIZERS
 from zoo.models import Model
 from zoo.optim import load_state_by_name, state_by_name
 from zoo.optim.state import flatten, unflatten
@@ -15,7 +16,12 @@ from zoo.train.distributed import World
 from zoo.utils.errors import ConfigError
 from zoo.utils.sharded import gathered, whole
 
-OPTIMIZERS: list[dict[str, Any]] = [
+CASES: list[dict[str, Any]] = [
+    {"type": "adam", "weight_decay": 0.1},
+    {"type": "adamw", "weight_decay": 0.1},
+    {"type": "adafactor"},
+    {"type": "amos"},
+    {"type": "muon", "adjust": "match_adam"},
     {"type": "adamw", "cautious": True, "weight_decay": 0.1},
     {"type": "lion", "weight_decay": 0.1},
     {"type": "lion", "cautious": True},
@@ -27,6 +33,9 @@ OPTIMIZERS: list[dict[str, Any]] = [
     {"type": "muon", "cautious": True},
     {"type": "normuon", "split_heads": True},
 ]
+
+REFUSED = {"soap": "SOAP: sharded parameters"}
+"""What cannot be sharded, and the beginning of what it says."""
 
 
 def model_of() -> Model:
@@ -47,7 +56,7 @@ def weights(model: Model) -> list[Tensor]:
 
 def on_ranks(world: World) -> None:
     """Three steps; then the state of the ranks goes on in one process, and does what they do."""
-    for fields in OPTIMIZERS:
+    for fields in CASES:
         settings = {"lr": 0.01, **fields}
         alone, sharded = model_of(), model_of()
         world.shard(sharded)
@@ -70,10 +79,19 @@ def on_ranks(world: World) -> None:
         take(continued, again, range(3, 4))
         for a, b in zip(weights(continued), weights(sharded), strict=True):
             assert ((a - b).abs() > 1e-4).sum() <= 2, fields
-    model = model_of()
-    world.shard(model)
-    with pytest.raises(ConfigError, match="SOAP: sharded parameters"):
-        build_optimizer(model, "soap", lr=0.01)
+    for name, message in REFUSED.items():
+        model = model_of()
+        world.shard(model)
+        with pytest.raises(ConfigError, match=message):
+            build_optimizer(model, name, lr=0.01)
+
+
+def test_every_registered_optimizer_has_a_case() -> None:
+    cases = {fields["type"] for fields in CASES}
+    assert not cases & set(REFUSED)
+    assert cases | set(REFUSED) == {
+        n for n in OPTIMIZERS.choices if OPTIMIZERS[n].__module__.startswith("zoo.")
+    }
 
 
 def test_two_ranks_are_one() -> None:

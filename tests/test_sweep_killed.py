@@ -36,7 +36,10 @@ def start(file, out):
     return pid
 
 def written(out):
-    return tuple(sorted((path.name, path.stat().st_size) for path in out.glob("runs/*/*.jsonl")))
+    try:
+        return tuple(sorted((path.name, path.stat().st_size) for path in out.glob("runs/*/*.jsonl")))
+    except FileNotFoundError:  # a new run got its name just now
+        return written(out)
 
 def ended(pid):
     return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None

@@ -297,7 +297,7 @@ def test_the_rule_is_told(tmp_path: Path) -> None:
     assert tune is not None
     assert describe_rule(tune) == (
         "optimizer.lr, 3 points per variant with seed 0: the lowest mean of the final validation loss over "
-        "these seeds; a failed or diverged run counts as infinite, of equals the first is taken; "
+        "these seeds; a diverged run counts as infinite, of equals the first is taken; "
         "other values, equally many, for optimizer amos(momentum=0.9)"
     )
     tune = load(tmp_path, HALVED, "train.eval_every=5").tune

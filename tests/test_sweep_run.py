@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -49,9 +49,9 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The variants whose runs are started during a test."""
     found, start = [], Pool.start
 
-    def counted(self: Pool, run: PlannedRun) -> None:
+    def counted(self: Pool, run: PlannedRun, branches: Sequence[PlannedRun] = ()) -> None:
         found.append(run.variant)
-        start(self, run)
+        start(self, run, branches)
 
     monkeypatch.setattr(Pool, "start", counted)
     return found
@@ -76,6 +76,7 @@ def test_a_failed_run_stops_no_other_and_is_tried_again(swept: Path, started: li
     errors = {run.variant: run.error or "" for run in result.manifest.runs}
     assert errors["method=diverges"].startswith("step ")
     assert "the tokenizer 'byte' has 256 tokens, but model.vocab_size is 7" in errors["method=breaks"]
+    assert {run.variant for run in result.manifest.runs if run.crashed} == {"method=breaks"}
     # A diverged run would diverge again; what else went wrong may have been mended.
     assert started == ["method=breaks"] * 2
     reports = [path.read_text() for path in (swept.parent / "sweeps/tiny/errors").iterdir()]

@@ -13,13 +13,14 @@ from tiny_sweeps import base, sweep_file
 
 from zoo.ablate.estimate import estimate
 from zoo.ablate.execute import execute
-from zoo.ablate.live import Display, RunProgress, format_duration, read_progress
+from zoo.ablate.live import Display, RunProgress, read_progress
 from zoo.ablate.manifest import Run
 from zoo.ablate.pool import worker_count
 from zoo.ablate.sweep import load_sweep
 from zoo.run.config import load_config
 from zoo.run.explanation import explain
 from zoo.utils.errors import ZooError
+from zoo.utils.progress import format_duration
 
 TUNE = {"grid": {"optimizer.lr": [0.001, 0.01, 0.1]}, "seeds": [0, 9], "halving": {"at": [0.5], "keep": 0.3}}
 

@@ -228,7 +228,7 @@ def test_flops_are_those_of_the_products() -> None:
         ({"n_heads": 5}, "d_model 32 is not divisible by n_heads 5; give d_head"),
         ({"buckets": 6}, "multiple of 4"),
         ({"max_distance": 16}, r"max_distance 16 leaves nothing to the wide buckets: buckets / 2 = 16"),
-        ({"tied": True}, "tied"),
+        ({"tied": "no such"}, "tied"),
     ],
 )
 def test_impossible_sizes(fields: dict[str, Any], message: str) -> None:

@@ -227,7 +227,7 @@ def test_without_validation_text(tmp_path: Path) -> None:
 
 def spoil(monkeypatch: pytest.MonkeyPatch, config: RunConfig, step: int, value: float) -> None:
     """Make the loss of a step NaN or infinite."""
-    original = zoo.train.step.Stepper._backward
+    original = zoo.train.step.Stepper.backward
     calls = 0
 
     def backward(self: Stepper, *args: Any) -> Tensor:
@@ -238,7 +238,7 @@ def spoil(monkeypatch: pytest.MonkeyPatch, config: RunConfig, step: int, value: 
             sums[0] = value
         return sums
 
-    monkeypatch.setattr(zoo.train.step.Stepper, "_backward", backward)
+    monkeypatch.setattr(zoo.train.step.Stepper, "backward", backward)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])

@@ -13,7 +13,8 @@ import torch
 from tiny_runs import assert_same, tiny_fields
 from torch import nn
 
-from zoo import build_optimizer
+from zoo import build_optimizer, load_model, save_model
+from zoo.init.transfer import NoTransfer
 from zoo.models import Model
 from zoo.run.config import load_config
 from zoo.run.explanation import explain
@@ -116,6 +117,119 @@ def test_the_tables(rule: str, settings: Any, name: str, expected: tuple[float, 
     if not before[block]["weight_decay"]:
         expected = (*expected[:2], 0, expected[3])
     assert found == pytest.approx(list(expected))
+
+
+@pytest.mark.parametrize("adjust", ["shape", "spectral"])
+def test_an_orthogonal_update_grows_by_the_spectral_condition(adjust: str) -> None:
+    """Its spectral norm, measured, where the width doubles and the hidden layer of the MLP does not."""
+    base, updates = WIDTHS | {"mlp": 64}, {}
+    muon = SPECTRAL | {"adjust": adjust, "coefficients": "polar_express", "ns_steps": 12, "weight_decay": 0.1}
+    for width in (16, 32):
+        model = {
+            "type": "gpt",
+            "vocab_size": 31,
+            "d_model": width,
+            "n_layers": 1,
+            "n_heads": width // 8,
+            "d_mlp": 64,
+        }
+        given = config(
+            "spectral", width, 1, model=model, optimizer=muon, transfer={"type": "spectral", "base": base}
+        )
+        net = initial_model(given).model
+        made = build_optimizer(net, given.optimizer, transfer=given.transfer)
+        decays = {p: g["lr"] * g["weight_decay"] for g in made.param_groups for p in g["params"]}
+        for name, p in net.named_parameters():
+            p.grad = torch.randn(p.shape, generator=torch.Generator().manual_seed(0))
+            updates[name, width] = p.detach().clone(), decays[p]
+        made.step()
+        for name, p in net.named_parameters():
+            before, decay = updates[name, width]
+            updates[name, width] = (p.detach() - (1 - decay) * before, decay)
+    for name, outputs, inputs in ((Q, 2, 2), (OUT, 2, 2), ("mlp.u.weight", 1, 2), (DOWN, 2, 1)):
+        (small, decay_before), (large, decay_after) = (
+            updates[f"blocks.0.{name}", width] for width in (16, 32)
+        )
+        grown = torch.linalg.matrix_norm(large, 2) / torch.linalg.matrix_norm(small, 2)
+        assert grown.item() == pytest.approx((outputs / inputs) ** 0.5, rel=0.02), name  # bfloat16
+        assert decay_after / decay_before == pytest.approx(1 / inputs), name
+
+
+TIED = {"type": "gpt2", "vocab_size": 31, "d_model": 32, "n_layers": 2, "n_heads": 4}
+
+
+@pytest.mark.parametrize("reparam", ["none", "wesar"])
+def test_a_tied_table_at_the_base_size(reparam: str) -> None:
+    """No factor is attached, and three steps are the same bit for bit."""
+    tied = config("mup", 16, 2, model=TIED | {"d_model": 16, "n_heads": 2}, reparam=reparam, init="small")
+    expected = trained(tied.model_copy(update={"transfer": NoTransfer()})).state_dict()
+    for name, tensor in trained(tied).state_dict().items():
+        assert torch.equal(tensor, expected[name]), name
+
+
+@pytest.mark.parametrize("init", ["gpt2", "small"])
+def test_a_tied_table_is_an_embedding_whose_logits_have_a_factor(init: str) -> None:
+    """MuSharedReadout by hand: a hook halves the logits of the plain model, the table has the plain rate."""
+    settings = config("mup", 32, 2, model=TIED, init=init)
+    model = initial_model(settings).model.double()
+    optimizer = build_optimizer(model, settings.optimizer, transfer=settings.transfer)
+    # The scheme's factors on looked-up vectors are those of the base size.
+    narrow = initial_model(config("mup", 16, 2, model=TIED | {"d_model": 16, "n_heads": 2}, init=init)).model
+    plain = load_config({"model": TIED, "init": init})
+    behind = initial_model(plain).model.double()
+    for p in declared(narrow):
+        owner: Any = behind.get_submodule(p.name.rpartition(".")[0])
+        owner.reparameterised.update(p.module.reparameterised)
+    behind.load_state_dict(model.state_dict())
+    head: Any = behind.get_submodule("lm_head")
+    head.register_forward_hook(lambda _module, _inputs, output: output / 2)
+    groups = []
+    for p in declared(behind):
+        hidden = p.spec.role == "linear"
+        groups.append({"params": [p.parameter], "lr": 1e-2 / (2 if hidden else 1)})
+    by_hand = torch.optim.AdamW(groups, betas=(0.9, 0.95), weight_decay=0.0)
+    batch = torch.randint(31, (4, 9), generator=torch.Generator().manual_seed(0))
+    for _ in range(3):
+        losses = []
+        for net, mover in ((model, optimizer), (behind, by_hand)):
+            loss = nn.functional.cross_entropy(net(batch[:, :-1]).flatten(0, 1), batch[:, 1:].flatten())
+            loss.backward()  # type: ignore[no-untyped-call]  # torch
+            mover.step()
+            mover.zero_grad()
+            losses.append(loss.item())
+        assert losses[0] == pytest.approx(losses[1], abs=1e-9)
+
+
+def test_rules_and_models_from_checkpoints(tmp_path: Path) -> None:
+    """The factor on the logits is in the checkpoint; one without it is refused, as is a sphere."""
+    settings = config("mup", 32, 2, model=TIED)
+    model = initial_model(settings).model
+    save_model(model, tmp_path / "rule")
+    loaded = load_model(tmp_path / "rule")
+    batch = torch.randint(31, (2, 9), generator=torch.Generator().manual_seed(0))
+    assert torch.equal(loaded(batch), model(batch))
+    goes_on = config("mup", 32, 2, model={"from": str(tmp_path / "rule")})
+    assert explain(goes_on).rows[0].lr == 1
+    save_model(initial_model(load_config({"model": TIED})).model, tmp_path / "plain")
+    with pytest.raises(ConfigError, match=r"times 0\.5, and the checkpoint has them times 1"):
+        explain(config("mup", 32, 2, model={"from": str(tmp_path / "plain")}))
+    save_model(initial_model(load_config({"model": TIED | {"type": "ngpt"}})).model, tmp_path / "sphere")
+    with pytest.raises(ConfigError, match="mup is about models without matrices on a sphere"):
+        explain(config("mup", 32, 2, model={"from": str(tmp_path / "sphere")}))
+
+
+def test_explain_builds_the_model_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    built: list[Any] = []
+    kind: Any = type(config("mup", 32, 2).model)
+    make = kind.build
+
+    def counted(model: Any) -> Model:
+        built.append(model)
+        return make(model)  # type: ignore[no-any-return]
+
+    monkeypatch.setattr(kind, "build", counted)
+    explain(config("mup", 32, 2))
+    assert len(built) == 1
 
 
 def test_factors_are_those_of_a_factor_behind_the_module() -> None:
@@ -222,12 +336,11 @@ def test_what_a_rule_says_nothing_of(changes: dict[str, Any], message: str) -> N
 
 
 def test_models_of_which_rules_say_nothing() -> None:
-    tied = {"type": "gpt2", "vocab_size": 31, "d_model": 32, "n_layers": 2, "n_heads": 4}
-    with pytest.raises(ConfigError, match="which are one tensor"):
-        explain(config("mup", 32, 2, model=tied))
     sphere = {"type": "ngpt", "vocab_size": 31, "d_model": 32, "n_layers": 2, "n_heads": 4}
     with pytest.raises(ConfigError, match="mup is about models without matrices on a sphere"):
         explain(config("mup", 32, 2, model=sphere))
+    with pytest.raises(ConfigError, match="which are one tensor"):
+        explain(config("nugpt", 32, 2, model=sphere | {"tied": True}))
     with pytest.raises(ConfigError, match="has no weight decay"):
         explain(config("nugpt", 32, 2, optimizer={"type": "adamw", "lr": 0.01, "weight_decay": 0.1}))
     with pytest.raises(ConfigError, match="expected numbers in the place of `auto`"):

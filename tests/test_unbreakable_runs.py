@@ -10,17 +10,22 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from shutil import copytree
+from shutil import copytree, rmtree
 from typing import Any
 
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from tiny_runs import ROOT, assert_same, environment, reproducible, tiny
+from xxhash import xxh3_64_hexdigest
 
+import zoo.checkpoint.model
 from zoo.ablate.run_metrics import read_run_metrics
 from zoo.checkpoint import integrity
 from zoo.checkpoint.model import load_model
+from zoo.checkpoint.recipe import materialise
+from zoo.checkpoint.safetensors import read_tensors, write_tensors
 from zoo.train.run import train
 from zoo.train.spikecontrol import Rollback, go_back
 from zoo.utils import lock
@@ -222,6 +227,27 @@ def test_a_damaged_last_json_names_the_last_good_checkpoint(
 FILES = ("model", "optimizer", "random")
 
 
+def test_a_checkpoint_that_a_living_run_deletes_is_not_missed(
+    half: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two hundred readers of a run that was being trained, some ended with FileNotFoundError."""
+    old, new = half.checkpoint_after(15), half.checkpoint_after(20)
+    expected = load_model(new.path).state_dict()
+    half.point("last", old)
+
+    def prune(*arguments: Any) -> None:
+        materialise(*arguments)
+        half.point("last", new)
+        rmtree(old.path, ignore_errors=True)
+
+    monkeypatch.setattr(zoo.checkpoint.model, "materialise", prune)
+    found = load_model(half.path).state_dict()
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in found.items())
+    rmtree(new.path)
+    with pytest.raises(CheckpointError):
+        load_model(half.path)
+
+
 @pytest.mark.parametrize("name", FILES)
 def test_one_flipped_bit_is_noticed(half: RunFolder, whole: Path, name: str) -> None:
     file = half.checkpoint_after(15).path / f"{name}.safetensors"
@@ -244,6 +270,37 @@ def test_another_recipe_in_the_header_is_noticed(half: RunFolder) -> None:
         load_model(file)
 
 
+@pytest.mark.parametrize("place", [0, 700_000, 1_310_719])
+def test_large_tensors_are_checked_to_their_end(tmp_path: Path, place: int) -> None:
+    """They are read in parts, here three, each of which is checked while the next one is read."""
+    file, tensor = tmp_path / "large.safetensors", torch.arange(1_310_720, dtype=torch.float32)
+    assert 2 * integrity.CHUNK < tensor.nbytes < 3 * integrity.CHUNK
+    write_tensors(file, {"large": tensor}, {})
+    assert torch.equal(read_tensors(file)[0]["large"], tensor)
+    with safe_open(file, "pt") as opened:
+        assert json.loads(opened.metadata()[integrity.CHECKSUMS])["large"] == xxh3_64_hexdigest(
+            tensor.numpy().tobytes()
+        )
+    data = bytearray(file.read_bytes())
+    data[place * 4 - tensor.nbytes] ^= 1
+    file.write_bytes(data)
+    with pytest.raises(CheckpointError, match="large is damaged: its checksum is another"):
+        read_tensors(file)
+    tensor[place] = float("nan")
+    write_tensors(file, {"large": tensor}, {})
+    with pytest.raises(CheckpointError, match="large has entries that are not finite"):
+        read_tensors(file)
+    file.write_bytes(file.read_bytes()[:-4])
+    with pytest.raises(CheckpointError, match=r"large\.safetensors: "):
+        read_tensors(file)
+
+
+def test_a_sum_that_overflows_is_no_mistake(tmp_path: Path) -> None:
+    largest = torch.full((1000,), 3e38)
+    write_tensors(tmp_path / "largest.safetensors", {"largest": largest}, {})
+    assert torch.equal(read_tensors(tmp_path / "largest.safetensors")[0]["largest"], largest)
+
+
 @pytest.mark.parametrize("name", ["model", "optimizer"])
 def test_nan_is_noticed_and_can_be_allowed(
     half: RunFolder, whole: Path, name: str, monkeypatch: pytest.MonkeyPatch
@@ -252,8 +309,6 @@ def test_nan_is_noticed_and_can_be_allowed(
     tensors = load_file(file)
     changed = next(key for key, tensor in tensors.items() if tensor.dtype == torch.float32)
     tensors[changed].view(-1)[0] = float("nan")
-    from safetensors import safe_open
-
     with safe_open(file, "pt") as opened:
         header = {k: v for k, v in opened.metadata().items() if k != integrity.CHECKSUMS}
     save_file(tensors, file, header)

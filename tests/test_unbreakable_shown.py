@@ -7,6 +7,9 @@ import signal
 import subprocess
 import sys
 import time
+from base64 import b64encode
+from hashlib import sha256
+from html.parser import HTMLParser
 from io import StringIO
 from pathlib import Path
 
@@ -17,7 +20,10 @@ from tiny_runs import ROOT, environment, tiny
 
 from zoo.commands.app import console
 from zoo.report.csv_files import _csv
-from zoo.report.page import TEMPLATES
+from zoo.report.page import TEMPLATES, html_page
+from zoo.report.plot import Plot, Series, View
+from zoo.report.section import Section
+from zoo.report.style import line_styles
 from zoo.train.progress import TrainingBar
 from zoo.train.run import train
 from zoo.utils.printable import printable
@@ -65,6 +71,52 @@ def test_pages(name: str) -> None:
     )
     assert page.count("<") == 4
     assert "<img" not in page
+
+
+class Page(HTMLParser):
+    """The policy of a page, its scripts, and the places that it loads something from."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.policy, self.loads = "", list[str]()
+        self.scripts: list[str] = []
+        self._runs = False
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = {key: value or "" for key, value in attrs}
+        if given.get("http-equiv") == "Content-Security-Policy":
+            self.policy = given["content"]
+        self.loads += [value for key, value in given.items() if key in ("src", "href", "srcset", "data")]
+        assert not [key for key in given if key.startswith("on")]
+        self._runs = tag == "script" and "type" not in given
+        if self._runs:
+            self.scripts.append("")
+
+    def handle_data(self, data: str) -> None:
+        if self._runs:
+            self.scripts[-1] += data
+
+    def handle_endtag(self, tag: str) -> None:
+        self._runs = False
+
+
+def test_pages_run_their_own_scripts_alone_and_load_nothing() -> None:
+    """tests/test_report_browser.py sees that a browser agrees."""
+    plot = Plot("loss", "Loss", [View("steps", "x", "y", [Series("a", "a", [1, 2], [3, 4])])])
+    sections = [Section("Loss", [plot])]
+    page = Page(html_page("t", [], sections, line_styles("a"), {"loss": b"png"}))
+    directives = dict(part.strip().split(" ", 1) for part in page.policy.split(";"))
+    assert directives["default-src"] == "'none'"
+    hashes = [b64encode(sha256(script.encode()).digest()).decode() for script in page.scripts]
+    assert directives["script-src"].split() == [f"'sha256-{digest}'" for digest in hashes]
+    assert len(hashes) == 2  # plotly.js and page.js
+    assert directives["img-src"].split() == ["data:", "blob:"]
+    assert page.loads
+    assert all(place.startswith(("data:", "#")) for place in page.loads)
+    plain = Page(html_page("t", [], [], {}, {}))
+    assert len(plain.scripts) == 1  # page.js sorts the tables
+    assert "'unsafe" not in plain.policy.split("script-src")[1].split(";")[0]
 
 
 HELD = """

@@ -41,7 +41,7 @@ def main() -> None:
         tallies.append(run(kind(), round(count * given.share), given.seed, given.out / f"{name}.jsonl"))
         for outcome in tallies[-1].bad[: given.shown]:
             print(f"  {outcome.kind}: {outcome.case}: {outcome.detail}", flush=True)
-    print("\n".join([HEAD, *(tally.row for tally in tallies)]))
+    print("\n".join([HEAD, *(row for tally in tallies for row in tally.rows)]))
     if any(tally.bad for tally in tallies):
         raise SystemExit(1)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import resource
 import select
 import shutil
@@ -13,8 +14,9 @@ import sys
 import tempfile
 import time
 import traceback
+from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from io import StringIO
@@ -31,6 +33,10 @@ GOOD = ("same", "refused")
 BAD = ("traceback", "hang", "memory", "lost", "changed")
 """Another exception; no answer in time; too much memory; a run that cannot go on; another result."""
 OUTCOMES = (*GOOD, *BAD)
+DRAWING = 60.0
+"""Seconds of processor time in which cases are drawn."""
+PATIENCE = 10
+"""Seconds for each second of processor time, on a machine with other work."""
 
 
 class Outcome(NamedTuple):
@@ -41,13 +47,17 @@ class Outcome(NamedTuple):
     detail: str = ""
 
 
+Case = Callable[[], Outcome]
+"""A case that is tried when it is called."""
+
+
 class Campaign(Protocol):
     """A kind of attack.
 
     Attributes:
         name: the name on the command line.
-        seconds: the limit of time of a case.
-        size: cases that are tried by one call of `attempt`.
+        seconds: the limit of a case: of processor time, and of time `PATIENCE` times as much.
+        size: cases that are drawn by one call of `draw`.
     """
 
     name: str
@@ -57,27 +67,51 @@ class Campaign(Protocol):
     def prepare(self, folder: Path) -> None:
         """Make what all cases begin with, in an empty folder."""
 
-    def attempt(self, chance: random.Random, folder: Path) -> list[Outcome]:
-        """Try `size` cases that follow from `chance` alone, in an empty folder that is deleted afterwards."""
+    def draw(self, chance: random.Random, folder: Path) -> Sequence[Case]:
+        """Draw `size` cases that follow from `chance` alone; their folder is empty, and deleted later."""
         ...
+
+
+class OneByOne(ABC):
+    """A campaign whose cases are drawn one at a time."""
+
+    name: str
+    seconds: float
+    size: int = 1
+
+    def draw(self, chance: random.Random, folder: Path) -> Sequence[Case]:
+        """One case."""
+        return [lambda: self.attempt(chance, folder)]
+
+    @abstractmethod
+    def attempt(self, chance: random.Random, folder: Path) -> Outcome:
+        """Try a case that follows from `chance` alone, in an empty folder."""
 
 
 @dataclass(frozen=True)
 class Tally:
-    """What a campaign has come to: the number of cases of each outcome, and those that are bad."""
+    """What a campaign has come to: the number of cases of each outcome, and those that are bad.
+
+    The kind of a case is what stands before the first comma or colon of its description.
+    """
 
     name: str
     seed: int
     counts: Counter[str]
+    by_kind: dict[str, Counter[str]]
     bad: tuple[Outcome, ...]
     seconds: float
 
     @property
-    def row(self) -> str:
-        """A row of the table."""
-        numbers = [str(self.counts[kind]) for kind in OUTCOMES]
-        tried = sum(self.counts.values())
-        return f"| {self.name} | {self.seed} | {tried} | {' | '.join(numbers)} | {self.seconds:.0f} s |"
+    def rows(self) -> list[str]:
+        """Rows of the table: of the campaign, and of each of its kinds of cases if there are several."""
+        kinds = [f"{self.name}: {kind}" for kind in self.by_kind]
+        parts = list(zip(kinds, self.by_kind.values(), strict=True)) if len(kinds) > 1 else []
+        return [self._row(name, counts) for name, counts in [(self.name, self.counts), *parts]]
+
+    def _row(self, name: str, counts: Counter[str]) -> str:
+        numbers = " | ".join(str(counts[kind]) for kind in OUTCOMES)
+        return f"| {name} | {self.seed} | {sum(counts.values())} | {numbers} | {self.seconds:.0f} s |"
 
 
 HEAD = f"| campaign | seed | tried | {' | '.join(OUTCOMES)} | time |\n|{' --- |' * (4 + len(OUTCOMES))}"
@@ -119,8 +153,11 @@ def run(
                         file.write(json.dumps(record) + "\n")
     outcomes = [outcome for number in sorted(done) for outcome in done[number]]
     counts = Counter(outcome.kind for outcome in outcomes)
+    by_kind: dict[str, Counter[str]] = {}
+    for outcome in outcomes:
+        by_kind.setdefault(re.split("[,:]", outcome.case)[0], Counter())[outcome.kind] += 1
     bad = tuple(outcome for outcome in outcomes if outcome.kind in BAD)
-    return Tally(campaign.name, seed, counts, bad, time.monotonic() - began)
+    return Tally(campaign.name, seed, counts, dict(sorted(by_kind.items())), bad, time.monotonic() - began)
 
 
 class _Worker:
@@ -138,23 +175,50 @@ class _Worker:
         self._end()
 
     def attempt(self, seed: int, number: int) -> list[Outcome]:
-        """Try one batch of cases."""
-        if not self._pid:
-            self._start()
-        os.write(self._ask, f"{seed} {number}\n".encode())
-        limit = self._campaign.seconds * self._campaign.size
-        answer = b""
-        end = time.monotonic() + limit
-        while not answer.endswith(b"\n"):
-            ready, _, _ = select.select([self._answer], [], [], max(0.0, end - time.monotonic()))
-            piece = os.read(self._answer, 1 << 20) if ready else b""
-            if not piece:
+        """Try one batch of cases; after a bad one the process is another."""
+        outcomes: list[Outcome] = []
+        asked = False
+        while len(outcomes) < self._campaign.size:
+            if not self._pid:
+                self._start()
+                asked = False
+            if not asked:
+                os.write(self._ask, f"{seed} {number} {len(outcomes)}\n".encode())
+                self._line(DRAWING)
+                asked = True
+            line = self._line(self._campaign.seconds)
+            if line:
+                outcomes.append(Outcome(*json.loads(line)))
+            else:
+                case = f"{self._campaign.name} {seed}/{number}, case {len(outcomes)}"
+                late = f"no answer in {self._campaign.seconds} s"
+                outcomes.append(
+                    Outcome("hang", case, late)
+                    if line is None
+                    else Outcome("traceback", case, "the process died")
+                )
+            if outcomes[-1].kind in BAD:
                 self._end()
-                kind = "traceback" if ready else "hang"
-                detail = "the process died" if ready else f"no answer in {limit:.0f} s"
-                return [Outcome(kind, f"{self._campaign.name} {seed}/{number}", detail)]
-            answer += piece
-        return [Outcome(*outcome) for outcome in json.loads(answer)]
+        return outcomes
+
+    def _line(self, limit: float) -> bytes | None:
+        """A line of the process; empty if it has ended, None if there is none within the limit."""
+        answer, used, end = b"", self._used(), time.monotonic() + PATIENCE * limit
+        while not answer.endswith(b"\n"):
+            left = end - time.monotonic()
+            if left < 0 or self._used() - used > limit:
+                return None
+            if select.select([self._answer], [], [], min(left, limit / 4))[0]:
+                piece = os.read(self._answer, 1)
+                if not piece:
+                    return b""
+                answer += piece
+        return answer
+
+    def _used(self) -> float:
+        """Seconds of processor time that the process has used."""
+        fields = Path(f"/proc/{self._pid}/stat").read_text().rpartition(")")[2].split()
+        return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
 
     def _start(self) -> None:
         ask, self._ask = os.pipe()
@@ -177,16 +241,19 @@ class _Worker:
         resource.setrlimit(resource.RLIMIT_AS, (used + self._memory, resource.RLIM_INFINITY))
         with os.fdopen(ask) as questions:
             for question in questions:
-                seed, number = question.split()
+                seed, number, begin = question.split()
                 folder = self._scratch / "case"
                 shutil.rmtree(folder, ignore_errors=True)
                 folder.mkdir()
                 chance = random.Random(f"{self._campaign.name} {seed} {number}")
-                try:
-                    outcomes = self._campaign.attempt(chance, folder)
-                except BaseException as error:
-                    outcomes = [outcome_of(error, f"{self._campaign.name} {seed}/{number}")]
-                os.write(answer, json.dumps(outcomes).encode() + b"\n")
+                cases = self._campaign.draw(chance, folder)
+                os.write(answer, b"drawn\n")
+                for case in cases[int(begin) :]:
+                    try:
+                        outcome = case()
+                    except BaseException as error:
+                        outcome = outcome_of(error, f"{self._campaign.name} {seed}/{number}")
+                    os.write(answer, json.dumps(outcome).encode() + b"\n")
 
     def _end(self) -> None:
         if self._pid:
@@ -240,6 +307,16 @@ def command(*arguments: str | Path) -> int:
 
 def in_child(act: Callable[[], int | None]) -> int:
     """Do something that returns a status in a forked process; returns its wait status."""
+    return os.waitpid(forked(act), 0)[1]
+
+
+def status_of(pid: int) -> int:
+    """The status of a `forked` process when it has ended; negative for one that a signal ended."""
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def forked(act: Callable[[], int | None]) -> int:
+    """Do something that returns a status in a forked process that says nothing; returns its number."""
     pid = os.fork()
     if pid == 0:
         status = 70
@@ -252,4 +329,4 @@ def in_child(act: Callable[[], int | None]) -> int:
             status = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
         finally:
             os._exit(status)
-    return os.waitpid(pid, 0)[1]
+    return pid

@@ -1,44 +1,75 @@
-"""Configurations from the JSON schema by hypothesis: valid ones, mutated ones, and bytes that are none."""
+"""Configurations: shipped ones made small, changed within the schema or against it, and damaged bytes."""
 
 from __future__ import annotations
 
 import json
 import random
 import re
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from benchmarks.campaigns.common import Outcome, attempt, outcome_of
+from benchmarks.campaigns.common import Case, Outcome, attempt, quiet
 from benchmarks.campaigns.mutations import BYTES, VALUES, places_of
-from zoo.run.config import json_schema, load_config
-from zoo.run.first_weights import declared_model
-from zoo.utils.errors import ZooError
+from benchmarks.campaigns.schema import Schema
+from zoo.run.config import json_schema, load_config, plain
+from zoo.run.factory import build_optimizer
+from zoo.run.first_weights import initial_model
+from zoo.run.located import located
 
-SMALL = 64
-"""Integers of valid configurations, so that models can be declared quickly."""
-PLACE = re.compile(r"config\.yaml(:\d+)?: |override '")
-NEEDED = {"model", "optimizer", "data", "train"}
+PLACE = re.compile(r"config\.yaml(:\d+: |: (not|cannot|nested))")
+"""A message that says where the mistake is: in a line, or in the file as a whole."""
+SIZES: dict[str, Any] = {
+    "vocab_size": 64,
+    "d_model": 16,
+    "n_layers": 1,
+    "n_decoder_layers": 1,
+    "n_heads": 2,
+    "d_head": None,
+}
+SIZES |= {"n_kv_heads": None, "d_mlp": 32, "d_memory": 8, "width": 8, "stages": [1, 1], "blocks": [1, 1]}
+"""What makes a shipped model small, by key."""
+BASES: tuple[str, ...] = (
+    "bert-tiny",
+    "gpt-tiny",
+    "lstm-tiny",
+    "ngpt-tiny",
+    "ngpt-t5-tiny",
+    "resnet18-digits",
+    "t5-tiny",
+    "wesar-tiny",
+    "quickstart-wesar-amos",
+    "rpe-base-amos",
+    "resnet50-imagenet-amos-scale",
+    "wesar-130m-stable",
+    "spikes",
+)
+"""The shipped configurations that are changed."""
+VALID, MUTATED = 0.6, 0.85
+"""Shares of the cases: up to the first within the schema; up to the second against it; then bytes."""
 
 
 class Configurations:
-    """A file is loaded, and its model is declared; a refusal must say where the mistake is."""
+    """A file is loaded, its model built and trained for one step; a refusal must say where the mistake is."""
 
     name = "configurations"
     seconds = 5.0
     size = 25
 
     def prepare(self, folder: Path) -> None:
-        """Read the schema."""
-        self._schema = json_schema()
+        """Read the schema, and make the shipped configurations small."""
+        self._schema = Schema(json_schema())
+        self._bases = [_small(name) for name in BASES]
+        built(self._bases[0])  # what torch imports with the first optimizer is imported once
 
-    def attempt(self, chance: random.Random, folder: Path) -> list[Outcome]:
+    def draw(self, chance: random.Random, folder: Path) -> Sequence[Case]:
         """Draw some configurations."""
-        outcomes: list[Outcome] = []
         file = folder / "config.yaml"
+        drawn: list[tuple[dict[str, Any], int]] = []
 
         @seed(chance.randrange(2**32))
         @settings(
@@ -48,77 +79,79 @@ class Configurations:
             phases=[Phase.generate],
             suppress_health_check=list(HealthCheck),
         )
-        @given(self._value(self._schema, 0), st.integers(0, 2**32))
-        def draw(content: Any, number: int) -> None:
-            outcomes.append(self._tried(content, random.Random(number), file))
+        @given(st.data())
+        def collect(data: st.DataObject) -> None:
+            content = json.loads(json.dumps(data.draw(st.sampled_from(self._bases))))
+            for _ in range(data.draw(st.sampled_from((1, 1, 1, 2, 3)))):
+                owner, key, schema = data.draw(st.sampled_from(self._schema.places(content)))
+                owner[key] = data.draw(self._schema.values(schema))
+            drawn.append((content, data.draw(st.integers(0, 2**32))))
 
-        draw()
-        return outcomes
+        collect()
+        drawn += [drawn[-1]] * (self.size - len(drawn))
+        return [
+            partial(_tried, content, random.Random(number), file) for content, number in drawn[: self.size]
+        ]
 
-    def _tried(self, content: Any, chance: random.Random, file: Path) -> Outcome:
-        how, data = "valid", json.dumps(content).encode()
-        if (mutation := chance.random()) < 0.4:
-            how, data = "mutated", json.dumps(_mutated(content, chance)).encode()
-        elif mutation < 0.6:
-            damage = chance.choice(BYTES)
-            how, data = damage.__name__, damage(data, chance)
-        file.write_bytes(data)
-        case = f"{how}: {data[:200]!r}"
 
-        def act() -> Outcome | None:
-            config = load_config(file)
-            if config.model is not None:
-                with torch.device("meta"):
-                    declared_model(config)
-            return None
+def _tried(content: dict[str, Any], chance: random.Random, file: Path) -> Outcome:
+    how, data = "valid", json.dumps(content, indent=1).encode()
+    share = chance.random()
+    if VALID <= share < MUTATED:
+        how, data = "mutated", json.dumps(_mutated(content, chance), indent=1).encode()
+    elif share >= MUTATED:
+        damage = chance.choice(BYTES)
+        how, data = damage.__name__, damage(data, chance)
+    file.write_bytes(data)
+    case = f"{how}: {data[:20_000].decode(errors='replace')!r}"
 
-        try:
-            outcome = attempt(case, act)
-        except ZooError as error:
-            return outcome_of(error, case)
-        if outcome.kind == "refused" and not all(map(PLACE.search, outcome.detail[:250].splitlines()[:1])):
-            return Outcome("traceback", case, f"no place: {outcome.detail}")
-        return outcome
+    def act() -> None:
+        built(file)
 
-    def _value(self, schema: dict[str, Any], depth: int) -> st.SearchStrategy[Any]:
-        """Values that a schema describes."""
-        if "$ref" in schema:
-            return self._value(self._schema["$defs"][schema["$ref"].rpartition("/")[2]], depth)
-        if "const" in schema:
-            return st.just(schema["const"])
-        if "enum" in schema:
-            return st.sampled_from(schema["enum"])
-        if "anyOf" in schema:
-            choices = [c for c in schema["anyOf"] if depth < 6 or c.get("type") != "object"]
-            return st.deferred(
-                lambda: st.one_of([self._value(c, depth + 1) for c in choices or schema["anyOf"]])
-            )
-        kind = schema.get("type")
-        if kind == "integer":
-            low = int(schema.get("minimum", schema.get("exclusiveMinimum", -1) + 1))
-            high = int(schema.get("maximum", schema.get("exclusiveMaximum", max(low, SMALL) + 1) - 1))
-            return st.integers(low, max(low, min(high, SMALL)))
-        if kind == "number":
-            low, high = schema.get("minimum", schema.get("exclusiveMinimum", 0)), schema.get("maximum", 10)
-            return st.floats(low, max(low, schema.get("exclusiveMaximum", high)), allow_nan=False)
-        if kind == "array":
-            items = schema.get("items", {"type": "integer"})
-            return st.deferred(lambda: st.lists(self._value(items, depth + 1), max_size=3))
-        if kind == "object":
-            return self._object(schema, depth)
-        return {"boolean": st.booleans(), "null": st.none()}.get(str(kind), st.text(max_size=8))
+    outcome = attempt(case, act)
+    if outcome.kind == "refused" and not all(map(PLACE.search, outcome.detail.splitlines()[:1])):
+        return Outcome("traceback", case, f"no place: {outcome.detail}")
+    return outcome
 
-    def _object(self, schema: dict[str, Any], depth: int) -> st.SearchStrategy[dict[str, Any]]:
-        properties = {
-            k: v for k, v in schema.get("properties", {}).items() if k not in ("plugins", "extends")
-        }
-        always = {k: self._value(v, depth + 1) for k, v in properties.items() if k == "type"}
-        if depth == 0:
-            always |= {k: self._value(v, 1) for k, v in properties.items() if k in NEEDED}
-        sizes = {k for k, v in properties.items() if v.get("type") == "integer" and "default" not in v}
-        always |= {k: self._value(properties[k], depth + 1) for k in sizes}
-        rest = {k: self._value(v, depth + 1) for k, v in properties.items() if k not in always}
-        return st.fixed_dictionaries(always, optional=rest)
+
+def built(source: Path | dict[str, Any]) -> None:
+    """Load a configuration, build its model and its optimizer, and take a step on an example."""
+    config = load_config(source)
+    if config.model is None:
+        return
+    with located(config), quiet():
+        model = initial_model(config).model
+        config.constraint.apply(model)
+        if config.optimizer is None or config.train is None:
+            return
+        optimizer = build_optimizer(
+            model,
+            config.optimizer,
+            eta_overrides=config.eta_overrides,
+            layer_decay=config.layer_decay,
+            transfer=config.transfer,
+            steps=config.train.steps,
+        )
+        config.schedule.build(optimizer, config.train.steps)
+        loss = model.loss(*model.example(2, 8), z_loss=config.train.z_loss).total
+        loss.backward()  # type: ignore[no-untyped-call]  # torch's
+        optimizer.step()
+
+
+def _small(name: str) -> dict[str, Any]:
+    """A shipped configuration with a model of some hundred weights."""
+    content: dict[str, Any] = plain(load_config(name))
+    _shrink(content["model"])
+    return {key: value for key, value in content.items() if key not in ("plugins", "checkpoint")}
+
+
+def _shrink(model: dict[str, Any]) -> None:
+    """Make the model of a resolved configuration small, and every model in it."""
+    for key, value in model.items():
+        if isinstance(value, dict):
+            _shrink(value)
+        elif key in SIZES and value is not None:
+            model[key] = SIZES[key]
 
 
 def _mutated(content: Any, chance: random.Random) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 
 import zoo.models
 import zoo.optim  # noqa: F401
-from benchmarks.campaigns.common import Outcome, attempt
+from benchmarks.campaigns.common import OneByOne, Outcome, attempt
 from benchmarks.campaigns.tiny import difference, fields, finished, state_of
 from zoo.config.registry import INITS, MODELS, OPTIMIZERS, REPARAMS
 from zoo.run.config import load_config
@@ -25,19 +25,18 @@ MODELS_OF_TEXT = {
 """Fields of the models that the objective `causal` trains."""
 
 
-class Exactness:
+class Exactness(OneByOne):
     """Bit by bit: weights, slots, random state, metrics and pointers."""
 
     name = "exactness"
-    seconds = 60.0
-    size = 1
+    seconds = 30.0
 
     def prepare(self, folder: Path) -> None:
         """Prepare the text once."""
         self._folder = folder
         finished(folder)
 
-    def attempt(self, chance: random.Random, folder: Path) -> list[Outcome]:
+    def attempt(self, chance: random.Random, folder: Path) -> Outcome:
         """Draw a combination, and the step at which the run is stopped."""
         model = chance.choice(sorted(MODELS.choices.keys() & MODELS_OF_TEXT.keys()))
         optimizer = chance.choice(sorted(OPTIMIZERS.choices))
@@ -68,4 +67,4 @@ class Exactness:
             )
             return Outcome("changed", case, found) if found else None
 
-        return [attempt(case, act)]
+        return attempt(case, act)

@@ -8,8 +8,13 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+from unittest.mock import patch
+
+from zoo.data import Batch, BatchSpec
+from zoo.data.text.dataset import TextDataset
 
 CALLS = ("rename", "replace", "unlink", "mkdir", "rmdir", "link", "fsync")
 """Functions of `os` that are operations."""
@@ -141,16 +146,52 @@ def watched(watch: Watch) -> Iterator[None]:
             setattr(os, name, original)
 
 
-def killing(number: int, torn: bool, root: Path) -> Callable[[int, Operation], None]:
-    """What ends this process before an operation, or in the middle of one that writes."""
+@dataclass(frozen=True)
+class Fault:
+    """What ends a process.
 
-    def act(at: int, operation: Operation) -> None:
-        if at != number:
+    Attributes:
+        number: before which operation on a file, or before which batch of the training it ends, from 0.
+        kind: of an operation that is `torn` and writes, a half is done.
+    """
+
+    number: int
+    kind: Literal["operation", "torn", "batch"] = "operation"
+
+    def __str__(self) -> str:
+        words = {
+            "operation": "killed at operation",
+            "torn": "torn at operation",
+            "batch": "killed before batch",
+        }
+        return f"{words[self.kind]} {self.number}"
+
+    @contextmanager
+    def armed(self, root: Path, group: bool = False) -> Iterator[None]:
+        """Have this process end, when it has come so far, in a `with` block; with its whole `group`."""
+
+        def end() -> None:
+            os.kill(0 if group else os.getpid(), signal.SIGKILL)
+
+        def act(at: int, operation: Operation) -> None:
+            if at != self.number:
+                return
+            if self.kind == "torn" and operation.kind == "write":
+                with io.FileIO(root / operation.path, "r+") as file:
+                    file.seek(operation.offset)
+                    file.write(operation.data[: len(operation.data) // 2])
+            end()
+
+        if self.kind != "batch":
+            with watched(Watch(root, act)):
+                yield
             return
-        if torn and operation.kind == "write":
-            with io.FileIO(root / operation.path, "r+") as file:
-                file.seek(operation.offset)
-                file.write(operation.data[: len(operation.data) // 2])
-        os.kill(os.getpid(), signal.SIGKILL)
+        right, calls = TextDataset.train_batch, count()
 
-    return act
+        def batch(dataset: TextDataset, spec: BatchSpec) -> Batch:
+            if next(calls) == self.number:
+                end()
+            return right(dataset, spec)
+
+        with patch.object(TextDataset, "train_batch", batch):
+            yield

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from benchmarks.campaigns.common import Outcome, attempt, quiet
+from benchmarks.campaigns.common import OneByOne, Outcome, attempt, quiet
 from benchmarks.campaigns.mutations import damage
 from benchmarks.campaigns.tiny import difference, fields, finished, state_of
 from zoo.ablate.run_metrics import read_run_metrics
@@ -33,12 +33,11 @@ KINDS = {"resume": 5, "load": 4, "report": 2, "tokenizer": 1, "jsonl": 1, "csv":
 """What is damaged and read, and how often."""
 
 
-class Files:
+class Files(OneByOne):
     """One file is damaged; whoever reads it must notice, or come to the same as if nothing had been."""
 
     name = "files"
     seconds = 10.0
-    size = 1
 
     def prepare(self, folder: Path) -> None:
         """Train a run, and another one that is stopped before its end; write a corpus and a table."""
@@ -51,10 +50,11 @@ class Files:
         (folder / "runs.csv").write_text(CSV)
         (folder / "corpus.jsonl").write_text(LINES)
 
-    def attempt(self, chance: random.Random, folder: Path) -> list[Outcome]:
+    def attempt(self, chance: random.Random, folder: Path) -> Outcome:
         """Damage one file, and read it."""
         kind = chance.choices([*KINDS], [*KINDS.values()])[0]
-        return [getattr(self, f"_{kind}")(chance, folder)]
+        outcome: Outcome = getattr(self, f"_{kind}")(chance, folder)
+        return outcome
 
     def _copy(self, folder: Path) -> RunFolder:
         return RunFolder(Path(shutil.copytree(self._half, folder / "runs/tiny")))

@@ -13,18 +13,17 @@ import random
 import shutil
 from pathlib import Path
 
-from benchmarks.campaigns.common import Outcome, command, in_child
+from benchmarks.campaigns.common import OneByOne, Outcome, command, in_child
 from benchmarks.campaigns.faults import Operation, Watch, watched
 from benchmarks.campaigns.tiny import difference, fields, state_of
 from zoo.run.config import dump_config, load_config
 
 
-class Power:
+class Power(OneByOne):
     """The run is resumed on what a crash has left, and must end as the undisturbed one."""
 
     name = "power"
-    seconds = 180.0
-    size = 1
+    seconds = 60.0
 
     def prepare(self, folder: Path) -> None:
         """Record the operations of a run."""
@@ -44,7 +43,7 @@ class Power:
         self._operations: list[Operation] = pickle.loads(log.read_bytes())
         self._whole = state_of(folder / "runs/tiny")
 
-    def attempt(self, chance: random.Random, folder: Path) -> list[Outcome]:
+    def attempt(self, chance: random.Random, folder: Path) -> Outcome:
         """Crash after some operation, and go on."""
         until, keep = chance.randrange(len(self._operations) + 1), chance.choice((0.0, 0.3, 0.7, 0.9, 1.0))
         case = (
@@ -57,11 +56,11 @@ class Power:
             if status == 0:
                 break
             if status != 2:
-                return [Outcome("traceback", case, f"ends with status {status}")]
+                return Outcome("traceback", case, f"ends with status {status}")
         if status:
-            return [Outcome("lost", case, "neither --resume nor the plain command goes on")]
+            return Outcome("lost", case, "neither --resume nor the plain command goes on")
         found = difference(self._whole, state_of(folder / "runs/tiny"))
-        return [Outcome("changed", case, found) if found else Outcome("same", case)]
+        return Outcome("changed", case, found) if found else Outcome("same", case)
 
     def _train(self, folder: Path, resume: bool = False) -> int:
         more = ["--resume"] if resume else []

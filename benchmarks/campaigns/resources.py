@@ -5,37 +5,60 @@ from __future__ import annotations
 import os
 import random
 import resource
+import shutil
 import signal
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from benchmarks.campaigns.common import Outcome, command, in_child
+from benchmarks.campaigns.common import OneByOne, Outcome, command, forked, in_child, status_of
 from benchmarks.campaigns.faults import Operation, Watch, watched
 from benchmarks.campaigns.tiny import difference, fields, finished, state_of
+from zoo.ablate.run_metrics import read_run_metrics
 from zoo.checkpoint.model import load_model
 from zoo.run.config import dump_config, load_config
 
+READERS, THREADS = 200, 20
+"""Readers at a time, and how many of them are threads of one process, whose memory they share."""
+TIMES, PATIENCE = 3, 60.0
+"""How often a reader opens the run, and the seconds within which it can."""
+NOBODY = 65534
+"""The number of a user who may only what everyone may."""
 
-class Resources:
+
+class Resources(OneByOne):
     """A run meets a shortage: it ends in one clear error or as if nothing had been, and can go on."""
 
     name = "resources"
-    seconds = 120.0
-    size = 1
+    seconds = 60.0
 
     def prepare(self, folder: Path) -> None:
         """Train the undisturbed run."""
         self._folder = folder
         self._whole = state_of(finished(folder))
+        self._half = folder / "half"
+        finished(self._half, until=4)
         (folder / "tiny.yaml").write_text(dump_config(load_config(fields(folder))))
 
-    def attempt(self, chance: random.Random, folder: Path) -> list[Outcome]:
+    def attempt(self, chance: random.Random, folder: Path) -> Outcome:
         """Choose a shortage."""
-        kinds = ("disk", "disk", "disk", "file_size", "descriptors", "clock", "environment", "readers")
-        return [getattr(self, f"_{chance.choice(kinds)}")(chance, folder)]
+        kinds = (
+            "disk",
+            "disk",
+            "disk",
+            "file_size",
+            "descriptors",
+            "clock",
+            "environment",
+            "readers",
+            "read_only",
+        )
+        outcome: Outcome = getattr(self, f"_{chance.choice(kinds)}")(chance, folder)
+        return outcome
 
     def _disk(self, chance: random.Random, folder: Path) -> Outcome:
         """The disk is full from some operation on."""
@@ -71,7 +94,7 @@ class Resources:
         return self._then(f"{number} descriptors", limited, folder)
 
     def _clock(self, chance: random.Random, folder: Path) -> Outcome:
-        jump, real, begun = chance.uniform(-1e6, 1e6), time.time, time.monotonic()
+        jump, real, begun = chance.choice((-1e6, -3600, -1, 1e6)), time.time, time.monotonic()
 
         def shifted() -> int:
             time.time = lambda: real() + (jump if time.monotonic() - begun > 0.2 else 0)
@@ -85,7 +108,7 @@ class Resources:
                 {"LC_ALL": "C"},
                 {"PYTHONOPTIMIZE": "2"},
                 {"HOME": "/nonexistent"},
-                {"PYTHONUTF8": "0", "LANG": "POSIX"},
+                {"PYTHONUTF8": "0", "LC_ALL": "POSIX", "PYTHONCOERCECLOCALE": "0"},
             ]
         )
 
@@ -98,23 +121,55 @@ class Resources:
         return self._then(str(changes), limited, folder)
 
     def _readers(self, chance: random.Random, folder: Path) -> Outcome:
-        """Many readers open the run while it writes."""
-        number = 8
-        pids = []
-        for _ in range(number):
-            if (pid := os.fork()) == 0:
-                os._exit(_read(folder / "runs/tiny"))
-            pids.append(pid)
-        outcome = self._then(f"{number} readers", lambda: self._train(folder), folder)
-        bad = [status for pid in pids if (status := os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))]
-        return Outcome("traceback", outcome.case, f"readers ended with {bad}") if bad else outcome
+        """Many readers open the run while it writes and deletes checkpoints."""
+        run, said = folder / "runs/tiny", folder / "said"
+        said.mkdir()
+        pids = [forked(lambda n=n: _read(run, said / str(n))) for n in range(READERS // THREADS)]  # type: ignore[misc]
+        outcome = self._then(f"{READERS} readers", lambda: self._train(folder), folder)
+        bad = [status for pid in pids if (status := status_of(pid))]
+        texts = [file.read_text() for file in sorted(said.iterdir())]
+        if bad or texts:
+            return Outcome("traceback", outcome.case, f"readers ended with {bad}: {texts[:2]}")
+        return outcome
 
-    def _then(self, case: str, limited: Callable[[], int], folder: Path) -> Outcome:
+    def _read_only(self, chance: random.Random, folder: Path) -> Outcome:
+        """A folder cannot be written to: what has to write is refused, what only reads works."""
+        which = chance.choice(("runs", "run", "cache", "finished"))
+        runs, more, resume = folder / "runs", [], False
+        runs.mkdir()
+        if which in ("run", "finished"):
+            source = self._half if which == "run" else self._folder
+            shutil.copytree(source / "runs/tiny", runs / "tiny")
+            resume = True
+        elif which == "cache":
+            (folder / "cache").mkdir()
+            more = [f"data.cache_dir={folder / 'cache'}"]
+        closed = folder / "cache" if which == "cache" else runs
+        everyone(folder)
+        for path in (closed, *closed.rglob("*")):
+            path.chmod(path.stat().st_mode & ~0o222)
+
+        def limited() -> int:
+            if os.geteuid() == 0:
+                os.seteuid(NOBODY)  # nothing is read-only for root
+            if which == "finished":
+                load_model(runs / "tiny")
+                read_run_metrics(runs / "tiny")
+            return self._train(folder, resume, *more)
+
+        outcome = self._then(f"read-only {which}", limited, folder, (0,) if which == "finished" else (2,))
+        everyone(folder)
+        return outcome
+
+    def _then(
+        self, case: str, limited: Callable[[], int], folder: Path, expected: tuple[int, ...] = (0, 2)
+    ) -> Outcome:
         """Run with a shortage, and go on without."""
         (folder / "runs").mkdir(exist_ok=True)
         first = os.waitstatus_to_exitcode(in_child(limited))
-        if first not in (0, 2):
+        if first not in expected:
             return Outcome("traceback", case, f"ends with status {first}")
+        everyone(folder)
         status = 0
         for resume in (True, False):
             status = os.waitstatus_to_exitcode(in_child(lambda: self._train(folder, resume)))  # noqa: B023
@@ -125,18 +180,34 @@ class Resources:
         found = difference(self._whole, state_of(folder / "runs/tiny"))
         return Outcome("changed", case, found) if found else Outcome("same", case)
 
-    def _train(self, folder: Path, resume: bool = False) -> int:
-        more = ["--resume"] if resume else []
-        return command("train", str(self._folder / "tiny.yaml"), f"train.runs_dir={folder / 'runs'}", *more)
+    def _train(self, folder: Path, resume: bool = False, *more: str) -> int:
+        arguments = ["train", str(self._folder / "tiny.yaml"), f"train.runs_dir={folder / 'runs'}", *more]
+        return command(*arguments, *(["--resume"] if resume else []))
 
 
-def _read(run: Path) -> int:
-    """Load the model of a run again and again; returns the status of the process."""
-    end = time.monotonic() + 2
-    try:
-        while time.monotonic() < end:
+def everyone(folder: Path) -> None:
+    """Let every user read and write everything in a folder."""
+    for path in (folder, *folder.rglob("*")):
+        if not path.is_symlink():
+            path.chmod(0o777 if path.is_dir() else 0o666)
+
+
+def _read(run: Path, said: Path) -> int:
+    """Open a run again and again in some threads; what fails is written to a file."""
+
+    def read() -> None:
+        done, end = 0, time.monotonic() + PATIENCE
+        while done < TIMES and time.monotonic() < end:
             if (run / "checkpoints/last.json").exists():
                 load_model(run)
-    except BaseException:
-        return 1
+                read_run_metrics(run)
+                done += 1
+            time.sleep(0.05)
+        assert done == TIMES, f"opened {done} times"
+
+    with ThreadPoolExecutor(THREADS) as threads:
+        readers = [threads.submit(read) for _ in range(THREADS)]
+    for reader in readers:
+        if (error := reader.exception()) is not None:
+            said.write_text("".join(traceback.format_exception(error))[-500:])
     return 0

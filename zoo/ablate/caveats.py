@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
+from zoo.ablate.crashes import crashes
 from zoo.ablate.results import Results
 from zoo.ablate.run_metrics import RunMetrics
 from zoo.ablate.speedup import has_risen
@@ -28,9 +29,14 @@ SHARED_CONDITIONS: Mapping[str, Callable[[RunMetrics], object]] = {
 """What should be the same for all runs of a comparison."""
 
 
+FROM_FIRST_CHECKPOINT = ("data",)
+"""What a run records with its first checkpoint; of one that diverged before, it is not known."""
+
+
 def caveats(judgement: Judgement) -> list[str]:
     """Reasons for doubt without their full stops, the gravest first; empty if there are none."""
     checks = (
+        _not_tuned,
         _unfinished,
         _failed,
         _risen,
@@ -47,11 +53,35 @@ def caveats(judgement: Judgement) -> list[str]:
     return [sentence for check in checks for sentence in check(judgement)]
 
 
+def _shared(texts: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """``variant: text``; variants with the same text share a sentence."""
+    by_text: dict[str, list[str]] = {}
+    for variant, text in texts:
+        by_text.setdefault(text, []).append(variant)
+    return (f"{', '.join(variants)}: {text}" for text, variants in by_text.items())
+
+
+def _without_tuning(results: Results) -> list[str]:
+    """The variants whose tuning cannot end, because the result of a run is unknown."""
+    return [
+        variant.name
+        for variant in results.manifest.variants
+        if variant.tuned is None and any(run.crashed for run in results.runs(variant.name, "tune"))
+    ]
+
+
+def _not_tuned(judgement: Judgement) -> Iterator[str]:
+    names = _without_tuning(judgement.results)
+    if names:
+        reasons = "; ".join(crashes(judgement.results.manifest, "tune"))
+        yield f"{', '.join(names)}: not tuned and not compared: {reasons}"
+
+
 def _unfinished(judgement: Judgement) -> Iterator[str]:
     results = judgement.results
     final = [run for run in results.manifest.runs if "final" in run.phases]
     unfinished = [run for run in final if run.status not in ("finished", "failed")]
-    not_planned = set(results.variants) - {run.variant for run in final}
+    not_planned = set(results.variants) - {run.variant for run in final} - set(_without_tuning(results))
     if unfinished or not_planned:
         more = f", and {len(not_planned)} of the variants have none yet" * bool(not_planned)
         yield (
@@ -62,27 +92,45 @@ def _unfinished(judgement: Judgement) -> Iterator[str]:
 
 
 def _failed(judgement: Judgement) -> Iterator[str]:
+    texts = []
     for variant in judgement.results.variants:
         runs = judgement.results.runs(variant)
         failed = [run for run in runs if run.status == "failed"]
         if failed:
-            seeds = ", ".join(f"seed {run.seed}: {run.error or 'no reason recorded'}" for run in failed)
-            yield f"{variant}: {len(failed)} of {len(runs)} runs failed and count in no mean ({seeds})"
+            by_error: dict[str, list[str]] = {}
+            for run in failed:
+                by_error.setdefault(run.error or "no reason recorded", []).append(str(run.seed))
+            seeds = ", ".join(f"seed {', '.join(numbers)}: {error}" for error, numbers in by_error.items())
+            texts.append(
+                (variant, f"{len(failed)} of {len(runs)} runs failed and count in no mean ({seeds})")
+            )
+    return _shared(texts)
 
 
 def _risen(judgement: Judgement) -> Iterator[str]:
+    texts, measure = [], judgement.results.measure
     for variant, runs in judgement.results.all_finished().items():
-        seeds = [str(seed) for seed, run in runs.items() if has_risen(run)]
+        seeds = [str(seed) for seed, run in runs.items() if has_risen(run, measure)]
         if seeds:
             consequence = "; no speed-up to that" * (variant == judgement.results.baseline)
-            yield f"{variant}: seed {', '.join(seeds)} ended no lower than it began{consequence}"
+            better = "lower" if measure.is_loss else "better"
+            texts.append((variant, f"seed {', '.join(seeds)} ended no {better} than it began{consequence}"))
+    return _shared(texts)
 
 
 def _different_conditions(judgement: Judgement) -> Iterator[str]:
     runs = [run for _, run in judgement.results.all_started()]
+    differing = []
     for condition, value in SHARED_CONDITIONS.items():
-        if len({json.dumps(value(run), sort_keys=True) for run in runs}) > 1:
-            yield f"the runs differ in {condition}, which may be the cause of differences between variants"
+        values = [value(run) for run in runs]
+        if condition in FROM_FIRST_CHECKPOINT:
+            values = [value for value in values if value is not None]
+        if len({json.dumps(value, sort_keys=True) for value in values}) > 1:
+            differing.append(condition)
+    if differing:
+        *others, last = differing
+        named = f"{', '.join(others)} and {last}" if others else last
+        yield f"the runs differ in {named}, which may be the cause of differences between variants"
 
 
 def _different_budgets(judgement: Judgement) -> Iterator[str]:
@@ -90,28 +138,37 @@ def _different_budgets(judgement: Judgement) -> Iterator[str]:
     totals = {run.validation.tokens[-1] for runs in finished for run in runs.values()}
     if len(totals) > 1:
         yield (
-            f"the runs were trained on {min(totals):,.0f} to {max(totals):,.0f} tokens: final losses are not "
-            "at the same budget"
+            f"the runs were trained on {min(totals):,.0f} to {max(totals):,.0f} tokens: final "
+            f"{'losses' if judgement.results.measure.is_loss else 'values'} are not at the same budget"
         )
 
 
 def _equal_seeds(judgement: Judgement) -> Iterator[str]:
-    for variant, runs in judgement.results.all_finished().items():
-        if len(runs) > 1 and len({run.final_loss for run in runs.values()}) == 1:
-            yield f"{variant}: all {len(runs)} seeds end at the same loss: they are one run, without a test"
+    results, texts = judgement.results, []
+    for variant in results.variants:
+        finals = results.finals(variant)
+        if len(finals) > 1 and len(set(finals.values())) == 1:
+            same = f"all {len(finals)} seeds end at the same {results.measure.title}"
+            texts.append((variant, f"{same}: they are one run, without a test"))
+    return _shared(texts)
 
 
 def _grid_border(judgement: Judgement) -> Iterator[str]:
+    by_key: dict[str, dict[str, object]] = {}
     for variant in judgement.results.manifest.variants:
         for key in variant.tuned_on_border:
-            value = (variant.tuned or {}).get(key)
-            if value is None:
-                yield f"{variant.name}: the best {key} is at the border of all that was tried: no verdict"
-                continue
-            yield (
-                f"{variant.name}: the best {key} tried, {value}, is at the border of its grid; a better one "
-                "may lie outside"
-            )
+            by_key.setdefault(key, {})[variant.name] = (variant.tuned or {}).get(key)
+    for key, values in by_key.items():
+        if left := [name for name, value in values.items() if value is None]:
+            yield f"{', '.join(left)}: the best {key} is at the border of all that was tried: no verdict"
+        tried = {name: value for name, value in values.items() if value is not None}
+        outside = "is at the border of its grid; a better one may lie outside"
+        if len(tried) == 1:
+            ((name, value),) = tried.items()
+            yield f"{name}: the best {key} tried, {value}, {outside}"
+        elif tried:
+            names = ", ".join(f"{name} ({value})" for name, value in tried.items())
+            yield f"{names}: the best {key} tried {outside}"
 
 
 def _different_trials(judgement: Judgement) -> Iterator[str]:
@@ -155,9 +212,13 @@ def _different_sizes(judgement: Judgement) -> Iterator[str]:
         for variant, runs in judgement.results.all_finished().items()
     }
     base = sizes.get(judgement.results.baseline)
-    for variant, size in sizes.items():
-        if base and size and abs(size / base - 1) > SIZE_TOLERANCE:
-            yield f"{variant}: {size:,} parameters, {size / base - 1:+.1%} against the baseline's {base:,}"
+    if base:
+        return _shared(
+            (variant, f"{size:,} parameters, {size / base - 1:+.1%} against the baseline's {base:,}")
+            for variant, size in sizes.items()
+            if size and abs(size / base - 1) > SIZE_TOLERANCE
+        )
+    return iter(())
 
 
 def _reused_seeds(judgement: Judgement) -> Iterator[str]:

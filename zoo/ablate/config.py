@@ -12,6 +12,8 @@ from zoo.ablate.scale_config import Scale, equal_steps
 from zoo.config.messages import describe
 from zoo.config.registry import Config
 from zoo.config.yaml import Located
+from zoo.run.config import json_schema, optional
+from zoo.utils.measures import MEASURES, find_measure
 
 Scalar = str | int | float | bool | None
 
@@ -191,6 +193,9 @@ class SweepConfig(Config):
     name: str = Field(
         pattern=r"^\w[\w.-]*$", description="name of the sweep's folder; default: the name of the file"
     )
+    description: str | None = Field(
+        None, description="the question that the sweep asks, in your words; reports print it"
+    )
     base: Any = Field(description="what all runs share: a configuration's name or path, or a mapping")
     axes: dict[str, Any] = Field(
         {}, description="key: list of values, or a label: mapping of named fragments; every combination"
@@ -200,12 +205,33 @@ class SweepConfig(Config):
     )
     exclude: tuple[dict[str, Any], ...] = Field((), description="combinations to leave out: axis: value")
     seeds: tuple[int, ...] = Field((0, 1, 2), min_length=1, description="seeds of the comparison")
+    metric: str | None = Field(
+        None,
+        description="measure on the validation examples that the variants are tuned and compared by: "
+        + ", ".join(MEASURES)
+        + ", or FILE/NAME of several validation files; null: the `metric` of the runs, or cross_entropy",
+    )
     baseline: dict[str, Any] | None = Field(
         None, description="the variant to compare with, axis: value; null: the first"
     )
     tune: Tune | None = Field(None, description="what is tuned per variant before the comparison")
     scale: Scale | None = Field(None, description="a ladder of sizes and budgets instead of one")
+    compile: Literal["auto"] | None = Field(
+        None,
+        description="auto: compile block by block the runs whose shape is trained long enough to earn it "
+        "back, see docs/ablations.md; null: as `train.compile` says",
+    )
     out: str = Field("sweeps", description="folder of the sweeps and of their runs")
+
+    @field_validator("metric")
+    @classmethod
+    def _known_metric(cls, value: str | None) -> str | None:
+        if value is not None and find_measure(value).is_task:
+            raise ValueError(
+                f"'{value}' is measured after training, by zoo eval --tasks; expected a measure of the "
+                f"validation, and zoo report --metric {value} afterwards"
+            )
+        return value
 
     @field_validator("name")
     @classmethod
@@ -223,8 +249,6 @@ class SweepConfig(Config):
             raise ValueError("seeds: has no effect beside scale; expected scale.seeds")
         if self.scale and self.tune and self.tune.choose != "parabola":
             raise ValueError("tune.choose: expected parabola, by which every size of a ladder is tuned")
-        if self.tune and self.tune.choose == "parabola" and self.tune.halving:
-            raise ValueError("tune.halving: has no effect with choose: parabola, which trains every point")
         for what, seeds in [("seeds", self.seeds), ("tune.seeds", self.tune.seeds if self.tune else ())]:
             if min(seeds, default=0) < 0 or len(set(seeds)) < len(seeds):
                 raise ValueError(f"{what}: expected different numbers of at least 0")
@@ -250,3 +274,19 @@ def validate_sweep(content: Located, problems: list[str]) -> SweepConfig | None:
     except ValidationError as error:
         problems += [describe(e, SweepConfig, content) for e in error.errors()]
         return None
+
+
+def sweep_schema() -> dict[str, Any]:
+    """JSON schema of a sweep file with every registered choice in `base`, for editors.
+
+    Nothing is required, since any key may come from a file that is extended.
+    """
+    schema: dict[str, Any] = optional(SweepConfig.model_json_schema())
+    run = json_schema()
+    schema["$defs"] = run.pop("$defs") | schema["$defs"]
+    about = {"description": SweepConfig.model_fields["base"].description}
+    inline = {"type": "object", "properties": run["properties"], "additionalProperties": False}
+    names = run["properties"]["extends"]
+    schema["properties"] = {**schema["properties"], "extends": names}
+    schema["properties"]["base"] = {**about, "anyOf": [{"type": "string"}, inline]}
+    return schema

@@ -1,4 +1,4 @@
-"""A loss over the course of a run, as a function of each of the costs of training."""
+"""A measure over the course of a run, as a function of each of the costs of training."""
 
 from __future__ import annotations
 
@@ -12,52 +12,53 @@ from numpy.typing import NDArray
 Numbers = NDArray[np.float64]
 
 COSTS = ("steps", "tokens", "flops", "seconds")
-"""The costs of training, which are the fields of `Curve` other than the loss."""
+"""The costs of training, which are the fields of `Curve` other than the values."""
 
 
 @dataclass(frozen=True)
 class Curve:
-    """Losses in the order of the steps; every field is a float64 array of the same length.
+    """Values in the order of the steps; every field is a float64 array of the same length.
 
     Attributes:
-        steps: the number of optimizer steps before the loss was measured.
+        steps: the number of optimizer steps before the value was measured.
         tokens: the training targets of these steps: tokens of text, or images.
         flops: their floating point operations, see `zoo.run.explanation.flops_per_target`.
         seconds: the time of these steps; evaluations and checkpoints are not counted.
-        loss: in nats per target.
+        values: what was measured, for instance the loss in nats per target.
     """
 
     steps: Numbers
     tokens: Numbers
     flops: Numbers
     seconds: Numbers
-    loss: Numbers
+    values: Numbers
 
     def __len__(self) -> int:
-        return len(self.loss)
+        return len(self.values)
 
     @property
     def total(self) -> dict[str, float]:
         """The costs of the whole run, up to the last point."""
         return {cost: float(getattr(self, cost)[-1]) for cost in COSTS}
 
-    def reach(self, loss: float) -> dict[str, float] | None:
-        """The costs until a loss is reached for the first time.
+    def reach(self, target: float, lower_is_better: bool = True) -> dict[str, float] | None:
+        """The costs until a value is reached for the first time.
 
         Args:
-            loss: the target.
+            target: the value.
+            lower_is_better: whether it is reached from above.
 
         Returns:
-            The costs, linear between the last point above the target and the first one at or below it;
-            None if all points are above it: nothing is extrapolated.
+            The costs, linear between the last point that is worse than the target and the first one that is
+            not; None if all points are worse: nothing is extrapolated.
         """
-        reached = np.flatnonzero(self.loss <= loss)
+        reached = np.flatnonzero(self.values <= target if lower_is_better else self.values >= target)
         if not reached.size:
             return None
         after = int(reached[0])
         before = max(after - 1, 0)
-        fall = self.loss[before] - self.loss[after]
-        share = (self.loss[before] - loss) / fall if fall else 0.0
+        change = self.values[before] - self.values[after]
+        share = (self.values[before] - target) / change if change else 0.0
         ends = {cost: (getattr(self, cost)[before], getattr(self, cost)[after]) for cost in COSTS}
         return {cost: float(low + share * (high - low)) for cost, (low, high) in ends.items()}
 
@@ -70,7 +71,7 @@ def read_curve(records: Sequence[Record], train: Sequence[Record], flops: int) -
     """A curve from lines of metrics.jsonl.
 
     Args:
-        records: the lines with the losses, in order.
+        records: the lines with the losses, in order; the values are their cross entropies.
         train: the lines of kind "train", which hold the training speed.
         flops: operations per target, forward and backward.
     """

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-import math
 import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
 from rich.console import Group
 from rich.table import Table
 
-from zoo.ablate.live import format_duration
-from zoo.ablate.outcome import Outcome, read_outcome
+from zoo.ablate.amount import of_variant
+from zoo.ablate.outcome import Outcome
 from zoo.ablate.plan import NOT_STARTED, PlannedRun, Planner
 from zoo.ablate.pool import Pool
 from zoo.ablate.run_metrics import read_run_metrics
+from zoo.ablate.step_cost import step_cost
 from zoo.ablate.sweep import Sweep
 from zoo.ablate.variants import SweepVariant
-from zoo.checkpoint.recipe import declare
-from zoo.run.explanation import flops_per_target
-from zoo.run.factory import recipe_of
 from zoo.run.job import Job
 from zoo.utils.errors import ZooError
+from zoo.utils.progress import format_duration
 
 PROBE_STEPS = 4
 """If no run has finished, the time is estimated from so many steps."""
@@ -74,7 +71,7 @@ def estimate(sweep: Sweep, workers: int) -> Group:
         ZooError: the steps cannot be trained.
     """
     planner = Planner(sweep)
-    outcomes = {run: read_outcome(sweep.runs / run) for run in planner.ids}
+    outcomes = {run: sweep.outcome(run) for run in planner.ids}
     planned = planner.plan(outcomes).runs
     flops_per_second, source = _speed(sweep, planned, outcomes, workers)
     costs = {variant.name: _cost(sweep, variant, planned, outcomes) for variant in sweep.variants}
@@ -90,14 +87,15 @@ def estimate(sweep: Sweep, workers: int) -> Group:
         table,
         f"Time: {source}, in proportion to the FLOPs; of a variant with one worker, of all with {workers}. "
         "Runs that are both tuned with and compared are counted once.",
+        *sweep.notes,
     )
 
 
 def _cost(
     sweep: Sweep, variant: SweepVariant, planned: tuple[PlannedRun, ...], outcomes: Mapping[str, Outcome]
 ) -> Cost:
-    runs, steps = _runs_and_steps(sweep, variant)
-    targets, flops = _cost_of_step(variant)
+    runs, steps = of_variant(variant, sweep.tune, sweep.seeds)
+    targets, flops = step_cost(variant.configs[0])
     # Steps that a run has made beyond those that are needed of it do not count.
     done = sum(
         min(outcomes.get(r.id, NOT_STARTED).step, r.until) for r in planned if r.variant == variant.name
@@ -105,35 +103,11 @@ def _cost(
     return Cost(runs, steps, steps * targets, steps * flops, max(0, steps - done) * flops)
 
 
-def _runs_and_steps(sweep: Sweep, variant: SweepVariant) -> tuple[int, int]:
-    """The runs and steps of a variant: of the tuning as long as points survive, and of the comparison."""
-    tune, seeds = sweep.tune, set(sweep.seeds)
-    if tune is None:
-        return len(seeds), len(seeds) * variant.steps
-    points, steps = len(variant.points), 0
-    for before, rung in pairwise((0, *variant.rungs)):
-        steps += points * (rung - before) * len(tune.seeds)
-        points = math.ceil(points * tune.halving.keep) if tune.halving else points
-    more = len(seeds - set(tune.seeds))
-    return len(variant.points) * len(tune.seeds) + more, steps + more * variant.steps
-
-
-def _cost_of_step(variant: SweepVariant) -> tuple[int, float]:
-    """The targets of a step, and the operations of a step with its share of the evaluations."""
-    job = Job.of(variant.configs[0])
-    model = declare(recipe_of(job.config))
-    *_, targets = model.example(1, job.data.length)
-    forward, training = flops_per_target(model, job.data.length)
-    batch = job.train.batch_size * targets.numel()
-    evaluations = (job.train.eval_batches or 0) / job.train.eval_every
-    return batch, batch * (training + forward * evaluations)
-
-
 def _speed(
     sweep: Sweep, planned: tuple[PlannedRun, ...], outcomes: Mapping[str, Outcome], workers: int
 ) -> tuple[float, str]:
     """Operations per second of a worker, and in words where the number comes from."""
-    flops = {variant.name: _cost_of_step(variant)[1] for variant in sweep.variants}
+    flops = {variant.name: step_cost(variant.configs[0]).flops for variant in sweep.variants}
     ended = [run for run in planned if outcomes[run.id].losses.get(run.steps) is not None]
     seconds = [(run.variant, read_run_metrics(sweep.runs / run.id).step_seconds) for run in ended]
     measured = [(flops[variant], value) for variant, value in seconds if value is not None]

@@ -10,18 +10,20 @@ from rich.console import Console
 from zoo.ablate.ladder_plan import LadderPlanner
 from zoo.ablate.live import Display, RunProgress, read_progress
 from zoo.ablate.manifest import LadderRecord, Manifest, Run, Status, Tuning, Variant, write_manifest
-from zoo.ablate.outcome import Outcome, read_outcome
+from zoo.ablate.outcome import Outcome
 from zoo.ablate.plan import NOT_STARTED, PlannedRun, Planner, SweepPlan
 from zoo.ablate.pool import Pool
 from zoo.ablate.sweep import Sweep
 from zoo.ablate.tuning import describe_rule
 from zoo.ablate.variants import SweepVariant
 from zoo.ablate.worker import WORKER_LOCK
+from zoo.data import Dataset
 from zoo.run.config import RunConfig
 from zoo.run.job import Job
 from zoo.train.interrupt import Interrupt
 from zoo.utils.errors import DataError
 from zoo.utils.lock import locked
+from zoo.utils.measures import MEASURES, Measure, require_recorded
 
 LOCK = ".lock"
 ERRORS = "errors"
@@ -67,10 +69,14 @@ def execute(sweep: Sweep, workers: int, console: Console | None = None) -> Sweep
     dying = f"{sweep.out}: workers of a sweep that was killed are still at work there; try again soon"
     with locked(sweep.out / LOCK, busy):
         with locked(sweep.out / WORKER_LOCK, dying, timeout=60):
-            outcomes = {run: read_outcome(sweep.runs / run) for run in planner.ids}
+            outcomes = {run: sweep.outcome(run) for run in planner.ids}
         if not any(outcome.ended for outcome in outcomes.values()):
-            _check_data(planner.configs)
-        pool = Pool(workers, sweep.out, sweep.folder / ERRORS)
+            _check_data(planner.configs, sweep.measure)
+        compiles = any(Job.of(config).train.compile for config in planner.configs)
+        pool = Pool(workers, sweep.out, sweep.folder / ERRORS, compiles)
+        if console is not None:
+            for note in sweep.notes:
+                console.print(note, highlight=False, markup=False)
         with Interrupt() as interrupt, Display(console, sweep.name) as display:
             try:
                 return _Execution(sweep, planner, pool, outcomes, display).loop(interrupt)
@@ -96,14 +102,14 @@ def settled_plan(sweep: Sweep, planner: AnyPlanner, outcomes: dict[str, Outcome]
         new = [run.id for run in plan.runs if run.id not in outcomes]
         if not new:
             return plan
-        outcomes |= {run: read_outcome(sweep.runs / run) for run in new}
+        outcomes |= {run: sweep.outcome(run) for run in new}
 
 
-def _check_data(configs: Iterable[RunConfig]) -> None:
+def _check_data(configs: Iterable[RunConfig], measure: Measure) -> None:
     """Refuse a sweep in which no run can read its data; if only some cannot, those runs will fail.
 
     Raises:
-        DataError: that of the first run.
+        DataError: that of the first run; or the data does not give the measure that runs are judged by.
     """
     errors: dict[str, DataError] = {}
     for config in configs:
@@ -112,13 +118,27 @@ def _check_data(configs: Iterable[RunConfig]) -> None:
         if key in errors:
             continue
         try:
-            job.data.prepare(job.model)
+            dataset = job.data.prepare(job.model)
         except DataError as error:
             errors[key] = error
         else:
+            _check_measure(dataset, measure)
             return
     if errors:
         raise next(iter(errors.values()))
+
+
+def _check_measure(dataset: Dataset, measure: Measure) -> None:
+    """Refuse a measure that needs more of the data than its configuration tells, as bits per byte do.
+
+    Raises:
+        DataError: the data does not give it.
+    """
+    try:
+        if measure.name in MEASURES:  # those of single files are known from the configuration
+            require_recorded(measure, dataset.measures)
+    except ValueError as error:
+        raise DataError(f"metric: {error}") from error
 
 
 class _Execution:
@@ -144,19 +164,26 @@ class _Execution:
             plan = settled_plan(self._sweep, self._planner, self._outcomes)
             running = self._pool.running
             due = [r for r in plan.runs if r.id not in running and not r.is_done(self._outcome(r))]
+            ready = [run for run in due if not self._waits(run, plan)]
             if interrupt.requested and not stopping:
                 stopping = True
                 self._pool.stop()
             if not stopping:
-                for run in due[: self._pool.free]:
-                    self._pool.start(run)
+                for run in ready:
+                    if self._pool.free and not self._pool.holds_back(run):
+                        self._pool.start(run, [other for other in plan.runs if other.trunk == run.id])
             manifest = self._record(plan, stopping)
             if not self._pool.running and (stopping or not due):
                 return SweepResult(manifest, self._outcomes, not due)
             for run, error in self._pool.ended(POLL_SECONDS):
-                outcome = read_outcome(self._sweep.runs / run.id)
+                outcome = self._sweep.outcome(run.id)
                 failed = error is not None and not stopping
-                self._outcomes[run.id] = replace(outcome, error=error) if failed else outcome
+                self._outcomes[run.id] = replace(outcome, error=error, crashed=True) if failed else outcome
+
+    def _waits(self, run: PlannedRun, plan: SweepPlan) -> bool:
+        """Whether a branch waits for its trunk to have come to its place."""
+        trunk = next((other for other in plan.runs if other.id == run.trunk and run.begins), None)
+        return trunk is not None and not trunk.is_done(self._outcome(trunk))
 
     def _outcome(self, run: PlannedRun) -> Outcome:
         return self._outcomes.get(run.id, NOT_STARTED)
@@ -165,9 +192,15 @@ class _Execution:
         """Write the manifest if it has changed, and show the runs."""
         sweep = self._sweep
         runs = tuple(self._run(run, stopping) for run in plan.runs)
-        tune = sweep.tune and Tuning(keys=sweep.tune.keys, rule=describe_rule(sweep.tune))
+        tune = sweep.tune and Tuning(
+            keys=sweep.tune.keys,
+            rule=describe_rule(sweep.tune, sweep.measure),
+            random=sweep.tune.random is not None,
+        )
         manifest = Manifest(
             name=sweep.name,
+            description=sweep.description,
+            metric=sweep.measure.name,
             baseline=sweep.baseline,
             config_hash=self._config_hash,
             variants=tuple(_variant(variant, plan) for variant in sweep.variants),
@@ -190,9 +223,11 @@ class _Execution:
             tuned=dict(run.point),
             params=run.params or None,
             tokens=run.tokens or None,
+            trunk=run.trunk or None,
             folder=f"../{self._sweep.runs.name}/{run.id}",
             status=self._status(run, stopping),
             error=self._outcome(run).error,
+            crashed=self._outcome(run).crashed,
         )
 
     def _status(self, run: PlannedRun, stopping: bool) -> Status:
@@ -212,7 +247,7 @@ class _Execution:
             step, loss = read_progress(self._sweep.runs / run.id)
         else:
             outcome = self._outcome(planned)
-            step, loss = outcome.step, outcome.losses.get(outcome.step)
+            step, loss = outcome.step, outcome.last_loss
         return RunProgress(run, planned.steps, step, loss)
 
 

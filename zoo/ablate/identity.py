@@ -10,11 +10,19 @@ from zoo.config.registry import Config
 from zoo.run.config import RunConfig, plain
 
 WITHOUT_EFFECT = frozenset(
-    {"name", "train.runs_dir", "train.checkpoint_every", "train.keep_last", "train.loggers"}
+    {
+        "name",
+        "description",
+        "metric",
+        "train.runs_dir",
+        "train.checkpoint_every",
+        "train.keep_last",
+        "train.loggers",
+    }
 )
 """Keys that change no number in metrics.jsonl."""
 
-ROLLBACK_KEYS = frozenset({"train.checkpoint_every", "train.keep_last"})
+ROLLBACK_KEYS = frozenset({"metric", "train.checkpoint_every", "train.keep_last"})
 """Of these the keys that have an effect if the run rolls back after spikes: they decide how far."""
 
 HASH_LENGTH = 10

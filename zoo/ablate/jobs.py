@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 
 from zoo.ablate.execute import planner_of, settled_plan
-from zoo.ablate.outcome import read_outcome, write_record
+from zoo.ablate.outcome import write_record
 from zoo.ablate.sweep import Sweep
 from zoo.run.config import dump_config
 from zoo.run.job import Job
@@ -26,13 +26,15 @@ def write_jobs(sweep: Sweep) -> list[str]:
         ConfigError: the sweep stops runs early, which commands on their own cannot.
     """
     planner = planner_of(sweep)
-    outcomes = {run: read_outcome(sweep.runs / run) for run in planner.ids}
+    outcomes = {run: sweep.outcome(run) for run in planner.ids}
     for config in planner.configs:
         job = Job.of(config)
         last = job.folder.checkpoint() if job.folder.exists else None
-        if last is not None and last.step >= job.train.steps and not outcomes[config.name].ended:
+        if last is None or last.step < job.train.steps or last.owes_evaluation:
+            continue
+        if not outcomes[config.name].ended:
             write_record(job.folder.path)  # `zoo train` has finished it
-            outcomes[config.name] = read_outcome(job.folder.path)
+            outcomes[config.name] = sweep.outcome(config.name)
     commands = []
     for run in settled_plan(sweep, planner, outcomes).runs:
         if run.is_done(outcomes[run.id]):

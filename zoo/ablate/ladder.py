@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
 from zoo.ablate.axes import Combination, nest
-from zoo.ablate.config import SweepConfig
+from zoo.ablate.config import Halving, SweepConfig, Tune
 from zoo.ablate.scale.runs import SAME_SIZE, format_count
 from zoo.ablate.scale_config import Scale, SizeRule
+from zoo.ablate.tuning import rung_steps
 from zoo.ablate.variants import SweepVariant, build_variants
 from zoo.checkpoint.recipe import declare
 from zoo.config.compose import merge
 from zoo.config.registry import Config
 from zoo.config.yaml import Located
+from zoo.init.transfer import STEPS
 from zoo.run.config import RunConfig, validate
 from zoo.run.factory import recipe_of
 from zoo.run.job import Job
@@ -54,6 +56,10 @@ class Side:
         """The steps of a run that reports so many tokens."""
         return max(1, round(tokens * self.planted / self.per_step))
 
+    def rungs(self, tokens: float, halving: Halving | None) -> tuple[int, ...]:
+        """The steps at which the rates of a tuning are compared, the last step included; see `rung_steps`."""
+        return rung_steps(halving, self.steps(tokens), Job.of(self.config).train.eval_every)
+
 
 @dataclass(frozen=True)
 class LadderSize:
@@ -65,6 +71,7 @@ class LadderSize:
         seeds: of the comparison.
         sides: the variants, in the order of the sweep, then the copies of the baseline.
         variants: the same, as a sweep without sizes has them.
+        branches: whether shorter runs of a seed branch off the longest one.
     """
 
     params: int
@@ -72,6 +79,17 @@ class LadderSize:
     seeds: tuple[int, ...]
     sides: tuple[Side, ...]
     variants: tuple[SweepVariant, ...]
+    branches: bool = False
+
+    def shared_steps(self, side: Side, tokens: int) -> int:
+        """The steps that the run of a budget takes over from that of the longest; 0 for the longest."""
+        if not self.branches or tokens == self.budgets[-1]:
+            return 0
+        return shared_steps(side.config, side.steps(tokens), side.steps(self.budgets[-1]))
+
+    def shared(self, side: Side, tokens: int) -> float:
+        """The tokens that the run of a budget takes over from that of the longest, as runs report them."""
+        return self.shared_steps(side, tokens) * side.per_step / side.planted
 
     @property
     def tuning_tokens(self) -> int:
@@ -120,6 +138,9 @@ def build_ladder(
         if problems:
             break
         sizes.append(_size(variants, baseline, scale, index, place, problems))
+    if config.tune is not None:
+        for size in sizes:
+            _check_rungs(size, config.tune, place, problems)
     sizes.sort(key=lambda size: size.params)
     for small, large in pairwise(sizes):
         if large.params / small.params - 1 < SAME_SIZE:
@@ -129,6 +150,16 @@ def build_ladder(
                 "to a thousandth; expected sizes that differ"
             )
     return tuple(sizes)
+
+
+def _check_rungs(size: LadderSize, tune: Tune, place: str, problems: list[str]) -> None:
+    """Every size needs validations at which its rates can be compared."""
+    for side in size.sides:
+        try:
+            side.rungs(size.tuning_tokens, tune.halving)
+        except ValueError as error:
+            problems.append(f"{place}: at {format_count(size.params)} parameters: tune.{error}")
+            return
 
 
 def single_size(
@@ -183,7 +214,36 @@ def _size(
             )
     original = next(variant for variant in variants if variant.name == baseline)
     every = (*variants, *(replace(original, name=name) for name in copies(scale, baseline)))
-    return LadderSize(params, tuple(tokens), scale.seeds_of(index), tuple(sides), every)
+    size = LadderSize(params, tuple(tokens), scale.seeds_of(index), tuple(sides), every, scale.budgets.trunk)
+    if size.branches:
+        problems += [f"{place}: scale.budgets.trunk: {problem}" for problem in _not_of_a_trunk(size)]
+    return size
+
+
+def shared_steps(config: RunConfig, short: int, long: int) -> int:
+    """Steps that two runs of these lengths have in common.
+
+    Args:
+        config: of either.
+        short: steps of the one that branches; it takes the last of them by itself.
+        long: steps of the trunk.
+    """
+    schedule = Job.of(config).schedule
+    equal = (schedule.factor(t, short) == schedule.factor(t, long) for t in range(short - 1))
+    return next((t for t, same in enumerate(equal) if not same), short - 1)
+
+
+def _not_of_a_trunk(size: LadderSize) -> Iterator[str]:
+    """Why runs of different lengths do not share their first steps; nothing if they do."""
+    for side in size.sides:
+        schedule = Job.of(side.config).schedule
+        if STEPS in side.config.transfer.base:
+            yield f"{side.variant}: transfer.base.{STEPS} makes rates depend on the length of a run"
+        elif size.shared_steps(side, size.budgets[0]) <= schedule.warmup:
+            yield (
+                f"{side.variant}: with schedule {getattr(schedule, 'type', '')} the runs share no steps "
+                "after the warm-up; expected one that is the same until a run cools down, such as wsd"
+            )
 
 
 def _side(variant: SweepVariant) -> Side:

@@ -10,23 +10,23 @@ import numpy as np
 from rich.console import Group
 from rich.table import Table
 
+from zoo.ablate.amount import of_size
 from zoo.ablate.estimate import PROBE_STEPS, probe
 from zoo.ablate.execute import planner_of, settled_plan
 from zoo.ablate.ladder import LadderSize
 from zoo.ablate.outcome import Outcome
 from zoo.ablate.plan import NOT_STARTED, PlannedRun
-from zoo.ablate.rate_search import FULL_GRIDS
 from zoo.ablate.run_metrics import read_run_metrics
 from zoo.ablate.scale.line import FEWEST_SIZES, Line
 from zoo.ablate.scale.runs import format_count
-from zoo.ablate.scale.simulate import Design, measured, simulate
+from zoo.ablate.scale.simulate import Design, Faults, measured, simulate
 from zoo.ablate.sweep import Sweep
 
 STUDIES = 300
 """Simulated studies for each of the factors."""
 FACTORS = (1.1, 1.2, 1.5)
-BRACKET = 3
-"""Rates that are tried at a size where the grid is a bracket."""
+TRUNK = 0.8
+"""Assumed correlation of the budgets of one seed where they are branches of one trunk."""
 
 
 def estimate_ladder(sweep: Sweep, workers: int) -> Group:
@@ -49,12 +49,14 @@ def estimate_ladder(sweep: Sweep, workers: int) -> Group:
         table.add_column(column, justify="right")
     total = np.zeros(5)
     for index, size in enumerate(sweep.ladder):
-        runs, tuning, tokens = _counted(sweep, size, index)
-        of_size = [run for run in planned if run.params == size.params]
-        speed, measured_in = _speed(sweep, size, of_size, outcomes, workers)
+        runs, tuning, tokens = of_size(size, index, sweep.tune)
+        here = [run for run in planned if run.params == size.params]
+        speed, measured_in = _speed(sweep, size, here, outcomes, workers)
         hours = tokens / speed / 3600
         done = sum(
-            min(outcomes.get(run.id, NOT_STARTED).step, run.steps) * size.sides[0].per_step for run in of_size
+            max(0, min(outcomes.get(run.id, NOT_STARTED).step, run.steps) - run.begins)
+            * size.sides[0].per_step
+            for run in here
         )
         left = max(0.0, hours - done / speed / 3600)
         ratios = [f"{budget / size.params:.3g}" for budget in (size.budgets[0], size.budgets[-1])]
@@ -85,21 +87,10 @@ def estimate_ladder(sweep: Sweep, workers: int) -> Group:
         f"Core-hours: hours of one of {workers} workers, at the speed of finished runs of that size or of "
         f"{PROBE_STEPS} "
         "steps of the baseline. Points that tuning adds beyond a border are not counted."
+        + " Of a tuning with halving this is the most it can cost."
+        * bool(sweep.tune and sweep.tune.halving)
     )
-    return Group(table, note, *_power(sweep))
-
-
-def _counted(sweep: Sweep, size: LadderSize, index: int) -> tuple[int, int, float]:
-    """Runs of the comparison, of the tuning, and the tokens of both."""
-    runs, tuning, tokens = 0, 0, 0.0
-    for side in size.sides:
-        runs += len(size.budgets) * len(size.seeds)
-        tokens += side.planted * sum(size.budgets) * len(size.seeds)
-        if sweep.tune is not None:
-            points = len(side.rates) if index < FULL_GRIDS else BRACKET
-            tuning += points * len(sweep.tune.seeds)
-            tokens += side.planted * size.tuning_tokens * points * len(sweep.tune.seeds)
-    return runs, tuning, tokens
+    return Group(table, note, *sweep.notes, *_power(sweep))
 
 
 def _speed(
@@ -131,31 +122,33 @@ def _power(sweep: Sweep) -> list[Table | str]:
         tuple(len(size.seeds) for size in ladder),
         shares[0],
     )
+    branches = any(size.branches for size in ladder)
+    faults = Faults(trunk=TRUNK if branches else 0.0)
     table = Table(title="What it would find", title_justify="left", box=None, pad_edge=False)
     for column in ("true factor", "faster in the middle", "faster at the largest size", "it shrinks"):
         table.add_column(column, justify="right")
     smallest, largest = design.params[0], design.params[-1]
     for c in FACTORS:
-        table.add_row(f"{c:g}", *_found(design, math.log(c), 0.0))
+        table.add_row(f"{c:g}", *_found(design, faults, math.log(c), 0.0))
     for c in FACTORS if len(ladder) > 1 else ():
-        row = _found(design, 0.0, -math.log(c) / math.log(largest / smallest))
+        row = _found(design, faults, 0.0, -math.log(c) / math.log(largest / smallest))
         table.add_row(f"{c:g} falling to 1", *row)
     lines = "with 95 % intervals of the line" if len(ladder) >= FEWEST_SIZES else "at the largest size alone"
     return [
         table,
         f"Shares of {STUDIES} simulated studies, {lines}; noise as in docs/verdict-across-scale.md, rates "
         "tuned without "
-        "error.",
+        "error." + (f" Branches of a trunk are taken to correlate by {TRUNK:g}." if branches else ""),
     ]
 
 
-def _found(design: Design, at_largest: float, slope: float) -> list[str]:
+def _found(design: Design, faults: Faults, at_largest: float, slope: float) -> list[str]:
     """Shares of studies that find what is true: ln c at the largest size, and its slope over ln N."""
 
     def ln_c(params: float) -> float:
         return at_largest + slope * math.log(params / design.params[-1])
 
-    studies = measured(design, simulate(design, ln_c, np.random.default_rng(0), STUDIES))
+    studies = measured(design, simulate(design, ln_c, np.random.default_rng(0), STUDIES, faults))
     if len(design.params) < FEWEST_SIZES:
         alone = [sizes[-1] for sizes in studies]
         if alone[0].se is None:

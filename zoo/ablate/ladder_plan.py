@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from statistics import mean
 from typing import TypeVar
@@ -73,15 +73,25 @@ class LadderPlanner:
             return ChosenPoint({}, ())
         ln_params = math.log(size.params)
 
-        def trained(rate: float) -> list[PlannedRun]:
-            return [self._run(size, side, size.tuning_tokens, seed, rate, "tune") for seed in tune.seeds]
+        rungs = side.rungs(size.tuning_tokens, tune.halving)
 
-        def loss(rate: float) -> float | None:
-            known = [run.loss(outcomes.get(run.id, NOT_STARTED)) for run in trained(rate)]
-            return mean(v for v in known if v is not None) if None not in known else None
+        def trained(rate: float, rung: int) -> list[PlannedRun]:
+            runs = [self._run(size, side, size.tuning_tokens, seed, rate, "tune") for seed in tune.seeds]
+            return [replace(run, until=rungs[rung]) for run in runs]
 
-        result = search(bracket(side.rates, found, ln_params), loss)
-        runs.update({run.id: run for rate in result.rates for run in trained(rate)})
+        def loss_at(rung: int) -> Callable[[float], float | None]:
+            def loss(rate: float) -> float | None:
+                known = [run.loss(outcomes.get(run.id, NOT_STARTED)) for run in trained(rate, rung)]
+                return mean(v for v in known if v is not None) if None not in known else None
+
+            return loss
+
+        keep = tune.halving.keep if tune.halving else 1.0
+        start = bracket(side.rates, found, ln_params)
+        result = search(start, *map(loss_at, range(len(rungs))), keep=keep)
+        for rate in result.rates:
+            planned = trained(rate, result.until[rate])
+            runs.update({run.id: replace(run, stopped_early=rate in result.dropped) for run in planned})
         if result.at_border:
             return ChosenPoint({}, (self._key,))
         if result.ln_best is None:
@@ -94,9 +104,12 @@ class LadderPlanner:
     ) -> None:
         """Add the runs of the comparison."""
         rate = next(iter(choice.values.values()), None)
-        for tokens in size.budgets:
+        for tokens in reversed(size.budgets) if size.branches else size.budgets:
             for seed in size.seeds:
                 run = self._run(size, side, tokens, seed, rate, "final")
+                if size.branches:
+                    trunk = self._run(size, side, size.budgets[-1], seed, rate, "final").id
+                    run = replace(run, trunk=trunk, begins=size.shared_steps(side, tokens))
                 phases = runs[run.id].phases if run.id in runs else ()
                 runs[run.id] = replace(run, phases=(*phases, *run.phases))
 
@@ -108,6 +121,7 @@ class LadderPlanner:
         states = [(run, outcomes.get(run.id, NOT_STARTED)) for run in runs.values()]
         if not all(run.is_done(outcome) for run, outcome in states):
             return False
+        states = [(run, outcome) for run, outcome in states if not outcome.crashed]
         table = RunTable(
             tuple(
                 FinishedRun(

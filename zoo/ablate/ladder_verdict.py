@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from zoo.ablate.crashes import crashes
 from zoo.ablate.ladder import AGAIN
 from zoo.ablate.manifest import Manifest, read_manifest
 from zoo.ablate.scale.shown import notes, sentences
-from zoo.ablate.scale.sources import sweep_table
+from zoo.ablate.scale.sources import read_table
 from zoo.ablate.scale.verdict import Looks, ScaleVerdict, judge
 
 
@@ -53,6 +54,7 @@ class LadderVerdict:
             reasons.append(
                 f"{len(waiting)} of the {len(self.manifest.runs)} runs known so far have not ended"
             )
+        reasons += crashes(self.manifest)
         return reasons + notes(self.verdicts)
 
 
@@ -61,13 +63,16 @@ def is_ladder(folder: Path) -> bool:
     return (folder / "sweep.json").is_file() and read_manifest(folder).ladder is not None
 
 
-def judge_ladder(folder: Path, baseline: str | None = None, alpha: float = 0.05) -> LadderVerdict:
+def judge_ladder(
+    folder: Path, baseline: str | None = None, alpha: float = 0.05, metric: str | None = None
+) -> LadderVerdict:
     """Judge the runs of a ladder that have ended.
 
     Args:
         folder: that of sweep.json.
         baseline: the variant to compare with; None: the sweep's.
         alpha: the probability of any false claim.
+        metric: see `read_table`.
 
     Raises:
         ZooError: no run has ended, only the baseline's have, or a run was edited.
@@ -79,5 +84,5 @@ def judge_ladder(folder: Path, baseline: str | None = None, alpha: float = 0.05)
     if ladder is not None and ladder.until_decided:
         looks = Looks(sizes=tuple(map(float, ladder.sizes)))
     margin = ladder.margin if ladder else None
-    verdicts = judge(sweep_table(folder), baseline, margin=margin, alpha=alpha, looks=looks)
+    verdicts = judge(read_table([folder], metric=metric), baseline, margin=margin, alpha=alpha, looks=looks)
     return LadderVerdict(manifest, baseline, alpha, verdicts)

@@ -14,6 +14,7 @@ from rich.live import Live
 from rich.table import Table
 
 from zoo.ablate.manifest import Run
+from zoo.utils.progress import format_duration
 from zoo.utils.run_folder import RunFolder
 
 ORDER = ("running", "failed", "interrupted", "waiting", "finished", "stopped")
@@ -126,10 +127,3 @@ def read_progress(folder: Path) -> tuple[int, float | None]:
     records = RunFolder(folder).read_last_metrics()
     losses = [record["cross_entropy"] for record in records if record["kind"] in ("train", "validation")]
     return max((r["step"] for r in records), default=0), losses[-1] if losses else None
-
-
-def format_duration(seconds: float) -> str:
-    """Seconds as 12 s, 3 min, 1.5 h."""
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 3600 else f"{seconds / 3600:.1f} h"

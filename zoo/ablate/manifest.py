@@ -6,12 +6,13 @@ from os.path import normpath
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, field_validator
 
 from zoo.config.registry import Config
 from zoo.utils.atomic import write_text
 from zoo.utils.errors import ZooError
 from zoo.utils.files import JSON_BYTES, read_text
+from zoo.utils.measures import CROSS_ENTROPY
 
 FILE = "sweep.json"
 
@@ -36,10 +37,17 @@ class Variant(Config):
 
 
 class Tuning(Config):
-    """The keys that were tuned per variant before the comparison, and in words the rule of the choice."""
+    """The keys that were tuned per variant before the comparison, and in words the rule of the choice.
+
+    Attributes:
+        keys: the keys.
+        rule: the rule.
+        random: whether the points were drawn at random.
+    """
 
     keys: tuple[str, ...]
     rule: str
+    random: bool = False
 
 
 class LadderRecord(Config):
@@ -67,9 +75,12 @@ class Run(Config):
         tuned: its values of the tuned keys.
         params: in a ladder, parameters of the baseline's model of the same size.
         tokens: in a ladder, the tokens of its budget.
+        trunk: the id of the run whose first steps this one shares, or its own if others share its; None:
+            it shares none.
         folder: the run folder, relative to that of sweep.json.
         status: ``stopped`` means stopped early by successive halving.
         error: the error of a failed run, in one line.
+        crashed: whether a failed run failed for another reason than divergence.
     """
 
     id: str
@@ -79,9 +90,11 @@ class Run(Config):
     tuned: dict[str, Any] = Field(default_factory=dict)
     params: int | None = None
     tokens: int | None = None
+    trunk: str | None = None
     folder: str
     status: Status = "waiting"
     error: str | None = None
+    crashed: bool = False
 
 
 class Manifest(Config):
@@ -89,7 +102,8 @@ class Manifest(Config):
 
     Attributes:
         name: the name of the sweep.
-        metric: the kind of the lines in metrics.jsonl whose last `cross_entropy` is the result of a run.
+        description: what the sweep file says that it is for.
+        metric: name of the measure whose last value is the result of a run, see `zoo.utils.measures`.
         baseline: the name of the variant that the others are compared with.
         config_hash: a digest of the sweep file.
         variants: in the order of the sweep file.
@@ -99,13 +113,20 @@ class Manifest(Config):
     """
 
     name: str
-    metric: str = "validation"
+    description: str | None = None
+    metric: str = CROSS_ENTROPY.name
     baseline: str
     config_hash: str
     variants: tuple[Variant, ...]
     tune: Tuning | None = None
     ladder: LadderRecord | None = None
     runs: tuple[Run, ...]
+
+    @field_validator("metric")
+    @classmethod
+    def _measure(cls, value: str) -> str:
+        """Sweeps of zoo 0.3 and older are judged by the loss, and say `validation`."""
+        return CROSS_ENTROPY.name if value == "validation" else value
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:

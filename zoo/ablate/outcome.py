@@ -10,10 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from zoo.ablate.identity import run_id
+from zoo.ablate.run_metrics import measures_of
 from zoo.run.config import load_config
 from zoo.utils.atomic import write_text
 from zoo.utils.errors import ConfigError
 from zoo.utils.files import CONFIG_BYTES, read_json
+from zoo.utils.measures import CROSS_ENTROPY, Measure
 from zoo.utils.run_folder import RunFolder
 
 
@@ -23,26 +25,33 @@ class Outcome:
 
     Attributes:
         step: the step of the last line in metrics.jsonl.
-        losses: the validation losses by step.
+        losses: the validation losses by step, or another measure's values, negated if more of it is better.
         ended: whether the run has made all its steps, or failed in a way that would repeat itself.
         error: why the run failed, in one line; None if it did not.
+        crashed: whether it failed for another reason than divergence: its result is unknown, not bad.
+        last_loss: the last validation loss, whatever the runs are judged by; None if there is none.
     """
 
     step: int = 0
     losses: Mapping[int, float] = field(default_factory=dict)
     ended: bool = False
     error: str | None = None
+    last_loss: float | None = None
+    crashed: bool = False
 
     def loss(self, step: int) -> float | None:
-        """The validation loss at a step; infinite for a failed run, None if it is not known yet."""
-        return math.inf if self.error is not None else self.losses.get(step)
+        """The validation loss at a step; infinite for a run that diverged, None if it is not known."""
+        if self.error is not None:
+            return None if self.crashed else math.inf
+        return self.losses.get(step)
 
 
-def read_outcome(folder: Path) -> Outcome:
+def read_outcome(folder: Path, measure: Measure = CROSS_ENTROPY) -> Outcome:
     """Read a run folder and check that nobody has edited it.
 
     Args:
         folder: the folder of a run of a sweep, named by the run's id; it need not exist.
+        measure: what the runs are judged by.
 
     Raises:
         ConfigError: `folder` is not a run, its configuration is not the one that its name stands for, or
@@ -56,11 +65,17 @@ def read_outcome(folder: Path) -> Outcome:
     _require_matching_id(run)
     record = verify(folder)
     lines = run.read_metrics() if run.metrics.is_file() else []
+    validation = [line for line in lines if line["kind"] == "validation"]
+    values = {line["step"]: measures_of(line).get(measure.name) for line in validation}
+    error = record["error"] if record else None
+    unknown = record is not None and error is None and measure.name not in measures_of(validation[-1])
     return Outcome(
         step=max((line["step"] for line in lines), default=0),
-        losses={line["step"]: line["cross_entropy"] for line in lines if line["kind"] == "validation"},
+        losses={step: measure.cost(value) for step, value in values.items() if value is not None},
         ended=record is not None,
-        error=record["error"] if record else None,
+        error=f"its validation has not recorded {measure.name}" if unknown else error,
+        crashed=unknown,
+        last_loss=validation[-1]["cross_entropy"] if validation else None,
     )
 
 

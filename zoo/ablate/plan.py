@@ -31,6 +31,8 @@ class PlannedRun:
         stopped_early: whether successive halving has dropped the run.
         params: in a ladder, parameters of the baseline's model of the same size.
         tokens: in a ladder, the tokens of its budget.
+        trunk: the id of the run whose first steps this one shares; its own if it is the trunk of others.
+        begins: the number of steps that it takes over from its trunk.
     """
 
     config: RunConfig
@@ -42,6 +44,8 @@ class PlannedRun:
     stopped_early: bool = False
     params: int = 0
     tokens: int = 0
+    trunk: str = ""
+    begins: int = 0
 
     @property
     def id(self) -> str:
@@ -54,7 +58,7 @@ class PlannedRun:
         return self.stopped_early or outcome.ended or outcome.error is not None or reached
 
     def loss(self, outcome: Outcome) -> float | None:
-        """The loss at `until`; infinite for a failed run, None if it is not known yet."""
+        """The loss at `until`; infinite for a run that diverged, None if it is not known."""
         known = outcome.ended or outcome.error is not None or self.until < self.steps
         return outcome.loss(self.until) if known else None
 

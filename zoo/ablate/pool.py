@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from zoo.ablate.identity import digest
+from zoo.ablate.compiling import shape_of
 from zoo.ablate.plan import PlannedRun
 from zoo.ablate.worker import WORKER_LOCK, WorkerTask, work
 from zoo.config.plugins import sources
@@ -28,9 +28,12 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 YIELDING = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": "0"}
 """Environment in which idle threads of OpenMP sleep. By default they spin, on cores that others need."""
-
-SHAPE = ("batch_size", "accumulation", "precision", "compile", "z_loss", "device")
-"""The keys of `train` that decide what torch.compile makes."""
+COMPILING = {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
+"""Environment in which a worker compiles by itself. By default torch starts a pool of processes in each
+worker, which compete for the cores of the others."""
+GRACE = 10.0
+"""Seconds in which a worker that waits for a run ends by itself. The compiler's progress bar makes a
+semaphore, which is left, with a warning of Python's at the end of the sweep, if a process is terminated."""
 
 
 def cores() -> int:
@@ -60,32 +63,44 @@ class _Worker:
         tasks: our end of its connection.
         shape: of its runs.
         run: the run that it is training; None: it waits for one.
+        compiled: whether it has ended a run, and thus has what its shape compiles.
     """
 
     process: BaseProcess
     tasks: Connection
     shape: str
     run: PlannedRun | None = None
+    compiled: bool = False
+
+    def end(self) -> None:
+        """Let an idle worker end by itself, so that it cleans up."""
+        with suppress(OSError):  # the process has been killed
+            self.tasks.send(None)
+        self.tasks.close()
 
 
 class Pool:
     """The workers of a sweep."""
 
-    def __init__(self, workers: int, out: Path, errors: Path) -> None:
+    def __init__(self, workers: int, out: Path, errors: Path, compiles: bool = False) -> None:
         """Prepare the pool without starting a process.
 
         Args:
             workers: the number of runs at a time.
             out: the folder of the sweeps.
             errors: the folder for the tracebacks of failed runs.
+            compiles: whether runs are compiled: the compiler is then imported once for all workers.
         """
         # A process that is forked from one with the imports starts at once. CUDA does not survive a fork.
-        method = "spawn" if torch.cuda.device_count() else "forkserver"
+        forks = "forkserver" in multiprocessing.get_all_start_methods()  # not on Windows
+        method = "forkserver" if forks and not torch.cuda.device_count() else "spawn"
         self._context: Any = multiprocessing.get_context(method)
-        self._context.set_forkserver_preload(["zoo.ablate.worker", "torch._dynamo"])
+        compiler = "torch._inductor.compile_fx" if compiles else "torch._dynamo"
+        self._context.set_forkserver_preload(["zoo.ablate.worker", compiler])
         self._threads = int(os.environ.get(THREADS, max(1, cores() // workers)))
         self._lock, self._errors = out / WORKER_LOCK, errors
         self._slots: list[_Worker | None] = [None] * workers
+        self._shapes: dict[str, str] = {}
 
     @property
     def free(self) -> int:
@@ -97,19 +112,36 @@ class Pool:
         """The ids of the runs that are being trained."""
         return [worker.run.id for worker in self._slots if worker is not None and worker.run is not None]
 
-    def start(self, run: PlannedRun) -> None:
-        """Start a run, in the process of an earlier run of its shape if one is free."""
+    def holds_back(self, run: PlannedRun) -> bool:
+        """Whether a run had better wait, because another worker is compiling what it needs.
+
+        It then finds this in the compiler's cache, instead of compiling it a second time.
+        """
+        if not Job.of(run.config).train.compile:
+            return False
+        shape = self._shape(run)
+        same = [worker for worker in self._slots if worker is not None and worker.shape == shape]
+        return bool(same) and not any(worker.compiled or _trains(worker) for worker in same)
+
+    def start(self, run: PlannedRun, branches: Sequence[PlannedRun] = ()) -> None:
+        """Start a run, in the process of an earlier run of its shape if one is free.
+
+        Args:
+            run: the run.
+            branches: runs that begin with its first steps.
+        """
         error_file = self._error_file(run)
         error_file.unlink(missing_ok=True)
         worker = self._worker(run)
         worker.run = run
-        task = WorkerTask(plain(run.config), sources(), run.until, self._lock, error_file)
+        begun = tuple((plain(branch.config), branch.begins) for branch in branches if branch.begins)
+        task = WorkerTask(plain(run.config), sources(), run.until, begun, self._lock, error_file)
         with suppress(OSError):  # a process that has just been killed is noticed by `ended`
             worker.tasks.send(task)
 
     def _worker(self, run: PlannedRun) -> _Worker:
         """An idle worker for the shape of a run; a new one if there is none."""
-        shape = _shape(run)
+        shape = self._shape(run)
         idle = [i for i, worker in enumerate(self._slots) if worker is None or worker.run is None]
         # First the workers of this shape, then empty slots, then workers of other shapes.
         index = min(idle, key=lambda i: (worker.shape != shape) * 2 if (worker := self._slots[i]) else 1)
@@ -117,12 +149,14 @@ class Pool:
         if worker is not None:
             if worker.shape == shape and worker.process.is_alive():
                 return worker
+            worker.end()
+            worker.process.join(GRACE)
             worker.process.terminate()
             worker.process.join()
         ours, theirs = self._context.Pipe()
         environment = {**os.environ, THREADS: str(self._threads), **_gpu(run, index)}
         process = self._context.Process(target=work, args=(theirs, self._threads, environment))
-        with _environment(YIELDING):  # OpenMP reads it when it is loaded, in the server that is forked
+        with _environment(YIELDING | COMPILING):  # read when the server that is forked loads the libraries
             process.start()
         theirs.close()
         worker = self._slots[index] = _Worker(process, ours, shape)
@@ -144,6 +178,7 @@ class Pool:
                 continue
             worker.run = None
             if _has_answered(worker.tasks):
+                worker.compiled = True
                 yield run, None
             else:
                 worker.process.join()
@@ -151,10 +186,19 @@ class Pool:
                 yield run, self._error(run, worker.process.exitcode or 0)
 
     def stop(self) -> None:
-        """Ask all workers to save their runs and stop."""
+        """Ask all workers to save their runs and stop; those that wait for one end by themselves."""
         for worker in self._slots:
-            if worker is not None:
+            if worker is None:
+                continue
+            if worker.run is None:
+                worker.end()
+            else:
                 worker.process.terminate()
+
+    def _shape(self, run: PlannedRun) -> str:
+        if run.id not in self._shapes:
+            self._shapes[run.id] = shape_of(run.config)
+        return self._shapes[run.id]
 
     def _error_file(self, run: PlannedRun) -> Path:
         return self._errors / f"{run.id}.txt"
@@ -169,19 +213,18 @@ class Pool:
         return lines[-1].removeprefix("zoo.utils.errors.") if lines else f"ended with status {status}"
 
 
+def _trains(worker: _Worker) -> bool:
+    """Whether a worker has logged a training step of its run, which is compiled then."""
+    folder = None if worker.run is None else Job.of(worker.run.config).folder
+    return folder is not None and any(line["kind"] == "train" for line in folder.read_last_metrics())
+
+
 def _has_answered(tasks: Connection) -> bool:
     """Whether a worker has answered that its run has ended; otherwise the process has."""
     try:
         return tasks.poll() and bool(tasks.recv())
     except (EOFError, OSError):
         return False
-
-
-def _shape(run: PlannedRun) -> str:
-    """A digest of what decides which graphs a run compiles: runs that share it share the compilation."""
-    job = Job.of(run.config)
-    train = {key: getattr(job.train, key) for key in SHAPE}
-    return digest(plain([job.model, job.config.reparam, job.data, train, job.config.freeze]))
 
 
 @contextmanager

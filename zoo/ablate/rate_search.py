@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from zoo.ablate.scale.tuning import MOST_EXTENSIONS, at_border, extension, vertex
+from zoo.ablate.scale.tuning import MOST_EXTENSIONS, extension, vertex
 from zoo.ablate.scale_config import equal_steps
 
 FULL_GRIDS = 3
@@ -27,11 +27,15 @@ class RateSearch:
         rates: those to be trained, in the order in which they are asked for.
         ln_best: ln of the best one; None as long as losses are missing, or at the border.
         at_border: whether the search has ended at the border: there is no verdict.
+        until: for each rate the number of the rung that it is trained to, where the last is the end of a run.
+        dropped: the rates that halving has stopped there.
     """
 
     rates: tuple[float, ...]
     ln_best: float | None = None
     at_border: bool = False
+    until: Mapping[float, int] = field(default_factory=dict)
+    dropped: frozenset[float] = frozenset()
 
     @property
     def ended(self) -> bool:
@@ -39,23 +43,55 @@ class RateSearch:
         return self.ln_best is not None or self.at_border
 
 
-def search(start: Sequence[float], loss: Callable[[float], float | None]) -> RateSearch:
-    """Extend a grid at its border, and take the vertex of the parabola.
+def search(start: Sequence[float], *losses: Callable[[float], float | None], keep: float = 1.0) -> RateSearch:
+    """Stop rates early, extend a grid at its border, and take the vertex of the parabola.
+
+    At each early rung the share `keep` of the rates goes on, and always the best one so far with its
+    neighbours, without which there would be no parabola. If the best rate at the end has a neighbour that was
+    stopped, this neighbour is trained to the end after all.
 
     Args:
         start: rates, ascending by equal factors.
-        loss: the mean loss at a rate; None if it is not known yet.
+        *losses: at each rung, the last of which is the end of a run, the mean loss at a rate; None if it is
+            not known yet.
+        keep: the share of the rates that goes on after each early rung, rounded up.
     """
-    rates = list(start)
+    *early, loss = losses
+    rates, alive = list(start), list(start)
+    until = dict.fromkeys(rates, 0)
+    for rung, at_rung in enumerate(early):
+        until |= dict.fromkeys(alive, rung)
+        known = {rate: value for rate in alive if (value := at_rung(rate)) is not None}
+        if len(known) < len(alive):
+            return RateSearch(tuple(rates), until=until, dropped=frozenset(rates) - {*alive})
+        alive = _survivors(known, keep)
+    until |= dict.fromkeys(alive, len(early))
     while True:
-        known = {rate: value for rate in rates if (value := loss(rate)) is not None}
-        if len(known) < len(rates):
-            return RateSearch(tuple(rates))
-        if not at_border(known):
-            return RateSearch(tuple(rates), _best(known))
-        if len(rates) == len(start) + MOST_EXTENSIONS:
-            return RateSearch(tuple(rates), at_border=True)
-        rates.append(rounded(extension(known)))
+        known = {rate: value for rate in alive if (value := loss(rate)) is not None}
+        found = RateSearch(tuple(rates), until=dict(until), dropped=frozenset(rates) - {*alive})
+        if len(known) < len(alive):
+            return found
+        ascending = sorted(rates)
+        best = ascending.index(min(known, key=lambda rate: known[rate]))
+        missing = [rate for rate in ascending[max(0, best - 1) : best + 2] if rate not in known]
+        if not missing and 0 < best < len(rates) - 1:
+            return replace(found, ln_best=_best(known))
+        if not missing and len(rates) == len(start) + MOST_EXTENSIONS:
+            return replace(found, at_border=True)
+        if not missing:
+            missing = [rounded(extension(known))]
+            rates += missing
+        alive += missing
+        until |= dict.fromkeys(missing, len(early))
+
+
+def _survivors(losses: Mapping[float, float], keep: float) -> list[float]:
+    """The rates that go on, ascending: the best ones, and the neighbours of the very best."""
+    rates = sorted(losses)
+    ranking = sorted(rates, key=lambda rate: losses[rate])
+    best = rates.index(ranking[0])
+    kept = {*ranking[: math.ceil(keep * len(rates))], *rates[max(0, best - 1) : best + 2]}
+    return [rate for rate in rates if rate in kept]
 
 
 def _best(losses: Mapping[float, float]) -> float:

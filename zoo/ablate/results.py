@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite
 from os.path import commonprefix
 from pathlib import Path
@@ -12,12 +12,15 @@ from pathlib import Path
 from zoo.ablate.manifest import FILE, Manifest, Run, Variant, read_manifest, run_folder
 from zoo.ablate.outcome import verify
 from zoo.ablate.run_metrics import RunMetrics, read_run_metrics
+from zoo.ablate.short_names import short_names, shortened
+from zoo.ablate.task_scores import recorded_task
 from zoo.run.config import plain
 from zoo.train.start import MAY_CHANGE
 from zoo.utils.errors import ZooError, did_you_mean
+from zoo.utils.measures import CROSS_ENTROPY, Measure, find_measure, require_recorded
 from zoo.utils.run_folder import RunFolder
 
-MAY_DIFFER = {"name", "seed", "train.device"} | {
+MAY_DIFFER = {"name", "description", "seed", "metric", "train.device"} | {
     key for key in MAY_CHANGE if not key.startswith(("train.steps", "train.spikes"))
 }
 """Settings in which two runs of one variant may differ."""
@@ -30,10 +33,12 @@ class Results:
     Attributes:
         manifest: variants, baseline, runs.
         metrics: by the id of the run; runs that have not started are missing.
+        measure: what the runs are judged by.
     """
 
     manifest: Manifest
     metrics: Mapping[str, RunMetrics]
+    measure: Measure = CROSS_ENTROPY
 
     @property
     def baseline(self) -> str:
@@ -55,11 +60,16 @@ class Results:
         return {run.seed: self.metrics[run.id] for run in self.runs(variant) if run.id in self.metrics}
 
     def finished(self, variant: str) -> dict[int, RunMetrics]:
-        """The metrics of those that are finished and whose final validation loss is finite, by seed."""
+        """The metrics of those that are finished and whose final value is a finite number, by seed."""
         started = self.started(variant)
         finished = [run.seed for run in self.runs(variant) if run.status == "finished"]
-        losses = {seed: started[seed].final_loss for seed in finished}
-        return {seed: started[seed] for seed, loss in losses.items() if loss is not None and isfinite(loss)}
+        values = {seed: started[seed].final(self.measure) for seed in finished}
+        return {seed: started[seed] for seed, v in values.items() if v is not None and isfinite(v)}
+
+    def finals(self, variant: str) -> dict[int, float]:
+        """The final values of the finished runs, by seed."""
+        values = {seed: run.final(self.measure) for seed, run in self.finished(variant).items()}
+        return {seed: value for seed, value in values.items() if value is not None}
 
     def all_started(self) -> list[tuple[str, RunMetrics]]:
         """The name of the variant and the metrics of every run in the comparison that has started."""
@@ -74,29 +84,72 @@ class Results:
         return {v: next(iter(runs.values())) for v in self.variants if (runs := self.started(v))}
 
 
-def read_results(paths: Sequence[Path], baseline: str | None = None) -> Results:
+def is_sweep(folder: Path) -> bool:
+    """Whether a folder is that of a sweep."""
+    return (folder / FILE).is_file()
+
+
+def read_results(paths: Sequence[Path], baseline: str | None = None, metric: str | None = None) -> Results:
     """Read a sweep, or run folders, which are grouped into variants by everything but the seed.
+
+    Variants of a sweep get short names: only the settings in which each differs from the baseline.
 
     Args:
         paths: the folder of one sweep, or one or more run folders.
-        baseline: name of the variant that the others are compared with; None: the sweep's own, or
-            that of the first run folder.
+        baseline: name of the variant that the others are compared with, full or short; None: the sweep's
+            own, or that of the first run folder.
+        metric: name of the measure that the runs are judged by, see `zoo.utils.measures.Measure`; None: the
+            sweep's own, or that of the run folders' configurations, or the loss.
 
     Raises:
-        ZooError: there are no paths, there is a sweep among other paths, the baseline is unknown, two runs
-            of a variant have the same seed, a folder was not written by zoo, or a run of a sweep was edited.
+        ZooError: there are no paths, there is a sweep among other paths, the baseline is unknown, no run has
+            recorded the measure, two runs of a variant have the same seed, a folder was not written by zoo,
+            or a run of a sweep was edited.
     """
     if not paths:
         raise ZooError("report: no runs; expected the folder of a sweep, or one or more run folders")
-    sweeps = [path for path in paths if (path / FILE).is_file()]
+    sweeps = [path for path in paths if is_sweep(path)]
     if sweeps and len(paths) > 1:
-        raise ZooError(f"report: {sweeps[0]} is a sweep; expected it alone, or run folders only")
+        raise ZooError(
+            f"report: {sweeps[0]} is a sweep; expected it alone, with other sweeps, or run folders only"
+        )
     results = _read_sweep(sweeps[0]) if sweeps else _read_folders(paths)
-    if baseline is None:
-        return results
-    if baseline not in results.variants:
-        raise ZooError(f"report: no variant is named {baseline!r}{did_you_mean(baseline, results.variants)}")
-    return Results(results.manifest.model_copy(update={"baseline": baseline}), results.metrics)
+    chosen = metric or results.manifest.metric
+    results = replace(results, measure=_measure(chosen, list(results.metrics.values()), "report"))
+    return _against(results, baseline)
+
+
+def _against(results: Results, baseline: str | None) -> Results:
+    """The results with a baseline, by its full name or the short one, and with short names."""
+    manifest = results.manifest
+    if baseline is not None:
+        by_short = {short: full for full, short in short_names(manifest).items()}
+        baseline = by_short.get(baseline, baseline)
+        if baseline not in results.variants:
+            known = [*results.variants, *by_short]
+            raise ZooError(f"report: no variant is named {baseline!r}{did_you_mean(baseline, known)}")
+        manifest = manifest.model_copy(update={"baseline": baseline})
+    return replace(results, manifest=shortened(manifest))
+
+
+def _measure(name: str, runs: Sequence[RunMetrics], command: str) -> Measure:
+    """The measure that some runs are judged by.
+
+    Raises:
+        ZooError: there is none of that name, or no run has recorded it.
+    """
+    try:
+        measure = find_measure(name)
+        if measure.is_task:
+            return recorded_task(name, [run.folder for run in runs])
+        recorded = {key for run in runs for key in run.measured}
+        if recorded and not measure.is_loss:
+            require_recorded(measure, recorded)
+    except ZooError as error:
+        raise ZooError(f"{command}: {error}") from error
+    except ValueError as error:
+        raise ZooError(f"{command}: metric: {error}") from error
+    return measure
 
 
 def _read_sweep(folder: Path) -> Results:
@@ -153,10 +206,17 @@ def _read_folders(folders: Sequence[Path]) -> Results:
         name=f"{len(runs)} runs" if len(runs) > 1 else metrics[runs[0].id].folder.name,
         baseline=names[0],
         config_hash="",
+        metric=_common_metric(list(metrics.values())),
         variants=_describe_variants(names, list(variant_settings.values())),
         runs=tuple(runs),
     )
     return Results(manifest, metrics)
+
+
+def _common_metric(runs: Sequence[RunMetrics]) -> str:
+    """The measure that the configurations of all runs name; otherwise the loss."""
+    names = {run.config.metric for run in runs}
+    return next(iter(names)) or CROSS_ENTROPY.name if len(names) == 1 else CROSS_ENTROPY.name
 
 
 def _flatten(fields: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
-from math import inf
+from math import inf, isfinite, nan
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from zoo.ablate.curve import Curve, read_curve
+from zoo.ablate.curve import COSTS, Curve, Numbers, read_curve
+from zoo.ablate.task_scores import task_scores
 from zoo.run.config import RunConfig, load_config, plain
 from zoo.utils.errors import ZooError
 from zoo.utils.files import CONFIG_BYTES, read_text
+from zoo.utils.measures import CROSS_ENTROPY, MEASURES, Measure, with_perplexity
 from zoo.utils.run_folder import RunFolder
+
+FEWEST_SPEEDS = 3
+"""With no more log lines, the first of which includes compilation, nothing is known of a spread."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +36,8 @@ class RunMetrics:
         step_seconds: seconds of a training step, the median over log lines. The first line, which includes
             compilation, is left out if there are others.
         tokens_per_second: the training speed, likewise.
+        speed_spread: interquartile range of the speeds over their median, likewise; None with fewer than
+            four log lines.
         peak_memory: bytes, the highest of all log lines.
         parameters: number of parameters.
         optimizer_bytes: size of the optimizer's state.
@@ -40,6 +47,7 @@ class RunMetrics:
         environment: that of the last session, see `zoo.train.environment`.
         data: fingerprint of the data, from the last checkpoint.
         sample: the text that the run generated.
+        measured: by the name of a measure its value at every point of `validation`, NaN where there is none.
     """
 
     folder: RunFolder
@@ -56,16 +64,42 @@ class RunMetrics:
     environment: Mapping[str, Any]
     data: str | None
     sample: str | None
+    measured: Mapping[str, Numbers] = field(default_factory=dict)
+    speed_spread: float | None = None
 
     @property
     def final_loss(self) -> float | None:
         """The last validation loss."""
-        return float(self.validation.loss[-1]) if len(self.validation) else None
+        return self.final(CROSS_ENTROPY)
 
     @property
     def best_loss(self) -> float | None:
         """The lowest validation loss."""
-        return float(self.validation.loss.min()) if len(self.validation) else None
+        return self.best(CROSS_ENTROPY)
+
+    def curve(self, measure: Measure) -> Curve:
+        """A measure over the course of the run; empty if it was not recorded.
+
+        The scores of tasks are measured once, at the end.
+        """
+        if measure.is_loss:
+            return self.validation
+        values = self.measured.get(measure.name, np.full(len(self.validation), nan))
+        known = np.isfinite(values)
+        points = {name: getattr(self.validation, name)[known] for name in COSTS}
+        return Curve(**points, values=values[known])
+
+    def final(self, measure: Measure) -> float | None:
+        """The last value of a measure; None if it was not recorded at the last validation."""
+        if measure.is_loss:
+            return float(self.validation.values[-1]) if len(self.validation) else None
+        value = float(self.measured.get(measure.name, [nan])[-1]) if len(self.validation) else nan
+        return value if isfinite(value) else None
+
+    def best(self, measure: Measure) -> float | None:
+        """The best value of a measure over the course of the run; None if it was not recorded."""
+        values = self.curve(measure).values
+        return min(map(float, values), key=measure.cost) if len(values) else None
 
     @property
     def complete(self) -> bool:
@@ -121,7 +155,41 @@ def _measured(run: RunFolder, records: Sequence[dict[str, Any]], config: RunConf
         environment=sessions[-1] if sessions else {},
         data=None if checkpoint is None else checkpoint.data,
         sample=read_text(run.sample, CONFIG_BYTES, ZooError) if run.sample.exists() else None,
+        measured=_measures(validation) | _scores(run, len(validation)),
+        speed_spread=_spread(speeds[1:]) if len(speeds) > FEWEST_SPEEDS else None,
     )
+
+
+def _spread(speeds: Sequence[float]) -> float:
+    """Interquartile range over the median."""
+    low, middle, high = np.percentile(speeds, (25, 50, 75))
+    return float((high - low) / middle)
+
+
+def _measures(validation: Sequence[dict[str, Any]]) -> dict[str, Numbers]:
+    """What the lines of the validations have of `MEASURES`, of several files those of each as well."""
+    rows = [measures_of(record) for record in validation]
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: np.array([row.get(name, nan) for row in rows], dtype=np.float64) for name in names}
+
+
+def measures_of(record: Mapping[str, Any]) -> dict[str, float]:
+    """What a line of a validation has of `MEASURES`, of several files those of each as ``FILE/NAME``."""
+    sets = {"": record} | {f"{file}/": values for file, values in record.get("by_file", {}).items()}
+    return {
+        prefix + name: float(value)
+        for prefix, values in sets.items()
+        for name, value in with_perplexity({k: v for k, v in values.items() if k in MEASURES}).items()
+    }
+
+
+def _scores(run: RunFolder, points: int) -> dict[str, Numbers]:
+    """The scores of tasks, as values of the last of `points` validations."""
+    scores = {}
+    for name, score in task_scores(run).items():
+        if points and score.value is not None:
+            scores[name] = np.array([nan] * (points - 1) + [score.value], dtype=np.float64)
+    return scores
 
 
 def _flops_per_target(config: RunConfig) -> int:

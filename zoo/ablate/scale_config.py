@@ -6,7 +6,7 @@ import math
 from itertools import pairwise
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
 
 from zoo.ablate.scale.runs import parse_count
 from zoo.config.registry import Config
@@ -21,7 +21,12 @@ def _count(value: object) -> object:
         raise ValueError(f"value '{value}': expected a number such as 2e6 or 2M") from error
 
 
-Count = Annotated[float, BeforeValidator(_count), Field(gt=0, allow_inf_nan=False)]
+Count = Annotated[
+    float,
+    BeforeValidator(_count),
+    Field(gt=0, allow_inf_nan=False),
+    WithJsonSchema({"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"type": "string"}]}),
+]
 """A number above 0; 2M is 2,000,000."""
 
 
@@ -42,6 +47,11 @@ class Budgets(Config):
     steps: tuple[Count | tuple[Count, ...], ...] | None = Field(None, description="optimizer steps")
     per_parameter: tuple[Count | tuple[Count, ...], ...] | None = Field(
         None, description="training tokens per parameter of the baseline's model"
+    )
+    trunk: bool = Field(
+        False,
+        description="train the longest run of a seed alone from the start, and let the shorter ones branch "
+        "off where they cool down; needs a schedule of the kind of wsd",
     )
 
     @property
@@ -111,6 +121,8 @@ class Scale(Config):
                 raise ValueError(
                     f"{name}: {len(listed)} entries for {self.count} sizes; expected one for each"
                 )
+        if self.budgets.trunk and min(len(self.budgets.of_size(i)) for i in range(self.count)) < 2:
+            raise ValueError("budgets.trunk: has no effect on a size with a single budget")
         return self
 
     @property

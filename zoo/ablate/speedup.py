@@ -1,4 +1,4 @@
-"""How much sooner a variant reaches the baseline's final loss: the papers' speed-up factors."""
+"""How much sooner a variant reaches the baseline's final value: the papers' speed-up factors."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from statistics import mean
 from zoo.ablate.curve import COSTS
 from zoo.ablate.results import Results
 from zoo.ablate.run_metrics import RunMetrics
+from zoo.utils.measures import CROSS_ENTROPY, Measure
 
 
 @dataclass(frozen=True)
 class Speedup:
-    """What a variant costs until its validation loss is the baseline's final one.
+    """What a variant costs until its validation loss, or another measure, is the baseline's final one.
 
     Attributes:
         variant: its name.
         cost: one of `zoo.ablate.curve.COSTS`.
         baseline: the cost of a whole run of the baseline, mean over seeds.
-        needed: the cost of the variant's run until it reached the loss, by seed; None where it never did.
+        needed: the cost of the variant's run until it reached the value, by seed; None where it never did.
     """
 
     variant: str
@@ -29,43 +30,46 @@ class Speedup:
 
     @property
     def reached(self) -> list[float]:
-        """The costs of the runs that reached the loss."""
+        """The costs of the runs that reached the value."""
         return [value for value in self.needed.values() if value is not None]
 
     @property
     def factor(self) -> float | None:
-        """The baseline's cost over the mean of the variant's; None unless all seeds reached the loss."""
+        """The baseline's cost over the mean of the variant's; None unless all seeds reached the value."""
         reached = self.reached
         return _ratio(self.baseline, mean(reached)) if reached and len(reached) == len(self.needed) else None
 
     @property
     def range(self) -> tuple[float, float] | None:
-        """The lowest and the highest factor among the seeds that reached the loss."""
+        """The lowest and the highest factor among the seeds that reached the value."""
         factors = [_ratio(self.baseline, value) for value in self.reached]
         return (min(factors), max(factors)) if factors else None
 
 
 def target_loss(results: Results) -> float | None:
-    """The loss to reach: the mean of the baseline's final losses.
+    """The value to reach: the mean of the baseline's final losses, or of another measure.
 
     Returns:
-        None before a run of the baseline has finished, and if one ended no lower than it began: every run
-        reaches such a loss before its first step.
+        None before a run of the baseline has finished, if one ended no better than it began, because every
+        run reaches such a value before its first step, and for a measure that is taken once, at the end.
     """
     runs = list(results.finished(results.baseline).values())
-    if not runs or any(has_risen(run) for run in runs):
+    once = any(len(run.curve(results.measure)) < 2 for run in runs)
+    if not runs or once or any(has_risen(run, results.measure) for run in runs):
         return None
-    return mean(float(run.validation.loss[-1]) for run in runs)
+    return mean(results.finals(results.baseline).values())
 
 
-def has_risen(run: RunMetrics) -> bool:
-    """Whether the final loss is not below a loss that was measured before the first step."""
-    steps, losses = run.validation.steps, run.validation.loss
-    return bool(steps[0] == 0 < steps[-1] and losses[-1] >= losses[0])
+def has_risen(run: RunMetrics, measure: Measure = CROSS_ENTROPY) -> bool:
+    """Whether the final value is no better than one that was measured before the first step."""
+    curve = run.curve(measure)
+    if len(curve) < 2 or curve.steps[0] > 0:
+        return False
+    return measure.cost(float(curve.values[-1])) >= measure.cost(float(curve.values[0]))
 
 
 def speedups(results: Results) -> list[Speedup]:
-    """The costs until the baseline's final loss.
+    """The costs until the baseline's final value.
 
     Returns:
         One `Speedup` for each of `COSTS` and each variant but the baseline that has finished runs, in the
@@ -78,7 +82,10 @@ def speedups(results: Results) -> list[Speedup]:
     factors = []
     for variant, runs in results.all_finished().items():
         if variant != results.baseline:
-            reached = {seed: run.validation.reach(target) for seed, run in runs.items()}
+            reached = {
+                seed: run.curve(results.measure).reach(target, results.measure.lower_is_better)
+                for seed, run in runs.items()
+            }
             for cost in COSTS:
                 needed = {seed: None if costs is None else costs[cost] for seed, costs in reached.items()}
                 factors.append(Speedup(variant, cost, mean(total[cost] for total in totals), needed))
@@ -86,5 +93,5 @@ def speedups(results: Results) -> list[Speedup]:
 
 
 def _ratio(baseline: float, needed: float) -> float:
-    """A variant that has the loss before its first step is infinitely faster."""
+    """A variant that has the value before its first step is infinitely faster."""
     return baseline / needed if needed else inf

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from zoo.ablate.axes import Combination, combinations, select, variant_name
-from zoo.ablate.config import RUNS, Tune, validate_sweep
+from zoo.ablate.compiling import choose_compiled, describe
+from zoo.ablate.config import RUNS, SweepConfig, Tune, validate_sweep
 from zoo.ablate.identity import digest, effective_settings, run_id
 from zoo.ablate.ladder import LadderSize, build_ladder, single_size
+from zoo.ablate.outcome import Outcome, read_outcome
 from zoo.ablate.scale_config import Scale
 from zoo.ablate.tuning import grid_points, random_points
 from zoo.ablate.variants import SweepVariant, build_variants, require_different_runs
@@ -18,6 +20,7 @@ from zoo.config.yaml import Located
 from zoo.run.config import RunConfig, plain
 from zoo.run.job import Job
 from zoo.utils.errors import ConfigError
+from zoo.utils.measures import CROSS_ENTROPY, LOSSES, Measure, find_measure, require_recorded
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,9 @@ class Sweep:
         tune: None if nothing is tuned.
         scale: None without sizes.
         ladder: the sizes, ascending; empty if the rates are those of a grid.
+        measure: what the runs are tuned and compared by.
+        notes: what was chosen for the runs, for the terminal.
+        description: what the sweep file says that it is for.
     """
 
     name: str
@@ -43,6 +49,9 @@ class Sweep:
     tune: Tune | None
     scale: Scale | None = None
     ladder: tuple[LadderSize, ...] = ()
+    measure: Measure = CROSS_ENTROPY
+    notes: tuple[str, ...] = ()
+    description: str | None = None
 
     @property
     def folder(self) -> Path:
@@ -60,7 +69,12 @@ class Sweep:
         settings = {v.name: [effective_settings(config) for config in v.configs] for v in self.variants}
         tune = plain(self.tune) if self.tune else None
         parts = [self.baseline, list(self.seeds), tune, settings]
+        parts += [] if self.measure.is_loss else [self.measure.name]
         return digest([*parts, plain(self.scale)] if self.scale else parts)
+
+    def outcome(self, run: str) -> Outcome:
+        """The state of a run, by its id; see `read_outcome`."""
+        return read_outcome(self.runs / run, self.measure)
 
     def run(self, variant: SweepVariant, point: int, seed: int) -> RunConfig:
         """The configuration of one run, named by its id."""
@@ -109,6 +123,13 @@ def load_sweep(file: Path, overrides: Sequence[str] = (), out: Path | None = Non
         _stop_at(problems)
         variants = ladder[0].variants
         require_different_runs(variants[: len(chosen)], chosen)
+    measure = _measure(content, config, variants, problems)
+    _stop_at(problems)
+    notes: tuple[str, ...] = ()
+    if config.compile == "auto":
+        _require_no_compile(content.value["compile"].place, variants)
+        variants, ladder, shapes = choose_compiled(variants, ladder, config.tune, config.seeds)
+        notes = (describe(shapes),)
     return Sweep(
         config.name,
         out or Path(config.out),
@@ -118,7 +139,44 @@ def load_sweep(file: Path, overrides: Sequence[str] = (), out: Path | None = Non
         config.tune,
         config.scale,
         ladder,
+        measure,
+        notes,
+        config.description,
     )
+
+
+def _measure(
+    content: Located, config: SweepConfig, variants: Sequence[SweepVariant], problems: list[str]
+) -> Measure:
+    """What the runs are judged by; each of them has to record it."""
+    runs = [run for variant in variants for run in variant.configs]
+    of_runs = {run.metric for run in runs}
+    named = config.metric or (of_runs.pop() if len(of_runs) == 1 else None)
+    if named is None:
+        return CROSS_ENTROPY
+    measure = find_measure(named)
+    node = content.value.get("metric")
+    place = f"{content.value['base'].place if node is None else node.place}: metric"
+    for data in {run.data.model_dump_json(): run.data for run in runs if run.data is not None}.values():
+        try:
+            require_recorded(measure, data.measures)
+        except ValueError as error:
+            problems.append(f"{place}: {error}")
+            break
+    if config.scale is not None and measure.name not in LOSSES:
+        problems.append(
+            f"{place}: value '{measure.name}': a ladder is judged by tokens until a loss; expected "
+            f"{' or '.join(LOSSES)}"
+        )
+    return measure
+
+
+def _require_no_compile(place: str, variants: Sequence[SweepVariant]) -> None:
+    for variant in variants:
+        if any(Job.of(config).train.compile for config in variant.configs):
+            raise ConfigError(
+                f"{place}: compile: auto: {variant.name} has train.compile already; expected one of the two"
+            )
 
 
 def _stop_at(problems: Sequence[str]) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import inf, isnan
 from typing import Any
 
-import rich.table
+from zoo.utils.fitting import FittingTable
 
 MISSING = "–"
 
@@ -36,7 +36,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """A table whose first column names a variant.
+    """A table.
 
     Attributes:
         key: its name in HTML and CSV files: letters and hyphens.
@@ -44,6 +44,8 @@ class Table:
         columns: in order.
         rows: raw values, one per column.
         note: explains the columns.
+        drop: headings of the columns that a narrow terminal does without, in this order.
+        of_variants: whether the first column names variants.
     """
 
     key: str
@@ -51,6 +53,8 @@ class Table:
     columns: Sequence[Column]
     rows: Sequence[Sequence[Any]]
     note: str = ""
+    drop: Sequence[str] = ()
+    of_variants: bool = True
 
     @property
     def texts(self) -> list[list[str]]:
@@ -59,14 +63,29 @@ class Table:
             [column.text(value) for column, value in zip(self.columns, row, strict=True)] for row in self.rows
         ]
 
-    def rich(self) -> rich.table.Table:
+    @property
+    def sort_keys(self) -> list[list[str]]:
+        """What the rows are sorted by where a reader asks for it, column by column.
+
+        The first number of a value, in full; a text where there is none, empty for what is missing.
+        """
+        return [
+            [_sort_key(value, text) for value, text in zip(row, texts, strict=True)]
+            for row, texts in zip(self.rows, self.texts, strict=True)
+        ]
+
+    def rich(self) -> FittingTable:
         """The table for a terminal."""
-        table = rich.table.Table(title=self.title, title_justify="left", box=None, pad_edge=False)
-        for column in self.columns:
-            table.add_column(column.title, justify="right" if column.align_right else "left", overflow="fold")
-        for row in self.texts:
-            table.add_row(*row)
-        return table
+        right = [column.title for column in self.columns if column.align_right]
+        titles = [column.title for column in self.columns]
+        return FittingTable(self.title, titles, self.texts, self.drop, right, lines=False)
+
+
+def _sort_key(value: object, text: str) -> str:
+    first = value[0] if isinstance(value, tuple) and value else value
+    if text == MISSING or first is None:
+        return ""
+    return repr(float(first)) if isinstance(first, int | float) else text
 
 
 def format_loss(value: float) -> str:
@@ -83,6 +102,8 @@ def format_mean(value: tuple[float, float | None]) -> str:
 def format_interval(value: tuple[float, float, float]) -> str:
     """A difference of losses and the ends of its confidence interval, with their signs."""
     difference, low, high = value
+    if isnan(low):
+        return f"{difference:+.4f}"
     return f"{difference:+.4f} ({low:+.4f} to {high:+.4f})"
 
 

@@ -11,6 +11,7 @@ from statistics import mean
 from typing import Any
 
 from zoo.ablate.config import Halving, RandomSearch, Range, Tune
+from zoo.utils.measures import CROSS_ENTROPY, Measure
 
 Point = Mapping[str, Any]
 """A value for every tuned key."""
@@ -78,7 +79,7 @@ def survivors(losses: Sequence[Sequence[float]], keep: float) -> list[int]:
     """The indices of the points that continue, in the order of the grid.
 
     Args:
-        losses: of every point, by seed; infinite where a run failed.
+        losses: of every point, by seed; infinite where a run diverged.
         keep: the share that continues, rounded up.
     """
     return sorted(_ranking(losses)[: math.ceil(keep * len(losses))])
@@ -100,8 +101,13 @@ def on_border(point: Point, points: Sequence[Point]) -> tuple[str, ...]:
     return tuple(key for key, values in numeric.items() if point[key] in (min(values), max(values)))
 
 
-def describe_rule(tune: Tune) -> str:
-    """The rule by which points are chosen, in words."""
+def describe_rule(tune: Tune, measure: Measure = CROSS_ENTROPY) -> str:
+    """The rule by which points are chosen, in words.
+
+    Args:
+        tune: the rule.
+        measure: what the runs are judged by.
+    """
     if tune.random is None:
         count = math.prod(len(values) for values in (tune.grid or {}).values())
         tried = f"{' x '.join(tune.keys)}, {count} points per variant"
@@ -113,9 +119,9 @@ def describe_rule(tune: Tune) -> str:
         )
     seeds = f"seed{'s' * (len(tune.seeds) > 1)} {', '.join(map(str, tune.seeds))}"
     text = (
-        f"{tried} with {seeds}: the lowest mean of the final "
-        "validation loss over these seeds; a failed or diverged run counts as infinite, of equals the first "
-        "is taken"
+        f"{tried} with {seeds}: the {'lowest' if measure.lower_is_better else 'highest'} mean of the final "
+        f"validation {measure.title} over these seeds; a diverged run counts as "
+        f"{'infinite' if measure.lower_is_better else 'the worst'}, of equals the first is taken"
     )
     if tune.grids:
         others = "; ".join(", ".join(f"{a} {v}" for a, v in other.where.items()) for other in tune.grids)
@@ -128,6 +134,7 @@ def describe_rule(tune: Tune) -> str:
     if tune.halving:
         shares = ", ".join(f"{share:g}" for share in tune.halving.at)
         text += f"; after {shares} of the steps only the best {tune.halving.keep:g} of the points go on"
+        text += ", and always the best one with its neighbours" * (tune.choose == "parabola")
     return text
 
 

@@ -26,7 +26,8 @@ class TuningError:
     Attributes:
         step: the largest factor between neighbours of the grid.
         interpolated: whether the chosen value lies between two that were tried.
-        sd: standard deviation of the difference, in nats, that the tuning of two sides like this one makes;
+        sd: standard deviation of the difference that the tuning of two sides like this one makes, in nats or
+            in whatever the runs are judged by;
             None if there is no parabola or fewer than two seeds.
     """
 
@@ -44,18 +45,20 @@ def tuning_error(results: Results, variant: str) -> TuningError | None:
     (key,) = tune.keys
     losses: dict[float, list[float]] = defaultdict(list)
     for run in results.runs(variant, "tune"):
+        if run.crashed:
+            continue
         value, metrics = run.tuned.get(key), results.metrics.get(run.id)
         if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
             return None
-        loss = metrics.final_loss if metrics is not None and run.status == "finished" else None
-        losses[float(value)].append(math.inf if loss is None else loss)
+        final = metrics.final(results.measure) if metrics is not None and run.status == "finished" else None
+        losses[float(value)].append(math.inf if final is None else results.measure.cost(final))
     if len(losses) < 2:
         return None
     means = {rate: fmean(values) for rate, values in sorted(losses.items())}
     rates = list(means)
     step = max(b / a for a, b in pairwise(rates))
     interpolated = chosen[key] not in means
-    finals = [run.final_loss for run in results.finished(variant).values() if run.final_loss is not None]
+    finals = list(results.finals(variant).values())
     if len(means) < 3 or at_border(means) or len(finals) < 2:
         return TuningError(step, interpolated, None)
     try:
@@ -70,7 +73,7 @@ def tuning_error(results: Results, variant: str) -> TuningError | None:
 
 
 def gap(results: Results, variant: str) -> float | None:
-    """Standard deviation, in nats, of the difference from the baseline by tuning alone; None if not known."""
+    """Standard deviation of the difference from the baseline by tuning alone; None if not known."""
     errors = [tuning_error(results, name) for name in (results.baseline, variant)]
     known = [error.sd for error in errors if error is not None and error.sd is not None]
     return math.sqrt(sum(sd**2 for sd in known) / 2) if len(known) == 2 else None

@@ -1,8 +1,8 @@
 """Which variant is better, and how certain that is: a word per variant, with the numbers behind it.
 
-The result of a run is its last validation loss; lower is better. Each variant is compared with the
-baseline, seed by seed, and the p values of a sweep are adjusted for their number. How to read a verdict:
-docs/verdict.md.
+The result of a run is its last validation loss, or the last value of another measure. Each variant is
+compared with the baseline, seed by seed, and the p values of a sweep are adjusted for their number. How to
+read a verdict: docs/verdict.md.
 """
 
 from __future__ import annotations
@@ -27,9 +27,13 @@ from zoo.ablate.statistics import (
 )
 from zoo.ablate.tuning_error import GAPS, gap
 from zoo.utils.errors import ZooError
+from zoo.utils.measures import Measure
 
 ALPHA = 0.05
 """The default probability of a false alarm in a sweep in which no variant differs from the baseline."""
+
+ROUNDING = 1e-12
+"""Differences that differ by less are one."""
 
 MAX_SENTENCES = 6
 """With more variants, those with the same verdict share a sentence."""
@@ -50,8 +54,8 @@ class VariantVerdict:
         variant: its name.
         word: the verdict.
         planned: the number of runs that the comparison consists of when it is complete.
-        final: the final losses of the finished runs; None if there are none.
-        best: the lowest losses of the finished runs; None if there are none.
+        final: the final values of the finished runs; None if there are none.
+        best: the best values of the finished runs; None if there are none.
         comparison: the test against the baseline; None if there is none.
         p: the p value of the comparison, adjusted for the number of comparisons (Holm).
         why: an explanation of the word, where it needs one.
@@ -87,7 +91,7 @@ class Judgement:
         base = self.results.baseline
         others = [verdict for verdict in self.verdicts if verdict.variant != base]
         if len(others) <= MAX_SENTENCES:
-            return [_sentence(verdict, base) for verdict in others]
+            return [_sentence(verdict, base, self.results.measure) for verdict in others]
         by_word = {v.word: [other.variant for other in others if other.word == v.word] for v in others}
         return [f"{word}, against {base}: {'; '.join(names)}." for word, names in by_word.items()]
 
@@ -109,31 +113,32 @@ def judge(results: Results, alpha: float = ALPHA) -> Judgement:
     """
     if not 0 < alpha < 1:
         raise ZooError(f"report: alpha {alpha:g}: expected a probability between 0 and 1, e.g. 0.05")
-    base_runs = results.finished(results.baseline)
-    tests = {v: _choose_test(results.finished(v), base_runs) for v in results.variants}
-    comparable = [v for v in results.variants if v != results.baseline and tests[v] is not None]
+    others = [variant for variant in results.variants if variant != results.baseline]
+    comparable = [variant for variant in others if _choose_test(results, variant) is not None]
     level = alpha / max(1, len(comparable))  # Holm's correction requires this of the smallest p value
-    comparisons = {v: _compare(results.finished(v), base_runs, level) for v in comparable}
+    comparisons = {v: _compare(results, v, level) for v in comparable}
     adjusted = dict(zip(comparisons, holm([c.p for c in comparisons.values()]), strict=True))
     verdicts = [_verdict_without_test(results, variant) for variant in results.variants]
     for i, verdict in enumerate(verdicts):
         if verdict.variant in comparisons:
             comparison, p = comparisons[verdict.variant], adjusted[verdict.variant]
-            word: Word = "undecided" if p > alpha else "better" if comparison.difference < 0 else "worse"
+            better = results.measure.cost(comparison.difference) < 0
+            word: Word = "undecided" if p > alpha else "better" if better else "worse"
             verdicts[i] = _qualify(results, replace(verdict, word=word, comparison=comparison, p=p))
     return Judgement(results, alpha, tuple(verdicts))
 
 
-def _sentence(verdict: VariantVerdict, base: str) -> str:
+def _sentence(verdict: VariantVerdict, base: str, measure: Measure) -> str:
     comparison = verdict.comparison
     if comparison is None:
-        numbers = "" if verdict.final is None else f"; final loss {verdict.final.mean:.4f}"
-        return f"{verdict.variant}: {verdict.word}{numbers}."
+        numbers = "" if verdict.final is None else f"; final {measure.title} {verdict.final.mean:.4f}"
+        why = f" ({verdict.why})" if verdict.why and verdict.word == "undecided" else ""
+        return f"{verdict.variant}: {verdict.word}{why}{numbers}."
     preposition = "than" if verdict.word in ("better", "worse") else "against"
     why = f" ({verdict.why})" if verdict.why else ""
     interval = f"{LEVEL:.0%} interval {comparison.low:+.4f} to {comparison.high:+.4f}"
     return (
-        f"{verdict.variant}: {verdict.word} {preposition} {base}{why}. Its final loss differs by "
+        f"{verdict.variant}: {verdict.word} {preposition} {base}{why}. Its final {measure.title} differs by "
         f"{comparison.difference:+.4f}, {interval}; "
         f"{comparison.test} over {comparison.n} seeds, p = {verdict.p:.2g} (Holm)."
     )
@@ -146,14 +151,18 @@ def _verdict_without_test(results: Results, variant: str) -> VariantVerdict:
         word = "baseline"
     elif runs and base_runs:
         word = "equal" if _equal(runs, base_runs) else ONE_SEED
-    final, best = _losses(runs, "final_loss"), _losses(runs, "best_loss")
+    final = list(results.finals(variant).values())
+    best = [value for run in runs.values() if (value := run.best(results.measure)) is not None]
+    why = "its loss is the baseline's bit for bit: it changed nothing" if word == "equal" else ""
+    if word == ONE_SEED and _constant_difference(results, variant):
+        word, why = "undecided", "every seed differs by the same amount, so that no noise is known"
     return VariantVerdict(
         variant,
         word,
         planned=len(results.runs(variant)),
         final=summarise(final) if final else None,
         best=summarise(best) if best else None,
-        why="its loss is the baseline's bit for bit: it changed nothing" if word == "equal" else "",
+        why=why,
     )
 
 
@@ -186,34 +195,48 @@ def _qualify(results: Results, verdict: VariantVerdict) -> VariantVerdict:
     return replace(verdict, why=why)
 
 
-def _choose_test(ours: Runs, theirs: Runs) -> Literal["paired", "welch"] | None:
-    """The test that the seeds allow; None: none."""
-    if _equal(ours, theirs) or _seeds_change_nothing(ours) or _seeds_change_nothing(theirs):
+def _choose_test(results: Results, variant: str) -> Literal["paired", "welch"] | None:
+    """The test of a variant against the baseline that the seeds allow; None: none."""
+    if _equal(results.finished(variant), results.finished(results.baseline)):
+        return None
+    ours, theirs = results.finals(variant), results.finals(results.baseline)
+    if _seeds_change_nothing(ours) or _seeds_change_nothing(theirs):
+        return None
+    if _constant_difference(results, variant):
         return None
     if len(ours.keys() & theirs.keys()) >= 2:
         return "paired"
     return "welch" if min(len(ours), len(theirs)) >= 2 else None
 
 
-def _compare(ours: Runs, theirs: Runs, alpha: float) -> Comparison:
-    if _choose_test(ours, theirs) == "welch":
-        return welch_t_test(_losses(ours, "final_loss"), _losses(theirs, "final_loss"), alpha)
+def _compare(results: Results, variant: str, alpha: float) -> Comparison:
+    ours, theirs = results.finals(variant), results.finals(results.baseline)
+    if _choose_test(results, variant) == "welch":
+        return welch_t_test(list(ours.values()), list(theirs.values()), alpha)
     seeds = sorted(ours.keys() & theirs.keys())
-    a, b = (_losses({seed: side[seed] for seed in seeds}, "final_loss") for side in (ours, theirs))
-    return paired_t_test(a, b, alpha)
+    return paired_t_test([ours[seed] for seed in seeds], [theirs[seed] for seed in seeds], alpha)
+
+
+def _constant_difference(results: Results, variant: str) -> bool:
+    """Whether all seeds differ from the baseline by one amount, as counts of right answers may by chance.
+
+    Without noise a t test would be certain of any difference. Of losses, which are never so coarse, it is a
+    sign that the seed changes nothing else, and the test stays as it is.
+    """
+    ours, theirs = results.finals(variant), results.finals(results.baseline)
+    differences = [ours[seed] - theirs[seed] for seed in ours.keys() & theirs.keys()]
+    if results.measure.is_loss or len(differences) < 2:
+        return False
+    return max(differences) - min(differences) < ROUNDING
 
 
 def _equal(ours: Runs, theirs: Runs) -> bool:
     """Whether every loss of every common seed is the same, bit for bit."""
     seeds = ours.keys() & theirs.keys()
-    pairs = [(ours[seed].validation.loss, theirs[seed].validation.loss) for seed in seeds]
+    pairs = [(ours[seed].validation.values, theirs[seed].validation.values) for seed in seeds]
     return bool(pairs) and all(np.array_equal(a, b) for a, b in pairs)
 
 
-def _seeds_change_nothing(runs: Runs) -> bool:
-    """Whether several seeds have the same final loss, so that they amount to one run."""
-    return len(set(_losses(runs, "final_loss"))) < 2 <= len(runs)
-
-
-def _losses(runs: Runs, which: Literal["final_loss", "best_loss"]) -> list[float]:
-    return [loss for run in runs.values() if (loss := getattr(run, which)) is not None]
+def _seeds_change_nothing(finals: Mapping[int, float]) -> bool:
+    """Whether several seeds have the same final value, so that they amount to one run."""
+    return len(set(finals.values())) < 2 <= len(finals)

@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 from zoo.ablate.outcome import write_record
+from zoo.ablate.trunk import train_with_branches
 from zoo.config.plugins import line_in_plugin, load_plugin
 from zoo.run.config import load_config
 from zoo.run.job import Job
@@ -41,6 +42,7 @@ class WorkerTask:
         config: of the run, as plain data: the classes of plugins do not exist before they are imported.
         plugins: the plugins to import first, for `load_plugin`.
         until: the step that the run has to reach.
+        branches: configurations of runs that begin with the first steps of this one, and how many.
         lock: the lock to share meanwhile.
         error_file: where to write the traceback of a failure.
     """
@@ -48,6 +50,7 @@ class WorkerTask:
     config: dict[str, Any]
     plugins: tuple[str, ...]
     until: int
+    branches: tuple[tuple[dict[str, Any], int], ...]
     lock: Path
     error_file: Path
 
@@ -58,7 +61,7 @@ def work(tasks: Connection, cores: int, environment: dict[str, str]) -> None:
     If a run fails, its error file is written and the process exits with status 1.
 
     Args:
-        tasks: where the `WorkerTask`s come from.
+        tasks: where the `WorkerTask`s come from; None ends the process.
         cores: the number of threads of torch.
         environment: environment variables of the process.
     """
@@ -68,8 +71,8 @@ def work(tasks: Connection, cores: int, environment: dict[str, str]) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     sweep = multiprocessing.parent_process()
     try:
-        while sweep is None or sweep.is_alive():
-            _execute(tasks.recv())
+        while (sweep is None or sweep.is_alive()) and (task := tasks.recv()) is not None:
+            _execute(task)
             tasks.send(True)
     except EOFError:
         return
@@ -96,13 +99,15 @@ def _train(task: WorkerTask) -> None:
         load_plugin(plugin)
     config = load_config(task.config)
     folder = Job.of(config).folder
-    started = folder.exists
+    branches = [(load_config(branch), step) for branch, step in task.branches]
     try:
-        result = train(config, resume=started, until=task.until)
+        if not train_with_branches(config, branches, task.until):
+            return
+        result = train(config, resume=folder.exists, until=task.until)
     except DivergenceError as error:
         write_record(folder.path, error=str(error).split(";")[0])
         return
-    if result.validation is None:
+    if result.validation is None and result.step:
         raise ZooError("there is no validation loss; a sweep compares them: hold some data out")
     if result.finished:
         write_record(folder.path)

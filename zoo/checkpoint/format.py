@@ -6,6 +6,7 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from pydantic import ValidationError
@@ -13,17 +14,19 @@ from torch import Tensor, nn
 
 from zoo.checkpoint.recipe import Recipe, declare
 from zoo.checkpoint.report import LoadPlan, LoadReport, compare_names
-from zoo.checkpoint.safetensors import TensorFile, check_match
+from zoo.checkpoint.safetensors import TensorFile, check_match, count_entries
 from zoo.config.plugins import PluginRecord, load_installed, records_of, require
 from zoo.config.registry import INITS, MODELS, REPARAMS
 from zoo.models import Model
+from zoo.reparam.gate import attach_gate
 from zoo.spec import declared
 from zoo.utils.errors import CheckpointError, PluginError
+from zoo.utils.progress import progress
 
 VERSION = "1"
 SCALES, LOOKUPS = "gates", "lookups"
 """Keys of the header."""
-PLUGINS = "plugins"
+PLUGINS, PUBLISHED = "plugins", "published"
 
 
 @dataclass(frozen=True)
@@ -35,12 +38,14 @@ class ModelFile:
         recipe: the recipe of its model.
         scales: ratio of virtual and stored tensor by name, for tensors where it is not the recipe's.
         lookups: the same for the factor of embedding lookups.
+        published: see `zoo.models.base.Model`.
     """
 
     file: TensorFile
     recipe: Recipe
     scales: Mapping[str, float]
     lookups: Mapping[str, float]
+    published: Mapping[str, Any]
 
     @property
     def path(self) -> Path:
@@ -81,12 +86,14 @@ class ModelFile:
                 require(PluginRecord(**plugin))
             given = json.loads(header["recipe"])
             parts = {part: kind[given[part]["type"]](**given[part]) for part, kind in kinds.items()}
-            scales, lookups = (json.loads(header.get(key, "{}")) for key in (SCALES, LOOKUPS))
+            scales, lookups, published = (
+                json.loads(header.get(key, "{}")) for key in (SCALES, LOOKUPS, PUBLISHED)
+            )
         except PluginError as error:
             raise CheckpointError(f"{path}: {error}") from error
         except (ValidationError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise _wrong_recipe(path, error) from error
-        return cls(file, Recipe(**parts), scales, lookups)
+        return cls(file, Recipe(**parts), scales, lookups, published)
 
     def declare(self) -> Model:
         """The model on the meta device.
@@ -97,15 +104,16 @@ class ModelFile:
         try:
             model = declare(self.recipe)
             self.restore(model)
+            model.published = self.published
         except (ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
             raise _wrong_recipe(self.path, error) from error
         return model
 
     def restore(self, part: nn.Module) -> None:
-        """Attach the gates that only older versions had, and set `scales` and `lookups`.
+        """Attach the gates that the recipe does not have, and set `scales` and `lookups`.
 
         Versions before 0.3 put WeSaR's gates on more of the matrices on nGPT's sphere. A file that has such
-        a gate keeps it.
+        a gate keeps it. A transfer rule puts a fixed factor on the logits of a tied table.
 
         Args:
             part: the model on the meta device, or a submodule that is such a model.
@@ -116,6 +124,8 @@ class ModelFile:
                 front = p.module.reparameterised
                 if f"{p.name}_gate" in self.tensors and p.local not in front and method.acts_on(p.spec):
                     method.attach(p, self.recipe.init)
+                if p.name in self.scales and p.spec.tied and p.local not in front:
+                    attach_gate(p.module, p.local, self.scales[p.name], trained=False)
                 if p.name in self.scales:
                     front[p.local].rescale(p.module, p.local, self.scales[p.name])
                 if p.name in self.lookups:
@@ -146,12 +156,14 @@ class ModelFile:
 
     def fill(self, targets: Mapping[str, Tensor]) -> None:
         """Read tensors one after the other into existing ones, plain or sharded, by their names."""
-        for name, target in targets.items():
-            self.file.read(name, target)
+        with progress(f"reading {self.path}", count_entries(targets)) as advance:
+            for name, target in targets.items():
+                self.file.read(name, target)
+                advance(target.numel())
 
 
 def metadata(model: Model) -> dict[str, str]:
-    """The header of a model's file: format, version, and the recipe as JSON.
+    """The header of a model's file: format, version, the recipe and what was published of it, as JSON.
 
     The scales of a model that was split come from its matrices, and a model that was merged may have kept
     a lookup factor: factors that differ from those of the recipe are added.
@@ -160,6 +172,8 @@ def metadata(model: Model) -> dict[str, str]:
     header = {"format": "zoo", "version": VERSION, "recipe": recipe.model_dump_json()}
     if plugins := records_of(recipe):
         header[PLUGINS] = json.dumps([plugin.model_dump() for plugin in plugins])
+    if model.published:
+        header[PUBLISHED] = json.dumps(dict(model.published))
     declaration = declare(recipe)
     for key, factors in ((SCALES, _scales), (LOOKUPS, _lookups)):
         usual = factors(declaration)

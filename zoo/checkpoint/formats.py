@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -26,6 +26,11 @@ class OpenedCheckpoint(Protocol):
         """The recipe of the model."""
         ...
 
+    @property
+    def published(self) -> Mapping[str, Any]:
+        """See `zoo.models.base.Model`."""
+        ...
+
     def restore(self, part: Model) -> None:
         """Set up a model that was declared on the meta device as far as the recipe does not describe it."""
 
@@ -40,7 +45,8 @@ class FolderFormat:
 
     Attributes:
         marker: name of the file by which such a folder is recognised.
-        load: reads the model of a folder; takes its path and the options of the format.
+        load: reads the model of a folder; takes its path and the options of the format, of which all have
+            `dtype`, that of the model or None for float32.
         open: reads everything but the weights.
     """
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, NamedTuple
 
 import torch
 from torch import Tensor
 
-from zoo.utils.checksum import checksum
+from zoo.utils.checksum import Checksum, checksum
 from zoo.utils.errors import CheckpointError
 from zoo.utils.files import parse_json
 from zoo.utils.permissions import Permissions
@@ -26,6 +27,8 @@ CHECKSUMS = "checksums"
 """Key of the metadata."""
 HEADER = ""
 """Name of the header's own checksum."""
+CHUNK = 1 << 21
+"""Bytes that are read or written while others are checked: few enough for the cache of a processor."""
 
 
 def checksum_of_header(header: Mapping[str, Any]) -> str:
@@ -63,16 +66,78 @@ def require_same(path: Path, name: str, found: str, recorded: str | None) -> Non
         )
 
 
+class Reading(NamedTuple):
+    """What is known of a tensor that was read.
+
+    Attributes:
+        complete: whether the file was long enough.
+        checksum: of the bytes.
+        finite: whether all entries are certainly finite.
+    """
+
+    complete: bool
+    checksum: str
+    finite: bool
+
+
+def read_checked(file: BinaryIO, target: Tensor) -> Reading:
+    """Read a tensor from a file, while a thread checks what has been read.
+
+    Args:
+        file: at the first byte of the tensor.
+        target: contiguous and on the CPU; it gets the numbers.
+    """
+    total, flat = Checksum(), target.reshape(-1)
+
+    def check(part: Tensor) -> bool:
+        total.update(bytes_of(part))
+        return _sums_to_a_finite_number(part)
+
+    parts = torch.split(flat, max(1, CHUNK // flat.element_size()))
+    if len(parts) == 1:
+        complete = file.readinto(bytes_of(flat)) == flat.nbytes  # type: ignore[attr-defined]  # files have it
+        finite = check(flat)
+        return Reading(complete, total.text, finite)
+    with ThreadPoolExecutor(1) as thread:
+        checks = []
+        for part in parts:
+            if file.readinto(bytes_of(part)) != part.nbytes:  # type: ignore[attr-defined]  # as above
+                return Reading(False, "", False)
+            checks.append(thread.submit(check, part))
+        finite = all(done.result() for done in checks)
+    return Reading(True, total.text, finite)
+
+
+def write_checked(file: BinaryIO, data: memoryview) -> str:
+    """Write bytes, while a thread computes their checksum, which is returned."""
+    if len(data) <= CHUNK:
+        file.write(data)
+        return checksum(data)
+    with ThreadPoolExecutor(1) as thread:
+        found = thread.submit(checksum, data)
+        file.write(data)
+        return found.result()
+
+
+def bytes_of(tensor: Tensor) -> memoryview:
+    """The memory of a contiguous tensor on the CPU."""
+    return memoryview(tensor.reshape(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]  # it is one
+
+
+def _sums_to_a_finite_number(tensor: Tensor) -> bool:
+    """Whether a sum is finite: all entries are, unless it overflows. It needs no memory, as isfinite does."""
+    if Permissions.non_finite or not tensor.is_floating_point():
+        return True
+    return bool(tensor.sum(dtype=torch.promote_types(tensor.dtype, torch.float32)).isfinite())
+
+
 def require_finite(path: Path, name: str, tensor: Tensor) -> None:
     """Refuse a tensor with entries that are NaN or infinite, unless `Permissions.non_finite`.
 
     Raises:
         CheckpointError: there are such entries.
     """
-    if Permissions.non_finite or not tensor.is_floating_point():
-        return
-    # The sum is finite if all entries are, unless it overflows, and needs no memory.
-    if not tensor.sum(dtype=torch.float64).isfinite() and not tensor.isfinite().all():
+    if not _sums_to_a_finite_number(tensor) and not tensor.isfinite().all():
         raise CheckpointError(
             f"{path}: {name} has entries that are not finite; expected finite numbers (--allow-non-finite "
             "loads it nevertheless)"

@@ -17,10 +17,12 @@ import torch.distributed as dist
 from zoo.checkpoint.format import ModelFile, metadata
 from zoo.checkpoint.formats import FILE_FORMATS, FOLDER_FORMATS, OpenedCheckpoint, folder_format
 from zoo.checkpoint.recipe import Prepare, materialise
-from zoo.checkpoint.safetensors import check_match, is_there, write_tensors
+from zoo.checkpoint.safetensors import check_match, count_entries, is_there, write_tensors
 from zoo.models import Model
 from zoo.utils.atomic import write_file
 from zoo.utils.errors import CheckpointError, ZooError, did_you_mean
+from zoo.utils.places import places_tried
+from zoo.utils.progress import progress
 from zoo.utils.run_folder import CheckpointFolder, RunFolder, Which
 from zoo.utils.sharded import gathered
 
@@ -51,7 +53,8 @@ def save_model(model: Model, path: str | Path) -> Path:
     state = model.state_dict()
     tensors, header = gathered(state, writes) if dist.is_initialized() else state, metadata(model)
     if writes:
-        write_file(file, lambda partial: write_tensors(partial, tensors, header))
+        with progress(f"writing {file}", count_entries(tensors)) as advance:
+            write_file(file, lambda partial: write_tensors(partial, tensors, header, advance))
     return file
 
 
@@ -61,6 +64,7 @@ def load_model(
     *,
     which: Which = "last",
     device: str | torch.device = "cpu",
+    dtype: torch.dtype | None = None,
     prepare: Prepare | None = None,
     **options: Any,
 ) -> Model:
@@ -72,6 +76,8 @@ def load_model(
         format: None for those, otherwise one of `FILE_FORMATS`.
         which: the checkpoint of a run folder.
         device: where the parameters live.
+        dtype: of the parameters and buffers, for instance ``torch.bfloat16``, into which they are rounded as
+            they are read; None: float32, in which the values of every supported file are exact.
         prepare: for zoo's own files: called with the declared model before it is allocated, see
             `zoo.checkpoint.recipe.assemble`.
         **options: of the format, for instance ``n_heads=4``; of a hub folder ``allow=["lm_head.*"]``,
@@ -83,16 +89,36 @@ def load_model(
     Raises:
         CheckpointError: the file is missing, truncated, of another library or architecture, or not what the
             format expects; the message names it.
-        ZooError: the format or an option is unknown.
+        ZooError: the format or an option is unknown, or `dtype` is none of floating point.
     """
-    checkpoint = find_checkpoint(Path(path), which)
+    if dtype is not None and not dtype.is_floating_point:
+        raise ZooError(f"load_model: dtype: {dtype}; expected one of floating point, such as torch.bfloat16")
+    while True:
+        checkpoint = find_checkpoint(Path(path), which)
+        try:
+            return _load(checkpoint, format, torch.device(device), dtype, prepare, options)
+        except (CheckpointError, FileNotFoundError):
+            # A run that is being trained deletes old checkpoints, and names the next one before.
+            if find_checkpoint(Path(path), which) == checkpoint:
+                raise
+
+
+def _load(
+    checkpoint: Path,
+    format: str | None,
+    device: torch.device,
+    dtype: torch.dtype | None,
+    prepare: Prepare | None,
+    options: dict[str, Any],
+) -> Model:
+    """`load_model` of a checkpoint, a file or a folder as on the hub."""
     file = _file_in(checkpoint)
     if format is not None:
         if format not in FILE_FORMATS:
             raise ZooError(f"no format called '{format}'{did_you_mean(format, FILE_FORMATS)}")
-        return _load_with(FILE_FORMATS[format], file, options).to(device)
+        return _load_with(FILE_FORMATS[format], file, options).to(device, dtype)
     if (other := folder_format(checkpoint)) is not None:
-        return _load_with(other.load, checkpoint, options).to(device)
+        return _load_with(other.load, checkpoint, {**options, "dtype": dtype}).to(device)
     if options:
         raise ZooError(f"load_model: {', '.join(options)} has no effect without a format")
     saved = _model_file(file)
@@ -100,7 +126,7 @@ def load_model(
     check_match(file, saved.tensors, model.state_dict())
     if prepare is not None:
         prepare(model)
-    materialise(model, torch.device(device))
+    materialise(model.to(dtype), device)
     saved.fill(model.state_dict())
     return model
 
@@ -129,7 +155,8 @@ def find_checkpoint(path: Path, which: Which = "last") -> Path:
     """
     if not path.exists():
         raise CheckpointError(
-            f"{path}: no such file or folder; expected a run, a checkpoint or a {SUFFIX} file"
+            f"{path}: no such file or folder{places_tried(path)}; expected a run, a checkpoint or a {SUFFIX} "
+            "file"
         )
     run = RunFolder(path)
     if not run.exists:

@@ -29,7 +29,11 @@ class Recipe(Config):
 
 
 def assemble(
-    recipe: Recipe, seed: int, device: str | torch.device = "cpu", prepare: Prepare | None = None
+    recipe: Recipe,
+    seed: int,
+    device: str | torch.device = "cpu",
+    prepare: Prepare | None = None,
+    built: Model | None = None,
 ) -> Model:
     """Declare a model on the meta device, then allocate and initialise it.
 
@@ -39,6 +43,7 @@ def assemble(
         device: where the parameters live; "meta" stops before allocating.
         prepare: called with the declared model before it is allocated; a model that is sharded then has
             only the rank's own rows in memory.
+        built: see `declare`.
 
     Returns:
         The model, with `recipe` as an attribute.
@@ -46,7 +51,7 @@ def assemble(
     Raises:
         ZooError: the device does not exist.
     """
-    model = declare(recipe)
+    model = declare(recipe, built)
     if prepare is not None:
         prepare(model)
     device = torch.device(device)
@@ -56,18 +61,33 @@ def assemble(
     return model
 
 
-def declare(recipe: Recipe) -> Model:
+def declare(recipe: Recipe, built: Model | None = None) -> Model:
     """The model of a recipe on the meta device: all declarations, no memory.
+
+    Args:
+        recipe: the recipe.
+        built: what `build` returns for the recipe's model, which is then reparameterised; None: build it.
 
     Raises:
         ConfigError: if what the architecture builds is not a model of declared parameters, each under one
             name.
     """
+    model = build(recipe.model) if built is None else built
     with torch.device("meta"):
-        model = recipe.model.build()
-        _check(model, recipe.model)
         recipe.reparam.apply(model, recipe.init)
     model.recipe = recipe
+    return model
+
+
+def build(config: ModelConfig) -> Model:
+    """An architecture on the meta device, not reparameterised.
+
+    Raises:
+        ConfigError: see `declare`.
+    """
+    with torch.device("meta"):
+        model = config.build()
+    _check(model, config)
     return model
 
 

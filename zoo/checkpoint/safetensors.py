@@ -25,14 +25,18 @@ from zoo.checkpoint.integrity import (
     CHECKSUMS,
     HEADER,
     METADATA,
+    bytes_of,
     checksum_of_header,
+    read_checked,
     read_checksums,
     require_finite,
     require_same,
+    write_checked,
 )
 from zoo.utils.checksum import checksum
 from zoo.utils.errors import CheckpointError
 from zoo.utils.files import open_regular, parse_json
+from zoo.utils.progress import Advance, ignore
 from zoo.utils.sharded import Stored, is_sharded, own_slices
 
 DTYPES = {
@@ -62,7 +66,9 @@ PIECES, SAVE = "zoo_pieces", "zoo_save"
 """Keys of a piece's metadata: how many there are, and what all pieces of one checkpoint have in common."""
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
+def write_tensors(
+    path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str], advance: Advance = ignore
+) -> None:
     """Write a file with a checksum of every tensor; not atomic, `zoo.utils.atomic` is for that.
 
     The tensors are written one after the other, so that no copy of them all is made, and the checksums take
@@ -72,6 +78,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[s
         path: the file to make.
         tensors: plain tensors on any device.
         metadata: strings kept in the header.
+        advance: called with the number of entries that were written since the last call.
 
     Raises:
         OSError: the file cannot be written.
@@ -93,11 +100,15 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[s
     with path.open("wb") as file:
         file.write(_header_bytes(header, sums))
         for name in names:
-            data = _bytes(tensors[name].detach().to("cpu").contiguous())
-            file.write(data)
-            sums[name] = checksum(data)
+            sums[name] = write_checked(file, bytes_of(tensors[name].detach().to("cpu").contiguous()))
+            advance(tensors[name].numel())
         file.seek(0)
         file.write(_header_bytes(header, {**sums, HEADER: checksum_of_header(header)}))
+
+
+def count_entries(tensors: Mapping[str, Tensor]) -> int:
+    """The number of entries of all tensors together."""
+    return sum(tensor.numel() for tensor in tensors.values())
 
 
 def _header_bytes(header: Mapping[str, Any], sums: Mapping[str, str]) -> bytes:
@@ -288,15 +299,16 @@ class TensorFile:
             buffer = part if direct else torch.empty(part.shape, dtype=dtype)
             with block.file.open("rb") as file:
                 file.seek(block.offset + (first - block.begin) * row_bytes)
-                if file.readinto(_bytes(buffer)) != buffer.numel() * dtype.itemsize:
+                reading = read_checked(file, buffer)
+                if not reading.complete:
                     raise CheckpointError(f"{block.file}: ends within {name}; expected a complete file")
-                if (first, last) == (block.begin, block.end):
-                    found = checksum(_bytes(buffer))
-                else:  # other ranks read the other rows
+                found = reading.checksum
+                if (first, last) != (block.begin, block.end):  # other ranks read the other rows
                     file.seek(block.offset)
                     found = checksum(*_chunks(file, (block.end - block.begin) * row_bytes))
             require_same(block.file, name, found, block.checksum)
-            require_finite(block.file, name, buffer)
+            if not reading.finite:
+                require_finite(block.file, name, buffer)
             if not direct:
                 part.copy_(buffer)
 
@@ -385,11 +397,6 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """
     file = TensorFile.open(path)
     return {name: file.whole(name) for name in file.tensors}, dict(file.metadata)
-
-
-def _bytes(tensor: Tensor) -> memoryview:
-    """The memory of a contiguous tensor on the CPU."""
-    return memoryview(tensor.reshape(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]  # it is one
 
 
 def _pickle_hint(path: Path) -> str:

@@ -6,9 +6,10 @@ that ``zoo --help`` is quick.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from inspect import Signature, signature
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
@@ -46,11 +47,27 @@ zoo train quickstart-ngpt train.steps=100 optimizer.lr=5e-3
 app = typer.Typer(
     help=HELP,
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        import zoo
+
+        typer.echo(f"zoo {zoo.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def before_all(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version of zoo.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Read the options in front of the command."""
 
 
 def common_options(
@@ -63,16 +80,22 @@ def common_options(
         typer.Option("--allow-changed-plugins", help="Use plugins that have changed since the run began."),
     ] = False,
     allow_large: Annotated[
-        bool, typer.Option("--allow-large", help="Try sizes that exceed the memory, or all reason.")
+        bool, typer.Option("--allow-large", help="Accept sizes that exceed the memory, or all reason.")
     ] = False,
     allow_non_finite: Annotated[
         bool, typer.Option("--allow-non-finite", help="Load weights and slots that are NaN or infinite.")
     ] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", help="Print results and errors, but no progress.")
+    ] = False,
 ) -> None:
     """Do what the options ask for that every command has."""
     from zoo.utils.permissions import Permissions
+    from zoo.utils.progress import Progress
 
     Permissions.large, Permissions.non_finite = allow_large, allow_non_finite
+    Progress.quiet = quiet
+    Progress.console = None if quiet else console(stream=sys.stderr)
     if plugin or allow_changed_plugins:
         from zoo.config import plugins
 
@@ -108,12 +131,20 @@ def _found(source: str) -> str:
     return source
 
 
+def _shipped(beginning: str) -> list[str]:
+    """The names of shipped configurations that a shell may complete `beginning` to."""
+    from zoo.config.compose import shipped
+
+    return [name for name in shipped() if name.startswith(beginning)]
+
+
 Source = Annotated[
     str,
     typer.Argument(
         metavar="CONFIG",
         help="A YAML file, a run folder, or the name of a shipped config.",
         callback=_found,
+        autocompletion=_shipped,
     ),
 ]
 Overrides = Annotated[
@@ -122,10 +153,25 @@ Overrides = Annotated[
 ]
 
 
-def console() -> Console:
-    """The console for tables."""
+Wide = Annotated[
+    bool, typer.Option("--wide", help="Show all columns of a table, whatever the width of the terminal.")
+]
+
+
+def console(wide: bool = False, stream: TextIO | None = None) -> Console:
+    """The console for tables and lines; it colours them if it is a terminal and NO_COLOR is not set.
+
+    Args:
+        wide: whether lines may be longer than the terminal is wide.
+        stream: where to print; None: standard output.
+    """
     from rich.console import Console
 
-    # Names and texts are shown as they are: square brackets are no markup.
-    terminal = Console(markup=False)
-    return terminal if terminal.is_terminal else Console(width=PIPED_WIDTH, markup=False)
+    from zoo.utils.fitting import UNBOUNDED
+
+    # Names and texts are shown as they are: square brackets are no markup, and :x: is no picture.
+    settings: dict[str, Any] = {"file": stream, "markup": False, "emoji": False}
+    if wide:
+        return Console(width=UNBOUNDED, **settings)
+    terminal = Console(**settings)
+    return terminal if terminal.is_terminal else Console(width=PIPED_WIDTH, **settings)

@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-
-import typer
+from io import TextIOWrapper
 
 # Each of these registers its commands; `--help` lists them in this order.
 # isort: off
 from zoo.commands import training, comparison, inference, measurement, configs, checkpoints  # noqa: F401
 # isort: on
 
-from zoo.commands.app import DIVERGED, USER_ERROR, app
+from zoo.commands.app import DIVERGED, USER_ERROR, app, console
 from zoo.utils.allocator import ask_for_huge_pages
 from zoo.utils.errors import DivergenceError, RankError, ZooError
 from zoo.utils.printable import printable
@@ -32,6 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         arguments: The arguments; None: those of the process.
     """
     ask_for_huge_pages()
+    _read_and_write_anything()
     try:
         app(args=arguments, prog_name="zoo")
     except ZooError as error:
@@ -46,6 +46,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _fail(f"{what}\n({TRACEBACK}=1 in the environment shows the traceback)", USER_ERROR)
 
 
+def _read_and_write_anything() -> None:
+    """Let no text fail on a console of another encoding.
+
+    What it cannot show is written as an escape, a backslash and a number; what is typed and cannot be decoded
+    is reported by those that read it.
+    """
+    for stream, errors in (
+        (sys.stdin, "surrogateescape"),
+        (sys.stdout, "backslashreplace"),
+        (sys.stderr, "backslashreplace"),
+    ):
+        if isinstance(stream, TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors=errors)
+
+
 def _line_in_plugin(error: Exception) -> str | None:
     """The line of a plugin that an error comes from; None if it comes from zoo itself."""
     if "zoo.config.plugins" not in sys.modules:
@@ -56,5 +71,6 @@ def _line_in_plugin(error: Exception) -> str | None:
 
 
 def _fail(message: str, status: int) -> None:
-    typer.secho(f"error: {printable(message)}", fg=typer.colors.RED, err=True)
+    shown = console(stream=sys.stderr)
+    shown.print(f"error: {printable(message)}", style="red", highlight=False, soft_wrap=True)
     sys.exit(status)

@@ -7,13 +7,15 @@ from typing import Annotated
 
 import typer
 
-from zoo.commands.app import DIVERGED, INTERRUPTED, Overrides, command, console
+from zoo.commands.app import DIVERGED, INTERRUPTED, Overrides, Wide, command, console
 from zoo.utils.errors import ZooError
 
 
 @command()
 def sweep(
-    file: Annotated[Path, typer.Argument(metavar="SWEEP.yaml", help="See docs/ablations.md.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="SWEEP.yaml", help="The sweep file; docs/ablations.md describes it.")
+    ],
     overrides: Overrides = None,
     workers: Annotated[int | None, typer.Option(help="Runs at a time; default: one per GPU or core.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the sweeps; default: as in the file.")] = None,
@@ -48,14 +50,15 @@ def sweep(
     result = run_sweep(plan, workers, shown)
     if not result.finished:
         raise typer.Exit(INTERRUPTED)
-    if any(run.status == "failed" and "final" in run.phases for run in result.manifest.runs):
+    failed = [run for run in result.manifest.runs if run.status == "failed"]
+    if any("final" in run.phases or run.crashed for run in failed):
         raise typer.Exit(DIVERGED)
 
 
 @command()
 def report(
     runs: Annotated[
-        list[Path], typer.Argument(metavar="SWEEP|RUN...", help="The folder of a sweep, or run folders.")
+        list[Path], typer.Argument(metavar="SWEEP...|RUN...", help="Folders of sweeps, or run folders.")
     ],
     out: Annotated[
         Path, typer.Option("--out", "-o", help="The folder for report.html, .md, .csv and pictures.")
@@ -68,15 +71,22 @@ def report(
         float,
         typer.Option(help="Significance level of the comparison."),
     ] = 0.05,
+    metric: Annotated[
+        str | None,
+        typer.Option(help="What decides: accuracy, bits_per_byte, ..., tasks/NAME/acc; default: the loss."),
+    ] = None,
+    wide: Wide = False,
 ) -> None:
     """Report which variant is better and how certain that is: verdict, speed-up, curves and costs."""
     from zoo.ablate.conclusion import conclusion, ladder_conclusion
-    from zoo.ablate.ladder_verdict import is_ladder, judge_ladder
+    from zoo.ablate.ladder_verdict import LadderVerdict, is_ladder, judge_ladder
+    from zoo.ablate.results import is_sweep
     from zoo.report.ladder import write_ladder
     from zoo.report.report import report as write
+    from zoo.report.report import report_sweeps
 
     if len(runs) == 1 and is_ladder(runs[0]):
-        found = judge_ladder(runs[0], baseline, alpha)
+        found = judge_ladder(runs[0], baseline, alpha, metric)
         page = write_ladder(
             found.verdicts,
             found.baseline,
@@ -85,12 +95,20 @@ def report(
             alpha=alpha,
             title=found.manifest.name,
             doubts=found.notes,
+            description=found.manifest.description,
         )
-        console().print(ladder_conclusion(found))
+        console(wide).print(ladder_conclusion(found))
         typer.echo(f"wrote {page}")
         return
-    judgement, page = write(runs, out, baseline=baseline, alpha=alpha)
-    console().print(conclusion(judgement))
+    if len(runs) > 1 and all(map(is_sweep, runs)):
+        verdicts, page = report_sweeps(runs, out, baseline=baseline, alpha=alpha, metric=metric)
+        for each in verdicts:
+            told = ladder_conclusion(each) if isinstance(each, LadderVerdict) else conclusion(each)
+            console(wide).print(told)
+        typer.echo(f"wrote {page}")
+        return
+    judgement, page = write(runs, out, baseline=baseline, alpha=alpha, metric=metric)
+    console(wide).print(conclusion(judgement))
     typer.echo(f"wrote {page}")
 
 
@@ -116,15 +134,24 @@ def verdict(
         bool, typer.Option("--aa", help="Compare the baseline with itself, half of its seeds each.")
     ] = False,
     max_seeds: Annotated[
-        int | None, typer.Option(help="Seeds are added until it is decided, at most so many.")
+        int | None, typer.Option(help="Say that seeds are added until it is decided, at most so many.")
     ] = None,
     declared_sizes: Annotated[
         str | None,
-        typer.Option(metavar="N,N,...", help="Sizes are added until it is decided, these at most."),
+        typer.Option(metavar="N,N,...", help="Say that sizes are added until it is decided, at most these."),
     ] = None,
     anytime: Annotated[
-        bool, typer.Option("--anytime", help="Seeds are added until it is decided, without a maximum.")
+        bool,
+        typer.Option("--anytime", help="Say that seeds are added until it is decided, without a maximum."),
     ] = False,
+    rounds: Annotated[
+        int | None,
+        typer.Option(
+            "--time",
+            metavar="ROUNDS",
+            help="First time the variants of a ladder in turn, on an idle machine; at least 5 rounds.",
+        ),
+    ] = None,
     columns: Annotated[
         str | None,
         typer.Option(metavar="OURS=THEIRS,...", help="Columns of a table that W&B, MLflow, ... exported."),
@@ -137,6 +164,10 @@ def verdict(
     tokens_per_step: Annotated[
         float | None, typer.Option(help="With --pattern: tokens from the last step.")
     ] = None,
+    metric: Annotated[
+        str | None, typer.Option(help="Of runs of zoo: cross_entropy (the default) or bits_per_byte.")
+    ] = None,
+    wide: Wide = False,
 ) -> None:
     """Judge runs of several sizes and budgets, whoever made them: does a gain hold, shrink or grow?"""
     from zoo.ablate.scale.document import document
@@ -146,8 +177,14 @@ def verdict(
     from zoo.ablate.scale.tuned import halved
     from zoo.ablate.scale.verdict import Looks, judge
 
+    if wide and as_json:
+        raise ZooError("verdict: --wide has no effect with --json")
+    if rounds is not None:
+        from zoo.ablate.timing import measure_speeds
+
+        measure_speeds(runs[0], rounds)
     names = None if columns is None else _named_columns(columns)
-    table = read_table(runs, Export(names, pattern, tag, tokens_per_step))
+    table = read_table(runs, Export(names, pattern, tag, tokens_per_step), metric)
     if aa:
         table = halved(table, baseline)
     looks = Looks(max_seeds, parse_counts(declared_sizes or "", "--declared-sizes"), anytime)
@@ -162,7 +199,7 @@ def verdict(
         typer.echo(document(verdicts, baseline, margin=margin, alpha=alpha).model_dump_json(indent=2))
         return
     typer.echo("\n".join(sentences(verdicts, baseline, margin)))
-    console().print(verdict_table(verdicts, baseline).rich())
+    console(wide).print(verdict_table(verdicts, baseline).rich())
     typer.echo("".join(f"note: {note}.\n" for note in notes(verdicts)), nl=False)
     if written is not None:
         typer.echo(f"wrote {written}")

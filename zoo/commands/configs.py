@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from zoo.commands.app import DIVERGED, Overrides, Source, command, console
+from zoo.commands.app import DIVERGED, Overrides, Source, Wide, command, console
 from zoo.utils.errors import ZooError
 
 
@@ -16,21 +17,55 @@ def explain(
     config: Source,
     overrides: Overrides = None,
     fold: Annotated[bool, typer.Option("--fold", help="Show repeated blocks only once.")] = False,
+    wide: Wide = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    ranks: Annotated[
+        int | None, typer.Option(min=1, help="Show what a training step takes on each of so many processes.")
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option(help="With --ranks: the GPU that it should fit, such as h200.")
+    ] = None,
 ) -> None:
     """Show role, shape, sigma, eta, gate and slots of every parameter, and totals; allocates nothing."""
     from zoo.run.config import load_config
     from zoo.run.explanation import explain as describe
     from zoo.run.job import named_run
 
-    if as_json and fold:
-        raise ZooError("explain: --fold has no effect with --json, which has a row per parameter")
+    if (as_json or ranks is not None) and (fold or wide):
+        option = "--fold" if fold else "--wide"
+        other = (
+            "--json, which has all of every parameter" if as_json else "--ranks, which shows no parameters"
+        )
+        raise ZooError(f"explain: {option} has no effect with {other}")
+    if ranks is not None:
+        _foresee(config, overrides or (), ranks, device, as_json)
+        return
+    if device is not None:
+        raise ZooError("explain: --device has no effect without --ranks")
     run = named_run(config, overrides or (), resume=False)
     explanation = describe(load_config(config, overrides or ()), run)
     if as_json:
         typer.echo(explanation.to_json())
     else:
-        console().print(explanation.table(fold))
+        console(wide).print(explanation.table(fold))
+
+
+def _foresee(config: str, overrides: Sequence[str], ranks: int, device: str | None, as_json: bool) -> None:
+    """Print what a training step takes on every rank."""
+    import json
+    from dataclasses import asdict
+
+    from zoo.run.config import load_config
+    from zoo.run.job import Job
+    from zoo.train.forecast import forecast
+    from zoo.utils.accelerators import accelerator
+
+    kind = None if device is None else accelerator(device)
+    foreseen = forecast(Job.of(load_config(config, overrides)), ranks, kind)
+    if as_json:
+        typer.echo(json.dumps(asdict(foreseen), indent=1))
+    else:
+        console().print(foreseen.table())
 
 
 @command("list")
@@ -52,13 +87,19 @@ def list_(
 
 
 @command()
-def schema() -> None:
-    """Print the JSON schema of config files, for editors."""
+def schema(
+    kind: Annotated[str, typer.Argument(metavar="[config|sweep]", help="The kind of file.")] = "config",
+) -> None:
+    """Print the JSON schema of config files or of sweep files, for editors (docs/terminal.md)."""
     import json
 
+    from zoo.ablate.config import sweep_schema
     from zoo.run.config import json_schema
 
-    typer.echo(json.dumps(json_schema(), indent=2))
+    schemas = {"config": json_schema, "sweep": sweep_schema}
+    if kind not in schemas:
+        raise ZooError(f"schema: no kind of file called '{kind}'; expected config or sweep")
+    typer.echo(json.dumps(schemas[kind](), indent=2))
 
 
 @command()

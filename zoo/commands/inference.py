@@ -21,19 +21,23 @@ def generate(
         str | None, typer.Argument(metavar="[PROMPT]", help="The text to continue, answer, or fill in.")
     ] = None,
     prompt: Annotated[
-        str | None, typer.Option(help="The same as an option; <extra_id_0> stands for a gap.")
+        str | None, typer.Option(help="The prompt as an option; <extra_id_0> stands for a gap to fill in.")
     ] = None,
-    system: Annotated[str | None, typer.Option(help="What the conversation begins with.")] = None,
+    system: Annotated[
+        str | None, typer.Option(help="The system message that the conversation begins with.")
+    ] = None,
     chat: Annotated[
-        bool, typer.Option("--chat", help="Answer line after line, until the end of the input.")
+        bool, typer.Option("--chat", help="Answer each line of the input, all in one conversation.")
     ] = False,
-    max_new_tokens: Annotated[int, typer.Option(help="Tokens to add.")] = 200,
-    num_return: Annotated[int, typer.Option(help="Number of texts.")] = 1,
-    temperature: Annotated[float, typer.Option(help="0: always the most probable token.")] = 0.8,
+    max_new_tokens: Annotated[int, typer.Option(help="The largest number of tokens to add.")] = 200,
+    num_return: Annotated[int, typer.Option(help="The number of texts to write.")] = 1,
+    temperature: Annotated[
+        float, typer.Option(help="The randomness of the sampling; 0 takes the most probable token.")
+    ] = 0.8,
     top_k: Annotated[int | None, typer.Option(help="Sample among the k most probable tokens.")] = None,
     top_p: Annotated[
         float | None,
-        typer.Option(help="Sample among the most probable tokens that add up to p."),
+        typer.Option(help="Sample among the most probable tokens, whose probabilities add up to p."),
     ] = None,
     repetition_penalty: Annotated[
         float | None, typer.Option(help="Above 1: tokens that are in the text already become less probable.")
@@ -44,7 +48,9 @@ def generate(
     stream: Annotated[bool, typer.Option("--stream", help="Print the text while it is generated.")] = False,
     compile: Annotated[
         bool,
-        typer.Option("--compile", help="Compile the step: pays off from about a thousand tokens."),
+        typer.Option(
+            "--compile", help="Compile the model, which takes seconds and pays from a thousand tokens on."
+        ),
     ] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, mps, cuda or cuda:N.")] = "auto",
     seed: Annotated[int, typer.Option(help="Seed of the sampling.")] = 0,

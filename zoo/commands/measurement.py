@@ -22,13 +22,21 @@ def eval_(
         str | None, typer.Option(metavar="NAMES", help="Tasks of lm-evaluation-harness: quiz,lambada.")
     ] = None,
     task_path: Annotated[Path | None, typer.Option(help="A folder with your own task files.")] = None,
-    limit: Annotated[int | None, typer.Option(help="Only the first questions of each task.")] = None,
-    num_fewshot: Annotated[int | None, typer.Option(help="Solved examples before each question.")] = None,
+    limit: Annotated[
+        int | None, typer.Option(help="Ask only so many questions of each task, the first ones.")
+    ] = None,
+    num_fewshot: Annotated[
+        int | None, typer.Option(help="The number of solved examples in front of each question.")
+    ] = None,
     contexts: Annotated[
-        str, typer.Option(help="Tokens of a window, e.g. 64,128,256; default: as in the training.")
+        str, typer.Option(help="The tokens of a window, e.g. 64,128,256; default: as in training.")
     ] = "",
-    stride: Annotated[int | None, typer.Option(help="New tokens of a window; default: half of them.")] = None,
-    batch_size: Annotated[int, typer.Option(help="Windows or requests at once.")] = 8,
+    stride: Annotated[
+        int | None, typer.Option(help="The new tokens of each window; default: half of them.")
+    ] = None,
+    batch_size: Annotated[
+        int, typer.Option(help="The number of windows or requests that are computed at once.")
+    ] = 8,
     lines: Annotated[
         bool | None,
         typer.Option(help="Whether each line is a document, with its end; default: as in the training."),

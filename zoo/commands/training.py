@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 
 import typer
 
-from zoo.commands.app import INTERRUPTED, STOPPED, Overrides, Source, command
+from zoo.commands.app import INTERRUPTED, STOPPED, Overrides, Source, command, console
 from zoo.utils.errors import ZooError
+from zoo.utils.progress import Progress
 
 AUTO = "auto"
 """The word behind ``--resume``; no KEY=VALUE can be mistaken for it."""
@@ -19,12 +21,17 @@ def train(
     overrides: Overrides = None,
     resume: Annotated[
         bool,
-        typer.Option("--resume", help="Continue from the last checkpoint; --resume auto: if there is a run."),
+        typer.Option(
+            "--resume",
+            help="Continue from the last checkpoint; --resume auto starts the run if there is none.",
+        ),
+    ] = False,
+    log_json: Annotated[
+        bool,
+        typer.Option("--log-json", help="Print the lines of metrics.jsonl; messages go to standard error."),
     ] = False,
 ) -> None:
     """Train a model. Ctrl-C or SIGTERM saves a checkpoint; --resume continues from it, bit for bit."""
-    from rich.console import Console
-
     from zoo.run.config import load_config
     from zoo.run.job import named_run
     from zoo.train.run import train as run
@@ -33,9 +40,15 @@ def train(
     auto = AUTO in (overrides or ())
     if auto and not resume:
         raise ZooError(f"train: '{AUTO}' has no effect without --resume")
+    if log_json and Progress.quiet:
+        raise ZooError("train: --quiet has no effect with --log-json")
     folder = named_run(config, changes, resume)
     result = run(
-        load_config(config, changes), "auto" if auto else resume, Console(markup=False), folder=folder
+        load_config(config, changes),
+        "auto" if auto else resume,
+        None if Progress.quiet else console(stream=sys.stderr if log_json else None),
+        folder=folder,
+        records=sys.stdout if log_json else None,
     )
     if not result.finished:
         raise typer.Exit(STOPPED if result.signalled else INTERRUPTED)

@@ -22,6 +22,7 @@ PLAIN_WORDS = {
 }
 """Phrases of pydantic, as regular expressions, and the words of YAML for them."""
 LONGEST_VALUE = 60
+KEY = re.compile(r"(?P<keys>\w+(\.\w+)*)(\[(?P<index>\d+)\])?(?=:?\s)")
 
 
 def describe(error: ErrorDetails, root: type[Config], given: Located) -> str:
@@ -39,8 +40,25 @@ def describe(error: ErrorDetails, root: type[Config], given: Located) -> str:
     explanation = _explanation(error, path, classes, root)
     if error["type"] == "union_tag_invalid":
         path = (*path, "type")
-    node, _ = given.find(path)
+    inner = named_key(explanation, classes[0]) if len(classes) == 1 else ()
+    node, _ = given.find((*path, *inner))
     return ": ".join(part for part in (node.place, dotted(path), explanation) if part)
+
+
+def named_key(message: str, owner: type[Config]) -> Path:
+    """The key that a message begins with, as in ``clip: norm has ...`` and ``freeze[1] matches ...``.
+
+    Args:
+        message: of a check that concerns several fields of a class.
+        owner: the class.
+
+    Returns:
+        The key; empty if the message begins with another word.
+    """
+    found = KEY.match(message)
+    if found is None or (keys := found["keys"].split("."))[0] not in owner.model_fields:
+        return ()
+    return (*keys, *([int(found["index"])] if found["index"] else []))
 
 
 def is_written(error: ErrorDetails, root: type[Config], given: Located) -> bool:

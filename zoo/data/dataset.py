@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Literal, Protocol
+from typing import ClassVar, Protocol
 
 from torch import Tensor
 
@@ -15,13 +15,11 @@ from zoo.data.prompting import Prompting
 from zoo.data.tokenizers.base import Tokenizer
 from zoo.utils.atomic import write_folder
 from zoo.utils.errors import DataError
+from zoo.utils.measures import MEASURES, OF_CLASSIFIERS, OF_TEXTS
 from zoo.utils.run_folder import ModelFolder
 
 Batch = tuple[Tensor, ...]
 """The inputs of a model, then the targets; the first dimension of each tensor is the batch dimension."""
-
-Metric = Literal["cross_entropy", "accuracy", "f1", "matthews"]
-"""A validation metric: a lower cross entropy is better, of the others a higher value is."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +79,10 @@ class Dataset(ABC):
         unit: plural noun for what is counted: tokens, images.
         units_per_example: how many of them one example has.
         classes: number of classes if every example has one label, otherwise None.
-        best_metric: the metric that selects the best checkpoint.
+        bytes_per_target: UTF-8 bytes of validation text per validation target; None if the targets are no
+            text, not the whole text, or the text is not known.
+        best_metric: the measure that selects the best checkpoint, unless the run names another.
+        summary: what training prints about the examples when it starts; "": nothing.
     """
 
     fingerprint: str
@@ -90,7 +91,16 @@ class Dataset(ABC):
     unit: str
     units_per_example: int
     classes: int | None = None
-    best_metric: Metric = "cross_entropy"
+    bytes_per_target: float | None = None
+    best_metric: str = "cross_entropy"
+    summary: str = ""
+
+    @property
+    def measures(self) -> frozenset[str]:
+        """What a validation measures, by the names in `zoo.utils.measures`."""
+        if self.classes is not None:
+            return OF_CLASSIFIERS
+        return OF_TEXTS if self.bytes_per_target is not None else OF_TEXTS - {"bits_per_byte"}
 
     @abstractmethod
     def train_batch(self, spec: BatchSpec) -> Batch:
@@ -137,9 +147,26 @@ class DataConfig(Config):
         raise NotImplementedError
 
     @property
+    def separates_documents(self) -> bool:
+        """Whether a row may have several documents that do not see each other.
+
+        A batch is then (tokens, documents, targets): the second tensor, int64 of the shape of the tokens,
+        has the number of each token's document, and the model's `reads_documents` must be set.
+        """
+        return False
+
+    @property
     def objective_name(self) -> str:
         """Name of the training objective; the model's `objectives` must contain it."""
         raise NotImplementedError
+
+    @property
+    def measures(self) -> frozenset[str]:
+        """What a validation may measure, by the names in `zoo.utils.measures`, as far as can be known here.
+
+        Empty without validation examples; of several validation files ``FILE/NAME`` as well.
+        """
+        return frozenset(MEASURES)
 
     @property
     def prompting(self) -> Prompting | None:
@@ -161,13 +188,18 @@ class DataConfig(Config):
         """Check that a model can be trained on these examples.
 
         Raises:
-            DataError: the model does not have this objective, or has fewer positions than an example has
-                tokens.
+            DataError: the model does not have this objective, has fewer positions than an example has
+                tokens, or does not tell the documents of a row apart.
         """
         if self.objective_name not in model.objectives:
             raise DataError(
                 f"data: the objective is '{self.objective_name}', but model '{getattr(model, 'type', '')}' "
                 f"is trained by {' or '.join(sorted(model.objectives))}"
+            )
+        if self.separates_documents and not getattr(model, "reads_documents", False):
+            raise DataError(
+                f"data: several documents in a row need a model that tells them apart, which "
+                f"model '{getattr(model, 'type', '')}' does not: leave data.packing and data.documents out"
             )
         max_seq_len = getattr(model, "max_seq_len", None)
         if max_seq_len is not None and self.length > max_seq_len:

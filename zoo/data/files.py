@@ -14,6 +14,7 @@ from zoo.data.compression import content_suffix, open_content, read_content
 from zoo.utils import files
 from zoo.utils.atomic import write_folder
 from zoo.utils.errors import CheckpointError, DataError
+from zoo.utils.places import places_tried
 
 JsonObject = dict[str, Any]
 """A JSON object; its values have no static type, and are checked where they are read."""
@@ -21,13 +22,14 @@ JsonObject = dict[str, Any]
 BOM = "\ufeff"
 
 
-def find_files(paths: Sequence[str], suffixes: Sequence[str]) -> list[Path]:
+def find_files(paths: Sequence[str], suffixes: Sequence[str], otherwise: Sequence[str] = ()) -> list[Path]:
     """Expand files, directories and glob patterns into files.
 
     Args:
-        paths: as the user wrote them; ``~`` is expanded, a relative path starts at the working directory.
+        paths: ``~`` is expanded, a relative path starts at the current folder.
         suffixes: suffixes of the files to take from a directory, compressed or not; they do not restrict
             files and globs.
+        otherwise: suffixes of the files to take from a directory that has none of these.
 
     Returns:
         Resolved paths, each once, in the order of `paths`, sorted by name within a directory or glob.
@@ -38,33 +40,42 @@ def find_files(paths: Sequence[str], suffixes: Sequence[str]) -> list[Path]:
     """
     found: dict[Path, None] = {}
     for written in paths:
-        found.update(dict.fromkeys(file.resolve() for file in _expand(written, suffixes)))
+        found.update(dict.fromkeys(file.resolve() for file in _expand(written, suffixes, otherwise)))
     return list(found)
 
 
-def _expand(written: str, suffixes: Sequence[str]) -> list[Path]:
+def _expand(written: str, suffixes: Sequence[str], otherwise: Sequence[str]) -> list[Path]:
     path = Path(written).expanduser()
     if path.is_file():
         return [path]
     if path.is_dir():
-        inside = sorted(
-            file
-            for file in path.rglob("*")
-            if {file.suffix, content_suffix(file)} & set(suffixes) and file.is_file()
-        )
+        inside = _inside(path, suffixes) or _inside(path, otherwise)
         if not inside:
-            raise DataError(f"{written}: no file in this directory ends in {' or '.join(suffixes)}")
+            wanted = " or ".join([*suffixes, *otherwise])
+            raise DataError(f"{written}: no file in this directory ends in {wanted}")
         _check_single(inside)
         return inside
     if not glob.has_magic(written):
-        start = "" if path.is_absolute() else f" in {Path.cwd()}, where relative paths start"
-        raise DataError(f"{written}: no such file or directory{start}")
+        raise DataError(f"{written}: no such file or directory{_places(written)}")
     matches = Path(path.anchor).glob(str(path.relative_to(path.anchor)))
     found = sorted(match for match in matches if match.is_file())
     if not found:
-        start = "" if path.is_absolute() else f" in {Path.cwd()}, where relative paths start"
-        raise DataError(f"{written}: no file matches this pattern{start}")
+        raise DataError(f"{written}: no file matches this pattern{_places(written)}")
     return found
+
+
+def _inside(folder: Path, suffixes: Sequence[str]) -> list[Path]:
+    """The files in a folder and those below it whose content has one of the suffixes."""
+    wanted = set(suffixes)
+    return sorted(
+        file for file in folder.rglob("*") if {file.suffix, content_suffix(file)} & wanted and file.is_file()
+    )
+
+
+def _places(written: str) -> str:
+    """Where a path was looked for, in words."""
+    alone = "" if Path(written).expanduser().is_absolute() else f" in {Path.cwd()}"
+    return places_tried(written) or alone
 
 
 def _check_single(inside: Sequence[Path]) -> None:
@@ -90,15 +101,19 @@ def read_bytes(path: Path) -> bytes:
     return files.read_bytes(path, files.TEXT_BYTES, DataError)
 
 
-def read_text(path: Path) -> str:
+def read_text(path: Path, *, blank: bool = False) -> str:
     """Read a UTF-8 file, compressed or not, without its byte order mark; line ends stay as they are.
 
+    Args:
+        path: the file.
+        blank: whether the file may be blank.
+
     Raises:
-        DataError: the file cannot be read, is blank or is not UTF-8.
+        DataError: the file cannot be read, is not UTF-8, or is blank and may not be.
     """
     data = read_content(path, files.TEXT_BYTES)
     text = files.decode(data, path, DataError).removeprefix(BOM)
-    if not text.strip():
+    if not text.strip() and not blank:
         raise DataError(f"{path}: the file is empty; leave it out")
     return text
 
@@ -115,14 +130,18 @@ def read_object(path: Path) -> JsonObject:
     return content
 
 
-def read_lines(path: Path) -> Iterator[tuple[int, str]]:
+def read_lines(path: Path, *, blank: bool = False) -> Iterator[tuple[int, str]]:
     """Stream the lines of a UTF-8 file, compressed or not, that are not blank.
+
+    Args:
+        path: the file.
+        blank: whether the whole file may be blank.
 
     Yields:
         Line number from 1, and the line without its line end and without a byte order mark.
 
     Raises:
-        DataError: the file cannot be read, is blank or is not UTF-8.
+        DataError: the file cannot be read, is not UTF-8, or is blank and may not be.
     """
     offset, has_text = 0, False  # offset: bytes before this line
     with open_content(path) as stream:
@@ -140,7 +159,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
             if line.strip():
                 has_text = True
                 yield number, line
-    if not has_text:
+    if not has_text and not blank:
         raise DataError(f"{path}: the file is empty; leave it out")
 
 

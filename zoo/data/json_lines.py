@@ -45,23 +45,25 @@ def parse_object(line: str, place: str) -> JsonObject:
     return value
 
 
-def text_field(value: JsonObject, field: str, place: str) -> str:
+def text_field(value: JsonObject, field: str, place: str, *, blank: bool = False) -> str:
     """The text under a key of an object.
 
     Args:
         value: the object.
         field: the key.
         place: file and line of the object, for messages.
+        blank: whether the text may be blank.
 
     Raises:
-        DataError: the key is missing, or its value is not a string, is empty or is not valid Unicode.
+        DataError: the key is missing, or its value is not a string, is not valid Unicode, or is blank and may
+            not be.
     """
     if field not in value:
         raise DataError(f"{place}: no field '{field}'{did_you_mean(field, value)}")
     text = value[field]
     if not isinstance(text, str):
         raise DataError(f"{place}: field '{field}' must be a string, found {type(text).__name__}")
-    if not text.strip():
+    if not text.strip() and not blank:
         raise DataError(f"{place}: field '{field}' is empty")
     try:
         text.encode("utf-8")

@@ -54,7 +54,7 @@ class MapDataset(Dataset, Generic[Examples]):
     ) -> Iterator[Batch]:
         count = len(examples)
         padded = -(-count // spec.world_size) * spec.world_size
-        for _, indices in validation_indices(spec, padded, max_batches, f"{count} validation {self.unit}"):
+        for _, indices in validation_indices(spec, padded, max_batches, f"{count} validation examples"):
             *inputs, targets = self.collate(examples, np.minimum(indices, count - 1))
             targets[torch.from_numpy(indices >= count)] = IGNORED
             yield *inputs, targets

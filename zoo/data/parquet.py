@@ -1,25 +1,30 @@
-"""Parquet: tables of texts and conversations, read by pyarrow (the extra `data`)."""
+"""Parquet and Arrow: tables of texts and conversations, read by pyarrow (the extra `data`)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import IO, Any
 
 from zoo.data.compression import require_pyarrow
 from zoo.data.files import JsonObject
 from zoo.utils.errors import DataError, did_you_mean
 from zoo.utils.files import open_regular
 
-PARQUET = ".parquet"
+PARQUET, ARROW = ".parquet", ".arrow"
+TABLES = (PARQUET, ARROW)
+"""Suffixes of files that `read_rows` reads."""
 BATCH = 1024
 """Rows that become Python objects at a time."""
+Batches = Callable[[list[str]], Iterator[Any]]
+"""From names of columns to record batches with these columns."""
 
 
 def read_rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[str, JsonObject]]:
     """Stream the rows of a file.
 
     Args:
-        path: a Parquet file.
+        path: a Parquet file, or a stream of Arrow's record batches, as `datasets` saves them.
         columns: names of the columns to read, of which one or more are in the table.
 
     Yields:
@@ -27,29 +32,42 @@ def read_rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[str, JsonObj
         dictionaries.
 
     Raises:
-        DataError: the file cannot be read, is not Parquet, has no row or none of the columns, or has
-            values that Python cannot hold.
+        DataError: the file cannot be read, is not what its suffix says, has no row or none of the columns,
+            or has values that Python cannot hold.
     """
     pyarrow = require_pyarrow(path)
-    from pyarrow import parquet  # a package of an extra
-
     number = 0
     with open_regular(path, DataError) as stream:
         try:
-            file = parquet.ParquetFile(stream)
-            names = file.schema_arrow.names
+            names, batches = _parquet(stream) if path.suffix == PARQUET else _arrow(stream)
             there = [column for column in columns if column in names]
             if not there:
                 wanted = " or ".join(f"'{column}'" for column in columns)
                 near = did_you_mean(columns[0], names)
                 raise DataError(f"{path}: no column {wanted}{near}")
-            for batch in file.iter_batches(BATCH, columns=there):
+            for batch in batches(there):
                 for row in batch.to_pylist():
                     number += 1
                     yield f"{path}: row {number}", row
         except DataError:
             raise
         except (pyarrow.ArrowException, OSError, OverflowError, ValueError) as error:
-            raise DataError(f"{path}: cannot be read as Parquet: {error}") from error
+            raise DataError(f"{path}: cannot be read as {path.suffix[1:].capitalize()}: {error}") from error
     if not number:
         raise DataError(f"{path}: the table has no rows; leave it out")
+
+
+def _parquet(stream: IO[bytes]) -> tuple[list[str], Batches]:
+    """The columns of a Parquet file, and how its rows are read."""
+    from pyarrow import parquet  # a package of an extra
+
+    file = parquet.ParquetFile(stream)
+    return file.schema_arrow.names, lambda columns: file.iter_batches(BATCH, columns=columns)
+
+
+def _arrow(stream: IO[bytes]) -> tuple[list[str], Batches]:
+    """The same of a stream of Arrow's record batches."""
+    from pyarrow import ipc  # a package of an extra
+
+    reader = ipc.open_stream(stream)
+    return reader.schema.names, lambda columns: (batch.select(columns) for batch in reader)

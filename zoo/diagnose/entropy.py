@@ -42,7 +42,7 @@ def attention_entropy(model: Model, *inputs: Tensor) -> list[AttentionEntropy]:
 
     Args:
         model: in evaluation mode, not sharded.
-        *inputs: as `forward` takes them.
+        *inputs: a training batch without its targets.
 
     Returns:
         One element for each attention, in the order in which they compute; empty for a model without a
@@ -63,7 +63,7 @@ def attention_entropy(model: Model, *inputs: Tensor) -> list[AttentionEntropy]:
     try:
         for attention in attentions:
             attention.__dict__["attend"] = partial(measured, attention, attention.attend)
-        model(*inputs)
+        model.predict(*inputs)
     finally:
         for attention in attentions:
             attention.__dict__.pop("attend", None)

@@ -104,6 +104,11 @@ def suggest_lr(source: str, overrides: Sequence[str] = (), steps: int | None = N
     config = load_config(source, overrides)
     _require_amos(config)
     job = Job.of(config)
+    if job.train.steps < WINDOW:
+        raise ConfigError(
+            f"suggest-lr: the run has {job.train.steps} steps, and one measurement needs {WINDOW}; expected "
+            f"train.steps={WINDOW} or more"
+        )
     steps = min(2 * WINDOW, job.train.steps) if steps is None else steps
     if not WINDOW <= steps <= job.train.steps:
         raise ConfigError(

@@ -6,7 +6,6 @@ lm_eval.simple_evaluate("zoo", {"path": "runs/demo"}, tasks=["my_task"])
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +16,6 @@ from lm_eval.api.model import TemplateLM
 from lm_eval.api.registry import register_model
 from lm_eval.models.utils import postprocess_generated_text
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
-from tqdm import tqdm
 
 from zoo.evaluation.continuation import batches, continuations
 from zoo.evaluation.evaluated_model import load_evaluated_model
@@ -26,6 +24,7 @@ from zoo.evaluation.likelihood import LogLikelihood, log_likelihoods
 from zoo.evaluation.perplexity import choose_windows
 from zoo.utils.device import find_device
 from zoo.utils.errors import DataError, ZooError
+from zoo.utils.progress import progress
 
 UNLIMITED = 1 << 30
 """The context of a model that carries its state, which may read any number of tokens."""
@@ -118,8 +117,8 @@ class ZooLM(TemplateLM):  # type: ignore[misc]  # lm_eval has no types
     ) -> list[LogLikelihood]:
         """`loglikelihood` of the tokens that `TemplateLM` has made of the requests."""
         pairs = [(context, continuation) for _, context, continuation in requests]
-        with tqdm(total=len(pairs), desc="continuations", file=sys.__stderr__, disable=None) as bar:
-            return log_likelihoods(self.evaluated.model, pairs, self.context, self.batch_size, bar.update)
+        with progress("continuations", len(pairs)) as advance:
+            return log_likelihoods(self.evaluated.model, pairs, self.context, self.batch_size, advance)
 
     def loglikelihood_rolling(self, requests: Sequence[Instance], disable_tqdm: bool = False) -> list[float]:
         """ln p of whole texts, in windows without overlap.
@@ -157,7 +156,7 @@ class ZooLM(TemplateLM):  # type: ignore[misc]  # lm_eval has no types
         """
         of_requests = [GenerationSettings.from_task(request.args[1], self.context) for request in requests]
         texts: dict[int, str] = {}
-        with tqdm(total=len(requests), desc="texts", file=sys.__stderr__, disable=None) as bar:
+        with progress("texts", len(requests)) as advance:
             for settings in dict.fromkeys(of_requests):
                 members = [i for i, other in enumerate(of_requests) if other == settings]
                 prompts = [self._prompt(requests[i].args[0], settings.max_new_tokens) for i in members]
@@ -172,7 +171,7 @@ class ZooLM(TemplateLM):  # type: ignore[misc]  # lm_eval has no types
                     )
                     for i, text in zip(batch, generated, strict=True):
                         texts[members[i]] = postprocess_generated_text(text, list(settings.stop), None)
-                    bar.update(len(batch))
+                    advance(len(batch))
         return [texts[i] for i in range(len(requests))]
 
     def _prompt(self, text: str, max_new_tokens: int) -> list[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -12,6 +12,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from zoo.models import LanguageModel
 from zoo.utils.errors import DataError
+from zoo.utils.progress import Advance, ignore
 
 Pair = tuple[Sequence[int], Sequence[int]]
 """The tokens of a context and those of its continuation."""
@@ -31,7 +32,7 @@ def log_likelihoods(
     pairs: Sequence[Pair],
     max_seq_len: int,
     batch_size: int,
-    progress: Callable[[int], object] = lambda done: None,
+    advance: Advance = ignore,
 ) -> list[LogLikelihood]:
     """Compute the log-likelihood of continuations.
 
@@ -44,7 +45,7 @@ def log_likelihoods(
         pairs: contexts and continuations, with at least one token each.
         max_seq_len: largest number of tokens that the model reads.
         batch_size: number of rows in a batch.
-        progress: called with the number of pairs done since the last call.
+        advance: called with the number of pairs done since the last call.
 
     Returns:
         One result for each pair, in their order, computed in float32.
@@ -70,7 +71,7 @@ def log_likelihoods(
             scored = {i: torch.tensor(pairs[i][1], device=device) for i in pairs_of_row[row]}
             last = states[: len(row)][-max(map(len, scored.values())) :]
             results |= _score(model.lm_head(last), scored.items())
-            progress(len(scored))
+            advance(len(scored))
     return [results[i] for i in range(len(pairs))]
 
 

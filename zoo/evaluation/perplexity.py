@@ -19,6 +19,7 @@ from zoo.evaluation.windows import check_windows, sliding_windows
 from zoo.models import LanguageModel, Model
 from zoo.nn.loss import IGNORED
 from zoo.utils.errors import DataError, ZooError
+from zoo.utils.progress import Advance, ignore
 
 CHUNK = 1024
 """Number of tokens that a model with a carried state reads at once, so that a text may have any length."""
@@ -118,7 +119,13 @@ def choose_windows(
     return chosen
 
 
-def evaluate(model: LanguageModel, text: TokenizedText, windows: Windows | None, batch_size: int) -> Score:
+def evaluate(
+    model: LanguageModel,
+    text: TokenizedText,
+    windows: Windows | None,
+    batch_size: int,
+    advance: Advance = ignore,
+) -> Score:
     """Predict every token of a text once.
 
     Args:
@@ -126,14 +133,15 @@ def evaluate(model: LanguageModel, text: TokenizedText, windows: Windows | None,
         text: from `read`.
         windows: from `choose_windows`.
         batch_size: number of windows in a batch.
+        advance: called with the number of tokens that were predicted since the last call.
 
     Raises:
         DataError: the loss is not finite.
     """
     if windows is None:
-        nats = carried_nats(model, text.tokens)
+        nats = carried_nats(model, text.tokens, advance)
     else:
-        nats = windowed_nats(model, text.tokens, *windows, batch_size)
+        nats = windowed_nats(model, text.tokens, *windows, batch_size, advance)
     if not math.isfinite(nats):
         raise DataError(f"{text.name}: the loss is {nats}; the model's weights are damaged")
     context, stride = windows or (None, None)
@@ -141,7 +149,9 @@ def evaluate(model: LanguageModel, text: TokenizedText, windows: Windows | None,
 
 
 @torch.no_grad()
-def windowed_nats(model: Model, tokens: Tensor, context: int, stride: int, batch_size: int) -> float:
+def windowed_nats(
+    model: Model, tokens: Tensor, context: int, stride: int, batch_size: int, advance: Advance = ignore
+) -> float:
     """-log p of all tokens but the first, in nats, read in sliding windows.
 
     Args:
@@ -150,23 +160,27 @@ def windowed_nats(model: Model, tokens: Tensor, context: int, stride: int, batch
         context: see `sliding_windows`.
         stride: see `sliding_windows`.
         batch_size: see `sliding_windows`.
+        advance: called with the number of tokens that were predicted since the last call.
     """
     device = next(model.parameters()).device
     sums = []
     for inputs, targets in sliding_windows(tokens, context, stride, batch_size):
         mean = model.loss(inputs.to(device), targets.to(device)).cross_entropy.item()
-        sums.append(mean * int((targets != IGNORED).sum()))
+        count = int((targets != IGNORED).sum())
+        sums.append(mean * count)
+        advance(count)
     return math.fsum(sums)
 
 
 @torch.no_grad()
-def carried_nats(model: LanguageModel, tokens: Tensor) -> float:
+def carried_nats(model: LanguageModel, tokens: Tensor, advance: Advance = ignore) -> float:
     """-log p of all tokens but the first, in nats, each predicted from all tokens before it.
 
     Args:
         model: a model that carries its state, in evaluation mode. It starts from an empty cache, and the
             state of its training is not changed.
         tokens: (n,) int64, n > 1.
+        advance: called with the number of tokens that were predicted since the last call.
     """
     device = next(model.parameters()).device
     cache = model.cache(1, len(tokens), device)
@@ -175,4 +189,5 @@ def carried_nats(model: LanguageModel, tokens: Tensor) -> float:
     for inputs, targets in zip(*chunks, strict=True):
         logits = model(inputs[None], cache)[0]
         sums.append(F.cross_entropy(logits, targets, reduction="sum").item())
+        advance(len(targets))
     return math.fsum(sums)

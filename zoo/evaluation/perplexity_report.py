@@ -20,6 +20,7 @@ from zoo.utils.atomic import write_file, write_text
 from zoo.utils.device import find_device
 from zoo.utils.errors import ZooError
 from zoo.utils.plotting import INK, SOFT, colour, dress
+from zoo.utils.progress import progress
 from zoo.utils.run_folder import RunFolder
 
 WIDE = 10
@@ -133,9 +134,11 @@ def perplexity(
     windows = choose_windows(evaluated, contexts, stride, batch_size)
     texts = [read(file, evaluated.tokenizer, evaluated.start_id, by_line) for file in files]
     scores: list[Score] = []
-    for each in windows:
-        of_files = [evaluate(evaluated.model, text, each, batch_size) for text in texts]
-        scores += [*of_files, total(of_files)] if len(texts) > 1 else of_files
+    predicted = len(windows) * sum(len(text.tokens) - 1 for text in texts)
+    with progress("perplexity", predicted) as advance:
+        for each in windows:
+            of_files = [evaluate(evaluated.model, text, each, batch_size, advance) for text in texts]
+            scores += [*of_files, total(of_files)] if len(texts) > 1 else of_files
     report = PerplexityReport(str(path), evaluated.context, all(text.lossless for text in texts), scores)
     return report, _write(report, out, plot=len(windows) > 1)
 

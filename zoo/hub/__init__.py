@@ -4,6 +4,14 @@ CONFIG = "config.json"
 """The file that describes a model in a Hugging Face folder."""
 
 
+GENERATION_CONFIG = "generation_config.json"
+"""The file that says how a model of a Hugging Face folder generates."""
+
+
+ADAPTER_CONFIG = "adapter_config.json"
+"""The file that describes an adapter of the library peft."""
+
+
 def register_auto() -> None:
     """Register nGPT with transformers' AutoConfig and AutoModelForCausalLM, as model type ``zoo-ngpt``."""
     from zoo.hub.auto import register

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import torch
@@ -131,6 +132,7 @@ class SharedCache:
     def __init__(self, past: Cache, n_layers: int) -> None:
         self.layers = [SharedLayer(past, i) for i in range(n_layers)]
         self.position = past.get_seq_length()
+        self.capacity = sys.maxsize
 
     def check_room(self, time: int) -> None:
         """Check nothing: any number of further tokens fits."""

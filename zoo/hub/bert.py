@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from zoo.hub.classifier import BERT_HEAD
 from zoo.hub.family import Family
 from zoo.hub.fields import Codec, ConfigField, FixedField, RefusedError, Value, ValueMap
-from zoo.hub.rules import Rule, layer_norm, rule
+from zoo.hub.rules import layer_norm, linear, rule
 from zoo.models import BERTConfig
 
 
+@dataclass(frozen=True)
 class Positions(Codec):
-    """The number of learned positions; transformers' BERT supports no other type of position."""
+    """The rows of the table of learned positions; transformers' BERT supports no other type of position.
+
+    Attributes:
+        offset: rows in front of the first position, which are counted but not used.
+    """
+
+    offset: int = 0
 
     def to_zoo(self, value: Value) -> Value:
         """Convert 512 to absolute positions of that length."""
-        return {"type": "absolute", "length": value}
+        length = value - self.offset if isinstance(value, int) else value
+        return {"type": "absolute", "length": length, "offset": self.offset}
 
     def to_hf(self, value: Value) -> Value:
         """Convert absolute positions to their number."""
-        if value["type"] != "absolute":
-            raise RefusedError("absolute positions")
-        return value["length"]
-
-
-def _biased(zoo_name: str, hub_name: str) -> tuple[Rule, Rule]:
-    """The rules of a linear layer: weight and bias."""
-    return rule(f"{zoo_name}.weight", f"{hub_name}.weight"), rule(f"{zoo_name}.bias", f"{hub_name}.bias")
+        if value["type"] != "absolute" or value["offset"] != self.offset:
+            raise RefusedError(f"absolute positions with offset {self.offset}")
+        return value["length"] + self.offset
 
 
 LAYER = "bert.encoder.layer.{i}"
@@ -34,15 +40,15 @@ RULES = (
     rule("embedding.segment.weight", "bert.embeddings.token_type_embeddings.weight"),
     rule("embedding.position.weight", "bert.embeddings.position_embeddings.weight"),
     *layer_norm("embedding.norm", "bert.embeddings.LayerNorm"),
-    *_biased("blocks.{i}.attention.q", f"{LAYER}.attention.self.query"),
-    *_biased("blocks.{i}.attention.k", f"{LAYER}.attention.self.key"),
-    *_biased("blocks.{i}.attention.v", f"{LAYER}.attention.self.value"),
-    *_biased("blocks.{i}.attention.o", f"{LAYER}.attention.output.dense"),
+    *linear("blocks.{i}.attention.q", f"{LAYER}.attention.self.query"),
+    *linear("blocks.{i}.attention.k", f"{LAYER}.attention.self.key"),
+    *linear("blocks.{i}.attention.v", f"{LAYER}.attention.self.value"),
+    *linear("blocks.{i}.attention.o", f"{LAYER}.attention.output.dense"),
     *layer_norm("blocks.{i}.attention_residual.norm", f"{LAYER}.attention.output.LayerNorm"),
-    *_biased("blocks.{i}.mlp.up", f"{LAYER}.intermediate.dense"),
-    *_biased("blocks.{i}.mlp.down", f"{LAYER}.output.dense"),
+    *linear("blocks.{i}.mlp.up", f"{LAYER}.intermediate.dense"),
+    *linear("blocks.{i}.mlp.down", f"{LAYER}.output.dense"),
     *layer_norm("blocks.{i}.mlp_residual.norm", f"{LAYER}.output.LayerNorm"),
-    *_biased("head.transform", "cls.predictions.transform.dense"),
+    *linear("head.transform", "cls.predictions.transform.dense"),
     *layer_norm("head.norm", "cls.predictions.transform.LayerNorm"),
     rule("head.bias", "cls.predictions.bias"),
 )
@@ -84,5 +90,6 @@ BERT = Family(
         "cls.predictions.decoder.bias": "cls.predictions.bias",
     },
     auto="AutoModelForMaskedLM",
+    head=BERT_HEAD,
     renamed_suffixes={".LayerNorm.gamma": ".LayerNorm.weight", ".LayerNorm.beta": ".LayerNorm.bias"},
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,29 +14,37 @@ from torch import Tensor
 
 from zoo.checkpoint.model import load_model
 from zoo.data import Tokenizer
+from zoo.data.classification.class_names import read_labels
 from zoo.data.files import JsonObject
-from zoo.hub import CONFIG, register_auto
-from zoo.hub.families import family_for
+from zoo.data.tokenizers.huggingface import HuggingFaceTokenizer
+from zoo.hub import CONFIG, GENERATION_CONFIG, register_auto
+from zoo.hub.adapter import Adapter, adapter_of, changes_of
+from zoo.hub.classifier import classifier_family, write_classifier
+from zoo.hub.families import family_for, family_of_origin
 from zoo.hub.family import Family
-from zoo.hub.model_card import model_card
-from zoo.hub.pretrained import from_pretrained
+from zoo.hub.model_card import base_name, model_card
+from zoo.hub.pretrained import from_pretrained, with_adapter
 from zoo.hub.rules import expand
 from zoo.hub.shards import SHARD_BYTES, write_shards
 from zoo.hub.tokenizer_export import export_tokenizer
 from zoo.models import Model
+from zoo.run.config import load_config
 from zoo.run.factory import merge
 from zoo.run.trained import data_of, tokenizer_of
 from zoo.spec import declared
 from zoo.utils.atomic import write_folder
 from zoo.utils.errors import CheckpointError, DataError, ZooError, did_you_mean
+from zoo.utils.progress import progress
+from zoo.utils.run_folder import model_folder
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 DTYPES |= {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-GENERATION_CONFIG = "generation_config.json"
 GENERATES = ("AutoModelForCausalLM", "AutoModelForSeq2SeqLM")
 """The Auto classes of models that write text."""
 TOKENS = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
 """The fields of config.json that generation reads, from a file of its own in newer versions."""
+ADAPTER = "adapter"
+"""The folder of an adapter within the exported one."""
 TOLERANCE = 1e-4
 """Maximal difference of a logit, relative to the largest logit but at least to 1."""
 
@@ -54,6 +63,7 @@ class Export:
         max_logit: largest absolute logit.
         tokenizer: whether a tokenizer was written.
         reason: why no tokenizer was written.
+        adapter: what became of the adapter of a model with LoRA, in words; "": there is no LoRA.
     """
 
     folder: Path
@@ -64,12 +74,14 @@ class Export:
     max_logit: float
     tokenizer: bool
     reason: str
+    adapter: str = ""
 
     def __str__(self) -> str:
-        """A summary in two lines."""
+        """A summary in two lines, and one about the adapter."""
         summary = f"{self.architecture}, {self.tensors} tensors, {self.folded} folded"
         text = "tokenizer.json" if self.tokenizer else f"no tokenizer: {self.reason}"
-        return f"wrote {self.folder}: {summary}, {text}\n{self.comparison}"
+        adapter = f"\n{self.adapter}" if self.adapter else ""
+        return f"wrote {self.folder}: {summary}, {text}\n{self.comparison}{adapter}"
 
     @property
     def comparison(self) -> str:
@@ -79,14 +91,14 @@ class Export:
         return f"largest difference of a logit {self.max_difference:.1e}, the largest {self.max_logit:.1e}"
 
 
-def export(source: Path, out: Path, *, to: str = "hf", dtype: str = "float32") -> Export:
+def export(source: Path, out: Path, *, to: str = "hf", dtype: str | None = None) -> Export:
     """Write a trained model as a folder that transformers opens.
 
     Args:
         source: a run folder, a checkpoint folder, a .safetensors file, or another model with its tokenizer.
         out: the folder to create.
         to: format of the folder; only "hf".
-        dtype: dtype of the tensors in the files.
+        dtype: dtype of the tensors in the files; None: that of the folder the model came from, or float32.
 
     Raises:
         CheckpointError: no family can express the model, or transformers computes other logits; `out` is not
@@ -95,7 +107,7 @@ def export(source: Path, out: Path, *, to: str = "hf", dtype: str = "float32") -
     """
     if to != "hf":
         raise ZooError(f"export: no format called '{to}'{did_you_mean(to, ['hf'])}")
-    if dtype not in DTYPES:
+    if dtype is not None and dtype not in DTYPES:
         raise ZooError(f"export: no dtype called '{dtype}'{did_you_mean(dtype, DTYPES)}")
     model = load_model(source)
     tokenizer, reason = None, ""
@@ -107,9 +119,13 @@ def export(source: Path, out: Path, *, to: str = "hf", dtype: str = "float32") -
     if (data := data_of(source)) is not None and data.prompting is not None and tokenizer is not None:
         asked = data.prompting
         notes = {"context": data.length, "end": asked.eos_id(tokenizer), "special": asked.special_tokens}
-    return export_model(
-        model, out, dtype=DTYPES[dtype], tokenizer=tokenizer, reason=reason, source=source, **notes
-    )
+    wanted = None if dtype is None else DTYPES[dtype]
+    with suppress(DataError):  # only classifiers have them
+        notes["labels"] = read_labels(model_folder(source).path)
+    settings = model_folder(source).config
+    if settings.is_file():
+        notes["base"] = base_name(load_config(settings))
+    return export_model(model, out, dtype=wanted, tokenizer=tokenizer, reason=reason, source=source, **notes)
 
 
 @torch.no_grad()
@@ -117,13 +133,15 @@ def export_model(
     model: Model,
     out: Path,
     *,
-    dtype: torch.dtype = torch.float32,
+    dtype: torch.dtype | None = None,
     tokenizer: Tokenizer | None = None,
     reason: str = "it was given none",
     context: int | None = None,
     end: int | None = None,
     special: Sequence[str] = (),
     source: Path | None = None,
+    base: str | None = None,
+    labels: Sequence[str] = (),
     shard_bytes: int = SHARD_BYTES,
 ) -> Export:
     """`export` for a model in memory.
@@ -131,13 +149,17 @@ def export_model(
     Args:
         model: a model on the CPU; its gates are folded and its parameters rounded to `dtype`, in place.
         out: the folder to create.
-        dtype: dtype of the tensors in the files.
+        dtype: see `export`.
         tokenizer: tokenizer of the model; written if it can be expressed as a tokenizer.json.
         reason: why there is no tokenizer, for the result.
-        context: number of tokens of an example in training.
-        end: id at which generation stops; None: the tokenizer's `eos_id`.
+        context: number of tokens of an example in training, for a model that came from no folder which says
+            how many there may be.
+        end: id at which generation stops; None: that of the folder the model came from, or the tokenizer's
+            `eos_id`.
         special: names of the ids after the tokenizer's vocabulary, in their order.
         source: where the model came from, for the README.md; None: there is none.
+        labels: names of the classes of a classifier; empty: those of the folder it came from, or LABEL_0, ...
+        base: the name of the model that LoRA was trained on, for the adapter; None: unknown.
         shard_bytes: maximal size of a file with more than one tensor.
 
     Raises:
@@ -146,34 +168,57 @@ def export_model(
     """
     if out.exists():
         raise ZooError(f"{out}: is there already; expected the name of a new folder")
+    changes = changes_of(model)
     folded = merge(model).tensors
     kept = [p.name for p in declared(model) if p.local in p.module.reparameterised]
     if kept:
         raise CheckpointError(
             f"no family of the hub has a scale on the lookups of a tied embedding: {', '.join(kept)}"
         )
-    family, config = family_for(model.recipe.model)
+    given = model.published
+    dtype = dtype or DTYPES[given.get("dtype", "float32")]
+    trunk = getattr(model.recipe.model, "trunk", None)
+    origin = family_of_origin(trunk or model.recipe.model, given)
+    family, config = origin or family_for(trunk or model.recipe.model)
+    if trunk is not None:
+        config = write_classifier(family, model.recipe.model, config, labels)
+        family = classifier_family(family)
     for p in model.parameters():
         p.copy_(p.to(dtype))
     state = model.state_dict()
-    tensors = {
-        r.hub_name: r.transform.to_hf([state[n] for n in r.zoo_names]) for r in expand(family.rules, state)
-    }
-    if tokenizer is not None and end is None:
-        end = tokenizer.eos_id
-    config |= _notes(family, dtype, end, context)
+    rules = expand(family.rules, state, trunk or model.recipe.model)
+    tensors = {r.hub_name: r.transform.to_hf([state[n] for n in r.zoo_names]) for r in rules}
+    adapter = adapter_of(changes, rules, family.auto, base) if changes else None
+    config |= _notes(family, config, dtype, tokenizer, end, context)
+    padding = config.get("pad_token_id") if family.padding is None else family.padding
     result: list[Export] = []
 
     def fill(folder: Path) -> None:
         (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
         if family.auto in GENERATES:
             ends = {key: config[key] for key in TOKENS if config.get(key) is not None}
-            (folder / GENERATION_CONFIG).write_text(json.dumps(ends, indent=2) + "\n", encoding="utf-8")
+            generation = given.get("generation", ends)
+            generation = generation | _end(generation, end)
+            (folder / GENERATION_CONFIG).write_text(json.dumps(generation, indent=2) + "\n", encoding="utf-8")
         write_shards(folder, tensors, dtype, shard_bytes)
-        difference, largest = _compare(model, family, folder)
+        difference, largest = _compare(model, family, folder, padding)
         why_not = reason if tokenizer is None else export_tokenizer(tokenizer, folder, special, end)
         written = why_not is None
-        about = (family.architecture, len(tensors), folded, difference, largest, written, why_not or "")
+        words = (
+            ""
+            if adapter is None
+            else _write_adapter(adapter, model, family, folder, dtype, config.get("pad_token_id"))
+        )
+        about = (
+            family.architecture,
+            len(tensors),
+            folded,
+            difference,
+            largest,
+            written,
+            why_not or "",
+            words,
+        )
         done = Export(out, *about)
         if source is not None:
             card = model_card(
@@ -182,6 +227,7 @@ def export_model(
                 parameters=sum(p.numel() for p in model.parameters()),
                 dtype=str(dtype).removeprefix("torch."),
                 comparison=f"Its logits beside those of zoo: {done.comparison}.",
+                adapter=ADAPTER if isinstance(adapter, Adapter) else None,
             )
             (folder / "README.md").write_text(card, encoding="utf-8")
         result.append(done)
@@ -190,36 +236,61 @@ def export_model(
     return result[0]
 
 
-def _notes(family: Family, dtype: torch.dtype, end: int | None, context: int | None) -> JsonObject:
-    """Fields of config.json that do not change the logits, as far as the family has them."""
+def _notes(
+    family: Family,
+    config: JsonObject,
+    dtype: torch.dtype,
+    tokenizer: Tokenizer | None,
+    end: int | None,
+    context: int | None,
+) -> JsonObject:
+    """Fields of config.json that do not change the logits, as far as the family has them.
+
+    A field that the folder of the model's origin had stays as it was, but for the dtype of the files and an
+    end of generation that training has introduced.
+    """
     name = str(dtype).removeprefix("torch.")
-    notes: JsonObject = {"dtype": name, "torch_dtype": name, "max_position_embeddings": context}
-    notes |= {"eos_token_id": end, "bos_token_id": None}
-    absent = {"eos_token_id", "bos_token_id"}  # if they were missing, transformers would assume Llama's
-    return {
+    named = tokenizer.named_special_ids if isinstance(tokenizer, HuggingFaceTokenizer) else {}
+    ids = {f"{key}_id": named.get(key) for key in ("bos_token", "pad_token")}
+    eos = tokenizer.eos_id if tokenizer is not None and end is None else end
+    notes: JsonObject = {"max_position_embeddings": context, **ids, "eos_token_id": eos}
+    # If they were missing, transformers would assume those of the family's first model.
+    absent = {"eos_token_id", "bos_token_id"}
+    if family.auto == "AutoModelForCausalLM":
+        absent.add("pad_token_id")
+    notes = {
         key: value
         for key, value in notes.items()
-        if family.ignores(key) and (value is not None or key in absent)
+        if key not in config and family.ignores(key) and (value is not None or key in absent)
     }
+    dtypes = [key for key in ("dtype", "torch_dtype") if key in config] or ["dtype", "torch_dtype"]
+    return notes | _end(config, end) | dict.fromkeys(dtypes, name)
 
 
-def _compare(model: Model, family: Family, folder: Path) -> tuple[float | None, float]:
+def _end(config: JsonObject, end: int | None) -> JsonObject:
+    """The field that says where generation ends, if that is not among the ids that it has already."""
+    known = config.get("eos_token_id")
+    ids = known if isinstance(known, list) else [known]
+    return {} if end is None or end in ids else {"eos_token_id": end}
+
+
+def _compare(model: Model, family: Family, folder: Path, padding: int | None) -> tuple[float | None, float]:
     """The largest difference of a logit between transformers (if installed) and zoo, and the largest logit.
 
     Raises:
         CheckpointError: the difference is larger than `TOLERANCE` allows.
     """
-    *inputs, _ = model.example()
-    training = model.training
-    model.eval()
-    here: Tensor = model(*inputs)
-    model.train(training)
+    inputs = _inputs(model, padding)
+    training, kept = model.training, next(model.parameters()).dtype
+    here: Tensor = model.eval().float()(*inputs)
+    model.train(training).to(kept)
     largest = here.abs().max().item()
     if find_spec("transformers") is None:
         return None, largest
     register_auto()
-    reopened = from_pretrained(family.auto, folder, dtype=torch.float32)
-    logits = reopened(**dict(zip(family.inputs, inputs, strict=True))).logits
+    with progress("comparing logits with those of transformers"):
+        reopened = from_pretrained(family.auto, folder, dtype=torch.float32)
+        logits = reopened(**_named(family, inputs)).logits
     difference = (here - logits).abs().max().item()
     if not difference <= TOLERANCE * max(1.0, largest):
         raise CheckpointError(
@@ -227,3 +298,65 @@ def _compare(model: Model, family: Family, folder: Path) -> tuple[float | None, 
             f"{largest:.1e}; expected a difference of at most {TOLERANCE:.0e} of that. Nothing was written"
         )
     return difference, largest
+
+
+def _inputs(model: Model, padding: int | None) -> list[Tensor]:
+    """An example without the token that transformers takes for padding."""
+    tokens, *others = model.example()[:-1]
+    if padding is not None:
+        tokens = torch.where(tokens == padding, (tokens + 1) % model.recipe.model.vocab_size, tokens)
+    return [tokens, *others]
+
+
+def _named(family: Family, inputs: Sequence[Tensor]) -> dict[str, Tensor]:
+    """An example by the names of the arguments of transformers' `forward`."""
+    pairs = zip(family.inputs, inputs, strict=True)
+    return {name: t.long() if t.dtype == torch.bool else t for name, t in pairs if name}
+
+
+def _write_adapter(
+    adapter: Adapter | str,
+    model: Model,
+    family: Family,
+    folder: Path,
+    dtype: torch.dtype,
+    padding: int | None,
+) -> str:
+    """Write an adapter and compare the logits of base and adapter in peft, if that is installed.
+
+    Args:
+        adapter: the adapter, or the reason why there is none.
+        model: the model with the adapter folded in.
+        family: the family of the model.
+        folder: the folder of the folded model, which gets a folder for the adapter.
+        dtype: of the folded weights.
+        padding: the id of padding; None: there is none.
+
+    Returns:
+        What was done, in words.
+
+    Raises:
+        CheckpointError: peft computes other logits.
+    """
+    if isinstance(adapter, str):
+        return f"no adapter: {adapter}"
+    adapter.write(folder / ADAPTER)
+    done = f"wrote {ADAPTER}: {len(adapter.bases)} matrices of LoRA"
+    if find_spec("peft") is None or find_spec("transformers") is None:
+        return f"{done}; not compared: peft is not installed"
+    inputs = _inputs(model, padding)
+    here: Tensor = model.eval()(*inputs)
+    reopened = from_pretrained(family.auto, folder, dtype=torch.float32)
+    state = reopened.state_dict()
+    for name, base in adapter.bases.items():
+        state[name].copy_(base)
+    adapted = with_adapter(reopened, folder / ADAPTER).eval()
+    logits = adapted(**_named(family, inputs)).logits
+    difference, largest = (here - logits).abs().max().item(), here.abs().max().item()
+    rounding = 0.0 if dtype == torch.float32 else 4 * torch.finfo(dtype).eps  # of the folded weights
+    if not difference <= (TOLERANCE + rounding) * max(1.0, largest):
+        raise CheckpointError(
+            f"peft computes other logits with the adapter: they differ by {difference:.1e}, the largest is "
+            f"{largest:.1e}. Nothing was written"
+        )
+    return f"{done}; largest difference of a logit in peft {difference:.1e}"

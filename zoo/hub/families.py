@@ -2,20 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any
+
 from zoo.data.files import JsonObject
+from zoo.hub import CONFIG
 from zoo.hub.bert import BERT
 from zoo.hub.family import Family
+from zoo.hub.gemma import GEMMA2, GEMMA3
 from zoo.hub.gpt2 import GPT2
 from zoo.hub.llama import LLAMA
 from zoo.hub.mistral import MISTRAL
+from zoo.hub.neox import NEOX
 from zoo.hub.ngpt import NGPT
+from zoo.hub.olmo2 import OLMO2
 from zoo.hub.phi3 import PHI3
 from zoo.hub.qwen import QWEN2, QWEN3
+from zoo.hub.roberta import ROBERTA
+from zoo.hub.smollm3 import SMOLLM3
 from zoo.hub.t5 import T5
 from zoo.models import ModelConfig
-from zoo.utils.errors import CheckpointError, did_you_mean
+from zoo.utils.errors import CheckpointError
 
-FAMILIES: tuple[Family, ...] = (LLAMA, MISTRAL, QWEN2, QWEN3, PHI3, GPT2, BERT, T5, NGPT)
+FAMILIES: tuple[Family, ...] = (
+    LLAMA,
+    MISTRAL,
+    QWEN2,
+    QWEN3,
+    PHI3,
+    SMOLLM3,
+    OLMO2,
+    GEMMA2,
+    GEMMA3,
+    NEOX,
+    GPT2,
+    BERT,
+    ROBERTA,
+    T5,
+    NGPT,
+)
 """If several families can express a model, the first one is taken."""
 
 
@@ -35,14 +61,46 @@ def family_of(config: JsonObject, place: str) -> Family:
         named = architectures[0] if isinstance(architectures, list) else architectures
         accepting = [f for f in FAMILIES if f.accepts(str(named))]
         if not accepting:
-            raise CheckpointError(
-                f"{place}: architectures: no family '{named}'{did_you_mean(str(named), known)}"
-            )
+            raise CheckpointError(f"{place}: architectures: no family '{named}'{_similar(str(named), known)}")
         return accepting[0]
     same_type = [f for f in FAMILIES if f.model_type == model_type]
     if not same_type:
         raise CheckpointError(f"{place}: model_type: {model_type!r}; expected one of {', '.join(known)}")
     return same_type[0]
+
+
+def _similar(named: str, known: Sequence[str]) -> str:
+    """`did_you_mean` by what stands in front of ``ForCausalLM``, which says nothing of the architecture."""
+    stems = {name.partition("For")[0]: name for name in known}
+    close = get_close_matches(named.partition("For")[0], stems, n=1)
+    return f"; did you mean '{stems[close[0]]}'?" if close else f"; known: {', '.join(known)}"
+
+
+def family_of_origin(config: ModelConfig, published: Mapping[str, Any]) -> tuple[Family, JsonObject] | None:
+    """The family of the Hugging Face folder that a model came from, and the content of its config.json.
+
+    Of a model that is still what the config.json there describes, that content is written again; of one that
+    was changed, the fields that do not change the logits.
+
+    Args:
+        config: zoo's configuration of the model.
+        published: see `zoo.models.base.Model`.
+
+    Returns:
+        None: the model came from no folder, or was changed to one that the family cannot express.
+    """
+    given: JsonObject = published.get("config", {})
+    family = family_of(given, CONFIG) if given else None
+    if family is None or type(config) is not family.model:
+        return None
+    architecture = {"architectures": [family.architecture]}
+    if family.to_zoo(given, CONFIG) == config:
+        return family, given | architecture
+    try:
+        written = family.to_hf(config)
+    except CheckpointError:
+        return None
+    return family, written | {k: v for k, v in given.items() if family.ignores(k)} | architecture
 
 
 def family_for(config: ModelConfig) -> tuple[Family, JsonObject]:

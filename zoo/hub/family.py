@@ -6,12 +6,13 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import ValidationError
 
+from zoo.config.registry import Config
 from zoo.data.files import JsonObject
-from zoo.hub.fields import HARMLESS, REQUIRED, ConfigField, FixedField, RefusedError, one_of
+from zoo.hub.fields import HARMLESS, REQUIRED, ConfigField, FixedField, RefusedError, Value, one_of
 from zoo.hub.rules import Rule
 from zoo.models import ModelConfig
 from zoo.utils.errors import CheckpointError, did_you_mean
@@ -19,6 +20,21 @@ from zoo.utils.errors import CheckpointError, did_you_mean
 
 def _unchanged(config: JsonObject) -> JsonObject:
     return config
+
+
+@dataclass(frozen=True)
+class SequenceHead:
+    """The head of a family's ``...ForSequenceClassification``.
+
+    Attributes:
+        pool: which hidden state it reads, as in `zoo.models.classifier.ClassifierConfig`.
+        rules: its tensors.
+        segments: the argument of transformers' `forward` for segments; "": there is none.
+    """
+
+    pool: Literal["first", "last"]
+    rules: tuple[Rule, ...]
+    segments: str = ""
 
 
 @dataclass(frozen=True)
@@ -42,10 +58,12 @@ class Family:
         duplicates: tensors that may be stored as well although they equal another: name to that of the
             original.
         renamed_suffixes: ends of tensor names in files of old versions, and their current spelling.
-        inputs: names of the arguments of transformers' `forward`, in the order of zoo's.
+        inputs: names of the arguments of transformers' `forward`, in the order of zoo's; "": it has none.
+        padding: id of a token that transformers takes for padding wherever it stands; None: there is none.
         auto: the Auto class that opens the model.
         read: converts old spellings in a config.json to those of `fields`.
         write: adds to a config.json what readers other than zoo expect.
+        head: the head of classifiers; None: there is none, or zoo does not know it.
     """
 
     architecture: str
@@ -61,14 +79,17 @@ class Family:
     duplicates: Mapping[str, str] = field(default_factory=dict)
     renamed_suffixes: Mapping[str, str] = field(default_factory=dict)
     inputs: tuple[str, ...] = ("input_ids",)
+    padding: int | None = None
     auto: str = "AutoModelForCausalLM"
     read: Callable[[JsonObject], JsonObject] = _unchanged
     write: Callable[[JsonObject], JsonObject] = _unchanged
+    head: SequenceHead | None = None
 
     def __post_init__(self) -> None:
         names = [f.zoo_name for f in self.fields] + list(self.constants) + ["type"]
-        if sorted(names) != sorted(self.model.model_fields):
-            wrong = sorted(set(names) ^ set(self.model.model_fields)) or "a field twice"
+        expected = _expected(self.model, names)
+        if sorted(names) != sorted(expected):
+            wrong = sorted(set(names) ^ set(expected)) or "a field twice"
             raise ValueError(f"{self.architecture}: fields of {self.model.__name__} without place: {wrong}")
 
     def accepts(self, architecture: str) -> bool:
@@ -76,8 +97,12 @@ class Family:
 
         The fields are the same for all of them; the tensors of the heads are compared when they are read.
         """
-        trunk = _HEAD.sub("", self.architecture)
-        return architecture in {self.architecture, *(trunk + head for head in _OTHER_HEADS)}
+        return architecture in {self.architecture, *(self.trunk_name + head for head in _OTHER_HEADS)}
+
+    @property
+    def trunk_name(self) -> str:
+        """What the classes of transformers have in common: ``Llama``."""
+        return _HEAD.sub("", self.architecture)
 
     def to_zoo(self, config: JsonObject, place: str) -> ModelConfig:
         """Convert a config.json to zoo's configuration.
@@ -95,19 +120,21 @@ class Family:
             if not fixed.accepts(config):
                 value = config.get(fixed.hub_name, fixed.default)
                 problems.append(_problem(fixed.hub_name, value, one_of(fixed.accepted)))
-        values: JsonObject = dict(self.constants)
+        values: JsonObject = {}
+        for name, constant in self.constants.items():
+            _put(values, name, constant)
         for f in self.fields:
             value = config.get(f.hub_name, f.default)
             if value is REQUIRED:
                 problems.append(f"{f.hub_name}: missing")
                 continue
             try:
-                values[f.zoo_name] = f.codec.to_zoo(value)
+                _put(values, f.zoo_name, f.codec.to_zoo(value))
             except RefusedError as error:
                 problems.append(_problem(f.hub_name, value, str(error)))
         model = None
         try:
-            model = self.model.model_validate(values, strict=True)
+            model = self.model.model_validate(_tuples(values), strict=True)
         except ValidationError as error:
             problems += self._invalid(error, problems)
         if problems or model is None:
@@ -128,10 +155,10 @@ class Family:
         written |= {fixed.hub_name: fixed.accepted[0] for fixed in self.fixed if not fixed.each}
         values = config.model_dump(mode="json")
         for name, constant in self.constants.items():
-            if values[name] != constant:
-                problems.append(_problem(f"model.{name}", values[name], one_of([constant])))
+            if (value := _get(values, name)) != constant:
+                problems.append(_problem(f"model.{name}", value, one_of([constant])))
         for f in self.fields:
-            value = getattr(config, f.resolved) if f.resolved else values[f.zoo_name]
+            value = getattr(config, f.resolved) if f.resolved else _get(values, f.zoo_name)
             try:
                 written[f.hub_name] = f.codec.to_hf(value)
             except RefusedError as error:
@@ -179,15 +206,58 @@ class Family:
         names = {f.zoo_name: f.hub_name for f in self.fields}
         messages = []
         for e in error.errors():
-            name = names.get(str(e["loc"][0]), str(e["loc"][0])) if e["loc"] else None
-            if name is None:
+            if not e["loc"]:
                 message = e["msg"].removeprefix("Value error, ")
                 messages.append(re.sub(r"\w+", lambda word: names.get(word[0], word[0]), message))
-            elif not any(p.startswith(f"{name}:") for p in problems):
-                place = ".".join(map(str, (name, *e["loc"][1:])))
+                continue
+            parts = [str(part) for part in e["loc"]]
+            ends = [i for i in range(1, len(parts) + 1) if ".".join(parts[:i]) in names]
+            end = max(ends, default=1)
+            name = names.get(".".join(parts[:end]), parts[0])
+            if not any(p.startswith(f"{name}:") for p in problems):
+                place = ".".join((name, *parts[end:]))
                 messages.append(f"{place}: {e['input']!r}; {e['msg']}")
         return messages
 
+
+def _expected(model: type[Config], names: Collection[str]) -> list[str]:
+    """The fields of a configuration; in the place of one that is named in parts, its own fields."""
+    expected = []
+    for name, info in model.model_fields.items():
+        inner = info.annotation
+        parted = any(given.startswith(f"{name}.") for given in names)
+        if parted and isinstance(inner, type) and issubclass(inner, Config):
+            expected += [f"{name}.{own}" for own in inner.model_fields]
+        else:
+            expected.append(name)
+    return expected
+
+
+def _put(values: JsonObject, name: str, value: Value) -> None:
+    """Set a field, which a name with a dot has in a part."""
+    *parts, last = name.split(".")
+    for part in parts:
+        values = values.setdefault(part, {})
+    values[last] = value
+
+
+def _tuples(value: Value) -> Value:
+    """A JSON value with tuples for lists, as the fields of zoo's configurations are declared."""
+    if isinstance(value, dict):
+        return {key: _tuples(v) for key, v in value.items()}
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+
+
+def _get(values: JsonObject, name: str) -> Value:
+    """The inverse of `_put`."""
+    value: Value = values
+    for part in name.split("."):
+        value = value[part]
+    return value
+
+
+LONGEST_VALUE = 100
+"""Characters of a value in a message: a list may have an entry for each layer, or for each pair of RoPE."""
 
 _HEAD = re.compile(r"(LMHeadModel|For[A-Z]\w+)$")
 _OTHER_HEADS = (
@@ -202,7 +272,10 @@ _OTHER_HEADS = (
 
 
 def _problem(name: str, value: object, expected: str) -> str:
-    return f"{name}: {one_of([value])}; expected {expected}"
+    shown = one_of([value])
+    if len(shown) > LONGEST_VALUE:
+        shown = f"{shown[:LONGEST_VALUE]}..."
+    return f"{name}: {shown}; expected {expected}"
 
 
 def _close(name: str, known: set[str] | frozenset[str]) -> str:

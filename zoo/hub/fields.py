@@ -85,7 +85,7 @@ class ConfigField:
 
     Attributes:
         hub_name: name in config.json.
-        zoo_name: name in zoo's configuration.
+        zoo_name: name in zoo's configuration, with dots for a field of a part: ``attention.window``.
         default: value that transformers assumes if config.json lacks the field.
         codec: converts values.
         resolved: property of zoo's configuration to write if the field itself may be null: `kv_heads`.
@@ -158,5 +158,16 @@ HARMLESS = frozenset(
 """Fields that any config.json may have and that do not change the logits."""
 
 
-PLAIN_DECODER: dict[str, Any] = {"attention": AttentionOptions().model_dump(mode="json"), "soft_cap": None}
-"""Options of zoo's decoders that no architecture of another library has."""
+PLAIN_DECODER: dict[str, Any] = {
+    **{f"attention.{name}": value for name, value in AttentionOptions().model_dump(mode="json").items()},
+    "soft_cap": None,
+}
+"""The options of attention and head as most architectures have them: none."""
+
+PLAIN_ROPE: dict[str, Any] = {"rope_fraction": 1.0, "rope_blocks": [True], "rope_window_base": None}
+"""What is rotated in most architectures: everything."""
+
+
+def without(constants: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    """The constants of another family without those that are fields of this one."""
+    return {name: value for name, value in constants.items() if name not in names}

@@ -13,7 +13,9 @@ from zoo.checkpoint.recipe import Recipe, declare, materialise
 from zoo.checkpoint.report import LoadPlan, LoadReport, compare_names
 from zoo.checkpoint.safetensors import shorten
 from zoo.config.registry import INITS
-from zoo.hub import CONFIG
+from zoo.data.files import JsonObject
+from zoo.hub import CONFIG, GENERATION_CONFIG
+from zoo.hub.classifier import SUFFIX, classifier_family, read_classifier
 from zoo.hub.families import family_of
 from zoo.hub.family import Family
 from zoo.hub.rules import Rule, expand
@@ -34,19 +36,24 @@ class HubFolder:
         family: the family of the model.
         recipe: the recipe of zoo's model.
         entries: the tensors by their names in the files.
+        published: the content of config.json (``config``) and, if it is there, generation_config.json
+            (``generation``), and the ``dtype`` of all tensors, or float32 if they have several.
     """
 
     path: Path
     family: Family
     recipe: Recipe
     entries: Mapping[str, TensorEntry]
+    published: JsonObject
 
     @classmethod
-    def open(cls, path: Path) -> HubFolder:
+    def open(cls, path: Path, head: bool = False) -> HubFolder:
         """Read config.json and the headers.
 
         Args:
             path: a folder as transformers writes it.
+            head: whether the model is the classifier of a ``...ForSequenceClassification``, and not the
+                language model on the same trunk.
 
         Raises:
             CheckpointError: config.json is missing or describes no model of a known family, tensor files are
@@ -58,15 +65,21 @@ class HubFolder:
         config = read_json(path / CONFIG)
         family = family_of(config, str(path / CONFIG))
         model = family.to_zoo(config, str(path / CONFIG))
+        layers_of = family.layers(model)
+        if head:
+            family, model = classifier_family(family), read_classifier(family, model, config)
         recipe = Recipe(model=model, init=INITS[model.default_init](), reparam=NoReparam())
         entries = read_headers(path)
-        for name, layers in family.layers(model).items():
+        for name, layers in layers_of.items():
             if layers > len(entries):  # first of all, as it takes long to declare a great many layers
                 raise CheckpointError(
                     f"{path}: {CONFIG} and tensors disagree: {name} is {layers}, but there are "
                     f"{len(entries)} tensors"
                 )
-        return cls(path, family, recipe, entries)
+        published = {"config": config, "dtype": _common_dtype(entries)}
+        if (path / GENERATION_CONFIG).is_file():
+            published["generation"] = read_json(path / GENERATION_CONFIG)
+        return cls(path, family, recipe, entries, published)
 
     def restore(self, part: Model) -> None:
         """Do nothing: models of the hub are not reparameterised."""
@@ -84,7 +97,8 @@ class HubFolder:
             CheckpointError: tensors are missing or unexpected, or have other shapes than the model's.
             ZooError: a pattern matches nothing.
         """
-        rules = expand(self.family.rules, whole)
+        sizes = getattr(self.recipe.model, "trunk", self.recipe.model)
+        rules = expand(self.family.rules, whole, sizes)
         known = [r.hub_name for r in rules]
         entries, skipped = _tensors(self, set(known))
         wanted = {r.hub_name for r in rules if not set(r.zoo_names).isdisjoint(needed)}
@@ -105,32 +119,54 @@ class HubFolder:
         return LoadPlan(report, fills, fill)
 
 
-def load_folder(folder: Path, *, allow: Sequence[str] = ()) -> tuple[Model, LoadReport]:
+def load_folder(
+    folder: Path, *, allow: Sequence[str] = (), dtype: torch.dtype | None = None
+) -> tuple[Model, LoadReport]:
     """Read a model, tensor by tensor.
+
+    Without `allow`, a ``...ForSequenceClassification`` becomes a classifier; with it, the language model on
+    its trunk, whose head is missing.
 
     Args:
         folder: a folder as transformers writes it.
         allow: patterns (``cls.*``) of tensors, by their names in the folder, that may be missing, and are
             then initialised, or unexpected.
+        dtype: of the model, into which every tensor is rounded as it is read; None: float32.
 
     Returns:
-        The model, float32 on the CPU, and a report of which tensors were loaded.
+        The model, on the CPU, and a report of which tensors were loaded.
 
     Raises:
         CheckpointError: the folder is incomplete or unsafe, or describes no model of a known family; no
             memory has been allocated then.
         ZooError: a pattern matches nothing.
     """
-    opened = HubFolder.open(folder)
+    opened = HubFolder.open(folder, head=not allow and _is_classifier(folder))
     model = declare(opened.recipe)
+    model.published = opened.published
     expected = model.state_dict()
     plan = opened.plan(expected, expected, allow)
-    materialise(model, torch.device("cpu"))
+    materialise(model.to(dtype), torch.device("cpu"))
     if plan.report.missing:
         initialise(model, model.recipe.init, seed=0)
     with torch.no_grad():
         plan.fill(model.state_dict(keep_vars=True))
     return model, plan.report
+
+
+def _is_classifier(folder: Path) -> bool:
+    """Whether config.json names a classifier of texts, of a family whose head is known."""
+    config = read_json(folder / CONFIG) if (folder / CONFIG).is_file() else {}
+    named = config.get("architectures")
+    if not isinstance(named, list) or not named or not str(named[0]).endswith(SUFFIX):
+        return False
+    return family_of(config, str(folder / CONFIG)).head is not None
+
+
+def _common_dtype(entries: Mapping[str, TensorEntry]) -> str:
+    """The dtype of all tensors in torch's spelling; float32, which holds the others, if there are several."""
+    names = {DTYPES.get(entry.dtype, "float32") for entry in entries.values()}
+    return names.pop() if len(names) == 1 else "float32"
 
 
 def _tensors(opened: HubFolder, expected: set[str]) -> tuple[dict[str, TensorEntry], list[str]]:

@@ -7,18 +7,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from zoo.checkpoint.formats import FILE_FORMATS, FOLDER_FORMATS, FolderFormat
-from zoo.hub import CONFIG
+from zoo.hub import ADAPTER_CONFIG, CONFIG
+from zoo.utils.errors import CheckpointError
 
 if TYPE_CHECKING:
+    import torch
+
     from zoo.hub.folder import HubFolder
     from zoo.models import Model
 
 
-def load_hub(folder: Path, *, allow: Sequence[str] = ()) -> Model:
+def load_hub(folder: Path, *, allow: Sequence[str] = (), dtype: torch.dtype | None = None) -> Model:
     """See `zoo.hub.folder.load_folder`."""
     from zoo.hub.folder import load_folder
 
-    return load_folder(folder, allow=allow)[0]
+    return load_folder(folder, allow=allow, dtype=dtype)[0]
 
 
 def open_hub(folder: Path) -> HubFolder:
@@ -26,6 +29,25 @@ def open_hub(folder: Path) -> HubFolder:
     from zoo.hub.folder import HubFolder
 
     return HubFolder.open(folder)
+
+
+def load_peft(folder: Path, *, base: Path | str | None = None, dtype: torch.dtype | None = None) -> Model:
+    """See `zoo.hub.adapter_import.load_adapter`."""
+    from zoo.hub.adapter_import import load_adapter
+
+    return load_adapter(folder, base=base, dtype=dtype)
+
+
+def open_peft(folder: Path) -> HubFolder:
+    """Refuse: an adapter is not a model.
+
+    Raises:
+        CheckpointError: always.
+    """
+    raise CheckpointError(
+        f"{folder}: an adapter, which is a change of a model; fold it in first: "
+        f"zoo import {folder} OUT --base FOLDER, then from: OUT"
+    )
 
 
 def load_ngpt_reference(path: Path, *, n_heads: int) -> Model:
@@ -36,4 +58,5 @@ def load_ngpt_reference(path: Path, *, n_heads: int) -> Model:
 
 
 FOLDER_FORMATS.append(FolderFormat(CONFIG, load_hub, open_hub))
+FOLDER_FORMATS.append(FolderFormat(ADAPTER_CONFIG, load_peft, open_peft))
 FILE_FORMATS["ngpt-reference"] = load_ngpt_reference

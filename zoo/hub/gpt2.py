@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from zoo.hub.classifier import LAST_TOKEN
 from zoo.hub.family import Family
 from zoo.hub.fields import PLAIN_DECODER, ConfigField, FixedField
 from zoo.hub.rules import Stacked, Transposed, layer_norm, rule
@@ -65,4 +66,5 @@ GPT2 = Family(
         "h.*.attn.masked_bias",
     ),
     duplicates={"lm_head.weight": "transformer.wte.weight"},
+    head=LAST_TOKEN,
 )

@@ -73,12 +73,17 @@ GPT2: Mapping[str, Change] = {
     r"mlp\.c_proj\.weight": second_mlp_kernel,
 }
 
+NEOX: Mapping[str, Change] = {r"mlp\.dense_4h_to_h\.weight": second_mlp_kernel}
+
 LAYOUTS: Mapping[str, Mapping[str, Change]] = {
     "bert": BERT,
     "roberta": BERT,
     "t5": T5,
     "gpt2": GPT2,
-    **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3", "phi3"), LLAMA),
+    "gpt_neox": NEOX,
+    **dict.fromkeys(
+        ("gemma2", "gemma3_text", "llama", "mistral", "olmo2", "phi3", "qwen2", "qwen3", "smollm3"), LLAMA
+    ),
 }
 """By config.json's ``model_type``: patterns of the ends of names."""
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from zoo.hub.classifier import LAST_TOKEN
 from zoo.hub.family import Family
-from zoo.hub.fields import PLAIN_DECODER, ConfigField, FixedField
+from zoo.hub.fields import PLAIN_DECODER, PLAIN_ROPE, ConfigField, FixedField
 from zoo.hub.rope import RopeScaling, read_rope, write_rope
 from zoo.hub.rules import rule
 from zoo.models import GPTConfig
@@ -56,7 +57,16 @@ LLAMA = Family(
         FixedField("mlp_bias", (False,)),
         FixedField("pretraining_tp", (1,)),
     ),
-    constants={"mlp": "swiglu", "qkv_bias": False, "qk_norm": False, **PLAIN_DECODER},
+    constants={
+        "mlp": "swiglu",
+        "norms": "before",
+        "centred_norms": False,
+        "scaled_embedding": False,
+        "qkv_bias": False,
+        "qk_norm": False,
+        **PLAIN_DECODER,
+        **PLAIN_ROPE,
+    },
     harmless=frozenset({"max_position_embeddings", "attention_dropout"}),
     rules=RULES,
     prefix="model.",
@@ -64,4 +74,5 @@ LLAMA = Family(
     duplicates={"lm_head.weight": "model.embed_tokens.weight"},
     read=read_rope,
     write=write_rope,
+    head=LAST_TOKEN,
 )

@@ -1,11 +1,12 @@
-"""Mistral: Llama without a sliding window."""
+"""Mistral: Llama, of which some versions have a sliding window."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from zoo.hub.fields import ConfigField, FixedField
+from zoo.hub.fields import ConfigField, FixedField, without
 from zoo.hub.llama import FIELDS, LLAMA
+from zoo.hub.window import ONE_WINDOW
 
 MISTRAL = replace(
     LLAMA,
@@ -15,6 +16,8 @@ MISTRAL = replace(
         *FIELDS,
         ConfigField("num_key_value_heads", "n_kv_heads", default=8, resolved="kv_heads"),
         ConfigField("head_dim", "d_head", default=None, resolved="head_size"),
+        replace(ONE_WINDOW, default=4096),
     ),
-    fixed=(FixedField("hidden_act", ("silu", "swish")), FixedField("sliding_window", (None,), default=4096)),
+    fixed=(FixedField("hidden_act", ("silu", "swish")),),
+    constants=without(LLAMA.constants, "attention.window"),
 )

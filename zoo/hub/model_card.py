@@ -9,14 +9,24 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 
 from zoo.config.yaml import dump_yaml
-from zoo.run.config import load_config
+from zoo.run.config import RunConfig, load_config
+from zoo.utils.errors import ZooError
+from zoo.utils.files import JSON_BYTES, read_json
 from zoo.utils.run_folder import CheckpointFolder, RunFolder, model_folder
 
 PLACES = ("runs_dir", "cache_dir", "plugins")
 """Settings of the machine, which say nothing of the model."""
 
 
-def model_card(source: Path, *, architecture: str, parameters: int, dtype: str, comparison: str) -> str:
+def model_card(
+    source: Path,
+    *,
+    architecture: str,
+    parameters: int,
+    dtype: str,
+    comparison: str,
+    adapter: str | None = None,
+) -> str:
     """Write the text of a README.md.
 
     Args:
@@ -25,11 +35,16 @@ def model_card(source: Path, *, architecture: str, parameters: int, dtype: str, 
         parameters: number of parameters.
         dtype: of the tensors in the files.
         comparison: a sentence on how the logits were compared.
+        adapter: the folder of the adapter that peft opens; None: there is none.
     """
     folder = model_folder(source)
-    recipe = None
+    recipe = data = base = None
     if folder.config.is_file():
-        recipe = dump_yaml(_portable(load_config(folder.config).model_dump(mode="json")))
+        config = load_config(folder.config)
+        settings = _portable(config.model_dump(mode="json"))
+        data = dump_yaml({"data": settings.pop("data")}) if "data" in settings else None
+        recipe = dump_yaml(settings)
+        base = base_name(config)
     checkpoint = folder.checkpoint() if isinstance(folder, RunFolder) else folder
     run = checkpoint.run if isinstance(checkpoint, CheckpointFolder) else None
     results: dict[str, float] = {}
@@ -48,10 +63,32 @@ def model_card(source: Path, *, architecture: str, parameters: int, dtype: str, 
         dtype=dtype,
         version=version("zoo"),
         comparison=comparison,
+        adapter=adapter,
         results=results,
         step=step,
         recipe=recipe,
+        data=data,
+        base=base,
+        tasks=_tasks(folder) if isinstance(folder, RunFolder) else [],
     )
+
+
+def base_name(config: RunConfig) -> str | None:
+    """The name of the run or folder that a run was trained from; None if it began with random weights."""
+    if config.checkpoint is None:
+        return None
+    path = config.checkpoint.path
+    run = CheckpointFolder(path).run
+    return (path if run is None else run.path).name
+
+
+def _tasks(run: RunFolder) -> list[dict[str, Any]]:
+    """The scores that `zoo eval RUN --tasks` has left in a run."""
+    if not run.tasks.is_file():
+        return []
+    content: Any = read_json(run.tasks, JSON_BYTES, ZooError)
+    scores = content.get("scores", []) if isinstance(content, dict) else []
+    return [score for score in scores if isinstance(score.get("value"), float)]
 
 
 def _portable(value: Any, key: str = "") -> Any:  # Any: the plain data of a configuration

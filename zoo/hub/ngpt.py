@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from zoo.data.files import JsonObject
 from zoo.hub.family import Family
-from zoo.hub.fields import ConfigField
+from zoo.hub.fields import REQUIRED, ConfigField
 from zoo.hub.rules import rule
 from zoo.models import NGPTConfig
 
 MODEL_FIELD = "model"
 """The field of config.json that holds zoo's fields, some of whose names mean other things in transformers."""
 
-FIELDS = tuple(ConfigField(name, name) for name in NGPTConfig.model_fields if name != "type")
+FIELDS = tuple(
+    ConfigField(name, name, REQUIRED if info.is_required() else info.default)
+    for name, info in NGPTConfig.model_fields.items()
+    if name != "type"
+)
+"""Those that a folder of an older version lacks have their defaults."""
 
 TENSORS = (
     "embedding.weight",

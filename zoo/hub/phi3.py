@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from zoo.data.files import JsonObject
-from zoo.hub.fields import ConfigField, FixedField
+from zoo.hub.fields import ConfigField, FixedField, without
 from zoo.hub.llama import LLAMA
-from zoo.hub.rope import read_rope
+from zoo.hub.rope import ORIGINAL, RopeScaling, read_rope, write_rope
 from zoo.hub.rules import Stacked, rule
+from zoo.hub.window import ONE_WINDOW
 
 FUSED = (
     rule(
@@ -28,19 +29,26 @@ FUSED_NAMES = {name for fused in FUSED for name in fused.zoo_names}
 def _read(config: JsonObject) -> JsonObject:
     """`read_rope`, with ``partial_rotary_factor`` at the top level, where it was before transformers 5.
 
-    The lists of a scaling of RoPE are left out: no type of scaling is supported, and longrope has two factors
-    for every pair of entries, which would make the message of the refusal long.
+    Like transformers, this takes the types ``su`` and ``yarn`` of old files for longrope.
     """
     config = dict(config)
     rope = config.get("rope_parameters")
     if isinstance(rope, dict) and "partial_rotary_factor" in rope:
         config["partial_rotary_factor"] = rope["partial_rotary_factor"]
         config["rope_parameters"] = {k: v for k, v in rope.items() if k != "partial_rotary_factor"}
-    config = read_rope(config)
-    scaling = config.get("rope_scaling")
-    if isinstance(scaling, dict):
-        config["rope_scaling"] = {k: v for k, v in scaling.items() if not isinstance(v, list)}
-    return config
+    for key in ("rope_parameters", "rope_scaling"):
+        scaling = config.get(key)
+        if isinstance(scaling, dict) and scaling.get("rope_type", scaling.get("type")) in ("su", "yarn"):
+            config[key] = {**scaling, "rope_type": "longrope"}
+    return read_rope(config)
+
+
+def _write(config: JsonObject) -> JsonObject:
+    """`write_rope`, with the part that is rotated in both places, and the context at the top level too."""
+    config = write_rope(config)
+    config["rope_parameters"]["partial_rotary_factor"] = config["partial_rotary_factor"]
+    scaling = config["rope_scaling"]
+    return config if scaling is None else config | {ORIGINAL: scaling[ORIGINAL]}
 
 
 PHI3 = replace(
@@ -57,16 +65,17 @@ PHI3 = replace(
         ConfigField("rms_norm_eps", "norm_eps", default=1e-5),
         ConfigField("rope_theta", "rope_base", default=10000.0),
         ConfigField("tie_word_embeddings", "tied", default=False),
+        ONE_WINDOW,
+        ConfigField("partial_rotary_factor", "rope_fraction", default=1.0),
+        ConfigField("rope_scaling", "rope_scaling", default=None, codec=RopeScaling(("longrope",))),
     ),
     fixed=(
         FixedField("hidden_act", ("silu", "swish")),
         FixedField("attention_bias", (False,)),
-        FixedField("sliding_window", (None,)),
-        FixedField("partial_rotary_factor", (1.0,)),
-        FixedField("rope_scaling", (None,)),
     ),
-    constants={**LLAMA.constants, "d_head": None, "rope_scaling": None},
-    harmless=LLAMA.harmless | {"original_max_position_embeddings", "resid_pdrop", "embd_pdrop"},
+    constants={**without(LLAMA.constants, "attention.window", "rope_fraction"), "d_head": None},
+    harmless=LLAMA.harmless | {ORIGINAL, "resid_pdrop", "embd_pdrop"},
     rules=(*FUSED, *(r for r in LLAMA.rules if FUSED_NAMES.isdisjoint(r.zoo_names))),
     read=_read,
+    write=_write,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -26,3 +27,17 @@ def from_pretrained(auto: str, folder: Path, **options: Any) -> Any:  # Any: `au
         logging.set_verbosity(verbosity)
         if has_bars:
             logging.enable_progress_bar()
+
+
+def with_adapter(model: Any, folder: Path) -> Any:
+    """Put an adapter on a model of transformers with the library peft.
+
+    Args:
+        model: the base model.
+        folder: with the files of the adapter.
+    """
+    from peft import PeftModel
+
+    with warnings.catch_warnings():  # peft calls what newer versions of transformers deprecate
+        warnings.simplefilter("ignore", FutureWarning)
+        return PeftModel.from_pretrained(model, folder)

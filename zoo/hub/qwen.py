@@ -4,34 +4,66 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from zoo.hub.fields import ConfigField, FixedField
+from zoo.data.files import JsonObject
+from zoo.hub.fields import ConfigField, FixedField, without
 from zoo.hub.llama import FIELDS, LLAMA
+from zoo.hub.rope import read_rope, write_rope
+from zoo.hub.window import FULL, LAYER_TYPES, SLIDING, WINDOWS, read_windows, write_windows
+
+
+def _read(config: JsonObject) -> JsonObject:
+    """The window is that of the layers from ``max_window_layers`` on, if it is used at all."""
+    config = read_rope(config)
+    if not config.get("use_sliding_window", False):
+        if SLIDING in (config.get("layer_types") or ()):
+            return config  # to be refused
+        return without(config, "use_sliding_window") | {"sliding_window": None}
+    first, layers = config.get("max_window_layers", 28), config.get("num_hidden_layers")
+    config = {"sliding_window": 4096, **config}
+    if not isinstance(first, int) or not isinstance(layers, int):
+        return config
+    return read_windows(config, [SLIDING if i >= first else FULL for i in range(layers)])
+
+
+def _write(config: JsonObject) -> JsonObject:
+    """Write the window in the older fields as well, where they can express it."""
+    config = write_windows(write_rope(config))
+    types = config["layer_types"]
+    first = types.index(SLIDING) if SLIDING in types else len(types)
+    return config | {"use_sliding_window": SLIDING in types, "max_window_layers": first}
+
 
 KV_HEADS = ConfigField("num_key_value_heads", "n_kv_heads", default=32, resolved="kv_heads")
 FIXED = (
     FixedField("hidden_act", ("silu", "swish")),
-    FixedField("use_sliding_window", (False,)),
-    FixedField("layer_types", ("full_attention",), each=True),
+    LAYER_TYPES,
+    FixedField("use_sliding_window", (True,)),  # false only if `layer_types` contradicts it
 )
-HARMLESS = LLAMA.harmless | {"sliding_window", "max_window_layers"}
-"""Without `use_sliding_window` these say nothing."""
+HARMLESS = LLAMA.harmless | {"max_window_layers"}
+"""`_read` has counted the layers."""
 
 QWEN2 = replace(
     LLAMA,
     architecture="Qwen2ForCausalLM",
     model_type="qwen2",
-    fields=(*FIELDS, KV_HEADS, ConfigField("head_dim", "d_head", default=None, resolved="head_size")),
+    fields=(
+        *FIELDS,
+        KV_HEADS,
+        ConfigField("head_dim", "d_head", default=None, resolved="head_size"),
+        WINDOWS,
+    ),
     fixed=FIXED,
-    constants={**LLAMA.constants, "qkv_bias": True},
+    constants={**without(LLAMA.constants, "attention.window"), "qkv_bias": True},
     harmless=HARMLESS,
+    read=_read,
+    write=_write,
 )
 
 QWEN3 = replace(
-    LLAMA,
+    QWEN2,
     architecture="Qwen3ForCausalLM",
     model_type="qwen3",
-    fields=(*FIELDS, KV_HEADS, ConfigField("head_dim", "d_head", default=128, resolved="head_size")),
+    fields=(*FIELDS, KV_HEADS, ConfigField("head_dim", "d_head", default=128, resolved="head_size"), WINDOWS),
     fixed=(*FIXED, FixedField("attention_bias", (False,))),
-    constants={**LLAMA.constants, "qk_norm": True},
-    harmless=HARMLESS,
+    constants={**without(LLAMA.constants, "attention.window"), "qk_norm": True},
 )

@@ -2,25 +2,79 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
 from zoo.data.files import JsonObject
 from zoo.hub.fields import Codec, RefusedError, Value
 
+ORIGINAL = "original_max_position_embeddings"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A type of scaling.
+
+    Attributes:
+        required: the fields that it must have, name in config.json to name in zoo.
+        optional: those that it may have.
+        read: changes fields of config.json that zoo expresses by others.
+    """
+
+    required: Mapping[str, str]
+    optional: Mapping[str, str] = field(default_factory=dict)
+    read: Callable[[JsonObject], JsonObject] = dict
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """All fields, name in config.json to name in zoo."""
+        return {**self.required, **self.optional}
+
+
+def _yarn(fields: JsonObject) -> JsonObject:
+    """DeepSeek's mscale and mscale_all_dim as the attention factor that they stand for."""
+    scales = fields.pop("mscale", None), fields.pop("mscale_all_dim", None)
+    if all(scales) and fields.get("attention_factor") is None:
+        factor = fields["factor"]
+        grown = [0.1 * scale * math.log(factor) + 1 if factor > 1 else 1.0 for scale in scales]
+        fields["attention_factor"] = grown[0] / grown[1]
+    return fields
+
+
 KINDS = {
-    "linear": {"factor": "factor"},
-    "llama3": {
-        "factor": "factor",
-        "low_freq_factor": "low_turns",
-        "high_freq_factor": "high_turns",
-        "original_max_position_embeddings": "context",
-    },
+    "linear": Kind({"factor": "factor"}),
+    "llama3": Kind(
+        {
+            "factor": "factor",
+            "low_freq_factor": "low_turns",
+            "high_freq_factor": "high_turns",
+            ORIGINAL: "context",
+        }
+    ),
+    "yarn": Kind(
+        {"factor": "factor", ORIGINAL: "context"},
+        {
+            "beta_slow": "low_turns",
+            "beta_fast": "high_turns",
+            "attention_factor": "attention_factor",
+            "truncate": "whole_pairs",
+        },
+        _yarn,
+    ),
+    "longrope": Kind(
+        {"short_factor": "short", "long_factor": "long", ORIGINAL: "context", "factor": "factor"},
+        {"attention_factor": "attention_factor"},
+    ),
 }
-"""The fields of each type of scaling: name in config.json to name in zoo."""
+"""The fields of each type of scaling."""
 
 
 def read_rope(config: JsonObject) -> JsonObject:
     """``rope_parameters`` as the older ``rope_theta`` and ``rope_scaling``; its ``type`` as ``rope_type``.
 
-    If both spellings are present the newer one is used, as transformers does.
+    If both spellings are present the newer one is used, as transformers does. What yarn and longrope take
+    from the lengths that config.json has beside them is added to their fields.
     """
     config = dict(config)
     scaling = config.pop("rope_parameters", None) or config.pop("rope_scaling", None)
@@ -34,7 +88,20 @@ def read_rope(config: JsonObject) -> JsonObject:
         config["rope_theta"] = scaling.pop("rope_theta")
     if kind == "default" and not scaling:
         return config
+    if kind in ("yarn", "longrope"):
+        scaling = _with_lengths(scaling, config)
     return config | {"rope_scaling": {"rope_type": kind, **scaling}}
+
+
+def _with_lengths(scaling: JsonObject, config: JsonObject) -> JsonObject:
+    """Add the original context and the factor, if they follow from fields of config.json."""
+    longest = config.get("max_position_embeddings")
+    original = scaling.get(ORIGINAL) or config.get(ORIGINAL) or longest
+    factor = scaling.get("factor")
+    if factor is None and isinstance(longest, int) and isinstance(original, int) and original > 0:
+        factor = longest / original
+    found = {ORIGINAL: original, "factor": factor}
+    return {**scaling, **{key: value for key, value in found.items() if value is not None}}
 
 
 def write_rope(config: JsonObject) -> JsonObject:
@@ -43,24 +110,38 @@ def write_rope(config: JsonObject) -> JsonObject:
     return config | {"rope_parameters": {"rope_theta": config["rope_theta"], **scaling}}
 
 
+@dataclass(frozen=True)
 class RopeScaling(Codec):
-    """``rope_scaling``: ``{"rope_type": ...}`` in config.json, ``{"type": ...}`` in zoo."""
+    """``rope_scaling``: ``{"rope_type": ...}`` in config.json, ``{"type": ...}`` in zoo.
+
+    Attributes:
+        kinds: the types that the family has.
+    """
+
+    kinds: tuple[str, ...] = tuple(KINDS)
 
     def to_zoo(self, value: Value) -> Value:
         """Convert a supported type with exactly its own fields."""
         if value is None:
             return None
-        kind = value.get("rope_type") if isinstance(value, dict) else None
-        if not isinstance(kind, str) or kind not in KINDS:
-            raise RefusedError(f"null or a rope_type among {', '.join(KINDS)}")
-        fields = {key: v for key, v in value.items() if key != "rope_type"}
-        if fields.keys() != KINDS[kind].keys():
-            raise RefusedError(f"for '{kind}' just {', '.join(KINDS[kind])}")
-        return {"type": kind} | {KINDS[kind][key]: v for key, v in fields.items()}
+        name = value.get("rope_type") if isinstance(value, dict) else None
+        if not isinstance(name, str) or name not in self.kinds:
+            raise RefusedError(f"null or a rope_type among {', '.join(self.kinds)}")
+        kind = KINDS[name]
+        fields = {key: v for key, v in value.items() if key != "rope_type" and v is not None}
+        if kind.required.keys() <= fields.keys():
+            fields = kind.read(fields)
+        if not kind.required.keys() <= fields.keys() or not fields.keys() <= kind.fields.keys():
+            may = f", and at most {', '.join(kind.optional)}" if kind.optional else ""
+            raise RefusedError(f"for '{name}' just {', '.join(kind.required)}{may}")
+        return {"type": name} | {kind.fields[key]: v for key, v in fields.items()}
 
     def to_hf(self, value: Value) -> Value:
         """The inverse of `to_zoo`."""
         if value is None:
             return None
-        kind = value["type"]
-        return {"rope_type": kind} | {hub: value[own] for hub, own in KINDS[kind].items()}
+        name = value["type"]
+        if name not in self.kinds:
+            raise RefusedError(f"null or a type among {', '.join(self.kinds)}")
+        fields = {hub: value[own] for hub, own in KINDS[name].fields.items()}
+        return {"rope_type": name} | {hub: v for hub, v in fields.items() if v is not None}

@@ -5,16 +5,29 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
+
+from zoo.models import ModelConfig
 
 Shape = tuple[int, ...]
 
 
 class Transform(ABC):
-    """An invertible change of layout; values stay as they are, so that a round trip is bit-exact."""
+    """An invertible change of layout; values stay as they are, so that a round trip is bit-exact.
+
+    Attributes:
+        in_out: whether the checkpoint's matrix is (in, out), and zoo's (out, in).
+    """
+
+    in_out: ClassVar[bool] = False
+
+    def of(self, config: ModelConfig) -> Transform:
+        """The transform for a model; most depend on the shapes alone."""
+        return self
 
     @abstractmethod
     def to_zoo(self, tensor: Tensor, shapes: Sequence[Shape]) -> list[Tensor]:
@@ -46,6 +59,8 @@ class Unchanged(Transform):
 class Transposed(Transform):
     """The checkpoint's matrix is (in, out): GPT-2's Conv1D."""
 
+    in_out: ClassVar[bool] = True
+
     def to_zoo(self, tensor: Tensor, shapes: Sequence[Shape]) -> list[Tensor]:
         """(in, out) -> (out, in)."""
         return [tensor.mT]
@@ -66,6 +81,11 @@ class Stacked(Transform):
 
     transposed: bool = False
 
+    @property
+    def in_out(self) -> bool:  # type: ignore[override]  # depends on a field
+        """Whether it is transposed."""
+        return self.transposed
+
     def to_zoo(self, tensor: Tensor, shapes: Sequence[Shape]) -> list[Tensor]:
         """Split along the output axis."""
         joined = tensor.mT if self.transposed else tensor
@@ -75,6 +95,31 @@ class Stacked(Transform):
         """Concatenate along the output axis."""
         joined = torch.cat(list(tensors))
         return joined.mT if self.transposed else joined
+
+
+@dataclass(frozen=True)
+class StackedByHead(Transform):
+    """The checkpoint's tensor has the rows of several of zoo's, head by head: a fused q, k, v (GPT-NeoX).
+
+    Attributes:
+        heads: number of heads, set by `of`.
+    """
+
+    heads: int = 1
+
+    def of(self, config: ModelConfig) -> StackedByHead:
+        """The transform for the heads of a decoder."""
+        return StackedByHead(config.model_dump()["n_heads"])
+
+    def to_zoo(self, tensor: Tensor, shapes: Sequence[Shape]) -> list[Tensor]:
+        """Split the rows of each head."""
+        rest = tensor.shape[1:]
+        parts = tensor.reshape(self.heads, len(shapes), -1, *rest).unbind(1)
+        return [part.reshape(-1, *rest) for part in parts]
+
+    def to_hf(self, tensors: Sequence[Tensor]) -> Tensor:
+        """Put the rows of each head together."""
+        return torch.stack([t.reshape(self.heads, -1, *t.shape[1:]) for t in tensors], 1).flatten(0, 2)
 
 
 @dataclass(frozen=True)
@@ -113,12 +158,18 @@ def layer_norm(zoo_name: str, hub_name: str) -> tuple[Rule, Rule]:
     )
 
 
-def expand(rules: Sequence[Rule], names: Collection[str]) -> list[Rule]:
+def linear(zoo_name: str, hub_name: str) -> tuple[Rule, Rule]:
+    """The rules of a linear map with a bias: weight and bias."""
+    return rule(f"{zoo_name}.weight", f"{hub_name}.weight"), rule(f"{zoo_name}.bias", f"{hub_name}.bias")
+
+
+def expand(rules: Sequence[Rule], names: Collection[str], config: ModelConfig | None = None) -> list[Rule]:
     """The rules that apply to a model, one for every layer.
 
     Args:
         rules: rules of the family.
         names: names of all tensors of the model.
+        config: the sizes of the model, for rules that depend on them.
 
     Returns:
         Rules without ``{i}``; every name of the model is in exactly one of them.
@@ -141,4 +192,4 @@ def expand(rules: Sequence[Rule], names: Collection[str]) -> list[Rule]:
     counts = Counter(name for r in expanded for name in r.zoo_names)
     if wrong := sorted({name for name, times in counts.items() if times > 1} | (known - set(counts))):
         raise ValueError(f"no rule, or more than one, for {wrong}")
-    return expanded
+    return [replace(r, transform=r.transform.of(config)) for r in expanded] if config else expanded

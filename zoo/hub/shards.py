@@ -6,21 +6,23 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import groupby
+from math import prod
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from zoo.checkpoint.safetensors import open_tensors, shorten, write_tensors
+from zoo.checkpoint.safetensors import count_entries, open_tensors, shorten, write_tensors
 from zoo.data.files import JsonObject, read_object
 from zoo.utils.errors import CheckpointError, DataError
+from zoo.utils.progress import progress
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 SHARD_BYTES = 5 * 10**9
 """Maximal size of a file with more than one tensor, in bytes."""
-DTYPES = ("F32", "BF16", "F16")
-"""Dtypes of safetensors whose values float32 represents exactly."""
+DTYPES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
+"""Dtypes of safetensors whose values float32 represents exactly, and what torch calls them."""
 
 
 @dataclass(frozen=True)
@@ -81,10 +83,13 @@ def stream_tensors(jobs: Iterable[tuple[TensorEntry, Callable[[Tensor], None]]])
     def file_of(job: tuple[TensorEntry, Callable[[Tensor], None]]) -> Path:
         return job[0].file
 
-    for file, group in groupby(sorted(jobs, key=file_of), file_of):
-        with open_tensors(file) as handle:
-            for entry, take in group:
-                take(handle.get_tensor(entry.name))
+    ordered = sorted(jobs, key=file_of)
+    with progress("reading tensors", sum(prod(entry.shape) for entry, _ in ordered)) as advance:
+        for file, group in groupby(ordered, file_of):
+            with open_tensors(file) as handle:
+                for entry, take in group:
+                    take(handle.get_tensor(entry.name))
+                    advance(prod(entry.shape))
 
 
 def write_shards(folder: Path, tensors: Mapping[str, Tensor], dtype: torch.dtype, shard_bytes: int) -> None:
@@ -107,10 +112,11 @@ def write_shards(folder: Path, tensors: Mapping[str, Tensor], dtype: torch.dtype
         room -= size
     numbered = [f"model-{i:05}-of-{len(groups):05}.safetensors" for i in range(1, len(groups) + 1)]
     files = [SINGLE] if len(groups) == 1 else numbered
-    for file, names in zip(files, groups, strict=True):
-        # safetensors accepts neither views nor tensors that share memory.
-        part = {name: tensors[name].to(dtype, copy=True).contiguous() for name in names}
-        write_tensors(folder / file, part, {"format": "pt"})
+    with progress("writing tensors", count_entries(tensors)) as advance:
+        for file, names in zip(files, groups, strict=True):
+            # safetensors accepts neither views nor tensors that share memory.
+            part = {name: tensors[name].to(dtype, copy=True).contiguous() for name in names}
+            write_tensors(folder / file, part, {"format": "pt"}, advance)
     if len(groups) > 1:
         total = sum(tensor.numel() * dtype.itemsize for tensor in tensors.values())
         where = {name: file for file, names in zip(files, groups, strict=True) for name in names}

@@ -1,10 +1,10 @@
-"""T5 v1.1."""
+"""T5: the first, v1.1 and Flan."""
 
 from __future__ import annotations
 
 from zoo.data.files import JsonObject
 from zoo.hub.family import Family
-from zoo.hub.fields import ConfigField, FixedField
+from zoo.hub.fields import ConfigField, FixedField, ValueMap
 from zoo.hub.rules import Rule, rule
 from zoo.models import T5Config
 
@@ -15,20 +15,35 @@ def _attention(zoo_name: str, hub_name: str) -> tuple[Rule, ...]:
 
 
 def _mlp(zoo_name: str, hub_name: str) -> tuple[Rule, ...]:
-    """The rules of a gated MLP; transformers calls the gate wi_0."""
-    pairs = (("nu", "wi_0"), ("u", "wi_1"), ("down", "wo"))
+    """The rules of an MLP with three matrices, whose gate transformers calls wi_0, or with two."""
+    pairs = (("nu", "wi_0"), ("u", "wi_1"), ("up", "wi"), ("down", "wo"))
     return tuple(rule(f"{zoo_name}.{a}.weight", f"{hub_name}.DenseReluDense.{b}.weight") for a, b in pairs)
 
 
 def _read(config: JsonObject) -> JsonObject:
-    """Without the field, the last hidden states are scaled if and only if the embeddings are tied."""
-    tied = config.get("tie_word_embeddings") is not False
-    return {"scale_decoder_outputs": tied, **config}
+    """``feed_forward_proj`` decides what other fields repeat, and what they contradict is refused.
+
+    Without ``scale_decoder_outputs``, the last hidden states are scaled if and only if the embeddings are
+    tied. With it ``tie_word_embeddings`` says nothing, because transformers 5 writes true for every T5.
+    """
+    config = {"scale_decoder_outputs": config.get("tie_word_embeddings") is not False, **config}
+    kind = config.get("feed_forward_proj", "relu")
+    repeated = {"dense_act_fn": ACTIVATIONS.get(kind), "is_gated_act": kind != "relu"}
+    for name, expected in repeated.items():
+        if kind in ACTIVATIONS and config.get(name, expected) != expected:
+            config["feed_forward_proj"] = f"{kind} and {name}: {config[name]}"
+    return config
 
 
 def _write(config: JsonObject) -> JsonObject:
-    """Add that the embeddings are not tied, and the first token of T5's targets."""
-    return {**config, "tie_word_embeddings": False, "decoder_start_token_id": 0}
+    """Add the fields that repeat others, and the first token of T5's targets."""
+    kind, tied = config["feed_forward_proj"], config["scale_decoder_outputs"]
+    repeated = {"dense_act_fn": ACTIVATIONS[kind], "is_gated_act": kind != "relu"}
+    return {**config, **repeated, "tie_word_embeddings": tied, "decoder_start_token_id": 0}
+
+
+ACTIVATIONS = {"relu": "relu", "gated-gelu": "gelu_new"}
+"""The activation of each ``feed_forward_proj``."""
 
 
 ENCODER, DECODER = "encoder.block.{i}.layer", "decoder.block.{i}.layer"
@@ -71,21 +86,30 @@ T5 = Family(
         ConfigField("relative_attention_max_distance", "max_distance", default=128),
         ConfigField("dropout_rate", "dropout", default=0.1),
         ConfigField("layer_norm_epsilon", "norm_eps", default=1e-6),
+        ConfigField(
+            "feed_forward_proj",
+            "mlp",
+            default="relu",
+            codec=ValueMap({"relu": "relu", "gated-gelu": "geglu"}),
+        ),
+        ConfigField("scale_decoder_outputs", "tied", default=True),
     ),
     fixed=(
-        FixedField("feed_forward_proj", ("gated-gelu",), default="relu"),
-        FixedField("dense_act_fn", ("gelu_new",)),
-        FixedField("is_gated_act", (True,)),
-        FixedField("scale_decoder_outputs", (False,)),
         FixedField("is_encoder_decoder", (True,)),
         FixedField("is_decoder", (False,)),
     ),
-    harmless=frozenset({"tie_word_embeddings", "classifier_dropout", "initializer_factor"}),
+    harmless=frozenset(
+        {
+            *("classifier_dropout", "initializer_factor"),
+            *("tie_word_embeddings", "dense_act_fn", "is_gated_act"),  # see `_read`
+        }
+    ),
     rules=RULES,
     buffers=("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",),
     duplicates={
         "encoder.embed_tokens.weight": "shared.weight",
         "decoder.embed_tokens.weight": "shared.weight",
+        "lm_head.weight": "shared.weight",
     },
     inputs=("input_ids", "decoder_input_ids"),
     auto="AutoModelForSeq2SeqLM",

@@ -24,7 +24,7 @@ def export_tokenizer(
         tokenizer: the tokenizer of the model.
         folder: the model's folder, to which the tokenizer's files are added.
         special: names of the ids after the tokenizer's vocabulary, in their order.
-        end: id at which generation stops.
+        end: id at which generation stops; None: the tokenizer's `eos_id`.
 
     Returns:
         None, or the reason why there is no tokenizer; nothing is written then.
@@ -33,9 +33,10 @@ def export_tokenizer(
     trial.mkdir()
     try:
         reason = write_tokenizer(tokenizer, trial)
-        if reason is None and special and end is not None:
+        if reason is None and special:
             (trial / DESCRIPTION).unlink()  # it describes a tokenizer without these tokens
-            _add_special_tokens(trial, special, tokenizer.vocab_size, end)
+            last = tokenizer.eos_id if end is None else end
+            _add_special_tokens(trial, special, tokenizer.vocab_size, last)
         if reason is None and not _encodes_the_same(tokenizer, trial, special):
             use_generic_class(trial)
             if not _encodes_the_same(tokenizer, trial, special):

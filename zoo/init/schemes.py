@@ -33,6 +33,10 @@ class Init(Config):
         """Return the factor on the vectors that are looked up in an embedding; 1 for none."""
         return 1.0
 
+    def logits_scale(self, spec: ParamSpec) -> float:
+        """Return the fixed factor on the logits of a table that is tied to the head; 1 for none."""
+        return 1.0
+
     def folded(self, tied: bool) -> Self:
         """Return the scheme of a model whose gates were merged into its matrices.
 

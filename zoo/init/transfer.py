@@ -19,7 +19,7 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from zoo.config.registry import TRANSFERS, Config
-from zoo.init.schemes import Init
+from zoo.init.schemes import Init, width
 from zoo.spec import Declared, ParamSpec, Role
 from zoo.utils.errors import ConfigError, did_you_mean
 
@@ -141,16 +141,22 @@ class Transfer(Config):
     def at(self, spec: ParamSpec, in_block: bool, sizes: Sizes) -> Factors:
         """All factors of a parameter; the arguments are those of `factors`."""
         found, behind = self.factors(spec, in_block, sizes)
-        width = sizes.inputs(spec)
+        m = sizes.inputs(spec)
         decays = {
             "rule": found.wd,
             "independent": 1 / found.lr,
             "constant": 1.0,
-            "sqrt": math.sqrt(width),
-            "inverse_width": 1 / (width * found.lr),
+            "sqrt": math.sqrt(m),
+            "inverse_width": 1 / (m * found.lr),
         }
         lr = found.lr * sizes.steps**self.exponent
         return replace(found, wd=decays[self.wd_transfer], lr=lr).of_a_product(behind)
+
+    def at_base(self, spec: ParamSpec) -> ParamSpec:
+        """The declaration at the base size: its shape, and the parts that it consists of."""
+        sizes = {axis: self.base.get(axis, n) for axis, n in zip(spec.axes, spec.shape, strict=True)}
+        parts = tuple((axis, round(count * sizes[axis] / spec.size(axis))) for axis, count in spec.parts)
+        return replace(spec, shape=tuple(sizes.values()), parts=parts)
 
     @property
     def exponent(self) -> float:
@@ -208,27 +214,37 @@ class Transferred(Init):
         return self.init.position_std(self._base(spec))
 
     def lookup_scale(self, spec: ParamSpec) -> float:
-        """Return that of the base size."""
-        return self.init.lookup_scale(self._base(spec))
+        """Return that of the base size, over the factor that a tied table has on its logits."""
+        return self.init.lookup_scale(self._base(spec)) / self.logits_scale(spec)
+
+    def logits_scale(self, spec: ParamSpec) -> float:
+        """Return the rule's factor behind the read-out, if that is a tied table; otherwise 1."""
+        return self.transfer.at(spec, False, self.ratios).start if spec.tied else 1.0
 
     def _base(self, spec: ParamSpec) -> ParamSpec:
         """The declaration at the base size."""
-        base = self.transfer.base
-        shape = tuple(base.get(axis, size) for axis, size in zip(spec.axes, spec.shape, strict=True))
         branches = spec.residual_branches
         if self.transfer.branches and branches > 1:
             branches = round(branches / self.ratios.depth)
-        return replace(spec, shape=shape, residual_branches=branches)
+        at_base = replace(self.transfer.at_base(spec), residual_branches=branches)
+        if math.isclose(spec.output_std, width(spec) ** -0.5):  # position vectors beside a tied table
+            at_base = replace(at_base, output_std=width(at_base) ** -0.5)
+        return at_base
 
 
 def _mup(spec: ParamSpec, in_block: bool, sizes: Sizes) -> tuple[Factors, float]:
-    """Adam's factors under muP; the read-out has 1/m behind it."""
+    """Adam's factors under muP; the read-out has 1/m behind it.
+
+    A tied table is trained as an embedding, with 1/m in front of its logits (the authors' MuSharedReadout).
+    """
     m = sizes.inputs(spec)
     match sizes.use(spec, in_block):
         case "hidden":
             return Factors(start=m**-0.5, lr=1 / m, wd=m), 1.0
         case "read-out":
             return Factors(), 1 / m
+        case "table" if spec.tied:
+            return Factors(), 1 / m  # of the logits; the vectors that are looked up are multiplied by m
         case _:
             return Factors(), 1.0
 
@@ -288,7 +304,10 @@ class Spectral(Transfer):
     update_size: ClassVar[UpdateSize] = "spectral"
 
     def factors(self, spec: ParamSpec, in_block: bool, sizes: Sizes) -> tuple[Factors, float]:
-        """The spectral condition for hidden matrices, whose lr times wd goes as one over the width."""
+        """The spectral condition for hidden matrices, whose lr times wd goes as one over the width.
+
+        The rate is that of an orthogonal update without any factor of its shape.
+        """
         if sizes.use(spec, in_block) != "hidden":
             return _mup(spec, in_block, sizes)
         m, rate = sizes.inputs(spec), math.sqrt(sizes.outputs(spec) / sizes.inputs(spec))

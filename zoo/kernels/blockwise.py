@@ -1,10 +1,10 @@
 """Causal attention in blocks of queries, for short sequences on a CPU.
 
 torch's fused CPU kernel reaches a third of the speed of its matrix products. Here every block of queries
-is multiplied with the keys up to the block's end only, so that few scores are computed and masked, in
-batched matrix products; the probabilities are kept for the backward pass, which is written by hand. No
-private operator of torch is used; the tests compare with `scaled_dot_product_attention`, which computes
-the attention of all longer sequences.
+is multiplied with the keys from the beginning of its window up to the block's end only, so that few scores
+are computed and masked, in batched matrix products; the probabilities are kept for the backward pass, which
+is written by hand. No private operator of torch is used; the tests compare with
+`scaled_dot_product_attention`, which computes the attention of all longer sequences.
 """
 
 from __future__ import annotations
@@ -24,7 +24,14 @@ LONGEST = 512
 """Tokens of the longest sequence: the kept probabilities are a small part of a layer's activations."""
 
 
-def blockwise_attention(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
+def blockwise_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    scale: float,
+    window: int | None = None,
+    mask: Tensor | None = None,
+) -> Tensor:
     """Compute softmax(scale q k^T, causal) v, with scores and softmax in float32.
 
     Args:
@@ -32,6 +39,8 @@ def blockwise_attention(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor
         k: the same shape.
         v: the same shape.
         scale: the factor of the scores.
+        window: how many keys a query sees, its own included; None: all up to its own.
+        mask: (batch, time, time) bool, which of these keys each query sees, its own among them; None: all.
 
     Returns:
         (batch, time, heads, h), in the dtype of `q`.
@@ -39,7 +48,7 @@ def blockwise_attention(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor
     batch, time, heads, _ = q.shape
     folded = [t.transpose(1, 2).reshape(batch * heads, time, -1) for t in (q, k, v)]
     with torch.autocast(q.device.type, enabled=False):  # it would round the scores
-        y: Tensor = differentiable(_Blockwise, *folded, scale)
+        y: Tensor = differentiable(_Blockwise, *folded, scale, window or time, mask)
     return y.view(batch, heads, time, -1).transpose(1, 2)
 
 
@@ -47,20 +56,25 @@ class _Blockwise(torch.autograd.Function):
     """`blockwise_attention` of tensors (batch * heads, time, h)."""
 
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
+    def forward(
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, scale: float, window: int, seen: Tensor | None
+    ) -> Tensor:
         exact = torch.promote_types(q.dtype, torch.float32)
         queries, keys = q.to(exact) * scale, k.to(exact)
         time = q.shape[1]
-        mask = _causal_mask(queries, time)
+        mask = _causal_mask(queries, time, window)
         outputs, probabilities = [], []
-        for start, end in _blocks(time):
-            scores = queries[:, start:end] @ keys[:, :end].mT + mask[start:end, :end]
+        for first, start, end in _blocks(time, window):
+            scores = queries[:, start:end] @ keys[:, first:end].mT + mask[start:end, first:end]
+            if seen is not None:
+                by_text = scores.view(len(seen), -1, *scores.shape[1:])
+                by_text.masked_fill_(~seen[:, None, start:end, first:end], -torch.inf)
             p = torch.softmax(scores, dim=-1).to(q.dtype)
-            outputs.append(p @ v[:, :end])
+            outputs.append(p @ v[:, first:end])
             probabilities.append(p)
         y = torch.cat(outputs, 1)
         ctx.save_for_backward(q, k, v, y, *probabilities)
-        ctx.scale = scale
+        ctx.scale, ctx.window = scale, window
         return y
 
     @staticmethod
@@ -72,30 +86,32 @@ class _Blockwise(torch.autograd.Function):
         sums = (grad.to(exact) * y.to(exact)).sum(-1, keepdim=True)
         q_grad = []
         k_grad, v_grad = (torch.zeros_like(t, dtype=exact) for t in (k, v))
-        for (start, end), p in zip(_blocks(q.shape[1]), probabilities, strict=True):
+        for (first, start, end), p in zip(_blocks(q.shape[1], ctx.window), probabilities, strict=True):
             g = grad[:, start:end]
-            p_grad = (g @ v[:, :end].mT).to(exact)
+            p_grad = (g @ v[:, first:end].mT).to(exact)
             s_grad = (p.to(exact) * (p_grad - sums[:, start:end]) * ctx.scale).to(q.dtype)
-            q_grad.append(s_grad @ k[:, :end])
-            k_grad[:, :end] += s_grad.mT @ q[:, start:end]
-            v_grad[:, :end] += p.mT @ g
-        return torch.cat(q_grad, 1), k_grad.to(k.dtype), v_grad.to(v.dtype), None
+            q_grad.append(s_grad @ k[:, first:end])
+            k_grad[:, first:end] += s_grad.mT @ q[:, start:end]
+            v_grad[:, first:end] += p.mT @ g
+        return torch.cat(q_grad, 1), k_grad.to(k.dtype), v_grad.to(v.dtype), None, None, None
 
 
 @library.custom_op("zoo::causal_mask", mutates_args=())
-def _causal_mask(like: Tensor, time: int) -> Tensor:
-    """Return (time, time): -inf where the key comes after the query, else 0.
+def _causal_mask(like: Tensor, time: int, window: int) -> Tensor:
+    """Return (time, time): -inf where the key comes after the query or before its window, else 0.
 
     The operator is opaque to inductor, which would otherwise compare the positions for every score.
     """
-    return torch.full((time, time), -torch.inf, dtype=like.dtype, device=like.device).triu(1)
+    hidden = torch.full((time, time), -torch.inf, dtype=like.dtype, device=like.device)
+    return hidden.triu(1) + hidden.tril(-window)
 
 
 @_causal_mask.register_fake
-def _(like: Tensor, time: int) -> Tensor:
+def _(like: Tensor, time: int, window: int) -> Tensor:
     return like.new_empty(time, time)
 
 
-def _blocks(time: int) -> list[tuple[int, int]]:
-    """Return the start and end of each block of queries."""
-    return [(start, min(start + BLOCK, time)) for start in range(0, time, BLOCK)]
+def _blocks(time: int, window: int) -> list[tuple[int, int, int]]:
+    """Return of each block of queries the first key that it sees, its start and its end."""
+    starts = range(0, time, BLOCK)
+    return [(max(0, start - window + 1), start, min(start + BLOCK, time)) for start in starts]

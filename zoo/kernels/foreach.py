@@ -2,32 +2,137 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import torch
 from torch import Tensor
 
-from zoo.kernels.support import has_function
+from zoo.kernels.support import has_function, is_trusted
 
-COPY = has_function("_foreach_copy_")
-LERP = has_function("_foreach_lerp_")
+FAST = is_trusted()
 NORM = has_function("_foreach_norm")
 
 
-def copy_all(targets: list[Tensor], sources: list[Tensor]) -> None:
-    """Copy each source into its target, in place; shapes are equal pairwise."""
-    if COPY:
-        torch._foreach_copy_(targets, sources)
-        return
-    for target, source in zip(targets, sources, strict=True):
-        target.copy_(source)
+class Many:
+    """Tensors that are computed with as if they were one.
 
+    An operation has the name and the arguments that it has for a tensor. It acts on each of the tensors, in
+    one call where torch has such a function. The other operand is either a number or as many tensors, of
+    which each goes with the one at its place.
 
-def lerp_all(starts: list[Tensor], ends: list[Tensor], weight: float) -> None:
-    """Move each start towards its end by the fraction `weight` of their difference, in place."""
-    if LERP:
-        torch._foreach_lerp_(starts, ends, weight)
-        return
-    for start, end in zip(starts, ends, strict=True):
-        start.lerp_(end, weight)
+    Args:
+        tensors: of any shapes; an operation in place changes them.
+    """
+
+    __slots__ = ("tensors",)
+
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        self.tensors = list(tensors)
+
+    def type_as(self, other: Many) -> Many:
+        """The tensors in the dtypes of others; those that have them already are not copied."""
+        return Many([a if a.dtype == b.dtype else a.to(b.dtype) for a, b in self._pairs(other)])
+
+    def copy_(self, source: Many) -> Many:
+        """Copy the entries of others."""
+        return self._in_place("copy_", source)
+
+    def add_(self, other: Many | float, alpha: float = 1) -> Many:
+        """Add alpha times another."""
+        return self._in_place("add_", other, alpha=alpha) if alpha != 1 else self._in_place("add_", other)
+
+    def sub(self, other: Many) -> Many:
+        """The difference to another."""
+        return self._new("sub", other)
+
+    def mul(self, other: Many | float) -> Many:
+        """The product with another."""
+        return self._new("mul", other)
+
+    def mul_(self, other: Many | float) -> Many:
+        """Multiply by another."""
+        return self._in_place("mul_", other)
+
+    def div(self, other: Many | float) -> Many:
+        """The quotient by another."""
+        return self._new("div", other)
+
+    def div_(self, other: Many | float) -> Many:
+        """Divide by another."""
+        return self._in_place("div_", other)
+
+    def addcmul_(self, one: Many, other: Many, value: float) -> Many:
+        """Add value times the product of two."""
+        return self._in_place("addcmul_", one, other, value=value)
+
+    def addcdiv_(self, one: Many, other: Many, value: float) -> Many:
+        """Add value times the quotient of two."""
+        return self._in_place("addcdiv_", one, other, value=value)
+
+    def lerp(self, end: Many, weight: float) -> Many:
+        """The point at the fraction `weight` of the way to another."""
+        return self._new("lerp", end, weight)
+
+    def lerp_(self, end: Many, weight: float) -> Many:
+        """Move towards another by the fraction `weight` of the way."""
+        return self._in_place("lerp_", end, weight)
+
+    def sign_(self) -> Many:
+        """Replace every entry by its sign."""
+        return self._in_place("sign_")
+
+    def sqrt(self) -> Many:
+        """The square roots."""
+        return self._new("sqrt")
+
+    def sqrt_(self) -> Many:
+        """Take the square roots."""
+        return self._in_place("sqrt_")
+
+    def gt_(self, other: float) -> Many:
+        """Replace every entry by 1 where it is greater than a number, and by 0 elsewhere."""
+        return self._in_place("gt_", other)
+
+    def sum(self) -> Many:
+        """The sum over the entries of each tensor, 0-dim."""
+        return Many([tensor.sum() for tensor in self.tensors])
+
+    def sum_of_squares(self) -> Many:
+        """The sum over the squares of the entries of each tensor, 0-dim."""
+        return Many([torch.linalg.vector_norm(tensor).square() for tensor in self.tensors])
+
+    def sum_of_sizes(self) -> Many:
+        """The sum over the absolute values of the entries of each tensor, 0-dim."""
+        return Many([tensor.abs().sum() for tensor in self.tensors])  # the 1-norm takes four times as long
+
+    def dot(self, other: Many) -> Many:
+        """The scalar product of each pair of tensors, 0-dim."""
+        return Many([torch.dot(a.flatten(), b.flatten()) for a, b in self._pairs(other)])
+
+    def _pairs(self, other: Many) -> zip[tuple[Tensor, Tensor]]:
+        return zip(self.tensors, other.tensors, strict=True)
+
+    def _in_place(self, name: str, *operands: Many | float, **options: float) -> Many:
+        self._each(name, operands, options)
+        return self
+
+    def _new(self, name: str, *operands: Many | float) -> Many:
+        return Many(self._each(name, operands, {}))
+
+    def _each(self, name: str, operands: Sequence[Many | float], options: dict[str, float]) -> Sequence[Any]:
+        if len(self.tensors) == 1:  # a piece of a large tensor: calls are what it costs
+            given = [x.tensors[0] if isinstance(x, Many) else x for x in operands]
+            return [getattr(self.tensors[0], name)(*given, **options)]
+        at_once = getattr(torch, f"_foreach_{name}", None) if FAST else None
+        if at_once is not None:
+            lists = [x.tensors if isinstance(x, Many) else x for x in operands]
+            found: Sequence[Any] = at_once(self.tensors, *lists, **options)
+            return found
+        return [
+            getattr(tensor, name)(*(x.tensors[i] if isinstance(x, Many) else x for x in operands), **options)
+            for i, tensor in enumerate(self.tensors)
+        ]
 
 
 def norms(tensors: list[Tensor]) -> Tensor:

@@ -9,6 +9,7 @@ from zoo.models.gpt import GPT, GPTConfig
 from zoo.models.gpt2 import GPT2, GPT2Config
 from zoo.models.language_model import LanguageModel, LanguageModelConfig
 from zoo.models.lstm import LSTMConfig, LSTMModel
+from zoo.models.neox import NeoX, NeoXConfig
 from zoo.models.ngpt import NGPT, NGPTConfig
 from zoo.models.ngpt_t5 import NGPTT5, NGPTT5Config
 from zoo.models.post_gpt import PostGPT, PostGPTConfig
@@ -39,6 +40,8 @@ __all__ = [
     "ModelConfig",
     "NGPTConfig",
     "NGPTT5Config",
+    "NeoX",
+    "NeoXConfig",
     "PostGPT",
     "PostGPTConfig",
     "ResNet",

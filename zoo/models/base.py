@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
 from torch import Tensor, nn
@@ -70,10 +71,14 @@ class Model(Module):
         config: the sizes.
         recipe: the `zoo.checkpoint.recipe.Recipe` that the model was made from, set by
             `zoo.checkpoint.recipe.declare`. It is untyped because recipes belong to a layer above models.
+        published: what the folder of another library said of the model it was read from, as JSON: the
+            content of its files of settings. It goes with the model through training and into its
+            checkpoints, so that an export can write again what zoo has no use for. Empty for other models.
     """
 
     config: ModelConfig
     recipe: Any
+    published: Mapping[str, Any] = MappingProxyType({})
 
     @property
     def fsdp_units(self) -> Sequence[nn.Module]:
@@ -89,6 +94,15 @@ class Model(Module):
     def compiled_parts(self) -> Sequence[tuple[nn.Module, str]]:
         """Pairs of a submodule and its method for ``train.compile: blocks``: the FSDP units' `forward`."""
         return [(unit, "forward") for unit in self.fsdp_units]
+
+    def predict(self, *inputs: Tensor) -> Tensor:
+        """The logits of a training batch.
+
+        Args:
+            *inputs: the batch as `loss` takes it, without the targets.
+        """
+        logits: Tensor = self(*inputs)
+        return logits
 
     def example(self, batch: int = 1, time: int = 16) -> tuple[Tensor, ...]:
         """A batch for trying the model out: inputs as `forward` takes them, then targets, on the CPU.

@@ -45,6 +45,11 @@ class AbsolutePositions(Config):
     assumed: ClassVar[bool] = True
     type: Literal["absolute"] = "absolute"
     length: int = Field(512, gt=0, description="positions there are vectors for")
+    offset: int = Field(
+        0,
+        ge=0,
+        description="rows of the table in front of the first position, which are not used (RoBERTa: 2)",
+    )
 
 
 class RotaryPositions(Config):
@@ -170,9 +175,9 @@ class BERTConfig(LanguageModelConfig):
         """Number of segments, each of which has a vector."""
         return self.n_segments
 
-    def classification_head(self, classes: int) -> Module:
+    def classification_head(self, classes: int, bias: bool = True) -> Module:
         """A head that turns pooled hidden states (n, d) into logits (n, classes), uninitialised."""
-        return ClassificationHead(classes, self.d_model, self.start)
+        return ClassificationHead(classes, self.d_model, self.start, bias)
 
     def build(self) -> BERT:
         """The model, uninitialised."""
@@ -257,7 +262,8 @@ class Embeddings(Module):
         self.segment = Embedding(("segments", c.n_segments), c.d_model, output_std=std, normalised=True)
         self.position: Embedding | None = None
         if isinstance(c.position, AbsolutePositions):
-            rows = ("positions", c.position.length)
+            self.offset = c.position.offset
+            rows = ("positions", c.position.length + c.position.offset)
             self.position = Embedding(rows, c.d_model, output_std=std, normalised=True)
         self.norm = LayerNorm(("embed", c.d_model), c.norm_eps)
         self.dropout = nn.Dropout(c.dropout)
@@ -266,7 +272,8 @@ class Embeddings(Module):
         """(batch, time) int64 each, or no segments -> (batch, time, d)."""
         total = self.token(tokens) + self.segment(torch.zeros_like(tokens) if segments is None else segments)
         if self.position is not None:
-            total = total + self.position(torch.arange(tokens.shape[1], device=tokens.device))
+            where = torch.arange(tokens.shape[1], device=tokens.device) + self.offset
+            total = total + self.position(where)
         h: Tensor = self.dropout(self.norm(total))
         return h
 

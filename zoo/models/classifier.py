@@ -22,6 +22,7 @@ from zoo.models.inputs import check_mask, check_tokens
 from zoo.models.language_model import LanguageModel, LanguageModelConfig
 from zoo.models.starts import NoRuleError, Reach
 from zoo.nn.classification import classify
+from zoo.nn.linear import Linear, matrix
 from zoo.nn.loss import LossParts
 
 Pool = Literal["first", "last", "mean"]
@@ -43,6 +44,10 @@ class ClassifierConfig(ModelConfig):
         description="what the head reads: the first or last hidden state, or the mean of all",
     )
     dropout: float = Field(0.0, ge=0, lt=1, description="of what the head reads")
+    bias: bool = Field(True, description="whether the head has one; decoders of transformers have none")
+    pooler: bool = Field(
+        False, description="whether tanh(W h + b) comes between the pooled hidden state and the head (BERT)"
+    )
 
     @model_validator(mode="after")
     def _first_has_read_the_text(self) -> Self:
@@ -112,7 +117,10 @@ class Classifier(Model):
         self.trunk: LanguageModel = c.trunk.build()
         self.trunk.remove_head()
         self.dropout = nn.Dropout(c.dropout)
-        self.head = c.trunk.classification_head(c.classes)
+        d = c.trunk.d_model
+        self.pooler = Linear(matrix(("pooled", d), ("embed", d)), bias=True) if c.pooler else None
+        without = {} if c.bias else {"bias": False}
+        self.head = c.trunk.classification_head(c.classes, **without)
 
     @property
     def fsdp_units(self) -> Sequence[nn.Module]:
@@ -137,7 +145,10 @@ class Classifier(Model):
         check_tokens(tokens)
         check_mask(mask, tokens)
         states = self.trunk.hidden_states(tokens, segments, mask)
-        logits: Tensor = self.head(self.dropout(pooled(states, mask, self.config.pool)))
+        read = pooled(states, mask, self.config.pool)
+        if self.pooler is not None:
+            read = self.pooler(read).tanh()
+        logits: Tensor = self.head(self.dropout(read))
         return logits
 
     def loss(self, *batch: Tensor, z_loss: float = 0.0) -> LossParts:

@@ -10,18 +10,21 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from zoo.models.inputs import check_tokens, consecutive_tokens
+from zoo.kernels.documents import Documents
+from zoo.models.inputs import check_documents, check_tokens, consecutive_tokens
 from zoo.models.language_model import LanguageModel, LanguageModelConfig
 from zoo.nn.attention_options import AttentionOptions
 from zoo.nn.kv_cache import KVCache
 from zoo.nn.linear import Embedding
 from zoo.nn.lm_head import LMHead
 from zoo.nn.loss import LossParts
-from zoo.nn.positions import CachePosition
+from zoo.nn.norm import RMSNorm
+from zoo.nn.positions import document_positions, positions
 from zoo.nn.qk import AllHeadsNormThenRotary, NormThenRotary, NoTransform, RotaryThenScaledNorm
 from zoo.nn.rope import Rope
 from zoo.nn.scaling import ScalingConfig
 from zoo.spec import Module
+from zoo.utils.errors import DataError
 
 
 class DecoderConfig(LanguageModelConfig):
@@ -40,7 +43,7 @@ class DecoderConfig(LanguageModelConfig):
     d_mlp: int | None = Field(None, gt=0, description="inner width of the MLP; null: 4 d_model")
     tied: bool = Field(False, description="use the input embedding as the language model head")
     attention: AttentionOptions = Field(
-        AttentionOptions(), description="QK-norm, QK-clip and gates of the attention"
+        AttentionOptions(), description="window, QK-norm, QK-clip and gates of the attention"
     )
     soft_cap: float | None = Field(
         None, gt=0, description="c of logits <- c tanh(logits / c) behind the head; it hides their divergence"
@@ -54,28 +57,40 @@ class DecoderConfig(LanguageModelConfig):
             raise ValueError(f"n_heads {self.n_heads} is not divisible by n_kv_heads {self.kv_heads}")
         return self
 
-    def attention_facts(self, eps: float, each_head: bool = False) -> dict[str, Any]:
+    def attention_facts(
+        self,
+        block: int,
+        eps: float,
+        each_head: bool = False,
+        normalised: bool = False,
+        norm: type[RMSNorm] = RMSNorm,
+    ) -> dict[str, Any]:
         """The arguments of `Attention` that `attention` decides.
 
         Args:
+            block: number of the block, from 0.
             eps: of the norms of queries and keys.
             each_head: whether queries and keys have a norm per head by another option.
+            normalised: whether the output is normalised next.
+            norm: of queries and keys.
         """
         options, h = self.attention, self.head_size
         kind = "head" if each_head else options.qk_norm
         qk: dict[str | None, Callable[[], Module]] = {
             None: self.bare_qk,
-            "head": lambda: NormThenRotary(h, eps),
-            "all_heads": lambda: AllHeadsNormThenRotary(self.n_heads, self.kv_heads, h, eps),
+            "head": lambda: NormThenRotary(h, eps, norm),
+            "all_heads": lambda: AllHeadsNormThenRotary(self.n_heads, self.kv_heads, h, eps, norm),
             "unit": lambda: RotaryThenScaledNorm(self.kv_heads, h, self.d_model, ScalingConfig()),
         }
         return {
             "qk": qk[kind](),
-            "scale": math.sqrt(h) if kind == "unit" else h**-0.5,
-            "normalised": (kind is not None, False),
+            "scale": math.sqrt(h) if kind == "unit" else self.score_size**-0.5,
+            "score_cap": options.score_cap,
+            "normalised": (kind is not None, normalised),
             "qk_rescaled": kind == "unit",
             "gate": options.gate,
             "qk_clip": options.qk_clip,
+            "window": options.window_of(block),
         }
 
     def bare_qk(self) -> Module:
@@ -98,6 +113,11 @@ class DecoderConfig(LanguageModelConfig):
         return self.n_kv_heads or self.n_heads
 
     @property
+    def score_size(self) -> float:
+        """Scores are divided by the root of this number."""
+        return self.attention.score_size or self.head_size
+
+    @property
     def mlp_size(self) -> int:
         """Inner width of the MLP."""
         return self.d_mlp or 4 * self.d_model
@@ -111,14 +131,15 @@ class DecoderConfig(LanguageModelConfig):
 class Decoder(LanguageModel):
     """A decoder-only transformer.
 
-    A subclass creates the submodules that are named here, and overrides `rope`, `embed` or `final_norm`
+    A subclass creates the submodules that are named here, and overrides `ropes`, `embed` or `final_norm`
     where it has such a part.
 
     Attributes:
         config: the sizes.
         embedding: the token embedding.
         blocks: modules ``(h, rope, layer_cache, position) -> h``, where h is (batch, time, d) and
-            `layer_cache` a `zoo.nn.kv_cache.LayerCache` or None.
+            `layer_cache` a `zoo.nn.kv_cache.LayerCache` or None. If the configuration's `reads_documents`
+            is set, a fifth argument is a `zoo.kernels.documents.Documents` or left out.
         read_out: the head. The attribute is not called `lm_head` because its name is part of the names of
             parameters, which stand in checkpoints and seed the initialisation.
     """
@@ -147,6 +168,7 @@ class Decoder(LanguageModel):
         segments: Tensor | None = None,
         mask: Tensor | None = None,
         cache: KVCache | None = None,
+        documents: Tensor | None = None,
     ) -> Tensor:
         """Embed tokens, pass them through all blocks and normalise the result.
 
@@ -155,44 +177,63 @@ class Decoder(LanguageModel):
             segments: has no effect: a decoder does not distinguish segments.
             mask: has no effect: padding after a text is not seen by its tokens.
             cache: keys and values of the tokens before, extended in place; None: there are none.
+            documents: (batch, time) integers, the number of each token's document. Tokens see those of their
+                own document only, and positions begin anew with every document; None: each row is one.
 
         Returns:
             (batch, time, d).
 
         Raises:
-            DataError: tokens of another shape or dtype, or more than the cache has room for.
+            DataError: tokens or documents of another shape or dtype, more tokens than there are positions
+                or than the cache has room for, documents with a cache, or of a model that does not
+                distinguish them.
         """
         check_tokens(tokens)
         time = tokens.shape[1]
         if cache:
             cache.check_room(time)
         position, padding = (cache.position, cache.padding) if cache else (0, None)
-        rope = self.rope(position, time, tokens.device, padding)
-        h = self.embed(tokens, position, padding)
-        for i, block in enumerate(self.blocks):
-            h = block(h, rope, cache.layers[i] if cache else None, position)
+        if self.max_seq_len and isinstance(position, int) and position + time > self.max_seq_len:
+            raise DataError(f"tokens: {position + time} of them, but there are {self.max_seq_len} positions")
+        if documents is None:
+            where = positions(position, time, tokens.device, padding)
+        else:
+            check_documents(documents, tokens)
+            if cache is not None or not self.config.reads_documents:
+                reason = "without a cache" if cache is not None else "of a model that distinguishes them"
+                raise DataError(f"documents: {self.config.type}: expected them {reason}")
+            where = document_positions(documents)
+        length = None if documents is not None else cache.capacity if cache else time
+        ropes = self.ropes(where, length)
+        h = self.embed(tokens, where)
+        within = () if documents is None else (self._told_apart(documents, h.dtype),)
+        for i, (block, rope) in enumerate(zip(self.blocks, ropes, strict=True)):
+            h = block(h, rope, cache.layers[i] if cache else None, position, *within)
         if cache:
             cache.position += time
         return self.final_norm(h)
 
-    def rope(
-        self, position: CachePosition, time: int, device: torch.device, padding: Tensor | None = None
-    ) -> Rope | None:
-        """The rotations of queries and keys, in a model with rotary positions; otherwise None.
+    def _told_apart(self, documents: Tensor, dtype: torch.dtype) -> Documents:
+        c = self.config
+        windows = {c.attention.window_of(i) for i in range(c.n_layers)}
+        return Documents.of(documents, c.head_size, dtype, windows)
+
+    def ropes(self, where: Tensor, length: int | None = None) -> Sequence[Rope | None]:
+        """The rotations of queries and keys for each block, in a model with rotary positions; otherwise None.
 
         Args:
-            position: number of tokens before the first one, padding included.
-            time: number of tokens.
-            device: where the result lives.
-            padding: (batch,) int64, number of padding tokens in front of each text; None: there is none.
+            where: positions of the tokens, int64 (time,) or (batch, time).
+            length: number of tokens that a sequence may have, those in a cache and yet to come included;
+                None: the largest position and 1.
 
         Returns:
-            Cosines and sines, (time, h / 2) each or, with padding, (batch, time, h / 2).
+            Of each block cosines and sines, (time, r / 2) or (batch, time, r / 2) each, r being the number of
+            entries of a head that are rotated; None: the block does not rotate.
         """
-        return None
+        return [None] * self.config.n_layers
 
-    def embed(self, tokens: Tensor, position: CachePosition, padding: Tensor | None = None) -> Tensor:
-        """The input of the first block, (batch, time, d); `position` and `padding` as for `rope`."""
+    def embed(self, tokens: Tensor, where: Tensor) -> Tensor:
+        """The input of the first block, (batch, time, d); `where` as for `ropes`."""
         h: Tensor = self.embedding(tokens)
         return h
 
@@ -204,28 +245,47 @@ class Decoder(LanguageModel):
         """Remove the head, which `hidden_states` does not use."""
         del self.read_out
 
-    def forward(self, tokens: Tensor, cache: KVCache | None = None, last: bool = False) -> Tensor:
+    def forward(
+        self,
+        tokens: Tensor,
+        cache: KVCache | None = None,
+        last: bool = False,
+        documents: Tensor | None = None,
+    ) -> Tensor:
         """Predict the next token at every position.
 
         Args:
             tokens: (batch, time) int64; with a cache, only those that it does not hold yet.
             cache: from `cache()`; extended in place.
             last: whether to predict at the last position only, which is all that generation needs.
+            documents: see `hidden_states`.
 
         Returns:
             Logits (batch, time, vocab), or (batch, 1, vocab).
 
         Raises:
-            DataError: tokens of another shape or dtype, or more than the cache has room for.
+            DataError: see `hidden_states`.
         """
-        h = self.hidden_states(tokens, cache=cache)
+        h = self.hidden_states(tokens, cache=cache, documents=documents)
         logits: Tensor = self.lm_head(h[:, -1:] if last else h)
         return logits
 
+    def predict(self, *inputs: Tensor) -> Tensor:
+        """Logits of tokens, or of tokens and the numbers of their documents."""
+        tokens, documents = inputs if len(inputs) > 1 else (*inputs, None)
+        logits: Tensor = self(tokens, documents=documents)
+        return logits
+
     def loss(self, *batch: Tensor, z_loss: float = 0.0) -> LossParts:
-        """The loss described in `Model`, computed in chunks; the targets are the tokens that follow."""
-        tokens, targets = batch
-        return self.lm_head.loss(self.hidden_states(tokens), targets, z_loss)
+        """The loss described in `Model`, computed in chunks; the targets are the tokens that follow.
+
+        Args:
+            *batch: (tokens, targets) or (tokens, documents, targets), see `hidden_states`.
+            z_loss: see `Model`.
+        """
+        tokens, *documents, targets = batch
+        h = self.hidden_states(tokens, documents=documents[0] if documents else None)
+        return self.lm_head.loss(h, targets, z_loss)
 
     def cache(
         self,

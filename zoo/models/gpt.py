@@ -2,6 +2,12 @@
 
 h <- h + ATTN(RMSNorm(h));  h <- h + MLP(RMSNorm(h));  logits <- E_out RMSNorm(h)
 
+With `norms: after` the norms stand behind the branches, as in OLMo 2:
+
+h <- h + RMSNorm(ATTN(h));  h <- h + RMSNorm(MLP(h));  logits <- E_out RMSNorm(h)
+
+and with `norms: both` in front of them and behind, as in Gemma 2.
+
 RoPE on queries and keys, no biases. With `mlp: swiglu` it is the baseline of the nGPT paper (section 2) and,
 with the options for queries and keys, the architecture of Llama, Mistral and Qwen. With `mlp: gelu` it is the
 model of the WeSaR paper (section 5.1).
@@ -16,26 +22,37 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from zoo.config.registry import MODELS
+from zoo.kernels.documents import Documents
 from zoo.models.rotary import RotaryDecoder, RotaryDecoderConfig
 from zoo.nn.attention import Attention
 from zoo.nn.kv_cache import LayerCache
 from zoo.nn.linear import Embedding
 from zoo.nn.lm_head import LMHead
-from zoo.nn.mlp import GELUMLP, SwiGLU
-from zoo.nn.norm import RMSNorm
+from zoo.nn.mlp import GELUMLP, GatedGELU, SwiGLU
+from zoo.nn.norm import CentredRMSNorm, RMSNorm, RMSNormClass
 from zoo.nn.positions import CachePosition
-from zoo.nn.residual import PreNorm, norm_before
+from zoo.nn.residual import BranchNorm, PreNorm, SandwichNorm, norm_before
 from zoo.nn.rope import Rope
 from zoo.spec import Module, ScalePair
 
 
 @MODELS.register
 class GPTConfig(RotaryDecoderConfig):
-    """Pre-norm decoder: RMSNorm, RoPE, SwiGLU or GELU, grouped queries, QK-norm."""
+    """Decoder: RMSNorm before branches or after them, RoPE, SwiGLU or GELU, grouped queries, QK-norm."""
 
     default_init: ClassVar[str] = "gpt2"
+    reads_documents: ClassVar[bool] = True
     type: Literal["gpt"] = "gpt"
-    mlp: Literal["swiglu", "gelu"] = Field("swiglu", description="three matrices (nGPT) or two (WeSaR)")
+    mlp: Literal["swiglu", "geglu", "gelu"] = Field(
+        "swiglu", description="three matrices with SiLU (nGPT) or GELU (Gemma), or two (WeSaR)"
+    )
+    norms: Literal["before", "after", "both"] = Field(
+        "before", description="where a branch has norms: before it, after it (OLMo 2) or both (Gemma 2)"
+    )
+    centred_norms: bool = Field(False, description="norms multiply by 1 + a vector that starts at 0 (Gemma)")
+    scaled_embedding: bool = Field(
+        False, description="multiply the vectors of tokens by sqrt(d_model) (Vaswani et al. 2017; Gemma)"
+    )
     qkv_bias: bool = Field(False, description="biases of queries, keys and values (Qwen 2)")
     qk_norm: bool = Field(False, description="RMSNorm of queries and keys per head, before RoPE")
     norm_eps: float = Field(1e-5, gt=0, description="added to the mean square in RMSNorm")
@@ -48,15 +65,25 @@ class GPTConfig(RotaryDecoderConfig):
             )
         return self
 
+    @property
+    def norm(self) -> RMSNormClass:
+        """The class of every norm."""
+        return CentredRMSNorm if self.centred_norms else RMSNorm
+
+    @property
+    def embedding_std(self) -> float:
+        """The standard deviation of the table's entries, or of the logits if it is tied."""
+        return self.d_model**-0.5 if self.scaled_embedding and not self.tied else 1.0
+
     def build(self) -> GPT:
         """The model, uninitialised."""
         return GPT(self)
 
 
 class Block(Module):
-    """Attention and MLP, each normalised before and added to the stream."""
+    """Attention and MLP, each with a norm of its own, added to the stream."""
 
-    def __init__(self, c: GPTConfig) -> None:
+    def __init__(self, c: GPTConfig, i: int) -> None:
         super().__init__()
         self.attention = Attention(
             c.d_model,
@@ -64,27 +91,36 @@ class Block(Module):
             c.kv_heads,
             residual_branches=c.residual_branches,
             head_size=c.head_size,
-            **c.attention_facts(c.norm_eps, c.qk_norm),
+            **c.attention_facts(i, c.norm_eps, c.qk_norm, normalised=c.norms != "before", norm=c.norm),
             qkv_bias=c.qkv_bias,
         )
-        mlp = {"swiglu": SwiGLU, "gelu": GELUMLP}[c.mlp]
-        self.mlp = mlp(c.d_model, c.mlp_size, c.residual_branches)
-        self.attention_residual = PreNorm(c.d_model, c.norm_eps)
-        self.mlp_residual = PreNorm(c.d_model, c.norm_eps)
+        mlp = {"swiglu": SwiGLU, "geglu": GatedGELU, "gelu": GELUMLP}[c.mlp]
+        self.mlp = mlp(c.d_model, c.mlp_size, c.residual_branches, normalised=c.norms != "before")
+        residual = {"before": PreNorm, "after": BranchNorm, "both": SandwichNorm}[c.norms]
+        self.attention_residual = residual(c.d_model, c.norm_eps, norm=c.norm)
+        self.mlp_residual = residual(c.d_model, c.norm_eps, norm=c.norm)
+        self.scales_follow = c.norms != "after" and not c.centred_norms
 
     @property
     def scale_pairs(self) -> Sequence[ScalePair]:
-        """Both norms and the matrices behind them."""
+        """Norms in front of branches and the matrices behind them."""
+        if not self.scales_follow:  # there is no scale there, or it is a difference from 1
+            return []
         return [
             norm_before("attention_residual", "attention", self.attention.reads),
             norm_before("mlp_residual", "mlp", self.mlp.reads),
         ]
 
     def forward(
-        self, h: Tensor, rope: Rope, cache: LayerCache | None = None, position: CachePosition = 0
+        self,
+        h: Tensor,
+        rope: Rope | None,
+        cache: LayerCache | None = None,
+        position: CachePosition = 0,
+        documents: Documents | None = None,
     ) -> Tensor:
         """(batch, time, d) -> the same."""
-        h = self.attention_residual(h, self.attention, rope, cache, position)
+        h = self.attention_residual(h, self.attention, rope, cache, position, documents)
         h = self.mlp_residual(h, self.mlp)
         return h
 
@@ -95,16 +131,25 @@ class GPT(RotaryDecoder):
     def __init__(self, c: GPTConfig) -> None:
         super().__init__()
         self.config: GPTConfig = c
-        self.embedding = Embedding(("vocab", c.vocab_size), c.d_model, tied=c.tied)
-        self.blocks = nn.ModuleList(Block(c) for _ in range(c.n_layers))
-        self.norm = RMSNorm(("embed", c.d_model), c.norm_eps)
+        self.embedding = Embedding(
+            ("vocab", c.vocab_size), c.d_model, output_std=c.embedding_std, tied=c.tied
+        )
+        self.embedding_scale = c.d_model**0.5 if c.scaled_embedding else None
+        self.blocks = nn.ModuleList(Block(c, i) for i in range(c.n_layers))
+        self.norm = c.norm(("embed", c.d_model), c.norm_eps)
         self.read_out = LMHead(self.embedding, tied=c.tied, soft_cap=c.soft_cap)
 
     @property
     def scale_pairs(self) -> Sequence[ScalePair]:
         """The last norm and a head of its own."""
         head: ScalePair = ((("norm.scale", "entries"),), (("read_out.matrix.weight", "columns"),))
-        return [] if self.config.tied else [head]
+        return [] if self.config.tied or self.config.centred_norms else [head]
+
+    def embed(self, tokens: Tensor, where: Tensor) -> Tensor:
+        """The vectors of the tokens, scaled if the model is made so, (batch, time, d)."""
+        h: Tensor = self.embedding(tokens)
+        # The factor is rounded to the dtype of the vectors, as it was when Gemma was trained.
+        return h if self.embedding_scale is None else h * h.new_tensor(self.embedding_scale)
 
     def final_norm(self, h: Tensor) -> Tensor:
         """Normalise the stream, (batch, time, d)."""

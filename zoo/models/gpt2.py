@@ -15,6 +15,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from zoo.config.registry import MODELS
+from zoo.kernels.documents import Documents
 from zoo.models.decoder import Decoder, DecoderConfig
 from zoo.nn.attention import Attention
 from zoo.nn.kv_cache import LayerCache
@@ -22,11 +23,10 @@ from zoo.nn.layernorm import LayerNorm
 from zoo.nn.linear import Embedding
 from zoo.nn.lm_head import LMHead
 from zoo.nn.mlp import GELUMLP
-from zoo.nn.positions import CachePosition, positions
+from zoo.nn.positions import CachePosition
 from zoo.nn.residual import PreNorm, norm_before
 from zoo.nn.rope import Rope
 from zoo.spec import Module, ScalePair
-from zoo.utils.errors import DataError
 
 
 @MODELS.register
@@ -34,6 +34,7 @@ class GPT2Config(DecoderConfig):
     """Pre-norm decoder with learned positions, LayerNorm, GELU and biases (GPT-2)."""
 
     default_init: ClassVar[str] = "gpt2"
+    reads_documents: ClassVar[bool] = True
     type: Literal["gpt2"] = "gpt2"
     context: int = Field(1024, gt=0, description="positions there are vectors for")
     tied: bool = Field(True, description="use the input embedding as the language model head")
@@ -52,7 +53,7 @@ class GPT2Config(DecoderConfig):
 class Block(Module):
     """Attention and MLP, each normalised before and added to the stream."""
 
-    def __init__(self, c: GPT2Config) -> None:
+    def __init__(self, c: GPT2Config, i: int) -> None:
         super().__init__()
         self.attention = Attention(
             c.d_model,
@@ -60,7 +61,7 @@ class Block(Module):
             c.kv_heads,
             residual_branches=c.residual_branches,
             head_size=c.head_size,
-            **c.attention_facts(c.norm_eps),
+            **c.attention_facts(i, c.norm_eps),
             bias=True,
         )
         self.mlp = GELUMLP(c.d_model, c.mlp_size, c.residual_branches, bias=True, approximate="tanh")
@@ -76,10 +77,15 @@ class Block(Module):
         ]
 
     def forward(
-        self, h: Tensor, rope: Rope | None, cache: LayerCache | None = None, position: CachePosition = 0
+        self,
+        h: Tensor,
+        rope: Rope | None,
+        cache: LayerCache | None = None,
+        position: CachePosition = 0,
+        documents: Documents | None = None,
     ) -> Tensor:
         """(batch, time, d) -> the same."""
-        h = self.attention_residual(h, self.attention, rope, cache, position)
+        h = self.attention_residual(h, self.attention, rope, cache, position, documents)
         h = self.mlp_residual(h, self.mlp)
         return h
 
@@ -94,20 +100,12 @@ class GPT2(Decoder):
         std = c.d_model**-0.5 if c.tied else 1.0
         self.embedding = Embedding(("vocab", c.vocab_size), c.d_model, tied=c.tied)
         self.position = Embedding(("positions", c.context), c.d_model, output_std=std)
-        self.blocks = nn.ModuleList(Block(c) for _ in range(c.n_layers))
+        self.blocks = nn.ModuleList(Block(c, i) for i in range(c.n_layers))
         self.norm = LayerNorm(("embed", c.d_model), c.norm_eps)
         self.read_out = LMHead(self.embedding, tied=c.tied, soft_cap=c.soft_cap)
 
-    def embed(self, tokens: Tensor, position: CachePosition, padding: Tensor | None = None) -> Tensor:
-        """E_token + E_position, (batch, time, d).
-
-        Raises:
-            DataError: there are more tokens, padding included, than positions.
-        """
-        end, context = position + tokens.shape[1], self.config.context
-        if isinstance(end, int) and end > context:
-            raise DataError(f"tokens: {end} of them, but there are {context} positions")
-        where = positions(position, tokens.shape[1], tokens.device, padding)
+    def embed(self, tokens: Tensor, where: Tensor) -> Tensor:
+        """E_token + E_position, (batch, time, d)."""
         h: Tensor = self.embedding(tokens) + self.position(where)
         return h
 

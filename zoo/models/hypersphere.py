@@ -83,8 +83,8 @@ class HypersphereConfig(LanguageModelConfig):
         """The residual connection of a branch with the stream."""
         return {"lerp": Lerp, "slerp": Slerp, "riemannian": Riemannian}[self.update]
 
-    def classification_head(self, classes: int) -> Module:
-        """A head of nGPT's kind, so that all of the classifier is on the sphere."""
+    def classification_head(self, classes: int, bias: bool = True) -> Module:
+        """A head of nGPT's kind, so that all of the classifier is on the sphere; it never has a bias."""
         return UnitClassificationHead(classes, self.d_model, self.s_z)
 
     def transferred(self, base_width: int, depth: float) -> Self:

@@ -32,6 +32,19 @@ def check_mask(mask: Tensor | None, tokens: Tensor) -> None:
         )
 
 
+def check_documents(documents: Tensor, tokens: Tensor) -> None:
+    """Check that `documents` numbers the document of every token.
+
+    Raises:
+        DataError: `documents` has another shape than the tokens, or is not of integers.
+    """
+    if documents.shape != tokens.shape or documents.dtype not in (torch.int64, torch.int32):
+        raise DataError(
+            f"documents: expected integers {tuple(tokens.shape)} like the tokens, "
+            f"got {documents.dtype} {tuple(documents.shape)}"
+        )
+
+
 def left_padding(mask: Tensor, tokens: Tensor) -> Tensor | None:
     """Count the padding in front of each text.
 

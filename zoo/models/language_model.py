@@ -26,9 +26,12 @@ class LanguageModelConfig(ModelConfig):
 
     Attributes:
         bidirectional: whether the hidden state of a token depends on the tokens after it.
+        reads_documents: whether a row of a batch may have several documents that do not see each other, given
+            as a second input.
     """
 
     bidirectional: ClassVar[bool] = False
+    reads_documents: ClassVar[bool] = False
 
     if TYPE_CHECKING:  # Subclasses declare them as fields; fields of a base class would come first in files.
 
@@ -54,9 +57,9 @@ class LanguageModelConfig(ModelConfig):
         """Whether training continues every sequence from the state that the batch before it left."""
         return False
 
-    def classification_head(self, classes: int) -> Module:
+    def classification_head(self, classes: int, bias: bool = True) -> Module:
         """A head that turns pooled hidden states (n, d) into logits (n, classes), uninitialised."""
-        return ClassificationHead(classes, self.d_model)
+        return ClassificationHead(classes, self.d_model, bias=bias)
 
     def build(self) -> LanguageModel:
         """The model, uninitialised, on the current default device."""

@@ -17,6 +17,7 @@ from pydantic import model_validator
 from torch import Tensor, nn
 
 from zoo.config.registry import MODELS
+from zoo.kernels.documents import Documents
 from zoo.models.hypersphere import HypersphereConfig
 from zoo.models.rotary import RotaryDecoder, RotaryDecoderConfig
 from zoo.models.starts import logit_scale
@@ -37,6 +38,7 @@ class NGPTConfig(HypersphereConfig, RotaryDecoderConfig):
     """Normalised transformer on the hypersphere (nGPT), with every ablation of the paper."""
 
     default_init: ClassVar[str] = "ngpt"
+    reads_documents: ClassVar[bool] = True
     type: Literal["ngpt"] = "ngpt"
 
     @property
@@ -46,9 +48,11 @@ class NGPTConfig(HypersphereConfig, RotaryDecoderConfig):
 
     @model_validator(mode="after")
     def _own_qk_norm(self) -> Self:
-        if self.attention.qk_norm or self.attention.qk_clip:
+        options = self.attention
+        if options.qk_norm or options.qk_clip or options.score_size:
             raise ValueError(
-                "attention.qk_norm and attention.qk_clip are not for nGPT, which has its own qk_norm"
+                "attention.qk_norm, attention.qk_clip and attention.score_size are not for nGPT, which has "
+                "its own qk_norm"
             )
         return self
 
@@ -61,7 +65,7 @@ class NGPTConfig(HypersphereConfig, RotaryDecoderConfig):
 class Block(Module):
     """Attention and MLP, each a step on the sphere."""
 
-    def __init__(self, c: NGPTConfig, first: bool) -> None:
+    def __init__(self, c: NGPTConfig, i: int) -> None:
         super().__init__()
         self.attention = Attention(
             c.d_model,
@@ -76,16 +80,23 @@ class Block(Module):
             normalised=(c.qk_norm, True),
             qk_rescaled=c.s_qk.trained,
             gate=c.attention.gate,
+            window=c.attention.window_of(i),
+            score_cap=c.attention.score_cap,
         )
         self.mlp = ScaledSwiGLU(c.d_model, c.mlp_size, c.residual_branches, c.s_u, c.s_nu)
-        self.attention_residual = c.residual(c.d_model, c.alpha, first)
+        self.attention_residual = c.residual(c.d_model, c.alpha, first=i == 0)
         self.mlp_residual = c.residual(c.d_model, c.alpha)
 
     def forward(
-        self, h: Tensor, rope: Rope, cache: LayerCache | None = None, position: CachePosition = 0
+        self,
+        h: Tensor,
+        rope: Rope | None,
+        cache: LayerCache | None = None,
+        position: CachePosition = 0,
+        documents: Documents | None = None,
     ) -> Tensor:
         """(batch, time, d), unit norm -> the same."""
-        h = self.attention_residual(h, self.attention, rope, cache, position)
+        h = self.attention_residual(h, self.attention, rope, cache, position, documents)
         h = self.mlp_residual(h, self.mlp)
         return h
 
@@ -108,7 +119,7 @@ class NGPT(RotaryDecoder):
             normalised=c.qk_norm and not c.tied,
             rescaled=c.qk_norm and c.tied and c.s_z.trained,
         )
-        self.blocks = nn.ModuleList(Block(c, first=i == 0) for i in range(c.n_layers))
+        self.blocks = nn.ModuleList(Block(c, i) for i in range(c.n_layers))
         s_z = Scaling((("vocab", c.vocab_size),), c.s_z, default_scale=std, target=logit_scale(c.d_model))
         self.read_out = LMHead(
             self.embedding, s_z, tied=c.tied, input_std=std, sphere="embed", soft_cap=c.soft_cap

@@ -14,6 +14,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from zoo.config.registry import MODELS
+from zoo.kernels.documents import Documents
 from zoo.models.rotary import RotaryDecoder, RotaryDecoderConfig
 from zoo.nn.attention import Attention
 from zoo.nn.kv_cache import LayerCache
@@ -32,6 +33,7 @@ class PostGPTConfig(RotaryDecoderConfig):
     """Post-norm decoder: RMSNorm after every residual connection, RoPE, GELU."""
 
     default_init: ClassVar[str] = "gpt2"
+    reads_documents: ClassVar[bool] = True
     type: Literal["gpt-post"] = "gpt-post"
     norm_eps: float = Field(1e-5, gt=0, description="added to the mean square in RMSNorm")
 
@@ -43,7 +45,7 @@ class PostGPTConfig(RotaryDecoderConfig):
 class Block(Module):
     """Attention and MLP, each added to the stream, which is then normalised."""
 
-    def __init__(self, c: PostGPTConfig) -> None:
+    def __init__(self, c: PostGPTConfig, i: int) -> None:
         super().__init__()
         self.attention = Attention(
             c.d_model,
@@ -51,17 +53,22 @@ class Block(Module):
             c.kv_heads,
             residual_branches=c.residual_branches,
             head_size=c.head_size,
-            **c.attention_facts(c.norm_eps),
+            **c.attention_facts(i, c.norm_eps),
         )
         self.mlp = GELUMLP(c.d_model, c.mlp_size, c.residual_branches)
         self.attention_residual = PostNorm(RMSNorm(("embed", c.d_model), c.norm_eps))
         self.mlp_residual = PostNorm(RMSNorm(("embed", c.d_model), c.norm_eps))
 
     def forward(
-        self, h: Tensor, rope: Rope, cache: LayerCache | None = None, position: CachePosition = 0
+        self,
+        h: Tensor,
+        rope: Rope | None,
+        cache: LayerCache | None = None,
+        position: CachePosition = 0,
+        documents: Documents | None = None,
     ) -> Tensor:
         """(batch, time, d) -> the same."""
-        h = self.attention_residual(h, self.attention, rope, cache, position)
+        h = self.attention_residual(h, self.attention, rope, cache, position, documents)
         h = self.mlp_residual(h, self.mlp)
         return h
 
@@ -73,5 +80,5 @@ class PostGPT(RotaryDecoder):
         super().__init__()
         self.config: PostGPTConfig = c
         self.embedding = Embedding(("vocab", c.vocab_size), c.d_model, tied=c.tied)
-        self.blocks = nn.ModuleList(Block(c) for _ in range(c.n_layers))
+        self.blocks = nn.ModuleList(Block(c, i) for i in range(c.n_layers))
         self.read_out = LMHead(self.embedding, tied=c.tied, soft_cap=c.soft_cap)

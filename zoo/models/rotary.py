@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Self
+from collections.abc import Sequence
+from typing import Annotated, Self
 
-import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
 from zoo.models.decoder import Decoder, DecoderConfig
-from zoo.nn.positions import CachePosition, positions
 from zoo.nn.qk import Rotary
-from zoo.nn.rope import Rope, RopeScaling, rotation
+from zoo.nn.rope import Rope, rotation
+from zoo.nn.rope_scaling import RopeScaling
 from zoo.spec import Module
 
 
@@ -22,6 +22,27 @@ class RotaryDecoderConfig(DecoderConfig):
     rope_scaling: RopeScaling | None = Field(
         None, description="change of the frequencies for contexts that are longer than those of the training"
     )
+    rope_fraction: float = Field(
+        1.0,
+        gt=0,
+        le=1,
+        description="part of the entries of a head that is rotated, rounded down",
+    )
+    rope_blocks: Annotated[tuple[bool, ...], Field(min_length=1)] = Field(
+        (True,),
+        description="whether queries and keys are rotated (SmolLM 3: three of four): one entry for "
+        "one block after the other, from its beginning again after its end",
+    )
+    rope_window_base: float | None = Field(
+        None,
+        gt=0,
+        description="base, without rope_scaling, in blocks with a window (Gemma 3); null: as in the others",
+    )
+
+    @property
+    def rotated(self) -> int:
+        """Entries of a head that are rotated."""
+        return int(self.head_size * self.rope_fraction)
 
     def bare_qk(self) -> Module:
         """Rotated queries and keys."""
@@ -29,9 +50,16 @@ class RotaryDecoderConfig(DecoderConfig):
 
     @model_validator(mode="after")
     def _heads_are_even(self) -> Self:
-        if self.head_size % 2:
+        if self.rotated % 2:
             what = "d_head" if self.d_head else "d_model / n_heads"
-            raise ValueError(f"{what} = {self.head_size} is odd, but RoPE rotates pairs")
+            what = what if self.rope_fraction == 1 else f"rope_fraction * {what}, rounded down,"
+            raise ValueError(f"{what} = {self.rotated} is odd, but RoPE rotates pairs")
+        if self.rotated == 0:
+            raise ValueError(f"rope_fraction {self.rope_fraction} of {self.head_size} entries is none")
+        if self.rope_scaling is not None:
+            self.rope_scaling.check_size(self.rotated)
+        if self.rope_window_base is not None and not self.attention.has_window(self.n_layers):
+            raise ValueError("rope_window_base has no effect without a window; expected attention.window")
         return self
 
 
@@ -40,10 +68,12 @@ class RotaryDecoder(Decoder):
 
     config: RotaryDecoderConfig
 
-    def rope(
-        self, position: CachePosition, time: int, device: torch.device, padding: Tensor | None = None
-    ) -> Rope | None:
-        """The rotations of queries and keys, as described in `Decoder`."""
+    def ropes(self, where: Tensor, length: int | None = None) -> Sequence[Rope | None]:
+        """The rotations of queries and keys, as described in `Decoder`; equal ones are the same tensors."""
         c = self.config
-        where = positions(position, time, device, padding)
-        return rotation(where, c.head_size, c.rope_base, c.rope_scaling)
+        rope = rotation(where, c.rotated, c.rope_base, c.rope_scaling, length)
+        local = rope if c.rope_window_base is None else rotation(where, c.rotated, c.rope_window_base)
+        blocks = range(c.n_layers)
+        kinds = [local if c.attention.window_of(i) else rope for i in blocks]
+        rotates = [c.rope_blocks[i % len(c.rope_blocks)] for i in blocks]
+        return [kind if rotated else None for kind, rotated in zip(kinds, rotates, strict=True)]

@@ -1,4 +1,4 @@
-"""T5 v1.1: the encoder-decoder that learns to fill in spans (Raffel et al. 2020; Shazeer 2020).
+"""T5: the encoder-decoder that learns to fill in spans (Raffel et al. 2020; Shazeer 2020).
 
 Encoder:  h <- h + ATTN(RMSNorm(h));                    h <- h + MLP(RMSNorm(h));  memory <- RMSNorm(h)
 Decoder:  h <- h + ATTN(RMSNorm(h));  h <- h + CROSS(RMSNorm(h), memory);  h <- h + MLP(RMSNorm(h))
@@ -6,7 +6,8 @@ Decoder:  h <- h + ATTN(RMSNorm(h));  h <- h + CROSS(RMSNorm(h), memory);  h <- 
 
 There are no biases, and the scores are not divided by sqrt(h): the queries are initialised that much smaller
 instead. Positions enter as a bias of the scores of self-attention, with one table for each stack. The MLP is
-a gated GELU. Source and target share the input embedding, and the head has a matrix of its own.
+a gated GELU. Source and target share the input embedding, and the head has a matrix of its own. That is v1.1;
+the first T5 has `mlp: relu`, and `tied: true`: E_out is the embedding, and h is divided by sqrt(d) before it.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from zoo.nn.cross_attention import CrossAttention, SourceCache
 from zoo.nn.kv_cache import LayerCache
 from zoo.nn.linear import Embedding
 from zoo.nn.lm_head import LMHead
-from zoo.nn.mlp import GatedGELU
+from zoo.nn.mlp import GatedGELU, ReLUMLP
 from zoo.nn.norm import RMSNorm
 from zoo.nn.positions import CachePosition, visible
 from zoo.nn.qk import NoTransform
@@ -42,10 +43,12 @@ from zoo.spec import Module
 
 @MODELS.register
 class T5Config(EncoderDecoderConfig):
-    """Encoder-decoder with relative position biases, gated GELU and RMSNorm (T5 v1.1)."""
+    """Encoder-decoder with relative position biases, gated GELU or ReLU, and RMSNorm (T5)."""
 
     default_init: ClassVar[str] = "t5"
     type: Literal["t5"] = "t5"
+    mlp: Literal["geglu", "relu"] = Field("geglu", description="three matrices (v1.1) or two (the first T5)")
+    tied: bool = Field(False, description="use the embedding, over sqrt(d_model), as the head (the first T5)")
     buckets: int = Field(32, gt=0, multiple_of=4, description="buckets of distances")
     max_distance: int = Field(128, gt=0, description="from here on all distances share a bucket")
     dropout: float = Field(0.0, ge=0, lt=1, description="of streams, branches, MLP and probabilities")
@@ -60,6 +63,11 @@ class T5Config(EncoderDecoderConfig):
             )
         return self
 
+    @property
+    def ties_embedding(self) -> bool:
+        """Whether the head multiplies by the table of the embedding."""
+        return self.tied
+
     def build(self) -> T5:
         """The model, uninitialised."""
         return T5(self)
@@ -71,7 +79,7 @@ class EncoderBlock(Module):
     def __init__(self, c: T5Config) -> None:
         super().__init__()
         self.attention = BiasedAttention(**_attention(c, c.encoder_branches))
-        self.mlp = GatedGELU(c.d_model, c.mlp_size, c.encoder_branches, c.dropout)
+        self.mlp = _mlp(c, c.encoder_branches)
         self.attention_residual = PreNorm(c.d_model, c.norm_eps, c.dropout)
         self.mlp_residual = PreNorm(c.d_model, c.norm_eps, c.dropout)
 
@@ -89,7 +97,7 @@ class DecoderBlock(Module):
         super().__init__()
         self.attention = BiasedAttention(**_attention(c, c.decoder_branches))
         self.cross = CrossAttention(**_attention(c, c.decoder_branches))
-        self.mlp = GatedGELU(c.d_model, c.mlp_size, c.decoder_branches, c.dropout)
+        self.mlp = _mlp(c, c.decoder_branches)
         self.attention_residual = PreNorm(c.d_model, c.norm_eps, c.dropout)
         self.cross_residual = PreNorm(c.d_model, c.norm_eps, c.dropout)
         self.mlp_residual = PreNorm(c.d_model, c.norm_eps, c.dropout)
@@ -118,14 +126,15 @@ class T5(EncoderDecoder):
         super().__init__()
         self.config: T5Config = c
         embed = ("embed", c.d_model)
-        self.embedding = Embedding(("vocab", c.vocab_size), c.d_model)
+        self.read_std = c.d_model**-0.5 if c.tied else 1.0
+        self.embedding = Embedding(("vocab", c.vocab_size), c.d_model, input_std=self.read_std, tied=c.tied)
         self.encoder_bias = RelativeBias(c.n_heads, c.buckets, c.max_distance, both_directions=True)
         self.encoder_blocks = nn.ModuleList(EncoderBlock(c) for _ in range(c.n_layers))
         self.encoder_norm = RMSNorm(embed, c.norm_eps)
         self.decoder_bias = RelativeBias(c.n_heads, c.buckets, c.max_distance, both_directions=False)
         self.decoder_blocks = nn.ModuleList(DecoderBlock(c) for _ in range(c.decoder_layers))
         self.decoder_norm = RMSNorm(embed, c.norm_eps)
-        self.read_out = LMHead(self.embedding)
+        self.read_out = LMHead(self.embedding, tied=c.tied)
         self.dropout = nn.Dropout(c.dropout)
 
     def encode(self, source: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -164,7 +173,12 @@ class T5(EncoderDecoder):
         if cache:
             cache.position += time
         h = self.dropout(self.decoder_norm(h))
-        return h
+        return h if self.read_std == 1 else h * self.read_std
+
+
+def _mlp(c: T5Config, residual_branches: int) -> Module:
+    kinds: dict[str, type[GatedGELU | ReLUMLP]] = {"geglu": GatedGELU, "relu": ReLUMLP}
+    return kinds[c.mlp](c.d_model, c.mlp_size, residual_branches, c.dropout)
 
 
 def _attention(c: T5Config, residual_branches: int) -> dict[str, Any]:

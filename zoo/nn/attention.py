@@ -11,9 +11,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from zoo.kernels.blockwise import LONGEST, blockwise_attention
+from zoo.kernels.documents import Documents, dense_mask, document_attention
+from zoo.nn.capped_attention import capped_attention
 from zoo.nn.kv_cache import LayerCache
 from zoo.nn.linear import Linear, matrix
-from zoo.nn.positions import CachePosition, positions, visible
+from zoo.nn.positions import CachePosition, seen_keys
 from zoo.nn.qk_clip import QKClip
 from zoo.nn.rope import Rope
 from zoo.spec import Module, ScalePair
@@ -191,8 +193,30 @@ class MultiHeadAttention(Module):
 class Attention(MultiHeadAttention):
     """W_o softmax(q k^T * scale) v, causal."""
 
+    def __init__(
+        self, *args: Any, window: int | None = None, score_cap: float | None = None, **kwargs: Any
+    ) -> None:
+        """Create the four matrices.
+
+        Args:
+            *args: as for `MultiHeadAttention`.
+            window: how many keys a query sees, its own included (Beltagy et al. 2020, arXiv 2004.05150,
+                section 3.1, as causal attention); None: all up to its own. A cache keeps all keys.
+            score_cap: c of scores <- c tanh(scores / c) before the softmax (Gemma 2, arXiv 2408.00118,
+                section 2); None: no cap.
+            **kwargs: as for `MultiHeadAttention`.
+        """
+        super().__init__(*args, **kwargs)
+        self.window = window
+        self.score_cap = score_cap
+
     def forward(
-        self, x: Tensor, rope: Rope | None, cache: LayerCache | None = None, position: CachePosition = 0
+        self,
+        x: Tensor,
+        rope: Rope | None,
+        cache: LayerCache | None = None,
+        position: CachePosition = 0,
+        documents: Documents | None = None,
     ) -> Tensor:
         """Attend to the tokens of `x` and to those in the cache.
 
@@ -201,6 +225,8 @@ class Attention(MultiHeadAttention):
             rope: cosines and sines of the positions of these tokens, as `qk` takes them.
             cache: keys and values of the tokens before; extended in place.
             position: number of tokens in the cache.
+            documents: the documents of the tokens, which do not see each other; None: all are of one. There
+                is no cache with it.
 
         Returns:
             (batch, time, d).
@@ -208,23 +234,43 @@ class Attention(MultiHeadAttention):
         q, k, v = self.project(x)
         q, k = self.qk(q, k, rope)
         if self.clip is not None and self.training and cache is None:
-            self.clip.measure(q, k, self.scale)
+            numbers = None if documents is None else documents.numbers
+            self.clip.measure(q, k, self.scale, self.window, numbers)
         padding = None
         if cache is not None:
             k, v = cache.extend(k, v, position)
             k, v = k.to(q.dtype), v.to(q.dtype)
             padding = cache.padding
-        return self.join(self.gated(self.attend(q, k, v, position, padding), x))
+        return self.join(self.gated(self.attend(q, k, v, position, padding, documents), x))
 
     def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, position: CachePosition = 0, padding: Tensor | None = None
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        position: CachePosition = 0,
+        padding: Tensor | None = None,
+        documents: Documents | None = None,
     ) -> Tensor:
-        """`causal_attention` with the scale of this module."""
-        return causal_attention(q, k, v, self.scale, position, padding)
+        """`causal_attention` or `document_attention`, with the scale and the window of this module."""
+        if self.score_cap is not None:
+            seen = None if documents is None else dense_mask(documents.numbers, self.window)
+            if seen is None:
+                seen = seen_keys(q.shape[1], k.shape[1], q.device, position, padding, self.window)
+            return capped_attention(q, k, v, self.scale, self.score_cap, seen)
+        if documents is not None:
+            return document_attention(q, k, v, self.scale, documents, self.window)
+        return causal_attention(q, k, v, self.scale, position, padding, self.window)
 
 
 def causal_attention(
-    q: Tensor, k: Tensor, v: Tensor, scale: float, position: CachePosition = 0, padding: Tensor | None = None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    scale: float,
+    position: CachePosition = 0,
+    padding: Tensor | None = None,
+    window: int | None = None,
 ) -> Tensor:
     """Causal softmax attention.
 
@@ -239,26 +285,25 @@ def causal_attention(
         position: number of keys before the key of the first query. If it is an integer, the last query
             belongs to the last key; if it is a tensor, keys after those of the queries are not seen.
         padding: (batch,) int64, number of keys in front that are padding; None: there is no padding.
+        window: how many keys a query sees, its own included; None: all up to its own.
 
     Returns:
         (batch, time, heads, h).
     """
     time, keys = q.shape[1], k.shape[1]
+    if window is not None and time == 1 and isinstance(position, int) and padding is None:
+        k, v = k[:, -window:], v[:, -window:]
+        keys = k.shape[1]
+    if window is not None and window >= keys:
+        window = None
     if q.device.type == "cpu" and 1 < time == keys <= LONGEST and padding is None:
         group = q.shape[2] // k.shape[2]
         if group > 1:
             k, v = k.repeat_interleave(group, 2), v.repeat_interleave(group, 2)
-        return blockwise_attention(q, k, v, scale)
+        return blockwise_attention(q, k, v, scale, window)
     mask = None
-    if 1 < time < keys or isinstance(position, Tensor) or padding is not None:
-        mask = visible(position, time, keys, q.device)
-        if padding is not None:
-            padded_keys, padded_queries = (
-                positions(start, count, q.device) < padding[:, None]
-                for start, count in ((0, keys), (position, time))
-            )
-            # Padding sees padding, because a softmax over no scores would be NaN.
-            mask = (mask & (padded_queries[:, :, None] == padded_keys[:, None]))[:, None]
+    if 1 < time < keys or isinstance(position, Tensor) or padding is not None or window is not None:
+        mask = seen_keys(time, keys, q.device, position, padding, window)[:, None]
     if mask is not None and isinstance(position, Tensor) and time == 1 and q.device.type == "cpu":
         return _one_query(q, k, v, scale, mask)
     y = F.scaled_dot_product_attention(

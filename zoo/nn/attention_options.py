@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
 from zoo.config.registry import Config
 
+Keys = Annotated[int, Field(gt=0)]
+Cycle = Annotated[tuple[Keys | None, ...], Field(min_length=1)]
+
 
 class AttentionOptions(Config):
-    """What is done to queries and keys, to large logits, and to the output of the heads."""
+    """What a query sees, and what is done to queries and keys, to large logits and to the heads' output."""
 
     qk_norm: Literal["head", "all_heads", "unit"] | None = Field(
         None,
@@ -19,9 +22,37 @@ class AttentionOptions(Config):
     qk_clip: float | None = Field(
         None, gt=0, description="largest logit: above it W_q and W_k shrink after the step (Kimi K2: 100)"
     )
+    score_size: float | None = Field(
+        None, gt=0, description="scores are divided by the root of this; null: the entries of a head"
+    )
+    score_cap: float | None = Field(
+        None, gt=0, description="c of scores <- c tanh(scores / c) before the softmax (Gemma 2: 50)"
+    )
     gate: Literal["head", "element"] | None = Field(
         None, description="multiply what the heads give by sigmoid(x W_g): one per head, or per element"
     )
+
+    window: Keys | Cycle | None = Field(
+        None,
+        description="how many keys a query sees, its own included; a list is for one block after the other, "
+        "from its beginning again after its end; null: all",
+    )
+
+    def window_of(self, block: int) -> int | None:
+        """The window of a block, counted from 0; None: every query sees all keys up to its own."""
+        return self.window[block % len(self.window)] if isinstance(self.window, tuple) else self.window
+
+    def has_window(self, n_layers: int) -> bool:
+        """Whether any of the first n_layers blocks has a window. It does not loop over a file's number."""
+        return any(self.window[:n_layers]) if isinstance(self.window, tuple) else self.window is not None
+
+    @model_validator(mode="after")
+    def _units_have_their_scale(self) -> Self:
+        if self.score_size is not None and self.qk_norm == "unit":
+            raise ValueError(
+                "score_size is not for unit queries and keys, whose scores have a scale of theirs"
+            )
+        return self
 
     @model_validator(mode="after")
     def _nothing_to_clip(self) -> Self:

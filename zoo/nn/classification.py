@@ -15,11 +15,11 @@ from zoo.utils.errors import ZooError
 
 
 class ClassificationHead(Module):
-    """logits <- W x + b."""
+    """logits <- W x + b, or W x."""
 
-    def __init__(self, classes: int, d_model: int, start: float | None = None) -> None:
+    def __init__(self, classes: int, d_model: int, start: float | None = None, bias: bool = True) -> None:
         super().__init__()
-        self.linear = Linear(matrix(("classes", classes), ("embed", d_model), start=start), bias=True)
+        self.linear = Linear(matrix(("classes", classes), ("embed", d_model), start=start), bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """(n, d) -> logits (n, classes)."""

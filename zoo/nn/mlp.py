@@ -34,6 +34,7 @@ class GELUMLP(Module):
         bias: bool = False,
         approximate: Literal["none", "tanh"] = "none",
         down_start: float | None = None,
+        normalised: bool = False,
     ) -> None:
         """Create the two matrices.
 
@@ -44,6 +45,7 @@ class GELUMLP(Module):
             bias: whether each of the two maps has a bias.
             approximate: "tanh" for the approximation of GELU in GPT-2.
             down_start: the constant that W_d starts from; None: random numbers.
+            normalised: whether the output is normalised next.
         """
         super().__init__()
         self.approximate = approximate
@@ -55,12 +57,37 @@ class GELUMLP(Module):
             input_std=ACTIVATION_STD,
             residual_branches=residual_branches,
             start=down_start,
+            normalised=normalised,
         )
         self.down = Linear(down, bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """(batch, time, d) -> the same."""
         y: Tensor = self.down(F.gelu(self.up(x), approximate=self.approximate))
+        return y
+
+
+class ReLUMLP(Module):
+    """W_d dropout(ReLU(W_u x)) (the first T5; with biases Vaswani et al. 2017)."""
+
+    def __init__(self, d_model: int, d_mlp: int, residual_branches: int, dropout: float = 0.0) -> None:
+        """Create the two matrices.
+
+        Args:
+            d_model: width of the stream.
+            d_mlp: inner width.
+            residual_branches: 2N, for W_d.
+            dropout: probability of dropping an entry of the inner activations.
+        """
+        super().__init__()
+        embed, mlp = ("embed", d_model), ("mlp", d_mlp)
+        self.up = Linear(matrix(mlp, embed))
+        self.down = Linear(matrix(embed, mlp, input_std=ACTIVATION_STD, residual_branches=residual_branches))
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(batch, time, d) -> the same."""
+        y: Tensor = self.down(self.dropout(F.relu(self.up(x))))
         return y
 
 
@@ -73,12 +100,28 @@ class Gated(Module):
 
     reads = ("u.weight", "nu.weight")
 
-    def __init__(self, d_model: int, d_mlp: int, residual_branches: int) -> None:
+    def __init__(self, d_model: int, d_mlp: int, residual_branches: int, normalised: bool = False) -> None:
+        """Create the three matrices.
+
+        Args:
+            d_model: width of the stream.
+            d_mlp: inner width.
+            residual_branches: 2N, for W_d.
+            normalised: whether the output is normalised next; the scale of u then has no effect either.
+        """
         super().__init__()
         embed, mlp = ("embed", d_model), ("mlp", d_mlp)
-        self.u = Linear(matrix(mlp, embed))
+        self.u = Linear(matrix(mlp, embed, normalised=normalised))
         self.nu = Linear(matrix(mlp, embed))
-        self.down = Linear(matrix(embed, mlp, input_std=ACTIVATION_STD, residual_branches=residual_branches))
+        self.down = Linear(
+            matrix(
+                embed,
+                mlp,
+                input_std=ACTIVATION_STD,
+                residual_branches=residual_branches,
+                normalised=normalised,
+            )
+        )
 
     @property
     def scale_pairs(self) -> Sequence[ScalePair]:
@@ -96,10 +139,17 @@ class SwiGLU(Gated):
 
 
 class GatedGELU(Gated):
-    """f is GELU, approximated with tanh, and dropout acts on the product u * f(nu) (T5 v1.1)."""
+    """f is GELU, approximated with tanh, and dropout acts on the product u * f(nu) (T5 v1.1, Gemma)."""
 
-    def __init__(self, d_model: int, d_mlp: int, residual_branches: int, dropout: float = 0.0) -> None:
-        super().__init__(d_model, d_mlp, residual_branches)
+    def __init__(
+        self,
+        d_model: int,
+        d_mlp: int,
+        residual_branches: int,
+        dropout: float = 0.0,
+        normalised: bool = False,
+    ) -> None:
+        super().__init__(d_model, d_mlp, residual_branches, normalised)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
 """What can be done to queries and keys before their dot products are taken.
 
 Each is a module (q, k, rope) -> (q, k) on (batch, time, heads, h), where `rope` holds the cosines and sines
-of the positions, (time, h / 2) or (batch, time, h / 2), or is None.
+of the positions, (time, r / 2) or (batch, time, r / 2), or is None.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class NoTransform(Module):
 
 
 class Rotary(Module):
-    """q, k <- RoPE(q), RoPE(k)."""
+    """q, k <- RoPE(q), RoPE(k); in a block without positions (`rope` is None) q, k <- q, k."""
 
-    def forward(self, q: Tensor, k: Tensor, rope: Rope) -> tuple[Tensor, Tensor]:
+    def forward(self, q: Tensor, k: Tensor, rope: Rope | None) -> tuple[Tensor, Tensor]:
         """(batch, time, heads, h) each -> the same."""
-        return rotate(q, rope), rotate(k, rope)
+        return (q, k) if rope is None else (rotate(q, rope), rotate(k, rope))
 
 
 class NormThenRotary(Module):
@@ -36,10 +36,10 @@ class NormThenRotary(Module):
     Without positions (`rope` is None) nothing is rotated.
     """
 
-    def __init__(self, head_size: int, eps: float) -> None:
+    def __init__(self, head_size: int, eps: float, norm: type[RMSNorm] = RMSNorm) -> None:
         super().__init__()
-        self.q_norm = RMSNorm(("head_size", head_size), eps)
-        self.k_norm = RMSNorm(("head_size", head_size), eps)
+        self.q_norm = norm(("head_size", head_size), eps)
+        self.k_norm = norm(("head_size", head_size), eps)
 
     def forward(self, q: Tensor, k: Tensor, rope: Rope | None) -> tuple[Tensor, Tensor]:
         """(batch, time, heads, h) each -> the same."""
@@ -50,10 +50,12 @@ class NormThenRotary(Module):
 class AllHeadsNormThenRotary(Module):
     """QK-norm over all heads at once, each norm with a scale for every entry of every head (OLMo 2)."""
 
-    def __init__(self, n_heads: int, n_kv_heads: int, head_size: int, eps: float) -> None:
+    def __init__(
+        self, n_heads: int, n_kv_heads: int, head_size: int, eps: float, norm: type[RMSNorm] = RMSNorm
+    ) -> None:
         super().__init__()
-        self.q_norm = RMSNorm(("heads", n_heads * head_size), eps)
-        self.k_norm = RMSNorm(("kv_heads", n_kv_heads * head_size), eps)
+        self.q_norm = norm(("heads", n_heads * head_size), eps)
+        self.k_norm = norm(("kv_heads", n_kv_heads * head_size), eps)
 
     def forward(self, q: Tensor, k: Tensor, rope: Rope | None) -> tuple[Tensor, Tensor]:
         """(batch, time, heads, h) each -> the same."""

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, distributed
 
 from zoo.nn.linear import Linear
+from zoo.nn.positions import visible
 from zoo.spec import Module
 from zoo.utils.errors import ConfigError
 from zoo.utils.sharded import is_sharded
@@ -32,20 +33,26 @@ class QKClip(Module):
         self.buffer("largest", (n_heads,), start=0.0)
 
     @torch.no_grad()
-    def measure(self, q: Tensor, k: Tensor, scale: float) -> None:
-        """Take in the largest causal logit of every head, once more in matrix products of q and k.
+    def measure(
+        self, q: Tensor, k: Tensor, scale: float, window: int | None = None, documents: Tensor | None = None
+    ) -> None:
+        """Take in the largest logit of every head that a query sees, once more in matrix products of q and k.
 
         Args:
             q: (batch, time, heads, h), as they enter the dot products.
             k: (batch, time, kv heads, h).
             scale: factor of the logits.
+            window: how many keys a query sees, its own included; None: all up to its own.
+            documents: (batch, time) int64, the number of each token's document; None: all are of one.
         """
         time, group = q.shape[1], q.shape[2] // k.shape[2]
         keys = k.repeat_interleave(group, 2) if group > 1 else k
         for start in range(0, time, BLOCK):
             end = min(start + BLOCK, time)
             logits = torch.einsum("bqnh,bknh->bnqk", q[:, start:end], keys[:, :end]).float() * scale
-            seen = torch.ones(end - start, end, dtype=torch.bool, device=q.device).tril(start)
+            seen = visible(start, end - start, end, q.device, window)
+            if documents is not None:
+                seen = seen & (documents[:, None, start:end, None] == documents[:, None, None, :end])
             logits = logits.masked_fill(~seen, float("-inf"))
             self.largest.copy_(torch.maximum(self.largest, logits.amax((0, 2, 3)).to(self.largest.dtype)))
 

@@ -47,7 +47,54 @@ class PreNorm(Module):
 
     def forward(self, h: Tensor, branch: Branch, *args: Any) -> Tensor:
         """(batch, time, d) -> the same."""
-        out: Tensor = h + self.dropout(branch(self.norm(h), *args))
+        return h + self.added(h, branch, *args)
+
+    def added(self, h: Tensor, branch: Branch, *args: Any) -> Tensor:
+        """What the branch adds to the stream, (batch, time, d)."""
+        out: Tensor = self.dropout(branch(self.norm(h), *args))
+        return out
+
+
+class BranchNorm(Module):
+    """h <- h + dropout(norm(branch(h))), the reordered norm of OLMo 2 (arXiv 2501.00656, section 3.2)."""
+
+    def __init__(
+        self,
+        d_model: int,
+        eps: float,
+        dropout: float = 0.0,
+        norm: Callable[[tuple[str, int], float], Module] = RMSNorm,
+    ) -> None:
+        """Create the norm; the arguments are those of `PreNorm`."""
+        super().__init__()
+        self.after = norm(("embed", d_model), eps)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, h: Tensor, branch: Branch, *args: Any) -> Tensor:
+        """(batch, time, d) -> the same."""
+        out: Tensor = h + self.dropout(self.after(branch(h, *args)))
+        return out
+
+
+class SandwichNorm(Module):
+    """h <- h + dropout(norm_2(branch(norm_1(h)))), the norms of Gemma 2 (arXiv 2408.00118, section 2)."""
+
+    def __init__(
+        self,
+        d_model: int,
+        eps: float,
+        dropout: float = 0.0,
+        norm: Callable[[tuple[str, int], float], Module] = RMSNorm,
+    ) -> None:
+        """Create the norms; the arguments are those of `PreNorm`."""
+        super().__init__()
+        self.norm = norm(("embed", d_model), eps)
+        self.after = norm(("embed", d_model), eps)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, h: Tensor, branch: Branch, *args: Any) -> Tensor:
+        """(batch, time, d) -> the same."""
+        out: Tensor = h + self.dropout(self.after(branch(self.norm(h), *args)))
         return out
 
 

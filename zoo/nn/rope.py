@@ -1,86 +1,49 @@
-"""Rotary position embedding: a true rotation of the pairs (i, i + h/2), as in LLaMA."""
+"""Rotary position embedding: a true rotation of the pairs (i, i + r/2), as in LLaMA."""
 
 from __future__ import annotations
 
-import math
-from typing import Annotated, Literal, Self
-
 import torch
-from pydantic import Field, model_validator
 from torch import Tensor, library
 
-from zoo.config.registry import Config
-
-
-class LinearScaling(Config):
-    """Position interpolation: frequencies divided by a factor (Chen et al. 2023, arXiv:2306.15595)."""
-
-    type: Literal["linear"] = "linear"
-    factor: float = Field(gt=0, description="divides every frequency")
-
-    def __call__(self, frequency: Tensor) -> Tensor:
-        """(h / 2,) -> (h / 2,)."""
-        return frequency / self.factor
-
-
-class Llama3Scaling(Config):
-    """Slow rotations become slower, fast ones stay, with linear interpolation between them (Llama 3.1).
-
-    A rotation is slow or fast by its number of turns within the context of the original training.
-    """
-
-    type: Literal["llama3"] = "llama3"
-    factor: float = Field(gt=0, description="divides the frequencies of slow rotations")
-    low_turns: float = Field(1.0, gt=0, description="turns up to which a rotation is slow")
-    high_turns: float = Field(4.0, gt=0, description="turns from which a rotation is fast")
-    context: int = Field(8192, gt=0, description="tokens of the context in which turns are counted")
-
-    @model_validator(mode="after")
-    def _low_below_high(self) -> Self:
-        if self.low_turns >= self.high_turns:
-            raise ValueError(f"low_turns {self.low_turns} is not below high_turns {self.high_turns}")
-        return self
-
-    def __call__(self, frequency: Tensor) -> Tensor:
-        """(h / 2,) -> (h / 2,)."""
-        turns = self.context * frequency / (2 * math.pi)
-        fast = ((turns - self.low_turns) / (self.high_turns - self.low_turns)).clamp(0, 1)
-        return (1 - fast) * frequency / self.factor + fast * frequency
-
-
-RopeScaling = Annotated[LinearScaling | Llama3Scaling, Field(discriminator="type")]
-
+from zoo.nn.rope_scaling import FrequencyScaling
 
 Rope = tuple[Tensor, Tensor]
-"""Cosines and sines of the angles of RoPE, float32 (..., time, head_size / 2) each."""
+"""Cosines and sines of the angles of RoPE, float32 (..., time, r / 2) each, for r entries of a head."""
 
 
 def rotation(
     where: Tensor,
-    head_size: int,
+    size: int,
     base: float,
-    scaling: LinearScaling | Llama3Scaling | None = None,
+    scaling: FrequencyScaling | None = None,
+    length: int | None = None,
 ) -> Rope:
     """The angles of RoPE, as cosines and sines.
 
     Args:
         where: positions, (..., time) int64.
-        head_size: entries per head, even.
+        size: r, the number of entries of a head that are rotated, even.
         base: 10000 in the papers.
         scaling: change of the frequencies for contexts that are longer than those of the training, or None.
+        length: number of positions of the sequence, by which a scaling may choose; None: the largest and 1.
 
     Returns:
-        Two float32 tensors (..., time, head_size / 2), where `where` lives.
+        Two float32 tensors (..., time, r / 2), where `where` lives, multiplied by the scaling's magnitude.
     """
-    even = torch.arange(0, head_size, 2, device=where.device, dtype=torch.float32)
-    frequency = base ** (-even / head_size)
-    cos, sin = _angles(where, frequency if scaling is None else scaling(frequency))
-    return cos, sin
+    even = torch.arange(0, size, 2, device=where.device, dtype=torch.float32)
+    frequency = base ** (-even / size)
+    if scaling is None:
+        cos, sin = _angles(where, frequency)
+        return cos, sin
+    if length is None:
+        length = int(where.max()) + 1 if scaling.by_length else 0
+    cos, sin = _angles(where, scaling(frequency, base, length))
+    return (cos, sin) if scaling.magnitude == 1 else (cos * scaling.magnitude, sin * scaling.magnitude)
 
 
 @library.custom_op("zoo::angles", mutates_args=())
 def _angles(where: Tensor, frequency: Tensor) -> tuple[Tensor, Tensor]:
-    """Cosines and sines (..., h / 2) of the frequencies (h / 2,) at the positions (...).
+    """Cosines and sines (..., r / 2) of the frequencies (r / 2,) at the positions (...).
 
     A custom operator, because inductor would otherwise recompute the cosines in every layer.
     """
@@ -95,16 +58,18 @@ def _(where: Tensor, frequency: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def rotate(x: Tensor, rope: Rope) -> Tensor:
-    """Rotate each pair (x_i, x_{i + h/2}) by the angle of its position and frequency, at least in float32.
+    """Rotate each pair (x_i, x_{i + r/2}) by the angle of its position and frequency, at least in float32.
 
     Args:
-        x: (batch, time, heads, h).
-        rope: cosines and sines (time, h / 2) from `rotation`.
+        x: (batch, time, heads, h); entries from r on stay as they are.
+        rope: cosines and sines (time, r / 2) from `rotation`.
 
     Returns:
         The same shape and dtype.
     """
     exact = torch.promote_types(x.dtype, torch.float32)
     cos, sin = (r.unsqueeze(-2).to(exact) for r in rope)
-    first, second = x.to(exact).chunk(2, dim=-1)
-    return torch.cat((first * cos - second * sin, first * sin + second * cos), dim=-1).to(x.dtype)
+    half = cos.shape[-1]
+    first, second, rest = torch.tensor_split(x.to(exact), (half, 2 * half), dim=-1)
+    turned = (first * cos - second * sin, first * sin + second * cos)
+    return torch.cat((*turned, rest) if rest.shape[-1] else turned, dim=-1).to(x.dtype)

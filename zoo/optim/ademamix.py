@@ -14,11 +14,11 @@ from torch.optim.optimizer import ParamsT
 from zoo.config.registry import OPTIMIZERS
 from zoo.optim.adam import Decay
 from zoo.optim.base import OptimizerConfig, decayed_groups
+from zoo.optim.blocks import blocks
 from zoo.optim.moments import advance_moments, denominator
-from zoo.optim.optimizer import ZooOptimizer, due, gradient
+from zoo.optim.optimizer import ZooOptimizer, gradients, own
 from zoo.optim.sharding import reduced_like
 from zoo.optim.slots import slot_dtype
-from zoo.utils.sharded import local
 
 if TYPE_CHECKING:
     from zoo.init.registry import Entry
@@ -84,22 +84,22 @@ class AdEMAMix(ZooOptimizer):
     def update(self) -> None:
         """Move every parameter that has a gradient."""
         for group in self.param_groups:
-            for parameter in due(group):
-                self._move(parameter, group)
+            for t, parameters in self.counted(group):
+                self._move(parameters, t, group)
 
-    def _move(self, parameter: Tensor, group: dict[str, Any]) -> None:
-        state, g = self.state_of(parameter, group), gradient(parameter)
-        fast, slow, square = (local(state[slot]) for slot in SLOTS)
-        state["step"] += 1
-        t, (beta1, beta2, beta3) = int(state["step"].item()), group["betas"]
-        advance_moments(fast, square, g, (beta1, beta2))
-        slow.lerp_(g, 1 - slow_decay(t, beta1, beta3, group["beta3_warmup"]))
+    def _move(self, parameters: Sequence[Tensor], t: int, group: dict[str, Any]) -> None:
+        (beta1, beta2, beta3), lr, decay = group["betas"], float(group["lr"]), group["weight_decay"]
+        slow_share = 1 - slow_decay(t, beta1, beta3, group["beta3_warmup"])
         warmup = group["alpha_warmup"]
         alpha = group["alpha"] * (min(t / warmup, 1.0) if warmup else 1.0)
-        step = torch.add(fast / (1 - beta1**t), slow, alpha=alpha)
-        step.div_(denominator(square, beta2, t, group["eps"]))
-        theta, lr = local(parameter), float(group["lr"])
-        theta.add_(step.add_(theta, alpha=group["weight_decay"]), alpha=-lr)
+        slots = (self.held(parameters, slot) for slot in SLOTS)
+        for theta, g, fast, slow, square in blocks(own(parameters), gradients(parameters), *slots):
+            g = g.type_as(fast)
+            advance_moments(fast, square, g, (beta1, beta2))
+            slow.lerp_(g, slow_share)
+            step = fast.div(1 - beta1**t).add_(slow, alpha=alpha)
+            step.div_(denominator(square, beta2, t, group["eps"]))
+            theta.add_(step.add_(theta, alpha=decay) if decay else step, alpha=-lr)
 
 
 def slow_decay(step: int, beta1: float, beta3: float, warmup: int | None) -> float:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from zoo.kernels.foreach import copy_all
+from zoo.kernels.foreach import Many
 from zoo.optim.amos_update import Step, apply, factors, sum_of_squares
 from zoo.utils.sharded import local, sum_over_ranks
 
@@ -70,10 +70,8 @@ def advance(variables: Sequence[Variable], step: Step) -> list[tuple[Tensor, Ten
     by = factors(flat["v"], flat["b"], torch.cat([square.reshape(-1) for square in squares]), step)
     sizes = [square.numel() for square in squares]
     for name, values in slots.items():
-        copy_all(
-            values,
-            [new.view_as(old) for new, old in zip(torch.split(flat[name], sizes), values, strict=True)],
-        )
+        new = [part.view_as(old) for part, old in zip(torch.split(flat[name], sizes), values, strict=True)]
+        Many(values).copy_(Many(new))
     for_g, for_theta = (
         [part.view_as(square) for part, square in zip(torch.split(all_, sizes), squares, strict=True)]
         for all_ in by

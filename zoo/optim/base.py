@@ -45,6 +45,10 @@ class OptimizerConfig(Config):
         """What the learning rate is the size of, for transfer rules; None: no rule speaks of it."""
         return None
 
+    def shape_factor(self, spec: ParamSpec) -> float:
+        """What the optimizer multiplies the learning rate of a parameter by because of its shape."""
+        return 1.0
+
     @property
     def uses_eta(self) -> bool:
         """Whether the optimizer uses the eta of any parameter."""

@@ -6,35 +6,25 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from zoo.utils.sharded import sum_over_ranks
+from zoo.kernels.foreach import Many
 
 LEAST_SHARE = 1e-3
 """Lower limit of the share of kept entries that an update is divided by."""
 
 
-def masked(update: Tensor, momentum: Tensor, g: Tensor) -> Tensor:
-    """The entries of a whole update where momentum and gradient agree, over their share."""
-    mask = (momentum * g > 0).to(update.dtype)
-    return update * mask / mask.mean().clamp_min(LEAST_SHARE)
+def agreeing(update: Many, g: Many) -> Many:
+    """1 for the entries of an update that point along the gradient, 0 for those against it."""
+    return update.mul(g).gt_(0)
 
 
-def agreeing(
-    updates: Sequence[Tensor], grads: Sequence[Tensor], parameters: Sequence[Tensor]
-) -> tuple[list[Tensor], list[Tensor]]:
-    """Which entries point along the gradient, and how many.
+def shares(kept: Sequence[Tensor], parameters: Sequence[Tensor]) -> list[Tensor]:
+    """The share of kept entries of each parameter, 0-dim, at least `LEAST_SHARE`.
 
     Args:
-        updates: this rank's rows.
-        grads: likewise.
+        kept: their number among all entries, 0-dim.
         parameters: whole or sharded.
-
-    Returns:
-        For every parameter the mask of this rank's rows, 0 or 1, and the number of ones over all ranks.
     """
-    masks = [(update * grad > 0).to(grad.dtype) for update, grad in zip(updates, grads, strict=True)]
-    kept = [mask.sum() for mask in masks]
-    sum_over_ranks(kept, parameters, [tuple(range(p.dim())) for p in parameters])
-    return masks, kept
+    return [(n / p.numel()).clamp_min(LEAST_SHARE) for n, p in zip(kept, parameters, strict=True)]
 
 
 def check_cautious(cautious: bool, momentum: float) -> None:

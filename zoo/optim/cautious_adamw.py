@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
-from zoo.optim.cautious import LEAST_SHARE, agreeing
+from zoo.optim.blocks import blocks
+from zoo.optim.cautious import agreeing, shares
 from zoo.optim.moments import advance_moments, denominator
-from zoo.optim.optimizer import ZooOptimizer, due, gradient
-from zoo.optim.sharding import reduced_like
+from zoo.optim.optimizer import ZooOptimizer, gradients, own
+from zoo.optim.sharding import complete, reduced_like, totals
 from zoo.optim.slots import slot_dtype
-from zoo.utils.sharded import local
 
 SLOTS = ("exp_avg", "exp_avg_sq")
 
@@ -53,17 +54,20 @@ class CautiousAdamW(ZooOptimizer):
     def update(self) -> None:
         """Move every parameter that has a gradient."""
         for group in self.param_groups:
-            parameters, lr, betas = due(group), float(group["lr"]), group["betas"]
-            states = [self.state_of(p, group) for p in parameters]
-            grads = [gradient(p) for p in parameters]
-            firsts = [local(state["exp_avg"]) for state in states]
-            for state, m, g in zip(states, firsts, grads, strict=True):
-                state["step"] += 1
-                advance_moments(m, local(state["exp_avg_sq"]), g, betas)
-            masks, kept = agreeing(firsts, grads, parameters)
-            for parameter, state, m, mask, count in zip(parameters, states, firsts, masks, kept, strict=True):
-                t, theta = int(state["step"].item()), local(parameter)
-                share = (count / parameter.numel()).clamp_min(LEAST_SHARE)
-                step = mask.mul_(m).div_(denominator(local(state["exp_avg_sq"]), betas[1], t, group["eps"]))
-                theta.mul_(1 - lr * group["weight_decay"])
-                theta.add_(step.div_(share), alpha=-lr / (1 - betas[0] ** t))
+            for t, parameters in self.counted(group):
+                self._move(parameters, t, group)
+
+    def _move(self, parameters: Sequence[Tensor], t: int, group: dict[str, Any]) -> None:
+        lr, betas = float(group["lr"]), group["betas"]
+        grads, (firsts, seconds) = gradients(parameters), (self.held(parameters, slot) for slot in SLOTS)
+        kept = totals(parameters)
+        for g, m, v, count in blocks(grads, firsts, seconds, kept):
+            g = g.type_as(m)
+            advance_moments(m, v, g, betas)
+            count.add_(agreeing(m, g).sum())
+        complete(kept, parameters)
+        columns = own(parameters), grads, firsts, seconds, shares(kept, parameters)
+        for theta, g, m, v, share in blocks(*columns):
+            step = agreeing(m, g.type_as(m)).mul_(m).div_(denominator(v, betas[1], t, group["eps"]))
+            theta.mul_(1 - lr * group["weight_decay"])
+            theta.add_(step.div_(share), alpha=-lr / (1 - betas[0] ** t))

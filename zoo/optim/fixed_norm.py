@@ -19,10 +19,13 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from zoo.optim.blocks import blocks
+from zoo.optim.optimizer import own
+from zoo.optim.sharding import complete, totals
 from zoo.optim.slots import slot_dtype
 from zoo.spec import Module
 from zoo.utils.errors import ConfigError
-from zoo.utils.sharded import local, sum_over_ranks
+from zoo.utils.sharded import local
 
 RADIUS = "radius"
 """The slot that holds R: 0-dim, in the precision of the other slots."""
@@ -82,19 +85,28 @@ def keep_norms(optimizer: Optimizer, matrices: Callable[[], Named]) -> None:
         rates = {p: float(group["lr"]) for group in optimizer.param_groups for p in group["params"]}
         tensors = [matrix for matrix, _ in before]
         exact = [old.to(slot_dtype(old)) for _, old in before]
-        updates = [local(matrix.detach()).to(old.dtype) for matrix, old in zip(tensors, exact, strict=True)]
-        for matrix, norm in zip(tensors, frobenius(tensors, exact), strict=True):
-            optimizer.state[matrix].setdefault(RADIUS, norm)
-        radii = [optimizer.state[matrix][RADIUS] for matrix in tensors]
-        sizes = frobenius(tensors, updates)
-        for matrix, old, update, size, radius in zip(tensors, exact, updates, sizes, radii, strict=True):
-            # An update of zero, before SOAP's first step for instance, does not move the matrix.
-            old.add_(update * torch.where(size > 0, rates[matrix] * radius / size, 0))
-        for (matrix, start), moved, norm, size, radius in zip(
-            before, exact, frobenius(tensors, exact), sizes, radii, strict=True
-        ):
-            local(matrix.detach()).copy_(torch.where(size > 0, moved * (radius / norm), start))
         before.clear()
+        if not all(RADIUS in optimizer.state[matrix] for matrix in tensors):
+            for matrix, norm in zip(tensors, frobenius(tensors, exact), strict=True):
+                optimizer.state[matrix].setdefault(RADIUS, norm)
+        radii = [optimizer.state[matrix][RADIUS] for matrix in tensors]
+        sizes = frobenius([matrix.detach() for matrix in tensors])
+        # An update of zero, before SOAP's first step for instance, does not move the matrix.
+        scales = [
+            torch.where(size > 0, rates[matrix] * radius / size, 0)
+            for matrix, size, radius in zip(tensors, sizes, radii, strict=True)
+        ]
+        squares = totals(tensors)
+        for old, update, scale, square in blocks(exact, own(tensors), scales, squares):
+            old.addcmul_(update.type_as(old), scale, value=1)
+            square.add_(old.sum_of_squares())
+        complete(squares, tensors)
+        factors = [
+            torch.where(size > 0, radius / square.sqrt(), 1)
+            for size, radius, square in zip(sizes, radii, squares, strict=True)
+        ]
+        for theta, moved, factor in blocks(own(tensors), exact, factors):
+            theta.copy_(moved.mul_(factor))
 
     optimizer.register_step_pre_hook(hold)
     optimizer.register_step_post_hook(turn)
@@ -109,9 +121,11 @@ def frobenius(matrices: Sequence[Tensor], values: Sequence[Tensor] | None = None
         values: this rank's entries in their place; None: the entries of the matrices.
     """
     entries = [local(matrix) for matrix in matrices] if values is None else values
-    sums = [value.to(slot_dtype(value)).square().sum() for value in entries]
-    sum_over_ranks(sums, matrices, [tuple(range(matrix.dim())) for matrix in matrices])
-    return [total.sqrt() for total in sums]
+    squares = totals(matrices)
+    for value, square in blocks(entries, squares):
+        square.add_(value.type_as(square).sum_of_squares())
+    complete(squares, matrices)
+    return [square.sqrt() for square in squares]
 
 
 def radius_slot(optimizer: Optimizer, parameter: Tensor) -> dict[str, Tensor]:

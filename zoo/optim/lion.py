@@ -12,11 +12,11 @@ from torch.optim.optimizer import ParamsT
 from zoo.config.registry import OPTIMIZERS
 from zoo.optim.adam import Decay
 from zoo.optim.base import OptimizerConfig, decayed_groups
+from zoo.optim.blocks import blocks
 from zoo.optim.cautious import agreeing, check_cautious
-from zoo.optim.optimizer import ZooOptimizer, due, gradient
-from zoo.optim.sharding import reduced_like
+from zoo.optim.optimizer import ZooOptimizer, due, gradients, own
+from zoo.optim.sharding import complete, reduced_like, totals
 from zoo.optim.slots import slot_dtype
-from zoo.utils.sharded import local
 
 if TYPE_CHECKING:
     from zoo.init.registry import Entry
@@ -64,16 +64,28 @@ class Lion(ZooOptimizer):
         for group in self.param_groups:
             parameters = due(group)
             (beta1, beta2), lr = group["betas"], float(group["lr"])
-            grads = [gradient(p) for p in parameters]
-            averages = [local(self.state_of(p, group)["exp_avg"]) for p in parameters]
-            updates = [g.lerp(m, beta1).sign_() for g, m in zip(grads, averages, strict=True)]
-            if group["cautious"]:
-                masks, kept = agreeing(updates, grads, parameters)
-                for p, update, mask, count in zip(parameters, updates, masks, kept, strict=True):
-                    update.mul_(mask).mul_(p.numel() / (count + 1))
-            for parameter, g, m, step in zip(parameters, grads, averages, updates, strict=True):
-                local(parameter).mul_(1 - lr * group["weight_decay"]).add_(step, alpha=-lr)
+            for parameter in parameters:
+                self.state_of(parameter, group)
+            columns = own(parameters), gradients(parameters), self.held(parameters, "exp_avg")
+            growth = [self._growth(parameters, beta1)] if group["cautious"] else []
+            for theta, g, m, *factor in blocks(*columns, *growth):
+                g = g.type_as(m)
+                update = g.lerp(m, beta1).sign_()
+                if factor:
+                    update.mul_(agreeing(update, g)).mul_(factor[0])
+                if group["weight_decay"]:
+                    theta.mul_(1 - lr * group["weight_decay"])
+                theta.add_(update, alpha=-lr)
                 m.lerp_(g, 1 - beta2)
+
+    def _growth(self, parameters: Sequence[Tensor], beta1: float) -> list[Tensor]:
+        """n / (kept + 1) of each parameter."""
+        kept = totals(parameters)
+        for g, m, count in blocks(gradients(parameters), self.held(parameters, "exp_avg"), kept):
+            g = g.type_as(m)
+            count.add_(agreeing(g.lerp(m, beta1).sign_(), g).sum())
+        complete(kept, parameters)
+        return [p.numel() / (count + 1) for p, count in zip(parameters, kept, strict=True)]
 
 
 @OPTIMIZERS.register

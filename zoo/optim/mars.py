@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
@@ -11,16 +12,19 @@ from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from zoo.config.registry import OPTIMIZERS
+from zoo.kernels.foreach import Many
 from zoo.optim.adam import Decay
 from zoo.optim.base import OptimizerConfig, grouped
+from zoo.optim.blocks import blocks
 from zoo.optim.moments import advance_moments, denominator
-from zoo.optim.optimizer import ZooOptimizer, due, gradient
-from zoo.optim.sharding import reduced_like
+from zoo.optim.optimizer import ZooOptimizer, gradients, own
+from zoo.optim.sharding import complete, reduced_like, totals
 from zoo.optim.slots import slot_dtype
-from zoo.utils.sharded import local, sum_over_ranks
 
 if TYPE_CHECKING:
     from zoo.init.registry import Entry
+
+MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 class MARS(ZooOptimizer):
@@ -75,54 +79,62 @@ class MARS(ZooOptimizer):
 
     def slots(self, parameter: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
         """Two moments, and of a matrix the gradient before."""
-        names = ["exp_avg", "exp_avg_sq", *(["previous_grad"] if parameter.dim() == 2 else [])]
+        names = [*MOMENTS, *(["previous_grad"] if parameter.dim() == 2 else [])]
         averages = {slot: reduced_like(parameter, (), slot_dtype(parameter)) for slot in names}
         return {"step": torch.zeros((), dtype=torch.float32), **averages}
 
     def update(self) -> None:
         """Move every parameter that has a gradient."""
         for group in self.param_groups:
-            parameters = due(group)
-            matrices = [p for p in parameters if p.dim() == 2]
-            corrected = dict(zip(matrices, self._corrected(matrices, group), strict=True))
-            for parameter in parameters:
-                matrix = parameter in corrected
-                lr, decay = float(group["lr"]), group["weight_decay" if matrix else "weight_decay_1d"]
-                g = corrected[parameter] if matrix else gradient(parameter)
-                betas = group["betas" if matrix else "betas_1d"]
-                self._adamw(parameter, g, lr if matrix else lr * group["factor_1d"], betas, decay, group)
+            for t, parameters in self.counted(group):
+                self._move_matrices([p for p in parameters if p.dim() == 2], t, group)
+                self._move_others([p for p in parameters if p.dim() != 2], t, group)
 
-    def _corrected(self, matrices: Sequence[Tensor], group: dict[str, Any]) -> list[Tensor]:
-        """c of each matrix; the gradient is kept for the next step, as a copy."""
-        factor = group["gamma"] * group["betas"][0] / (1 - group["betas"][0])
-        corrected = []
-        for parameter in matrices:
-            g, before = gradient(parameter), local(self.state_of(parameter, group)["previous_grad"])
-            corrected.append(torch.add(g, g - before, alpha=factor))
-            before.copy_(g)
-        squares = [c.square().sum() for c in corrected]
-        sum_over_ranks(squares, matrices, [(0, 1)] * len(matrices))
-        for c, square in zip(corrected, squares, strict=True):
-            c.div_(square.sqrt().clamp_min(1))
-        return corrected
+    def _move_matrices(self, matrices: Sequence[Tensor], t: int, group: dict[str, Any]) -> None:
+        """AdamW with c, which is computed twice: for its norm, and for the step."""
+        gamma = group["gamma"] * group["betas"][0] / (1 - group["betas"][0])
+        grads, before = gradients(matrices), self.held(matrices, "previous_grad")
+        squares = totals(matrices)
+        for g, last, square in blocks(grads, before, squares):
+            square.add_(corrected(g.type_as(last), last, gamma).sum_of_squares())
+        complete(squares, matrices)
+        norms = [square.sqrt().clamp_min(1) for square in squares]
+        moments = (self.held(matrices, slot) for slot in MOMENTS)
+        step = AdamWStep(group["betas"], t, group["eps"], float(group["lr"]), group["weight_decay"])
+        for theta, g, last, norm, m, v in blocks(own(matrices), grads, before, norms, *moments):
+            g = g.type_as(last)
+            c = corrected(g, last, gamma).div_(norm)
+            last.copy_(g)
+            step.take(theta, c, m, v)
 
-    def _adamw(
-        self,
-        parameter: Tensor,
-        g: Tensor,
-        lr: float,
-        betas: tuple[float, float],
-        decay: float,
-        group: dict[str, Any],
-    ) -> None:
-        state, (beta1, beta2) = self.state_of(parameter, group), betas
-        m, v = local(state["exp_avg"]), local(state["exp_avg_sq"])
-        state["step"] += 1
-        t = int(state["step"].item())
-        advance_moments(m, v, g, betas)
-        step = (m / (1 - beta1**t)).div_(denominator(v, beta2, t, group["eps"]))
-        theta = local(parameter)
-        theta.add_(step.add_(theta, alpha=decay), alpha=-lr)
+    def _move_others(self, parameters: Sequence[Tensor], t: int, group: dict[str, Any]) -> None:
+        lr, decay = float(group["lr"]) * group["factor_1d"], group["weight_decay_1d"]
+        step = AdamWStep(group["betas_1d"], t, group["eps"], lr, decay)
+        moments = (self.held(parameters, slot) for slot in MOMENTS)
+        for theta, g, m, v in blocks(own(parameters), gradients(parameters), *moments):
+            step.take(theta, g.type_as(m), m, v)
+
+
+def corrected(g: Many, before: Many, gamma: float) -> Many:
+    """g + gamma (g - before)."""
+    return g.sub(before).mul_(gamma).add_(g)
+
+
+@dataclass(frozen=True)
+class AdamWStep:
+    """The numbers of a step of AdamW."""
+
+    betas: tuple[float, float]
+    t: int
+    eps: float
+    lr: float
+    decay: float
+
+    def take(self, theta: Many, g: Many, m: Many, v: Many) -> None:
+        """Advance the moments m and v, and move theta."""
+        advance_moments(m, v, g, self.betas)
+        step = m.div(1 - self.betas[0] ** self.t).div_(denominator(v, self.betas[1], self.t, self.eps))
+        theta.add_(step.add_(theta, alpha=self.decay) if self.decay else step, alpha=-self.lr)
 
 
 @OPTIMIZERS.register

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections import defaultdict
 from collections.abc import Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 import torch
@@ -18,17 +18,18 @@ from zoo.config.registry import OPTIMIZERS
 from zoo.optim.adamw import AdamWConfig
 from zoo.optim.amos import AmosConfig
 from zoo.optim.base import OptimizerConfig, grouped
-from zoo.optim.cautious import check_cautious, masked
+from zoo.optim.blocks import blocks
+from zoo.optim.cautious import agreeing, check_cautious, shares
 from zoo.optim.combined import Combined
 from zoo.optim.matrices import MATRIX, Layout
 from zoo.optim.newton_schulz import Coefficients, orthogonal
-from zoo.optim.optimizer import ZooOptimizer, due
-from zoo.optim.sharding import placed_like, reduced_like
-from zoo.optim.slots import slot_dtype
-from zoo.optim.spread import can_spread, spread
+from zoo.optim.optimizer import ZooOptimizer, due, gradients, own
+from zoo.optim.sharding import complete, reduced_like, totals
+from zoo.optim.slots import batches, slot_dtype
+from zoo.optim.spread import with_whole
 from zoo.spec import ParamSpec, Role
 from zoo.utils.errors import ConfigError
-from zoo.utils.sharded import local, whole
+from zoo.utils.sharded import local
 
 if TYPE_CHECKING:
     from zoo.init.registry import Entry
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
 
 OUTSIDE = frozenset({"vocab", "classes", "image"})
 """Axes of a model's inputs and outputs: a kernel with one of them is no hidden matrix."""
+
+AT_ONCE = 1 << 26
+"""Number of entries of the matrices of one shape that are orthogonalised together."""
 
 UpdateFactor = Literal["match_adam", "shape", "spectral"]
 
@@ -55,17 +59,14 @@ class Muon(ZooOptimizer):
         r       = 0.2 sqrt(max(A, B)) with "match_adam" (arXiv 2502.16982), sqrt(max(1, A / B)) with "shape"
                   (K. Jordan), sqrt(A / B) with "spectral" (arXiv 2310.17813)
 
-    The cautious form (arXiv 2411.16085) multiplies u by the mask of `cautious.masked` first.
+    The cautious form (arXiv 2411.16085) first leaves out the entries of u where m g is not above 0, and
+    divides the others by their share.
 
     Unlike torch's Muon, this one also trains parameters of more than two dimensions (a convolution's
     kernel is flattened to a matrix of its rows, a stack of experts is as many matrices) and sharded ones:
-    each whole matrix is orthogonalised by one rank, in bfloat16; in the cautious form, by all.
-
-    Attributes:
-        by_matrix: Whether the update of a parameter depends on nothing but u and its settings.
+    each whole matrix is orthogonalised by one rank, in bfloat16. Matrices of one shape are orthogonalised
+    together.
     """
-
-    by_matrix: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -129,50 +130,79 @@ class Muon(ZooOptimizer):
 
     def update(self) -> None:
         """Update every matrix that has a gradient."""
+        groups, parameters, averages = [], [], []
         for group in self.param_groups:
-            parameters = due(group)
-            together = self.by_matrix and not group["cautious"] and all(map(can_spread, parameters))
-            if together and parameters:
-                averages = [self._average(p, group).to(group["dtype"]) for p in parameters]
-                directions = spread(averages, partial(self._directions, group=group))
-                for parameter, update in zip(parameters, directions, strict=True):
-                    self._move(parameter, update.to(parameter.dtype), group)
-                continue
-            for parameter in parameters:
-                u = self._average(parameter, group)
-                update = self.finished(self._directions(u, group), parameter, group)
-                self._move(parameter, local(placed_like(update, parameter)), group)
+            members = due(group)
+            groups += [group] * len(members)
+            parameters += members
+            averages += self._averages(members, group)
 
-    def _average(self, parameter: Tensor, group: dict[str, Any]) -> Tensor:
-        """u, sharded as the parameter is."""
-        m = self.state_of(parameter, group)["momentum_buffer"]
-        assert parameter.grad is not None  # for the type checker: the parameter is due
-        g = parameter.grad.to(m.dtype)
-        m.lerp_(g, 1 - group["momentum"])
-        u = g.lerp(m, group["momentum"]) if group["nesterov"] else m
-        return masked(whole(u), whole(m), whole(g)) if group["cautious"] else u
+        def work(places: Sequence[int], wholes: Sequence[Tensor]) -> list[Tensor]:
+            return self._directions(wholes, [groups[i] for i in places])
 
-    def _directions(self, u: Tensor, group: dict[str, Any]) -> Tensor:
-        """O of all matrices of u, as one tensor of its shape; every rank computes it for a sharded u."""
-        u = whole(u)
-        matrices = [self.direction(matrix, group) for matrix in group["layout"].split(u)]
-        joined: Tensor = group["layout"].join(torch.stack(matrices).to(u.dtype), tuple(u.shape))
-        return joined
+        updates = self.finished(with_whole(averages, work), parameters, groups)
+        by_rate: dict[tuple[float, float], list[int]] = defaultdict(list)
+        for i, (parameter, group) in enumerate(zip(parameters, groups, strict=True)):
+            rows, columns = group["layout"].split(torch.empty(parameter.shape, device="meta")).shape[1:]
+            lr = float(group["lr"])
+            factor = update_factor(rows, columns, group["adjust"])
+            by_rate[1 - lr * group["weight_decay"], -lr * factor].append(i)
+        for (kept, rate), places in by_rate.items():
+            columns_ = own([parameters[i] for i in places]), [updates[i] for i in places]
+            for theta, update in blocks(*columns_):
+                theta.mul_(kept).add_(update.type_as(theta), alpha=rate)
 
-    def _move(self, parameter: Tensor, update: Tensor, group: dict[str, Any]) -> None:
-        """Move this rank's rows of a parameter."""
-        lr, theta = float(group["lr"]), local(parameter)
-        rows, columns = group["layout"].split(torch.empty(parameter.shape, device="meta")).shape[1:]
-        theta.mul_(1 - lr * group["weight_decay"])
-        theta.add_(update, alpha=-lr * update_factor(rows, columns, group["adjust"]))
+    def _averages(self, parameters: Sequence[Tensor], group: dict[str, Any]) -> list[Tensor]:
+        """u of every parameter, sharded as it is, in the precision of the iteration."""
+        for parameter in parameters:
+            self.state_of(parameter, group)
+        moments, grads = self.held(parameters, "momentum_buffer"), gradients(parameters)
+        averages = [reduced_like(parameter, (), group["dtype"]) for parameter in parameters]
+        kept = totals(parameters)
+        for m, g, u, count in blocks(moments, grads, [local(u) for u in averages], kept):
+            g = g.type_as(m)
+            m.lerp_(g, 1 - group["momentum"])
+            if group["cautious"]:
+                count.add_(agreeing(m, g).sum())
+            else:
+                u.copy_(g.lerp(m, group["momentum"]) if group["nesterov"] else m)
+        if group["cautious"]:
+            complete(kept, parameters)
+            columns = moments, grads, [local(u) for u in averages], shares(kept, parameters)
+            for m, g, u, share in blocks(*columns):
+                g = g.type_as(m)
+                average = g.lerp(m, group["momentum"]) if group["nesterov"] else m
+                u.copy_(agreeing(m, g).mul_(average).div_(share))
+        return averages
 
-    def direction(self, matrix: Tensor, group: dict[str, Any]) -> Tensor:
-        """O of a matrix (A, B)."""
-        return orthogonal(matrix.to(group["dtype"]), group["ns_steps"], group["coefficients"])
+    def _directions(self, averages: Sequence[Tensor], groups: Sequence[dict[str, Any]]) -> list[Tensor]:
+        """O of whole parameters; the matrices of one shape, of whatever parameters, at once."""
+        split = [group["layout"].split(u) for u, group in zip(averages, groups, strict=True)]
+        alike: dict[tuple[Any, ...], list[int]] = defaultdict(list)
+        for i, (matrices, group) in enumerate(zip(split, groups, strict=True)):
+            shape = tuple(matrices.shape[1:])
+            alike[shape, matrices.dtype, group["ns_steps"], group["coefficients"]].append(i)
+        found: dict[int, Tensor] = {}
+        for places in alike.values():
+            for part in batches([split[i].numel() for i in places], AT_ONCE):
+                few = places[part]
+                together = torch.cat([split[i] for i in few]) if len(few) > 1 else split[few[0]]
+                directions = torch.split(
+                    self.direction(together, groups[few[0]]), [len(split[i]) for i in few]
+                )
+                for i, matrices in zip(few, directions, strict=True):
+                    found[i] = groups[i]["layout"].join(matrices, tuple(averages[i].shape))
+        return [found[i] for i in range(len(averages))]
 
-    def finished(self, update: Tensor, parameter: Tensor, group: dict[str, Any]) -> Tensor:
-        """The update of a parameter, of its whole shape, made of its orthogonal matrices."""
-        return update
+    def direction(self, matrices: Tensor, group: dict[str, Any]) -> Tensor:
+        """O of matrices, (n, A, B)."""
+        return orthogonal(matrices, group["ns_steps"], group["coefficients"])
+
+    def finished(
+        self, updates: list[Tensor], parameters: Sequence[Tensor], groups: Sequence[dict[str, Any]]
+    ) -> list[Tensor]:
+        """The updates, made of this rank's rows of the orthogonal matrices of each parameter."""
+        return updates
 
 
 def update_factor(rows: int, columns: int, factor: UpdateFactor) -> float:
@@ -233,6 +263,14 @@ class OrthogonalConfig(OptimizerConfig):
     def reads_eta(self, spec: ParamSpec) -> bool:
         """Whether the other optimizer uses it; Muon uses none."""
         return not is_hidden(spec) and self.others.reads_eta(spec)
+
+    def shape_factor(self, spec: ParamSpec) -> float:
+        """r of the matrices that a hidden matrix consists of."""
+        if not is_hidden(spec):
+            return self.others.shape_factor(spec)
+        layout = Layout.of(spec, self.split_heads)
+        rows, columns = layout.split(torch.empty(spec.shape, device="meta")).shape[1:]
+        return update_factor(rows, columns, self.adjust)
 
     @property
     def update_size(self) -> UpdateSize | None:

@@ -52,20 +52,23 @@ def orthogonal(
     """About U V^T of `matrix` = U S V^T.
 
     Args:
-        matrix: (A, B), of the dtype to compute in.
+        matrix: (A, B), or (n, A, B) for n matrices at once, of the dtype to compute in.
         steps: The number of steps of the iteration.
         coefficients: Those of Keller Jordan, with which singular values end between .5 and 1.5, or those of
             Polar Express, with which they converge to 1.
         added: Whether 1e-7 is added to the norm that the matrix is divided by (NorMuon), not its least value.
 
     Returns:
-        (A, B), of the dtype of `matrix`.
+        As `matrix`, of its shape and dtype.
     """
-    norm = matrix.norm() * (SAFETY if coefficients == "polar_express" else 1)
+    if len(matrix) == 1 and matrix.dim() == 3:  # as alone: a batch's bfloat16 products are rounded otherwise
+        return orthogonal(matrix[0], steps, coefficients, added)[None]
+    norm = torch.linalg.matrix_norm(matrix, keepdim=True) * (SAFETY if coefficients == "polar_express" else 1)
     matrix = matrix / (norm + LEAST_NORM if added else norm.clamp(min=LEAST_NORM))
-    tall = matrix.shape[0] > matrix.shape[1]
-    x = matrix.T if tall else matrix
+    tall = matrix.shape[-2] > matrix.shape[-1]
+    x = matrix.mT.contiguous() if tall else matrix  # products of transposed matrices are slower
+    fused = torch.addmm if matrix.dim() == 2 else torch.baddbmm
     for a, b, c in triples(coefficients, steps):
-        gram = x @ x.T
-        x = torch.addmm(x, torch.addmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
-    return x.T if tall else x
+        gram = x @ x.mT
+        x = fused(x, fused(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+    return x.mT if tall else x

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+import torch
 from pydantic import Field
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
@@ -13,9 +15,9 @@ from zoo.optim.adam import Decay
 from zoo.optim.adamw import AdamWConfig
 from zoo.optim.muon import Muon, OrthogonalConfig, Rest, UpdateFactor, is_hidden
 from zoo.optim.newton_schulz import orthogonal
-from zoo.optim.sharding import placed_like, reduced_like
+from zoo.optim.sharding import reduced_like
 from zoo.optim.slots import slot_dtype
-from zoo.utils.sharded import whole
+from zoo.utils.sharded import is_sharded, local, own_slices, sum_over_ranks
 
 if TYPE_CHECKING:
     from zoo.init.registry import Entry
@@ -35,8 +37,6 @@ class NorMuon(Muon):
     s needs no bias correction: the norm takes the common factor away. Rows are counted by the axes outside
     fan_in. Of heads that are split, each keeps its norm if they divide the rows.
     """
-
-    by_matrix: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -66,21 +66,60 @@ class NorMuon(Muon):
         second = reduced_like(parameter, columns, slot_dtype(parameter))
         return {**super().slots(parameter, group), "second_momentum_buffer": second}
 
-    def direction(self, matrix: Tensor, group: dict[str, Any]) -> Tensor:
-        """O of a matrix (A, B), whose norm is taken as in the authors' code."""
-        return orthogonal(matrix.to(group["dtype"]), group["ns_steps"], group["coefficients"], added=True)
+    def direction(self, matrices: Tensor, group: dict[str, Any]) -> Tensor:
+        """O of matrices (n, A, B), whose norm is taken as in the authors' code."""
+        return orthogonal(matrices, group["ns_steps"], group["coefficients"], added=True)
 
-    def finished(self, update: Tensor, parameter: Tensor, group: dict[str, Any]) -> Tensor:
-        """Bring the rows of every matrix to one size; each matrix keeps its norm."""
-        second, layout = self.state[parameter]["second_momentum_buffer"], group["layout"].of_rows
-        matrices = layout.split(update)
-        norms = matrices.norm(dim=(1, 2), keepdim=True)
-        rows = layout.split(whole(second)).lerp(matrices.square().mean(2, keepdim=True), 1 - group["beta2"])
-        second.copy_(placed_like(layout.join(rows, tuple(second.shape)), second))
-        matrices = matrices / (rows.sqrt() + LEAST)
-        matrices = matrices * (norms / (matrices.norm(dim=(1, 2), keepdim=True) + LEAST))
-        joined: Tensor = layout.join(matrices, tuple(update.shape))
-        return joined
+    def finished(
+        self, updates: list[Tensor], parameters: Sequence[Tensor], groups: Sequence[dict[str, Any]]
+    ) -> list[Tensor]:
+        """Bring the rows of every matrix to one size; each matrix keeps its norm.
+
+        A row becomes shorter by a common factor, so that the norm afterwards follows from the sums of
+        squares before, and no matrix has to be whole: ranks exchange one number for each.
+        """
+        seconds = [self.state[parameter]["second_momentum_buffer"] for parameter in parameters]
+        layouts = [group["layout"].of_rows for group in groups]
+        columns = [
+            tuple(d for d in range(parameter.dim()) if d not in layout.rows)
+            for parameter, layout in zip(parameters, layouts, strict=True)
+        ]
+        updates = [update.to(second.dtype) for update, second in zip(updates, seconds, strict=True)]
+        squares = [u.square().sum(dims, keepdim=True) for u, dims in zip(updates, columns, strict=True)]
+        sum_over_ranks(squares, parameters, columns)
+        roots, norms = [], []
+        for square, second, parameter, group in zip(squares, seconds, parameters, groups, strict=True):
+            mean = square / (parameter.numel() // second.numel())
+            roots.append(local(second).lerp_(mean, 1 - group["beta2"]).sqrt().add_(LEAST))
+        after = [square / root.square() for square, root in zip(squares, roots, strict=True)]
+        for sums in (squares, after):
+            of_matrices = zip(sums, seconds, layouts, strict=True)
+            norms += [
+                layout.split(in_place(rows, second)).sum((1, 2)) for rows, second, layout in of_matrices
+            ]
+        rows = [layout.rows for layout in layouts]
+        sum_over_ranks(norms, [*parameters, *parameters], [*rows, *rows])
+        for i, (update, second, layout) in enumerate(zip(updates, seconds, layouts, strict=True)):
+            before, now = norms[i].sqrt(), norms[i + len(updates)].sqrt()
+            factors = (before / (now + LEAST)).view(-1, 1, 1)
+            shape = layout.split(torch.empty(second.shape, device="meta")).shape
+            whole_factors = layout.join(factors.expand(shape), tuple(second.shape))
+            update.mul_(whole_factors[own_part(second)].div(roots[i]))
+        return updates
+
+
+def own_part(tensor: Tensor) -> tuple[slice, ...]:
+    """The part of a tensor that this rank holds."""
+    return own_slices(tensor) if is_sharded(tensor) else (slice(None),)
+
+
+def in_place(rows: Tensor, like: Tensor) -> Tensor:
+    """This rank's part of a tensor, with zeros where the parts of other ranks are."""
+    if not is_sharded(like):
+        return rows
+    padded = rows.new_zeros(like.shape)
+    padded[own_slices(like)] = rows
+    return padded
 
 
 @OPTIMIZERS.register

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, ItemsView, Sequence
 from typing import Any, overload
 
 import torch
@@ -64,6 +65,24 @@ class ZooOptimizer(SteppingOptimizer):
             state.update(self.slots(parameter, group))
         return state
 
+    def counted(self, group: dict[str, Any]) -> ItemsView[int, list[Tensor]]:
+        """Count a step of every parameter of a group that has a gradient, in its slot ``step``.
+
+        Returns:
+            The number of the step, from 1, and the parameters whose step it is. One that was without a
+            gradient for a while is behind the others.
+        """
+        at: dict[int, list[Tensor]] = defaultdict(list)
+        for parameter in due(group):
+            step = self.state_of(parameter, group)["step"]
+            step += 1
+            at[int(step.item())].append(parameter)
+        return at.items()
+
+    def held(self, parameters: Sequence[Tensor], slot: str) -> list[Tensor]:
+        """This rank's rows of a slot of each parameter."""
+        return [local(self.state[parameter][slot]) for parameter in parameters]
+
 
 def gradient(parameter: Tensor) -> Tensor:
     """This rank's rows of the gradient, in the precision of the slots.
@@ -72,6 +91,16 @@ def gradient(parameter: Tensor) -> Tensor:
     """
     assert parameter.grad is not None  # callers pass parameters that are due
     return local(parameter.grad).to(slot_dtype(parameter))
+
+
+def own(parameters: Sequence[Tensor]) -> list[Tensor]:
+    """This rank's rows of each parameter."""
+    return [local(parameter.detach()) for parameter in parameters]
+
+
+def gradients(parameters: Sequence[Tensor]) -> list[Tensor]:
+    """This rank's rows of the gradient of each parameter, which has one, in its own precision."""
+    return [local(parameter.grad) for parameter in parameters if parameter.grad is not None]
 
 
 def due(group: dict[str, Any]) -> list[Tensor]:

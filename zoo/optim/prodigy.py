@@ -14,11 +14,12 @@ from torch.optim.optimizer import ParamsT
 from zoo.config.registry import OPTIMIZERS
 from zoo.optim.adam import Decay
 from zoo.optim.base import OptimizerConfig, decayed_groups
-from zoo.optim.optimizer import SteppingOptimizer, due, gradient
-from zoo.optim.sharding import reduced_like
+from zoo.optim.blocks import blocks
+from zoo.optim.optimizer import SteppingOptimizer, due, gradients, own
+from zoo.optim.sharding import complete, reduced_like, totals
 from zoo.optim.slots import slot_dtype
 from zoo.utils.errors import ConfigError
-from zoo.utils.sharded import local, sum_over_ranks
+from zoo.utils.sharded import local
 
 if TYPE_CHECKING:
     from zoo.init.registry import Entry
@@ -112,39 +113,47 @@ class Prodigy(SteppingOptimizer):
         d = min(d_max, d * group["growth_rate"])
         self.estimate.update(d=d, d_max=d_max, d_numerator=numerator, k=self.estimate["k"] + 1)
         for group in self.param_groups:
-            for parameter in due(group):
-                state, theta = self.state[parameter], local(parameter)
-                theta.mul_(1 - delta * group["weight_decay"])
-                denominator_ = local(state["exp_avg_sq"]).sqrt().add_(d * group["eps"])
-                theta.addcdiv_(local(state["exp_avg"]), denominator_, value=-delta)
+            parameters = due(group)
+            moments = (self._held(parameters, slot) for slot in ("exp_avg", "exp_avg_sq"))
+            for theta, m, v in blocks(own(parameters), *moments):
+                if group["weight_decay"]:
+                    theta.add_(theta, alpha=-delta * group["weight_decay"])  # 1 - 1e-8 would be 1 in float32
+                theta.addcdiv_(m, v.sqrt().add_(d * group["eps"]), value=-delta)
 
     def _sums(self, d: float, delta: float) -> tuple[float, float]:
         """Advance the averages; returns the new part of the numerator, and the denominator."""
-        products: list[Tensor] = []
-        sizes: list[Tensor] = []
-        parameters: list[Tensor] = []
-        for group in self.param_groups:
-            (beta1, beta2), beta3, d0 = group["betas"], group["beta3"], group["d0"]
-            for parameter in due(group):
-                state, g = self._state(parameter), gradient(parameter)
-                m, v, s, p0 = (local(state[slot]) for slot in SLOTS)
-                product = torch.dot(g.flatten(), (p0 - local(parameter).to(p0.dtype)).flatten())
-                products.append((d / d0) * delta * product)
-                m.mul_(beta1).add_(g, alpha=d * (1 - beta1))
-                v.mul_(beta2).addcmul_(g, g, value=d * d * (1 - beta2))
-                s.mul_(beta3).add_(g, alpha=(d / d0) * (d if group["safeguard_warmup"] else delta))
-                sizes.append(s.abs().sum())
-                parameters.append(parameter)
-        everything = [tuple(range(p.dim())) for p in parameters]
-        sum_over_ranks([*products, *sizes], [*parameters, *parameters], [*everything, *everything])
-        return sum(map(float, products)), sum(map(float, sizes))
+        parameters = [parameter for group in self.param_groups for parameter in due(group)]
+        for parameter in parameters:
+            self._begin(parameter)
+        group = self.param_groups[0]
+        (beta1, beta2), beta3, d0 = group["betas"], group["beta3"], group["d0"]
+        products, sizes = totals(parameters), totals(parameters)
+        slots = (self._held(parameters, slot) for slot in SLOTS)
+        columns = own(parameters), gradients(parameters), *slots, products, sizes
+        for theta, g, m, v, s, p0, product, size in blocks(*columns):
+            g = g.type_as(m)
+            product.add_(g.dot(p0.sub(theta.type_as(p0))))
+            m.mul_(beta1).add_(g, alpha=d * (1 - beta1))
+            v.mul_(beta2).addcmul_(g, g, value=d * d * (1 - beta2))
+            s.mul_(beta3).add_(g, alpha=(d / d0) * (d if group["safeguard_warmup"] else delta))
+            size.add_(s.sum_of_sizes())
+        complete([*products, *sizes], [*parameters, *parameters])
+        return (d / d0) * delta * total(products), total(sizes)
 
-    def _state(self, parameter: Tensor) -> dict[str, Tensor]:
+    def _begin(self, parameter: Tensor) -> None:
+        """Give a parameter its slots: p0 is where it is."""
         state: dict[str, Any] = self.state[parameter]
         if not state:
             state.update({slot: reduced_like(parameter, (), slot_dtype(parameter)) for slot in SLOTS})
             local(state["p0"]).copy_(local(parameter))
-        return state
+
+    def _held(self, parameters: Sequence[Tensor], slot: str) -> list[Tensor]:
+        return [local(self.state[parameter][slot]) for parameter in parameters]
+
+
+def total(sums: Sequence[Tensor]) -> float:
+    """The sum of 0-dim tensors, which are fetched from their device at once."""
+    return sum(torch.stack(list(sums)).tolist()) if sums else 0.0
 
 
 @OPTIMIZERS.register

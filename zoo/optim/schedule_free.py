@@ -7,18 +7,22 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
+from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from zoo.config.registry import OPTIMIZERS
 from zoo.optim.adam import Decay
 from zoo.optim.base import OptimizerConfig, decayed_groups
-from zoo.optim.optimizer import SteppingOptimizer, due, gradient
+from zoo.optim.blocks import blocks
+from zoo.optim.optimizer import SteppingOptimizer, due, gradients, own
 from zoo.optim.sharding import reduced_like
 from zoo.optim.slots import slot_dtype
 from zoo.utils.sharded import local
 
 if TYPE_CHECKING:
     from zoo.init.registry import Entry
+
+SLOTS = ("z", "exp_avg_sq")
 
 
 class ScheduleFreeAdamW(SteppingOptimizer):
@@ -85,19 +89,27 @@ class ScheduleFreeAdamW(SteppingOptimizer):
                 raise RuntimeError("the parameters are those of the evaluation; call optimizer.train() first")
             share, lr = self._advance(group)
             (beta1, beta2), k = group["betas"], group["k"]
-            for parameter in due(group):
-                state, g = self.state[parameter], gradient(parameter)
-                if not state:
-                    state["z"] = reduced_like(parameter, (), slot_dtype(parameter))
-                    local(state["z"]).copy_(local(parameter))
-                    state["exp_avg_sq"] = reduced_like(parameter, (), slot_dtype(parameter))
-                y, z, square = local(parameter), local(state["z"]), local(state["exp_avg_sq"])
+            parameters = due(group)
+            states = [self._state(parameter) for parameter in parameters]
+            slots = ([local(state[slot]) for state in states] for slot in SLOTS)
+            for y, g, z, square in blocks(own(parameters), gradients(parameters), *slots):
+                g = g.type_as(z)
                 square.mul_(beta2).addcmul_(g, g, value=1 - beta2)
-                n = g / square.div(1 - beta2**k).sqrt_().add_(group["eps"])
-                n.add_(y, alpha=group["weight_decay"])
-                exact = y.to(z.dtype).lerp(z, share).add_(n, alpha=lr * (beta1 * (1 - share) - 1))
+                n = g.div(square.div(1 - beta2**k).sqrt_().add_(group["eps"]))
+                if group["weight_decay"]:
+                    n.add_(y, alpha=group["weight_decay"])
+                exact = y.type_as(z)  # y itself, if it is as precise
+                exact.lerp_(z, share).add_(n, alpha=lr * (beta1 * (1 - share) - 1))
                 y.copy_(exact)
-                z.sub_(n, alpha=lr)
+                z.add_(n, alpha=-lr)
+
+    def _state(self, parameter: Tensor) -> dict[str, Tensor]:
+        """The slots of a parameter: z starts where it is."""
+        state: dict[str, Any] = self.state[parameter]
+        if not state:
+            state.update({slot: reduced_like(parameter, (), slot_dtype(parameter)) for slot in SLOTS})
+            local(state["z"]).copy_(local(parameter))
+        return state
 
     def _advance(self, group: dict[str, Any]) -> tuple[float, float]:
         """Count the step; returns the share of z in the new average, and the learning rate."""
@@ -160,4 +172,4 @@ class ScheduleFreeConfig(OptimizerConfig):
 
     def slots(self, entry: Entry) -> dict[str, tuple[int, ...]]:
         """The iterate z and the second moment."""
-        return {"z": entry.spec.shape, "exp_avg_sq": entry.spec.shape}
+        return dict.fromkeys(SLOTS, entry.spec.shape)

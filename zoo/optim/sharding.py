@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from zoo.optim.slots import slot_dtype
 from zoo.spec import reduced_shape
-from zoo.utils.sharded import Stored, assign, is_sharded
+from zoo.utils.sharded import Stored, assign, is_sharded, local, sum_over_ranks
 
 if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
@@ -56,6 +57,16 @@ def reduced_like(parameter: Tensor, dims: Sequence[int], dtype: torch.dtype) -> 
         shape=torch.Size(shape),
         stride=torch.empty(shape, device="meta").stride(),
     )
+
+
+def totals(parameters: Sequence[Tensor]) -> list[Tensor]:
+    """A zero for each parameter, 0-dim, to which sums over its entries are added."""
+    return [torch.zeros((), dtype=slot_dtype(p), device=local(p).device) for p in parameters]
+
+
+def complete(sums: Sequence[Tensor], parameters: Sequence[Tensor]) -> None:
+    """Make sums over this rank's entries of each parameter sums over all, in place."""
+    sum_over_ranks(sums, parameters, [tuple(range(parameter.dim())) for parameter in parameters])
 
 
 def placed_like(value: Tensor | Stored, like: Tensor) -> Tensor:

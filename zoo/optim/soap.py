@@ -14,6 +14,7 @@ from torch.optim.optimizer import ParamsT
 from zoo.config.registry import OPTIMIZERS
 from zoo.optim.adam import Decay
 from zoo.optim.base import OptimizerConfig, decayed_groups
+from zoo.optim.blocks import blocks
 from zoo.optim.moments import advance_moments
 from zoo.optim.optimizer import ZooOptimizer, due, gradient
 from zoo.optim.slots import slot_dtype
@@ -95,52 +96,53 @@ class SOAP(ZooOptimizer):
     def update(self) -> None:
         """Move every parameter that has a gradient."""
         for group in self.param_groups:
-            for parameter in due(group):
-                begun = bool(self.state[parameter])
+            begun = [parameter for parameter in due(group) if self.state[parameter]]
+            new = [parameter for parameter in due(group) if not self.state[parameter]]
+            for parameter in new:
                 state, g = self.state_of(parameter, group), gradient(parameter)
-                sides = preconditioned(tuple(parameter.shape), group["max_precond_dim"])
-                if begun:
-                    state["step"] += 1
-                    self._move(parameter, g, state, sides, group)
-                self._follow(g, state, sides, group, begun)
+                for side in preconditioned(tuple(parameter.shape), group["max_precond_dim"]):
+                    follow(g, state, side, group["shampoo_beta"])
+                    state[f"Q{side}"].copy_(eigenbasis(state[f"GG{side}"]))
+            for parameter in begun:
+                self._move(parameter, self.state[parameter], group)
 
-    def _move(
-        self,
-        parameter: Tensor,
-        g: Tensor,
-        state: dict[str, Tensor],
-        sides: Sequence[int],
-        group: dict[str, Any],
-    ) -> None:
+    def _move(self, parameter: Tensor, state: dict[str, Tensor], group: dict[str, Any]) -> None:
+        state["step"] += 1
         (beta1, beta2), t, lr = group["betas"], int(state["step"].item()), float(group["lr"])
-        projected = turned(g, state, sides)
-        m, v = state["exp_avg"], state["exp_avg_sq"]
-        advance_moments(m, v, projected, (beta1, beta2))
-        step = turned(m / v.sqrt().add_(group["eps"]), state, sides, back=True)
-        parameter.add_(step.to(parameter.dtype), alpha=-lr * math.sqrt(1 - beta2**t) / (1 - beta1**t))
-        parameter.mul_(1 - lr * group["weight_decay"])
-
-    def _follow(
-        self, g: Tensor, state: dict[str, Tensor], sides: Sequence[int], group: dict[str, Any], begun: bool
-    ) -> None:
-        """Bring L, R and their bases up to date; the first moment changes to the new bases."""
-        if not sides:
-            return
-        m = turned(state["exp_avg"], state, sides, back=True) if begun else None
-        turn = begun and int(state["step"].item()) % group["precondition_frequency"] == 0
+        sides, g = preconditioned(tuple(parameter.shape), group["max_precond_dim"]), gradient(parameter)
+        projected = turned(g, state, sides).contiguous()
+        step = torch.empty_like(projected)
+        for new, m, v, out in blocks([projected], [state["exp_avg"]], [state["exp_avg_sq"]], [step]):
+            advance_moments(m, v, new, (beta1, beta2))
+            out.copy_(m).div_(v.sqrt().add_(group["eps"]))
+        step = turned(step, state, sides, back=True)
+        rate = -lr * math.sqrt(1 - beta2**t) / (1 - beta1**t)
+        for theta, update in blocks([parameter.detach()], [step]):
+            theta.add_(update.type_as(theta), alpha=rate)
+            if group["weight_decay"]:  # as a difference: 1 - lr weight_decay would be rounded
+                theta.add_(theta, alpha=-lr * group["weight_decay"])
         for side in sides:
-            others = [d for d in range(g.dim()) if d != side]
-            outer = torch.tensordot(g, g, dims=(others, others))
-            state[f"GG{side}"].lerp_(outer, 1 - group["shampoo_beta"])
-            if not begun:
-                state[f"Q{side}"].copy_(eigenbasis(state[f"GG{side}"]))
-            elif turn:
-                basis, average = state[f"Q{side}"], state[f"GG{side}"]
-                order = (basis.T @ average @ basis).diagonal().argsort(descending=True)
-                state["exp_avg_sq"].copy_(state["exp_avg_sq"].index_select(side, order))
-                basis.copy_(torch.linalg.qr(average @ basis[:, order])[0])
-        if m is not None:
-            state["exp_avg"].copy_(turned(m, state, sides))
+            follow(g, state, side, group["shampoo_beta"])
+        if t % group["precondition_frequency"] == 0:
+            turn_bases(state, sides)
+
+
+def follow(g: Tensor, state: dict[str, Tensor], side: int, beta: float) -> None:
+    """Add a gradient to the average of G G^T, of the products of its slices along a side."""
+    slices = g.movedim(side, 0).flatten(1)
+    state[f"GG{side}"].addmm_(slices, slices.T, beta=beta, alpha=1 - beta)
+
+
+def turn_bases(state: dict[str, Tensor], sides: Sequence[int]) -> None:
+    """Turn the bases by a QR step, sorted by their eigenvalues; the first moment moves to the new ones."""
+    m = turned(state["exp_avg"], state, sides, back=True)
+    for side in sides:
+        basis, average = state[f"Q{side}"], state[f"GG{side}"]
+        product = average @ basis
+        order = (basis * product).sum(0).argsort(descending=True)
+        state["exp_avg_sq"].copy_(state["exp_avg_sq"].index_select(side, order))
+        basis.copy_(torch.linalg.qr(product[:, order])[0])
+    state["exp_avg"].copy_(turned(m, state, sides))
 
 
 def preconditioned(shape: Sequence[int], longest: int) -> list[int]:
@@ -159,8 +161,11 @@ def state_shapes(shape: tuple[int, ...], longest: int) -> dict[str, tuple[int, .
 def turned(tensor: Tensor, state: dict[str, Tensor], sides: Sequence[int], *, back: bool = False) -> Tensor:
     """A tensor of the parameter's shape in the bases, or back from them."""
     for side in sides:
-        basis = state[f"Q{side}"]
-        tensor = torch.tensordot(basis.T if back else basis, tensor, dims=([0], [side])).movedim(0, side)
+        basis = state[f"Q{side}"].T if back else state[f"Q{side}"]
+        if side == 0:
+            tensor = (basis.T @ tensor.flatten(1)).view(tensor.shape)
+        else:
+            tensor = (tensor.movedim(side, -1) @ basis).movedim(-1, side)
     return tensor
 
 

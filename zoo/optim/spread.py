@@ -8,21 +8,26 @@ rank sends and receives twice its own shard, where an all-gather would bring it 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from zoo.optim.sharding import placed_like
 from zoo.optim.slots import batches
-from zoo.utils.sharded import is_sharded
+from zoo.utils.sharded import is_sharded, local, whole
 
 if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
 
 LIMIT = 2**30
 """Number of entries of all ranks' matrices that are on their way at a time."""
+
+Work = Callable[[Sequence[int], Sequence[Tensor]], list[Tensor]]
+"""Given the places of some tensors in the list and the whole tensors, returns one of equal shape for each."""
 
 
 def can_spread(tensor: Tensor) -> bool:
@@ -33,23 +38,42 @@ def can_spread(tensor: Tensor) -> bool:
     return len(shards) == 1 and shards[0].is_shard(0)
 
 
-def spread(tensors: Sequence[Tensor], work: Callable[[Tensor], Tensor]) -> list[Tensor]:
-    """Apply a function to whole tensors, each on one rank.
+def with_whole(tensors: Sequence[Tensor], work: Work) -> list[Tensor]:
+    """Apply a function to whole tensors.
+
+    Tensors that are sharded by rows go to one rank each. Tensors that are sharded in another way are
+    gathered, and every rank does the work of all.
 
     Args:
-        tensors: sharded by rows over the same ranks (`can_spread`), of one dtype.
-        work: called with a whole tensor; returns one of its shape and dtype.
+        tensors: plain or sharded.
+        work: returns tensors of the dtypes that it is given.
 
     Returns:
         This rank's rows of the results, in the order of `tensors`.
     """
-    results: list[Tensor] = []
-    for part in batches([tensor.numel() for tensor in tensors], LIMIT):
-        results += _spread([t for t in tensors[part] if is_sharded(t)], work)
-    return results
+    results: dict[int, Tensor] = {}
+    alike: dict[Hashable, list[int]] = defaultdict(list)
+    for i, tensor in enumerate(tensors):
+        ranks: Hashable = None
+        if is_sharded(tensor) and can_spread(tensor):
+            ranks = tensor.device_mesh, tensor.placements, tensor.dtype
+        alike[ranks].append(i)
+    for ranks, places in alike.items():
+        if ranks is None:
+            found = work(places, [whole(tensors[i]) for i in places])
+            results.update(
+                (i, local(placed_like(new, tensors[i])) if is_sharded(tensors[i]) else new)
+                for i, new in zip(places, found, strict=True)
+            )
+            continue
+        for part in batches([tensors[i].numel() for i in places], LIMIT):
+            sharded = {i: tensor for i in places[part] if is_sharded(tensor := tensors[i])}
+            results.update(zip(sharded, _spread(sharded, work), strict=True))
+    return [results[i] for i in range(len(tensors))]
 
 
-def _spread(tensors: Sequence[DTensor], work: Callable[[Tensor], Tensor]) -> list[Tensor]:
+def _spread(by_place: Mapping[int, DTensor], work: Work) -> list[Tensor]:
+    places, tensors = list(by_place), list(by_place.values())
     mesh = tensors[0].device_mesh
     dim = next(i for i, p in enumerate(tensors[0].placements) if p.is_shard())
     group, ranks, own = mesh.get_group(dim), mesh.size(dim), mesh.get_local_rank(dim)
@@ -65,11 +89,11 @@ def _spread(tensors: Sequence[DTensor], work: Callable[[Tensor], Tensor]) -> lis
         torch.split(part, size)
         for part, size in zip(torch.split(received, [*map(sum, sizes)]), sizes, strict=True)
     ]
-    done = [
-        work(torch.cat([block[j] for block in blocks]).view(tensors[i].shape)).reshape(-1)
-        for j, i in enumerate(mine[own])
+    gathered = [
+        torch.cat([block[j] for block in blocks]).view(tensors[i].shape) for j, i in enumerate(mine[own])
     ]
-    back = [torch.split(result, [size[j] for size in sizes]) for j, result in enumerate(done)]
+    done = work([places[i] for i in mine[own]], gathered)
+    back = [torch.split(result.reshape(-1), [size[j] for size in sizes]) for j, result in enumerate(done)]
     sent = torch.cat([rows[r] for r in range(ranks) for rows in back] or [sent[:0]])
     received = _exchange(sent, to, [sum(size) for size in sizes], group)
     order = [i for theirs in mine for i in theirs]

@@ -90,10 +90,13 @@ class Reparam(Config):
 
 
 def scale_embedding(p: Declared, init: Init) -> None:
-    """Apply the scheme's embedding scaling: a fixed gate on the table, or on the vectors of a tied table."""
+    """Apply the scheme's embedding scaling: a fixed gate on the table, or on the vectors of a tied table.
+
+    A tied table also gets the scheme's factor on its logits.
+    """
     factor = init.lookup_scale(p.spec)
-    if factor != 1.0:
-        start, lookup = (1.0, factor) if p.spec.tied else (factor, 1.0)
+    start, lookup = (init.logits_scale(p.spec), factor) if p.spec.tied else (factor, 1.0)
+    if (start, lookup) != (1.0, 1.0):
         attach_gate(p.module, p.local, start, trained=False, lookup=lookup)
 
 

@@ -15,6 +15,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from zoo.models import Model
 from zoo.nn.linear import Matrix
 from zoo.reparam.weight_norm import RowNorm, norm
 from zoo.spec import Declared, Role, declared
@@ -24,7 +25,7 @@ from zoo.utils.sharded import assign
 
 @torch.no_grad()
 def start_from_forward(
-    model: nn.Module,
+    model: Model,
     *inputs: Tensor,
     total: Callable[[Tensor], Tensor] = lambda values: values,
     reshard: Callable[[nn.Module], None] = lambda model: None,
@@ -35,7 +36,7 @@ def start_from_forward(
 
     Args:
         model: initialised, plain or sharded.
-        inputs: of the forward pass, without targets.
+        inputs: a training batch without its targets.
         total: the sum of a float64 tensor over all ranks, which see different batches.
         reshard: shards again what the forward pass has gathered.
 
@@ -57,7 +58,7 @@ def start_from_forward(
     try:
         for matrix, starter in zip(matrices, starters, strict=True):
             matrix.prepared = starter
-        model(*inputs)
+        model.predict(*inputs)
     finally:
         for matrix in matrices:
             matrix.prepared = None

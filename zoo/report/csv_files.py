@@ -5,10 +5,14 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable, Sequence
+from math import isnan
+
+import numpy as np
 
 from zoo.ablate.curve import COSTS
 from zoo.ablate.results import Results
 from zoo.ablate.table import Table
+from zoo.utils.measures import CROSS_ENTROPY
 
 
 def tables_csv(tables: Sequence[Table]) -> str:
@@ -28,12 +32,16 @@ def tables_csv(tables: Sequence[Table]) -> str:
 
 
 def curves_csv(results: Results) -> str:
-    """Every validation loss of every run, and what the run had cost until then."""
-    lines: list[list[object]] = [["variant", "run", "seed", *COSTS, "loss"]]
+    """Everything that the validations of every run have measured, and what the run had cost until then."""
+    recorded = dict.fromkeys(name for run in results.metrics.values() for name in run.measured)
+    names = [name for name in recorded if name != CROSS_ENTROPY.name]
+    lines: list[list[object]] = [["variant", "run", "seed", *COSTS, "loss", *names]]
     for run in results.manifest.runs:
         if run.id in results.metrics:
-            validation = results.metrics[run.id].validation
-            columns = [getattr(validation, key) for key in (*COSTS, "loss")]
+            metrics = results.metrics[run.id]
+            columns = [getattr(metrics.validation, key) for key in (*COSTS, "values")]
+            unknown = np.full(len(metrics.validation), np.nan)
+            columns += [metrics.measured.get(name, unknown) for name in names]
             lines += [[run.variant, run.id, run.seed, *point] for point in zip(*columns, strict=True)]
     return _csv(lines)
 
@@ -46,6 +54,8 @@ def _csv(lines: Iterable[Sequence[object]]) -> str:
 
 def _inert(value: object) -> object:
     """A text that a spreadsheet would take for a formula, with the quote that makes it a text."""
+    if isinstance(value, float) and isnan(value):
+        return ""
     return (
         f"'{value}"
         if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r"))

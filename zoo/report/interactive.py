@@ -134,6 +134,8 @@ def _point(series: Series, style: LineStyle) -> Json:
 def _layout(plot: Plot, view: View, styles: Mapping[str, LineStyle]) -> Json:
     x: Json = {"title": {"text": view.x}, "automargin": True} | ({"type": "log"} if view.log_x else {})
     y: Json = {"title": {"text": view.y}, "automargin": True} | ({"type": "log"} if view.log_y else {})
+    if plot.from_zero:
+        (x if plot.variant_rows else y)["rangemode"] = "tozero"
     if view.ticks:
         x |= {"tickvals": list(view.ticks), "ticktext": view.tick_texts}
     if plot.variant_rows:

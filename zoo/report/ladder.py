@@ -39,6 +39,7 @@ def write_ladder(
     alpha: float,
     title: str,
     doubts: Sequence[str] | None = None,
+    description: str | None = None,
 ) -> Path:
     """Write report.html, .md, .csv, .tex and .json, and a PNG per plot.
 
@@ -50,6 +51,7 @@ def write_ladder(
         alpha: the probability of any false claim.
         title: the heading of the page.
         doubts: sentences without their full stops; None: those of the verdicts.
+        description: what the runs are for, in the words of who made them.
 
     Returns:
         The path of the page.
@@ -57,7 +59,7 @@ def write_ladder(
     sections = ladder_sections(verdicts, baseline, notes(verdicts) if doubts is None else doubts)
     styles = line_styles([baseline, *verdicts])
     images = draw_images(sections, styles)
-    lead = sentences(verdicts, baseline, margin)
+    lead = [*([description] if description else []), *sentences(verdicts, baseline, margin)]
     every = tables(verdicts, baseline)
     plain = document(verdicts, baseline, margin=margin, alpha=alpha)
     write_files(

@@ -1,4 +1,4 @@
-"""Loss curves: their mean over seeds, the difference from the baseline, and every run."""
+"""Validation curves: their mean over seeds, the difference from the baseline, and every run."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from zoo.ablate.curve import COSTS, Curve, Numbers
 from zoo.ablate.results import Results
 from zoo.ablate.run_metrics import RunMetrics
 from zoo.report.plot import Plot, Series, View
+from zoo.utils.measures import CROSS_ENTROPY, Measure
 
 COST_TITLES = {
     "steps": "optimizer steps",
@@ -29,39 +30,49 @@ Curves = Mapping[int, Curve]
 
 
 def loss_plots(results: Results) -> Iterator[Plot]:
-    """The plots for which there are losses."""
+    """The plots for which there are values: of what the runs are judged by, and of the loss."""
+    if not results.measure.is_loss:
+        yield from _measure_plots(results, results.measure)
+    yield from _measure_plots(results, CROSS_ENTROPY)
+    yield from _run_plots(results)
+
+
+def _measure_plots(results: Results, measure: Measure) -> Iterator[Plot]:
+    """The curves of a measure, and their difference from the baseline's."""
     curves: dict[str, Curves] = {
-        variant: _curves(results.finished(variant)) or _curves(results.started(variant))
+        variant: _curves(results.finished(variant), measure) or _curves(results.started(variant), measure)
         for variant in results.variants
     }
     curves = {variant: by_seed for variant, by_seed in curves.items() if by_seed}
+    unit, prefix = measure.unit or measure.title, "" if measure.is_loss else "measure-"
+    key = prefix.removesuffix("-") or "loss"
     if curves:
         views = [
-            View(cost, COST_TITLES[cost], NATS, [_mean(v, by_seed, cost) for v, by_seed in curves.items()])
+            View(cost, COST_TITLES[cost], unit, [_mean(v, by_seed, cost) for v, by_seed in curves.items()])
             for cost in COSTS
         ]
         note = (
             "Line: mean over seeds that have finished, or over all where none has; band: lowest and highest "
-            "seed. The loss before the first step is left out."
+            f"seed. The {measure.title} before the first step is left out."
         )
-        yield Plot("loss", "Validation loss", views, note)
+        yield Plot(key, f"Validation {measure.title}", views, note)
     base = results.baseline
     if base in curves:
         differences = [_difference(v, by_seed, curves[base]) for v, by_seed in curves.items() if v != base]
         if series := [line for line in differences if line]:
             yield Plot(
-                "difference",
-                f"Validation loss less that of {base}",
-                [View("steps", COST_TITLES["steps"], NATS, series)],
-                f"Below 0: better than {base} at the same step. Line: mean of the differences of the same "
+                f"{prefix}difference",
+                f"Validation {measure.title} less that of {base}",
+                [View("steps", COST_TITLES["steps"], unit, series)],
+                f"{'Below' if measure.lower_is_better else 'Above'} 0: better than {base} at the same step. "
+                "Line: mean of the differences of the same "
                 "seed; band: lowest and highest of them.",
                 zero_line=True,
             )
-    yield from _run_plots(results)
 
 
-def _curves(runs: Mapping[int, RunMetrics]) -> Curves:
-    return {seed: run.validation for seed, run in runs.items() if len(run.validation)}
+def _curves(runs: Mapping[int, RunMetrics], measure: Measure) -> Curves:
+    return {seed: curve for seed, run in runs.items() if len(curve := run.curve(measure))}
 
 
 def _mean(variant: str, curves: Curves, cost: str) -> Series:
@@ -69,7 +80,7 @@ def _mean(variant: str, curves: Curves, cost: str) -> Series:
     steps = _shared_steps(list(curves.values()))
     steps = steps[steps > 0] if len(steps) > 2 else steps
     x = np.mean([_at(curve, steps, cost) for curve in curves.values()], axis=0)
-    return _spread(variant, x, np.array([_at(curve, steps, "loss") for curve in curves.values()]))
+    return _spread(variant, x, np.array([_at(curve, steps, "values") for curve in curves.values()]))
 
 
 def _difference(variant: str, ours: Curves, theirs: Curves) -> Series | None:
@@ -80,7 +91,7 @@ def _difference(variant: str, ours: Curves, theirs: Curves) -> Series | None:
     steps = _shared_steps([curve for pair in pairs for curve in pair])
     steps = steps[steps > 0]
     return _spread(
-        variant, steps, np.array([_at(a, steps, "loss") - _at(b, steps, "loss") for a, b in pairs])
+        variant, steps, np.array([_at(a, steps, "values") - _at(b, steps, "values") for a, b in pairs])
     )
 
 
@@ -97,7 +108,7 @@ def _shared_steps(curves: Sequence[Curve]) -> Numbers:
 
 
 def _at(curve: Curve, steps: Numbers, quantity: str) -> Numbers:
-    """A cost or the loss at steps that the curve has."""
+    """A cost or the values at steps that the curve has."""
     values: Numbers = getattr(curve, quantity)[np.searchsorted(curve.steps, steps)]
     return values
 
@@ -125,6 +136,6 @@ def _averaged(curve: Curve) -> tuple[list[float], list[float]]:
     parts = min(MAX_POINTS, len(curve) - first)
     steps, losses = (
         [float(part.mean()) for part in np.array_split(column[first:], parts)]
-        for column in (curve.steps, curve.loss)
+        for column in (curve.steps, curve.values)
     )
     return steps, losses

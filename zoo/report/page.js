@@ -1,4 +1,3 @@
-"use strict";
 // Draws the plots of the page, switches between their views, and hides a variant in all plots at once.
 
 const plots = JSON.parse(document.getElementById("plots").textContent);

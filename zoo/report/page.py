@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -22,6 +23,8 @@ TEMPLATES = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
+SCRIPT = Path(__file__).with_name("page.js").read_text("utf-8")
+SORTING = Path(__file__).with_name("sort.js").read_text("utf-8")
 TEMPLATES.filters["kind"] = lambda block: type(block).__name__
 TEMPLATES.filters["base64"] = lambda content: base64.b64encode(content).decode("ascii")
 TEMPLATES.globals["zip"] = zip
@@ -52,6 +55,7 @@ def html_page(
         images: what `draw_images` returned; of a plot the page shows it on paper and where no scripts run.
     """
     plots = [block for section in sections for block in section.blocks if isinstance(block, Plot)]
+    scripts = [_plotly(), f"{SORTING}\n{SCRIPT}"] if plots else [SORTING]
     return TEMPLATES.get_template("page.html").render(
         title=title,
         lead=lead,
@@ -59,7 +63,22 @@ def html_page(
         styles=styles,
         images=images,
         plots=[plotly_figure(plot, styles) for plot in plots],
-        plotly=_plotly() if plots else "",
+        scripts=scripts,
+        policy=_policy(scripts),
+    )
+
+
+def _policy(scripts: Sequence[str]) -> str:
+    """A content security policy under which these scripts run and no others, and nothing is loaded.
+
+    Styles may stand anywhere in the page, which is how the colours of variants and plotly.js work; they
+    cannot load anything either.
+    """
+    hashes = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
+    allowed = " ".join(f"'sha256-{digest}'" for digest in hashes) or "'none'"
+    return (
+        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:; "
+        "base-uri 'none'; form-action 'none'"
     )
 
 
@@ -87,4 +106,4 @@ def _plotly() -> str:
     from plotly.offline import get_plotlyjs
 
     source: str = get_plotlyjs()
-    return source
+    return source.replace("\r\n", "\n")  # as a browser reads it, whose hash the policy has

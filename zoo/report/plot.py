@@ -107,6 +107,7 @@ class Plot:
         variant_rows: whether the vertical axis has a row per variant.
         zero_line: whether a line marks zero, where there is no difference.
         one_line: whether a line marks a factor of one instead.
+        from_zero: whether the values are amounts, whose axis starts at zero.
         panels: whether all views are drawn on paper, side by side.
     """
 
@@ -117,6 +118,7 @@ class Plot:
     variant_rows: bool = False
     zero_line: bool = False
     one_line: bool = False
+    from_zero: bool = False
     panels: bool = False
 
     @property

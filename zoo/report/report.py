@@ -2,31 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from zoo.ablate.ladder_verdict import LadderVerdict
 from zoo.ablate.results import read_results
 from zoo.ablate.table import Table
 from zoo.ablate.verdict import ALPHA, Judgement, judge
-from zoo.report.csv_files import curves_csv, tables_csv
+from zoo.report.chapter import Chapter, chapter_of, joined, read_chapter
+from zoo.report.csv_files import tables_csv
 from zoo.report.markdown import markdown_page
 from zoo.report.page import draw_images, html_page, write_files
-from zoo.report.sections import report_sections
+from zoo.report.section import Section
 from zoo.report.style import line_styles
 
 PAGE = "report.html"
 
 
 def report(
-    paths: Sequence[Path], out: Path, *, baseline: str | None = None, alpha: float = ALPHA
+    paths: Sequence[Path],
+    out: Path,
+    *,
+    baseline: str | None = None,
+    alpha: float = ALPHA,
+    metric: str | None = None,
 ) -> tuple[Judgement, Path]:
     """Judge a sweep, or run folders, and write the report; the same runs give the same files.
 
     Args:
-        paths: the folder of one sweep, or one or more run folders.
+        paths: the folder of one sweep without sizes, or one or more run folders.
         out: the folder to write into: report.html, report.md, report.csv, curves.csv, a PNG per plot.
         baseline: see `read_results`.
         alpha: see `judge`.
+        metric: see `read_results`.
 
     Returns:
         The judgement, and the path of the page.
@@ -34,12 +42,52 @@ def report(
     Raises:
         ZooError: see `read_results` and `judge`, before anything is written; or `out` is a file.
     """
-    results = read_results(paths, baseline)
+    results = read_results(paths, baseline, metric)
     judgement = judge(results, alpha)
-    sections = report_sections(judgement)
-    styles = line_styles(results.variants)
+    chapter = chapter_of(judgement)
+    page = _write(out, chapter.title, chapter.lead, chapter.sections, chapter.curves, [chapter])
+    return judgement, page
+
+
+def report_sweeps(
+    sweeps: Sequence[Path],
+    out: Path,
+    *,
+    baseline: str | None = None,
+    alpha: float = ALPHA,
+    metric: str | None = None,
+) -> tuple[list[Judgement | LadderVerdict], Path]:
+    """Judge several sweeps, each by itself, and write one report of them.
+
+    Args:
+        sweeps: their folders, two or more; those with sizes as well.
+        out: see `report`; the names of pictures and curves begin with those of the sweeps.
+        baseline: a variant that every sweep has; None: the baseline of each.
+        alpha: see `judge`; of each sweep.
+        metric: see `read_results`.
+
+    Returns:
+        The verdict of each, and the path of the page.
+
+    Raises:
+        ZooError: as `report`.
+    """
+    chapters = [read_chapter(sweep, baseline, alpha, metric) for sweep in sweeps]
+    title, lead, sections, curves = joined(chapters, alpha)
+    return [chapter.found for chapter in chapters], _write(out, title, lead, sections, curves, chapters)
+
+
+def _write(
+    out: Path,
+    title: str,
+    lead: Sequence[str],
+    sections: Sequence[Section],
+    curves: Mapping[str, str],
+    chapters: Sequence[Chapter],
+) -> Path:
+    """Write all files of a report; returns the path of the page."""
+    styles = line_styles(name for chapter in chapters for name in chapter.variants)
     images = draw_images(sections, styles)
-    title, lead = results.manifest.name, judgement.sentences
     tables = [block for section in sections for block in section.blocks if isinstance(block, Table)]
     write_files(
         out,
@@ -47,8 +95,8 @@ def report(
             PAGE: html_page(title, lead, sections, styles, images),
             "report.md": markdown_page(title, lead, sections),
             "report.csv": tables_csv(tables),
-            "curves.csv": curves_csv(results),
+            **curves,
             **{f"{key}.png": png for key, png in images.items()},
         },
     )
-    return judgement, out / PAGE
+    return out / PAGE

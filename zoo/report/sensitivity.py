@@ -1,4 +1,4 @@
-"""The final loss over each tuned setting, as in Figure 7 of the nGPT paper."""
+"""The final loss, or another measure, over each tuned setting, as in Figure 7 of the nGPT paper."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def sensitivity_plots(results: Results) -> Iterator[Plot]:
     if tune and views:
         yield Plot(
             "sensitivity",
-            "Final loss over the tuned settings",
+            f"Final {results.measure.title} over the tuned settings",
             views,
             "Line: mean over the seeds of the tuning, at the best values of the other tuned keys; band: "
             f"lowest and highest seed. Chosen by: {tune.rule}. Runs that failed or were stopped early are "
@@ -30,21 +30,27 @@ def _view(results: Results, key: str) -> View:
     series = [s for variant in results.variants if (s := _series(results, variant, key))]
     positive = all(x > 0 for s in series for x in s.x)
     ticks = sorted({x for s in series for x in s.x})
-    return View(key, key, "final validation loss, nats per target", series, positive, ticks=ticks)
+    measure = results.measure
+    unit = f", {measure.unit}" if measure.unit else ""
+    return View(key, key, f"final validation {measure.title}{unit}", series, positive, ticks=ticks)
 
 
 def _series(results: Results, variant: str, key: str) -> Series | None:
-    """The losses at each value of a key; of several other tuned keys, at their best values there."""
-    losses: dict[float, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    """The results at each value of a key; of several other tuned keys, at their best values there."""
+    measure = results.measure
+    finals: dict[float, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for run in results.runs(variant, "tune"):
         value, metrics = run.tuned.get(key), results.metrics.get(run.id)
-        loss = metrics.final_loss if metrics and run.status == "finished" else None
-        if isinstance(value, int | float) and loss is not None:
+        final = metrics.final(measure) if metrics and run.status == "finished" else None
+        if isinstance(value, int | float) and final is not None:
             others = repr(sorted((k, v) for k, v in run.tuned.items() if k != key))
-            losses[value][others].append(loss)
-    if not losses:
+            finals[value][others].append(final)
+    if not finals:
         return None
-    best = {value: min(by_others.values(), key=mean) for value, by_others in sorted(losses.items())}
+    best = {
+        value: min(by_others.values(), key=lambda group: measure.cost(mean(group)))
+        for value, by_others in sorted(finals.items())
+    }
     middle = [mean(group) for group in best.values()]
     if max(map(len, best.values())) == 1:
         return Series(variant, variant, list(best), middle)

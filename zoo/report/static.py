@@ -102,6 +102,8 @@ def _finish(axes: Axes, plot: Plot, view: View, styles: Mapping[str, LineStyle])
         axes.yaxis.set_major_locator(MaxNLocator(5))
         axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
         axes.yaxis.set_minor_locator(NullLocator())
+    if plot.from_zero:
+        (axes.set_xlim if plot.variant_rows else axes.set_ylim)(0)
     if plot.variant_rows:
         axes.margins(y=0.15)
         axes.invert_yaxis()

@@ -16,11 +16,13 @@ def difference_plots(judgement: Judgement) -> Iterator[Plot]:
     """The differences from the baseline with their confidence intervals, if there are any."""
     comparisons = [(v.variant, v.comparison) for v in judgement.verdicts if v.comparison]
     series = [Series(name, name, [c.difference], [name], [c.low], [c.high]) for name, c in comparisons]
+    measure = judgement.results.measure
+    side = "left" if measure.lower_is_better else "right"
     if series:
         yield Plot(
             "verdict",
-            f"Final loss less that of {judgement.results.baseline}",
-            [View("difference", "nats per target; left of 0 is better", "", series)],
+            f"Final {measure.title} less that of {judgement.results.baseline}",
+            [View("difference", f"{measure.unit or measure.title}; {side} of 0 is better", "", series)],
             f"Point: mean difference; line: {LEVEL:.0%} confidence interval of this comparison alone.",
             variant_rows=True,
             zero_line=True,
@@ -41,4 +43,4 @@ def cost_plots(results: Results) -> Iterator[Plot]:
         ]
         if series:
             note = "Point: mean over seeds; line: lowest and highest seed."
-            yield Plot(key, title, [View(unit, unit, "", series)], note, variant_rows=True)
+            yield Plot(key, title, [View(unit, unit, "", series)], note, variant_rows=True, from_zero=True)

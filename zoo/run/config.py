@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, PrivateAttr, ValidationError, field_validator, model_validator
 from pydantic.fields import FieldInfo
 
 import zoo.data.classification.dataset
@@ -21,6 +22,7 @@ import zoo.data.images.digits
 import zoo.data.instructions.dataset
 import zoo.data.text.dataset  # noqa: F401  (these five register themselves)
 from zoo.config.compose import FROM, PLUGINS, extend, find_config, merge, parse_overrides, read_config
+from zoo.config.inputs import READS_FILES, found
 from zoo.config.messages import describe, is_written
 from zoo.config.plugins import CLASS_PATH, PluginRecord, adapted, load_installed, records_of
 from zoo.config.registry import (
@@ -39,6 +41,7 @@ from zoo.config.registry import (
     kind_of,
 )
 from zoo.config.yaml import Located, dump_yaml
+from zoo.config.yaml import Path as Keys
 from zoo.data import DataConfig
 from zoo.init import EtaOverride, FreezeRule, Init
 from zoo.init.transfer import NoTransfer, Transfer
@@ -49,7 +52,9 @@ from zoo.reparam import NoReparam, Reparam
 from zoo.run.from_checkpoint import CheckpointConfig, inherit
 from zoo.run.limits import beyond_reason
 from zoo.run.train_config import TrainConfig
-from zoo.utils.errors import ConfigError
+from zoo.utils.errors import ConfigError, did_you_mean
+from zoo.utils.measures import MEASURES, require_recorded
+from zoo.utils.places import forget_tried
 from zoo.utils.run_folder import RunFolder
 
 TAKEN_OVER = {
@@ -60,14 +65,30 @@ TAKEN_OVER = {
 """A model by its checkpoint, in the JSON schema."""
 
 
+@dataclass(frozen=True, eq=False)
+class Origin:
+    """Where the values of a configuration were written, which makes no difference between configurations."""
+
+    given: Located
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Origin)
+
+    def __hash__(self) -> int:
+        return 0
+
+
 class RunConfig(Config):
     """Everything that determines a run."""
+
+    _origin: Origin = PrivateAttr(Origin(Located({}, "")))
 
     name: str = Field(
         "run",
         pattern=r"^\w[\w.-]*$",
         description="name of the run folder; default: the name of the file",
     )
+    description: str | None = Field(None, description="what the run is for, in your words; reports print it")
     seed: int = Field(
         0, ge=0, lt=2**63, description="seed of the initialisation and of the order of the data"
     )
@@ -86,6 +107,12 @@ class RunConfig(Config):
     schedule: Annotated[ScheduleConfig, SCHEDULES] = Field(Constant(), description="learning rate over time")
     data: Annotated[DataConfig, DATASETS] | None = Field(None, description="what it is trained on")
     train: TrainConfig | None = Field(None, description="training")
+    metric: str | None = Field(
+        None,
+        description="measure on the validation examples that selects the best checkpoint, and that a sweep "
+        "of such runs tunes and compares by: " + ", ".join(MEASURES) + "; null: cross_entropy, and accuracy "
+        "for the checkpoint of a classifier",
+    )
     eta_overrides: tuple[EtaOverride, ...] = Field(
         (), description="other eta for variables of a role (Amos-*Scale)"
     )
@@ -103,6 +130,10 @@ class RunConfig(Config):
         (), description="modules of your own that register classes: Python files, or names of modules"
     )
 
+    def place(self, keys: Keys) -> str:
+        """Where a value was written, or what it is part of: ``file:line``, an override, or "" for Python."""
+        return self._origin.given.find(keys)[0].place
+
     @property
     def reach(self) -> Reach | None:
         """How far the run can move an entry of a parameter; None: no run is configured."""
@@ -110,6 +141,26 @@ class RunConfig(Config):
             return None
         optimizer, steps = self.optimizer, self.train.steps
         return lambda spec: optimizer.reach(spec, self.schedule, steps)
+
+    @field_validator("metric")
+    @classmethod
+    def _known_metric(cls, value: str | None) -> str | None:
+        if value is not None and value not in MEASURES:
+            raise ValueError(f"'{value}' is no measure{did_you_mean(value, MEASURES)}")
+        return value
+
+    @model_validator(mode="after")
+    def _recorded_metric(self) -> Self:
+        if self.metric is None or self.data is None:
+            return self
+        try:
+            require_recorded(MEASURES[self.metric], self.data.measures)
+        except ValueError as error:
+            raise ValueError(f"metric: {error}") from error
+        named = getattr(self.data, "best", None)
+        if named not in (None, self.metric):
+            raise ValueError(f"metric: {self.metric}, but data.best: {named}; expected one of the two")
+        return self
 
     @model_validator(mode="after")
     def _one_schedule(self) -> Self:
@@ -164,6 +215,7 @@ def load_config(source: str | Path | dict[str, Any], overrides: Sequence[str] = 
         ConfigError: there are problems; the message has one line for each.
     """
     problems: list[str] = []
+    forget_tried()
     if isinstance(source, dict):
         given = extend(Located.of(plain(source)), Path(), problems)
     else:
@@ -171,12 +223,37 @@ def load_config(source: str | Path | dict[str, Any], overrides: Sequence[str] = 
         given = merge(Located.of({"name": file.stem}, str(file)), read_config(file, problems))
         if (run := RunFolder(file.parent)).config == file and run.metrics.is_file():
             given = _completed(given)
-    given = merge(given, parse_overrides(overrides, problems))
+    changes = parse_overrides(overrides, problems)
+    given = merge(_retyped(given, changes), changes)
     given = inherit(given, problems)
     config = validate(given, problems)
     if config is None or problems:
         raise ConfigError("\n".join(problems))
     return config
+
+
+def _retyped(given: Located, changes: Located) -> Located:
+    """The configuration with a model of the type that overrides name, where they name another one.
+
+    The fields that both types have stay: ``model.type=ngpt`` of a GPT is an nGPT of its size. In files a
+    component of another type replaces the one below it, see `zoo.config.compose`.
+    """
+    model, other = given.value.get("model"), changes.value.get("model")
+    if (
+        model is None
+        or other is None
+        or not isinstance(other.value, dict)
+        or not isinstance(model.value, dict)
+    ):
+        return given
+    kind, former = other.value.get("type"), model.value.get("type")
+    if kind is None or FROM in other.value or (former is not None and former.value == kind.value):
+        return given
+    chosen = MODELS.choices.get(kind.value) if isinstance(kind.value, str) else None
+    if chosen is None:
+        return given
+    kept = {key: value for key, value in model.value.items() if key in chosen.model_fields}
+    return Located({**given.value, "model": Located({**kept, "type": kind}, model.place)}, given.place)
 
 
 def validate(given: Located, problems: list[str]) -> RunConfig | None:
@@ -213,7 +290,11 @@ def validate(given: Located, problems: list[str]) -> RunConfig | None:
     first = {e["loc"]: e for e in reversed(errors)}
     messages = {describe(e, RunConfig, given) for e in first.values()} | set(beyond_reason(given))
     problems += sorted(messages, key=_by_line)
-    return None if errors or config is None else config.model_copy(update={PLUGINS: records_of(config)})
+    if errors or config is None:
+        return None
+    config = config.model_copy(update={PLUGINS: records_of(config)})
+    config._origin = Origin(given)
+    return config
 
 
 def _completed(given: Located) -> Located:
@@ -245,7 +326,7 @@ def _with_starts(config: RunConfig, given: Located, problems: list[str]) -> RunC
 
 
 def long_form(given: Located, owner: type[Config]) -> Located:
-    """Write out the components that are given by name alone: ``he`` is ``{type: he}``.
+    """Write out the components that are given by name alone (``he`` is ``{type: he}``), and find files.
 
     Args:
         given: the fields of `owner`, short or long.
@@ -258,7 +339,10 @@ def long_form(given: Located, owner: type[Config]) -> Located:
         return given
     fields = dict(given.value)
     for key in fields.keys() & owner.model_fields.keys():
-        fields[key] = _component(fields[key], owner.model_fields[key], key)
+        field = owner.model_fields[key]
+        fields[key] = (
+            found(fields[key]) if READS_FILES in field.metadata else _component(fields[key], field, key)
+        )
     return Located(fields, given.place)
 
 
@@ -319,7 +403,7 @@ def json_schema() -> dict[str, Any]:
     Nothing is required, since any key may come from the file that is extended.
     """
     load_installed()
-    schema: dict[str, Any] = _optional(RunConfig.model_json_schema())
+    schema: dict[str, Any] = optional(RunConfig.model_json_schema())
     plugins = schema["properties"][PLUGINS]["items"]
     schema["properties"][PLUGINS]["items"] = {"anyOf": [{"type": "string"}, plugins]}
     names = {"type": "string", "description": "a shipped configuration, or a path relative to this file"}
@@ -330,14 +414,14 @@ def json_schema() -> dict[str, Any]:
     return schema
 
 
-def _optional(schema: Any) -> Any:
-    """Drop what is required, and let a component also be its name."""
+def optional(schema: Any) -> Any:
+    """A JSON schema without what is required, in which a component may also be its name."""
     if isinstance(schema, list):
-        return [_optional(item) for item in schema]
+        return [optional(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
     # A `required` that is a list is the keyword; a property of that name would be a mapping.
-    kept = {k: _optional(v) for k, v in schema.items() if not (k == "required" and isinstance(v, list))}
+    kept = {k: optional(v) for k, v in schema.items() if not (k == "required" and isinstance(v, list))}
     if "discriminator" not in kept:
         return kept
     names, choices = sorted(kept.pop("discriminator")["mapping"]), kept.pop("oneOf")

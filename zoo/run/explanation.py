@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 from rich.console import Group
-from rich.table import Table
 from rich.text import Text
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
@@ -25,10 +24,13 @@ from zoo.models import Model
 from zoo.optim.base import FLOAT32, OptimizerConfig
 from zoo.run.config import RunConfig, load_config
 from zoo.run.first_weights import declared_model, recipe_of
+from zoo.run.located import located
 from zoo.run.reach import unreached
 from zoo.run.redundancy import notes
-from zoo.run.transfer import check_optimizer, rates_of, under_rule
+from zoo.run.transfer import check_optimizer, rates_of
 from zoo.spec import Declared, Module, ParamSpec, declared
+from zoo.utils.fitting import FittingTable
+from zoo.utils.printable import readable_bytes
 from zoo.utils.run_folder import RunFolder
 
 COLUMNS = (
@@ -37,6 +39,8 @@ COLUMNS = (
 )
 NUMBERS = ("depth", "sigma", "eta", "lr x", "gate", "state")
 """The columns that are aligned on the right."""
+LEFT_OUT = ("axes", "state", "depth", "decay", "sphere", "slot", "role", "lr x", "shape")
+"""The columns that a narrow terminal does without, in this order; sigma, eta and gate always stay."""
 
 USUAL_LENGTH = 1024
 """The length of the example that FLOPs are counted at, if the configuration has no data."""
@@ -133,12 +137,8 @@ class Explanation:
         Args:
             fold: Whether blocks that repeat are shown once, with their number.
         """
-        table = Table(title=self.model, title_justify="left", header_style="bold", pad_edge=False)
-        for column in COLUMNS:
-            right = column in NUMBERS
-            table.add_column(column, justify="right" if right else "left", no_wrap=column != "axes")
-        for row, count in _folded(self.rows) if fold else [(row, 1) for row in self.rows]:
-            table.add_row(
+        rows = [
+            (
                 row.name if count == 1 else f"{row.name} (x {count})",
                 row.role,
                 _shape(row.shape),
@@ -151,8 +151,11 @@ class Explanation:
                 "" if row.slot is None else _shape(row.slot),
                 row.sphere or "",
                 "yes" if row.decays else "",
-                _bytes(row.state_bytes),
+                readable_bytes(row.state_bytes),
             )
+            for row, count in (_folded(self.rows) if fold else [(row, 1) for row in self.rows])
+        ]
+        table = FittingTable(self.model, COLUMNS, rows, LEFT_OUT, NUMBERS)
         t = self.totals
         share = ""
         if t.optimizer_bytes is not None and t.adamw_bytes:
@@ -161,7 +164,7 @@ class Explanation:
             f"parameters      {t.parameters:,} ({t.parameters / 1e6:,.1f} M)"
             + (f", of which {t.gates:,} gates" if t.gates else "")
             + (f", of which {t.frozen:,} frozen" if t.frozen else ""),
-            f"optimizer       {t.optimizer}: {_bytes(t.optimizer_bytes)}{share}",
+            f"optimizer       {t.optimizer}: {readable_bytes(t.optimizer_bytes)}{share}",
             f"FLOPs per {t.unit} {t.forward_flops:.3e} forward, {t.training_flops:.3e} training, "
             f"at length {t.length}",
             *(f"warning: {warning}" for warning in self.warnings),
@@ -191,15 +194,28 @@ def explain(
         config = RunConfig(**{part: getattr(config.recipe, part) for part in ("model", "init", "reparam")})
     elif not isinstance(config, RunConfig):
         config = load_config(config)
+    with located(config):
+        return _explained(config, run)
+
+
+def _explained(config: RunConfig, run: RunFolder | None) -> Explanation:
+    """`explain`, whose errors do not say yet where their keys were written."""
     initial = declared_model(config, run)
     model, recipe = initial.model, initial.model.recipe
     freeze(model, config.freeze)
     config.constraint.apply(model)
     if config.optimizer is not None:
         check_optimizer(config.transfer, config.optimizer)
-    init = under_rule(recipe_of(config), config.transfer)[1].init
-    rates = rates_of(model, config.transfer, None if config.train is None else config.train.steps)
-    registry = Registry(model, init, config.eta_overrides, config.layer_decay, initial.measured_etas, rates)
+    steps = None if config.train is None else config.train.steps
+    rates = rates_of(model, config.transfer, config.optimizer, steps)
+    registry = Registry(
+        model,
+        initial.init or recipe_of(config).init,
+        config.eta_overrides,
+        config.layer_decay,
+        initial.measured_etas,
+        rates,
+    )
     entries = {entry.name: entry for entry in registry}
     rows = [_row(p, entries.get(p.name), config.optimizer) for p in declared(model)]
     length = USUAL_LENGTH if config.data is None else config.data.length
@@ -308,14 +324,3 @@ def _number(value: float | None) -> str:
 def _total(counts: Sequence[int | None]) -> int | None:
     known = [count for count in counts if count is not None]
     return sum(known) if len(known) == len(counts) else None
-
-
-def _bytes(count: int | None) -> str:
-    if count is None:
-        return "unknown"
-    size = float(count)
-    for suffix in ("B", "KiB", "MiB"):
-        if size < 1024:
-            return f"{size:.0f} {suffix}" if suffix == "B" else f"{size:.1f} {suffix}"
-        size /= 1024
-    return f"{size:.1f} GiB"

@@ -25,6 +25,7 @@ from zoo.optim.hyperball import check_under_fixed_norm
 from zoo.run.config import load_config
 from zoo.run.conversion import merge, split
 from zoo.run.first_weights import declared_model, initial_model, recipe_of
+from zoo.run.located import located
 from zoo.run.transfer import check_optimizer, rates_of
 from zoo.spec import declared
 from zoo.utils.errors import ConfigError
@@ -69,11 +70,12 @@ def build_model(
     changes |= {k: v for k, v in given.items() if v is not None}
     config = load_config(source, [f"{k}={json.dumps(v)}" for k, v in changes.items()])
     device = torch.get_default_device() if device is None else device
-    if torch.device(device).type == "meta":
-        model = declared_model(config).model.to("meta")
-    else:
-        model = initial_model(config, device).model
-    config.constraint.apply(model)
+    with located(config, "model"):
+        if torch.device(device).type == "meta":
+            model = declared_model(config).model.to("meta")
+        else:
+            model = initial_model(config, device).model
+        config.constraint.apply(model)
     return model
 
 
@@ -115,7 +117,7 @@ def build_optimizer(
         if not isinstance(model, Model):
             raise ConfigError(f"transfer: {type(model).__name__} is no model of zoo, whose axes have names")
         check_optimizer(transfer, config)
-        rates = rates_of(model, transfer, steps)
+        rates = rates_of(model, transfer, config, steps)
     registry = Registry(model, None, eta_overrides, layer_decay, measured, rates)
     for i, override in enumerate(eta_overrides):
         if not any(override.matches(entry.spec) and config.reads_eta(entry.spec) for entry in registry):

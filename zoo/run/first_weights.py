@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 
@@ -13,7 +14,7 @@ from zoo.checkpoint.recipe import Prepare, Recipe, assemble, declare, materialis
 from zoo.checkpoint.report import LoadReport
 from zoo.config.registry import INITS
 from zoo.init import initialise, measure
-from zoo.init.schemes import RANDOM
+from zoo.init.schemes import RANDOM, Init
 from zoo.models import Model, ModelConfig
 from zoo.reparam import Conversion, NoReparam
 from zoo.run.config import RunConfig
@@ -39,6 +40,8 @@ class InitialModel:
         conversion: the change from the checkpoint's reparameterisation to another; None if there is none.
         measured_etas: etas measured on the weights, by the names of the parameters; None if the declared ones
             are used.
+        init: the scheme that the model was initialised by, under a transfer rule another than that of its
+            recipe; None: that of its recipe.
     """
 
     model: Model
@@ -46,6 +49,7 @@ class InitialModel:
     report: LoadReport | None = None
     conversion: Conversion | None = None
     measured_etas: Mapping[str, float] | None = None
+    init: Init | None = None
 
 
 def recipe_of(config: RunConfig) -> Recipe:
@@ -84,7 +88,9 @@ def initial_model(
     """
     recipe = recipe_of(config)
     if config.checkpoint is None:
-        return _under_rule(config, recipe, lambda start: assemble(start, config.seed, device, prepare))
+        return _under_rule(
+            config, recipe, partial(assemble, seed=config.seed, device=device, prepare=prepare)
+        )
     opened = _open(config.checkpoint)
     _check(config, opened)
     model = declare(opened.recipe.model_copy(update={"model": recipe.model}))
@@ -101,12 +107,12 @@ def initial_model(
     return InitialModel(model, frozenset(names & (filled | computed)), report, conversion)
 
 
-def _under_rule(config: RunConfig, recipe: Recipe, make: Callable[[Recipe], Model]) -> InitialModel:
+def _under_rule(config: RunConfig, recipe: Recipe, make: Callable[..., Model]) -> InitialModel:
     """Make a model that starts as the transfer rule says, with the recipe that checkpoints record."""
-    recorded, start = under_rule(recipe, config.transfer)
-    model = make(start)
-    model.recipe = recorded
-    return InitialModel(model)
+    rule = under_rule(recipe, config.transfer)
+    model = make(rule.start, built=rule.built)
+    model.recipe = rule.recorded
+    return InitialModel(model, init=rule.start.init)
 
 
 def declared_model(config: RunConfig, run: RunFolder | None = None) -> InitialModel:
@@ -215,6 +221,7 @@ def _fill(
     materialise(model, device)
     names = list(model.state_dict())
     plan.fill(part.state_dict())
+    model.published = opened.published
     initialise(model, model.recipe.init, seed, set(names) - filled)
     return replace(plan.report, new=tuple(name for name in names if name not in places)), filled
 

@@ -14,6 +14,7 @@ from pydantic import Field, ValidationError
 from zoo.checkpoint.model import find_checkpoint, open_checkpoint
 from zoo.checkpoint.recipe import Recipe
 from zoo.config.compose import FROM
+from zoo.config.inputs import found
 from zoo.config.registry import DATASETS, INITS, REPARAMS, Config
 from zoo.config.yaml import Located, dotted
 from zoo.data.tokenizers.saved import find_tokenizer
@@ -56,7 +57,7 @@ def inherit(given: Located, problems: list[str]) -> Located:
     place = source.value[FROM].place
     where = dotted(("model", *part, FROM))
     try:
-        path, recipe = _open(source.value[FROM].value)
+        path, recipe = _open(found(source.value[FROM]).value)
     except ZooError as error:
         problems += [_problem(place, where, line) for line in str(error).splitlines()]
         return _without_model(given)
@@ -72,8 +73,12 @@ def inherit(given: Located, problems: list[str]) -> Located:
 
 
 def _without_model(given: Located) -> Located:
-    """A configuration without its model, so that the problems of its other parts are reported as well."""
-    return Located({key: value for key, value in given.value.items() if key != "model"}, given.place)
+    """A configuration without its model, so that the problems of its other parts are reported as well.
+
+    It is without `eta` too, since there is no checkpoint to measure it on.
+    """
+    kept = {key: value for key, value in given.value.items() if key not in ("model", "eta")}
+    return Located(kept, given.place)
 
 
 def _references(node: Located | None, path: tuple[str, ...]) -> Any:

@@ -52,7 +52,9 @@ class Job:
             ConfigError: parts of the configuration are missing; the message names them all.
         """
         if missing := [part for part in NEEDED if getattr(config, part) is None]:
-            raise ConfigError(f"to train, the configuration needs {', '.join(missing)} as well")
+            place = config.place(())
+            message = f"to train, the configuration needs {', '.join(missing)} as well"
+            raise ConfigError(f"{place}: {message}" if place else message)
         train = cast(TrainConfig, config.train)
         return cls(
             config,

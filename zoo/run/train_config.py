@@ -12,6 +12,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 from zoo.config.registry import CLIPS, LOGGERS, Config
 from zoo.optim import ClipConfig, GlobalNorm
 from zoo.run.loggers import LoggerConfig
+from zoo.utils.errors import ConfigError
 
 
 def _short_name(value: object) -> object:
@@ -89,15 +90,26 @@ class ParallelConfig(Config):
         """The number of copies of the model among so many processes.
 
         Raises:
-            ValueError: the processes cannot be divided so.
+            ConfigError: the processes cannot be divided so.
         """
         share = self.shard or max(1, ranks // self.replicate)
         if share * self.replicate != ranks:
-            raise ValueError(
+            raise ConfigError(
                 f"train.parallel: shard {self.shard or share} x replicate {self.replicate} does not make "
                 f"{ranks} processes"
             )
         return self.replicate
+
+    def defers(self, numbers: int, memory: int | None) -> bool:
+        """Whether an accumulated batch keeps whole gradients until their one sum over processes.
+
+        Args:
+            numbers: entries of all gradients, float32.
+            memory: bytes of memory that a process can have; None: unknown, and `auto` sums every part.
+        """
+        if self.sync != "auto":
+            return self.sync == "last"
+        return memory is not None and 4 * numbers <= memory / 10
 
 
 class TrainConfig(Config):
@@ -169,6 +181,19 @@ class TrainConfig(Config):
         Path("runs"),
         description="where run folders are made; a relative path starts at the working directory",
     )
+
+    def examples_at_once(self, ranks: int) -> int:
+        """The examples of a part of the batch on each of so many processes.
+
+        Raises:
+            ConfigError: the batch does not divide among them.
+        """
+        if self.batch_size % (ranks * self.accumulation):
+            raise ConfigError(
+                f"train.batch_size {self.batch_size} does not divide among {ranks} processes "
+                f"with train.accumulation {self.accumulation}"
+            )
+        return self.batch_size // (ranks * self.accumulation)
 
     @field_validator("device")
     @classmethod

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 
-import torch
-
-from zoo.checkpoint.recipe import Recipe
+from zoo.checkpoint.recipe import Recipe, build
 from zoo.config.registry import Config
 from zoo.init.transfer import Factors, NoTransfer, Sizes, Transfer, Transferred
 from zoo.models import Model
 from zoo.optim import OptimizerConfig
-from zoo.spec import Declared, declared
+from zoo.spec import Declared, ParamSpec, declared
 from zoo.utils.errors import ConfigError
 
 
@@ -20,32 +20,43 @@ def sizes_of(model: Model, transfer: Transfer, steps: int | None) -> Sizes:
     return transfer.sizes(list(declared(model)), len(model.layers), steps)
 
 
-def under_rule(recipe: Recipe, transfer: Transfer) -> tuple[Recipe, Recipe]:
-    """The recipe of a model under a rule.
+@dataclass(frozen=True)
+class UnderRule:
+    """The recipes of a model under a rule.
+
+    Attributes:
+        recorded: the recipe that checkpoints have.
+        start: the recipe to declare and initialise by. It differs from `recorded` in the initialisation
+            alone, because a checkpoint holds the weights and the factors of all gates.
+        built: the model of `start` on the meta device, not reparameterised; None: not built yet.
+    """
+
+    recorded: Recipe
+    start: Recipe
+    built: Model | None = None
+
+
+def under_rule(recipe: Recipe, transfer: Transfer) -> UnderRule:
+    """The recipes of a model under a rule.
 
     Args:
         recipe: the recipe that the configuration describes.
         transfer: the rule.
 
-    Returns:
-        The recipe to record in checkpoints, and the one to declare and initialise by. They differ in the
-        initialisation alone, because a checkpoint holds the weights and the factors of all gates.
-
     Raises:
         ConfigError: the rule says nothing of such a model, or its base size does not fit the model.
     """
     if isinstance(transfer, NoTransfer):
-        return recipe, recipe
-    with torch.device("meta"):
-        model = recipe.model.build()
+        return UnderRule(recipe, recipe)
+    model = build(recipe.model)
     _check(recipe, model, transfer)
     sizes = sizes_of(model, transfer, None)
     if transfer.on_sphere:
         scaled = recipe.model.transferred(transfer.base["embed"], sizes.depth)
         recipe = recipe.model_copy(update={"model": scaled})
-        return recipe, recipe
+        return UnderRule(recipe, recipe)
     init = Transferred(init=recipe.init, transfer=transfer, ratios=sizes)
-    return recipe, recipe.model_copy(update={"init": init})
+    return UnderRule(recipe, recipe.model_copy(update={"init": init}), model)
 
 
 def _check(recipe: Recipe, model: Model, transfer: Transfer) -> None:
@@ -55,9 +66,9 @@ def _check(recipe: Recipe, model: Model, transfer: Transfer) -> None:
     if transfer.on_sphere != any(spec.sphere is not None for spec in specs):
         kind = "with matrices on the sphere" if transfer.on_sphere else "without matrices on a sphere"
         raise ConfigError(f"{rule} is about models {kind}, and '{_type(recipe.model)}' is not one")
-    if any(spec.tied for spec in specs):
+    if transfer.on_sphere and any(spec.tied for spec in specs):
         raise ConfigError(
-            f"{rule} wants other factors for the embedding than for the read-out, which are one tensor; "
+            f"{rule} has other rates for the embedding than for the read-out, which are one tensor; "
             "expected model.tied: false"
         )
     if transfer.branches and not any(spec.residual_branches > 1 for spec in specs):
@@ -94,41 +105,66 @@ def _type(config: Config) -> str:
     return str(type(config).model_fields["type"].default)
 
 
-def rates_of(model: Model, transfer: Transfer, steps: int | None) -> Callable[[Declared], Factors] | None:
+def rates_of(
+    model: Model, transfer: Transfer, optimizer: OptimizerConfig | None, steps: int | None
+) -> Callable[[Declared], Factors] | None:
     """The factors of the learning rate, decay and eps of each trained tensor of a model.
 
     A rule is about the tensors that a layer computes with. Where a gate carries their scale and the trained
     matrix has one standard deviation at all sizes, as in WeSaR, the trained matrix has the factors over the
-    gate's, and the gate itself the rate of its start (our choice; no source speaks of it).
+    gate's, and the gate itself the rate of its start (our choice; no source speaks of it). A tied table has a
+    fixed gate under a rule, the factor on its logits, and is trained at the rate of an embedding.
+
+    What an optimizer multiplies rates by itself, because of a matrix' shape, is no part of the rule: how much
+    that grows is taken out of the rule's factor, and the learning rate times the decay stays the rule's.
 
     Args:
         model: a declared model.
         transfer: the rule.
+        optimizer: what trains the model; None: it is not known, and taken for one that does not do so.
         steps: of the run; None: not known.
 
     Returns:
         None if the rule changes nothing.
 
     Raises:
-        ConfigError: the norms of the model's matrices are kept, which the rule says nothing of.
+        ConfigError: the rule says nothing of such a model, for instance because the norms of its matrices
+            are kept, or the model comes from a checkpoint without the rule's factor on its logits.
     """
     if isinstance(transfer, NoTransfer):
         return None
+    _check(model.recipe, model, transfer)
     if not transfer.on_sphere and any(p.spec.keeps_norm for p in declared(model)):
         raise ConfigError(
             f"transfer: {_type(transfer)} says nothing of matrices whose norm is kept (constraint)"
         )
     sizes, n_layers = sizes_of(model, transfer, steps), len(model.layers)
     common = model.recipe.reparam.common_std
+    for p in declared(model) if not common else ():
+        wanted = transfer.at(p.spec, False, sizes).start if p.spec.tied else p.spec.scale
+        if not math.isclose(p.spec.scale, wanted, rel_tol=1e-6):
+            raise ConfigError(
+                f"transfer: {_type(transfer)} wants the logits of the tied table {p.name} times {wanted:g}, "
+                f"and the checkpoint has them times {p.spec.scale:g}; expected a checkpoint that was trained "
+                "under the rule"
+            )
 
     def rates(p: Declared) -> Factors:
         in_block = 1 <= p.depth <= n_layers
         for name, reparameterisation in p.module.reparameterised.items():
-            start = transfer.at(p.module.specs[name], in_block, sizes).start if common else 1.0
+            spec = p.module.specs[name]
+            start = transfer.at(spec, in_block, sizes).start if common or spec.tied else 1.0
             if p.local in reparameterisation.added:
                 return Factors(lr=start)
             if p.local == name:
-                return transfer.at(p.spec, in_block, sizes).of_a_product(1 / start)
-        return transfer.at(p.spec, in_block, sizes)
+                return at(p.spec, in_block).of_a_product(1 / start)
+        return at(p.spec, in_block)
+
+    def at(spec: ParamSpec, in_block: bool) -> Factors:
+        found = transfer.at(spec, in_block, sizes)
+        if optimizer is None:
+            return found
+        own = optimizer.shape_factor(spec) / optimizer.shape_factor(transfer.at_base(spec))
+        return replace(found, lr=found.lr / own, wd=found.wd * own)
 
     return rates

@@ -27,6 +27,7 @@ from zoo.train.source_checkpoint import check_tokenizer
 from zoo.train.start import Start
 from zoo.train.step import Loss, Stepper
 from zoo.utils.errors import ConfigError
+from zoo.utils.measures import Measure, find_measure, require_recorded
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class Parts:
     """A model with its optimizer and its data, at some step of a run.
 
     Attributes:
+        measure: what selects the best checkpoint.
         dataset: the training and validation examples.
         model: the model, on its device, sharded if there are several ranks.
         registry: the model's parameters with their declarations.
@@ -53,6 +55,7 @@ class Parts:
     scheduler: LambdaLR
     stepper: Stepper
     initial: InitialModel | None
+    measure: Measure
 
 
 def build(job: Job, start: Start, world: World) -> Parts:
@@ -70,11 +73,7 @@ def build(job: Job, start: Start, world: World) -> Parts:
         ZooError: the data, the sizes or the checkpoint cannot be used.
     """
     t = job.train
-    if t.batch_size % (world.size * t.accumulation):
-        raise ConfigError(
-            f"train.batch_size {t.batch_size} does not divide among {world.size} processes "
-            f"with train.accumulation {t.accumulation}"
-        )
+    t.examples_at_once(world.size)  # refuses a batch that does not divide
     c = job.config
     if start.checkpoint is None:
         _require_memory(job, world)
@@ -89,17 +88,20 @@ def build(job: Job, start: Start, world: World) -> Parts:
         check_same_data(start.checkpoint, dataset)
         with explained_damage(start.checkpoint):
             model = load_model(start.checkpoint.path, device=world.device, prepare=prepare)
+        c.constraint.apply(model)
     else:
+        # The model comes first: what it refuses is known before any text is tokenised.
+        initial = initial_model(c, world.device, prepare)
+        model = initial.model
+        c.constraint.apply(model)
         dataset = job.data.prepare(job.model)
         if c.checkpoint is not None:
             check_tokenizer(c.checkpoint, dataset.tokenizer)
-        initial = initial_model(c, world.device, prepare)
-        model = initial.model
         if c.checkpoint is None:
             first = dataset.train_batch(BatchSpec(c.seed, 0, t.batch_size, world.rank, world.size))
             *inputs, _ = (part.to(world.device).chunk(t.accumulation)[0] for part in first)
             start_from_forward(model, *inputs, total=world.sum, reshard=world.reshard)
-    c.constraint.apply(model)
+    selecting = _selecting(c.metric, dataset)
     measured = None
     if c.eta == "measured":
         if initial is None:
@@ -129,7 +131,7 @@ def build(job: Job, start: Start, world: World) -> Parts:
         if world.mesh is not None:
             raise ConfigError("train.storage bf16: not with several processes; expected fp32")
         store_in_bfloat16(model, optimizer)
-    rates = rates_of(model, c.transfer, t.steps)
+    rates = rates_of(model, c.transfer, c.optimizer, t.steps)
     registry = Registry(model, None, c.eta_overrides, c.layer_decay, measured, rates)
     unclipped = frozenset(entry.name for entry in registry if not entry.spec.clipped)
     loss = compiled_loss(model, t.compile)
@@ -142,7 +144,23 @@ def build(job: Job, start: Start, world: World) -> Parts:
         job.schedule.build(optimizer, t.steps),
         Stepper(model, loss, optimizer, world, t.accumulation, t.precision, clip, t.z_loss, unclipped),
         initial,
+        selecting,
     )
+
+
+def _selecting(metric: str | None, dataset: Dataset) -> Measure:
+    """The measure that selects the best checkpoint.
+
+    Raises:
+        ConfigError: the data does not give the one that the run names.
+    """
+    measure = find_measure(metric or dataset.best_metric)
+    if metric is not None:
+        try:
+            require_recorded(measure, dataset.measures)
+        except ValueError as error:
+            raise ConfigError(f"metric: {error}") from error
+    return measure
 
 
 def _require_memory(job: Job, world: World) -> None:

@@ -32,7 +32,7 @@ from zoo.checkpoint.safetensors import (
     write_piece,
     write_tensors,
 )
-from zoo.data.dataset import Dataset, Metric
+from zoo.data.dataset import Dataset
 from zoo.models import Model
 from zoo.optim.averages import Averaging, evaluation_weights
 from zoo.optim.state import flatten, load_state_by_name, state_by_name, unflatten
@@ -40,6 +40,7 @@ from zoo.train.distributed import World
 from zoo.train.spikecontrol import Rollback
 from zoo.utils.atomic import NewFolder, explained, flush
 from zoo.utils.errors import CheckpointError, DivergenceError
+from zoo.utils.measures import CROSS_ENTROPY, Measure
 from zoo.utils.run_folder import CheckpointFolder, RunFolder, Which
 from zoo.utils.sharded import Stored
 
@@ -53,7 +54,7 @@ class _Content:
         whole: the same of files that the main rank writes alone.
         state: the content of state.json.
         save: what the pieces of this checkpoint have in common.
-        best: the values of the metric that are the best so far, by the name of the checkpoint.
+        best: the values of the measure that are the best so far, by the name of the checkpoint.
     """
 
     files: Mapping[str, tuple[Mapping[str, Part], Mapping[str, str]]]
@@ -75,11 +76,11 @@ class Checkpoints:
     It is a context, at whose end the last checkpoint is complete.
 
     Attributes:
-        metric: the metric that selects the best checkpoints.
+        measure: what selects the best checkpoints.
     """
 
     def __init__(
-        self, run: RunFolder, world: World, keep_last: int, data: str, metric: Metric = "cross_entropy"
+        self, run: RunFolder, world: World, keep_last: int, data: str, measure: Measure = CROSS_ENTROPY
     ) -> None:
         """Read the best values of an earlier session.
 
@@ -88,19 +89,19 @@ class Checkpoints:
             world: the ranks; the main one writes.
             keep_last: number of checkpoints to keep besides the best.
             data: the fingerprint of the data.
-            metric: the metric that selects the best checkpoints.
+            measure: what selects the best checkpoints.
         """
         self._run, self._world, self._keep_last, self._data = run, world, keep_last, data
-        self.metric = metric
+        self.measure = measure
         self._best: dict[Which, dict[str, Any]] = {}
         for which in run.best_names():
             pointer = run.read_pointer(which) or {}
-            value = pointer.get(metric)
+            value = pointer.get(measure.name)
             if isinstance(value, int | float) and not math.isnan(value):
                 self._best[which] = pointer
             else:
                 file = run.pointer_file(which)
-                log.warning("%s: has no number '%s'; the next evaluation is the best", file, metric)
+                log.warning("%s: has no number '%s'; the next evaluation is the best", file, measure.name)
         self._group = dist.new_group(backend="gloo") if world.mesh is not None else None
         self._writer: Thread | None = None
         self._error: Exception | None = None
@@ -118,10 +119,10 @@ class Checkpoints:
             self._writer.join()  # of several ranks others may have failed, for which nobody should wait
 
     def improvements(self, values: Mapping[Which, float]) -> dict[Which, float]:
-        """The values of the metric, by the name of a best checkpoint, that are better than those so far."""
-        sign = -1 if self.metric == "cross_entropy" else 1
-        best = {which: sign * float(pointer[self.metric]) for which, pointer in self._best.items()}
-        return {which: value for which, value in values.items() if sign * value > best.get(which, -math.inf)}
+        """The values of the measure, by the name of a best checkpoint, that are better than those so far."""
+        cost = self.measure.cost
+        best = {which: cost(float(pointer[self.measure.name])) for which, pointer in self._best.items()}
+        return {which: value for which, value in values.items() if cost(value) < best.get(which, math.inf)}
 
     def save(
         self,
@@ -141,7 +142,7 @@ class Checkpoints:
             step: number of steps done.
             model: plain or sharded.
             optimizer: the optimizer of the model.
-            best: the values of the metric that are the best so far, by the name of the checkpoint.
+            best: the values of the measure that are the best so far, by the name of the checkpoint.
             diagnosis: the state of a `Diagnosis`.
             notes: more entries of state.json.
 
@@ -150,7 +151,7 @@ class Checkpoints:
         """
         self.finish()
         name = self._run.checkpoint_after(step).path.name
-        self._best |= {w: {"checkpoint": name, self.metric: value} for w, value in (best or {}).items()}
+        self._best |= {w: {"checkpoint": name, self.measure.name: value} for w, value in (best or {}).items()}
         rank, ranks = self._world.rank, self._world.size
         with evaluation_weights(optimizer, model):
             weights = parts_of(model.state_dict(), rank)
@@ -171,6 +172,32 @@ class Checkpoints:
         self._read.clear()
         self._writer = Thread(target=self._write, args=(content,), daemon=True)
         self._writer.start()
+
+    def add_evaluation(self, step: int, best: Mapping[Which, float]) -> None:
+        """Complete the checkpoint after `step` steps, which was saved before its evaluation.
+
+        Args:
+            step: the number of steps.
+            best: see `save`.
+
+        Raises:
+            CheckpointError: it cannot be written.
+        """
+        checkpoint = self._run.checkpoint_after(step)
+        found = {
+            w: {"checkpoint": checkpoint.path.name, self.measure.name: value} for w, value in best.items()
+        }
+        self._best |= found
+
+        def write() -> None:
+            state = checkpoint.read_state()
+            del state[CheckpointFolder.OWED]
+            checkpoint.write_state({**state, **found})
+            for which, value in best.items():
+                self._run.point(which, checkpoint, **{self.measure.name: value})
+            self._run.prune(self._keep_last)
+
+        self._world.on_main(write)
 
     def release(self) -> None:
         """Return when the tensors of the last `save` may change."""
@@ -230,7 +257,7 @@ class Checkpoints:
         # checkpoint in state.json.
         self._run.point("last", checkpoint)
         for which, value in content.best.items():
-            self._run.point(which, checkpoint, **{self.metric: value})
+            self._run.point(which, checkpoint, **{self.measure.name: value})
         self._run.prune(self._keep_last)
 
     def _together(self, work: Callable[[], object] | None) -> None:

@@ -150,12 +150,10 @@ class World:
             model.set_requires_gradient_sync(now or not self._defers(model))
 
     def _defers(self, model: nn.Module) -> bool:
-        """Whether gradients stay whole, 4 bytes an entry, until the last part of a batch."""
-        if self.parallel.sync != "auto":
-            return self.parallel.sync == "last"
-        whole = 4 * sum(p.numel() for p in model.parameters() if p.requires_grad)
+        """Whether gradients stay whole until the last part of a batch."""
+        whole = sum(p.numel() for p in model.parameters() if p.requires_grad)
         processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if self.device.type == "cpu" else 1
-        return whole * processes <= total_memory(self.device) / 10
+        return self.parallel.defers(whole, total_memory(self.device) // processes)
 
     def lost(self, error: RuntimeError, place: str) -> RankError | None:
         """The error to raise where another rank is gone; None where `error` is about something else."""
@@ -184,13 +182,13 @@ def world(device: str, parallel: ParallelConfig = ParallelConfig()) -> Iterator[
     _read_slurm()
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1:
-        _divide(parallel, 1)
+        parallel.copies(1)
         yield World(0, 1, find_device(device), parallel=parallel)
         return
     limit = timedelta(seconds=parallel.timeout)
     store, rank, _ = next(rendezvous("env://", timeout=limit))
     try:
-        copies = _divide(parallel, size)
+        copies = parallel.copies(size)
         own = _common_device(device, store, rank, size)
         if own.type == "cuda":
             torch.cuda.set_device(own)
@@ -242,13 +240,6 @@ def _read_slurm() -> None:
             raise ConfigError("MASTER_ADDR is set, but srun did not start this process; start it with srun")
         os.environ[key] = value[0]
     os.environ.setdefault("MASTER_PORT", "29500")
-
-
-def _divide(parallel: ParallelConfig, size: int) -> int:
-    try:
-        return parallel.copies(size)
-    except ValueError as error:
-        raise ConfigError(str(error)) from error
 
 
 def _common_device(name: str, store: Store, rank: int, size: int) -> torch.device:

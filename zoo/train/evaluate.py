@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from typing import NamedTuple
 
@@ -15,6 +16,10 @@ from zoo.train.confusion import accuracy, confusions, f1, matthews
 from zoo.train.distributed import World
 from zoo.train.precision import Precision, autocast
 from zoo.train.step import Loss
+
+
+class EvaluationStopped(Exception):  # noqa: N818 - nothing is wrong
+    """An evaluation was broken off, because a stop was requested on some rank."""
 
 
 class Evaluation(NamedTuple):
@@ -42,6 +47,7 @@ def evaluate(
     precision: Precision,
     classes: int | None = None,
     compiled: bool = False,
+    stop: Callable[[], bool] | None = None,
 ) -> Evaluation:
     """Evaluate a model on all batches of all ranks.
 
@@ -53,30 +59,56 @@ def evaluate(
         precision: of the forward pass.
         classes: number of classes of a classifier; None: the model is none.
         compiled: whether the loss is compiled, or parts of it.
+        stop: whether a stop was requested on this rank; called before every batch.
+
+    Raises:
+        EvaluationStopped: a stop was requested on some rank.
     """
     sums = torch.zeros(2, dtype=world.sum_dtype, device=world.device)
     matrix = torch.zeros((classes or 0, classes or 0), dtype=world.sum_dtype, device=world.device)
     model.eval()
     size = None
-    for batch in batches:
-        *inputs, targets = (t.to(world.device) for t in batch)
-        size = len(targets) if size is None else size
-        # A smaller last batch is not worth a compilation.
-        last = torch.compiler.set_stance("force_eager") if compiled and len(targets) < size else nullcontext()
-        with last, autocast(precision, world.device):
-            parts = loss(*inputs, targets)
-        count = (targets != IGNORED).sum()
-        sums += torch.stack((count, parts.cross_entropy * count))
-        if classes is not None:
-            assert parts.predicted is not None  # the loss of every classifier predicts
-            matrix += confusions(targets, parts.predicted, classes)
-    world.reshard(model)
-    model.train()
+    try:
+        for batch in batches:
+            if stop is not None and _any_rank(stop(), world):
+                raise EvaluationStopped
+            *inputs, targets = (t.to(world.device) for t in batch)
+            size = len(targets) if size is None else size
+            # A smaller last batch is not worth a compilation.
+            smaller = compiled and len(targets) < size
+            last = torch.compiler.set_stance("force_eager") if smaller else nullcontext()
+            with last, autocast(precision, world.device):
+                parts = loss(*inputs, targets)
+            count = (targets != IGNORED).sum()
+            sums += torch.stack((count, parts.cross_entropy * count))
+            if classes is not None:
+                assert parts.predicted is not None  # the loss of every classifier predicts
+                matrix += confusions(targets, parts.predicted, classes)
+    finally:
+        world.reshard(model)
+        model.train()
     count, cross_entropy = world.sum(sums).tolist()
     mean = cross_entropy / count
     if classes is None:
         return Evaluation(mean)
     return classification_metrics(mean, world.sum(matrix).double().cpu())
+
+
+def bits_per_byte(cross_entropy: float, bytes_per_target: float) -> float:
+    """The cross entropy of a text per byte instead of per token: models with other tokenizers compare by it.
+
+    Args:
+        cross_entropy: mean over the targets in nats.
+        bytes_per_target: see `zoo.data.Dataset`.
+    """
+    return cross_entropy / (bytes_per_target * math.log(2))
+
+
+def _any_rank(asked: bool, world: World) -> bool:
+    """Whether a rank was asked; on one rank this needs no exchange."""
+    if world.size == 1:
+        return asked
+    return bool(world.sum(torch.tensor(float(asked), device=world.device)) > 0)
 
 
 def classification_metrics(cross_entropy: float, matrix: Tensor) -> Evaluation:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from zoo.init import Entry
-from zoo.kernels.foreach import lerp_all, norms
+from zoo.kernels.foreach import Many, norms
 from zoo.optim.sharding import placed_like
 from zoo.optim.slots import slot_dtype
 from zoo.train.distributed import World
@@ -63,7 +63,7 @@ class GradientAverages:
         gradients = [
             local(torch.zeros_like(p) if p.grad is None else p.grad).to(slot_dtype(p)) for p in parameters
         ]
-        lerp_all([local(mean) for mean in self._mean], gradients, 1 - DECAY)
+        Many([local(mean) for mean in self._mean]).lerp_(Many(gradients), 1 - DECAY)
         self._square.lerp_(self._sums_of_squares(gradients), 1 - DECAY)
 
     def ratios(self) -> dict[str, float | None]:

@@ -19,7 +19,8 @@ def _forget_pipe() -> None:
         signal.set_wakeup_fd(-1)
 
 
-os.register_at_fork(after_in_child=_forget_pipe)
+if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
+    os.register_at_fork(after_in_child=_forget_pipe)
 
 
 class Interrupt:
@@ -52,7 +53,7 @@ class Interrupt:
     def __enter__(self) -> Self:
         for number in self._signals:
             self._before[number] = signal.signal(number, self._receive)
-        if not self._launched:
+        if not self._launched and os.name == "posix":
             self._read, self._write = os.pipe()
             os.set_blocking(self._write, False)
             self._former = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)

@@ -28,16 +28,19 @@ log = logging.getLogger("zoo")
 class MetricsLog:
     """Writes the metrics.jsonl of a session, on the main rank; on other ranks it does nothing."""
 
-    def __init__(self, run: RunFolder | None, start: Start, job: Job | None = None) -> None:
+    def __init__(
+        self, run: RunFolder | None, start: Start, job: Job | None = None, shown: Logger | None = None
+    ) -> None:
         """Create the log; the file is opened when the context is entered.
 
         Args:
             run: the run folder; None: nothing is written.
             start: where the session starts; lines after its checkpoint are dropped.
             job: the run, whose loggers get every record as well; None: no loggers.
+            shown: gets the records of this session as well, for the terminal; None: nothing does.
         """
         self._run, self._start, self._job = run, start, job
-        self._loggers: list[Logger] = []
+        self._loggers: list[Logger] = [] if shown is None else [shown]
         self._file: TextIO | None = None
         self._open = ExitStack()
 

@@ -7,17 +7,20 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TextIO
 
 from rich.console import Console
 
 from zoo.run.config import RunConfig
 from zoo.run.job import Job
+from zoo.run.located import located
 from zoo.train.distributed import world
 from zoo.train.session import Ended, run_session
 from zoo.train.start import Auto, choose_start
 from zoo.utils.allocator import keep_freed_memory
 from zoo.utils.errors import ZooError
 from zoo.utils.lock import locked
+from zoo.utils.progress import Progress
 from zoo.utils.run_folder import RunFolder
 
 
@@ -32,6 +35,7 @@ class RunResult:
         validation: the last validation loss in nats per target; None without validation examples.
         best: the lowest validation loss.
         signalled: whether a signal other than Ctrl-C ended the session, on this or another rank.
+        evaluated: whether the evaluation after the step was made; otherwise a resumed run begins with it.
     """
 
     folder: Path
@@ -40,11 +44,12 @@ class RunResult:
     validation: float | None
     best: float | None
     signalled: bool = False
+    evaluated: bool = True
 
     @property
     def finished(self) -> bool:
-        """Whether all steps are done; otherwise the run was interrupted and saved."""
-        return self.step >= self.steps
+        """Whether all steps are done and evaluated; otherwise the run was interrupted and saved."""
+        return self.step >= self.steps and self.evaluated
 
 
 def train(
@@ -54,6 +59,7 @@ def train(
     until: int | None = None,
     *,
     folder: RunFolder | None = None,
+    records: TextIO | None = None,
 ) -> RunResult:
     """Train a model as configured, alone or as one of torchrun's processes.
 
@@ -65,9 +71,11 @@ def train(
         config: with `model`, `optimizer`, `data` and `train`.
         resume: continue from the last checkpoint, bit for bit as if the run had never stopped; "auto": if
             there is a run, and otherwise start it.
-        console: where to show progress; None: silent.
+        console: where to show progress, as a bar on a terminal and as lines elsewhere; None: silent.
         until: stop after this step, saved, as if interrupted there; None: do all steps.
         folder: the run folder; None: ``<train.runs_dir>/<name>``.
+        records: where to write the records of metrics.jsonl as well, one line of JSON each, instead of
+            progress for people; None: nowhere.
 
     Returns:
         The step that was reached, and the validation losses.
@@ -82,20 +90,26 @@ def train(
     job = Job.of(config, folder)
     for logger in job.train.loggers:
         logger.check()
-    with world(job.train.device, job.train.parallel) as ranks, claimable(job.folder) as claim:
+    with (
+        located(config),
+        world(job.train.device, job.train.parallel) as ranks,
+        claimable(job.folder) as claim,
+    ):
         if ranks.device.type == "cpu":
             keep_freed_memory()
         start, begun = choose_start(job, resume), job.folder.exists
         ranks.wait()
         own_console = console if ranks.is_main else None
+        if not ranks.is_main:
+            Progress.console = None
         if begun:
-            finished = start.step >= job.train.steps
+            finished = start.is_finished(job.train.steps)
             ranks.on_main(partial(_settle, job, claim) if finished else claim)
             start = choose_start(job, resume)  # another process may have gone on with the run until now
-        if start.step < job.train.steps:
-            return _result(job, run_session(job, start, ranks, claim, own_console, until))
+        if not start.is_finished(job.train.steps):
+            return _result(job, run_session(job, start, ranks, claim, own_console, until, records))
         if own_console:
-            own_console.print(f"{job.folder} has all its {start.step} steps already: nothing to do.")
+            own_console.print(_nothing_to_do(job, start.step))
         return _result(job, Ended(start.step))
 
 
@@ -122,6 +136,14 @@ def claimable(run: RunFolder) -> Iterator[Callable[[], None]]:
         yield claim
 
 
+def _nothing_to_do(job: Job, step: int) -> str:
+    """What is said of a run that has the steps that it is asked for, or more."""
+    if step == job.train.steps:
+        return f"{job.folder} has all its {step} steps already: nothing to do."
+    asked = f"train.steps is {job.train.steps}"
+    return f"{job.folder} is at step {step}, and {asked}: nothing to do; expected more than {step} to go on."
+
+
 def _settle(job: Job, claim: Callable[[], None]) -> None:
     """Sweep what a killed session left of a finished run, unless it lies where nothing can be written."""
     with suppress(ZooError):
@@ -133,4 +155,6 @@ def _settle(job: Job, claim: Callable[[], None]) -> None:
 def _result(job: Job, ended: Ended) -> RunResult:
     losses = [r["cross_entropy"] for r in job.folder.read_metrics() if r["kind"] == "validation"]
     last, best = (losses[-1], min(losses)) if losses else (None, None)
-    return RunResult(job.folder.path, ended.step, job.train.steps, last, best, ended.signalled)
+    return RunResult(
+        job.folder.path, ended.step, job.train.steps, last, best, ended.signalled, ended.evaluated
+    )

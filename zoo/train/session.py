@@ -6,7 +6,7 @@ import math
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TextIO
 
 from rich.console import Console
 
@@ -16,6 +16,7 @@ from zoo.optim.averages import evaluation_weights
 from zoo.optim.state import tensors_in
 from zoo.run.config import dump_config
 from zoo.run.job import Job
+from zoo.run.loggers import Logger
 from zoo.train.ahead import BatchesAhead
 from zoo.train.build import Parts, build
 from zoo.train.checkpoints import CLIP, Checkpoints, load_diagnosis
@@ -23,8 +24,9 @@ from zoo.train.clock import Clock
 from zoo.train.diagnosis import Diagnosis
 from zoo.train.distributed import World
 from zoo.train.environment import describe
-from zoo.train.evaluate import evaluate
+from zoo.train.evaluate import EvaluationStopped, bits_per_byte, evaluate
 from zoo.train.interrupt import Interrupt
+from zoo.train.lines import RecordLines, TrainingLines
 from zoo.train.metrics import MetricsLog
 from zoo.train.monitor import Monitor
 from zoo.train.progress import TrainingBar
@@ -36,7 +38,8 @@ from zoo.train.step import StepResult, global_norm, undone
 from zoo.train.utilisation import peak_share
 from zoo.utils.device import peak_memory
 from zoo.utils.errors import DivergenceError
-from zoo.utils.run_folder import RunFolder, Which
+from zoo.utils.measures import with_perplexity
+from zoo.utils.run_folder import CheckpointFolder, RunFolder, Which
 
 
 @dataclass(frozen=True)
@@ -46,10 +49,12 @@ class Ended:
     Attributes:
         step: the number of steps done.
         signalled: whether a signal other than Ctrl-C ended it, on this or another rank.
+        evaluated: whether the evaluation that follows the last step was made.
     """
 
     step: int
     signalled: bool = False
+    evaluated: bool = True
 
 
 def run_session(
@@ -59,6 +64,7 @@ def run_session(
     claim: Callable[[], None],
     console: Console | None,
     until: int | None = None,
+    records: TextIO | None = None,
 ) -> Ended:
     """Train from `start` to the end, or until interrupted.
 
@@ -69,6 +75,8 @@ def run_session(
         claim: locks the run once its folder exists.
         console: where to show progress; None: nowhere.
         until: stop after this step as if interrupted there; None: do all steps.
+        records: where the main rank writes the records of metrics.jsonl as well, instead of progress for
+            people; None: nowhere.
 
     Returns:
         How the session ended; its last step is in a checkpoint.
@@ -80,7 +88,7 @@ def run_session(
     """
     while True:
         try:
-            return _session(job, start, world, claim, console, until)
+            return _session(job, start, world, claim, console, until, records)
         except Rollback as rollback:
             start = go_back(rollback, job.folder, world)
             if console:
@@ -94,6 +102,7 @@ def _session(
     claim: Callable[[], None],
     console: Console | None,
     until: int | None,
+    records: TextIO | None,
 ) -> Ended:
     """`run_session` until the first rollback.
 
@@ -107,16 +116,18 @@ def _session(
         diagnosis.load(load_diagnosis(start.checkpoint))
     spikes = SpikeControl(job.train.spikes, start.checkpoint, job.folder)
     world.on_main(lambda: _begin(job, start, world, claim, parts, console))
+    bar = console if console and console.is_interactive and records is None else None
+    shown = _shown(job, start, console, records, dataset.unit) if bar is None else None
     with (
         Checkpoints(
-            job.folder, world, job.train.keep_last, dataset.fingerprint, dataset.best_metric
+            job.folder, world, job.train.keep_last, dataset.fingerprint, parts.measure
         ) as checkpoints,
-        MetricsLog(job.folder if world.is_main else None, start, job) as log,
+        MetricsLog(job.folder if world.is_main else None, start, job, shown) as log,
         Interrupt(world.size > 1, job.train.stop_signal) as interrupt,
-        TrainingBar(console, job.folder.name, start.step, job.train.steps, parts.dataset.unit) as bar,
+        TrainingBar(bar, job.folder.name, start.step, job.train.steps, dataset.unit) as drawn,
         BatchesAhead(parts.dataset, world.device) as batches,
     ):
-        session = _Session(job, parts, batches, world, log, bar, checkpoints, diagnosis, spikes, start.step)
+        session = _Session(job, parts, batches, world, log, drawn, checkpoints, diagnosis, spikes, start)
         try:
             done = session.loop(interrupt, job.train.steps if until is None else until)
         except DivergenceError as error:
@@ -126,14 +137,24 @@ def _session(
             if (gone := world.lost(error, f"{job.folder}: step {session.done}")) is not None:
                 raise gone from error
             raise
-    if console and done < job.train.steps:
+    if console and (done < job.train.steps or session.owes_evaluation):
         plugins = "".join(f" --plugin {shlex.quote(source)}" for source in sources(job.config.plugins))
         console.print(
-            f"Stopped and saved at step {done} of {job.train.steps}. "
+            f"Stopped{' and saved' if done else ''} at step {done} of {job.train.steps}. "
             f"Go on with: zoo train {job.folder} --resume{plugins}"
         )
     planned = job.train.steps if until is None else min(until, job.train.steps)
-    return Ended(done, done < planned and not interrupt.by_hand)
+    early = done < planned or session.owes_evaluation
+    return Ended(done, early and not interrupt.by_hand, not session.owes_evaluation)
+
+
+def _shown(
+    job: Job, start: Start, console: Console | None, records: TextIO | None, unit: str
+) -> Logger | None:
+    """What shows the records of a session where no bar is drawn; None: they are not shown."""
+    if records is not None:
+        return RecordLines(records)
+    return None if console is None else TrainingLines(console, start.step, job.train.steps, unit)
 
 
 def _begin(
@@ -148,6 +169,8 @@ def _begin(
     copy_sources(job.config.plugins, job.folder.plugins)
     if parts.initial is not None:
         report_loading(parts.initial, job.folder, console)
+    if console is not None and parts.dataset.summary:
+        console.print(parts.dataset.summary)
     job.folder.add_session(describe(world, start.step))
     if start.checkpoint is None:
         parts.dataset.save(job.folder.path)
@@ -178,27 +201,44 @@ class _Session:
         checkpoints: Checkpoints,
         diagnosis: Diagnosis,
         spikes: SpikeControl,
-        done: int,
+        start: Start,
     ) -> None:
         self.job, self.parts, self.batches, self.world = job, parts, batches, world
         self.log, self.bar, self.checkpoints, self.diagnosis = log, bar, checkpoints, diagnosis
         self.spikes, self.settings = spikes, job.train
-        self.done = done
+        self.done, self.owes_evaluation = start.step, start.owes_evaluation
         self.per_step = self.settings.batch_size * parts.dataset.units_per_example
         self.clock = Clock(peak_share(job, world, parts.dataset.units_per_example))
 
     def loop(self, interrupt: Interrupt, until: int) -> int:
         """Take step after step, at most to step `until`; returns how many are done."""
-        if self.done == 0:
-            self._evaluate()
-        stopped = False
+        stopped = not self._first_evaluation(interrupt)
         while self.done < min(until, self.settings.steps) and not stopped:
             stopped = self._step(interrupt) or self.done == until
-            best = self._evaluate() if self._due(self.settings.eval_every) else {}
+            best: Mapping[Which, float] = {}
+            if self._due(self.settings.eval_every):
+                try:
+                    best = self._evaluate(interrupt)
+                except EvaluationStopped:
+                    self.owes_evaluation = stopped = True
             last = stopped or self.done == self.settings.steps
             if last or best or self.done % self.settings.checkpoint_every == 0:
                 self._save(best)
         return self.done
+
+    def _first_evaluation(self, interrupt: Interrupt) -> bool:
+        """Evaluate the first weights, or those that the last session did not; returns whether it could."""
+        if self.done and not self.owes_evaluation:
+            return True
+        try:
+            best = self._evaluate(interrupt)
+        except EvaluationStopped:
+            return False
+        if self.owes_evaluation:
+            self.log.flush()
+            self.checkpoints.add_evaluation(self.done, best)
+            self.owes_evaluation = False
+        return True
 
     def _due(self, every: int) -> bool:
         """Whether the number of steps done is a multiple of `every`, or the run is complete."""
@@ -286,8 +326,12 @@ class _Session:
             timing={**self.clock.lap(), "peak_memory": peak_memory(self.world.device)},
         )
 
-    def _evaluate(self) -> dict[Which, float]:
-        """Evaluate and log; returns the metric where it is the best so far, by the checkpoint's name."""
+    def _evaluate(self, interrupt: Interrupt) -> dict[Which, float]:
+        """Evaluate and log; returns the measure where it is the best so far, by the checkpoint's name.
+
+        Raises:
+            EvaluationStopped: a stop was requested meanwhile; nothing is logged.
+        """
         parts, count = self.parts, self.settings.eval_batches
         parallel = self.settings.batch_size // self.settings.accumulation
         if count is not None:
@@ -301,17 +345,27 @@ class _Session:
         with evaluation_weights(parts.optimizer, parts.model):
             for name, batches in sets.items():
                 evaluation = evaluate(
-                    parts.model, parts.loss, batches, self.world, precision, classes, compiled
+                    parts.model,
+                    parts.loss,
+                    batches,
+                    self.world,
+                    precision,
+                    classes,
+                    compiled,
+                    lambda: interrupt.requested,
                 )
                 self._require_finite("validation loss", evaluation.cross_entropy)
                 found[name] = {key: value for key, value in evaluation._asdict().items() if value is not None}
+                if (size := parts.dataset.bytes_per_target) is not None:
+                    found[name]["bits_per_byte"] = bits_per_byte(evaluation.cross_entropy, size)
         first = next(iter(found.values()))
         by_file = {"by_file": found} if len(found) > 1 else {}
         self.log.write("validation", self.done, tokens=self.done * self.per_step, **first, **by_file)
-        self.bar.validation(first["cross_entropy"])
+        self.bar.validation(first["cross_entropy"], first.get("bits_per_byte"))
         values = {"best": first, **{f"best-{name}": metrics for name, metrics in found.items() if name}}
-        metric = parts.dataset.best_metric
-        return self.checkpoints.improvements({which: metrics[metric] for which, metrics in values.items()})
+        name = parts.measure.name
+        found_by = {which: with_perplexity(metrics)[name] for which, metrics in values.items()}
+        return self.checkpoints.improvements(found_by)
 
     def _save(self, best: Mapping[Which, float]) -> None:
         """Write a checkpoint, unless the last step made the weights non-finite."""
@@ -324,7 +378,11 @@ class _Session:
             self.parts.optimizer,
             best,
             self.diagnosis.state(),
-            {**self.spikes.state(), **self._clip_state()},
+            {
+                **self.spikes.state(),
+                **self._clip_state(),
+                **({CheckpointFolder.OWED: True} if self.owes_evaluation else {}),
+            },
         )
 
     def _clip_state(self) -> dict[str, Any]:

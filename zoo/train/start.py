@@ -28,7 +28,7 @@ PLACES = frozenset(
 """Settings that say where files lie, which a run that was moved may find elsewhere: the contents are
 compared by a fingerprint (`check_same_data`), and the tokenizer is kept with the run."""
 
-MAY_CHANGE = frozenset(
+MAY_CHANGE = {"metric", "description"} | frozenset(
     f"train.{key}"
     for key in (
         "steps",
@@ -61,6 +61,15 @@ class Start:
 
     step: int = 0
     checkpoint: CheckpointFolder | None = None
+
+    @property
+    def owes_evaluation(self) -> bool:
+        """Whether the earlier session was stopped before the evaluation after its last step was complete."""
+        return self.checkpoint is not None and self.checkpoint.owes_evaluation
+
+    def is_finished(self, steps: int) -> bool:
+        """Whether nothing is left to do in a run of so many steps."""
+        return self.step >= steps and not self.owes_evaluation
 
     @classmethod
     def at_last_checkpoint(cls, run: RunFolder) -> Start:
@@ -95,7 +104,7 @@ def choose_start(job: Job, resume: bool | Auto) -> Start:
     start = Start.at_last_checkpoint(folder)
     recorded, wanted = plain(load_config(folder.config)), plain(job.config)
     changed = list(differences(recorded, {**wanted, "name": recorded["name"]}))
-    if not resume and (changed or start.step < job.train.steps):
+    if not resume and (changed or not start.is_finished(job.train.steps)):
         raise ConfigError(
             f"{folder}: a run is there already, at step {start.step}; add --resume to go on with it, "
             "give another name (name=...), or delete the folder"

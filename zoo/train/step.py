@@ -78,6 +78,35 @@ class Stepper:
     z_loss: float
     unclipped: frozenset[str] = frozenset()
 
+    def backward(self, batch: Batch, stop: Callable[[], bool]) -> Tensor:
+        """Compute the gradient of the mean over all targets of all ranks, without waiting for the device.
+
+        The loss of a part is the mean over its own targets, so a part is weighted by its number of targets.
+        FSDP averages the gradients of the ranks, hence the factor `world.size`.
+
+        Args:
+            batch: as in `gradient`.
+            stop: as in `gradient`.
+
+        Returns:
+            (4,), the same on all ranks: cross entropy, z-loss, how many ranks were asked to stop, targets.
+        """
+        device = self.world.device
+        moved = [t.to(device, non_blocking=t.is_pinned()) for t in batch]
+        parts = list(zip(*(t.chunk(self.accumulation) for t in moved), strict=True))
+        counts = torch.stack([(targets != IGNORED).sum() for *_, targets in parts]).to(self.world.sum_dtype)
+        shares = counts / self.world.sum(counts.sum())
+        sums = torch.zeros(4, dtype=self.world.sum_dtype, device=device)
+        for i, part in enumerate(parts):
+            self.world.synchronise(self.model, i == len(parts) - 1)
+            with autocast(self.precision, device):
+                loss = self.loss(*part, z_loss=self.z_loss)
+            torch.autograd.backward(loss.total * (shares[i] * self.world.size))
+            sums[:2] += torch.stack((loss.cross_entropy, loss.z_loss)) * shares[i]
+        sums[2] = float(stop())
+        sums[3] = counts.sum()
+        return self.world.sum(sums)
+
     def gradient(self, batch: Batch, stop: Callable[[], bool]) -> StepResult:
         """Compute the gradient of a batch into the parameters' `.grad`; the weights stay as they are.
 
@@ -88,7 +117,7 @@ class Stepper:
         Returns:
             The measurements, the same on all ranks.
         """
-        sums = self._backward(batch, stop)
+        sums = self.backward(batch, stop)
         norm = global_norm(p.grad for p in self.model.parameters())
         numbers = torch.cat((sums, norm.to(sums.dtype).reshape(1))).tolist()
         cross_entropy, z_loss, stops, targets, grad_norm = numbers
@@ -118,28 +147,6 @@ class Stepper:
         self.optimizer.step()
         self.optimizer.zero_grad()
         self.world.average_buffers(self.model)
-
-    def _backward(self, batch: Batch, stop: Callable[[], bool]) -> Tensor:
-        """Compute the gradient of the mean over all targets of all ranks; returns the measurements.
-
-        The loss of a part is the mean over its own targets, so a part is weighted by its number of targets.
-        FSDP averages the gradients of the ranks, hence the factor `world.size`.
-        """
-        device = self.world.device
-        moved = [t.to(device, non_blocking=t.is_pinned()) for t in batch]
-        parts = list(zip(*(t.chunk(self.accumulation) for t in moved), strict=True))
-        counts = torch.stack([(targets != IGNORED).sum() for *_, targets in parts]).to(self.world.sum_dtype)
-        shares = counts / self.world.sum(counts.sum())
-        sums = torch.zeros(4, dtype=self.world.sum_dtype, device=device)
-        for i, part in enumerate(parts):
-            self.world.synchronise(self.model, i == len(parts) - 1)
-            with autocast(self.precision, device):
-                loss = self.loss(*part, z_loss=self.z_loss)
-            torch.autograd.backward(loss.total * (shares[i] * self.world.size))
-            sums[:2] += torch.stack((loss.cross_entropy, loss.z_loss)) * shares[i]
-        sums[2] = float(stop())
-        sums[3] = counts.sum()
-        return self.world.sum(sums)
 
 
 @contextmanager

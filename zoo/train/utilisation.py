@@ -6,8 +6,6 @@ without recomputation (Chowdhery et al. 2022, PaLM, appendix B), counted by `flo
 
 from __future__ import annotations
 
-import re
-
 import torch
 
 from zoo.checkpoint.recipe import declare
@@ -16,26 +14,14 @@ from zoo.run.factory import recipe_of
 from zoo.run.job import Job
 from zoo.train.distributed import World
 from zoo.train.precision import Precision
-
-PEAKS = {
-    "NVIDIA A100": 312e12,
-    "NVIDIA H100 PCIe": 756e12,
-    "NVIDIA H100 NVL": 835e12,
-    "NVIDIA H100 80GB HBM3": 989e12,
-    "NVIDIA H200": 989e12,
-    "NVIDIA L4": 121e12,
-    "NVIDIA L40S": 362e12,
-}
-"""Dense bfloat16 operations per second (NVIDIA's data sheets) by the first words of torch's name of a GPU."""
+from zoo.utils.accelerators import flops_of
 
 
 def peak_flops(device: torch.device, precision: Precision) -> float | None:
     """The peak of a device in operations per second; None where it is not known, as on all CPUs."""
     if device.type != "cuda" or precision != "bf16":
         return None
-    words = re.split("[ -]", torch.cuda.get_device_name(device))
-    known = [name for name in PEAKS if name.split() == words[: len(name.split())]]
-    return PEAKS[max(known, key=len)] if known else None
+    return flops_of(torch.cuda.get_device_name(device))
 
 
 def peak_share(job: Job, world: World, units_per_example: int) -> float | None:

@@ -168,7 +168,9 @@ def link(there: Path, here: Path) -> None:
 
 
 def flush(path: Path) -> None:
-    """Write the content of a file or folder to the disk (fsync)."""
+    """Write the content of a file or folder to the disk (fsync); not on Windows, which opens no folder."""
+    if os.name == "nt":
+        return
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -5,15 +5,28 @@ from __future__ import annotations
 import xxhash
 
 
-def checksum(*parts: bytes | memoryview) -> str:
-    """XXH3 of some bytes, as 16 hexadecimal digits.
+class Checksum:
+    """XXH3 of bytes that come one after the other.
 
     It finds accidents, such as a flipped bit on a disk. It does not protect against intention.
-
-    Args:
-        *parts: bytes, of which the checksum is that of all of them one after the other.
     """
-    state = xxhash.xxh3_64()
+
+    def __init__(self) -> None:
+        self._state = xxhash.xxh3_64()
+
+    def update(self, data: bytes | memoryview) -> None:
+        """Add the next bytes; other threads run meanwhile."""
+        self._state.update(data)
+
+    @property
+    def text(self) -> str:
+        """The checksum of the bytes so far, as 16 hexadecimal digits."""
+        return self._state.hexdigest()
+
+
+def checksum(*parts: bytes | memoryview) -> str:
+    """The `Checksum` of all parts one after the other, as 16 hexadecimal digits."""
+    total = Checksum()
     for part in parts:
-        state.update(part)
-    return state.hexdigest()
+        total.update(part)
+    return total.text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import torch
@@ -43,9 +44,11 @@ def available() -> list[str]:
 
 
 def total_memory(device: torch.device) -> int:
-    """The bytes of memory of a GPU, or of this machine."""
+    """The bytes of memory of a GPU, or of this machine; Windows does not say: more than there is."""
     if device.type == "cuda":
         return torch.cuda.get_device_properties(device).total_memory
+    if not hasattr(os, "sysconf"):
+        return sys.maxsize
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 

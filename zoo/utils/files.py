@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from zoo.utils.errors import ZooError
+from zoo.utils.places import places_tried
 
 MIB = 1 << 20
 CONFIG_BYTES = 16 * MIB
@@ -27,6 +28,9 @@ TEXT_BYTES = 4096 * MIB
 """Largest text that is read whole."""
 LINE_BYTES = 1024 * MIB
 """Longest line of a file that is read line by line."""
+
+WITHOUT_WAITING, AS_BYTES = getattr(os, "O_NONBLOCK", 0), getattr(os, "O_BINARY", 0)
+"""Flags of os.open(): the first is not on Windows, the second only there."""
 
 Mistake = Callable[[str], ZooError]
 """The class of the error that a reader raises, made from its message."""
@@ -44,14 +48,14 @@ def open_regular(path: Path, mistake: Mistake) -> Iterator[BufferedReader]:
         ZooError: of the class `mistake`; the file is missing, cannot be read, or is no regular file.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | WITHOUT_WAITING | AS_BYTES)
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
             raise mistake(f"{path}: not a regular file; expected one, not a folder, pipe or device")
         with os.fdopen(descriptor, "rb") as file:
             yield file
     except OSError as error:
-        raise mistake(f"{path}: {error.strerror or error}") from error
+        raise mistake(f"{path}: {error.strerror or error}{places_tried(path)}") from error
     except ValueError as error:
         if isinstance(error, ZooError):
             raise

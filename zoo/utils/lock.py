@@ -8,8 +8,8 @@ seconds as long as it lives.
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
+import platform
 import tempfile
 import threading
 import time
@@ -59,8 +59,7 @@ def locked(path: Path, message: str, *, shared: bool = False, timeout: float = 0
         if not shared:
             _held.add(path)
             stack.callback(_held.discard, path)
-            # Other processes that have opened the file meanwhile notice that it is another one.
-            stack.callback(path.unlink, missing_ok=True)
+            stack.callback(_discard, path, lock)
             stack.enter_context(_beating(path))
         yield
 
@@ -68,15 +67,16 @@ def locked(path: Path, message: str, *, shared: bool = False, timeout: float = 0
 def _acquire(path: Path, shared: bool) -> int | str:
     """Try to take a lock once; returns the descriptor that holds it, or in words who has it."""
     if path in _held:
-        return _holder(os.getpid(), os.uname().nodename)
+        return _holder(os.getpid(), platform.node())
     with explained(path):
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
-        named = os.pread(descriptor, 200, 0).decode(errors="replace").strip()
+        named = os.read(descriptor, 200).decode(errors="replace").strip()
         if (busy := _refused(descriptor, path, named, shared)) is None:
             if not shared:
                 os.ftruncate(descriptor, 0)
-                os.pwrite(descriptor, f"{_holder(os.getpid(), os.uname().nodename)}\n".encode(), 0)
+                os.lseek(descriptor, 0, os.SEEK_SET)
+                os.write(descriptor, f"{_holder(os.getpid(), platform.node())}\n".encode())
             return descriptor
     except BaseException:
         os.close(descriptor)
@@ -89,7 +89,7 @@ def _refused(descriptor: int, path: Path, named: str, shared: bool) -> str | Non
     """Lock an open file; returns in words who has it, or None if this process now has it."""
     supported = True
     try:
-        fcntl.lockf(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        _lock(descriptor, shared)
     except OSError as error:
         if error.errno in BUSY:
             return named or "another process"
@@ -102,12 +102,32 @@ def _refused(descriptor: int, path: Path, named: str, shared: bool) -> str | Non
     return "another process, which is about to end"
 
 
+def _lock(descriptor: int, shared: bool) -> None:
+    """Take the kernel's record lock on an open file.
+
+    Raises:
+        OSError: another process has it (`BUSY`), or there is no such lock (`UNSUPPORTED`).
+    """
+    try:
+        import fcntl  # not on Windows, where the name in the file and its holder's beats decide
+    except ImportError as error:
+        raise OSError(errno.ENOSYS, "no record locks on this system") from error
+    fcntl.lockf(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+
+
+def _discard(path: Path, lock: int) -> None:
+    """Remove a lock file that is held; processes that have opened it notice that it is another one."""
+    os.ftruncate(lock, 0)  # Windows does not remove a file that is open; then it names nobody
+    with suppress(PermissionError):
+        path.unlink(missing_ok=True)
+
+
 def _is_alive(path: Path, named: str, supported: bool) -> bool:
     """Whether the process that a lock file names lives, although the kernel does not say that it does."""
     words = named.split()
     if len(words) != 4 or not words[1].isdigit():
         return False
-    if words[3] == os.uname().nodename:
+    if words[3] == platform.node() and os.name == "posix":
         # Where locks work, the lock of a process of this host would have been found.
         return not supported and _exists(int(words[1]))
     # Both times are the file system's, whose clock may differ from this host's.

@@ -1,4 +1,4 @@
-"""Text from files and models as it may be shown on a terminal."""
+"""Text as it may be shown on a terminal: from files and models, and of numbers of bytes."""
 
 from __future__ import annotations
 
@@ -17,3 +17,15 @@ def printable(text: str) -> str:
 def _shown(char: str) -> str:
     hidden = char not in KEPT and unicodedata.category(char) in HIDDEN
     return char.encode("unicode_escape").decode() if hidden else char
+
+
+def readable_bytes(count: int | None) -> str:
+    """A number of bytes in the unit that suits it, from B to GiB; "unknown" for None."""
+    if count is None:
+        return "unknown"
+    size = float(count)
+    for suffix in ("B", "KiB", "MiB"):
+        if size < 1024:
+            return f"{size:.0f} {suffix}" if suffix == "B" else f"{size:.1f} {suffix}"
+        size /= 1024
+    return f"{size:.1f} GiB"

@@ -93,6 +93,9 @@ class ModelFolder:
 class CheckpointFolder(ModelFolder):
     """A checkpoint of a run, or a folder that only holds a model."""
 
+    OWED: ClassVar[str] = "owes_evaluation"
+    """The key of state.json that is there only if the run was stopped before an evaluation was complete."""
+
     @property
     def model(self) -> Path:
         """The weights, in the format of `zoo.checkpoint.format`."""
@@ -122,6 +125,11 @@ class CheckpointFolder(ModelFolder):
     def step(self) -> int:
         """The number of optimizer steps that led to the checkpoint."""
         return int(self.read_state()["step"])
+
+    @property
+    def owes_evaluation(self) -> bool:
+        """Whether the run was stopped before the evaluation that follows the step was complete."""
+        return bool(self.read_state().get(self.OWED))
 
     @property
     def named_step(self) -> int:
@@ -384,6 +392,8 @@ class RunFolder(ModelFolder):
             if not isinstance(name, str) or not STEP_FOLDER.fullmatch(name):
                 raise CheckpointError(f'{path}: expected {{"checkpoint": "step-..."}}')
             if not self._folder(name).path.is_dir():
+                if _read_json(path) != pointer:  # The run is being trained, and has deleted that checkpoint.
+                    return self.read_pointer(which)
                 raise CheckpointError(f"{path}: names {name}, which does not exist")
         except CheckpointError as error:
             latest = max(self.checkpoints(), key=lambda folder: folder.named_step, default=None)

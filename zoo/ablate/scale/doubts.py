@@ -28,13 +28,23 @@ def doubts(found: Measured, missed: bool = False) -> list[str]:
         found: the variant.
         missed: whether the largest size lies outside what the smaller ones predicted.
     """
-    checks = (_few_sizes, _tuning, _one_size, _spikes, _law, _conditions, _counts, _assumptions)
+    checks = (_few_sizes, _tuning, _one_size, _spikes, _law, _conditions, _timing, _counts, _assumptions)
     reasons = [sentence for check in checks for sentence in check(found)]
     if missed:
         reasons.append(
             "the largest size lies outside what the smaller ones predicted: nothing is said beyond it"
         )
     return reasons
+
+
+def _timing(found: Measured) -> Iterator[str]:
+    runs = [run for pair in found.pairs.values() for side in pair.sides for run in side.compared]
+    disturbed = sum(run.disturbed for run in runs)
+    if disturbed:
+        yield (
+            f"the speed varied within {disturbed} of {len(runs)} runs, so that something else ran on the "
+            "machine: their seconds do not count"
+        )
 
 
 def _few_sizes(found: Measured) -> Iterator[str]:
@@ -161,7 +171,7 @@ def _conditions(found: Measured) -> Iterator[str]:
             "items: one seed or one question says something of checkpoints, not of recipes; they are not "
             "judged"
         )
-    if found.costs and any(cost.name == "seconds" for cost in found.costs):
+    if not found.rounds and any(cost.name == "seconds" for cost in found.costs):
         yield "seconds are those of the runs: compare them only where nothing else ran on the machine"
 
 

@@ -91,6 +91,7 @@ class Measured:
         robust: the same with spiked runs pulled towards the curve.
         law: the shared scaling law.
         costs: the speed-up in FLOPs and in seconds, where they are known.
+        rounds: interleaved rounds in which the seconds were measured; 0: they are those of the runs.
         items: the scores of questions at the largest size, where they are known.
         gap: without a line, the standard deviation that tuning alone gives ln c at the largest size; None
             where the runs do not show how the rates were chosen.
@@ -106,6 +107,7 @@ class Measured:
     robust: Line | None = None
     law: Law | None = None
     costs: list[Cost] = field(default_factory=list)
+    rounds: int = 0
     items: ItemDifference | None = None
     gap: float | None = None
     tau: float | None = None
@@ -117,13 +119,20 @@ class Measured:
         return [size for size in self.sizes if size.comparable]
 
 
-def measure(name: str, baseline: Mapping[float, TunedSize], variant: Mapping[float, TunedSize]) -> Measured:
+def measure(
+    name: str,
+    baseline: Mapping[float, TunedSize],
+    variant: Mapping[float, TunedSize],
+    speeds: tuple[float, Sequence[float]] | None = None,
+) -> Measured:
     """Measure a variant against the baseline.
 
     Args:
         name: of the variant.
         baseline: its runs by size.
         variant: its runs by size.
+        speeds: a size, and ln of the variant's tokens per second over the baseline's in interleaved rounds;
+            None: seconds are those of the runs.
     """
     found = Measured(name)
     found.pairs = _paired(baseline, variant, found)
@@ -140,7 +149,8 @@ def measure(name: str, baseline: Mapping[float, TunedSize], variant: Mapping[flo
         found.robust = Line([_robust(size, both[size.params]) for size in usable])
     else:
         found.gap = _gap(found.pairs[usable[-1].params], usable[-1], found.tau)
-    _add_costs(found, usable[-1])
+    largest = usable[-1]
+    _add_costs(found, largest, speeds[1] if speeds is not None and speeds[0] == largest.params else [])
     found.items = _items(found.pairs[usable[-1].params])
     return found
 
@@ -254,26 +264,43 @@ def _gap(pair: Pair, size: SizeSpeedup, tau: float | None) -> float | None:
     return math.sqrt(variance)
 
 
-def _add_costs(found: Measured, largest: SizeSpeedup) -> None:
+def _add_costs(found: Measured, largest: SizeSpeedup, speeds: Sequence[float]) -> None:
     """The speed-up in FLOPs and seconds at the largest size; half widths add in squares."""
+    found.rounds = len(speeds)
+    sides = found.pairs[largest.params].sides
+    for name in ("flops", "seconds"):
+        if name == "seconds" and speeds:
+            _add_cost(found, largest, name, [speeds])
+            continue
+        rates = [
+            [math.log(run.tokens / cost) for run in side.compared if (cost := getattr(run, name)) is not None]
+            for side in sides[::-1]
+        ]
+        if all(rates):
+            _add_cost(found, largest, name, rates)
+
+
+def _add_cost(found: Measured, largest: SizeSpeedup, name: str, rates: Sequence[Sequence[float]]) -> None:
+    """The speed-up in one currency.
+
+    Args:
+        found: gets it.
+        largest: the size.
+        name: of the currency.
+        rates: ln of tokens per unit, of the variant's runs and of the baseline's; or of their ratio alone.
+    """
     value, half, df = _at_largest(found.line, largest)
     if half is None:
         return
-    for name in ("flops", "seconds"):
-        rates = [
-            [math.log(cost / run.tokens) for run in side.compared if (cost := getattr(run, name)) is not None]
-            for side in found.pairs[largest.params].sides
-        ]
-        if not all(rates):
-            continue
-        ln_c = value + float(np.mean(rates[0]) - np.mean(rates[1]))
-        variances = [float(np.var(r, ddof=1)) / len(r) if len(r) > 1 else 0.0 for r in rates]
-        freedom = max(1, min(map(len, rates)) - 1)
-        of_cost = float(stats.t.ppf(0.975, freedom)) * math.sqrt(sum(variances))
-        wider = math.hypot(half, of_cost)
-        t = abs(ln_c) / wider * float(stats.t.ppf(0.975, df)) if wider else math.inf * abs(ln_c)
-        p = float(2 * stats.t.sf(t, df)) if wider or ln_c else 1.0
-        found.costs.append(Cost(name, ln_c, wider, p))
+    means = [float(np.mean(rate)) for rate in rates]
+    ln_c = value + means[0] - sum(means[1:])
+    variances = [float(np.var(r, ddof=1)) / len(r) if len(r) > 1 else 0.0 for r in rates]
+    freedom = max(1, min(map(len, rates)) - 1)
+    of_cost = float(stats.t.ppf(0.975, freedom)) * math.sqrt(sum(variances))
+    wider = math.hypot(half, of_cost)
+    t = abs(ln_c) / wider * float(stats.t.ppf(0.975, df)) if wider else math.inf * abs(ln_c)
+    p = float(2 * stats.t.sf(t, df)) if wider or ln_c else 1.0
+    found.costs.append(Cost(name, ln_c, wider, p))
 
 
 def _at_largest(line: Line | None, largest: SizeSpeedup) -> tuple[float, float | None, float]:

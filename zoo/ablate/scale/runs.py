@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+from zoo.ablate.scale.speeds import Speeds
 from zoo.ablate.scale.speedup import Cells
 from zoo.utils.errors import DataError, did_you_mean
 from zoo.utils.files import JSON_BYTES, read_text
@@ -42,6 +43,7 @@ class FinishedRun:
         passes: how often the training data were read.
         overlap: share of the validation text that is in the training text.
         spikes: number of spikes of the loss.
+        disturbed: whether the speed varied so much that the seconds do not count, and are left out.
         place: where the row is written.
     """
 
@@ -60,6 +62,7 @@ class FinishedRun:
     overlap: float | None = None
     spikes: int = 0
     place: str = ""
+    disturbed: bool = False
 
 
 @dataclass(frozen=True)
@@ -68,9 +71,11 @@ class RunTable:
 
     Attributes:
         runs: in the order of the file.
+        speeds: None if they were not measured.
     """
 
     runs: tuple[FinishedRun, ...]
+    speeds: Speeds | None = None
 
     @property
     def variants(self) -> list[str]:

@@ -173,6 +173,10 @@ def verdict_table(verdicts: Mapping[str, ScaleVerdict], baseline: str) -> Table:
         "and its longest common budget, in nats, below 0 is better. FLOPs and seconds: the factor at the "
         "largest size in that currency. Sizes by themselves, trend, drift and predictions are description; "
         "the word is judged.",
+        drop=(
+            *("tuning runs", "hours", "runs", "sizes", "found", "predicted at the largest"),
+            *("drift per doubling of T", "seconds", "FLOPs", "per doubling of N", "middle"),
+        ),
     )
 
 

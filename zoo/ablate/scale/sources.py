@@ -6,11 +6,12 @@ import csv
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from zoo.ablate.manifest import FILE, Manifest, Run, read_manifest, run_folder
 from zoo.ablate.outcome import verify
+from zoo.ablate.quiet import QUIET
 from zoo.ablate.run_metrics import RunMetrics, read_run_metrics
 from zoo.ablate.scale.runs import (
     OPTIONAL,
@@ -22,7 +23,9 @@ from zoo.ablate.scale.runs import (
     read_runs,
     run_of_row,
 )
+from zoo.ablate.scale.speeds import read_speeds
 from zoo.utils.errors import DataError, ZooError, did_you_mean
+from zoo.utils.measures import CROSS_ENTROPY, LOSSES, Measure, find_measure
 from zoo.utils.run_folder import RunFolder
 
 EVENTS = "events.out.tfevents.*"
@@ -50,31 +53,43 @@ class Export:
     tokens_per_step: float | None = None
 
 
-def read_table(paths: Sequence[Path], export: Export | None = None) -> RunTable:
+def read_table(paths: Sequence[Path], export: Export | None = None, metric: str | None = None) -> RunTable:
     """Read runs.
 
     Args:
         paths: one CSV, the folder of one sweep, run folders, or event files or scalars of TensorBoard.
         export: how to read what other loggers have written.
+        metric: of runs of zoo the loss that they are judged by, one of `zoo.utils.measures.LOSSES`; None:
+            the sweep's, or the cross entropy.
 
     Raises:
-        ZooError: a file cannot be read, its runs contradict each other, or an option has no effect.
+        ZooError: a file cannot be read, its runs contradict each other, nobody recorded the metric, or an
+            option has no effect.
     """
+    if metric is not None and metric not in LOSSES:
+        raise DataError(
+            f"--metric {metric}: a speed-up in tokens is read from a loss; expected {' or '.join(LOSSES)}"
+        )
     export = export or Export()
     first = paths[0]
     if export.pattern is not None:
         table = _scalars(paths, export)
     elif first.is_dir() and (first / FILE).is_file():
         _require_one(paths, "a sweep")
-        table = sweep_table(first)
+        table = sweep_table(first, metric)
     elif first.is_dir():
-        table = _folders(paths)
+        table = _folders(paths, metric)
     else:
         _require_one(paths, "a table of runs")
         table = read_runs(first) if export.columns is None else _exported(first, export.columns)
     used = {"--columns": first.is_file() and export.pattern is None, "--tag": export.pattern is not None}
-    given = {"--columns": export.columns, "--tag": export.tag, "--tokens-per-step": export.tokens_per_step}
+    given: dict[str, object] = {
+        "--columns": export.columns,
+        "--tag": export.tag,
+        "--tokens-per-step": export.tokens_per_step,
+    }
     used["--tokens-per-step"] = export.pattern is not None
+    given["--metric"], used["--metric"] = metric, first.is_dir() and export.pattern is None
     for option, value in given.items():
         if value is not None and not used[option]:
             raise DataError(f"{option}: has no effect on {first}")
@@ -86,8 +101,12 @@ def _require_one(paths: Sequence[Path], what: str) -> None:
         raise DataError(f"{paths[0]} is {what}; expected it alone, or run folders only")
 
 
-def sweep_table(folder: Path) -> RunTable:
-    """The runs of a ladder that have ended; those that diverged have an infinite loss.
+def sweep_table(folder: Path, metric: str | None = None) -> RunTable:
+    """The runs of a ladder that have ended; those that diverged have an infinite loss, others are left out.
+
+    Args:
+        folder: that of sweep.json.
+        metric: the loss that they are judged by, one of `zoo.utils.measures.LOSSES`; None: the sweep's.
 
     Raises:
         ZooError: the sweep has no sizes, none of its runs has ended, or a run was edited.
@@ -96,16 +115,16 @@ def sweep_table(folder: Path) -> RunTable:
     if manifest.ladder is None:
         raise DataError(f"{folder}: a sweep without `scale`; expected a ladder (zoo report reads this one)")
     runs = [
-        _of_sweep(manifest, run, run_folder(folder, run))
+        _of_sweep(manifest, run, run_folder(folder, run), metric)
         for run in manifest.runs
-        if run.status in ("finished", "failed")
+        if run.status in ("finished", "failed") and not run.crashed
     ]
     if not runs:
         raise DataError(f"{folder}: no run has ended yet")
-    return RunTable(tuple(runs))
+    return RunTable(tuple(runs), read_speeds(folder))
 
 
-def _of_sweep(manifest: Manifest, run: Run, folder: Path) -> FinishedRun:
+def _of_sweep(manifest: Manifest, run: Run, folder: Path, metric: str | None) -> FinishedRun:
     if not RunFolder(folder).metrics.is_file() and run.status == "finished":
         raise ZooError(f"{folder}: gone; {FILE} calls this run finished")
     rate = next((float(value) for value in run.tuned.values()), None)
@@ -113,13 +132,28 @@ def _of_sweep(manifest: Manifest, run: Run, folder: Path) -> FinishedRun:
     if run.status == "finished":
         verify(folder)
         metrics = read_run_metrics(folder)
-        loss = metrics.final_loss or math.inf
-    return _finished(
+        loss = _final(metrics, find_measure(manifest.metric if metric is None else metric))
+    found = _finished(
         run.variant, run.params or 0, run.tokens or 0, run.seed, loss, rate, metrics, str(folder)
     )
+    return replace(found, trunk=run.trunk or "")
 
 
-def _folders(paths: Sequence[Path]) -> RunTable:
+def _final(run: RunMetrics, measure: Measure) -> float:
+    """The last value of a loss; infinite if the run has no validation.
+
+    Raises:
+        DataError: the run has not recorded it.
+    """
+    if not len(run.validation):
+        return math.inf
+    value = run.final(measure)
+    if value is None:
+        raise DataError(f"{run.folder.path}: metric: '{measure.name}' is not recorded")
+    return value or math.inf
+
+
+def _folders(paths: Sequence[Path], metric: str | None) -> RunTable:
     """Run folders; a variant is named by the types of its parts, as far as they differ."""
     metrics = [read_run_metrics(path) for path in paths]
     if unfinished := [str(run.folder.path) for run in metrics if not run.complete]:
@@ -135,7 +169,7 @@ def _folders(paths: Sequence[Path]) -> RunTable:
             run.parameters or 0,
             float(run.validation.tokens[-1]),
             run.config.seed,
-            run.final_loss or math.inf,
+            _final(run, find_measure(metric or CROSS_ENTROPY.name)),
             run.config.optimizer.lr if run.config.optimizer is not None else None,
             run,
             str(run.folder.path),
@@ -164,6 +198,7 @@ def _finished(
 ) -> FinishedRun:
     total = {} if metrics is None else metrics.validation.total
     seconds = total.get("seconds", math.nan)
+    disturbed = metrics is not None and (metrics.speed_spread or 0.0) > QUIET
     return FinishedRun(
         variant,
         float(params),
@@ -172,10 +207,11 @@ def _finished(
         loss,
         rate,
         total.get("flops"),
-        None if math.isnan(seconds) else seconds,
+        None if disturbed or math.isnan(seconds) else seconds,
         data="" if metrics is None else metrics.data or "",
         spikes=0 if metrics is None else metrics.spikes,
         place=place,
+        disturbed=disturbed,
     )
 
 

@@ -127,7 +127,9 @@ def judge(
     if not 0 < alpha < 1:
         raise DataError(f"alpha {alpha:g}: expected a probability between 0 and 1, for instance 0.05")
     ours = tuned_sizes(table.of(baseline))
-    found = {name: measure(name, ours, tuned_sizes(table.of(name))) for name in others}
+    found = {}
+    for name in others:
+        found[name] = measure(name, ours, tuned_sizes(table.of(name)), _ratios(table, baseline, name))
     all_claims = {name: _claims(variant, alpha, looks or Looks()) for name, variant in found.items()}
     chains = {name: tuple(p for _, p in chain) for name, chain in all_claims.items() if chain}
     held = claims(chains, alpha) if chains else {}
@@ -135,6 +137,15 @@ def judge(
         name: _worded(variant, [claim for claim, _ in all_claims[name][: held.get(name, 0)]], margin)
         for name, variant in found.items()
     }
+
+
+def _ratios(table: RunTable, baseline: str, name: str) -> tuple[float, list[float]] | None:
+    """The size at which speeds were measured, and ln of the variant's over the baseline's, round by round."""
+    speeds = table.speeds
+    if speeds is None or not {baseline, name} <= speeds.rounds.keys():
+        return None
+    pairs = zip(speeds.rounds[name], speeds.rounds[baseline], strict=True)
+    return speeds.size, [math.log(theirs / ours) for theirs, ours in pairs]
 
 
 def _claims(found: Measured, alpha: float, looks: Looks) -> list[tuple[str, float]]:

@@ -7,25 +7,27 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import ClassVar, Literal, Protocol, Self, cast
+from typing import Annotated, ClassVar, Literal, Protocol, Self, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
+from zoo.config.inputs import READS_FILES
 from zoo.config.registry import DATASETS
 from zoo.data.classification.class_names import sorted_labels, write_labels
 from zoo.data.classification.encoding import EncodedText, TextPairEncoder
 from zoo.data.classification.files import TSV, Columns, Example, read_examples
 from zoo.data.compression import content_suffix
-from zoo.data.dataset import Batch, BatchSpec, DataConfig, Metric, ModelRequirements
+from zoo.data.dataset import Batch, BatchSpec, DataConfig, ModelRequirements
 from zoo.data.files import sha256
 from zoo.data.map_dataset import MapDataset
 from zoo.data.split import check_validation, file_digests, read_split
 from zoo.data.tokenizers import AnyTokenizer, ByteConfig
 from zoo.data.tokenizers.base import check_vocabulary
 from zoo.utils.errors import DataError, did_you_mean
+from zoo.utils.measures import OF_CLASSIFIERS
 
 log = logging.getLogger("zoo")
 
@@ -45,10 +47,10 @@ class ClassificationData(DataConfig):
     unit: ClassVar[str] = "texts"
 
     type: Literal["classification"] = "classification"
-    train: str = Field(
+    train: Annotated[str, READS_FILES] = Field(
         description="a .tsv file, whose first line names its columns, or a .jsonl or .parquet file"
     )
-    validation: str | float | dict[str, str] | None = Field(
+    validation: Annotated[str | float | dict[str, str] | None, READS_FILES] = Field(
         None,
         description="another file, the share of the texts of `train` to hold out, or several files, name: "
         "file; null: none",
@@ -70,9 +72,9 @@ class ClassificationData(DataConfig):
         gt=3,
         description="maximal number of tokens of an example; longer texts are truncated",
     )
-    best: Metric | None = Field(
+    best: Literal["cross_entropy", "accuracy", "f1", "matthews"] | None = Field(
         None,
-        description="metric on the validation texts that selects the best checkpoint; null: accuracy",
+        description="the same as the run's `metric`, under the name it had at first; null: accuracy",
     )
 
     @model_validator(mode="after")
@@ -105,6 +107,14 @@ class ClassificationData(DataConfig):
         others = self.validation.values() if isinstance(self.validation, dict) else [self.validation]
         if not any(isinstance(f, str) and content_suffix(Path(f)) == TSV for f in (self.train, *others)):
             raise ValueError(f"columns has no effect, as no file is a {TSV}")
+
+    @property
+    def measures(self) -> frozenset[str]:
+        """Those of classifiers; of several validation files those of each as well."""
+        if self.validation is None:
+            return frozenset()
+        files = self.validation if isinstance(self.validation, dict) and len(self.validation) > 1 else ()
+        return OF_CLASSIFIERS | {f"{file}/{name}" for file in files for name in OF_CLASSIFIERS}
 
     @property
     def objective_name(self) -> str:

@@ -7,10 +7,11 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field
 
+from zoo.config.inputs import READS_FILES
 from zoo.config.registry import Config
 from zoo.data.files import find_files
 from zoo.utils.errors import DataError
@@ -51,7 +52,7 @@ class CorpusConfig(Config):
 
     @abstractmethod
     def documents(self) -> Iterator[Document]:
-        """Yield the documents in a fixed order.
+        """Yield the documents in a fixed order; blank ones are left out by those that prepare the text.
 
         Raises:
             DataError: a file cannot be used.
@@ -76,10 +77,13 @@ StringList = Annotated[list[str], BeforeValidator(_as_list), Field(min_length=1)
 class FileCorpus(CorpusConfig):
     """A corpus of files that the configuration names."""
 
-    paths: StringList = Field(
-        description="files, directories (searched recursively) and glob patterns; relative ones start at "
-        "the working directory"
+    paths: Annotated[StringList, READS_FILES] = Field(
+        description="files, directories (searched recursively) and glob patterns; relative ones start at the "
+        "folder of the file that names them, or, if nothing is there, at the current folder"
     )
+    otherwise: ClassVar[tuple[str, ...]] = ()
+    """Suffixes of the files that are read from a directory which has none of the default suffixes."""
+
     suffixes: StringList = Field(description="suffixes of the files that are read from a directory")
 
     def rules(self) -> dict[str, Any]:
@@ -94,7 +98,7 @@ class FileCorpus(CorpusConfig):
                 f"suffixes {self.suffixes} select files inside directories, but paths {self.paths} "
                 "has no directory: leave suffixes out"
             )
-        files = find_files(self.paths, self.suffixes)
+        files = find_files(self.paths, self.suffixes, self.otherwise if self.suffixes == default else ())
         root = os.path.commonpath([file.parent for file in files])
         return [SourceFile(_printable(file.relative_to(root)), file) for file in files]
 

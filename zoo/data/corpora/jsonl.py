@@ -26,5 +26,5 @@ class JsonlCorpus(FileCorpus):
         """Yield one document per line that is not blank."""
         for source in self.sources():
             for number, value in read_json_lines(source.path):
-                text = text_field(value, self.field, f"{source.path}:{number}")
+                text = text_field(value, self.field, f"{source.path}:{number}", blank=True)
                 yield Document(f"{source.name}:{number}", text)

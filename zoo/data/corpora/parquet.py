@@ -10,12 +10,18 @@ from pydantic import Field
 from zoo.config.registry import CORPORA
 from zoo.data.corpora.base import Document, FileCorpus, StringList
 from zoo.data.json_lines import text_field
-from zoo.data.parquet import PARQUET, read_rows
+from zoo.data.parquet import ARROW, PARQUET, read_rows
 
 
 @CORPORA.register
 class ParquetCorpus(FileCorpus):
-    """Parquet files, directories and globs; every row is a document. It needs the extra `data`."""
+    """Parquet files, directories and globs; every row is a document. It needs the extra `data`.
+
+    Of a directory without .parquet files the .arrow files are read, so that it may be one that
+    ``datasets.Dataset.save_to_disk`` has written.
+    """
+
+    otherwise = (ARROW,)
 
     type: Literal["parquet"] = "parquet"
     suffixes: StringList = Field(
@@ -27,4 +33,4 @@ class ParquetCorpus(FileCorpus):
         """Yield one document per row; only the column of the text is read."""
         for source in self.sources():
             for number, (place, row) in enumerate(read_rows(source.path, [self.column]), 1):
-                yield Document(f"{source.name}:{number}", text_field(row, self.column, place))
+                yield Document(f"{source.name}:{number}", text_field(row, self.column, place, blank=True))

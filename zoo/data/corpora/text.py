@@ -17,7 +17,7 @@ PASSAGE = 4096  # characters: long enough to learn from, short enough that one b
 
 @CORPORA.register
 class TextCorpus(FileCorpus):
-    """Text files, directories and globs; UTF-8.
+    """Text files, directories and globs, UTF-8; Markdown where a directory has no .txt file.
 
     The validation split holds out whole documents. A document is:
 
@@ -27,6 +27,8 @@ class TextCorpus(FileCorpus):
     * ``line``: a line that is not blank.
     * ``auto``: ``file`` if there are at least 100 files, otherwise ``passage``.
     """
+
+    otherwise = (".md", ".markdown")
 
     type: Literal["text"] = "text"
     suffixes: StringList = Field(
@@ -43,14 +45,15 @@ class TextCorpus(FileCorpus):
         kind = self.document
         if kind == "auto":
             kind = "file" if len(sources) >= MANY else "passage"
+        blank = len(sources) > 1  # an empty file among others is no reason to stop
         for source in sources:
             if kind == "file":
-                yield Document(source.name, read_text(source.path))
+                yield Document(source.name, read_text(source.path, blank=blank))
             elif kind == "line":
-                for number, line in read_lines(source.path):
+                for number, line in read_lines(source.path, blank=blank):
                     yield Document(f"{source.name}:{number}", line)
             else:
-                for number, passage in enumerate(passages(read_text(source.path)), 1):
+                for number, passage in enumerate(passages(read_text(source.path, blank=blank)), 1):
                     yield Document(f"{source.name}#{number}", passage)
 
 

@@ -12,6 +12,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from zoo.config.inputs import READS_FILES
 from zoo.config.registry import DATASETS
 from zoo.data.dataset import ModelRequirements
 from zoo.data.files import sha256
@@ -28,10 +29,12 @@ class ImageData(LabelledImageData):
     """Images in a folder for each class, or in .npz files: random crops, mirrored, normalised."""
 
     type: Literal["images"] = "images"
-    train: str = Field(
+    train: Annotated[str, READS_FILES] = Field(
         description="a folder with a folder of images for each class, or an .npz file: images, labels"
     )
-    validation: str | None = Field(None, description="the same, for validation; null: none")
+    validation: Annotated[str | None, READS_FILES] = Field(
+        None, description="the same, for validation; null: none"
+    )
     size: int = Field(224, gt=0, description="height and width of the images that the model sees")
     least_area: float = Field(
         0.08, gt=0, le=1, description="smallest area of a random crop in training, as a share of the image"
@@ -47,6 +50,11 @@ class ImageData(LabelledImageData):
         (0.229, 0.224, 0.225), description="standard deviation of every channel; default: ImageNet's"
     )
     workers: int = Field(8, ge=1, description="threads that read images")
+
+    @property
+    def measures(self) -> frozenset[str]:
+        """Those of classifiers, if there are validation images."""
+        return super().measures if self.validation is not None else frozenset()
 
     @property
     def length(self) -> int:

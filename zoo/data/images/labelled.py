@@ -14,6 +14,7 @@ from torch import Tensor
 from zoo.data.dataset import Batch, BatchSpec, DataConfig, Dataset, ModelRequirements
 from zoo.data.shuffle import training_indices, validation_indices
 from zoo.utils.errors import DataError
+from zoo.utils.measures import OF_CLASSIFIERS
 
 
 class ImageModelRequirements(ModelRequirements, Protocol):
@@ -27,6 +28,11 @@ class LabelledImageData(DataConfig):
     """Configuration of images with one label each."""
 
     unit: ClassVar[str] = "images"
+
+    @property
+    def measures(self) -> frozenset[str]:
+        """Those of classifiers."""
+        return OF_CLASSIFIERS
 
     @property
     def objective_name(self) -> str:

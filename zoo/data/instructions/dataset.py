@@ -15,18 +15,21 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 import zoo.data.instructions.jinja  # noqa: F401  (registers the template)
+from zoo.config.inputs import READS_FILES
 from zoo.config.registry import DATASETS, TEMPLATES
 from zoo.data.dataset import Batch, DataConfig, ModelRequirements
 from zoo.data.files import sha256
 from zoo.data.instructions.files import Conversation, Message, read_conversations
 from zoo.data.instructions.template import EncodedConversation, PlainTemplate, Template
 from zoo.data.map_dataset import MapDataset, padded_length
+from zoo.data.packing import pack
 from zoo.data.prompting import decode_in_vocabulary
 from zoo.data.split import check_validation, file_digests, read_split
 from zoo.data.tokenizers import AnyTokenizer, ByteConfig, Tokenizer
 from zoo.data.tokenizers.base import check_vocabulary
 from zoo.nn.loss import IGNORED
 from zoo.utils.errors import DataError
+from zoo.utils.measures import OF_TEXTS
 
 AnyTemplate = Annotated[Template, TEMPLATES]
 
@@ -46,11 +49,11 @@ class InstructionData(DataConfig):
     unit: ClassVar[str] = "examples"
 
     type: Literal["instructions"] = "instructions"
-    train: str = Field(
+    train: Annotated[str, READS_FILES] = Field(
         description="a .jsonl or .parquet file of {prompt, response}, {messages}, {conversations} or "
         "{instruction, ...}"
     )
-    validation: str | float | None = Field(
+    validation: Annotated[str | float | None, READS_FILES] = Field(
         0.05, description="another file, or the share of the examples of `train` to hold out; null: none"
     )
     template: AnyTemplate = Field(default=PlainTemplate(), description="how a conversation becomes a text")
@@ -60,7 +63,11 @@ class InstructionData(DataConfig):
         gt=1,
         description="maximal number of tokens of an example; longer ones lose their beginnings",
     )
-
+    packing: bool = Field(
+        False,
+        description="put several examples into a row of `context` tokens, none of which sees another; "
+        "train.batch_size counts rows",
+    )
     invalid: Literal["error", "skip"] = Field(
         "error",
         description="what happens to a line or row that is no conversation or that the template refuses",
@@ -72,6 +79,11 @@ class InstructionData(DataConfig):
         return self
 
     @property
+    def measures(self) -> frozenset[str]:
+        """The loss of the answers, if there are validation examples."""
+        return frozenset() if self.validation is None else OF_TEXTS - {"bits_per_byte"}
+
+    @property
     def objective_name(self) -> str:
         """Prediction of the next token, with some of the targets ignored."""
         return "causal"
@@ -80,6 +92,11 @@ class InstructionData(DataConfig):
     def length(self) -> int:
         """Maximal number of tokens of an example."""
         return self.context
+
+    @property
+    def separates_documents(self) -> bool:
+        """Whether rows have several examples."""
+        return self.packing
 
     @property
     def prompting(self) -> TemplatePrompting:
@@ -127,13 +144,14 @@ class TemplatePrompting:
 
 
 class EncodedConversations:
-    """Tokenised conversations, none longer than the context.
+    """Tokenised conversations in rows, none longer than the context.
 
     A longer one loses the tokens after its first one, so that the last answer and the text before it are
     kept; one whose last answer alone does not fit is dropped.
 
     Attributes:
         encoded: their tokens.
+        rows: the indices of the conversations in each row: one or, with packing, as many as fit.
         n_truncated: number of conversations that lost tokens.
         n_dropped: number of conversations that were dropped.
     """
@@ -145,6 +163,7 @@ class EncodedConversations:
         tokenizer: Tokenizer,
         context: int,
         skipped: list[DataError] | None = None,
+        packing: bool = False,
     ) -> None:
         """Tokenise.
 
@@ -155,6 +174,7 @@ class EncodedConversations:
             context: maximal number of input tokens of an example.
             skipped: receives the errors of conversations that the template refuses, which are left out;
                 None: such a conversation is an error.
+            packing: whether several conversations share a row of `context` tokens.
 
         Raises:
             DataError: the template refuses a conversation.
@@ -177,13 +197,25 @@ class EncodedConversations:
                 self.n_truncated += 1
                 encoded = EncodedConversation(*([part[0], *part[-context:]] for part in encoded))
             self.encoded.append(encoded)
+        self.rows = (
+            pack(self.lengths, context) if packing else [[example] for example in range(len(self.encoded))]
+        )
+
+    @property
+    def lengths(self) -> list[int]:
+        """The number of input tokens of each conversation; its last token is only a target."""
+        return [len(encoded.tokens) - 1 for encoded in self.encoded]
 
     def __len__(self) -> int:
-        return len(self.encoded)
+        return len(self.rows)
 
 
 class InstructionDataset(MapDataset[EncodedConversations]):
-    """Conversations, reshuffled in every epoch; a batch is padded to its longest example."""
+    """Conversations in rows, reshuffled in every epoch; a batch is padded to its longest row.
+
+    With packing every row has `context` tokens, and the conversations that share a row are the same in
+    every epoch, so that a batch is a function of the step alone.
+    """
 
     unit = InstructionData.unit
 
@@ -207,14 +239,29 @@ class InstructionDataset(MapDataset[EncodedConversations]):
         self.validation_examples = self._encode(held_out, self.tokenizer, "validation") if held_out else None
         if self._skipped:
             log.warning(f"data: {len(self._skipped):,} lines are left out; the first: {self._skipped[0]}")
+        if data.packing:
+            self._describe_packing()
         self.fingerprint = _fingerprint(data, self.tokenizer)
+
+    def _describe_packing(self) -> None:
+        """Count in tokens without padding, and say how much padding there is."""
+        examples, context = self.train_examples, self._data.context
+        rows, tokens = len(examples), sum(examples.lengths)
+        self.unit, self.units_per_example = "tokens", round(tokens / rows)
+        self.summary = (
+            f"packing: {len(examples.encoded):,} examples in {rows:,} rows of {context:,} tokens, "
+            f"{rows * context - tokens:,} of them padding ({1 - tokens / (rows * context):.1%}); "
+            "tokens/s is without padding"
+        )
 
     def _encode(
         self, conversations: Sequence[Conversation], tokenizer: Tokenizer, side: str
     ) -> EncodedConversations:
         """Tokenise, with a warning if conversations were truncated or dropped."""
         data, total = self._data, len(conversations)
-        examples = EncodedConversations(conversations, data.template, tokenizer, data.context, self._skipped)
+        examples = EncodedConversations(
+            conversations, data.template, tokenizer, data.context, self._skipped, data.packing
+        )
         for count, fate in (
             (examples.n_truncated, "lose their beginnings"),
             (examples.n_dropped, "are left out, since their answers alone are longer"),
@@ -235,17 +282,27 @@ class InstructionDataset(MapDataset[EncodedConversations]):
     def collate(self, examples: EncodedConversations, indices: NDArray[np.int64]) -> Batch:
         """Tokens and targets, (n, time) int64; the target is -1 where the loss mask is False.
 
-        Padding is on the right, where the causal mask hides it from every token that has a target.
+        With packing the number of each token's example in its row is between them. Padding is on the right,
+        where the causal mask hides it from every token that has a target; it is an example of its own.
         """
-        batch = [examples.encoded[i] for i in indices]
-        lengths = [len(encoded.tokens) - 1 for encoded in batch]
-        shape = (len(batch), padded_length(lengths, self._data.context))
+        rows = [[examples.encoded[example] for example in examples.rows[i]] for i in indices]
+        lengths = [sum(len(encoded.tokens) - 1 for encoded in row) for row in rows]
+        context, packing = self._data.context, self._data.packing
+        shape = (len(rows), context if packing else padded_length(lengths, context))
         tokens = np.full(shape, self._padding, dtype=np.int64)
         targets = np.full(shape, IGNORED, dtype=np.int64)
-        for i, (encoded, length) in enumerate(zip(batch, lengths, strict=True)):
-            tokens[i, :length] = encoded.tokens[:-1]
-            targets[i, :length] = np.where(encoded.loss_mask[1:], encoded.tokens[1:], IGNORED)
-        return torch.from_numpy(tokens), torch.from_numpy(targets)
+        documents = np.zeros(shape, dtype=np.int64)
+        for i, row in enumerate(rows):
+            end = 0
+            for number, encoded in enumerate(row):
+                part = np.s_[i, end : end + len(encoded.tokens) - 1]
+                tokens[part] = encoded.tokens[:-1]
+                targets[part] = np.where(encoded.loss_mask[1:], encoded.tokens[1:], IGNORED)
+                documents[part] = number
+                end += len(encoded.tokens) - 1
+            documents[i, end:] = len(row)
+        batch = (tokens, documents, targets) if packing else (tokens, targets)
+        return tuple(map(torch.from_numpy, batch))
 
 
 def _split_key(conversation: Conversation) -> str:
@@ -255,5 +312,6 @@ def _split_key(conversation: Conversation) -> str:
 
 def _fingerprint(data: InstructionData, tokenizer: Tokenizer) -> str:
     share = data.validation if isinstance(data.validation, float) else None
-    settings = [share, data.template.identity(tokenizer), data.context, tokenizer.hash]
+    packed = ["packed"] if data.packing else []
+    settings = [share, data.template.identity(tokenizer), data.context, tokenizer.hash, *packed]
     return sha256(json.dumps([*file_digests(data.train, data.validation), *settings]).encode())

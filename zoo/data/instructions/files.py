@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, get_args
 
 from zoo.data.files import JsonObject, read_lines
 from zoo.data.json_lines import parse_object, text_field
-from zoo.data.parquet import PARQUET, read_rows
+from zoo.data.parquet import TABLES, read_rows
 from zoo.utils.errors import DataError, did_you_mean
 
 Speaker = Literal["system", "user", "assistant"]
@@ -49,7 +49,7 @@ def read_conversations(path: Path, skipped: list[DataError] | None = None) -> li
         DataError: the file cannot be read, or a line or row is not a conversation.
     """
     conversations = []
-    for place, content in _rows(path) if path.suffix == PARQUET else _lines(path):
+    for place, content in _rows(path) if path.suffix in TABLES else _lines(path):
         try:
             row = parse_object(content, place) if isinstance(content, str) else content
             conversations.append(Conversation(place, _messages(row, place)))

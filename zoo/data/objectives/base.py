@@ -24,9 +24,11 @@ class Objective(Config):
     Attributes:
         trains_like: name of the objective whose models can be trained with this one; None: models have to
             name this one.
+        predicts_every_token: whether the targets are the text, so that their loss is that of the text.
     """
 
     trains_like: ClassVar[str | None] = None
+    predicts_every_token: ClassVar[bool] = False
 
     @property
     def special_tokens(self) -> tuple[str, ...]:
@@ -110,6 +112,8 @@ class Objective(Config):
 @OBJECTIVES.register
 class Causal(Objective):
     """Predict every token from those before it."""
+
+    predicts_every_token: ClassVar[bool] = True
 
     type: Literal["causal"] = "causal"
 

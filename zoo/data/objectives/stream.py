@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -24,6 +24,8 @@ class Stream(Objective):
     depends on the seed. Every row reads on without a jump, so that the rows together read (almost) every
     token once per epoch. The token before the first one is the last one, the end of a document.
     """
+
+    predicts_every_token: ClassVar[bool] = True
 
     type: Literal["stream"] = "stream"
 

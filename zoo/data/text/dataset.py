@@ -15,6 +15,7 @@ from zoo.data.dataset import Batch, BatchSpec, DataConfig, Dataset, ModelRequire
 from zoo.data.objectives import AnyObjective, Causal, Objective
 from zoo.data.text.prepare import TokenizedCorpus, prepare
 from zoo.data.tokenizers import AnyTokenizer, ByteConfig
+from zoo.utils.measures import OF_TEXTS
 
 
 @DATASETS.register
@@ -29,6 +30,11 @@ class TextData(DataConfig):
     tokenizer: AnyTokenizer = Field(default=ByteConfig(), description="how text becomes tokens")
     objective: AnyObjective = Field(default=Causal(), description="what the model is trained to predict")
     context: int = Field(default=256, gt=0, description="number of tokens that the model sees in a sequence")
+    documents: Literal["joined", "masked"] = Field(
+        default="joined",
+        description="what a token sees of its sequence: all tokens before it, or (masked) those of its own "
+        "document, with positions that begin anew; objective causal only",
+    )
     validation: float | None = Field(
         default=None,
         ge=0,
@@ -52,6 +58,18 @@ class TextData(DataConfig):
             )
         return self
 
+    @model_validator(mode="after")
+    def _documents_are_told_apart_by_attention(self) -> Self:
+        if self.documents == "masked" and not isinstance(self.objective, Causal):
+            name = type(self.objective).model_fields["type"].default
+            raise ValueError(f"documents: masked is for the objective causal, and this one is {name}")
+        return self
+
+    @property
+    def separates_documents(self) -> bool:
+        """Whether tokens see those of their own document only."""
+        return self.documents == "masked"
+
     @property
     def validation_share(self) -> float:
         """Share of the corpus' documents that is held out for validation."""
@@ -64,6 +82,14 @@ class TextData(DataConfig):
         """What a model has to be trained by: the `type` of the objective, or of the one it is like."""
         name: str = type(self.objective).model_fields["type"].default
         return self.objective.trains_like or name
+
+    @property
+    def measures(self) -> frozenset[str]:
+        """The loss, and bits per byte if the targets can be the whole text."""
+        if not self.validation_share and self.validation_corpus is None:
+            return frozenset()
+        whole = self.objective.predicts_every_token and self.tokenizer.may_keep_text
+        return OF_TEXTS if whole else OF_TEXTS - {"bits_per_byte"}
 
     @property
     def length(self) -> int:
@@ -117,11 +143,21 @@ class TextDataset(Dataset):
         self.fingerprint = self.corpus.folder.name
         self.former_fingerprint = self.corpus.former_fingerprint
         self.units_per_example = data.context
+        self.bytes_per_target = self._bytes_per_target()
+
+    def _bytes_per_target(self) -> float | None:
+        """That of the whole validation text; the ends of documents are targets and have no bytes."""
+        held_out = self.corpus.manifest.validation
+        predicted = self.data.objective.predicts_every_token and self.corpus.tokenizer.keeps_text
+        if held_out is None or not predicted:
+            return None
+        return held_out.utf8_bytes / held_out.tokens
 
     def train_batch(self, spec: BatchSpec) -> Batch:
         """This rank's part of a training batch, on the CPU."""
         data, corpus = self.data, self.corpus
-        return data.objective.train_batch(corpus.train, spec, data.context, corpus.tokenizer.vocab_size)
+        batch = data.objective.train_batch(corpus.train, spec, data.context, corpus.tokenizer.vocab_size)
+        return self._with_documents(batch)
 
     def validation_batches(self, spec: BatchSpec, max_batches: int | None) -> Iterator[Batch] | None:
         """The objective's validation batches; None if no document is held out."""
@@ -129,6 +165,18 @@ class TextDataset(Dataset):
         if corpus.validation is None:
             return None
         vocab_size = corpus.tokenizer.vocab_size
-        return data.objective.validation_batches(
+        batches = data.objective.validation_batches(
             corpus.validation, spec, data.context, vocab_size, max_batches
         )
+        return map(self._with_documents, batches)
+
+    def _with_documents(self, batch: Batch) -> Batch:
+        """The batch, between tokens and targets the numbers of the documents if they are told apart.
+
+        Our choice: the token that ends a document is the first one of the next, as it is the first token
+        of a text that is generated. So every token has a target, the first one of a document too.
+        """
+        if not self.data.separates_documents:
+            return batch
+        tokens, targets = batch
+        return tokens, (tokens == self.corpus.tokenizer.eos_id).cumsum(1), targets

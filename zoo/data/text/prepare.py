@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -10,16 +11,21 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from zoo.data.compression import content_suffix
 from zoo.data.corpora.base import CorpusConfig, Document, SourceFile
 from zoo.data.files import build_once, sha256, sha256_file
+from zoo.data.parquet import PARQUET
 from zoo.data.split import Split
 from zoo.data.text.manifest import VERSION, SourceEntry, SplitEntry, TokenizerEntry, TokenManifest
 from zoo.data.tokenizers.base import Tokenizer, TokenizerConfig, load_tokenizer
 from zoo.data.tokens import TokenFile, TokenWriter, dtype_for
 from zoo.utils.errors import DataError
+from zoo.utils.progress import progress
 
 if TYPE_CHECKING:
     from zoo.data.text.dataset import TextData
+
+log = logging.getLogger("zoo")
 
 END_OF_TEXT = "#end"
 """Ends the id of the second part of a corpus that is one document."""
@@ -137,13 +143,31 @@ def _split(data: TextData) -> Split:
     return Split.of(chain(first, ids), data.validation_share)
 
 
-def _documents(data: TextData) -> Iterator[Document]:
-    """The documents of the corpus; a single one is divided, so that its end can be held out."""
-    documents = data.corpus.documents()
+def with_text(documents: Iterator[Document], left_out: list[str] | None = None) -> Iterator[Document]:
+    """The documents that are not blank.
+
+    Args:
+        documents: from a corpus.
+        left_out: gets the ids of the blank ones; None: they are not kept.
+    """
+    for document in documents:
+        if document.text.strip():
+            yield document
+        elif left_out is not None:
+            left_out.append(document.id)
+
+
+def _documents(data: TextData, left_out: list[str] | None = None) -> Iterator[Document]:
+    """The documents of the corpus; a single one is divided, so that its end can be held out.
+
+    Raises:
+        DataError: there is no document with text.
+    """
+    documents = with_text(data.corpus.documents(), left_out)
     first = next(documents, None)
     second = next(documents, None)
     if first is None:
-        return
+        raise DataError("data.corpus: no document has any text; expected at least one that is not blank")
     if second is None and data.validation_share and len(first.text) > 1:
         wanted = max(1, int(len(first.text) * (1 - data.validation_share)))
         cut = max(first.text.rfind(mark, 0, wanted) for mark in "\n ") + 1 or wanted
@@ -156,9 +180,17 @@ def _documents(data: TextData) -> Iterator[Document]:
     yield from documents
 
 
+def _amount(entries: list[SourceEntry]) -> int | None:
+    """The bytes of the files, which those of the documents come near to; None if they are compressed."""
+    paths = [Path(entry.name) for entry in entries]
+    packed = any(content_suffix(path) != path.suffix or path.suffix == PARQUET for path in paths)
+    return None if packed else sum(entry.bytes for entry in entries)
+
+
 def _tokenise(data: TextData, entries: list[SourceEntry], tokenizer: Tokenizer, folder: Path) -> None:
     """Write train.bin, validation.bin (if something is held out) and manifest.json."""
     split = _split(data)
+    left_out: list[str] = []
     dtype = dtype_for(tokenizer.vocab_size)
     names = {False: "train.bin"} | (
         {True: "validation.bin"} if split.threshold or split.only or data.validation_corpus else {}
@@ -168,10 +200,18 @@ def _tokenise(data: TextData, entries: list[SourceEntry], tokenizer: Tokenizer, 
             held_out: stack.enter_context(TokenWriter(folder / name, dtype, tokenizer.eos_id))
             for held_out, name in names.items()
         }
-        for document in _documents(data):
+        advance = stack.enter_context(progress("tokenising", _amount(entries)))
+        for document in _documents(data, left_out):
             writers[split.holds_out(document.id)].add(document.text, tokenizer.encode(document.text))
-        for document in data.validation_corpus.documents() if data.validation_corpus else ():
+            advance(len(document.text.encode("utf-8")))
+        validation = data.validation_corpus.documents() if data.validation_corpus else iter(())
+        for document in with_text(validation, left_out):
             writers[True].add(document.text, tokenizer.encode(document.text))
+            advance(len(document.text.encode("utf-8")))
+    if left_out:
+        log.warning(
+            "data.corpus: %d blank documents are left out, the first is %s", len(left_out), left_out[0]
+        )
     splits = {
         held_out: SplitEntry(
             file=names[held_out], documents=w.documents, tokens=w.tokens, utf8_bytes=w.utf8_bytes

@@ -13,6 +13,8 @@ from zoo.data.files import read_object
 from zoo.utils.errors import DataError
 
 DESCRIPTION = "zoo-tokenizer.json"
+SAMPLE = "Capitals,  two blanks,\n\ta tab, 3.14, é, 中 and 🦊."
+"""A text that comes back from ids only if nothing is normalised away and nothing is unknown."""
 
 
 class Tokenizer(ABC):
@@ -29,6 +31,11 @@ class Tokenizer(ABC):
     vocab_size: int
     eos_id: int
     hash: str
+
+    @property
+    def keeps_text(self) -> bool:
+        """Whether `decode` gives back what was encoded, as far as a sample text tells."""
+        return self.decode(self.encode(SAMPLE)) == SAMPLE
 
     @property
     def prefix_ids(self) -> list[int]:
@@ -82,7 +89,14 @@ class Tokenizer(ABC):
 
 
 class TokenizerConfig(Config):
-    """Which tokenizer to use, and how to build it."""
+    """Which tokenizer to use, and how to build it.
+
+    Attributes:
+        may_keep_text: whether texts may come back from ids as they were; the tokenizer itself knows
+            (`Tokenizer.keeps_text`).
+    """
+
+    may_keep_text: ClassVar[bool] = True
 
     @property
     def is_trained(self) -> bool:

@@ -3,23 +3,35 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from types import MappingProxyType
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from zoo.config.inputs import READS_FILES
 from zoo.config.registry import TOKENIZERS
 from zoo.data.files import JsonObject, read_bytes, read_object, read_text, sha256
 from zoo.data.tokenizers.base import Tokenizer, TokenizerConfig
-from zoo.data.tokenizers.end_of_text import BY_ID, BY_TEXT, find_eos
+from zoo.data.tokenizers.end_of_text import BY_ID, BY_TEXT, find_eos, token_text
 from zoo.utils.errors import DataError
 
 TOKENIZER_FILE = "tokenizer.json"
 SETTINGS_FILE = "tokenizer_config.json"
 CHAT_TEMPLATE_FILE = "chat_template.jinja"
 """Where newer folders keep what others have under ``chat_template`` in tokenizer_config.json."""
+SPECIAL_TOKENS_FILE = "special_tokens_map.json"
+BESIDE = (
+    CHAT_TEMPLATE_FILE,
+    SPECIAL_TOKENS_FILE,
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "vocab.txt",
+)
+"""Files of a folder that are kept as they are: tokenizer.json does without them, other readers may not."""
 SPECIAL_TOKENS = tuple(f"{name}_token" for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask"))
 READER = "PreTrainedTokenizerFast"
 """The class of transformers that can open any tokenizer.json."""
@@ -62,6 +74,7 @@ class HuggingFaceTokenizer(Tokenizer):
         settings: content of the tokenizer_config.json in the same folder, may be empty.
         eos: text or id of the token that ends a document.
         place: the file, for messages.
+        beside: the content of further files of the folder by their names, `save` writes them unchanged.
 
     Attributes:
         special_tokens: texts of the special tokens, in the order of their ids.
@@ -78,6 +91,7 @@ class HuggingFaceTokenizer(Tokenizer):
         settings: JsonObject,
         eos: str | int,
         place: str | Path,
+        beside: Mapping[str, bytes] = MappingProxyType({}),
     ) -> None:
         library = _library()
         self._place = place
@@ -93,7 +107,9 @@ class HuggingFaceTokenizer(Tokenizer):
         added = self._tokenizer.get_added_tokens_decoder()
         self._special_ids = {i for i, token in added.items() if token.special}
         self.special_tokens = [added[i].content for i in sorted(self._special_ids)]
-        self._settings["eos_token"] = self._tokenizer.id_to_token(self.eos_id)
+        if token_text(settings.get("eos_token")) != (end := self._tokenizer.id_to_token(self.eos_id)):
+            self._settings["eos_token"] = end
+        self._beside = beside
         self.hash = sha256(content + f"\neos {self.eos_id}".encode())
 
     def _id(self, token: str | int, purpose: str, place: str | Path) -> int:
@@ -115,6 +131,8 @@ class HuggingFaceTokenizer(Tokenizer):
     @property
     def chat_template(self) -> str | None:
         """The Jinja program that turns a conversation into text; None: there is none."""
+        if CHAT_TEMPLATE_FILE in self._beside:
+            return self._beside[CHAT_TEMPLATE_FILE].decode("utf-8-sig")
         template = self._settings.get("chat_template")
         if isinstance(template, list):  # of several, as {name, template}
             named = [item for item in template if isinstance(item, dict)]
@@ -126,11 +144,16 @@ class HuggingFaceTokenizer(Tokenizer):
         """The special tokens that tokenizer_config.json names, such as ``bos_token``, by these names."""
         named = {}
         for name in SPECIAL_TOKENS:
-            token = self._settings.get(name)
-            content = token.get("content") if isinstance(token, dict) else token
-            if isinstance(content, str):
+            content = token_text(self._settings.get(name))
+            if content is not None:
                 named[name] = content
         return named
+
+    @property
+    def named_special_ids(self) -> dict[str, int]:
+        """The ids of `named_special_tokens`, as far as the vocabulary has them."""
+        found = {name: self._tokenizer.token_to_id(text) for name, text in self.named_special_tokens.items()}
+        return {name: token for name, token in found.items() if token is not None}
 
     def is_special(self, token: int) -> bool:
         """Whether an id is that of a special token."""
@@ -162,10 +185,12 @@ class HuggingFaceTokenizer(Tokenizer):
         return text
 
     def save(self, folder: Path) -> None:
-        """Write tokenizer.json unchanged, tokenizer_config.json with `eos_token`, and the description."""
+        """Write tokenizer.json unchanged and what was beside it, tokenizer_config.json with `eos_token`."""
         (folder / TOKENIZER_FILE).write_bytes(self._content)
         settings = json.dumps(self._settings, indent=2, ensure_ascii=False)
         (folder / SETTINGS_FILE).write_text(settings + "\n", encoding="utf-8")
+        for name, content in self._beside.items():
+            (folder / name).write_bytes(content)
         super().save(folder)
 
 
@@ -174,7 +199,7 @@ class HuggingFaceConfig(TokenizerConfig):
     """Hugging Face: a tokenizer.json, or a folder with one."""
 
     type: Literal["huggingface"] = "huggingface"
-    path: Path = Field(description="tokenizer.json, or the folder it is in")
+    path: Annotated[Path, READS_FILES] = Field(description="tokenizer.json, or the folder it is in")
     eos: str | int | None = Field(
         default=None,
         description="the token that ends a document, or its id; null: the one that the other files name",
@@ -194,10 +219,12 @@ class HuggingFaceConfig(TokenizerConfig):
             )
         settings_file = file.with_name(SETTINGS_FILE)
         settings = read_object(settings_file) if settings_file.is_file() else {}
-        template_file = file.with_name(CHAT_TEMPLATE_FILE)
-        if template_file.is_file():
-            settings["chat_template"] = read_text(template_file)
-        return HuggingFaceTokenizer(content, settings, eos, file)
+        beside = {name: read_bytes(file.with_name(name)) for name in BESIDE if file.with_name(name).is_file()}
+        if CHAT_TEMPLATE_FILE in beside:
+            read_text(file.with_name(CHAT_TEMPLATE_FILE))  # which says what is wrong with it
+        if self.eos is not None:
+            beside.pop(SPECIAL_TOKENS_FILE, None)  # it may name another one
+        return HuggingFaceTokenizer(content, settings, eos, file, beside)
 
     @classmethod
     def load(cls, folder: Path) -> HuggingFaceTokenizer:

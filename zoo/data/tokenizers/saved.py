@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
+from zoo.config.inputs import READS_FILES
 from zoo.config.registry import TOKENIZERS
 from zoo.data.tokenizers.base import DESCRIPTION, Tokenizer, TokenizerConfig, load_tokenizer
 from zoo.data.tokenizers.huggingface import TOKENIZER_FILE, HuggingFaceConfig
 from zoo.data.tokenizers.sentencepiece import MODEL_FILE, SentencePieceConfig
 from zoo.utils.errors import DataError
+from zoo.utils.places import places_tried
 from zoo.utils.run_folder import ModelFolder
 
 
@@ -38,8 +40,8 @@ def find_tokenizer(path: str | Path) -> Tokenizer:
             return SentencePieceConfig.load(place)
     hint = "" if folder.is_dir() else ", which is no folder"
     raise DataError(
-        f"no tokenizer in {folder}{hint}: expected {DESCRIPTION}, {TOKENIZER_FILE} or {MODEL_FILE} there or "
-        f"in its folder '{kept.name}'"
+        f"no tokenizer in {folder}{hint}{places_tried(path)}: expected {DESCRIPTION}, {TOKENIZER_FILE} or "
+        f"{MODEL_FILE} there or in its folder '{kept.name}'"
     )
 
 
@@ -48,7 +50,9 @@ class SavedConfig(TokenizerConfig):
     """The tokenizer of a run, a checkpoint, an imported model or a Hugging Face folder."""
 
     type: Literal["saved"] = "saved"
-    path: Path = Field(description="the folder of the run, checkpoint or model, or the tokenizer's own")
+    path: Annotated[Path, READS_FILES] = Field(
+        description="the folder of the run, checkpoint or model, or the tokenizer's own"
+    )
 
     def build(self, texts: Callable[[], Iterator[str]]) -> Tokenizer:
         """Load the files; the texts are not read."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from zoo.config.inputs import READS_FILES
 from zoo.config.registry import TOKENIZERS
 from zoo.data.files import read_bytes, sha256
 from zoo.data.tokenizers.base import Tokenizer, TokenizerConfig
@@ -87,7 +88,7 @@ class SentencePieceConfig(TokenizerConfig):
     """
 
     type: Literal["sentencepiece"] = "sentencepiece"
-    model: Path | None = Field(default=None, description="a .model file to load")
+    model: Annotated[Path | None, READS_FILES] = Field(default=None, description="a .model file to load")
     vocab_size: int | None = Field(
         default=None, ge=257, description="train a model with this number of pieces"
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -62,6 +62,8 @@ class WordTokenizer(Tokenizer):
 @TOKENIZERS.register
 class WordConfig(TokenizerConfig):
     """Words between blanks: those of the training text, the rest is <unk>."""
+
+    may_keep_text: ClassVar[bool] = False
 
     type: Literal["word"] = "word"
     vocab_size: int | None = Field(

@@ -35,10 +35,11 @@ from torch import Tensor
 
 from zoo.checkpoint.recipe import Recipe, declare, materialise
 from zoo.init import NGPTInit
-from zoo.models import GPT, Model, NGPTConfig
+from zoo.models import GPT, GPTConfig, Model, NGPTConfig
 from zoo.models.ngpt import NGPT
 from zoo.nn.attention_options import AttentionOptions
 from zoo.nn.norm import RMSNorm, unit
+from zoo.nn.positions import positions
 from zoo.nn.qk import NormThenRotary
 from zoo.nn.rope import Rope
 from zoo.nn.scaling import Scaling
@@ -46,12 +47,16 @@ from zoo.reparam import NoReparam
 from zoo.run.warm.heads import Product, balanced_pairs, pair_lengths
 from zoo.run.warm.steps import directions, scalar_step, step_size
 from zoo.utils.errors import ZooError
+from zoo.utils.progress import progress
 
 Block = Any
 """A block of either model: nn.Module does not declare the types of its submodules."""
 
 SHARED = ("vocab_size", "d_model", "n_layers", "n_heads", "n_kv_heads", "d_head", "rope_base", "rope_scaling")
 """Fields that mean the same in both."""
+
+ROTATED = ("rope_fraction", "rope_blocks", "rope_window_base")
+"""What is rotated, of which only the default is converted: pairs (i, i + h/2) of every head."""
 
 
 @dataclass(frozen=True)
@@ -84,8 +89,17 @@ def check_source(model: Model) -> GPT:
     config, problems = model.config, []
     if config.mlp != "swiglu":
         problems.append(f"model.mlp: '{config.mlp}'; expected 'swiglu', nGPT's")
+    if config.norms != "before" or config.centred_norms or config.scaled_embedding:
+        problems.append("model.norms, centred_norms or scaled_embedding: not the default; expected none")
     if config.attention != AttentionOptions() or config.soft_cap is not None:
         problems.append("model.attention or model.soft_cap: not the default; expected neither")
+    if any(getattr(config, name) != GPTConfig.model_fields[name].default for name in ROTATED) or (
+        config.rope_scaling is not None and config.rope_scaling.magnitude != 1
+    ):
+        problems.append(
+            f"model.{', '.join(ROTATED)} or the factor of queries and keys in model.rope_scaling: not the "
+            "default; expected all entries rotated in every block, at unit length"
+        )
     if config.qkv_bias:
         problems.append("model.qkv_bias: true; expected false, nGPT has no biases")
     if problems:
@@ -118,10 +132,13 @@ def to_ngpt(source: Model, batches: Sequence[Tensor], choices: Choices | None = 
     weights = _Weights(gpt, draft, choices or Choices())
     weights.embeddings()
     streams = [gpt.embedding(batch) for batch in batches]
-    ropes = [gpt.rope(0, batch.shape[1], batch.device) for batch in batches]
+    wheres = [positions(0, batch.shape[1], batch.device) for batch in batches]
+    ropes = [gpt.ropes(where)[0] for where in wheres]  # the same in each block
     forward = _Forward(weights, streams, ropes)  # type: ignore[arg-type]  # a GPT rotates
-    for old, new in zip(gpt.blocks, draft.blocks, strict=True):
-        forward.convert(old, new)
+    with progress("converting blocks", len(gpt.blocks)) as advance:
+        for old, new in zip(gpt.blocks, draft.blocks, strict=True):
+            forward.convert(old, new)
+            advance(1)
     gpt.train(training)
     return _centred(draft)
 

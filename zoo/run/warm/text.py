@@ -16,6 +16,7 @@ from zoo.data.objectives.batches import inputs_and_targets
 from zoo.models import Model
 from zoo.run.trained import data_of, tokenizer_of
 from zoo.utils.errors import DataError, ZooError
+from zoo.utils.progress import progress
 
 BATCH = 8
 """Examples of a batch."""
@@ -43,7 +44,11 @@ class Text:
         training = model.training
         model.eval()
         weights = [batch[-1].numel() for batch in self.compared]
-        losses = [model.loss(*batch).cross_entropy.item() for batch in self.compared]
+        losses = []
+        with progress("measuring the loss", len(self.compared)) as advance:
+            for batch in self.compared:
+                losses.append(model.loss(*batch).cross_entropy.item())
+                advance(1)
         model.train(training)
         return sum(w * loss for w, loss in zip(weights, losses, strict=True)) / sum(weights)
 

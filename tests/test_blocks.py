@@ -1,0 +1,50 @@
+"""Elementwise work in pieces: every entry once, whatever the shapes and layouts."""
+
+import pytest
+import torch
+
+from zoo.kernels.foreach import Many
+from zoo.optim import blocks
+from zoo.optim.blocks import blocks as pieces
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks, "ENTRIES_PER_THREAD", 10)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+
+
+def test_every_entry_is_reached_once() -> None:
+    shapes = [(7, 5), (3,), (), (0, 4), (2, 3, 4), (10,)]
+    tensors = [torch.zeros(shape) for shape in shapes]
+    sizes = []
+    for (part,) in pieces(tensors):
+        part.add_(1)
+        sizes.append(sum(tensor.numel() for tensor in part.tensors))
+    assert all(torch.equal(tensor, torch.ones_like(tensor)) for tensor in tensors)
+    assert max(sizes) == 10 and len(sizes) <= 10
+
+
+def test_a_number_comes_with_every_piece_of_its_tensor() -> None:
+    tensors = [torch.arange(24.0).view(4, 6), torch.ones(3)]
+    factors, sums = [torch.tensor(2.0), torch.tensor(5.0)], [torch.zeros(()), torch.zeros(())]
+    for part, factor, total in pieces(tensors, factors, sums):
+        part.mul_(factor)
+        total.add_(part.sum())
+    assert torch.equal(tensors[0], 2 * torch.arange(24.0).view(4, 6))
+    assert [total.item() for total in sums] == [2 * 23 * 24 / 2, 15]
+
+
+def test_other_layouts_are_not_cut() -> None:
+    matrix, other = torch.zeros(6, 4).T, torch.arange(24.0).view(4, 6)
+    for target, source in pieces([matrix], [other]):
+        assert target.tensors[0].shape == (4, 6)
+        target.copy_(source)
+    assert torch.equal(matrix, other)
+
+
+def test_other_devices_get_everything_at_once() -> None:
+    tensors = [torch.zeros(100, device="meta"), torch.zeros(50, device="meta")]
+    ((part,),) = pieces(tensors)
+    assert isinstance(part, Many) and len(part.tensors) == 2
+    assert not list(pieces([]))

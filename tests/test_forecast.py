@@ -1,0 +1,101 @@
+"""`zoo explain --ranks`: arithmetic by hand, and a step of fake ranks of which every tensor is counted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tiny_runs import tiny_fields
+from torch.distributed._tools.mem_tracker import MemTracker
+
+from benchmarks.fake_ranks import step
+from zoo import build_model
+from zoo.run.config import load_config
+from zoo.run.job import Job
+from zoo.train.forecast import forecast
+from zoo.train.live_memory import LiveMemory
+from zoo.utils.accelerators import ACCELERATORS, Accelerator
+
+RANKS, LAYERS, WIDTH, MLP, VOCAB, TIME = 8, 3, 128, 512, 2048, 128
+SIZES = {"vocab_size": VOCAB, "d_model": WIDTH, "n_layers": LAYERS, "n_heads": 2, "d_mlp": MLP}
+CASES: dict[str, dict[str, Any]] = {
+    "gpt": {"model": {"type": "gpt", **SIZES}},
+    "wesar": {
+        "model": {"type": "gpt", **SIZES},
+        "init": "he",
+        "reparam": "wesar",
+        "train": {"recompute": "blocks", "parallel": {"shard": 4, "replicate": 2, "gather": "bfloat16"}},
+    },
+    "ngpt": {
+        "model": {"type": "ngpt", **SIZES},
+        "train": {"recompute": "selective", "accumulation": 2, "parallel": {"sync": "last"}},
+    },
+}
+
+pytestmark = pytest.mark.filterwarnings("ignore:FSDP2-wrapped module")
+
+
+def job(folder: Path, name: str) -> Job:
+    fields = tiny_fields(folder, batch_size=32, precision="bf16", **CASES[name].get("train", {}))
+    fields["data"]["context"] = TIME
+    return Job.of(load_config(fields | {k: v for k, v in CASES[name].items() if k != "train"}))
+
+
+def test_by_hand(tmp_path: Path) -> None:
+    """Weights, slots and gradients are N/R numbers each; every block is gathered twice, the rest once."""
+    found = forecast(job(tmp_path, "gpt"), RANKS, ways=["none"])
+    block = 4 * WIDTH * WIDTH + 3 * WIDTH * MLP + 2 * WIDTH
+    numbers = LAYERS * block + 2 * VOCAB * WIDTH + WIDTH
+    assert found.weights == found.gradients == 4 * numbers // RANKS
+    assert found.slots == 2 * found.weights
+    assert found.gathered == 4 * (2 * block + 2 * VOCAB * WIDTH + WIDTH)
+    assert {e.kind: (e.count, e.bytes) for e in found.exchanges if e.bytes > 100} == {
+        "all-gather": (2 * LAYERS + 1, 4 * (numbers + LAYERS * block)),
+        "reduce-scatter": (LAYERS + 1, 4 * numbers),
+    }
+    vectors = (2 * LAYERS + 1) * WIDTH
+    tokens = 32 // RANKS * TIME
+    products = 6 * tokens * (numbers - vectors - VOCAB * WIDTH)
+    scores = 4 * tokens * TIME * WIDTH * LAYERS  # the backward pass takes 2 to 2.5 times that
+    assert products + 3 * scores <= found.activations[0].flops <= products + 3.5 * scores
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_step_of_fake_ranks(tmp_path: Path, name: str) -> None:
+    """Issue: within 10 % of what a whole training step takes."""
+    run = job(tmp_path, name)
+    foreseen, found = forecast(run, RANKS, ways=[run.train.recompute]), step(run, RANKS)
+    assert foreseen.weights + (foreseen.slots or 0) == pytest.approx(found.state, rel=0.01)
+    assert foreseen.activations[0].peak == pytest.approx(found.peak, rel=0.1)
+    assert foreseen.activations[0].flops == pytest.approx(found.flops, rel=0.01)
+    assert sum(exchange.count for exchange in foreseen.exchanges) == found.exchanges
+
+
+def test_what_fits(tmp_path: Path) -> None:
+    run = job(tmp_path, "gpt")
+    peak = forecast(run, RANKS, ways=["none"]).activations[0].peak
+    for memory, fits in ((peak, False), (2 * peak, True)):
+        device = Accelerator("a GPU", memory, 1.0)
+        assert forecast(run, RANKS, device, ["none"]).activations[0].fits is fits
+    small = [a.peak for a in forecast(run, RANKS).activations]
+    assert small[0] > small[2] > small[1]  # none, blocks, selective
+
+
+def test_live_memory_is_what_torch_finds() -> None:
+    peaks = []
+    for tracker in (LiveMemory(), MemTracker()):
+        model = build_model("gpt", vocab_size=64, d_model=64, n_layers=2, n_heads=2)
+        batch = model.example(4, 64)
+        with tracker:
+            torch.autograd.backward(model.loss(*batch).total)
+        if isinstance(tracker, LiveMemory):
+            peaks.append(tracker.peak)
+        else:
+            peaks.append(tracker.get_tracker_snapshot("peak")[torch.device("cpu")]["Total"])
+    assert peaks[0] == pytest.approx(peaks[1], rel=0.01)
+
+
+def test_known_devices() -> None:
+    assert all(key == key.lower() and a.memory > 2**34 for key, a in ACCELERATORS.items())

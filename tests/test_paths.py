@@ -1,0 +1,148 @@
+"""Where relative paths start: beside the file that names them, else in the current folder."""
+
+from pathlib import Path
+
+import pytest
+from tiny_runs import SIZES, TEXT
+
+from zoo import build_model, save_model
+from zoo.config.inputs import found
+from zoo.config.yaml import Located
+from zoo.data.corpora import JsonlCorpus, TextCorpus
+from zoo.data.text.prepare import with_text
+from zoo.run.config import load_config
+from zoo.utils.errors import ConfigError, DataError
+
+YAML = """
+model: {type: gpt, vocab_size: 256, d_model: 16, n_layers: 1, n_heads: 2}
+data: {corpus: {type: text, paths: [texts]}, context: 16, cache_dir: cache}
+"""
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a configuration, seen from the folder above it."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "run.yaml").write_text(YAML, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    return folder
+
+
+def texts(folder: Path, name: str = "a.txt", text: str = TEXT) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text(text, encoding="utf-8")
+    return folder / name
+
+
+def sources(config: Path, *overrides: str) -> list[Path]:
+    data = load_config(config, overrides).data
+    return [source.path for source in data.corpus.sources()]  # type: ignore[union-attr]
+
+
+def test_beside_the_file(elsewhere: Path) -> None:
+    inside = texts(elsewhere / "texts")
+    texts(elsewhere.parent / "texts", "other.txt")
+    assert sources(Path("project/run.yaml")) == [inside]
+    assert sources(elsewhere / "run.yaml") == [inside]
+
+
+def test_in_the_current_folder_as_before(elsewhere: Path) -> None:
+    here = texts(elsewhere.parent / "texts")
+    assert sources(Path("project/run.yaml")) == [here]
+
+
+def test_of_the_command_line(elsewhere: Path) -> None:
+    texts(elsewhere / "texts")
+    here = texts(elsewhere.parent / "texts", "other.txt")
+    assert sources(Path("project/run.yaml"), "data.corpus.paths=[texts]") == [here]
+
+
+def test_each_file_of_a_chain_has_its_own_folder(elsewhere: Path) -> None:
+    inside = texts(elsewhere / "texts")
+    child = elsewhere.parent / "below/child.yaml"
+    child.parent.mkdir()
+    child.write_text("extends: ../project/run.yaml\n", encoding="utf-8")
+    assert [path.resolve() for path in sources(child)] == [inside]
+
+
+def test_patterns(elsewhere: Path) -> None:
+    inside = texts(elsewhere / "texts")
+    text = YAML.replace("[texts]", "[texts/*.txt]")
+    (elsewhere / "run.yaml").write_text(text, encoding="utf-8")
+    assert sources(Path("project/run.yaml")) == [inside]
+
+
+def test_the_message_names_both_places(elsewhere: Path) -> None:
+    with pytest.raises(DataError) as error:
+        sources(Path("project/run.yaml"))
+    assert "texts: no such file or directory" in str(error.value)
+    assert f"(looked in {elsewhere} and in {elsewhere.parent})" in str(error.value)
+
+
+def test_checkpoints(elsewhere: Path) -> None:
+    model = build_model("gpt", vocab_size=256, d_model=16, n_layers=1, n_heads=2, d_mlp=32)
+    save_model(model, elsewhere / "base.safetensors")
+    (elsewhere / "tune.yaml").write_text("model: {from: base.safetensors}\n", encoding="utf-8")
+    config = load_config("project/tune.yaml")
+    assert config.checkpoint is not None
+    assert config.checkpoint.path.resolve() == elsewhere / "base.safetensors"
+    (elsewhere / "tune.yaml").write_text("model: {from: bass.safetensors}\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match=rf"looked in {elsewhere} and in {elsewhere.parent}\)"):
+        load_config("project/tune.yaml")
+
+
+def test_what_is_no_path_stays(elsewhere: Path) -> None:
+    for value in (0.05, None, "/absolute/x.tsv", "missing.tsv"):
+        located = Located(value, "project/run.yaml:3")
+        assert found(located).value == value
+    both = Located({"a": Located("run.yaml", "project/run.yaml:3")}, "project/run.yaml:2")
+    assert found(both).plain() == {"a": "project/run.yaml"}
+
+
+# ---- texts as they lie around
+
+
+def test_markdown_is_read_where_there_is_no_text(tmp_path: Path) -> None:
+    texts(tmp_path / "notes", "a.md")
+    texts(tmp_path / "notes/deep", "b.markdown")
+    corpus = TextCorpus(paths=[str(tmp_path / "notes")])
+    assert [source.name for source in corpus.sources()] == ["a.md", "deep/b.markdown"]
+    texts(tmp_path / "notes", "c.txt")
+    assert [source.name for source in corpus.sources()] == ["c.txt"]
+    with pytest.raises(DataError, match=r"no file in this directory ends in \.rst$"):
+        TextCorpus(paths=[str(tmp_path / "notes")], suffixes=[".rst"]).sources()
+
+
+@pytest.mark.parametrize("kind", ["file", "passage", "line"])
+def test_an_empty_file_among_others(tmp_path: Path, kind: str) -> None:
+    texts(tmp_path, "a.txt", "one\n\ntwo\n")
+    texts(tmp_path, "b.txt", " \n")
+    corpus = TextCorpus.model_validate({"type": "text", "paths": [str(tmp_path)], "document": kind})
+    left_out: list[str] = []
+    kept = list(with_text(corpus.documents(), left_out))
+    assert "\n".join(d.text for d in kept).split() == ["one", "two"]
+    assert left_out == (["b.txt"] if kind == "file" else ["b.txt#1"] if kind == "passage" else [])
+
+
+def test_an_empty_line_of_json(tmp_path: Path) -> None:
+    texts(tmp_path, "a.jsonl", '{"text": "one"}\n{"text": " "}\n{"text": "two"}\n')
+    documents = JsonlCorpus(paths=[str(tmp_path)]).documents()
+    assert [d.id for d in with_text(documents)] == ["a.jsonl:1", "a.jsonl:3"]
+
+
+def test_nothing_but_empty_documents(tmp_path: Path) -> None:
+    texts(tmp_path, "a.jsonl", '{"text": ""}\n{"text": " "}\n')
+    config = load_config(
+        {
+            "model": {"type": "gpt", **SIZES},
+            "data": {
+                "corpus": {"type": "jsonl", "paths": [str(tmp_path)]},
+                "context": 8,
+                "cache_dir": str(tmp_path / "cache"),
+            },
+        }
+    )
+    assert config.data is not None
+    with pytest.raises(DataError, match="no document has any text"):
+        config.data.prepare(config.model)  # type: ignore[arg-type]

@@ -1,0 +1,177 @@
+"""What a user sees while something takes long: bars on terminals, flushed lines elsewhere."""
+
+import json
+import re
+from collections.abc import Callable
+from io import StringIO
+from pathlib import Path
+
+import pytest
+import torch
+from command_line import zoo
+from rich.console import Console
+from tiny_runs import TEXT, tiny, tiny_fields
+
+from zoo import build_model, save_model
+from zoo.commands.app import common_options
+from zoo.config.yaml import dump_yaml
+from zoo.evaluation.perplexity import TokenizedText, evaluate
+from zoo.models import LanguageModel
+from zoo.train.run import train
+from zoo.utils import progress as shown
+from zoo.utils.progress import Progress, progress
+from zoo.utils.run_folder import RunFolder
+
+
+class Stream(StringIO):
+    """Text that remembers what it contained whenever it was flushed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.flushed: list[str] = []
+
+    def flush(self) -> None:
+        self.flushed.append(self.getvalue())
+
+
+@pytest.fixture(autouse=True)
+def _restored() -> object:
+    yield
+    Progress.console, Progress.quiet = None, False
+
+
+@pytest.fixture
+def lines(monkeypatch: pytest.MonkeyPatch) -> Stream:
+    """Where progress goes, with a line for every report."""
+    monkeypatch.setattr(shown, "SECONDS_PER_LINE", 0.0)
+    stream = Stream()
+    Progress.console = Console(file=stream, width=80)
+    return stream
+
+
+def test_training_prints_a_flushed_line_for_each_interval(tmp_path: Path) -> None:
+    stream = Stream()
+    run = train(tiny(tmp_path, steps=6, log_every=2, eval_every=3), console=Console(file=stream, width=30))
+    records = RunFolder(run.folder).read_metrics()
+    said = re.findall(r"^step (\d+)/6: loss (\d+\.\d{4}), lr \S+, [\d,]+ tokens/s", stream.getvalue(), re.M)
+    measured = [(r["step"], r["cross_entropy"]) for r in records if r["kind"] == "train"]
+    assert said == [(str(step), f"{loss:.4f}") for step, loss in measured]
+    assert [step for step, _ in measured] == [2, 4, 6]
+    validated = re.findall(r"^step (\d+)/6: validation loss (\d+\.\d{4})$", stream.getvalue(), re.M)
+    expected = [(r["step"], r["cross_entropy"]) for r in records if r["kind"] == "validation"]
+    assert validated == [(str(step), f"{loss:.4f}") for step, loss in expected]
+    # Each line was flushed before the next one was written, and no line was broken at 30 columns.
+    every = stream.getvalue().splitlines(keepends=True)
+    assert set(stream.flushed) >= {"".join(every[: i + 1]) for i in range(len(every))}
+
+
+def test_the_first_line_comes_with_the_first_step(tmp_path: Path) -> None:
+    stream = Stream()
+    train(tiny(tmp_path, steps=5, log_every=5, eval_every=5), console=Console(file=stream), until=1)
+    assert re.search(r"^step 1/5: [\d,]+ parameters$", stream.getvalue(), re.M)
+
+
+def config(folder: Path, **settings: object) -> Path:
+    file = folder / "tiny.yaml"
+    file.write_text(dump_yaml(tiny_fields(folder, **{"steps": 6, **settings})), encoding="utf-8")
+    return file
+
+
+def test_records_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    zoo("train", config(tmp_path), "--log-json")
+    out, err = capsys.readouterr()
+    assert out == (tmp_path / "runs/tiny/metrics.jsonl").read_text(encoding="utf-8")
+    assert {json.loads(line)["kind"] for line in out.splitlines()} >= {"train", "validation", "size"}
+    zoo("train", tmp_path / "runs/tiny", "--log-json")
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "nothing to do" in err
+
+
+def test_quiet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    zoo("train", config(tmp_path), "--quiet")
+    assert capsys.readouterr() == ("", "")
+    zoo("train", config(tmp_path), "--quiet", "--log-json", status=2)
+    assert "--quiet has no effect with --log-json" in capsys.readouterr().err
+
+
+def test_every_predicted_token_is_progress() -> None:
+    model = build_model("gpt", vocab_size=16, d_model=8, n_layers=1, n_heads=1).eval()
+    assert isinstance(model, LanguageModel)
+    text = TokenizedText("text", torch.arange(100) % 16, 1, 99, True)
+    reported: list[int] = []
+    evaluate(model, text, (10, 5), 4, reported.append)
+    assert sum(reported) == 99
+    assert len(reported) > 3
+
+
+@pytest.mark.parametrize("total", [4, None])
+def test_lines_tell_the_share_and_the_time_left(lines: Stream, total: int | None) -> None:
+    with progress("counting [x]", total) as advance, progress("inside", 1) as inner:
+        for _ in range(4):
+            advance(1)
+            inner(1)
+    said = lines.getvalue().splitlines()
+    assert len(said) == 4  # nothing of the task inside
+    assert all(line.startswith("counting [x]: ") for line in said)
+    assert said[1] == ("counting [x]: 50%, 0 s left" if total else "counting [x]: 0 s so far")
+    assert lines.flushed[-1] == lines.getvalue()
+
+
+def test_nothing_is_shown_to_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress("counting", 2) as advance:
+        advance(2)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_bar_on_a_terminal() -> None:
+    stream = StringIO()
+    Progress.console = Console(file=stream, force_terminal=True, width=80, markup=False)
+    with progress("counting", 2) as advance:
+        advance(1)
+        assert Progress.console is None
+    assert "counting" in stream.getvalue()
+
+
+def test_an_error_ends_the_bar() -> None:
+    Progress.console = console = Console(file=StringIO(), width=80)
+    with pytest.raises(ValueError, match="gone"), progress("counting", 2):
+        raise ValueError("gone")
+    assert Progress.console is console
+
+
+@pytest.mark.parametrize("command", ["import", "export", "convert", "perplexity"])
+def test_commands_report(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shown, "SECONDS_PER_LINE", 0.0)
+    monkeypatch.chdir(tmp_path)
+    model = build_model("gpt", vocab_size=256, d_model=16, n_layers=2, n_heads=2, d_mlp=32)
+    save_model(model, "model.safetensors")
+    Path("text.txt").write_text(TEXT[:2000], encoding="utf-8")
+    act: dict[str, Callable[[], None]] = {
+        "import": lambda: zoo("import", "hub", "imported"),
+        "export": lambda: zoo("export", "model.safetensors", "hub"),
+        "convert": lambda: zoo("convert", "model.safetensors", "out", "--to", "wesar"),
+        "perplexity": lambda: zoo(
+            *("eval", "byte", "--contexts", "8,16", "--perplexity", "text.txt"),
+        ),
+    }
+    if command == "import":
+        act["export"]()
+        capsys.readouterr()
+    if command == "perplexity":
+        train(tiny(tmp_path, steps=6, runs_dir=".", eval_batches=1), folder=RunFolder(Path("byte")))
+    act[command]()
+    err = capsys.readouterr().err
+    expected = {"import": "reading tensors", "export": "writing tensors", "perplexity": "perplexity"}
+    assert re.search(rf"^{expected.get(command, 'writing')}.*: 100%$|100%, 0 s left$", err, re.M)
+
+
+def test_the_command_line_shows_progress_on_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
+    common_options()
+    assert Progress.console is not None
+    Progress.console.print("here")
+    assert capsys.readouterr() == ("", "here\n")
+    common_options(quiet=True)
+    assert Progress.console is None

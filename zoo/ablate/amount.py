@@ -1,0 +1,49 @@
+"""How much a sweep trains, as far as that is known before its first run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from itertools import pairwise
+
+from zoo.ablate.config import Tune
+from zoo.ablate.ladder import LadderSize
+from zoo.ablate.rate_search import FULL_GRIDS
+from zoo.ablate.variants import SweepVariant
+
+BRACKET = 3
+"""Rates that are tried at a size where the grid is a bracket."""
+
+
+def of_variant(variant: SweepVariant, tune: Tune | None, seeds: Collection[int]) -> tuple[int, int]:
+    """The runs and steps of a variant: of the tuning as long as points survive, and of the comparison."""
+    if tune is None:
+        return len(seeds), len(seeds) * variant.steps
+    points, steps = len(variant.points), 0
+    for before, rung in pairwise((0, *variant.rungs)):
+        steps += points * (rung - before) * len(tune.seeds)
+        points = math.ceil(points * tune.halving.keep) if tune.halving else points
+    more = len({*seeds} - {*tune.seeds})
+    return len(variant.points) * len(tune.seeds) + more, steps + more * variant.steps
+
+
+def of_size(size: LadderSize, index: int, tune: Tune | None) -> tuple[int, int, float]:
+    """Runs of the comparison at a size of a ladder, of its tuning, and the tokens of both.
+
+    Points that tuning adds beyond a border are not counted, and steps that branches share are counted once.
+
+    Args:
+        size: the size.
+        index: how many sizes are smaller.
+        tune: what is tuned.
+    """
+    runs, tuning, tokens = 0, 0, 0.0
+    for side in size.sides:
+        runs += len(size.budgets) * len(size.seeds)
+        compared = sum(size.budgets) - sum(size.shared(side, budget) for budget in size.budgets)
+        tokens += side.planted * compared * len(size.seeds)
+        if tune is not None:
+            points = len(side.rates) if index < FULL_GRIDS else BRACKET
+            tuning += points * len(tune.seeds)
+            tokens += side.planted * size.tuning_tokens * points * len(tune.seeds)
+    return runs, tuning, tokens

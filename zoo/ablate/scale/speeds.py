@@ -1,0 +1,59 @@
+"""Training speeds that were measured side by side, and the file that keeps them in the folder of a ladder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from zoo.config.registry import Config
+from zoo.utils.errors import ZooError
+from zoo.utils.files import JSON_BYTES, read_text
+
+FILE = "timing.json"
+
+
+@dataclass(frozen=True)
+class Speeds:
+    """Training speeds that were measured side by side.
+
+    Attributes:
+        size: parameters of the baseline's model.
+        rounds: tokens per second of each variant, in each of the interleaved rounds.
+    """
+
+    size: float
+    rounds: Mapping[str, tuple[float, ...]]
+
+
+class Timing(Config):
+    """The content of timing.json, in the folder of a ladder.
+
+    Attributes:
+        params: parameters of the baseline's model of the size.
+        threads: of torch.
+        rounds: tokens per second by variant, in each round.
+    """
+
+    params: int
+    threads: int
+    rounds: tuple[dict[str, float], ...]
+
+
+def read_speeds(folder: Path) -> Speeds | None:
+    """What `zoo verdict --time` found in the folder of a ladder; None if it was not asked.
+
+    Raises:
+        ZooError: the file was not written by zoo.
+    """
+    file = folder / FILE
+    if not file.exists():
+        return None
+    try:
+        found = Timing.model_validate_json(read_text(file, JSON_BYTES, ZooError))
+        names = found.rounds[0]
+        return Speeds(float(found.params), {name: tuple(r[name] for r in found.rounds) for name in names})
+    except (ValidationError, LookupError) as error:
+        raise ZooError(f"{file}: not a file that `zoo verdict --time` wrote; delete it") from error

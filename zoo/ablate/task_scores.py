@@ -1,0 +1,70 @@
+"""The scores of tasks that `zoo eval --tasks` has left in run folders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from zoo.utils.errors import ZooError, did_you_mean
+from zoo.utils.files import JSON_BYTES, read_json
+from zoo.utils.measures import TASKS, Measure, task_measure
+from zoo.utils.run_folder import RunFolder
+
+
+@dataclass(frozen=True)
+class RecordedScore:
+    """A score in a tasks.json.
+
+    Attributes:
+        value: None if it is not a finite number.
+        higher_is_better: its direction; None if the task does not say.
+    """
+
+    value: float | None
+    higher_is_better: bool | None
+
+
+def task_scores(run: RunFolder) -> dict[str, RecordedScore]:
+    """What a run's tasks.json says, by ``tasks/TASK/METRIC``; empty without such a file.
+
+    A score behind a filter of the harness is called ``tasks/TASK/METRIC,FILTER``.
+
+    Raises:
+        ZooError: `zoo eval` did not write the file.
+    """
+    if not run.tasks.is_file():
+        return {}
+    content: Any = read_json(run.tasks, JSON_BYTES, ZooError)
+    try:
+        scores = {}
+        for s in content["scores"]:
+            filtered = "" if s["filter"] == "none" else f",{s['filter']}"
+            name = f"{TASKS}/{s['task']}/{s['metric']}{filtered}"
+            scores[name] = RecordedScore(s["value"], s["higher_is_better"])
+        return scores
+    except (KeyError, TypeError) as error:
+        raise ZooError(f"{run.tasks}: is not as `zoo eval --tasks` wrote it: {error!r}") from error
+
+
+def recorded_task(name: str, runs: Iterable[RunFolder]) -> Measure:
+    """A task's score as a measure, with the direction that the runs have recorded with it.
+
+    Args:
+        name: ``tasks/TASK/METRIC``.
+        runs: those that are compared.
+
+    Raises:
+        ZooError: no run has recorded it, or the task does not say which direction is better.
+    """
+    known: dict[str, RecordedScore] = {}
+    for run in runs:
+        known |= task_scores(run)
+    if name not in known:
+        task = name.split("/")[1]
+        how = f"; zoo eval RUN --tasks {task} records it for each run"
+        raise ZooError(f"metric: no run has recorded '{name}'{did_you_mean(name, known) if known else how}")
+    direction = known[name].higher_is_better
+    if direction is None:
+        raise ZooError(f"metric: '{name}': the task does not say whether more or less of it is better")
+    return task_measure(name, lower_is_better=not direction)

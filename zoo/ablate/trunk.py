@@ -1,0 +1,75 @@
+"""Budgets as branches of one trunk: runs that differ in length alone share the steps before they cool down.
+
+The longest run of a seed is the trunk. Where a shorter one begins to differ from it, it goes on from a copy
+of the trunk's folder, as a run that was interrupted there. It thus ends with the bits that it would have had
+if it had been trained by itself.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from zoo.run.config import RunConfig, dump_config
+from zoo.run.job import Job
+from zoo.train.run import train
+from zoo.utils.atomic import create_folder, link, write_text
+from zoo.utils.run_folder import RunFolder
+
+
+def train_with_branches(config: RunConfig, branches: list[tuple[RunConfig, int]], until: int) -> bool:
+    """Train a trunk to the place of its last branch, and begin all branches that have not begun.
+
+    A branch whose place the trunk has passed already, in a session that was killed, is left to be trained by
+    itself.
+
+    Args:
+        config: of the trunk.
+        branches: their configurations, and the number of steps that they share with the trunk.
+        until: the last step that the trunk may take.
+
+    Returns:
+        Whether the trunk may go on; otherwise it was interrupted, and is saved.
+    """
+    trunk = Job.of(config).folder
+    for branch, step in sorted(branches, key=lambda item: item[1]):
+        last = trunk.checkpoint() if trunk.exists else None
+        if step <= until and (last is None or last.step < step):
+            if train(config, resume=trunk.exists, until=step).step < step:
+                return False
+            last = trunk.checkpoint()
+        folder = Job.of(branch).folder
+        if last is not None and last.step == step and folder.is_vacant:
+            begin_branch(trunk, folder, branch)
+    return True
+
+
+def begin_branch(trunk: RunFolder, folder: RunFolder, config: RunConfig) -> None:
+    """Copy a run as it is now, under another configuration.
+
+    Args:
+        trunk: the run, which nobody trains meanwhile.
+        folder: of the branch, which appears by one rename.
+        config: of the branch.
+    """
+    text = dump_config(config)
+
+    def fill(partial: Path) -> None:
+        branch = RunFolder(partial)
+        for name in ("metrics", "environment", "loaded", "labels", "tokenizer", "plugins"):
+            there: Path = getattr(trunk, name)
+            if there.is_dir():
+                shutil.copytree(there, getattr(branch, name))
+            elif there.is_file():
+                shutil.copyfile(there, getattr(branch, name))
+        # The files of a checkpoint are never written to again, so that links do.
+        shutil.copytree(trunk.path / trunk.CHECKPOINTS, partial / trunk.CHECKPOINTS, copy_function=_link)
+        for checkpoint in branch.checkpoints():
+            write_text(checkpoint.config, text)
+        write_text(branch.config, text)
+
+    create_folder(folder.path, fill)
+
+
+def _link(there: str, here: str) -> None:
+    link(Path(there), Path(here))

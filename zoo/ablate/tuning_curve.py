@@ -1,0 +1,114 @@
+"""Tuning curves of random search with exact bands: how good the best of k random trials is.
+
+The bands are those of Lourie, Cho and He, "Show Your Work with Confidence: Confidence Bands for Tuning
+Curves" (arXiv 2311.09480): a simultaneous confidence band of the distribution of a trial's result,
+equal-tailed at every order statistic, is also one of the median of the best of k trials, for all k at once.
+They assume independent trials of a continuous result, and nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+FEWEST_TRIALS = 20
+"""With fewer trials a band says next to nothing. The limit is our choice."""
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class TuningCurve:
+    """The median result of the best of k trials, with its band.
+
+    Attributes:
+        trials: k = 1, 2, ..., as far as the band has two ends.
+        median: the estimate.
+        low: the lower end of the band.
+        high: the upper end; infinite where too many trials diverged.
+    """
+
+    trials: tuple[int, ...]
+    median: tuple[float, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+
+
+def tuning_curve(losses: Sequence[float], level: float = 0.95) -> TuningCurve | None:
+    """The tuning curve of the trials of a random search.
+
+    Args:
+        losses: one per trial, less is better; infinite for a trial that diverged.
+        level: the probability that the whole band holds.
+
+    Returns:
+        None where even the median of a single trial has no band with two ends.
+    """
+    x = np.sort(np.asarray(losses, dtype=np.float64))
+    below, above = order_statistics_band(len(x), level)
+    trials, median, low, high = [], [], [], []
+    for k in range(1, len(x) + 1):
+        share = 1 - 0.5 ** (1 / k)  # the best of k is below this quantile with probability 1/2
+        lower = np.flatnonzero(above < share)
+        if not lower.size:
+            break
+        upper = np.flatnonzero(below >= share)
+        trials.append(k)
+        median.append(float(x[math.ceil(share * len(x)) - 1]))
+        low.append(float(x[lower[-1]]))
+        high.append(float(x[upper[0]]) if upper.size else math.inf)
+    return TuningCurve(tuple(trials), tuple(median), tuple(low), tuple(high)) if trials else None
+
+
+@cache
+def order_statistics_band(n: int, level: float) -> tuple[Array, Array]:
+    """Bounds of the n order statistics of uniform numbers that hold together with probability `level`.
+
+    Each bound excludes the same probability by itself, at both ends of every order statistic.
+
+    Returns:
+        (n,) the lower bounds and (n,) the upper ones.
+    """
+    from scipy.optimize import brentq
+    from scipy.stats import beta
+
+    i = np.arange(1, n + 1)
+
+    def bounds(log_tail: float) -> tuple[Array, Array]:
+        tail = math.exp(log_tail)
+        return beta.ppf(tail, i, n + 1 - i), beta.isf(tail, i, n + 1 - i)
+
+    # Of n bounds each misses more rarely than the band, and at least a n-th as often.
+    lowest, highest = math.log((1 - level) / (4 * n)), math.log((1 - level) / 2)
+    found = brentq(lambda tail: probability_inside(*bounds(tail)) - level, lowest, highest, xtol=1e-10)
+    return bounds(float(found))
+
+
+def probability_inside(low: Array, high: Array) -> float:
+    """The probability that each order statistic of n uniform numbers lies between its bounds.
+
+    The numbers below t are a Poisson process, given that n of them are below 1: it is followed from bound to
+    bound, and keeps the counts that no bound forbids (Khmaladze and Shinjikashvili 2001).
+
+    Args:
+        low: (n,) ascending, between 0 and 1.
+        high: (n,) ascending, each above its lower bound.
+    """
+    from scipy.stats import poisson
+
+    n = len(low)
+    times = np.sort(np.concatenate([low, high, [1.0]]))
+    counts = np.zeros(n + 1)
+    counts[0], before = 1.0, 0.0
+    for t in times:
+        step = poisson.pmf(np.arange(n + 1), n * (t - before))
+        counts = np.convolve(counts, step)[: n + 1]
+        least, most = np.searchsorted(high, t, "right"), np.searchsorted(low, t, "left")
+        counts[:least] = counts[most + 1 :] = 0.0  # so many numbers must be, and may be, below t
+        before = t
+    return float(counts[n] / poisson.pmf(n, n))

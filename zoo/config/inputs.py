@@ -1,0 +1,64 @@
+"""Files that a configuration reads: where a relative path starts.
+
+A relative path in a YAML file starts at the folder of that file. If nothing is there, it starts at the
+current folder, as all paths did in earlier versions. Paths on the command line and from Python start at the
+current folder, and so do those that zoo records in a run folder.
+"""
+
+from __future__ import annotations
+
+import glob
+import re
+from contextlib import suppress
+from pathlib import Path
+
+from zoo.config.yaml import Located
+from zoo.utils.places import note_tried
+from zoo.utils.run_folder import RunFolder
+
+
+class ReadsFiles:
+    """Marks a field of a configuration that names files to read: ``train: Annotated[str, READS_FILES]``."""
+
+
+READS_FILES = ReadsFiles()
+
+LINE_OF_FILE = re.compile(r"(.+):\d+", re.DOTALL)
+"""The place of a value that was read from a file; an override's is its text in quotes."""
+
+
+def found(value: Located) -> Located:
+    """Turn the paths of a field into paths that start at the current folder.
+
+    Args:
+        value: a path or a pattern, or a list or mapping of them; other values stay as they are.
+    """
+    if isinstance(value.value, dict):
+        return Located({key: found(item) for key, item in value.value.items()}, value.place)
+    if isinstance(value.value, list):
+        return Located([found(item) for item in value.value], value.place)
+    if not isinstance(value.value, str):
+        return value
+    return Located(_found(value.value, value.place), value.place)
+
+
+def _found(written: str, place: str) -> str:
+    match = LINE_OF_FILE.fullmatch(place)
+    if match is None or Path(written).expanduser().is_absolute():
+        return written
+    folder = Path(match[1]).parent
+    # What zoo records in a run folder starts at the current folder already.
+    if folder == Path() or RunFolder(folder).metrics.is_file():
+        return written
+    if _is_there(folder, written):
+        return str(folder / written)
+    note_tried(written, folder)
+    return written
+
+
+def _is_there(folder: Path, written: str) -> bool:
+    with suppress(OSError, ValueError):  # what cannot be a path is reported by those that read it
+        if (folder / written).exists():
+            return True
+        return glob.has_magic(written) and next(folder.glob(written), None) is not None
+    return False

@@ -1,0 +1,145 @@
+"""LoRA as an adapter that the library peft opens: adapter_config.json and adapter_model.safetensors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from zoo.checkpoint.safetensors import write_tensors
+from zoo.data.files import JsonObject
+from zoo.hub import ADAPTER_CONFIG
+from zoo.hub.rules import Rule, Stacked, Transposed, Unchanged
+from zoo.models import Model
+from zoo.reparam.lora import LowRank
+from zoo.spec import Role, declared
+
+ADAPTER_TENSORS = "adapter_model.safetensors"
+PREFIX = "base_model.model."
+"""What peft puts before the names of the base model's modules."""
+TASKS = {"AutoModelForCausalLM": "CAUSAL_LM", "AutoModelForSeq2SeqLM": "SEQ_2_SEQ_LM"}
+"""peft's names of what models do, by their Auto class; it needs none for others."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """The change factor B A of one matrix.
+
+    Attributes:
+        down: A, (rank, in).
+        up: B, (out, rank).
+        factor: alpha / rank.
+        base: the matrix itself, (out, in).
+        role: of the matrix.
+        sphere: whether the changed matrix is projected to a sphere.
+    """
+
+    down: Tensor
+    up: Tensor
+    factor: float
+    base: Tensor
+    role: Role
+    sphere: bool
+
+
+def changes_of(model: Model) -> dict[str, Change]:
+    """The changes that LoRA has trained, by the names of the matrices; empty without LoRA."""
+    found = {}
+    for p in declared(model):
+        method = p.module.reparameterised.get(p.local)
+        if isinstance(method, LowRank):
+            down, up = (p.module.get_parameter(name).detach().clone() for name in method.added)
+            base = p.parameter.detach().clone()
+            on_sphere = method.sphere_dim is not None
+            found[p.name] = Change(down, up, method.factor, base, p.spec.role, on_sphere)
+    return found
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """What the files of an adapter hold.
+
+    Attributes:
+        config: content of adapter_config.json.
+        tensors: A and B by their names in the file, float32.
+        bases: the matrices that they change, by the names of the Hugging Face model.
+    """
+
+    config: JsonObject
+    tensors: Mapping[str, Tensor]
+    bases: Mapping[str, Tensor]
+
+    def write(self, folder: Path) -> None:
+        """Write both files into a new folder."""
+        folder.mkdir()
+        text = json.dumps(self.config, indent=2) + "\n"
+        (folder / ADAPTER_CONFIG).write_text(text, encoding="utf-8")
+        write_tensors(folder / ADAPTER_TENSORS, dict(self.tensors), {"format": "pt"})
+
+
+def adapter_of(
+    changes: Mapping[str, Change], rules: Sequence[Rule], auto: str, base_name: str | None
+) -> Adapter | str:
+    """Express changes as an adapter.
+
+    A matrix of the Hugging Face model that holds several of zoo's (a fused q, k, v) has their changes one
+    below the other: its rank is the sum of their ranks, B a block-diagonal matrix.
+
+    Args:
+        changes: from `changes_of`, at least one.
+        rules: of all tensors of the model, from `zoo.hub.rules.expand`.
+        auto: the Auto class of transformers that opens the model.
+        base_name: the name of the model that was trained on; None: unknown.
+
+    Returns:
+        The adapter, or the reason why there is none.
+    """
+    if any(change.sphere for change in changes.values()):
+        return "the matrices of nGPT are projected to the sphere after the change, which peft does not do"
+    others = [name for name, change in changes.items() if change.role is not Role.LINEAR]
+    if others:
+        return f"peft changes linear maps, and {others[0]} is none"
+    tensors: dict[str, Tensor] = {}
+    bases: dict[str, Tensor] = {}
+    ranks: dict[str, int] = {}
+    factors: dict[str, float] = {}
+    for r in rules:
+        named = {name: changes[name] for name in r.zoo_names if name in changes}
+        if not named:
+            continue
+        if len(named) < len(r.zoo_names) or not isinstance(r.transform, Unchanged | Transposed | Stacked):
+            return f"{r.hub_name} is changed in parts"
+        module = r.hub_name.removesuffix(".weight")
+        parts = list(named.values())
+        # Parts of different sizes of alpha / rank share one factor, the first one's.
+        factor = parts[0].factor
+        down = torch.cat([part.down for part in parts])
+        scaled = [part.up * (part.factor / factor) for part in parts]
+        up: Tensor = torch.block_diag(*scaled)  # type: ignore[no-untyped-call]  # torch does not annotate it
+        tensors[f"{PREFIX}{module}.lora_A.weight"] = down.float().contiguous()
+        tensors[f"{PREFIX}{module}.lora_B.weight"] = up.float().contiguous()
+        bases[r.hub_name] = r.transform.to_hf([part.base for part in parts])
+        ranks[module], factors[module] = len(down), factor
+    usual = next(iter(ranks.values()))
+    alpha = next(iter(factors.values())) * usual
+    config: JsonObject = {
+        "peft_type": "LORA",
+        "task_type": TASKS.get(auto),
+        "base_model_name_or_path": base_name,
+        "r": usual,
+        "lora_alpha": alpha,
+        "lora_dropout": 0.0,
+        "bias": "none",
+        "fan_in_fan_out": any(r.transform.in_out for r in rules),
+        "target_modules": sorted(ranks),
+        "rank_pattern": {name: rank for name, rank in ranks.items() if rank != usual},
+        "alpha_pattern": {
+            name: factors[name] * rank for name, rank in ranks.items() if factors[name] * rank != alpha
+        },
+        "inference_mode": True,
+    }
+    return Adapter(config, tensors, bases)

@@ -1,0 +1,127 @@
+"""Classifiers of texts: a family's trunk under the head of its ``...ForSequenceClassification``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from zoo.config.registry import MODELS
+from zoo.data.files import JsonObject
+from zoo.hub.family import Family, SequenceHead
+from zoo.hub.fields import one_of
+from zoo.hub.rules import Rule, rule
+from zoo.models import ModelConfig
+from zoo.utils.errors import CheckpointError
+
+SUFFIX = "ForSequenceClassification"
+POOLER = ("pooler.weight", "pooler.bias")
+
+LAST_TOKEN = SequenceHead("last", (rule("head.linear.weight", "score.weight"),))
+"""The head of transformers' decoders: W h of the last token that is no padding."""
+
+BERT_HEAD = SequenceHead(
+    "first",
+    (
+        rule("pooler.weight", "bert.pooler.dense.weight"),
+        rule("pooler.bias", "bert.pooler.dense.bias"),
+        rule("head.linear.weight", "classifier.weight"),
+        rule("head.linear.bias", "classifier.bias"),
+    ),
+    segments="token_type_ids",
+)
+"""BERT's: W tanh(pooler(h)) + b of the first token."""
+
+
+def classifier_family(family: Family) -> Family:
+    """The family of the classifiers on a family's trunk; its fields are those of the trunk.
+
+    Raises:
+        CheckpointError: transformers has none, or zoo does not know it.
+    """
+    head = family.head
+    if head is None:
+        raise CheckpointError(f"{family.architecture}: zoo knows no {SUFFIX} of this family")
+    rules = tuple(
+        Rule(tuple(f"trunk.{n}" for n in r.zoo_names), r.hub_name, r.transform) for r in family.rules
+    )
+    return replace(
+        family,
+        architecture=f"{family.trunk_name}{SUFFIX}",
+        rules=(*rules, *head.rules),
+        inputs=("input_ids", head.segments, "attention_mask"),
+        auto=f"AutoModel{SUFFIX}",
+    )
+
+
+def read_classifier(family: Family, trunk: ModelConfig, config: JsonObject) -> ModelConfig:
+    """zoo's configuration of a classifier.
+
+    Args:
+        family: the family of the trunk, which has a head.
+        trunk: zoo's configuration of the trunk.
+        config: content of config.json.
+    """
+    head = family.head
+    assert head is not None  # `classifier_family` has checked it
+    dropout = config.get("classifier_dropout")
+    if dropout is None:
+        dropout = getattr(trunk, "dropout", 0.0)
+    fields: dict[str, Any] = {"classes": len(label_names(config)), "pool": head.pool, "dropout": dropout}
+    classifier: ModelConfig = MODELS["classifier"](trunk=trunk, **fields, **_parts(head))
+    return classifier
+
+
+def write_classifier(family: Family, config: Any, written: JsonObject, labels: Sequence[str]) -> JsonObject:
+    """The config.json of a classifier.
+
+    Args:
+        family: the family of the trunk.
+        config: zoo's configuration of the classifier.
+        written: the config.json of the trunk.
+        labels: names of the classes; empty: those that `written` has, or LABEL_0, ...
+
+    Raises:
+        CheckpointError: the family's head is another one; the message has a line for each difference.
+    """
+    architecture, head = classifier_family(family).architecture, family.head
+    assert head is not None  # `classifier_family` has checked it
+    problems = [
+        f"{architecture}: model.{key}: {one_of([getattr(config, key)])}; expected {one_of([value])}"
+        for key, value in {"pool": head.pool, **_parts(head)}.items()
+        if getattr(config, key) != value
+    ]
+    if problems:
+        raise CheckpointError("\n".join(problems))
+    names = list(labels) or (label_names(written) if "id2label" in written else [])
+    if len(names) != config.classes:
+        names = [f"LABEL_{i}" for i in range(config.classes)]
+    label_fields = {
+        "id2label": {str(i): name for i, name in enumerate(names)},
+        "label2id": {name: i for i, name in enumerate(names)},
+    }
+    known = {} if "classifier_dropout" in written else {"classifier_dropout": config.dropout}
+    dropout = known if family.ignores("classifier_dropout") else {}
+    return written | {"architectures": [architecture]} | label_fields | dropout
+
+
+def label_names(config: JsonObject) -> list[str]:
+    """The names of the classes in a config.json, in the order of their indices; without them LABEL_0, ...
+
+    Raises:
+        CheckpointError: ``id2label`` is no object of the indices 0, 1, ...
+    """
+    given = config.get("id2label")
+    if given is None:
+        count = config.get("num_labels", 2)
+        return [f"LABEL_{i}" for i in range(count if isinstance(count, int) else 2)]
+    indices = [str(i) for i in range(len(given))]
+    if not isinstance(given, dict) or sorted(given) != sorted(indices) or len(indices) < 2:
+        raise CheckpointError(f"id2label: {str(given)[:60]}; expected names for the indices 0, 1, ...")
+    return [str(given[i]) for i in indices]
+
+
+def _parts(head: SequenceHead) -> dict[str, bool]:
+    """Which parts a head has: fields of zoo's classifier."""
+    names = {name for r in head.rules for name in r.zoo_names}
+    return {"bias": "head.linear.bias" in names, "pooler": set(POOLER) <= names}

@@ -1,0 +1,81 @@
+"""GPT-NeoX and Pythia: q, k and v are fused head by head, and RoPE rotates a part of each head."""
+
+from __future__ import annotations
+
+from zoo.data.files import JsonObject
+from zoo.hub.bert import GELU_FORMS
+from zoo.hub.family import Family
+from zoo.hub.fields import PLAIN_DECODER, PLAIN_ROPE, ConfigField, FixedField, without
+from zoo.hub.rope import RopeScaling, read_rope, write_rope
+from zoo.hub.rules import StackedByHead, layer_norm, linear, rule
+from zoo.models import NeoXConfig
+
+LAYER = "gpt_neox.layers.{i}"
+QKV = tuple(f"blocks.{{i}}.attention.{x}" for x in "qkv")
+
+RULES = (
+    rule("embedding.weight", "gpt_neox.embed_in.weight"),
+    *layer_norm("blocks.{i}.attention_residual.norm", f"{LAYER}.input_layernorm"),
+    *(
+        rule(tuple(f"{x}.{kind}" for x in QKV), f"{LAYER}.attention.query_key_value.{kind}", StackedByHead())
+        for kind in ("weight", "bias")
+    ),
+    *linear("blocks.{i}.attention.o", f"{LAYER}.attention.dense"),
+    *layer_norm("blocks.{i}.mlp_residual.norm", f"{LAYER}.post_attention_layernorm"),
+    *linear("blocks.{i}.mlp.up", f"{LAYER}.mlp.dense_h_to_4h"),
+    *linear("blocks.{i}.mlp.down", f"{LAYER}.mlp.dense_4h_to_h"),
+    *layer_norm("norm", "gpt_neox.final_layer_norm"),
+    rule("read_out.matrix.weight", "embed_out.weight"),
+)
+
+
+def _read(config: JsonObject) -> JsonObject:
+    """`read_rope`, with the names of RoPE's fields as they were before transformers 5."""
+    config = dict(config)
+    rope = config.get("rope_parameters")
+    if isinstance(rope, dict) and "partial_rotary_factor" in rope:
+        config["rotary_pct"] = rope["partial_rotary_factor"]
+        config["rope_parameters"] = without(rope, "partial_rotary_factor")
+    config = read_rope(config)
+    if "rope_theta" in config:
+        config["rotary_emb_base"] = config.pop("rope_theta")
+    return config
+
+
+def _write(config: JsonObject) -> JsonObject:
+    """Both spellings, for older and newer readers."""
+    config = write_rope({**config, "rope_theta": config["rotary_emb_base"]})
+    config["rope_parameters"]["partial_rotary_factor"] = config["rotary_pct"]
+    return without(config, "rope_theta")
+
+
+NEOX = Family(
+    architecture="GPTNeoXForCausalLM",
+    model_type="gpt_neox",
+    model=NeoXConfig,
+    fields=(
+        ConfigField("vocab_size", "vocab_size", default=50432),
+        ConfigField("hidden_size", "d_model", default=6144),
+        ConfigField("num_hidden_layers", "n_layers", default=44, layers=True),
+        ConfigField("num_attention_heads", "n_heads", default=64),
+        ConfigField("intermediate_size", "d_mlp", default=24576, resolved="mlp_size"),
+        ConfigField("hidden_act", "gelu", default="gelu", codec=GELU_FORMS),
+        ConfigField("layer_norm_eps", "norm_eps", default=1e-5),
+        ConfigField("use_parallel_residual", "parallel", default=True),
+        ConfigField("rotary_pct", "rope_fraction", default=0.25),
+        ConfigField("rotary_emb_base", "rope_base", default=10000.0),
+        ConfigField("rope_scaling", "rope_scaling", default=None, codec=RopeScaling()),
+        ConfigField("tie_word_embeddings", "tied", default=False),
+    ),
+    fixed=(FixedField("attention_bias", (True,)), FixedField("is_decoder", (False, True))),
+    constants={"n_kv_heads": None, "d_head": None, **PLAIN_DECODER, **without(PLAIN_ROPE, "rope_fraction")},
+    harmless=frozenset(
+        {"max_position_embeddings", "attention_dropout", "hidden_dropout", "classifier_dropout"}
+    ),
+    rules=RULES,
+    prefix="gpt_neox.",
+    buffers=("*.attention.bias", "*.attention.masked_bias", "*.rotary_emb.inv_freq"),
+    read=_read,
+    write=_write,
+    duplicates={"embed_out.weight": "gpt_neox.embed_in.weight"},
+)

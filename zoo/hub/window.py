@@ -1,0 +1,92 @@
+"""Sliding windows in config.json: one size, and which layers have it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from zoo.data.files import JsonObject
+from zoo.hub.fields import Codec, ConfigField, FixedField, RefusedError, Value
+
+FULL, SLIDING = "full_attention", "sliding_attention"
+LAYER_TYPES = FixedField("layer_types", (FULL, SLIDING), each=True)
+"""Other types of layers (linear attention, chunks) are no windows."""
+
+
+class OneWindow(Codec):
+    """A window that all layers have: ``sliding_window``, null for none."""
+
+    def to_zoo(self, value: Value) -> Value:
+        """Return the same value, if it is a size or null."""
+        if value is not None and not _is_size(value):
+            raise RefusedError("null or a positive number of tokens")
+        return value
+
+    def to_hf(self, value: Value) -> Value:
+        """Return the same value, unless it is a list."""
+        if isinstance(value, list):
+            raise RefusedError("one window for all blocks")
+        return value
+
+
+class Windows(Codec):
+    """A window that some layers have, as `read_windows` has written it: null, a number or a list."""
+
+    def to_zoo(self, value: Value) -> Value:
+        """Return the same values, if they are sizes or null."""
+        if not all(
+            size is None or _is_size(size) for size in (value if isinstance(value, list) else [value])
+        ):
+            raise RefusedError("null or a positive number of tokens")
+        return value
+
+    def to_hf(self, value: Value) -> Value:
+        """Return the same value, unless windows are of different sizes."""
+        if isinstance(value, list) and len(set(value) - {None}) > 1:
+            raise RefusedError("one size for all blocks with a window")
+        return value
+
+
+def _is_size(value: Value) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+ONE_WINDOW = ConfigField("sliding_window", "attention.window", default=None, codec=OneWindow())
+WINDOWS = ConfigField("sliding_window", "attention.window", default=None, codec=Windows())
+
+
+def read_windows(config: JsonObject, types: Sequence[str]) -> JsonObject:
+    """Bring ``sliding_window`` into the form of zoo's ``attention.window``, by ``layer_types``.
+
+    Args:
+        config: content of config.json.
+        types: the types of the layers where ``layer_types`` is missing.
+
+    Returns:
+        The content with null, the size, or the shortest list that repeats. What is no list of types, or no
+        size, stays as it is and is refused later.
+    """
+    size, given = config.get("sliding_window"), config.get("layer_types")
+    types = types if given is None else given
+    if size is None or not isinstance(types, list) or not types:
+        return config
+    windows = [size if kind == SLIDING else None for kind in types]
+    return config | {"sliding_window": shortest_cycle(windows)}
+
+
+def shortest_cycle(values: list[Value]) -> Value:
+    """The shortest beginning of a list whose repetition is the list; of one entry, the entry itself."""
+    n = next(n for n in range(1, len(values) + 1) if all(v == values[i % n] for i, v in enumerate(values)))
+    return values[0] if n == 1 else values[:n]
+
+
+def cycled(value: Value, n: int) -> list[Value]:
+    """The first `n` entries of a list that is repeated, or of an entry alone: undoes `shortest_cycle`."""
+    cycle = value if isinstance(value, list) else [value]
+    return [cycle[i % len(cycle)] for i in range(n)]
+
+
+def write_windows(config: JsonObject) -> JsonObject:
+    """Write the size of the windows and ``layer_types``: the inverse of `read_windows`."""
+    windows = cycled(config["sliding_window"], config["num_hidden_layers"])
+    types = [FULL if size is None else SLIDING for size in windows]
+    return config | {"sliding_window": next(filter(None, windows), None), "layer_types": types}

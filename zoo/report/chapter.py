@@ -1,0 +1,126 @@
+"""What a report says of one sweep, or of some run folders; several of them share a page."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from zoo.ablate.ladder_verdict import LadderVerdict, is_ladder, judge_ladder
+from zoo.ablate.results import Results, read_results
+from zoo.ablate.verdict import Judgement, judge
+from zoo.report.csv_files import curves_csv
+from zoo.report.ladder import ladder_sections
+from zoo.report.section import Sample, Section
+from zoo.report.sections import report_sections
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """A part of a report.
+
+    Attributes:
+        title: the name of the sweep.
+        lead: what it is for, and the verdicts in words.
+        sections: in order.
+        variants: the names of the variants, baseline first.
+        found: the verdict.
+        curves: CSV files with the curves of runs, by file name.
+    """
+
+    title: str
+    lead: Sequence[str]
+    sections: Sequence[Section]
+    variants: Sequence[str]
+    found: Judgement | LadderVerdict
+    curves: Mapping[str, str]
+
+
+def read_chapter(sweep: Path, baseline: str | None, alpha: float, metric: str | None) -> Chapter:
+    """Judge a sweep, with sizes or without.
+
+    Args:
+        sweep: its folder.
+        baseline: see `read_results`.
+        alpha: see `judge`.
+        metric: see `read_results`.
+
+    Raises:
+        ZooError: see `read_results`, `judge` and `judge_ladder`.
+    """
+    if not is_ladder(sweep):
+        return chapter_of(judge(read_results([sweep], baseline, metric), alpha))
+    found = judge_ladder(sweep, baseline, alpha, metric)
+    sections = ladder_sections(found.verdicts, found.baseline, found.notes)
+    about = [found.manifest.description] if found.manifest.description else []
+    names = [found.baseline, *found.verdicts]
+    return Chapter(found.manifest.name, [*about, *found.sentences], sections, names, found, {})
+
+
+def chapter_of(judgement: Judgement) -> Chapter:
+    """The chapter of a verdict at one size."""
+    results = judgement.results
+    return Chapter(
+        results.manifest.name,
+        [*descriptions(results), *judgement.sentences],
+        report_sections(judgement),
+        results.variants,
+        judgement,
+        {"curves.csv": curves_csv(results)},
+    )
+
+
+def descriptions(results: Results) -> list[str]:
+    """What the sweep file, or the configurations of the runs, say that the runs are for."""
+    of_sweep = [results.manifest.description] if results.manifest.description else []
+    of_variant = {
+        variant: run.config.description
+        for variant, run in results.first_runs().items()
+        if run.config.description
+    }
+    if len(set(of_variant.values())) == 1 and len(of_variant) == len(results.first_runs()):
+        return of_sweep or list(of_variant.values())[:1]
+    return [*of_sweep, *(f"{variant}: {text}" for variant, text in of_variant.items())]
+
+
+def joined(chapters: Sequence[Chapter], alpha: float) -> tuple[str, list[str], list[Section], dict[str, str]]:
+    """Several chapters as one page.
+
+    Args:
+        chapters: two or more.
+        alpha: the probability of any false claim of each.
+
+    Returns:
+        The title, the lead, the sections and the CSV files, whose names and keys begin with the chapter's.
+    """
+    names = _unique([chapter.title for chapter in chapters])
+    title = ", ".join(names[:-1]) + f" and {names[-1]}"
+    lead = [
+        f"{len(chapters)} sweeps, each judged by itself: any false claim has probability {alpha:g} in each, "
+        f"and up to {min(1.0, alpha * len(chapters)):g} in all of them together."
+    ]
+    sections: list[Section] = []
+    curves: dict[str, str] = {}
+    for name, chapter in zip(names, chapters, strict=True):
+        slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "sweep"
+        lead += [f"{name}: {text}" for text in chapter.lead]
+        curves |= {f"{slug}-{file}": content for file, content in chapter.curves.items()}
+        for section in chapter.sections:
+            blocks = [
+                block if isinstance(block, Sample) else replace(block, key=f"{slug}-{block.key}")
+                for block in section.blocks
+            ]
+            sections.append(replace(section, title=f"{name}: {section.title}", blocks=blocks))
+    return title, lead, sections, curves
+
+
+def _unique(names: Sequence[str]) -> list[str]:
+    """Names that differ also as parts of file names; later ones get a number."""
+    seen: dict[str, int] = {}
+    unique = []
+    for name in names:
+        key = re.sub(r"[^a-z0-9]+", "-", name.lower())
+        seen[key] = seen.get(key, 0) + 1
+        unique.append(name if seen[key] == 1 else f"{name} {seen[key]}")
+    return unique

@@ -1,0 +1,347 @@
+"""What a training step will take on every rank: memory, operations, collectives. Nothing is allocated.
+
+Weights, gradients and the optimizer's state are sums over declarations. Activations are counted: the
+forward and the backward pass of one rank's examples run on fake tensors, which have sizes and no memory. They
+are those of torch's operators for a CPU; a GPU fuses some operators and keeps less.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import torch
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.distributed.tensor import DTensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
+
+from zoo.checkpoint.recipe import materialise
+from zoo.init import Registry, freeze
+from zoo.models import Model
+from zoo.optim.base import FLOAT32
+from zoo.run.first_weights import declared_model
+from zoo.run.job import Job
+from zoo.train.live_memory import LiveMemory
+from zoo.train.precision import autocast
+from zoo.train.recompute import recompute
+from zoo.utils.accelerators import Accelerator
+from zoo.utils.printable import readable_bytes
+
+Recompute = Literal["none", "blocks", "selective"]
+BFLOAT16 = 2
+USABLE = 0.92
+"""The share of a GPU's memory that tensors can have. Our choice: the rest is for the context, the buffers of
+NCCL, and gaps between tensors."""
+
+
+class Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch does not annotate it
+    """Counts the operations of matrix products and attention as torch's `FlopCounterMode` does.
+
+    That one holds on to what checkpointed blocks compute again, which would show as memory.
+
+    Attributes:
+        count: floating point operations so far.
+    """
+
+    def __init__(self) -> None:
+        """Start at 0."""
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if any(issubclass(kind, DTensor) for kind in types):
+            return NotImplemented  # it comes back with the rank's own part
+        result = func(*args, **(kwargs or {}))
+        if (counts := flop_registry.get(func._overloadpacket)) is not None:
+            self.count += counts(*args, **(kwargs or {}), out_val=result)
+        return result
+
+
+@dataclass(frozen=True)
+class Activations:
+    """What a way to recompute makes of a step, on every rank; bytes.
+
+    Attributes:
+        recompute: the value of `train.recompute`.
+        kept: kept at the end of the forward pass for the backward pass: activations, weights that autocast
+            has rounded, and the gradients that the head computes in advance.
+        temporary: what the forward pass holds besides at its peak, which in language models is a chunk of the
+            logits.
+        peak: the most memory of the whole step.
+        flops: operations of matrix products and attention in the step, those computed again included.
+        fits: whether the peak is within `USABLE` of the device's memory; None: no device is named.
+    """
+
+    recompute: Recompute
+    kept: int
+    temporary: int
+    peak: int
+    flops: int
+    fits: bool | None
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """A kind of collective: how many a step has on every rank, and the bytes of the whole tensors."""
+
+    kind: str
+    count: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """A training step on every rank; bytes.
+
+    Attributes:
+        ranks: number of ranks.
+        copies: number of copies of the model among them.
+        examples: examples that a rank computes at once; `parts` times as many make its share of the batch.
+        parts: `train.accumulation`.
+        weights: the rank's rows of the weights, and the buffers.
+        slots: its part of the optimizer's state; None: not known before training.
+        gradients: its rows of the gradients, or whole ones where their sum over ranks is deferred.
+        gathered: the weights of the root, which stay gathered during a part, and of two blocks.
+        activations: one for each way to recompute that the model can be trained with.
+        exchanges: collectives of forward pass, backward pass and norm. The update may add some, which depend
+            on the optimizer.
+        configured: the way that the configuration asks for.
+        whole_gradients: whether `gradients` are whole.
+    """
+
+    ranks: int
+    copies: int
+    examples: int
+    parts: int
+    weights: int
+    slots: int | None
+    gradients: int
+    gathered: int
+    activations: Sequence[Activations]
+    exchanges: Sequence[Exchange]
+    configured: Recompute
+    whole_gradients: bool
+
+    def table(self) -> Group:
+        """The forecast for the terminal."""
+        kinds = "whole, until their one sum over ranks" if self.whole_gradients else "the rank's own rows"
+        lines = [
+            f"{self.ranks} ranks, {self.ranks // self.copies} to a copy of the model; each computes "
+            f"{self.examples} examples at once, {self.parts} times in a step",
+            f"weights    {readable_bytes(self.weights)}",
+            f"slots      {readable_bytes(self.slots)}",
+            f"gradients  {readable_bytes(self.gradients)}: {kinds}",
+            f"gathered   {readable_bytes(self.gathered)}",
+            *(
+                f"{exchange.kind}: {exchange.count} in a step, {readable_bytes(exchange.bytes)} together"
+                for exchange in self.exchanges
+            ),
+        ]
+        table = Table(header_style="bold", pad_edge=False)
+        for title in ("recompute", "activations", "temporary", "peak", "TFLOP in a step", "fits"):
+            table.add_column(title, justify="left" if title == "recompute" else "right")
+        for way in self.activations:
+            table.add_row(
+                way.recompute + (" (configured)" if way.recompute == self.configured else ""),
+                readable_bytes(way.kept),
+                readable_bytes(way.temporary),
+                readable_bytes(way.peak),
+                f"{way.flops / 1e12:,.4g}",
+                "" if way.fits is None else "yes" if way.fits else "no",
+            )
+        return Group(Text("\n".join(lines)), table)
+
+
+@dataclass(frozen=True)
+class _Traced:
+    """The bytes of a forward and a backward pass besides weights and the gradients of blocks.
+
+    Attributes:
+        kept: at the end of the forward pass.
+        in_blocks: at most until the last block has ended in the forward pass.
+        forward: at most in the rest of it.
+        head_backward: at most in the backward pass until the first gradient of a block is there.
+        blocks_backward: at most in the rest of it.
+        flops: operations of both passes.
+    """
+
+    kept: int
+    in_blocks: int
+    forward: int
+    head_backward: int
+    blocks_backward: int
+    flops: int
+
+
+def forecast(
+    job: Job,
+    ranks: int,
+    device: Accelerator | None = None,
+    ways: Sequence[Recompute] = get_args(Recompute),
+) -> Forecast:
+    """Foresee a training step.
+
+    Args:
+        job: the run.
+        ranks: number of processes, each with a device.
+        device: their kind; None: it does not matter whether the step fits, and gradients are summed after
+            every part unless `train.parallel.sync` says otherwise.
+        ways: the ways to recompute that are compared; of a model without blocks only "none" is.
+
+    Raises:
+        ConfigError: the ranks cannot share the batch or the model so.
+    """
+    t, parallel = job.train, job.train.parallel
+    examples = t.examples_at_once(ranks)
+    copies = parallel.copies(ranks)
+    model = declared_model(job.config).model.to("meta")
+    freeze(model, job.config.freeze)
+    job.config.constraint.apply(model)
+    shards = ranks // copies
+    blocks = list(model.fsdp_units)
+    inside = {id(p) for block in blocks for p in block.parameters()}
+    root = [p for p in model.parameters() if id(p) not in inside]
+    each = [_numbers(block.parameters()) for block in blocks]
+    one, rest, trained = (
+        max(each, default=0),
+        _numbers(root),
+        [p for p in model.parameters() if p.requires_grad],
+    )
+    gather = BFLOAT16 if parallel.gather == "bfloat16" else FLOAT32
+    reduce = BFLOAT16 if parallel.reduce == "bfloat16" else FLOAT32
+    split, memory = ranks > 1, None if device is None else device.memory
+    deferred = split and t.accumulation > 1 and parallel.defers(_numbers(trained), memory)
+    rows = _rows(trained, shards)
+    weights = FLOAT32 * _rows(model.parameters(), shards) + sum(b.nbytes for b in model.buffers())
+    gradients = FLOAT32 * (_numbers(trained) if deferred else rows)
+    slots = _slots(job, model, shards)
+    state = weights + (slots or 0)
+    earlier = gradients if t.accumulation > 1 else 0
+    gathered = (FLOAT32 * rest, gather * one) if split else (0, 0)
+    found: list[Activations] = []
+    for way in ways if blocks else ("none",):
+        traced = _trace(job, model, examples, way)
+        # A block's gradients are whole until they are summed over ranks, once more in the buffer of that sum.
+        in_flight = (FLOAT32 + reduce) * one if split else 0
+        always = state + earlier + gathered[0]
+        peak = max(
+            always + 2 * gathered[1] + traced.in_blocks,
+            always + traced.forward,
+            always + 2 * gathered[1] + traced.head_backward,
+            always + 2 * gathered[1] + in_flight + traced.blocks_backward,
+            state
+            + gradients
+            + gathered[0]
+            + (FLOAT32 + reduce) * _numbers(p for p in root if p.requires_grad),
+        )
+        fits = None if device is None else peak <= USABLE * device.memory
+        temporary = max(traced.in_blocks, traced.forward) - traced.kept
+        found.append(Activations(way, traced.kept, temporary, peak, traced.flops * t.accumulation, fits))
+    times = t.accumulation
+    again = 2 if parallel.reshard_after_forward else 1
+    sums = 1 if deferred else times
+    exchanges = [
+        Exchange(
+            "all-gather",
+            times * (again * len(each) + 1),
+            times * (again * gather * sum(each) + FLOAT32 * rest),
+        ),
+        Exchange("reduce-scatter", sums * (len(each) + 1), sums * reduce * _numbers(trained)),
+        # Copies exchange the rows that they share; all ranks the number of targets, the losses and the norm.
+        *([Exchange("all-reduce", sums * (len(each) + 1), sums * reduce * rows)] if copies > 1 else []),
+        Exchange("all-reduce of scalars", 3, 8 + 4 * 8 + FLOAT32),
+    ]
+    return Forecast(
+        ranks,
+        copies,
+        examples,
+        times,
+        weights,
+        slots,
+        gradients,
+        gathered[0] + 2 * gathered[1],
+        found,
+        exchanges if split else [],
+        t.recompute,
+        deferred,
+    )
+
+
+def _numbers(tensors: Iterable[Tensor]) -> int:
+    return sum(tensor.numel() for tensor in tensors)
+
+
+def _rows(tensors: Iterable[Tensor], shards: int) -> int:
+    """The entries that the first rank holds: FSDP divides the first dimension as `torch.chunk` does."""
+    return sum(_share(tensor.shape, shards) for tensor in tensors)
+
+
+def _share(shape: Sequence[int], shards: int) -> int:
+    return math.prod((-(-shape[0] // shards), *shape[1:]))
+
+
+def _slots(job: Job, model: Model, shards: int) -> int | None:
+    """The bytes of the first rank's slots: each is divided as its parameter, unless it has fewer rows."""
+    total = 0
+    for entry in Registry(model, None, job.config.eta_overrides, job.config.layer_decay):
+        slots = job.optimizer.slots(entry)
+        if slots is None:
+            return None
+        rows = entry.spec.shape[0]
+        total += sum(
+            _share(shape, shards if shape and shape[0] == rows else 1) if shape else 1
+            for shape in slots.values()
+        )
+    return FLOAT32 * total
+
+
+def _trace(job: Job, model: Model, examples: int, way: Recompute) -> _Traced:
+    """Run a forward and a backward pass on fake tensors, freeing a block's gradients as they come."""
+    device = torch.device("cpu")
+    model = copy.deepcopy(model)
+    if job.train.parallel.gather == "bfloat16":
+        for unit in model.fsdp_units:
+            unit.to(torch.bfloat16)
+    with FakeTensorMode():
+        materialise(model, device)
+        recompute(model, way)
+        model.train()
+        peaks: list[int] = []
+
+        def end_of_phase(phase: int) -> None:
+            if len(peaks) == phase:
+                peaks.append(memory.peak)
+                memory.forget_peak()
+
+        def in_backward(parameter: Tensor) -> None:
+            parameter.grad = None
+            end_of_phase(2)
+
+        for unit in model.fsdp_units:
+            for parameter in unit.parameters():
+                if parameter.requires_grad:
+                    parameter.register_post_accumulate_grad_hook(in_backward)  # type: ignore[no-untyped-call]
+        if model.fsdp_units:
+            model.fsdp_units[-1].register_forward_hook(lambda *_: end_of_phase(0))
+        state = [*model.parameters(), *model.buffers()]
+        with LiveMemory(state) as memory, Operations() as operations:
+            base = memory.now
+            batch = model.example(examples, job.data.length)
+            with autocast(job.train.precision, device):
+                loss = model.loss(*batch, z_loss=job.train.z_loss)
+            kept = memory.now
+            end_of_phase(0)  # of a model without blocks
+            end_of_phase(1)
+            torch.autograd.backward(loss.total)
+            end_of_phase(2)
+            peaks.append(memory.peak)
+    in_blocks, forward, head, blocks = (peak - base for peak in peaks)
+    return _Traced(kept - base, in_blocks, forward, head, blocks, operations.count)

@@ -1,0 +1,88 @@
+"""The bytes of all tensors that are alive, counted operator by operator: real, sharded, or fake ones."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+from torch._guards import active_fake_mode
+from torch.distributed.tensor import DTensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.weak import WeakIdKeyDictionary
+
+from zoo.utils.sharded import local
+
+
+class LiveMemory(TorchDispatchMode):
+    """Counts the storages of the tensors that operators return, until they are freed.
+
+    It finds what `torch.distributed._tools.MemTracker` finds, which looks at modules besides, takes several
+    times as long, and refuses a step of several parts. Tensors on the device "meta" have no memory and do not
+    count.
+
+    Attributes:
+        now: bytes of the storages that are alive.
+        peak: the most bytes that were alive at once, since the beginning or since `forget_peak`.
+    """
+
+    def __init__(self, tensors: Iterable[Tensor] = ()) -> None:
+        """Start counting when the `with` statement begins.
+
+        Args:
+            tensors: what is in memory already and counts too, plain or sharded.
+        """
+        super().__init__()  # type: ignore[no-untyped-call]  # torch does not annotate it
+        self.now = self.peak = 0
+        self._sizes: Any = WeakIdKeyDictionary()
+        self._see(list(tensors))
+
+    def forget_peak(self) -> None:
+        """Begin a new peak."""
+        self.peak = self.now
+
+    def __enter__(self) -> Self:
+        # DTensor tries operators on fake tensors of its own, which take no memory of a rank.
+        self._outer = active_fake_mode()
+        self._resize = torch.UntypedStorage.resize_
+        resize, see = self._resize, self._see_storage
+
+        def resize_(storage: torch.UntypedStorage, size: int) -> None:
+            resize(storage, size)  # FSDP frees gathered weights so, which is no operator
+            see(storage)
+
+        torch.UntypedStorage.resize_ = resize_  # type: ignore[method-assign,assignment]
+        super().__enter__()  # type: ignore[no-untyped-call]
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        torch.UntypedStorage.resize_ = self._resize  # type: ignore[method-assign]
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if any(issubclass(kind, DTensor) for kind in types):
+            return NotImplemented  # it comes back with the rank's own part
+        result = func(*args, **(kwargs or {}))
+        if active_fake_mode() is self._outer:
+            self._see(result)
+        return result
+
+    def _see(self, tensors: Any) -> None:
+        for tensor in tree_leaves(tensors):
+            if isinstance(tensor, Tensor) and tensor.device.type != "meta":
+                self._see_storage(local(tensor).untyped_storage())
+
+    def _see_storage(self, storage: torch.UntypedStorage) -> None:
+        if storage not in self._sizes:
+            self._sizes[storage] = size = [0]
+            weakref.finalize(storage, self._freed, size)
+        counted = self._sizes[storage]
+        self.now += storage.size() - counted[0]
+        counted[0] = storage.size()
+        self.peak = max(self.peak, self.now)
+
+    def _freed(self, counted: list[int]) -> None:
+        self.now -= counted[0]

@@ -1,0 +1,126 @@
+"""What is measured of a run, and in which direction it is better: the one place that knows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from zoo.utils.errors import did_you_mean
+
+TASKS = "tasks"
+"""The first part of the names of task scores: ``tasks/TASK/METRIC``."""
+
+LARGEST_NATS = 700.0
+"""exp of more nats overflows."""
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A number that says how good a run is.
+
+    Attributes:
+        name: as a user writes it: a key of `MEASURES`, ``FILE/KEY`` for one of several validation files, or
+            ``tasks/TASK/METRIC`` for a score that `zoo eval --tasks` has recorded.
+        title: how tables and sentences call it.
+        unit: what it is counted in; empty if it has none.
+        lower_is_better: its direction.
+    """
+
+    name: str
+    title: str
+    unit: str
+    lower_is_better: bool
+
+    def cost(self, value: float) -> float:
+        """The value, negated if more of it is better, so that less always is; its own inverse."""
+        return value if self.lower_is_better else -value
+
+    @property
+    def is_loss(self) -> bool:
+        """Whether it is the validation loss, in nats, of the first validation file."""
+        return self.name == CROSS_ENTROPY.name
+
+    @property
+    def is_task(self) -> bool:
+        """Whether it is measured after training, by `zoo eval --tasks`."""
+        return self.name.startswith(f"{TASKS}/")
+
+
+CROSS_ENTROPY = Measure("cross_entropy", "loss", "nats per target", lower_is_better=True)
+
+MEASURES: Mapping[str, Measure] = {
+    measure.name: measure
+    for measure in (
+        CROSS_ENTROPY,
+        Measure("perplexity", "perplexity", "per target", lower_is_better=True),
+        Measure("bits_per_byte", "bits per byte", "bits per byte of text", lower_is_better=True),
+        Measure("accuracy", "accuracy", "share of the targets", lower_is_better=False),
+        Measure("f1", "F1", "", lower_is_better=False),
+        Measure("matthews", "Matthews' correlation", "", lower_is_better=False),
+    )
+}
+"""Everything that a validation can measure, by name."""
+
+
+LOSSES = ("cross_entropy", "bits_per_byte")
+"""Those that fall with training as losses do: a verdict over several sizes is read from them."""
+
+OF_CLASSIFIERS = frozenset({"cross_entropy", "accuracy", "f1", "matthews"})
+OF_TEXTS = frozenset({"cross_entropy", "perplexity", "bits_per_byte"})
+
+
+def find_measure(name: str) -> Measure:
+    """A measure by its name.
+
+    The direction of a task's score is the one that the task itself records with it (`task_measure`); the one
+    returned here for such a name is only a placeholder.
+
+    Args:
+        name: see `Measure`.
+
+    Raises:
+        ValueError: there is no such measure.
+    """
+    if name.startswith(f"{TASKS}/"):
+        if name.count("/") < 2 or not all(name.split("/")):
+            raise ValueError(f"'{name}': expected {TASKS}/TASK/METRIC, for instance {TASKS}/lambada/acc")
+        return task_measure(name, lower_is_better=False)
+    file, _, key = name.rpartition("/")
+    if key not in MEASURES:
+        raise ValueError(f"'{name}' is no measure{did_you_mean(key, MEASURES)}")
+    known = MEASURES[key]
+    return replace(known, name=name, title=f"{known.title} on {file}") if file else known
+
+
+def task_measure(name: str, lower_is_better: bool) -> Measure:
+    """The score of a task, ``tasks/TASK/METRIC``, with the direction that the task declares."""
+    task, metric = name.removeprefix(f"{TASKS}/").rsplit("/", 1)
+    return Measure(name, f"{metric} on {task}", "", lower_is_better)
+
+
+def require_recorded(measure: Measure, recorded: Iterable[str]) -> None:
+    """Refuse a measure that nobody records.
+
+    Args:
+        measure: what is wanted.
+        recorded: the names of what is recorded.
+
+    Raises:
+        ValueError: it is not among them.
+    """
+    names = sorted(set(recorded))
+    if measure.name not in names:
+        known = f"expected one of {', '.join(names)}" if names else "there are no validation examples"
+        raise ValueError(f"'{measure.name}' is not recorded; {known}")
+
+
+def with_perplexity(values: Mapping[str, float]) -> dict[str, float]:
+    """The values of a validation and, unless they are those of a classifier, the perplexity.
+
+    Args:
+        values: by the names in `MEASURES`; `cross_entropy` is in nats per target.
+    """
+    if "accuracy" in values or "cross_entropy" not in values:
+        return dict(values)
+    return {**values, "perplexity": math.exp(min(values["cross_entropy"], LARGEST_NATS))}
