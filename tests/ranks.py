@@ -61,7 +61,7 @@ def ended(ranks: list[BaseProcess], within: float = 60) -> list[int | None]:
 def said(folder: Path, count: int) -> list[str]:
     """The errors that the ranks have printed."""
     texts = [(folder / f"stderr-{rank}").read_text(encoding="utf-8") for rank in range(count)]
-    return [line for text in texts for line in text.splitlines() if "rror" in line]
+    return [line for text in texts for line in text.splitlines() if line.startswith("error: ")]
 
 
 def reached(run: Path, step: int) -> None:

@@ -25,7 +25,8 @@ def test_freed_memory_is_kept() -> None:
     if not keep_freed_memory():
         pytest.skip("the C library is not glibc")
     page_faults()
-    assert page_faults() < 4 * ENTRIES / PAGE  # less than those of one tensor; there were 2 in each round
+    # At most those of one tensor, where a hole that earlier tests left does not fit; there were 2 a round.
+    assert page_faults() <= 4 * ENTRIES / PAGE
 
 
 def test_the_environment_takes_precedence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,9 +85,10 @@ def test_what_fits(tmp_path: Path) -> None:
 
 def test_live_memory_is_what_torch_finds() -> None:
     peaks = []
-    for tracker in (LiveMemory(), MemTracker()):
+    for kind in (LiveMemory, MemTracker):
         model = build_model("gpt", vocab_size=64, d_model=64, n_layers=2, n_heads=2)
         batch = model.example(4, 64)
+        tracker = kind(model.parameters()) if kind is LiveMemory else kind()
         with tracker:
             torch.autograd.backward(model.loss(*batch).total)
         if isinstance(tracker, LiveMemory):

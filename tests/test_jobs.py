@@ -38,9 +38,9 @@ def test_killed_and_stopped_runs_go_on_with_any_number_of_ranks(tmp_path: Path) 
     reached(run, 4)
     os.kill(ranks[1].pid or 0, signal.SIGKILL)
     assert ended(ranks) == [1, -signal.SIGKILL, 1]
-    (error,) = said(tmp_path, 3)
-    assert "several: step " in error
-    assert "another process has ended" in error
+    errors = said(tmp_path, 3)  # of one process, or of two if the first one to tell holds the store
+    assert errors
+    assert all("several: step " in error and "another process has ended" in error for error in errors)
 
     ranks = start(1, given, pause=0.1)
     reached(run, 12)
