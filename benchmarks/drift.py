@@ -37,13 +37,14 @@ from zoo import build_optimizer
 from zoo.ablate.identity import run_id
 from zoo.ablate.outcome import read_outcome
 from zoo.ablate.plan import PlannedRun
-from zoo.ablate.pool import Pool, cores
+from zoo.ablate.pool import Pool
 from zoo.ablate.rate_search import search
 from zoo.ablate.run_metrics import read_run_metrics
 from zoo.run.config import RunConfig, load_config
 from zoo.run.first_weights import initial_model
 from zoo.run.job import Job
 from zoo.spec import declared
+from zoo.utils.cores import cores
 
 RESULTS = ROOT / "docs/results/drift.csv"
 MODELS, OPTIMIZERS, AXES = ("gpt", "ngpt", "wesar"), ("adamw", "amos", "muon"), ("width", "depth", "horizon")

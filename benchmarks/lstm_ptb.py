@@ -23,7 +23,8 @@ from torch import Tensor
 
 from benchmarks.experiment import Experiment, Run, options, save, spread
 from zoo import load_model
-from zoo.data import BatchSpec, TextData
+from zoo.data.dataset import BatchSpec
+from zoo.data.text.dataset import TextData
 from zoo.run.config import load_config
 
 RATES = {"lstm-ptb-amos": 1e-2, "lstm-ptb-adamw": 1.5e-3, "lstm-ptb-adam": 1.5e-3}

@@ -31,7 +31,7 @@ def measure(config: str, overrides: list[str]) -> None:
     """Train some steps and print page faults, processor seconds and seconds of each, as JSON."""
     import torch
 
-    from zoo.data import BatchSpec
+    from zoo.data.dataset import BatchSpec
     from zoo.run.config import load_config
     from zoo.run.job import Job
     from zoo.train.build import build

@@ -23,7 +23,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from zoo.data import BatchSpec
+from zoo.data.dataset import BatchSpec
 from zoo.data.instructions.dataset import InstructionDataset
 from zoo.nn.loss import IGNORED
 from zoo.run.config import load_config

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from zoo.data import Batch, BatchSpec, Dataset
+from zoo.data.dataset import Batch, BatchSpec, Dataset
 from zoo.train.ahead import BatchesAhead
 from zoo.utils.errors import DataError
 

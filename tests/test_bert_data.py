@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from zoo.data import BatchSpec, TokenFile
+from zoo.data.dataset import BatchSpec
 from zoo.data.objectives.mlm import MaskedLM
+from zoo.data.tokens import TokenFile
 from zoo.run.config import load_config
 from zoo.utils.errors import ConfigError, DataError
 

@@ -12,10 +12,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from zoo.data import BatchSpec
 from zoo.data.classification.dataset import ClassificationData, ClassificationDataset
 from zoo.data.classification.encoding import TextPairEncoder, truncated_lengths
 from zoo.data.classification.files import Columns, read_examples
+from zoo.data.dataset import BatchSpec
 from zoo.data.tokenizers.byte import ByteTokenizer
 from zoo.models import ClassifierConfig
 from zoo.run.config import load_config

@@ -8,7 +8,7 @@ from jsonschema import Draft202012Validator
 
 from zoo.config.compose import shipped
 from zoo.config.yaml import read_yaml
-from zoo.data import TextData
+from zoo.data.text.dataset import TextData
 from zoo.run.config import RunConfig, dump_config, json_schema, load_config
 
 FOLDER = next(iter(shipped().values())).parent

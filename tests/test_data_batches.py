@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from zoo.data import BatchSpec
+from zoo.data.dataset import BatchSpec
 from zoo.data.objectives.base import Causal
 from zoo.data.objectives.batches import windows_per_epoch
 from zoo.data.shuffle import ROUNDS, permute

@@ -10,8 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
-from zoo.data import BatchSpec
-from zoo.data.dataset import Batch
+from zoo.data.dataset import Batch, BatchSpec
 from zoo.data.images.augment import centre_crop, mirror, normalise, random_resized_crop, resize
 from zoo.data.images.dataset import ImageData, ImageDataset
 from zoo.data.images.digits import DigitsData

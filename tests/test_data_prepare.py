@@ -15,9 +15,10 @@ import pytest
 from pydantic import ValidationError
 
 import zoo.utils.atomic
-from zoo.data import TextData, TokenizedCorpus, prepare
 from zoo.data.split import Split
+from zoo.data.text.dataset import TextData
 from zoo.data.text.manifest import TokenManifest
+from zoo.data.text.prepare import TokenizedCorpus, prepare
 from zoo.data.tokenizers.byte import ByteTokenizer
 from zoo.data.tokens import TokenFile
 from zoo.utils.errors import DataError

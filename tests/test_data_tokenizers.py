@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zoo.data import load_tokenizer
-from zoo.data.tokenizers.base import Tokenizer
+from zoo.data.tokenizers.base import Tokenizer, load_tokenizer
 from zoo.data.tokenizers.byte import ByteConfig, ByteTokenizer
 from zoo.data.tokenizers.sentencepiece import SentencePieceConfig, SentencePieceTokenizer
 from zoo.utils.errors import DataError

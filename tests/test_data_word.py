@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from zoo.data import BatchSpec, TextData, load_tokenizer, prepare
 from zoo.data.corpora.text import TextCorpus
+from zoo.data.dataset import BatchSpec
 from zoo.data.objectives.stream import Stream
+from zoo.data.text.dataset import TextData
+from zoo.data.text.prepare import prepare
+from zoo.data.tokenizers.base import load_tokenizer
 from zoo.data.tokenizers.word import WordConfig, WordTokenizer
 from zoo.data.tokens import TokenFile
 from zoo.utils.errors import DataError

@@ -12,10 +12,10 @@ import pytest
 import transformers
 from hub_tokenizers import TEXT, TOKENIZERS, saved
 
-from zoo.data import find_tokenizer, load_tokenizer
+from zoo.data.tokenizers.base import load_tokenizer
 from zoo.data.tokenizers.byte import ByteTokenizer
 from zoo.data.tokenizers.huggingface import HuggingFaceConfig, HuggingFaceTokenizer
-from zoo.data.tokenizers.saved import SavedConfig
+from zoo.data.tokenizers.saved import SavedConfig, find_tokenizer
 from zoo.data.tokenizers.sentencepiece import SentencePieceConfig
 from zoo.models import ModelConfig
 from zoo.run.config import load_config

@@ -16,9 +16,9 @@ from tiny_runs import of_kind, tiny
 
 from zoo import build_model, generate, load_model, save_model, split
 from zoo.commands.cli import main
-from zoo.data import find_tokenizer
 from zoo.data.objectives.span_corruption import SpanCorruption
 from zoo.data.tokenizers.byte import ByteTokenizer
+from zoo.data.tokenizers.saved import find_tokenizer
 from zoo.hub.export import Export, export, export_model
 from zoo.hub.families import family_for
 from zoo.hub.family import Family

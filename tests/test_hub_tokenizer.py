@@ -14,8 +14,9 @@ import sentencepiece
 import transformers
 from hub_tokenizers import TOKENIZERS, saved
 
-from zoo.data import Tokenizer, find_tokenizer
+from zoo.data.tokenizers.base import Tokenizer
 from zoo.data.tokenizers.byte import ByteTokenizer
+from zoo.data.tokenizers.saved import find_tokenizer
 from zoo.data.tokenizers.sentencepiece import SentencePieceConfig, SentencePieceTokenizer
 from zoo.data.tokenizers.word import WordConfig
 from zoo.hub.tokenizer_json import SAMPLE, samples, write_tokenizer

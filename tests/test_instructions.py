@@ -13,7 +13,7 @@ from hub_tokenizers import saved
 from torch.nn import functional as F
 
 from zoo import build_model
-from zoo.data import BatchSpec
+from zoo.data.dataset import BatchSpec
 from zoo.data.instructions.dataset import EncodedConversations, InstructionDataset
 from zoo.data.instructions.files import Conversation, Message, read_conversations
 from zoo.data.instructions.template import ChatTemplate, PlainTemplate, Template

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from zoo import build_model, generate, load_model
 from zoo.checkpoint.model import find_checkpoint
-from zoo.data import BatchSpec
+from zoo.data.dataset import BatchSpec
 from zoo.data.text.dataset import TextDataset
 from zoo.init import Registry
 from zoo.kernels.recurrence import recurrence

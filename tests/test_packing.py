@@ -15,7 +15,7 @@ from tiny_runs import of_kind, tiny_fields
 from torch import Tensor
 
 from zoo import build_model, load_model
-from zoo.data import BatchSpec
+from zoo.data.dataset import BatchSpec
 from zoo.data.packing import pack
 from zoo.kernels import documents as kernel
 from zoo.kernels.documents import Documents, block_mask, document_attention

@@ -8,8 +8,8 @@ import pytest
 from pydantic import Field, TypeAdapter, ValidationError
 
 from zoo.config.registry import CORPORA, INITS, MODELS, OPTIMIZERS, SCHEDULES, Config, Kind, classes_in
-from zoo.data import TextData
 from zoo.data.corpora import TextCorpus
+from zoo.data.text.dataset import TextData
 from zoo.models import ClassifierConfig, DecoderConfig, GPTConfig, ModelConfig
 from zoo.optim import ScheduleConfig
 from zoo.run.catalogue import catalogue

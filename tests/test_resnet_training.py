@@ -11,7 +11,7 @@ from tiny_runs import assert_same, kill, of_kind
 from two_ranks import train_on_two_ranks
 
 from zoo import build_model, load_model
-from zoo.data import BatchSpec
+from zoo.data.dataset import BatchSpec
 from zoo.data.images.digits import DigitsData
 from zoo.models import ResNet
 from zoo.run.config import load_config

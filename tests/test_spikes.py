@@ -15,7 +15,7 @@ from tiny_runs import assert_same, kill, of_kind, tiny, tiny_fields
 import zoo.train.step
 from zoo.checkpoint.model import find_checkpoint
 from zoo.checkpoint.safetensors import read_tensors
-from zoo.data import Batch
+from zoo.data.dataset import Batch
 from zoo.run.config import load_config
 from zoo.run.train_config import SpikeConfig
 from zoo.train.ahead import BatchesAhead

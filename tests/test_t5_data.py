@@ -11,10 +11,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from zoo.data import BatchSpec, TokenFile
+from zoo.data.dataset import BatchSpec
 from zoo.data.objectives.span_corruption import SpanCorruption, random_partition
 from zoo.data.prompting import DECODER_START_ID
 from zoo.data.tokenizers.byte import ByteTokenizer
+from zoo.data.tokens import TokenFile
 from zoo.utils.errors import DataError
 
 VOCABULARY = 5000

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from zoo import build_model, build_optimizer
-from zoo.data import BatchSpec, TokenFile
+from zoo.data.dataset import BatchSpec
 from zoo.data.objectives.span_corruption import SpanCorruption
+from zoo.data.tokens import TokenFile
 from zoo.init import Registry
 from zoo.models import Model, NGPTT5Config
 from zoo.nn.residual import Lerp

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 from unittest.mock import patch
 
-from zoo.data import Batch, BatchSpec
+from zoo.data.dataset import Batch, BatchSpec
 from zoo.data.text.dataset import TextDataset
 
 CALLS = ("rename", "replace", "unlink", "mkdir", "rmdir", "link", "fsync")

@@ -16,7 +16,7 @@ from zoo.ablate.run_metrics import read_run_metrics
 from zoo.ablate.scale.runs import read_runs
 from zoo.ablate.scale.verdict import judge
 from zoo.checkpoint.model import load_model
-from zoo.data import find_tokenizer
+from zoo.data.tokenizers.saved import find_tokenizer
 from zoo.run.config import load_config
 from zoo.run.job import Job
 from zoo.train.run import train

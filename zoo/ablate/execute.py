@@ -17,7 +17,7 @@ from zoo.ablate.sweep import Sweep
 from zoo.ablate.tuning import describe_rule
 from zoo.ablate.variants import SweepVariant
 from zoo.ablate.worker import WORKER_LOCK
-from zoo.data import Dataset
+from zoo.data.dataset import Dataset
 from zoo.run.config import RunConfig
 from zoo.run.job import Job
 from zoo.train.interrupt import Interrupt

@@ -21,6 +21,7 @@ from zoo.ablate.worker import WORKER_LOCK, WorkerTask, work
 from zoo.config.plugins import sources
 from zoo.run.config import plain
 from zoo.run.job import Job
+from zoo.utils.cores import cores
 from zoo.utils.errors import ZooError
 
 THREADS = "OMP_NUM_THREADS"
@@ -34,11 +35,6 @@ worker, which compete for the cores of the others."""
 GRACE = 10.0
 """Seconds in which a worker that waits for a run ends by itself. The compiler's progress bar makes a
 semaphore, which is left, with a warning of Python's at the end of the sweep, if a process is terminated."""
-
-
-def cores() -> int:
-    """The number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def worker_count(workers: int | None) -> int:

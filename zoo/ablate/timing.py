@@ -10,7 +10,7 @@ import torch
 
 from zoo.ablate.manifest import Manifest, Run, read_manifest, run_folder
 from zoo.ablate.scale.speeds import FILE, Timing
-from zoo.data import BatchSpec
+from zoo.data.dataset import BatchSpec
 from zoo.run.config import load_config
 from zoo.run.job import Job
 from zoo.train.build import Parts, build

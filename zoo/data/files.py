@@ -5,16 +5,18 @@ from __future__ import annotations
 import glob
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
 from zoo.data.compression import content_suffix, open_content, read_content
 from zoo.utils import files
 from zoo.utils.atomic import write_folder
 from zoo.utils.errors import CheckpointError, DataError
 from zoo.utils.places import places_tried
+from zoo.utils.progress import SECONDS_PER_LINE, progress
 
 JsonObject = dict[str, Any]
 """A JSON object; its values have no static type, and are checked where they are read."""
@@ -196,7 +198,7 @@ def build_once(folder: Path, fill: Callable[[Path], object]) -> bool:
     """
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder.with_name(folder.name + ".lock")):
+        with _held(FileLock(folder.with_name(folder.name + ".lock"))):
             if folder.is_dir():
                 return False
             write_folder(folder, fill)
@@ -205,3 +207,20 @@ def build_once(folder: Path, fill: Callable[[Path], object]) -> bool:
             f"{error}; data.cache_dir must be a place that can be written and has room"
         ) from error
     return True
+
+
+@contextmanager
+def _held(lock: FileLock) -> Iterator[None]:
+    """Hold a lock; while another process has it, show that this one waits."""
+    with suppress(Timeout):
+        lock.acquire(timeout=0)
+    if not lock.is_locked:
+        with progress("waiting for another process, which prepares the same data") as advance:
+            while not lock.is_locked:
+                advance(0)
+                with suppress(Timeout):
+                    lock.acquire(timeout=SECONDS_PER_LINE)
+    try:
+        yield
+    finally:
+        lock.release()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,14 +86,15 @@ class TokenWriter:
     def __exit__(self, *_: object) -> None:
         self._file.close()
 
-    def add(self, text: str, ids: list[int]) -> None:
+    def add(self, ids: NDArray[np.unsignedinteger[Any]], utf8_bytes: int) -> None:
         """Append a document.
 
         Args:
-            text: text of the document, for the count of bytes.
-            ids: token ids of the document, without the one that ends it.
+            ids: (n,) token ids of the document, without the one that ends it.
+            utf8_bytes: size of the document as UTF-8 text.
         """
-        self._file.write(np.array([*ids, self._eos_id], dtype=self._dtype).data)
+        document = np.append(ids, self._eos_id).astype(self._dtype)
+        self._file.write(document.data)
         self.documents += 1
-        self.tokens += len(ids) + 1
-        self.utf8_bytes += len(text.encode("utf-8"))
+        self.tokens += len(document)
+        self.utf8_bytes += utf8_bytes

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from zoo.data import BatchSpec
+from zoo.data.dataset import BatchSpec
 from zoo.models import LanguageModel, Model
 from zoo.run.trained import data_of, tokenizer_of
 from zoo.utils.errors import DataError, ZooError

@@ -8,8 +8,10 @@ from pathlib import Path
 import torch
 
 from zoo.checkpoint.model import load_model
-from zoo.data import TextData, Tokenizer, find_tokenizer
 from zoo.data.corpora.text import TextCorpus
+from zoo.data.text.dataset import TextData
+from zoo.data.tokenizers.base import Tokenizer
+from zoo.data.tokenizers.saved import find_tokenizer
 from zoo.hub import CONFIG
 from zoo.hub.shards import read_json
 from zoo.models import LanguageModel

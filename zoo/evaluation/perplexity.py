@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.data import Tokenizer
 from zoo.data.files import read_lines, read_text
+from zoo.data.tokenizers.base import Tokenizer
 from zoo.evaluation.evaluated_model import EvaluatedModel
 from zoo.evaluation.score import Score
 from zoo.evaluation.windows import check_windows, sliding_windows

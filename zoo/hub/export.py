@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from zoo.checkpoint.model import load_model
-from zoo.data import Tokenizer
 from zoo.data.classification.class_names import read_labels
 from zoo.data.files import JsonObject
+from zoo.data.tokenizers.base import Tokenizer
 from zoo.data.tokenizers.huggingface import HuggingFaceTokenizer
 from zoo.hub import CONFIG, GENERATION_CONFIG, register_auto
 from zoo.hub.adapter import Adapter, adapter_of, changes_of

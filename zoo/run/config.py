@@ -42,7 +42,7 @@ from zoo.config.registry import (
 )
 from zoo.config.yaml import Located, dump_yaml
 from zoo.config.yaml import Path as Keys
-from zoo.data import DataConfig
+from zoo.data.dataset import DataConfig
 from zoo.init import EtaOverride, FreezeRule, Init
 from zoo.init.transfer import NoTransfer, Transfer
 from zoo.models import ModelConfig

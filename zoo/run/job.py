@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, cast
 
-from zoo.data import DataConfig
+from zoo.data.dataset import DataConfig
 from zoo.models import ModelConfig
 from zoo.optim.base import OptimizerConfig, ScheduleConfig
 from zoo.run.train_config import TrainConfig

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from zoo.data import DataConfig, Tokenizer, find_tokenizer
-from zoo.data.tokenizers.saved import SavedConfig
+from zoo.data.dataset import DataConfig
+from zoo.data.tokenizers.base import Tokenizer
+from zoo.data.tokenizers.saved import SavedConfig, find_tokenizer
 from zoo.run.config import load_config
 from zoo.utils.atomic import write_folder
 from zoo.utils.errors import DataError

@@ -9,7 +9,7 @@ from typing import Self
 
 import torch
 
-from zoo.data import Batch, BatchSpec, Dataset
+from zoo.data.dataset import Batch, BatchSpec, Dataset
 
 
 class BatchesAhead:

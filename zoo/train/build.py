@@ -8,7 +8,7 @@ import torch
 from torch.optim.lr_scheduler import LambdaLR
 
 from zoo.checkpoint.model import load_model
-from zoo.data import BatchSpec, Dataset
+from zoo.data.dataset import BatchSpec, Dataset
 from zoo.init import Registry, freeze, measure
 from zoo.models import Model
 from zoo.optim.storage import store_in_bfloat16

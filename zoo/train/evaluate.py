@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from zoo.data import Batch
+from zoo.data.dataset import Batch
 from zoo.nn.loss import IGNORED
 from zoo.train.confusion import accuracy, confusions, f1, matthews
 from zoo.train.distributed import World

@@ -11,7 +11,7 @@ from typing import Any, TextIO
 from rich.console import Console
 
 from zoo.config.plugins import copy_sources, sources
-from zoo.data import BatchSpec
+from zoo.data.dataset import BatchSpec
 from zoo.optim.averages import evaluation_weights
 from zoo.optim.state import tensors_in
 from zoo.run.config import dump_config

@@ -6,7 +6,8 @@ from dataclasses import asdict
 
 from rich.console import Console
 
-from zoo.data import Tokenizer, find_tokenizer
+from zoo.data.tokenizers.base import Tokenizer
+from zoo.data.tokenizers.saved import find_tokenizer
 from zoo.run.first_weights import ETAS, InitialModel
 from zoo.run.from_checkpoint import TOKENIZER, CheckpointConfig
 from zoo.utils.errors import DataError

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from zoo.data import Batch
+from zoo.data.dataset import Batch
 from zoo.nn.loss import IGNORED, LossParts
 from zoo.optim.clip import Clip
 from zoo.optim.state import restore, snapshot

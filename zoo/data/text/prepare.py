@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -16,11 +16,12 @@ from zoo.data.corpora.base import CorpusConfig, Document, SourceFile
 from zoo.data.files import build_once, sha256, sha256_file
 from zoo.data.parquet import PARQUET
 from zoo.data.split import Split
+from zoo.data.text.encoding import encode_in_order
 from zoo.data.text.manifest import VERSION, SourceEntry, SplitEntry, TokenizerEntry, TokenManifest
 from zoo.data.tokenizers.base import Tokenizer, TokenizerConfig, load_tokenizer
 from zoo.data.tokens import TokenFile, TokenWriter, dtype_for
 from zoo.utils.errors import DataError
-from zoo.utils.progress import progress
+from zoo.utils.progress import Advance, ignore, progress
 
 if TYPE_CHECKING:
     from zoo.data.text.dataset import TextData
@@ -124,7 +125,7 @@ def _tokenizer(data: TextData, text_key: list[object]) -> Tokenizer:
     config: TokenizerConfig = data.tokenizer
 
     def texts() -> Iterator[str]:
-        split = _split(data)
+        split = _split(data, ignore)
         return (d.text for d in _documents(data) if not split.holds_out(d.id))
 
     if not config.is_trained:
@@ -134,9 +135,15 @@ def _tokenizer(data: TextData, text_key: list[object]) -> Tokenizer:
     return load_tokenizer(folder)
 
 
-def _split(data: TextData) -> Split:
+def _split(data: TextData, advance: Advance) -> Split:
     """Which documents of `_documents` are held out."""
-    ids = (document.id for document in _documents(data))
+
+    def read() -> Iterator[str]:
+        for document in _documents(data):
+            advance(_utf8_bytes(document.text))
+            yield document.id
+
+    ids = read()
     first = list(islice(ids, 3))
     if len(first) == 2 and first[1] == first[0] + END_OF_TEXT:
         return Split(0, only=first[1])
@@ -180,6 +187,19 @@ def _documents(data: TextData, left_out: list[str] | None = None) -> Iterator[Do
     yield from documents
 
 
+def _sides(data: TextData, split: Split, left_out: list[str]) -> Iterator[tuple[bool, str]]:
+    """Every text, and whether it is held out."""
+    for document in _documents(data, left_out):
+        yield split.holds_out(document.id), document.text
+    if data.validation_corpus is not None:
+        for document in with_text(data.validation_corpus.documents(), left_out):
+            yield True, document.text
+
+
+def _utf8_bytes(text: str) -> int:
+    return len(text.encode("utf-8"))
+
+
 def _amount(entries: list[SourceEntry]) -> int | None:
     """The bytes of the files, which those of the documents come near to; None if they are compressed."""
     paths = [Path(entry.name) for entry in entries]
@@ -189,7 +209,9 @@ def _amount(entries: list[SourceEntry]) -> int | None:
 
 def _tokenise(data: TextData, entries: list[SourceEntry], tokenizer: Tokenizer, folder: Path) -> None:
     """Write train.bin, validation.bin (if something is held out) and manifest.json."""
-    split = _split(data)
+    amount = _amount(entries)
+    with progress("reading the corpus", amount) as advance:
+        split = _split(data, advance)
     left_out: list[str] = []
     dtype = dtype_for(tokenizer.vocab_size)
     names = {False: "train.bin"} | (
@@ -200,14 +222,11 @@ def _tokenise(data: TextData, entries: list[SourceEntry], tokenizer: Tokenizer, 
             held_out: stack.enter_context(TokenWriter(folder / name, dtype, tokenizer.eos_id))
             for held_out, name in names.items()
         }
-        advance = stack.enter_context(progress("tokenising", _amount(entries)))
-        for document in _documents(data, left_out):
-            writers[split.holds_out(document.id)].add(document.text, tokenizer.encode(document.text))
-            advance(len(document.text.encode("utf-8")))
-        validation = data.validation_corpus.documents() if data.validation_corpus else iter(())
-        for document in with_text(validation, left_out):
-            writers[True].add(document.text, tokenizer.encode(document.text))
-            advance(len(document.text.encode("utf-8")))
+        advance = stack.enter_context(progress("tokenising", amount))
+        texts = stack.enter_context(closing(encode_in_order(tokenizer, _sides(data, split, left_out))))
+        for held_out, text, ids in texts:
+            writers[held_out].add(ids, size := _utf8_bytes(text))
+            advance(size)
     if left_out:
         log.warning(
             "data.corpus: %d blank documents are left out, the first is %s", len(left_out), left_out[0]

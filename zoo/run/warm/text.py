@@ -9,10 +9,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from zoo.data import DataConfig, TextData
-from zoo.data.dataset import Batch, BatchSpec
+from zoo.data.dataset import Batch, BatchSpec, DataConfig
 from zoo.data.files import read_text
 from zoo.data.objectives.batches import inputs_and_targets
+from zoo.data.text.dataset import TextData
 from zoo.models import Model
 from zoo.run.trained import data_of, tokenizer_of
 from zoo.utils.errors import DataError, ZooError

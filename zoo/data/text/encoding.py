@@ -1,0 +1,239 @@
+"""Encoding the texts of a corpus on all cores, in their order.
+
+Most tokenizers encode a few megabytes per second and core. Texts are therefore encoded in processes as well
+(`zoo.data.text.encoding_process`), one for each further core. What is written does not depend on them: every
+text is encoded by itself, and the results are given back in the order of the texts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, Self, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zoo.config.plugins import sources
+from zoo.data.tokenizers.base import Tokenizer
+from zoo.data.tokens import dtype_for
+from zoo.utils.cores import cores
+from zoo.utils.errors import DataError
+
+log = logging.getLogger("zoo")
+
+PROGRAM = Path(__file__).with_name("encoding_process.py")
+ALONE = 1.0
+"""Seconds of encoding in this process alone; less text is encoded before other processes have started."""
+CHUNK = 2**19
+"""Characters of text, or a little more, that a process is given at a time."""
+AHEAD = 3
+"""Chunks per process that are read before the first of them is encoded."""
+
+Key = TypeVar("Key")
+Ids = NDArray[np.unsignedinteger[Any]]
+
+
+def encode_texts(tokenizer: Tokenizer, texts: Sequence[str]) -> list[Ids]:
+    """Encode texts one after the other.
+
+    Returns:
+        The ids of each text in the dtype of `dtype_for`, without the one that ends a document.
+    """
+    dtype = dtype_for(tokenizer.vocab_size)
+    return [np.array(tokenizer.encode(text), dtype=dtype) for text in texts]
+
+
+def encode_in_order(
+    tokenizer: Tokenizer, documents: Iterable[tuple[Key, str]]
+) -> Generator[tuple[Key, str, Ids], None, None]:
+    """Encode documents on all cores that this process may use.
+
+    Args:
+        tokenizer: the tokenizer; if other processes cannot load it, one core encodes everything.
+        documents: texts with what the caller knows them by.
+
+    Yields:
+        The documents in their order, with their ids as `encode_texts` gives them.
+
+    Raises:
+        DataError: a text cannot be encoded, or a process has been killed.
+    """
+    chunks = _chunks(documents)
+    processes = cores() - 1
+    began = time.monotonic()
+    for chunk in chunks:
+        yield from _with_ids(chunk, encode_texts(tokenizer, [text for _, text in chunk]))
+        if processes and time.monotonic() - began >= ALONE:
+            break
+    else:
+        return
+    pending: deque[tuple[list[tuple[Key, str]], _Task]] = deque()
+    with _Processes(tokenizer, processes) as others:
+        for chunk in chunks:
+            pending.append((chunk, others.submit([text for _, text in chunk])))
+            if len(pending) > AHEAD * processes:
+                yield from _first(tokenizer, pending)
+        while pending:
+            yield from _first(tokenizer, pending)
+
+
+def _chunks(documents: Iterable[tuple[Key, str]]) -> Iterator[list[tuple[Key, str]]]:
+    chunk: list[tuple[Key, str]] = []
+    size = 0
+    for key, text in documents:
+        chunk.append((key, text))
+        size += len(text)
+        if size >= CHUNK:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
+
+
+def _with_ids(chunk: list[tuple[Key, str]], ids: list[Ids]) -> Iterator[tuple[Key, str, Ids]]:
+    return ((key, text, found) for (key, text), found in zip(chunk, ids, strict=True))
+
+
+def _first(
+    tokenizer: Tokenizer, pending: deque[tuple[list[tuple[Key, str]], _Task]]
+) -> Iterator[tuple[Key, str, Ids]]:
+    """Wait for the first chunk, and meanwhile encode the last ones that no process has begun."""
+    while not pending[0][1].is_done:
+        task = next((task for _, task in reversed(pending) if task.take_back()), None)
+        if task is None:
+            break
+        task.ids = encode_texts(tokenizer, task.texts)
+    chunk, task = pending.popleft()
+    found = task.result()
+    return _with_ids(chunk, encode_texts(tokenizer, task.texts) if found is None else found)
+
+
+@dataclass
+class _Task:
+    """Texts that another process is asked to encode.
+
+    Attributes:
+        texts: the texts.
+        future: their ids; None if the process cannot load the tokenizer.
+        ids: their ids if they have been encoded in this process instead.
+    """
+
+    texts: list[str]
+    future: Future[list[Ids] | None]
+    ids: list[Ids] | None = None
+
+    @property
+    def is_done(self) -> bool:
+        return self.ids is not None or self.future.done()
+
+    def take_back(self) -> bool:
+        """Withdraw the task, if no process has begun it."""
+        return self.ids is None and self.future.cancel()
+
+    def result(self) -> list[Ids] | None:
+        return self.future.result() if self.ids is None else self.ids
+
+
+class _Processes:
+    """Processes with a copy of a tokenizer; a context manager.
+
+    They are programs of their own and no forks of this process, whose threads and GPU would not survive
+    that. A thread here hands texts to each.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, count: int) -> None:
+        """Start the processes without waiting for them.
+
+        Args:
+            tokenizer: the tokenizer.
+            count: number of processes.
+        """
+        self._type = tokenizer.type
+        self._folder = tempfile.TemporaryDirectory()
+        tokenizer.save(Path(self._folder.name))
+        self._warned = threading.Lock()
+        self._mine = threading.local()
+        self._idle: SimpleQueue[subprocess.Popen[bytes]] = SimpleQueue()
+        arguments = [self._folder.name, *sources()]
+        # The modules are found where this process finds them, and nothing in the current folder hides them.
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        self._processes = [
+            subprocess.Popen(
+                [sys.executable, "-P", str(PROGRAM), *arguments],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env=environment,
+                process_group=0,  # Ctrl-C is for this process, which ends the others
+            )
+            for _ in range(count)
+        ]
+        for process in self._processes:
+            self._idle.put(process)
+        self._threads = ThreadPoolExecutor(count, initializer=self._meet)
+
+    def submit(self, texts: list[str]) -> _Task:
+        """Ask for the ids of texts."""
+        return _Task(texts, self._threads.submit(self._encode, texts))
+
+    def _meet(self) -> None:
+        """Give this thread a process that has loaded the tokenizer, or None."""
+        process = self._idle.get()
+        mistake = self._answer(process)
+        self._mine.process = process if mistake is None else None
+        if mistake is not None and self._warned.acquire(blocking=False):
+            log.warning(
+                "the tokenizer '%s' cannot be loaded in other processes, so one core encodes the text: %s",
+                self._type,
+                mistake,
+            )
+
+    def _encode(self, texts: list[str]) -> list[Ids] | None:
+        process: subprocess.Popen[bytes] | None = self._mine.process
+        if process is None:
+            return None
+        assert process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # its answer says so
+            pickle.dump(texts, process.stdin, pickle.HIGHEST_PROTOCOL)
+            process.stdin.flush()
+        answer = self._answer(process)
+        if isinstance(answer, str):
+            raise DataError(answer)
+        lengths, ids = answer
+        return np.split(ids, np.cumsum(lengths[:-1]))
+
+    def _answer(self, process: subprocess.Popen[bytes]) -> Any:  # Any: what the process has pickled
+        assert process.stdout is not None
+        try:
+            return pickle.load(process.stdout)
+        except (EOFError, pickle.UnpicklingError):
+            status = process.wait()
+            killed = " (killed, perhaps because memory was short)" if status < 0 else ""
+            raise DataError(f"a process that tokenises ended with status {status}{killed}") from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._processes:
+            process.kill()
+        self._threads.shutdown(cancel_futures=True)
+        for process in self._processes:
+            process.wait()
+            for stream in (process.stdin, process.stdout):
+                with contextlib.suppress(OSError):  # closing flushes what the process has not read
+                    stream.close()  # type: ignore[union-attr]
+        self._folder.cleanup()
