@@ -37,7 +37,9 @@ class TrainingLines(Logger):
                 speed = f"{record['timing']['tokens_per_second']:,.0f} {self._unit}/s"
                 text = f"loss {record['cross_entropy']:.4f}, lr {record['lr']:.3g}, {speed}{self._left(step)}"
             case "validation":
+                bits = record.get("bits_per_byte")
                 text = f"validation loss {record['cross_entropy']:.4f}"
+                text += "" if bits is None else f" ({bits:.4f} bits/byte)"
             case "spike":
                 text = f"loss spike, {record['action']}"
             case _:

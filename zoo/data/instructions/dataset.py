@@ -7,6 +7,8 @@ import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import groupby
+from operator import itemgetter
 from typing import Annotated, ClassVar, Literal, Protocol, Self, cast
 
 import numpy as np
@@ -80,8 +82,10 @@ class InstructionData(DataConfig):
 
     @property
     def measures(self) -> frozenset[str]:
-        """The loss of the answers, if there are validation examples."""
-        return frozenset() if self.validation is None else OF_TEXTS - {"bits_per_byte"}
+        """The loss of the answers, and bits per byte if they come back from their tokens."""
+        if self.validation is None:
+            return frozenset()
+        return OF_TEXTS if self.tokenizer.may_keep_text else OF_TEXTS - {"bits_per_byte"}
 
     @property
     def objective_name(self) -> str:
@@ -242,6 +246,8 @@ class InstructionDataset(MapDataset[EncodedConversations]):
         if data.packing:
             self._describe_packing()
         self.fingerprint = _fingerprint(data, self.tokenizer)
+        if self.validation_examples is not None and self.tokenizer.keeps_text:
+            self.bytes_per_target = _bytes_per_target(self.validation_examples.encoded, self.tokenizer)
 
     def _describe_packing(self) -> None:
         """Count in tokens without padding, and say how much padding there is."""
@@ -303,6 +309,19 @@ class InstructionDataset(MapDataset[EncodedConversations]):
             documents[i, end:] = len(row)
         batch = (tokens, documents, targets) if packing else (tokens, targets)
         return tuple(map(torch.from_numpy, batch))
+
+
+def _bytes_per_target(conversations: Sequence[EncodedConversation], tokenizer: Tokenizer) -> float | None:
+    """Bytes of the text that the targets decode to, over their number; the ends of answers have no bytes."""
+    targets = size = 0
+    for tokens, loss_mask in conversations:
+        learned = zip(loss_mask[1:], tokens[1:], strict=True)  # the first token is predicted by none
+        for is_target, run in groupby(learned, key=itemgetter(0)):
+            if is_target:
+                ids = [token for _, token in run]
+                targets += len(ids)
+                size += len(decode_in_vocabulary(ids, tokenizer).encode("utf-8"))
+    return size / targets if size else None
 
 
 def _split_key(conversation: Conversation) -> str:
