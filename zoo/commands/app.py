@@ -80,16 +80,16 @@ def common_options(
         typer.Option("--allow-changed-plugins", help="Use plugins that have changed since the run began."),
     ] = False,
     allow_large: Annotated[
-        bool, typer.Option("--allow-large", help="Accept sizes that exceed the memory, or all reason.")
+        bool, typer.Option("--allow-large", help="Accept sizes that exceed the memory or are implausible.")
     ] = False,
     allow_non_finite: Annotated[
-        bool, typer.Option("--allow-non-finite", help="Load weights and slots that are NaN or infinite.")
+        bool, typer.Option("--allow-non-finite", help="Load weights and slots that contain NaN or infinity.")
     ] = False,
     quiet: Annotated[
         bool, typer.Option("--quiet", help="Print results and errors, but no progress.")
     ] = False,
 ) -> None:
-    """Do what the options ask for that every command has."""
+    """Apply the options that every command has."""
     from zoo.utils.permissions import Permissions
     from zoo.utils.progress import Progress
 
@@ -142,7 +142,7 @@ Source = Annotated[
     str,
     typer.Argument(
         metavar="CONFIG",
-        help="A YAML file, a run folder, or the name of a shipped config.",
+        help="A YAML file, a run folder, or the name of a shipped configuration.",
         callback=_found,
         autocompletion=_shipped,
     ),
@@ -154,7 +154,7 @@ Overrides = Annotated[
 
 
 Wide = Annotated[
-    bool, typer.Option("--wide", help="Show all columns of a table, whatever the width of the terminal.")
+    bool, typer.Option("--wide", help="Show every column of a table, however narrow the terminal is.")
 ]
 
 

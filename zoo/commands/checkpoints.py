@@ -15,22 +15,24 @@ def import_(
     source: Annotated[
         Path,
         typer.Argument(
-            help="A folder of the Hugging Face hub, an adapter of peft, or a .safetensors file with --format."
+            help="A folder in the Hugging Face format, a PEFT adapter, or a .safetensors file with --format."
         ),
     ],
     out: Annotated[Path, typer.Argument(help="The .safetensors file or folder to write.")],
     format: Annotated[str | None, typer.Option(help="The format of the file, e.g. ngpt-reference.")] = None,
-    n_heads: Annotated[int | None, typer.Option(help="Attention heads, if the file does not say.")] = None,
+    n_heads: Annotated[
+        int | None, typer.Option(help="The number of attention heads, if the file does not state it.")
+    ] = None,
     allow: Annotated[
         list[str] | None,
-        typer.Option(help="A pattern of tensors that may be missing or have no place, e.g. cls.*"),
+        typer.Option(help="A pattern of names of tensors that may be missing or unused, e.g. cls.*"),
     ] = None,
     base: Annotated[
         Path | None,
-        typer.Option(help="The model that an adapter of peft was trained on; default: the one it names."),
+        typer.Option(help="The base model of a PEFT adapter; default: the one that the adapter names."),
     ] = None,
 ) -> None:
-    """Turn a checkpoint of another library into one of zoo."""
+    """Convert a checkpoint of another library to one of zoo."""
     from zoo.checkpoint.model import load_model, save_model
     from zoo.data.classification.class_names import write_labels
     from zoo.hub import ADAPTER_CONFIG, CONFIG
@@ -60,18 +62,16 @@ def import_(
 @command()
 def export(
     source: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or a checkpoint of zoo.")],
-    out: Annotated[Path, typer.Argument(help="The folder to make.")],
+    out: Annotated[Path, typer.Argument(help="The folder to create.")],
     to: Annotated[
-        str, typer.Option(help="The format; hf is what transformers' from_pretrained opens.")
+        str, typer.Option(help="The format; hf can be opened by transformers' from_pretrained.")
     ] = "hf",
     dtype: Annotated[
         str | None,
-        typer.Option(
-            help="float32, bfloat16 or float16; default: as in the folder the model came from, or float32."
-        ),
+        typer.Option(help="float32, bfloat16 or float16; default: that of the imported folder, or float32."),
     ] = None,
 ) -> None:
-    """Write a model for another library, gates folded, and check that it computes the same there."""
+    """Export a model to another library, with its gates folded, and check that the logits agree there."""
     from zoo.hub.export import export as write
 
     typer.echo(write(source, out, to=to, dtype=dtype))
@@ -81,16 +81,18 @@ def export(
 def convert(
     source: Annotated[
         Path,
-        typer.Argument(help="A run folder, a checkpoint of zoo, or a folder as on the Hugging Face hub."),
+        typer.Argument(help="A run folder, a checkpoint of zoo, or a folder in the Hugging Face format."),
     ],
-    out: Annotated[Path, typer.Argument(help="The folder to make, for model: {from: OUT}.")],
-    to: Annotated[str, typer.Option(help="wesar (exact), or ngpt (approximate, of Llama's layout).")],
+    out: Annotated[Path, typer.Argument(help="The folder to create, which model: {from: OUT} reads.")],
+    to: Annotated[
+        str, typer.Option(help="wesar (exact) or ngpt (approximate, for models with Llama's architecture).")
+    ],
     text: Annotated[
         Path | None,
-        typer.Option(help="A text to measure on, UTF-8; default: that of the source's training."),
+        typer.Option(help="The UTF-8 text to measure losses on; default: that of the source's training."),
     ] = None,
 ) -> None:
-    """Convert a trained model to WeSaR or nGPT for further training, and report the change of its loss."""
+    """Convert a trained model to WeSaR or nGPT for further training, and report how its loss changes."""
     from zoo.run.warm.convert import convert as write
 
     typer.echo(write(source, out, to=to, text=text))

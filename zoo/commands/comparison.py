@@ -17,17 +17,21 @@ def sweep(
         Path, typer.Argument(metavar="SWEEP.yaml", help="The sweep file; docs/ablations.md describes it.")
     ],
     overrides: Overrides = None,
-    workers: Annotated[int | None, typer.Option(help="Runs at a time; default: one per GPU or core.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder of the sweeps; default: as in the file.")] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="The number of runs at a time; default: one per GPU, or one per core.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The folder of the sweeps; default: the one that the file names.")
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only print the cost: runs, tokens, FLOPs and time.")
     ] = False,
     jobs: Annotated[
         bool,
-        typer.Option("--jobs", help="Only print the commands of the runs to make now, for schedulers."),
+        typer.Option("--jobs", help="Only print the commands of the runs that are due now, for a scheduler."),
     ] = False,
 ) -> None:
-    """Train every variant of a comparison, each tuned alike, with several seeds; run it again to resume."""
+    """Train every variant with several seeds, all tuned alike; the same command resumes the sweep."""
     from zoo.ablate.conclusion import run_sweep
     from zoo.ablate.estimate import estimate
     from zoo.ablate.jobs import write_jobs
@@ -58,22 +62,22 @@ def sweep(
 @command()
 def report(
     runs: Annotated[
-        list[Path], typer.Argument(metavar="SWEEP...|RUN...", help="Folders of sweeps, or run folders.")
+        list[Path], typer.Argument(metavar="SWEEP...|RUN...", help="The folders of sweeps, or run folders.")
     ],
     out: Annotated[
-        Path, typer.Option("--out", "-o", help="The folder for report.html, .md, .csv and pictures.")
+        Path, typer.Option("--out", "-o", help="The folder for report.html, .md, .csv and figures.")
     ] = Path("report"),
     baseline: Annotated[
         str | None,
-        typer.Option(help="The variant to compare with; default: the sweep's, or the first run's."),
+        typer.Option(help="The variant to compare with; default: that of the sweep, or of the first run."),
     ] = None,
     alpha: Annotated[
         float,
-        typer.Option(help="Significance level of the comparison."),
+        typer.Option(help="The significance level of the comparisons."),
     ] = 0.05,
     metric: Annotated[
         str | None,
-        typer.Option(help="What decides: accuracy, bits_per_byte, ..., tasks/NAME/acc; default: the loss."),
+        typer.Option(help="The measure that decides, e.g. accuracy or tasks/NAME/acc; default: the loss."),
     ] = None,
     wide: Wide = False,
 ) -> None:
@@ -118,54 +122,64 @@ def verdict(
         list[Path],
         typer.Argument(
             metavar="RUNS.csv|RUN...",
-            help="A table with one row a run (variant, size, tokens, seed, loss, ...), or run folders.",
+            help="A table with one row per run (variant, size, tokens, seed, loss, ...), or run folders.",
         ),
     ],
     baseline: Annotated[str, typer.Option(help="The variant to compare with.")],
     margin: Annotated[
-        float | None, typer.Option(help="The factor within which two sides count as equal, e.g. 1.05.")
+        float | None, typer.Option(help="The factor within which two variants count as equal, e.g. 1.05.")
     ] = None,
-    alpha: Annotated[float, typer.Option(help="The probability of any false claim.")] = 0.05,
+    alpha: Annotated[float, typer.Option(help="The allowed probability of any false claim.")] = 0.05,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Write the page, CSV, LaTeX and pictures there.")
+        Path | None, typer.Option("--out", "-o", help="The folder for the page, CSV, LaTeX and figures.")
     ] = None,
     aa: Annotated[
-        bool, typer.Option("--aa", help="Compare the baseline with itself, half of its seeds each.")
+        bool, typer.Option("--aa", help="Compare one half of the seeds of the baseline with the other half.")
     ] = False,
     max_seeds: Annotated[
-        int | None, typer.Option(help="Say that seeds are added until it is decided, at most so many.")
+        int | None, typer.Option(help="Declare that seeds are added until it is decided, up to this number.")
     ] = None,
     declared_sizes: Annotated[
         str | None,
-        typer.Option(metavar="N,N,...", help="Say that sizes are added until it is decided, at most these."),
+        typer.Option(
+            metavar="N,N,...", help="Declare that sizes are added until it is decided, up to these."
+        ),
     ] = None,
     anytime: Annotated[
         bool,
-        typer.Option("--anytime", help="Say that seeds are added until it is decided, without a maximum."),
+        typer.Option(
+            "--anytime", help="Declare that seeds are added until it is decided, without a maximum."
+        ),
     ] = False,
     rounds: Annotated[
         int | None,
         typer.Option(
             "--time",
             metavar="ROUNDS",
-            help="First time the variants of a ladder in turn, on an idle machine; at least 5 rounds.",
+            help="First measure the speed of a ladder's variants, on an idle machine, in at least 5 rounds.",
         ),
     ] = None,
     columns: Annotated[
         str | None,
-        typer.Option(metavar="OURS=THEIRS,...", help="Columns of a table that W&B, MLflow, ... exported."),
+        typer.Option(
+            metavar="OURS=THEIRS,...",
+            help="The names of the columns in a table that W&B, MLflow, ... exported.",
+        ),
     ] = None,
     pattern: Annotated[
         str | None,
-        typer.Option(metavar="{variant}-{size}-...", help="What the names of TensorBoard's folders mean."),
+        typer.Option(
+            metavar="{variant}-{size}-...", help="What the parts of the names of TensorBoard's folders mean."
+        ),
     ] = None,
-    tag: Annotated[str | None, typer.Option(help="The loss in TensorBoard's event files.")] = None,
+    tag: Annotated[str | None, typer.Option(help="The tag of the loss in TensorBoard's event files.")] = None,
     tokens_per_step: Annotated[
-        float | None, typer.Option(help="With --pattern: tokens from the last step.")
+        float | None, typer.Option(help="With --pattern: the number of tokens in a step.")
     ] = None,
     metric: Annotated[
-        str | None, typer.Option(help="Of runs of zoo: cross_entropy (the default) or bits_per_byte.")
+        str | None,
+        typer.Option(help="The loss of zoo's own runs: cross_entropy (the default) or bits_per_byte."),
     ] = None,
     wide: Wide = False,
 ) -> None:

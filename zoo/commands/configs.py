@@ -20,13 +20,14 @@ def explain(
     wide: Wide = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     ranks: Annotated[
-        int | None, typer.Option(min=1, help="Show what a training step takes on each of so many processes.")
+        int | None,
+        typer.Option(min=1, help="Show what a training step needs on each of this number of processes."),
     ] = None,
     device: Annotated[
-        str | None, typer.Option(help="With --ranks: the GPU that it should fit, such as h200.")
+        str | None, typer.Option(help="With --ranks: the GPU whose memory the step has to fit, e.g. h200.")
     ] = None,
 ) -> None:
-    """Show role, shape, sigma, eta, gate and slots of every parameter, and totals; allocates nothing."""
+    """Show the role, shape, sigma, eta, gate and slots of every parameter, without allocating memory."""
     from zoo.run.config import load_config
     from zoo.run.explanation import explain as describe
     from zoo.run.job import named_run
@@ -70,9 +71,12 @@ def _foresee(config: str, overrides: Sequence[str], ranks: int, device: str | No
 
 @command("list")
 def list_(
-    kind: Annotated[str | None, typer.Argument(help="configs, models, inits, optimizers, ...")] = None,
+    kind: Annotated[
+        str | None,
+        typer.Argument(help="The kind of choices: configs, models, inits, optimizers, ...; default: all."),
+    ] = None,
 ) -> None:
-    """List the choices of a config, each with a line of description."""
+    """List what a configuration can choose from, with a line of description each."""
     from rich.table import Table
 
     from zoo.run.catalogue import catalogue, origins
@@ -106,13 +110,19 @@ def schema(
 def coord_check(
     config: Source,
     overrides: Overrides = None,
-    widths: Annotated[str, typer.Option(help="Values of d_model, e.g. 64,128,256.")] = "64,128,256",
-    steps: Annotated[int, typer.Option(help="Measurements; the first is before any update.")] = 3,
-    seeds: Annotated[int, typer.Option(help="Initialisations at each width.")] = 3,
-    lr: Annotated[float | None, typer.Option(help="Learning rate; default: four times the config's.")] = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder for the page.")] = None,
+    widths: Annotated[
+        str, typer.Option(help="The widths (d_model) to compare, e.g. 64,128,256.")
+    ] = "64,128,256",
+    steps: Annotated[
+        int, typer.Option(help="The number of measurements; the first is made before any update.")
+    ] = 3,
+    seeds: Annotated[int, typer.Option(help="The number of initialisations at each width.")] = 3,
+    lr: Annotated[
+        float | None, typer.Option(help="The learning rate; default: four times that of the configuration.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="The folder to write the page to.")] = None,
 ) -> None:
-    """Check whether outputs keep their size when a model gets wider, with or without a transfer rule."""
+    """Check whether the outputs of modules keep their size as a model gets wider."""
     from zoo.diagnose.coordinates import check_coordinates
     from zoo.report.coordinates import coordinate_table, write_coordinates
     from zoo.run.config import load_config

@@ -21,26 +21,28 @@ def generate(
         str | None, typer.Argument(metavar="[PROMPT]", help="The text to continue, answer, or fill in.")
     ] = None,
     prompt: Annotated[
-        str | None, typer.Option(help="The prompt as an option; <extra_id_0> stands for a gap to fill in.")
+        str | None,
+        typer.Option(help="The prompt, given as an option; <extra_id_0> stands for a gap to fill in."),
     ] = None,
     system: Annotated[
-        str | None, typer.Option(help="The system message that the conversation begins with.")
+        str | None, typer.Option(help="The system message at the beginning of the conversation.")
     ] = None,
     chat: Annotated[
-        bool, typer.Option("--chat", help="Answer each line of the input, all in one conversation.")
+        bool, typer.Option("--chat", help="Answer the lines of the input one by one, in one conversation.")
     ] = False,
     max_new_tokens: Annotated[int, typer.Option(help="The largest number of tokens to add.")] = 200,
     num_return: Annotated[int, typer.Option(help="The number of texts to write.")] = 1,
     temperature: Annotated[
         float, typer.Option(help="The randomness of the sampling; 0 takes the most probable token.")
     ] = 0.8,
-    top_k: Annotated[int | None, typer.Option(help="Sample among the k most probable tokens.")] = None,
+    top_k: Annotated[int | None, typer.Option(help="Sample from the k most probable tokens.")] = None,
     top_p: Annotated[
         float | None,
-        typer.Option(help="Sample among the most probable tokens, whose probabilities add up to p."),
+        typer.Option(help="Sample from the most probable tokens whose probabilities add up to p."),
     ] = None,
     repetition_penalty: Annotated[
-        float | None, typer.Option(help="Above 1: tokens that are in the text already become less probable.")
+        float | None,
+        typer.Option(help="Values above 1 make tokens that are in the text already less probable."),
     ] = None,
     stop: Annotated[
         list[str] | None, typer.Option(help="End before this text; may be given several times.")
@@ -49,11 +51,12 @@ def generate(
     compile: Annotated[
         bool,
         typer.Option(
-            "--compile", help="Compile the model, which takes seconds and pays from a thousand tokens on."
+            "--compile",
+            help="Compile the model, which takes seconds and pays off from about a thousand tokens on.",
         ),
     ] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, mps, cuda or cuda:N.")] = "auto",
-    seed: Annotated[int, typer.Option(help="Seed of the sampling.")] = 0,
+    seed: Annotated[int, typer.Option(help="The seed of the sampling.")] = 0,
 ) -> None:
     """Continue or answer a prompt with a trained model; the text is also written to RUN/sample.txt."""
     from zoo.commands.generate import TextGenerator, keep_sample
@@ -105,16 +108,21 @@ def _asked() -> str | None:
 
 @command()
 def classify(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run of data 'classification'.")],
+    run: Annotated[
+        Path, typer.Argument(metavar="RUN", help="A run whose data is of the type classification.")
+    ],
     text: Annotated[str | None, typer.Option(help="A text to classify.")] = None,
-    pair: Annotated[str | None, typer.Option(help="The second text, for a model of pairs.")] = None,
+    pair: Annotated[
+        str | None, typer.Option(help="The second text, for a model that classifies pairs.")
+    ] = None,
     file: Annotated[Path | None, typer.Option(help="A .tsv or .jsonl file of texts to classify.")] = None,
     score: Annotated[Path | None, typer.Option(help="A labelled file to evaluate on.")] = None,
     which: Annotated[
-        str | None, typer.Option(help="best, last or best-NAME (validation file); default: best.")
+        str | None,
+        typer.Option(help="The checkpoint: best, last, or best-NAME of a validation file; default: best."),
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, mps, cuda or cuda:N.")] = "auto",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON; with --score.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="With --score: print JSON.")] = False,
 ) -> None:
     """Classify a text or the texts of a file, or measure a classifier on a labelled file."""
     from zoo.commands.classify import TextClassifier

@@ -15,24 +15,24 @@ from zoo.utils.errors import ZooError
 def eval_(
     model: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or any other checkpoint.")],
     perplexity: Annotated[
-        Path | None, typer.Option(metavar="FILE...", help="Texts to predict, UTF-8; or --tasks.")
+        Path | None, typer.Option(metavar="FILE...", help="The UTF-8 texts to predict.")
     ] = None,
     more: Annotated[list[Path] | None, typer.Argument(metavar="[FILE]...", hidden=True)] = None,
     tasks: Annotated[
-        str | None, typer.Option(metavar="NAMES", help="Tasks of lm-evaluation-harness: quiz,lambada.")
+        str | None, typer.Option(metavar="NAMES", help="Tasks of lm-evaluation-harness, e.g. quiz,lambada.")
     ] = None,
     task_path: Annotated[Path | None, typer.Option(help="A folder with your own task files.")] = None,
     limit: Annotated[
-        int | None, typer.Option(help="Ask only so many questions of each task, the first ones.")
+        int | None, typer.Option(help="The number of questions of each task, the first ones; default: all.")
     ] = None,
     num_fewshot: Annotated[
         int | None, typer.Option(help="The number of solved examples in front of each question.")
     ] = None,
     contexts: Annotated[
-        str, typer.Option(help="The tokens of a window, e.g. 64,128,256; default: as in training.")
+        str, typer.Option(help="The numbers of tokens in a window, e.g. 64,128,256; default: as in training.")
     ] = "",
     stride: Annotated[
-        int | None, typer.Option(help="The new tokens of each window; default: half of them.")
+        int | None, typer.Option(help="The number of new tokens in each window; default: half of the window.")
     ] = None,
     batch_size: Annotated[
         int, typer.Option(help="The number of windows or requests that are computed at once.")
@@ -42,12 +42,14 @@ def eval_(
         typer.Option(help="Whether each line is a document, with its end; default: as in the training."),
     ] = None,
     tokenizer: Annotated[
-        Path | None, typer.Option(help="Folder of a tokenizer, if the model has none.")
+        Path | None, typer.Option(help="The folder of a tokenizer, if the model has none.")
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, mps, cuda or cuda:N.")] = "auto",
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="The JSON file; default: RUN/perplexity.json or RUN/tasks.json."),
+        typer.Option(
+            "--out", "-o", help="The JSON file to write; default: RUN/perplexity.json or RUN/tasks.json."
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -95,14 +97,15 @@ def eval_(
 def inspect(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or any other checkpoint.")],
     text: Annotated[
-        Path | None, typer.Option(help="What attention is measured on; default: the run's validation text.")
+        Path | None,
+        typer.Option(help="The text to measure attention on; default: the validation text of the run."),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="The folder to write; default: RUN/inspect.")
+        Path | None, typer.Option("--out", "-o", help="The folder to write to; default: RUN/inspect.")
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, mps, cuda or cuda:N.")] = "auto",
 ) -> None:
-    """Plot embeddings, condition numbers, scalings and attention of a checkpoint; curves of a run."""
+    """Plot the embeddings, condition numbers, scalings and attention of a checkpoint, and a run's curves."""
     from zoo.report.inspection import inspect as write
     from zoo.utils.device import find_device
 

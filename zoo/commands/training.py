@@ -28,7 +28,7 @@ def train(
     ] = False,
     log_json: Annotated[
         bool,
-        typer.Option("--log-json", help="Print the lines of metrics.jsonl; messages go to standard error."),
+        typer.Option("--log-json", help="Print the records of metrics.jsonl; messages go to standard error."),
     ] = False,
 ) -> None:
     """Train a model. Ctrl-C or SIGTERM saves a checkpoint; --resume continues from it, bit for bit."""
@@ -59,7 +59,7 @@ def suggest_lr(
     config: Source,
     overrides: Overrides = None,
     steps: Annotated[
-        int | None, typer.Option(help="Steps of each of the two short runs; default: 200.")
+        int | None, typer.Option(help="The number of steps of each of the two short runs; default: 200.")
     ] = None,
 ) -> None:
     """Estimate a learning rate for Amos from the gradients of two short runs, or of a run folder."""
