@@ -27,35 +27,48 @@ THEIRS: dict[str, Any] = {
     "Qwen2": SIZES,
     "Qwen3": SIZES,
     "Phi3": SIZES,
+    "SmolLM3": SIZES,
+    "Olmo2": SIZES,
+    "Gemma2": SIZES | {"head_dim": 8, "sliding_window": 5},
+    "Gemma3Text": SIZES | {"head_dim": 8, "sliding_window": 5},
+    "GPTNeoX": BERT,
     "GPT2": GPT2,
     "Bert": BERT,
+    "Roberta": BERT,
 }
+PADDING = {"Roberta": 1}
+"""Ids of padding other than 0."""
+SEGMENTS = {"Bert", "Roberta"}
+"""Those that distinguish the two texts of a pair."""
 
 
 def saved(name: str, folder: Path) -> Any:
     """A classifier of transformers with three classes, random in every parameter, in a folder."""
-    config = getattr(transformers, f"{name}Config")(**THEIRS[name], **NAMES, pad_token_id=0)
+    config = getattr(transformers, f"{name}Config")(
+        **THEIRS[name], **NAMES, pad_token_id=PADDING.get(name, 0)
+    )
     model = random_(getattr(transformers, f"{name}ForSequenceClassification")(config)).eval()
     model.save_pretrained(folder)
     return model
 
 
-def padded() -> tuple[torch.Tensor, torch.Tensor]:
+def padded(padding: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
     """Two texts, the second one shorter: tokens and mask."""
     mask = torch.tensor([[True] * 9, [True] * 6 + [False] * 3])
-    return torch.arange(1, 19).reshape(2, 9) * mask, mask
+    return torch.arange(2, 20).reshape(2, 9).where(mask, torch.tensor(padding)), mask
 
 
 @pytest.mark.parametrize("name", THEIRS)
 @torch.no_grad()
 def test_in_and_out(name: str, tmp_path: Path) -> None:
     theirs = saved(name, tmp_path / "hub")
-    tokens, mask = padded()
+    tokens, mask = padded(PADDING.get(name, 0))
     segments = (torch.arange(9) > 4).long().expand(2, 9) * mask
-    given = {"token_type_ids": segments} if name == "Bert" else {}
+    given = {"token_type_ids": segments} if name in SEGMENTS else {}
     expected = theirs(tokens, attention_mask=mask.long(), **given).logits
     ours = load_model(tmp_path / "hub").eval()
     torch.testing.assert_close(ours(tokens, segments, mask), expected, atol=1e-5, rtol=1e-5)
+    assert ours.recipe.model.model_dump()["dropout"] == (0.1 if name in SEGMENTS else 0.0)
     export(tmp_path / "hub", tmp_path / "out")
     before, after = (load_file(tmp_path / f / "model.safetensors") for f in ("hub", "out"))
     assert before.keys() == after.keys() and all(torch.equal(t, after[k]) for k, t in before.items())

@@ -213,6 +213,11 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("gemma3", {"use_bidirectional_attention": True}, "use_bidirectional_attention: true; expected null"),
     (
         "gemma3",
+        {"architectures": ["Gemma3ForSequenceClassification"]},
+        "architectures: no family 'Gemma3ForSequenceClassification'",
+    ),
+    (
+        "gemma3",
         {"architectures": ["Gemma3ForConditionalGeneration"]},
         "architectures: no family 'Gemma3ForConditionalGeneration'",
     ),

@@ -10,11 +10,12 @@ from zoo.config.registry import MODELS
 from zoo.data.files import JsonObject
 from zoo.hub.family import Family, SequenceHead
 from zoo.hub.fields import one_of
-from zoo.hub.rules import Rule, rule
+from zoo.hub.rules import Rule, linear, rule
 from zoo.models import ModelConfig
 from zoo.utils.errors import CheckpointError
 
 SUFFIX = "ForSequenceClassification"
+DROPOUT = "classifier_dropout"
 POOLER = ("pooler.weight", "pooler.bias")
 
 LAST_TOKEN = SequenceHead("last", (rule("head.linear.weight", "score.weight"),))
@@ -23,14 +24,22 @@ LAST_TOKEN = SequenceHead("last", (rule("head.linear.weight", "score.weight"),))
 BERT_HEAD = SequenceHead(
     "first",
     (
-        rule("pooler.weight", "bert.pooler.dense.weight"),
-        rule("pooler.bias", "bert.pooler.dense.bias"),
-        rule("head.linear.weight", "classifier.weight"),
-        rule("head.linear.bias", "classifier.bias"),
+        *linear("pooler", "bert.pooler.dense"),
+        *linear("head.linear", "classifier"),
     ),
     segments="token_type_ids",
+    drops=True,
 )
 """BERT's: W tanh(pooler(h)) + b of the first token."""
+
+ROBERTA_HEAD = replace(
+    BERT_HEAD,
+    rules=(
+        *linear("pooler", "classifier.dense"),
+        *linear("head.linear", "classifier.out_proj"),
+    ),
+)
+"""RoBERTa's: the same under other names. In training, transformers drops entries of h as well."""
 
 
 def classifier_family(family: Family) -> Family:
@@ -64,7 +73,7 @@ def read_classifier(family: Family, trunk: ModelConfig, config: JsonObject) -> M
     """
     head = family.head
     assert head is not None  # `classifier_family` has checked it
-    dropout = config.get("classifier_dropout")
+    dropout = config.get(DROPOUT) if head.drops else 0.0
     if dropout is None:
         dropout = getattr(trunk, "dropout", 0.0)
     fields: dict[str, Any] = {"classes": len(label_names(config)), "pool": head.pool, "dropout": dropout}
@@ -100,8 +109,7 @@ def write_classifier(family: Family, config: Any, written: JsonObject, labels: S
         "id2label": {str(i): name for i, name in enumerate(names)},
         "label2id": {name: i for i, name in enumerate(names)},
     }
-    known = {} if "classifier_dropout" in written else {"classifier_dropout": config.dropout}
-    dropout = known if family.ignores("classifier_dropout") else {}
+    dropout = {DROPOUT: config.dropout} if head.drops and DROPOUT not in written else {}
     return written | {"architectures": [architecture]} | label_fields | dropout
 
 

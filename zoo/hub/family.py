@@ -30,11 +30,13 @@ class SequenceHead:
         pool: which hidden state it reads, as in `zoo.models.classifier.ClassifierConfig`.
         rules: its tensors.
         segments: the argument of transformers' `forward` for segments; "": there is none.
+        drops: whether it has dropout, in the field ``classifier_dropout``; null: that of the trunk.
     """
 
     pool: Literal["first", "last"]
     rules: tuple[Rule, ...]
     segments: str = ""
+    drops: bool = False
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,7 @@ class Family:
         read: converts old spellings in a config.json to those of `fields`.
         write: adds to a config.json what readers other than zoo expect.
         head: the head of classifiers; None: there is none, or zoo does not know it.
+        trunk: the beginning of the names of the classes with another head; "": that of `architecture`.
     """
 
     architecture: str
@@ -84,6 +87,7 @@ class Family:
     read: Callable[[JsonObject], JsonObject] = _unchanged
     write: Callable[[JsonObject], JsonObject] = _unchanged
     head: SequenceHead | None = None
+    trunk: str = ""
 
     def __post_init__(self) -> None:
         names = [f.zoo_name for f in self.fields] + list(self.constants) + ["type"]
@@ -101,8 +105,8 @@ class Family:
 
     @property
     def trunk_name(self) -> str:
-        """What the classes of transformers have in common: ``Llama``."""
-        return _HEAD.sub("", self.architecture)
+        """What the classes of transformers with other heads have in common: ``Llama``."""
+        return self.trunk or _HEAD.sub("", self.architecture)
 
     def to_zoo(self, config: JsonObject, place: str) -> ModelConfig:
         """Convert a config.json to zoo's configuration.

@@ -135,6 +135,7 @@ GEMMA2: Family = replace(
 GEMMA3: Family = replace(
     LLAMA,
     architecture="Gemma3ForCausalLM",
+    trunk="Gemma3Text",  # the other classes without it are those with images
     model_type="gemma3_text",
     fields=(
         *_fields(vocab_size=262208, rope_theta=1000000.0, soft_cap=None),

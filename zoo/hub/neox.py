@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from zoo.data.files import JsonObject
 from zoo.hub.bert import GELU_FORMS
+from zoo.hub.classifier import LAST_TOKEN
 from zoo.hub.family import Family
 from zoo.hub.fields import PLAIN_DECODER, PLAIN_ROPE, ConfigField, FixedField, without
 from zoo.hub.rope import RopeScaling, read_rope, write_rope
@@ -78,4 +79,5 @@ NEOX = Family(
     read=_read,
     write=_write,
     duplicates={"embed_out.weight": "gpt_neox.embed_in.weight"},
+    head=LAST_TOKEN,
 )

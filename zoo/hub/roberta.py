@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from zoo.hub.bert import BERT, Positions
+from zoo.hub.classifier import ROBERTA_HEAD
 from zoo.hub.fields import FixedField
 from zoo.hub.rules import Rule
 
@@ -53,5 +54,5 @@ ROBERTA = replace(
         "lm_head.decoder.bias": "lm_head.bias",
     },
     renamed_suffixes={},
-    head=None,  # it has a layer more than BERT's
+    head=ROBERTA_HEAD,
 )
