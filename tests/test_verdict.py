@@ -144,9 +144,28 @@ def test_words_that_need_no_test(pattern: RunMetrics) -> None:
     judgement = judge(
         sweep(pattern, {"base": [3.0, 3.01], "same": [3.0, 3.01], "alone": [2.0], "stuck": [2.5, 2.5]})
     )
-    assert words(judgement) == ["equal", ONE_SEED, ONE_SEED]
+    assert words(judgement) == ["equal", ONE_SEED, "undecided"]
     assert all(verdict.comparison is None for verdict in judgement.verdicts)
     assert [c for c in caveats(judgement) if c.startswith("stuck: all 2 seeds end at the same loss")]
+
+
+@pytest.mark.parametrize(
+    ("finals", "same"),
+    [
+        ({"base": [3.0, 3.01], "new": [2.5, 2.5]}, "all seeds of new"),
+        ({"base": [3.0, 3.0], "new": [2.5, 2.6]}, "all seeds of base"),
+        ({"base": [3.0, 3.0], "new": [2.5, 2.5]}, "all seeds of new and all of base"),
+    ],
+)
+def test_seeds_that_end_at_one_value_are_not_one_seed(
+    pattern: RunMetrics, finals: Mapping[str, Sequence[float]], same: str
+) -> None:
+    """There are several seeds; what is missing is their noise."""
+    judgement = judge(sweep(pattern, finals))
+    (told,) = judgement.sentences
+    assert words(judgement) == ["undecided"]
+    assert f"new: undecided ({same} end at the same loss, so that its noise is not known)" in told
+    assert "one seed" not in told
 
 
 def test_other_seeds_than_the_baselines_are_not_pairs(pattern: RunMetrics) -> None:

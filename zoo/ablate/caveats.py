@@ -149,7 +149,7 @@ def _equal_seeds(judgement: Judgement) -> Iterator[str]:
         finals = results.finals(variant)
         if len(finals) > 1 and len(set(finals.values())) == 1:
             same = f"all {len(finals)} seeds end at the same {results.measure.title}"
-            texts.append((variant, f"{same}: they are one run, without a test"))
+            texts.append((variant, f"{same}: their noise is not known, so that there is no test"))
     return _shared(texts)
 
 

@@ -145,17 +145,10 @@ def _sentence(verdict: VariantVerdict, base: str, measure: Measure) -> str:
 
 
 def _verdict_without_test(results: Results, variant: str) -> VariantVerdict:
-    runs, base_runs = results.finished(variant), results.finished(results.baseline)
-    word: Word = "no result"
-    if variant == results.baseline:
-        word = "baseline"
-    elif runs and base_runs:
-        word = "equal" if _equal(runs, base_runs) else ONE_SEED
+    word, why = _word_without_test(results, variant)
     final = list(results.finals(variant).values())
-    best = [value for run in runs.values() if (value := run.best(results.measure)) is not None]
-    why = "its loss is the baseline's bit for bit: it changed nothing" if word == "equal" else ""
-    if word == ONE_SEED and _constant_difference(results, variant):
-        word, why = "undecided", "every seed differs by the same amount, so that no noise is known"
+    runs = results.finished(variant).values()
+    best = [value for run in runs if (value := run.best(results.measure)) is not None]
     return VariantVerdict(
         variant,
         word,
@@ -164,6 +157,25 @@ def _verdict_without_test(results: Results, variant: str) -> VariantVerdict:
         best=summarise(best) if best else None,
         why=why,
     )
+
+
+def _word_without_test(results: Results, variant: str) -> tuple[Word, str]:
+    """What can be said of a variant before any test, and why no test can say more."""
+    base = results.baseline
+    if variant == base:
+        return "baseline", ""
+    if not (results.finished(variant) and results.finished(base)):
+        return "no result", ""
+    if _equal(results.finished(variant), results.finished(base)):
+        return "equal", "its loss is the baseline's bit for bit: it changed nothing"
+    if min(len(results.finals(side)) for side in (variant, base)) < 2:
+        return ONE_SEED, ""
+    if _constant_difference(results, variant):
+        return "undecided", "every seed differs by the same amount, so that no noise is known"
+    if same := [side for side in (variant, base) if _seeds_change_nothing(results.finals(side))]:
+        what = f"all seeds of {' and all of '.join(same)} end at the same {results.measure.title}"
+        return "undecided", f"{what}, so that its noise is not known"
+    return "undecided", ""
 
 
 def _qualify(results: Results, verdict: VariantVerdict) -> VariantVerdict:
@@ -238,5 +250,5 @@ def _equal(ours: Runs, theirs: Runs) -> bool:
 
 
 def _seeds_change_nothing(finals: Mapping[int, float]) -> bool:
-    """Whether several seeds have the same final value, so that they amount to one run."""
+    """Whether several seeds have the same final value, which tells nothing of the noise."""
     return len(set(finals.values())) < 2 <= len(finals)
