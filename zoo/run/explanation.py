@@ -29,6 +29,7 @@ from zoo.run.reach import unreached
 from zoo.run.redundancy import notes
 from zoo.run.transfer import check_optimizer, rates_of
 from zoo.spec import Declared, Module, ParamSpec, declared
+from zoo.utils.dispatch import dispatched_alone
 from zoo.utils.fitting import FittingTable
 from zoo.utils.printable import readable_bytes
 from zoo.utils.run_folder import RunFolder
@@ -237,6 +238,7 @@ def _explained(config: RunConfig, run: RunFolder | None) -> Explanation:
     return Explanation(_title(recipe), rows, totals, unreached(registry, config.reach), notes(model))
 
 
+@dispatched_alone
 def flops_per_target(model: Model, length: int) -> tuple[int, int]:
     """Count floating point operations on meta tensors.
 

@@ -33,6 +33,7 @@ from zoo.train.live_memory import LiveMemory
 from zoo.train.precision import autocast
 from zoo.train.recompute import recompute
 from zoo.utils.accelerators import Accelerator
+from zoo.utils.dispatch import dispatched_alone
 from zoo.utils.printable import readable_bytes
 
 Recompute = Literal["none", "blocks", "selective"]
@@ -303,6 +304,7 @@ def _slots(job: Job, model: Model, shards: int) -> int | None:
     return FLOAT32 * total
 
 
+@dispatched_alone
 def _trace(job: Job, model: Model, examples: int, way: Recompute) -> _Traced:
     """Run a forward and a backward pass on fake tensors, freeing a block's gradients as they come."""
     device = torch.device("cpu")
