@@ -11,6 +11,7 @@ from zoo.config.yaml import Located
 from zoo.data.corpora import JsonlCorpus, TextCorpus
 from zoo.data.text.prepare import with_text
 from zoo.run.config import load_config
+from zoo.run.located import located
 from zoo.utils.errors import ConfigError, DataError
 
 YAML = """
@@ -74,10 +75,19 @@ def test_patterns(elsewhere: Path) -> None:
 
 
 def test_the_message_names_both_places(elsewhere: Path) -> None:
-    with pytest.raises(DataError) as error:
-        sources(Path("project/run.yaml"))
+    config = load_config("project/run.yaml")
+    load_config("gpt-tiny")  # what else is read does not matter
+    with pytest.raises(DataError) as error, located(config), located(config):
+        config.data.corpus.sources()  # type: ignore[union-attr]
     assert "texts: no such file or directory" in str(error.value)
-    assert f"(looked in {elsewhere} and in {elsewhere.parent})" in str(error.value)
+    assert str(error.value).count(f"(looked in {elsewhere} and in {elsewhere.parent})") == 1
+
+
+def test_the_message_names_the_current_folder_alone(elsewhere: Path) -> None:
+    config = load_config("project/run.yaml", ["data.corpus.paths=[notes]"])
+    with pytest.raises(DataError) as error, located(config):
+        config.data.corpus.sources()  # type: ignore[union-attr]
+    assert str(error.value) == f"notes: no such file or directory in {elsewhere.parent}"
 
 
 def test_checkpoints(elsewhere: Path) -> None:

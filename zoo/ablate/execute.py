@@ -20,6 +20,7 @@ from zoo.ablate.worker import WORKER_LOCK
 from zoo.data.dataset import Dataset
 from zoo.run.config import RunConfig
 from zoo.run.job import Job
+from zoo.run.located import located
 from zoo.train.interrupt import Interrupt
 from zoo.utils.errors import DataError
 from zoo.utils.lock import locked
@@ -118,7 +119,8 @@ def _check_data(configs: Iterable[RunConfig], measure: Measure) -> None:
         if key in errors:
             continue
         try:
-            dataset = job.data.prepare(job.model)
+            with located(config):
+                dataset = job.data.prepare(job.model)
         except DataError as error:
             errors[key] = error
         else:

@@ -17,9 +17,8 @@ import torch
 
 from zoo.ablate.compiling import shape_of
 from zoo.ablate.plan import PlannedRun
-from zoo.ablate.worker import WORKER_LOCK, WorkerTask, work
+from zoo.ablate.worker import WORKER_LOCK, SentConfig, WorkerTask, work
 from zoo.config.plugins import sources
-from zoo.run.config import plain
 from zoo.run.job import Job
 from zoo.utils.cores import cores
 from zoo.utils.errors import ZooError
@@ -130,8 +129,8 @@ class Pool:
         error_file.unlink(missing_ok=True)
         worker = self._worker(run)
         worker.run = run
-        begun = tuple((plain(branch.config), branch.begins) for branch in branches if branch.begins)
-        task = WorkerTask(plain(run.config), sources(), run.until, begun, self._lock, error_file)
+        begun = tuple((SentConfig.of(branch.config), branch.begins) for branch in branches if branch.begins)
+        task = WorkerTask(SentConfig.of(run.config), sources(), run.until, begun, self._lock, error_file)
         with suppress(OSError):  # a process that has just been killed is noticed by `ended`
             worker.tasks.send(task)
 
@@ -206,7 +205,7 @@ class Pool:
             return f"killed by {signal.Signals(-status).name}"
         file = self._error_file(run)
         lines = file.read_text(encoding="utf-8").strip().splitlines() if file.is_file() else []
-        return lines[-1].removeprefix("zoo.utils.errors.") if lines else f"ended with status {status}"
+        return lines[-1] if lines else f"ended with status {status}"
 
 
 def _trains(worker: _Worker) -> bool:

@@ -30,17 +30,27 @@ def train_with_branches(config: RunConfig, branches: list[tuple[RunConfig, int]]
 
     Returns:
         Whether the trunk may go on; otherwise it was interrupted, and is saved.
+
+    Raises:
+        Exception: what the trunk failed with, with a note about its branches.
     """
     trunk = Job.of(config).folder
     for branch, step in sorted(branches, key=lambda item: item[1]):
         last = trunk.checkpoint() if trunk.exists else None
-        if step <= until and (last is None or last.step < step):
-            if train(config, resume=trunk.exists, until=step).step < step:
-                return False
-            last = trunk.checkpoint()
         folder = Job.of(branch).folder
-        if last is not None and last.step == step and folder.is_vacant:
-            begin_branch(trunk, folder, branch)
+        try:
+            if step <= until and (last is None or last.step < step):
+                if train(config, resume=trunk.exists, until=step).step < step:
+                    return False
+                last = trunk.checkpoint()
+            if last is not None and last.step == step and folder.is_vacant:
+                begin_branch(trunk, folder, branch)
+        except Exception as error:
+            error.add_note(
+                f"{branch.name} had not branched off at step {step}: it and longer branches are trained by "
+                "themselves"
+            )
+            raise
     return True
 
 

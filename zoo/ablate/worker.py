@@ -16,14 +16,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 
 from zoo.ablate.outcome import write_record
 from zoo.ablate.trunk import train_with_branches
 from zoo.config.plugins import line_in_plugin, load_plugin
-from zoo.run.config import load_config
+from zoo.run.config import Origin, RunConfig, load_config, plain
 from zoo.run.job import Job
 from zoo.train.run import train
 from zoo.utils.atomic import write_text
@@ -32,6 +32,30 @@ from zoo.utils.lock import locked
 
 WORKER_LOCK = ".workers"
 """The name of the lock in `out` that all workers share."""
+LONGEST = 600
+"""Characters of a message in the list of runs; the whole of it is in the error file."""
+
+
+@dataclass(frozen=True)
+class SentConfig:
+    """A configuration on its way to a worker: the classes of plugins do not exist before they are imported.
+
+    Attributes:
+        fields: the configuration as plain data.
+        origin: where its values were written, for messages.
+    """
+
+    fields: dict[str, Any]
+    origin: Origin
+
+    @classmethod
+    def of(cls, config: RunConfig) -> Self:
+        """Take a configuration apart."""
+        return cls(plain(config), config.origin)
+
+    def load(self) -> RunConfig:
+        """Put it together."""
+        return load_config(self.fields).written(self.origin)
 
 
 @dataclass(frozen=True)
@@ -39,18 +63,18 @@ class WorkerTask:
     """A run that a worker has to train.
 
     Attributes:
-        config: of the run, as plain data: the classes of plugins do not exist before they are imported.
+        config: of the run.
         plugins: the plugins to import first, for `load_plugin`.
         until: the step that the run has to reach.
         branches: configurations of runs that begin with the first steps of this one, and how many.
         lock: the lock to share meanwhile.
-        error_file: where to write the traceback of a failure.
+        error_file: where to write the traceback of a failure, and what it comes to in its last line.
     """
 
-    config: dict[str, Any]
+    config: SentConfig
     plugins: tuple[str, ...]
     until: int
-    branches: tuple[tuple[dict[str, Any], int], ...]
+    branches: tuple[tuple[SentConfig, int], ...]
     lock: Path
     error_file: Path
 
@@ -72,7 +96,7 @@ def work(tasks: Connection, cores: int, environment: dict[str, str]) -> None:
     sweep = multiprocessing.parent_process()
     try:
         while (sweep is None or sweep.is_alive()) and (task := tasks.recv()) is not None:
-            _execute(task)
+            attempt(task)
             tasks.send(True)
     except EOFError:
         return
@@ -80,26 +104,33 @@ def work(tasks: Connection, cores: int, environment: dict[str, str]) -> None:
         sys.exit(1)
 
 
-def _execute(task: WorkerTask) -> None:
+def attempt(task: WorkerTask) -> None:
     """Train a run, or resume it; if it fails, write the error file and exit with status 1."""
     try:
         with locked(task.lock, "another process has it", shared=True, timeout=60):
             _train(task)
     except Exception as error:
-        text = traceback.format_exc()
-        if line := line_in_plugin(error):
-            text += f"{line}: {type(error).__name__}: {error}\n"
-        write_text(task.error_file, text)
+        write_text(task.error_file, f"{traceback.format_exc()}{in_one_line(error)}\n")
         sys.exit(1)
+
+
+def in_one_line(error: Exception) -> str:
+    """An error and its notes, after the line of the plugin that raised it."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    message = "; ".join(lines)
+    shown = message if len(message) <= LONGEST else f"{message[:LONGEST]}..."
+    what = "; ".join([f"{type(error).__name__}: {shown}", *getattr(error, "__notes__", ())])
+    place = line_in_plugin(error)
+    return f"{place}: {what}" if place else what
 
 
 def _train(task: WorkerTask) -> None:
     _forget_peak_memory()
     for plugin in task.plugins:
         load_plugin(plugin)
-    config = load_config(task.config)
+    config = task.config.load()
     folder = Job.of(config).folder
-    branches = [(load_config(branch), step) for branch, step in task.branches]
+    branches = [(branch.load(), step) for branch, step in task.branches]
     try:
         if not train_with_branches(config, branches, task.until):
             return

@@ -21,7 +21,6 @@ from zoo.checkpoint.safetensors import check_match, count_entries, is_there, wri
 from zoo.models import Model
 from zoo.utils.atomic import write_file
 from zoo.utils.errors import CheckpointError, ZooError, did_you_mean
-from zoo.utils.places import places_tried
 from zoo.utils.progress import progress
 from zoo.utils.run_folder import CheckpointFolder, RunFolder, Which
 from zoo.utils.sharded import gathered
@@ -155,9 +154,8 @@ def find_checkpoint(path: Path, which: Which = "last") -> Path:
     """
     if not path.exists():
         raise CheckpointError(
-            f"{path}: no such file or folder{places_tried(path)}; expected a run, a checkpoint or a {SUFFIX} "
-            "file"
-        )
+            f"{path}: no such file or folder; expected a run, a checkpoint or a {SUFFIX} file"
+        ).because_missing(path)
     run = RunFolder(path)
     if not run.exists:
         return path

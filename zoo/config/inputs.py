@@ -2,7 +2,8 @@
 
 A relative path in a YAML file starts at the folder of that file. If nothing is there, it starts at the
 current folder, as all paths did in earlier versions. Paths on the command line and from Python start at the
-current folder, and so do those that zoo records in a run folder.
+current folder, and so do those that zoo records in a run folder. A path that is in neither folder stays as
+it was written, and whoever misses it there finds out with `looked_in` where it was looked for before.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from contextlib import suppress
 from pathlib import Path
 
 from zoo.config.yaml import Located
-from zoo.utils.places import note_tried
 from zoo.utils.run_folder import RunFolder
 
 
@@ -42,18 +42,38 @@ def found(value: Located) -> Located:
     return Located(_found(value.value, value.place), value.place)
 
 
+def looked_in(given: Located, missing: Path) -> str:
+    """Where a path that is missing was looked for, as the end of a message.
+
+    Args:
+        given: the configuration, with the places where its values were written.
+        missing: as the configuration names it.
+
+    Returns:
+        The folder of the file that names the path, and the current folder; "" if only this one was tried.
+    """
+    if isinstance(given.value, dict | list):
+        items = given.value.values() if isinstance(given.value, dict) else given.value
+        return next((words for item in items if (words := looked_in(item, missing))), "")
+    if not isinstance(given.value, str) or Path(given.value) != missing:
+        return ""
+    folder = _own_folder(given.value, given.place)
+    return "" if folder is None else f" (looked in {folder.resolve()} and in {Path.cwd()})"
+
+
 def _found(written: str, place: str) -> str:
+    folder = _own_folder(written, place)
+    return str(folder / written) if folder is not None and _is_there(folder, written) else written
+
+
+def _own_folder(written: str, place: str) -> Path | None:
+    """The folder that a path is looked for in before the current one; None: in no other."""
     match = LINE_OF_FILE.fullmatch(place)
     if match is None or Path(written).expanduser().is_absolute():
-        return written
+        return None
     folder = Path(match[1]).parent
     # What zoo records in a run folder starts at the current folder already.
-    if folder == Path() or RunFolder(folder).metrics.is_file():
-        return written
-    if _is_there(folder, written):
-        return str(folder / written)
-    note_tried(written, folder)
-    return written
+    return None if folder == Path() or RunFolder(folder).metrics.is_file() else folder
 
 
 def _is_there(folder: Path, written: str) -> bool:

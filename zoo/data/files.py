@@ -15,7 +15,6 @@ from zoo.data.compression import content_suffix, open_content, read_content
 from zoo.utils import files
 from zoo.utils.atomic import write_folder
 from zoo.utils.errors import CheckpointError, DataError
-from zoo.utils.places import places_tried
 from zoo.utils.progress import SECONDS_PER_LINE, progress
 
 JsonObject = dict[str, Any]
@@ -58,11 +57,11 @@ def _expand(written: str, suffixes: Sequence[str], otherwise: Sequence[str]) -> 
         _check_single(inside)
         return inside
     if not glob.has_magic(written):
-        raise DataError(f"{written}: no such file or directory{_places(written)}")
+        raise DataError(f"{written}: no such file or directory{_start(path)}").because_missing(written)
     matches = Path(path.anchor).glob(str(path.relative_to(path.anchor)))
     found = sorted(match for match in matches if match.is_file())
     if not found:
-        raise DataError(f"{written}: no file matches this pattern{_places(written)}")
+        raise DataError(f"{written}: no file matches this pattern{_start(path)}").because_missing(written)
     return found
 
 
@@ -74,10 +73,9 @@ def _inside(folder: Path, suffixes: Sequence[str]) -> list[Path]:
     )
 
 
-def _places(written: str) -> str:
-    """Where a path was looked for, in words."""
-    alone = "" if Path(written).expanduser().is_absolute() else f" in {Path.cwd()}"
-    return places_tried(written) or alone
+def _start(path: Path) -> str:
+    """Where a relative path starts, in words."""
+    return "" if path.is_absolute() else f" in {Path.cwd()}"
 
 
 def _check_single(inside: Sequence[Path]) -> None:

@@ -22,7 +22,7 @@ import zoo.data.images.digits
 import zoo.data.instructions.dataset
 import zoo.data.text.dataset  # noqa: F401  (these five register themselves)
 from zoo.config.compose import FROM, PLUGINS, extend, find_config, merge, parse_overrides, read_config
-from zoo.config.inputs import READS_FILES, found
+from zoo.config.inputs import READS_FILES, found, looked_in
 from zoo.config.messages import describe, is_written
 from zoo.config.plugins import CLASS_PATH, PluginRecord, adapted, load_installed, records_of
 from zoo.config.registry import (
@@ -54,7 +54,6 @@ from zoo.run.limits import beyond_reason
 from zoo.run.train_config import TrainConfig
 from zoo.utils.errors import ConfigError, did_you_mean
 from zoo.utils.measures import MEASURES, require_recorded
-from zoo.utils.places import forget_tried
 from zoo.utils.run_folder import RunFolder
 
 TAKEN_OVER = {
@@ -130,9 +129,24 @@ class RunConfig(Config):
         (), description="modules of your own that register classes: Python files, or names of modules"
     )
 
+    @property
+    def origin(self) -> Origin:
+        """Where the values were written."""
+        return self._origin
+
+    def written(self, origin: Origin) -> Self:
+        """The same configuration, whose values were written where `origin` says."""
+        copy = self.model_copy()
+        copy._origin = origin
+        return copy
+
     def place(self, keys: Keys) -> str:
         """Where a value was written, or what it is part of: ``file:line``, an override, or "" for Python."""
         return self._origin.given.find(keys)[0].place
+
+    def looked_in(self, missing: Path) -> str:
+        """Where else than in the current folder a path of this configuration was looked for, in words."""
+        return looked_in(self._origin.given, missing)
 
     @property
     def reach(self) -> Reach | None:
@@ -215,7 +229,6 @@ def load_config(source: str | Path | dict[str, Any], overrides: Sequence[str] = 
         ConfigError: there are problems; the message has one line for each.
     """
     problems: list[str] = []
-    forget_tried()
     if isinstance(source, dict):
         given = extend(Located.of(plain(source)), Path(), problems)
     else:

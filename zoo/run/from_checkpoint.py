@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError
 from zoo.checkpoint.model import find_checkpoint, open_checkpoint
 from zoo.checkpoint.recipe import Recipe
 from zoo.config.compose import FROM
-from zoo.config.inputs import found
+from zoo.config.inputs import found, looked_in
 from zoo.config.registry import DATASETS, INITS, REPARAMS, Config
 from zoo.config.yaml import Located, dotted
 from zoo.data.tokenizers.saved import find_tokenizer
@@ -59,7 +59,8 @@ def inherit(given: Located, problems: list[str]) -> Located:
     try:
         path, recipe = _open(found(source.value[FROM]).value)
     except ZooError as error:
-        problems += [_problem(place, where, line) for line in str(error).splitlines()]
+        tried = "" if error.missing is None else looked_in(source.value[FROM], error.missing)
+        problems += [_problem(place, where, line) for line in f"{error}{tried}".splitlines()]
         return _without_model(given)
     model = _replace_part(given.value["model"], part, _override_fields(recipe, source, where, problems))
     fields = {**given.value, "model": model}

@@ -14,6 +14,8 @@ from zoo.utils.errors import ConfigError, ZooError
 def located(config: RunConfig, section: str | None = None) -> Iterator[None]:
     """Put the place of its key in front of the message of a ZooError that is raised within.
 
+    Of a file that is missing the message also says where it was looked for.
+
     Args:
         config: the configuration that is being used.
         section: the key that is to blame for a ConfigError whose message names none; None: the file.
@@ -23,7 +25,8 @@ def located(config: RunConfig, section: str | None = None) -> Iterator[None]:
     except ZooError as error:
         lines = str(error).splitlines()
         found = [_placed(config, line, section if isinstance(error, ConfigError) else None) for line in lines]
-        error.args = ("\n".join(found),)
+        tried = "" if error.missing is None else config.looked_in(error.missing)
+        error.args, error.missing = ("\n".join(found) + tried,), None
         raise
 
 

@@ -8,10 +8,23 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from pathlib import Path
+from typing import Self
 
 
 class ZooError(ValueError):
-    """A mistake in what the user gave: config, data, tokenizer, checkpoint, shapes or device."""
+    """A mistake in what the user gave: config, data, tokenizer, checkpoint, shapes or device.
+
+    Attributes:
+        missing: the path at which there is nothing, as it was given; None: that is not the mistake.
+    """
+
+    missing: Path | None = None
+
+    def because_missing(self, path: str | Path) -> Self:
+        """Note that there is nothing at a path, for those who know where it was looked for."""
+        self.missing = Path(path)
+        return self
 
 
 class ConfigError(ZooError):

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from zoo.utils.errors import ZooError
-from zoo.utils.places import places_tried
 
 MIB = 1 << 20
 CONFIG_BYTES = 16 * MIB
@@ -54,8 +53,10 @@ def open_regular(path: Path, mistake: Mistake) -> Iterator[BufferedReader]:
             raise mistake(f"{path}: not a regular file; expected one, not a folder, pipe or device")
         with os.fdopen(descriptor, "rb") as file:
             yield file
+    except FileNotFoundError as error:
+        raise mistake(f"{path}: {error.strerror}").because_missing(path) from error
     except OSError as error:
-        raise mistake(f"{path}: {error.strerror or error}{places_tried(path)}") from error
+        raise mistake(f"{path}: {error.strerror or error}") from error
     except ValueError as error:
         if isinstance(error, ZooError):
             raise

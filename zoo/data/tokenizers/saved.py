@@ -14,7 +14,6 @@ from zoo.data.tokenizers.base import DESCRIPTION, Tokenizer, TokenizerConfig, lo
 from zoo.data.tokenizers.huggingface import TOKENIZER_FILE, HuggingFaceConfig
 from zoo.data.tokenizers.sentencepiece import MODEL_FILE, SentencePieceConfig
 from zoo.utils.errors import DataError
-from zoo.utils.places import places_tried
 from zoo.utils.run_folder import ModelFolder
 
 
@@ -39,10 +38,11 @@ def find_tokenizer(path: str | Path) -> Tokenizer:
         if (place / MODEL_FILE).is_file():
             return SentencePieceConfig.load(place)
     hint = "" if folder.is_dir() else ", which is no folder"
-    raise DataError(
-        f"no tokenizer in {folder}{hint}{places_tried(path)}: expected {DESCRIPTION}, {TOKENIZER_FILE} or "
+    error = DataError(
+        f"no tokenizer in {folder}{hint}: expected {DESCRIPTION}, {TOKENIZER_FILE} or "
         f"{MODEL_FILE} there or in its folder '{kept.name}'"
     )
+    raise error if path.exists() else error.because_missing(path)
 
 
 @TOKENIZERS.register
