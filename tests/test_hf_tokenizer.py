@@ -163,7 +163,7 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 def test_without_the_library_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     saved("byte-level", tmp_path)
     monkeypatch.setitem(sys.modules, "tokenizers", None)
-    with pytest.raises(DataError, match=r"package tokenizers: pip install 'zoo\[hf\]'"):
+    with pytest.raises(DataError, match=r"package tokenizers: pip install '\.\[hf\]'"):
         HuggingFaceConfig(path=tmp_path).build(unread)
 
 

@@ -237,5 +237,5 @@ def test_models_that_do_not_predict_the_next_token(tmp_path: Path, folder: Path,
 
 def test_without_the_extra(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("zoo.evaluation.task_report.find_spec", lambda name: None)
-    with pytest.raises(ZooError, match=r"--tasks needs lm-evaluation-harness: pip install 'zoo\[eval\]'"):
+    with pytest.raises(ZooError, match=r"--tasks needs lm-evaluation-harness: pip install '\.\[eval\]'"):
         tasks(run, ["quiz"])

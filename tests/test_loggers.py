@@ -148,7 +148,7 @@ def test_a_missing_package_is_known_before_training(
 ) -> None:
     monkeypatch.setattr(base, "find_spec", lambda package: None)
     config = tiny(tmp_path, loggers=[name])
-    with pytest.raises(ConfigError, match=rf"{name} is not installed; expected: pip install 'zoo\[{name}\]'"):
+    with pytest.raises(ConfigError, match=rf"{name} is not installed; expected: pip install '\.\[{name}\]'"):
         train(config)
     assert not (tmp_path / "runs").exists()
     assert not (tmp_path / "cache").exists()

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from zoo.utils.errors import DataError
+from zoo.utils.extras import install
 from zoo.utils.files import open_regular
 
 PIECE = 1 << 20
@@ -83,7 +84,7 @@ def require_pyarrow(path: Path) -> Any:
     try:
         import pyarrow  # a package of an extra
     except ImportError as error:
-        raise DataError(f"{path}: {path.suffix} needs pyarrow: pip install 'zoo[data]'") from error
+        raise DataError(f"{path}: {path.suffix} needs pyarrow: {install('data')}") from error
     return pyarrow
 
 

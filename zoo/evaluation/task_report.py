@@ -16,6 +16,7 @@ from rich.table import Table
 
 from zoo.utils.atomic import write_text
 from zoo.utils.errors import ZooError
+from zoo.utils.extras import install
 from zoo.utils.run_folder import RunFolder
 
 RESAMPLES = 1000
@@ -125,7 +126,7 @@ def tasks(
             nothing is written then.
     """
     if find_spec("lm_eval") is None:
-        raise ZooError("eval: --tasks needs lm-evaluation-harness: pip install 'zoo[eval]'")
+        raise ZooError(f"eval: --tasks needs lm-evaluation-harness: {install('eval')}")
     rules = [
         (bool(names), "no tasks; expected one or more names"),
         (limit is None or limit >= 1, f"limit is {limit}; expected at least 1"),

@@ -25,6 +25,7 @@ from zoo.ablate.scale.runs import (
 )
 from zoo.ablate.scale.speeds import read_speeds
 from zoo.utils.errors import DataError, ZooError, did_you_mean
+from zoo.utils.extras import install
 from zoo.utils.measures import CROSS_ENTROPY, LOSSES, Measure, find_measure
 from zoo.utils.run_folder import RunFolder
 
@@ -302,7 +303,7 @@ def _last_scalar(path: Path, tag: str | None) -> tuple[int, float]:
     try:
         from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
     except ImportError as error:
-        raise DataError("event files need tensorboard: pip install 'zoo[tensorboard]'") from error
+        raise DataError(f"event files need tensorboard: {install('tensorboard')}") from error
     events = EventAccumulator(str(next(iter(sorted(path.rglob(EVENTS)))).parent))
     events.Reload()
     tags: list[str] = events.Tags()["scalars"]

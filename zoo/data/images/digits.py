@@ -16,6 +16,7 @@ from zoo.data.files import sha256
 from zoo.data.images.augment import normalise
 from zoo.data.images.labelled import LabelledImageData, LabelledImages
 from zoo.utils.errors import DataError
+from zoo.utils.extras import install
 
 SIDE = 8
 CLASSES = 10
@@ -60,7 +61,7 @@ class DigitsDataset(LabelledImages):
         try:
             from sklearn.datasets import load_digits
         except ImportError as error:
-            raise DataError("data: the digits come with a package: pip install scikit-learn") from error
+            raise DataError(f"data: the digits come with scikit-learn: {install('digits')}") from error
         digits = load_digits()
         pixels = torch.from_numpy(digits.images).float().unsqueeze(1)
         labels = digits.target.astype(np.int64)

@@ -17,6 +17,7 @@ from zoo.data.files import JsonObject, read_bytes, read_object, read_text, sha25
 from zoo.data.tokenizers.base import Tokenizer, TokenizerConfig
 from zoo.data.tokenizers.end_of_text import BY_ID, BY_TEXT, find_eos, token_text
 from zoo.utils.errors import DataError
+from zoo.utils.extras import install
 
 TOKENIZER_FILE = "tokenizer.json"
 SETTINGS_FILE = "tokenizer_config.json"
@@ -41,9 +42,7 @@ def _library() -> Any:  # Any: an optional package without types
     try:
         import tokenizers
     except ImportError as error:
-        raise DataError(
-            f"a {TOKENIZER_FILE} is read by the package tokenizers: pip install 'zoo[hf]'"
-        ) from error
+        raise DataError(f"a {TOKENIZER_FILE} is read by the package tokenizers: {install('hf')}") from error
     return tokenizers
 
 

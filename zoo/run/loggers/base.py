@@ -10,6 +10,7 @@ from typing import Any, ClassVar, TypeAlias
 
 from zoo.config.registry import Config
 from zoo.utils.errors import ConfigError
+from zoo.utils.extras import install
 
 Record: TypeAlias = dict[str, Any]
 """A line of metrics.jsonl: `kind`, `step` (optimizer steps done) and the values of that kind."""
@@ -48,7 +49,7 @@ class LoggerConfig(Config):
         """
         if self.package and find_spec(self.package) is None:
             raise ConfigError(
-                f"train.loggers: {self.package} is not installed; expected: pip install 'zoo[{self.package}]'"
+                f"train.loggers: {self.package} is not installed; expected: {install(self.package)}"
             )
 
     def open(self, folder: Path, config: Mapping[str, Any], kept: Sequence[Record]) -> Logger:
