@@ -23,13 +23,23 @@ else
 BROWSER_NOTICE := :
 endif
 
-.PHONY: help demo study study-report campaign test check wheel-test docs format clean
+# The Python that measures on a GPU, and wheels for it where it has torch and no network (make gpu-wheels).
+GPU_PYTHON ?= $(BIN)/python
+GPU_VERSION ?= 3.12
+GPU_PLATFORM ?= manylinux_2_28_x86_64 manylinux_2_27_x86_64 manylinux_2_17_x86_64 manylinux2014_x86_64
+GPU ?=
+WHEELS ?=
+
+.PHONY: help demo study study-report campaign gpu gpu-wheels test check wheel-test docs format clean
 
 help:
 	@echo "make demo    train and sample an nGPT, compare GPT, nGPT, WeSaR and Amos: a verdict in minutes"
 	@echo "             shorter: make demo DEMO_CHANGES='train.steps=100'"
 	@echo "make test    run the tests"
 	@echo "make campaign  kills, losses of power, damaged files, configurations, shortages (hours; goes on where it was)"
+	@echo "make gpu     tests and measurements on a GPU, in half an hour, into docs/results; goes on where it was"
+	@echo "             with a torch that is there: make gpu GPU_PYTHON=python3, without a network also"
+	@echo "             WHEELS=wheels, which make gpu-wheels has filled elsewhere"
 	@echo "make check   lint, types, tests, wheel-test, docs"
 	@echo "make wheel-test  build the wheel, install it elsewhere, type every command there"
 	@echo "make docs    build the documentation's site, site/index.html"
@@ -85,6 +95,19 @@ test: $(VENV)/ready
 
 campaign: $(VENV)/ready
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.campaigns $(CAMPAIGN)
+
+gpu: $(if $(filter $(BIN)/python,$(GPU_PYTHON)),$(VENV)/ready)
+ifneq ($(WHEELS),)
+	$(GPU_PYTHON) -m pip install --quiet --no-index --no-deps --upgrade --target $(WHEELS)/site $(WHEELS)/*.whl
+endif
+	PYTHONPATH=$(CURDIR)$(if $(WHEELS),:$(WHEELS)/site) $(GPU_PYTHON) -m benchmarks.gpu $(GPU)
+
+gpu-wheels: $(VENV)/ready
+	$(BIN)/python -m benchmarks.gpu.requirements > wheels.txt
+	$(BIN)/python -m pip download --quiet --no-deps --only-binary=:all: --implementation cp \
+		--python-version $(GPU_VERSION) $(GPU_PLATFORM:%=--platform %) \
+		--dest $(or $(WHEELS),wheels) --requirement wheels.txt
+	rm wheels.txt
 
 check: $(VENV)/ready docs wheel-test
 	$(BIN)/ruff check .

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
+import torch
 
 from zoo.config import plugins
 from zoo.config.registry import Kind
@@ -18,3 +19,11 @@ def without_plugins() -> Iterator[None]:
     plugins._named.clear()
     plugins.load_installed.cache_clear()
     plugins.allow_changed_plugins(False)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what needs a GPU where there is none."""
+    if any(item.get_closest_marker("gpu") for item in items) and not torch.cuda.is_available():
+        left_out = [item for item in items if item.get_closest_marker("gpu")]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("gpu")]

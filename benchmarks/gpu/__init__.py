@@ -1,0 +1,1 @@
+"""All that a GPU is needed for: tests of the device, training, the optimizer's step, generation."""

@@ -1,0 +1,142 @@
+"""What `make gpu` measures, a cell at a time: those that say most come first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, ClassVar, Literal
+
+Library = Literal["zoo", "transformers"]
+Compile = Literal["none", "blocks"]
+Recompute = Literal["none", "blocks", "selective"]
+TOKENS = 16_384
+"""Tokens in a training step, whatever the context is."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """What is measured, or something as small as a test needs.
+
+    Attributes:
+        fields: replace those of the shipped model.
+        tokens: in a training step.
+        context: the longest sequence of a training step.
+        steps: that are timed.
+        prompt: tokens that a generation begins with.
+        new: tokens that it adds.
+    """
+
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    tokens: int = TOKENS
+    context: int = TOKENS
+    steps: int = 10
+    prompt: int = 128
+    new: int = 128
+
+
+FULL = Size()
+TINY_MODEL = MappingProxyType({"vocab_size": 64, "d_model": 32, "n_layers": 2, "n_heads": 2})
+TINY = Size(TINY_MODEL, tokens=32, context=16, steps=2, prompt=4, new=3)
+
+
+@dataclass(frozen=True)
+class Training:
+    """Steps of AdamW under bf16 autocast.
+
+    Attributes:
+        model: a shipped configuration; a Llama of transformers has the sizes of its model.
+        context: tokens of a sequence.
+        library: whose model it is.
+        compile: whether each block is compiled.
+        recompute: as `train.recompute`.
+    """
+
+    section: ClassVar[str] = "training"
+    model: str
+    context: int
+    library: Library = "zoo"
+    compile: Compile = "blocks"
+    recompute: Recompute = "none"
+
+    @property
+    def key(self) -> str:
+        """The name of the cell in the file of results."""
+        parts = self.section, self.library, self.model, str(self.context), self.compile, self.recompute
+        return " ".join(parts)
+
+
+@dataclass(frozen=True)
+class Update:
+    """Steps of an optimizer on the tensors of a model, with gradients that stay the same.
+
+    Attributes:
+        optimizer: its name in `zoo.build_optimizer`; "adamw" is torch's, fused.
+        settings: of it.
+        model: as in `Training`.
+    """
+
+    section: ClassVar[str] = "update"
+    optimizer: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    model: str = "gpt-0.5b"
+
+    @property
+    def key(self) -> str:
+        """The name of the cell in the file of results."""
+        return " ".join(
+            (self.section, self.model, self.optimizer, *(f"{k}={v}" for k, v in self.settings.items()))
+        )
+
+
+@dataclass(frozen=True)
+class Generation:
+    """Greedy generation in bfloat16 from random weights.
+
+    Attributes:
+        batch: number of prompts.
+        library: as in `Training`.
+        compiled: whether the step from one token to the next is compiled, with a cache of fixed size.
+        model: as in `Training`.
+    """
+
+    section: ClassVar[str] = "generation"
+    batch: int
+    library: Library = "zoo"
+    compiled: bool = False
+    model: str = "gpt-0.5b"
+
+    @property
+    def key(self) -> str:
+        """The name of the cell in the file of results."""
+        mode = "compiled" if self.compiled else "eager"
+        return " ".join((self.section, self.library, self.model, str(self.batch), mode))
+
+
+Cell = Training | Update | Generation
+
+LIBRARIES: tuple[Library, ...] = ("zoo", "transformers")
+MODELS: tuple[tuple[str, Library], ...] = (
+    ("gpt-0.5b", "zoo"),
+    ("ngpt-0.5b", "zoo"),
+    ("gpt-0.5b", "transformers"),
+)
+WAYS: tuple[Recompute, ...] = ("blocks", "selective")
+ALL: tuple[Cell, ...] = (
+    *(Training(model, 1024, library) for model, library in MODELS),
+    Update("adamw"),
+    Update("amos", {"momentum": 0.9}),
+    Update("amos"),
+    *(Training(model, context, library) for context in (4096, 8192) for model, library in MODELS),
+    *(Training(f"{kind}-{size}", 2048) for size in ("130m", "1.3b") for kind in ("wesar", "small")),
+    *(Training(f"{kind}-0.5b", 8192, recompute=way) for kind in ("gpt", "ngpt") for way in WAYS),
+    *(
+        Generation(batch, library, mode)
+        for batch in (1, 8)
+        for mode in (False, True)
+        for library in LIBRARIES
+    ),
+    *(Training(model, 1024, library, "none") for model, library in MODELS),
+)
+CELLS: dict[str, Cell] = {cell.key: cell for cell in ALL}
+"""All cells by their keys."""

@@ -1,0 +1,118 @@
+"""Cells in processes of their own, and what came of them: written at once, and kept for the next call."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.harness import ROOT
+from zoo.utils.atomic import write_text
+
+LONGEST_ERROR = 300
+
+
+@dataclass(frozen=True)
+class Record:
+    """What came of a cell.
+
+    Attributes:
+        seconds: until the process had ended.
+        figures: what it measured; empty where it failed.
+        error: why it failed; empty where it did not.
+    """
+
+    seconds: float
+    figures: Mapping[str, Any] = field(default_factory=dict)
+    error: str = ""
+
+
+def attempt(command: Sequence[str], limit: float) -> Record:
+    """Run a command in a process of its own, and read the JSON of its last line.
+
+    Args:
+        command: what is run, in the folder of the project.
+        limit: seconds after which the process and its children are ended.
+    """
+    start = time.monotonic()
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        cwd=ROOT,
+        start_new_session=True,
+    ) as process:
+        try:
+            out, err = process.communicate(timeout=limit)
+        except subprocess.TimeoutExpired:
+            error = f"not done after {limit:g} s"
+        else:
+            error = (
+                "" if process.returncode == 0 else f"status {process.returncode}: {_last_line(err or out)}"
+            )
+        finally:
+            with suppress(ProcessLookupError):  # the compiler's workers, which it has started, too
+                os.killpg(process.pid, signal.SIGKILL)
+    seconds = round(time.monotonic() - start, 1)
+    if error:
+        return Record(seconds, error=error)
+    try:
+        return Record(seconds, json.loads(out.splitlines()[-1]))
+    except (IndexError, ValueError):
+        return Record(seconds, error=f"no figures: {_last_line(out)}")
+
+
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1][:LONGEST_ERROR] if lines else "it said nothing"
+
+
+class Records:
+    """The records of one machine, in a file that each new one replaces.
+
+    Attributes:
+        machine: what they were measured on.
+        cells: the records by the keys of their cells.
+    """
+
+    def __init__(self, file: Path, machine: Mapping[str, Any]) -> None:
+        """Read those of earlier calls.
+
+        Args:
+            file: JSON; it need not exist.
+            machine: the present one.
+
+        Raises:
+            SystemExit: the file is of another machine, or of other versions.
+        """
+        self.machine, self._file = dict(machine), file
+        self.cells: dict[str, Record] = {}
+        if not file.exists():
+            return
+        known = json.loads(file.read_text(encoding="utf-8"))
+        if known["machine"] != self.machine:
+            raise SystemExit(
+                f"{file} is of another machine: {known['machine']}; expected {self.machine}. Choose a --name"
+            )
+        self.cells = {key: Record(**record) for key, record in known["cells"].items()}
+
+    def add(self, key: str, record: Record) -> None:
+        """Keep a record, on the disk too."""
+        self.cells[key] = record
+        cells = {key: asdict(record) for key, record in self.cells.items()}
+        write_text(self._file, json.dumps({"machine": self.machine, "cells": cells}, indent=1) + "\n")
+
+
+def python(module: str, *arguments: str) -> list[str]:
+    """The command of a module of this project, in the present Python."""
+    return [sys.executable, "-m", module, *arguments]

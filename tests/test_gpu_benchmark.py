@@ -1,0 +1,159 @@
+"""`make gpu` as far as a processor can try it: every cell at a tiny size, failures, and going on."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from benchmarks.gpu import __main__ as program
+from benchmarks.gpu.cells import CELLS, TINY, Generation, Training
+from benchmarks.gpu.measure import figures
+from benchmarks.gpu.page import TESTS
+from benchmarks.gpu.records import Record, attempt
+from benchmarks.gpu.requirements import closure
+
+CPU = ["--tiny", "--device", "cpu"]
+PAIR = ("update gpt-0.5b adamw", "update gpt-0.5b amos")
+
+
+def says(code: str) -> list[str]:
+    """The command of a small program."""
+    return [sys.executable, "-I", "-S", "-c", code]
+
+
+@pytest.mark.parametrize("key", CELLS)
+def test_every_cell_is_measured(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "compile", lambda function, **_: function)  # takes longer than all the rest
+    cell, found = CELLS[key], figures(CELLS[key], torch.device("cpu"), TINY)
+    json.dumps(found)
+    assert found["parameters"] > 0
+    assert min(found["seconds"]) > 0
+    if isinstance(cell, Training):
+        assert found["tokens_per_s"] == pytest.approx(TINY.tokens / statistics.median(found["seconds"]))
+        assert 0 < found["loss"] < 10
+        assert found["mfu"] is None
+    elif isinstance(cell, Generation):
+        assert found["tokens_per_s"] == pytest.approx(
+            cell.batch * TINY.new / statistics.median(found["seconds"])
+        )
+    else:
+        assert found["state_bytes"] > 0
+
+
+def test_both_libraries_have_models_of_one_size() -> None:
+    found = [
+        figures(Training("gpt-0.5b", 16, library, "none"), torch.device("cpu"), TINY)
+        for library in ("zoo", "transformers")
+    ]
+    assert found[0]["parameters"] == found[1]["parameters"]
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        ("raise ValueError('planned')", "status 1: ValueError: planned"),
+        ("import os; os.abort()", "status -6: it said nothing"),
+        ("print('no number')", "no figures: no number"),
+        ("", "no figures: it said nothing"),
+        ("import time; time.sleep(600)", "not done after 0.5 s"),
+    ],
+)
+def test_what_fails_is_a_line(code: str, error: str) -> None:
+    record = attempt(says(code), 0.5 if "sleep" in code else 600)
+    assert record == Record(record.seconds, error=error)
+
+
+def test_a_cell_has_a_process_of_its_own(tmp_path: Path) -> None:
+    program.main([*CPU, "--only", PAIR[0], "--limit", "3600", "--name", "try", "--out", str(tmp_path)])
+    (record,) = json.loads((tmp_path / "gpu-try.json").read_text())["cells"].values()
+    assert record["error"] == ""
+    assert len(record["figures"]["seconds"]) == TINY.steps
+
+
+def test_it_goes_on_where_it_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measured: dict[str, Any] = {"parameters": 2, "first_s": 9.0, "peak_bytes": 2**30, "state_bytes": 8}
+    outcomes = {
+        PAIR[0]: f"print({json.dumps(json.dumps({**measured, 'seconds': [3.0, 4.0, 5.0]}))})",
+        PAIR[1]: "raise RuntimeError('out | of memory')",
+    }
+    started: list[str] = []
+
+    def command(key: str, device: str, tiny: bool) -> list[str]:
+        started.append(key)
+        return says(outcomes[key])
+
+    def call(*arguments: str) -> str:
+        program.main([*CPU, "--name", "try", "--out", str(tmp_path), *arguments])
+        capsys.readouterr()
+        return (tmp_path / "gpu-try.md").read_text()
+
+    monkeypatch.setattr(program, "command", command)
+    text = call("--only", PAIR[0])
+    assert started == [PAIR[0]]
+    assert "| adamw | gpt-0.5b | 4000.00 | 9.0 | 1.00 | 4 |" in text
+    assert f"* {PAIR[1]}" in text  # what was not measured
+    monkeypatch.setitem(outcomes, f"{PAIR[1]} momentum=0.9", "raise SystemExit('planned')")
+    text = call("--only", "update")
+    assert started[1:] == [f"{PAIR[1]} momentum=0.9", PAIR[1]]
+    assert "status 1: RuntimeError: out \\| of memory |" in text
+    assert "## Ratios" not in text
+    call("--only", "update")
+    assert len(started) == 3  # failures stay too, unless
+    outcomes[PAIR[1]] = outcomes[PAIR[0]].replace("3.0, 4.0, 5.0", "1.0, 2.0, 3.0")
+    text = call("--only", PAIR[1], "--again")
+    assert started[3:] == [f"{PAIR[1]} momentum=0.9", PAIR[1]]
+    assert f"| Amos / fused AdamW: {PAIR[1]} | 0.500 |" in text
+    assert "out \\| of memory" not in text
+
+    file = tmp_path / "gpu-try.json"
+    file.write_text(file.read_text().replace('"tiny": true', '"tiny": false'))
+    with pytest.raises(SystemExit, match="is of another machine"):
+        call("--only", "update")
+
+
+def test_no_cell_begins_when_the_time_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(program, "command", lambda *_: pytest.fail("it has begun a cell"))
+    program.main([*CPU, "--minutes", "-1", "--out", str(tmp_path)])
+    assert "minutes are over" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--device", "cpu"], "too large for a processor; expected --tiny"),
+        ([*CPU, "--only", "nothing"], "--only nothing: no such cell"),
+        pytest.param(["--device", "cuda"], "there is no GPU here", id="no GPU"),
+    ],
+)
+def test_mistakes(
+    arguments: list[str],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(SystemExit) as end:
+        program.main(arguments)
+    assert end.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_tests_are_among_what_runs() -> None:
+    assert program.KEYS[0] == TESTS
+    assert program.command(TESTS, "cuda", False)[-1] == "benchmarks.gpu.tests"
+
+
+def test_the_wheels_are_what_zoo_needs_besides_torch() -> None:
+    names = {requirement.split("==")[0] for requirement in closure(("zoo", "transformers", "pytest"))}
+    assert {"pydantic", "pydantic-core", "annotated-types", "transformers", "tokenizers", "pytest"} <= names
+    assert not {name for name in names if name in ("zoo", "torch", "triton") or name.startswith("nvidia-")}
