@@ -17,6 +17,10 @@ MODEL = "model: {type: gpt, vocab_size: 16, d_model: 8, n_layers: 1, n_heads: 2}
 FILES = [
     ("modle: gpt", r"f.yaml:1: modle: unknown key; did you mean 'model'\?"),
     ("\n\nseed: 1\nlr: 3", r"f.yaml:4: lr: unknown key; did you mean 'optimizer.lr'\?"),
+    (
+        "train:\n  steps: 1\n  batch_size: 1\n  parallel: {storage: bfloat16}",
+        r"f.yaml:4: train.parallel.storage: unknown key; did you mean 'train.storage'\?",
+    ),
     ("model:\n  type: gpt\n  d_modle: 8", r"f.yaml:3: model.d_modle: unknown key; did you mean 'd_model'\?"),
     ("model:\n  type: gtp", r"f.yaml:2: model.type: value 'gtp': no such type; did you mean 'gpt'\?"),
     ("init: hee", r"f.yaml:1: init.type: value 'hee': no such type; did you mean 'he'\?"),

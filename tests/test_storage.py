@@ -12,8 +12,12 @@ from zoo import build_model, build_optimizer
 from zoo.checkpoint.safetensors import read_tensors
 from zoo.models import Model
 from zoo.optim.storage import round_stochastically, store_in_bfloat16
+from zoo.run.job import Job
 from zoo.spec import MATRICES, declared
+from zoo.train.build import build
+from zoo.train.distributed import World
 from zoo.train.run import train
+from zoo.train.start import Start
 from zoo.utils.errors import ConfigError
 
 
@@ -121,3 +125,10 @@ def test_what_cannot_be_stored_so(tmp_path: Path, changes: list[str], message: s
     with pytest.raises(ConfigError, match=message):
         train(tiny(tmp_path, "train.storage=bf16", *changes, "schedule={type: constant, warmup: 0}", steps=5))
     assert not (tmp_path / "runs").exists() or not any((tmp_path / "runs").iterdir())
+
+
+def test_several_processes_do_not_store_so(tmp_path: Path) -> None:
+    """Told before anything is made, and of data that are not there."""
+    config = tiny(tmp_path, "train.storage=bf16", "train.precision=bf16", 'data.corpus.paths=["nowhere.txt"]')
+    with pytest.raises(ConfigError, match=r"train\.storage bf16: not with 2 processes; expected fp32"):
+        build(Job.of(config), Start(), World(0, 2, torch.device("cpu")))

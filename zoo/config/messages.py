@@ -124,13 +124,18 @@ def _explanation(error: ErrorDetails, path: Path, classes: list[type[Config]], r
 
 
 def _suggestion(key: str, path: Path, owner: type[Config], root: type[Config]) -> str:
-    """A similar key of the same mapping; for a key at the top also the same key of a section."""
+    """A similar key of the same mapping, the same key around it, or in a section for one at the top."""
     suggestion = did_you_mean(key, owner.model_fields)
-    if len(path) > 1 or "did you mean" in suggestion:
+    if "did you mean" in suggestion:
         return suggestion
-    for section, field in root.model_fields.items():
-        if any(key in c.model_fields for c in classes_in(field)):
-            return f"; did you mean '{section}.{key}'?"
+    for length in reversed(range(len(path) - 1)):
+        around = resolve(root, path[:length])[1]
+        if len(around) == 1 and key in around[0].model_fields:
+            return f"; did you mean '{dotted((*path[:length], key))}'?"
+    if len(path) == 1:
+        for section, field in root.model_fields.items():
+            if any(key in c.model_fields for c in classes_in(field)):
+                return f"; did you mean '{section}.{key}'?"
     return suggestion
 
 

@@ -74,6 +74,8 @@ def build(job: Job, start: Start, world: World) -> Parts:
     """
     t = job.train
     t.examples_at_once(world.size)  # refuses a batch that does not divide
+    if t.storage == "bf16" and world.size > 1:
+        raise ConfigError(f"train.storage bf16: not with {world.size} processes; expected fp32")
     c = job.config
     if start.checkpoint is None:
         _require_memory(job, world)
@@ -128,8 +130,6 @@ def build(job: Job, start: Start, world: World) -> Parts:
             load_progress(start.checkpoint, optimizer, world)
         clip.load(start.checkpoint.read_state().get(CLIP, {}))
     if t.storage == "bf16":
-        if world.mesh is not None:
-            raise ConfigError("train.storage bf16: not with several processes; expected fp32")
         store_in_bfloat16(model, optimizer)
     rates = rates_of(model, c.transfer, c.optimizer, t.steps)
     registry = Registry(model, None, c.eta_overrides, c.layer_decay, measured, rates)
