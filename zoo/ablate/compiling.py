@@ -92,26 +92,32 @@ def choose_compiled(
         planned += [(side.config, tokens / side.per_step) for side in size.sides]
     if not ladder:
         planned = [(v.configs[0], float(of_variant(v, tune, seeds)[1])) for v in variants]
+    costs: dict[str, float] = {}
     seconds: dict[str, float] = {}
     shapes: dict[str, Shape] = {}
     for config, steps in planned:
         key = shape_of(config)
-        seconds[key] = seconds.get(key, 0.0) + steps * step_cost(config).flops / EAGER
+        if key not in costs:
+            costs[key] = step_cost(config).flops
+        seconds[key] = seconds.get(key, 0.0) + steps * costs[key] / EAGER
         model = declare(recipe_of(config))
         count = sum(p.numel() for p in model.parameters())
         shapes[key] = Shape(count, seconds[key], bool(model.compiled_parts))
 
-    def chosen(config: RunConfig) -> RunConfig:
-        if not shapes[shape_of(config)].pays:
+    def chosen(config: RunConfig, shape: str) -> RunConfig:
+        if not shapes[shape].pays:
             return config
         train = Job.of(config).train.model_copy(update={"compile": "blocks"})
         return config.model_copy(update={"train": train})
 
     def variant(given: SweepVariant) -> SweepVariant:
-        return replace(given, configs=tuple(map(chosen, given.configs)))
+        first = shape_of(
+            given.configs[0]
+        )  # starts that follow from the rate (`auto`) do not change the choice
+        return replace(given, configs=tuple(chosen(config, first) for config in given.configs))
 
     def side(given: Side) -> Side:
-        return replace(given, config=chosen(given.config))
+        return replace(given, config=chosen(given.config, shape_of(given.config)))
 
     sizes = tuple(
         replace(size, sides=tuple(map(side, size.sides)), variants=tuple(map(variant, size.variants)))

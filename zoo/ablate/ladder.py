@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 
 from zoo.ablate.axes import Combination, nest
 from zoo.ablate.config import Halving, SweepConfig, Tune
@@ -22,6 +22,7 @@ from zoo.init.transfer import STEPS
 from zoo.run.config import RunConfig, validate
 from zoo.run.factory import recipe_of
 from zoo.run.job import Job
+from zoo.spec import declared
 from zoo.utils.errors import ConfigError
 
 AGAIN, PLANTED = " again", " planted"
@@ -30,6 +31,8 @@ COPY_SEED = 1000
 """The seeds of a copy of the baseline begin here, so that no run is shared."""
 MOST_WIDTHS = 256
 """Widths that the shape rule tries, in heads."""
+VOCABULARY = "vocab"
+"""The axis of tokens, see `zoo.spec.ParamSpec.axes`."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +69,7 @@ class LadderSize:
     """One size of a ladder.
 
     Attributes:
-        params: parameters of the baseline's model.
+        params: parameters of the baseline's model, counted as `Scale.parameters` says.
         budgets: training tokens of the runs, ascending.
         seeds: of the comparison.
         sides: the variants, in the order of the sweep, then the copies of the baseline.
@@ -97,9 +100,13 @@ class LadderSize:
         return self.budgets[-1] // 2 if len(self.budgets) > 1 else self.budgets[-1]
 
 
-def parameters(config: RunConfig) -> int:
-    """The number of parameters that a configuration trains."""
-    return sum(p.numel() for p in declare(recipe_of(config)).parameters())
+def parameters(config: RunConfig, count: Literal["all", "non_embedding"] = "all") -> int:
+    """The number of parameters that a configuration trains, counted as `Scale.parameters` says."""
+    model = declare(recipe_of(config))
+    every = sum(p.numel() for p in model.parameters())
+    if count == "all":
+        return every
+    return every - sum(p.spec.numel for p in declared(model) if VOCABULARY in p.spec.axes)
 
 
 def build_ladder(
@@ -193,7 +200,7 @@ def _size(
     sides = [_side(variant) for variant in variants]
     ours = next(side for side in sides if side.variant == baseline)
     sides += [replace(ours, variant=name, **fields) for name, fields in copies(scale, baseline).items()]
-    params = parameters(ours.config)
+    params = parameters(ours.config, scale.parameters)
     unit = {"tokens": 1.0, "steps": float(ours.per_step), "per_parameter": float(params)}[scale.budgets.unit]
     wanted = [budget * unit for budget in scale.budgets.of_size(index)]
     tokens = [ours.steps(budget) * ours.per_step for budget in wanted]
@@ -257,7 +264,7 @@ def _size_changes(base: Located, node: Located, scale: Scale, problems: list[str
     """What every size puts on top of `base`."""
     sizes = node.value["sizes"]
     if isinstance(scale.sizes, SizeRule):
-        return _shaped(base, sizes.place, scale.sizes, problems)
+        return _shaped(base, sizes.place, scale.sizes, scale.parameters, problems)
     changes = []
     for written in sizes.value:
         change = Located({}, written.place)
@@ -267,7 +274,13 @@ def _size_changes(base: Located, node: Located, scale: Scale, problems: list[str
     return changes
 
 
-def _shaped(base: Located, place: str, rule: SizeRule, problems: list[str]) -> list[Located]:
+def _shaped(
+    base: Located,
+    place: str,
+    rule: SizeRule,
+    count: Literal["all", "non_embedding"],
+    problems: list[str],
+) -> list[Located]:
     """Widths and depths whose models have nearly the wanted numbers of parameters."""
     found: list[str] = []
     config = validate(base, found)
@@ -294,7 +307,7 @@ def _shaped(base: Located, place: str, rule: SizeRule, problems: list[str]) -> l
         )
         shape = (width, depth, heads)
         try:
-            shapes[shape] = parameters(_with_shape(config, dict(zip(fields, shape, strict=True))))
+            shapes[shape] = parameters(_with_shape(config, dict(zip(fields, shape, strict=True))), count)
         except (ConfigError, ValueError):
             continue  # a width that the model does not allow
         if shapes[shape] > 2 * max(rule.params):

@@ -85,6 +85,11 @@ class Scale(Config):
     sizes: tuple[dict[str, Any], ...] | SizeRule = Field(
         description="for each size the keys that make it (key: value), or {params: [...], shape: aspect}"
     )
+    parameters: Literal["all", "non_embedding"] = Field(
+        "all",
+        description="what the size of a model is: all parameters, or those without an axis of the "
+        "vocabulary (tables of tokens, the read-out and its scalings are left out)",
+    )
     budgets: Budgets = Field(description="lengths of the runs; three with the ratios 1 : 2 : 4 are advised")
     seeds: int | tuple[int, ...] = Field(2, description="how many seeds, for all sizes or for each of them")
     margin: float | None = Field(

@@ -59,7 +59,8 @@ def build_variants(
         candidates: for every variant, the values of the tuned keys that are tried.
         config: the sweep file.
         problems: gets one line for each problem; one that all variants have is listed once.
-        size: what one size of a ladder has put on top of the base; it must have an effect.
+        size: what one size of a ladder has put on top of the base; it must have an effect. A component of
+            another type gets the keys as well, where it does not set them itself.
 
     Returns:
         The variants without problems.
@@ -76,6 +77,8 @@ def build_variants(
                 for change in level.changes:
                     merged = merge(merged, change)
                     exact += [change] if level.exact else []
+            if size is not None:  # a model of another type has replaced the one that had the size
+                merged = merge(size, merged)
             for change in (nest(key, value) for key, value in point.items()):
                 merged = merge(merged, change)
                 exact.append(change)
