@@ -93,16 +93,15 @@ def choose_compiled(
     if not ladder:
         planned = [(v.configs[0], float(of_variant(v, tune, seeds)[1])) for v in variants]
     costs: dict[str, float] = {}
-    seconds: dict[str, float] = {}
     shapes: dict[str, Shape] = {}
     for config, steps in planned:
         key = shape_of(config)
-        if key not in costs:
+        if key not in shapes:
+            model = declare(recipe_of(config))
+            count = sum(p.numel() for p in model.parameters())
+            shapes[key] = Shape(count, 0.0, bool(model.compiled_parts))
             costs[key] = step_cost(config).flops
-        seconds[key] = seconds.get(key, 0.0) + steps * costs[key] / EAGER
-        model = declare(recipe_of(config))
-        count = sum(p.numel() for p in model.parameters())
-        shapes[key] = Shape(count, seconds[key], bool(model.compiled_parts))
+        shapes[key] = replace(shapes[key], seconds=shapes[key].seconds + steps * costs[key] / EAGER)
 
     def chosen(config: RunConfig, shape: str) -> RunConfig:
         if not shapes[shape].pays:
