@@ -113,8 +113,8 @@ def test_maximize_goes_up_the_gradient(fused: bool) -> None:
 
 @pytest.mark.parametrize("foreach", [None, True, False])
 def test_foreach_is_how_and_not_what(foreach: bool | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """False: one variable at a time."""
-    from zoo.optim import amos, amos_step
+    """False: one variable at a time; True: as on a GPU."""
+    from zoo.optim import amos, amos_multi, amos_step
 
     together: list[int] = []
 
@@ -122,7 +122,12 @@ def test_foreach_is_how_and_not_what(foreach: bool | None, monkeypatch: pytest.M
         together.append(len(variables))
         amos_step.eager_step(variables, numbers)
 
+    def joined(variables: Any) -> None:
+        together.extend([len(variables)] if foreach else [])
+        amos_multi.multi_step(variables)
+
     monkeypatch.setattr(amos, "eager_step", counted)
+    monkeypatch.setattr(amos, "multi_step", joined)
     theta, grads = example()
     parameters = [nn.Parameter(theta.clone()) for _ in range(3)]
     options = {"lr": 0.2, "beta": NUMBERS["beta"], "foreach": foreach}

@@ -14,9 +14,11 @@ from torch.optim.optimizer import ParamsT
 
 from zoo.config.registry import OPTIMIZERS
 from zoo.init.registry import eta
+from zoo.kernels.foreach import Many
 from zoo.kernels.support import uncompiled
 from zoo.optim.amos_fused import fused_step
 from zoo.optim.amos_groups import BY_TARGETS, OPTIONS, check_group, check_keys, shared_dims
+from zoo.optim.amos_multi import multi_step
 from zoo.optim.amos_step import Variable, eager_step
 from zoo.optim.amos_update import Step
 from zoo.optim.attach import attach
@@ -100,8 +102,9 @@ class Amos(ZooOptimizer):
             c_coef: p, how fast the weight decay slows down.
             d_coef: q, how fast the learning rate decays.
             maximize: go up the gradient.
-            foreach: False advances the slots of one parameter at a time, which needs the least memory;
-                otherwise those of many are advanced together. At most one of `foreach` and `fused` is True.
+            foreach: how many parameters a call of an operation serves. True: many, joined in copies; False:
+                one, which needs the least memory; None: many on a GPU, where every call costs a launch, and
+                on a CPU one, whose pieces stay in the cache. At most one of `foreach` and `fused` is True.
             fused: take the step by a C++ kernel, which reads memory once and is compiled at first use;
                 CPU only. Slots have to be shared over trailing dimensions, as those of `nn.Linear` are.
 
@@ -215,12 +218,16 @@ class Amos(ZooOptimizer):
 
     def update(self) -> None:
         """Take a step of Algorithm 1 with every parameter that has a gradient."""
+        together: list[tuple[Step, Variable]] = []
         for group in self.param_groups:
             take_step = fused_step if group["fused"] else eager_step
             at_a_time = 0 if group["foreach"] is False else SLOTS_AT_A_TIME
             for numbers, variables in self._advance_count(group):
-                for part in batches([v.slots["v"].numel() for v in variables], at_a_time):
-                    take_step(variables[part], numbers)
+                together += [(numbers, v) for v in variables if _takes_many(v, group)]
+                others = [v for v in variables if not _takes_many(v, group)]
+                for part in batches([v.slots["v"].numel() for v in others], at_a_time):
+                    take_step(others[part], numbers)
+        multi_step(together)
 
     @uncompiled  # whose counts are tensors, as checkpoints want them, and are read as numbers
     def _advance_count(self, group: dict[str, Any]) -> list[tuple[Step, list[Variable]]]:
@@ -230,6 +237,7 @@ class Amos(ZooOptimizer):
             The numbers of the step, each with the variables that take it.
         """
         due: dict[Step, list[Variable]] = defaultdict(list)
+        stepping: list[Variable] = []
         options = {k: group[k] for k in ("lr", "eta", "beta", "clip_value", "extra_l2", "c_coef", "d_coef")}
         options["lr"] = float(options["lr"])
         if group["clip_value"] == BY_TARGETS:
@@ -248,11 +256,15 @@ class Amos(ZooOptimizer):
                 state.pop("m", None)
             elif "m" not in state:  # momentum starts now, as it would with the first step
                 state["m"] = reduced_like(parameter, (), slot_dtype(parameter))
-            state["step"] += 1
-            correction = 1 - group["beta"] ** state["step"].item()
-            numbers = Step(correction=correction, momentum=group["momentum"] or None, **options)
             dims = shared_dims(parameter, group["reduce"])
-            due[numbers].append(Variable(parameter, state, dims, group["maximize"]))
+            stepping.append(Variable(parameter, state, dims, group["maximize"]))
+        if not stepping:
+            return []
+        counts = [variable.slots["step"] for variable in stepping]
+        Many(counts).add_(1)
+        for variable, count in zip(stepping, torch.stack(counts).tolist(), strict=True):
+            correction = 1 - group["beta"] ** count
+            due[Step(correction=correction, momentum=group["momentum"] or None, **options)].append(variable)
         return list(due.items())
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -317,6 +329,15 @@ class Amos(ZooOptimizer):
         super().__setstate__(state)
         for group in self.param_groups:
             group.update({k: v for k, v in self.defaults.items() if k in OPTIONS and k not in group})
+
+
+def _takes_many(variable: Variable, group: dict[str, Any]) -> bool:
+    """Whether `multi_step` serves a variable; a compiler merges the operations of the other paths itself."""
+    if not variable.has_rows or torch.compiler.is_compiling():
+        return False
+    if group["foreach"] is None:
+        return not group["fused"] and variable.parameter.device.type != "cpu"
+    return bool(group["foreach"])
 
 
 def _clip_by(targets: float | None) -> float:

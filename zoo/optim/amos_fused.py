@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from torch import Tensor
@@ -48,9 +47,9 @@ def fused_step(variables: Sequence[Variable], step: Step) -> None:
         variables: of one group, checked by `check_fused`.
         step: the numbers of the step.
     """
-    if without_rows := [v for v in variables if not _has_rows(v)]:
+    if without_rows := [v for v in variables if not v.has_rows]:
         eager_step(without_rows, step)
-    in_rows = [v for v in variables if _has_rows(v)]
+    in_rows = [v for v in variables if v.has_rows]
     for dtype in {v.theta.dtype for v in in_rows}:
         same_dtype = [v for v in in_rows if v.theta.dtype == dtype]
         if within := [v for v in same_dtype if not _needs_all_threads(v)]:
@@ -59,16 +58,9 @@ def fused_step(variables: Sequence[Variable], step: Step) -> None:
             _apply_rows(across, step)
 
 
-def _has_rows(variable: Variable) -> bool:
-    """Return whether the entries that share a slot are neighbours in memory."""
-    n = variable.parameter.dim()
-    return variable.dims == tuple(range(n - len(variable.dims), n))
-
-
 def _needs_all_threads(variable: Variable) -> bool:
     """Return whether the mean over a row is not one thread's: the row spans ranks, or is long."""
-    row = math.prod(variable.parameter.shape[d] for d in variable.dims)
-    return row > LONGEST_ROW or crosses_ranks(variable.parameter, variable.dims)
+    return variable.shared > LONGEST_ROW or crosses_ranks(variable.parameter, variable.dims)
 
 
 def _step_rows(variables: Sequence[Variable], step: Step) -> None:

@@ -30,6 +30,17 @@ class Variable:
     dims: tuple[int, ...]
     maximize: bool = False
 
+    @property
+    def has_rows(self) -> bool:
+        """Return whether the entries that share a slot are neighbours, rows of a matrix."""
+        n = self.parameter.dim()
+        return self.dims == tuple(range(n - len(self.dims), n))
+
+    @property
+    def shared(self) -> int:
+        """Return how many entries share a slot, over all ranks."""
+        return math.prod(self.parameter.shape[d] for d in self.dims)
+
     def local(self, slot: str) -> Tensor:
         """Return the rows of a slot that this rank has."""
         return local(self.slots[slot])
@@ -64,7 +75,7 @@ def advance(variables: Sequence[Variable], step: Step) -> list[tuple[Tensor, Ten
     squares = [sum_of_squares(v.g, v.dims, step.clip_value) for v in variables]
     sum_over_ranks(squares, [v.parameter for v in variables], [v.dims for v in variables])
     for square, v in zip(squares, variables, strict=True):
-        square.div_(math.prod(v.parameter.shape[d] for d in v.dims))
+        square.div_(v.shared)
     slots = {name: [v.local(name) for v in variables] for name in ("v", "b")}
     flat = {name: torch.cat([slot.reshape(-1) for slot in values]) for name, values in slots.items()}
     by = factors(flat["v"], flat["b"], torch.cat([square.reshape(-1) for square in squares]), step)

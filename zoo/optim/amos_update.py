@@ -78,7 +78,9 @@ def sum_of_squares(g: Tensor, dims: tuple[int, ...], clip_value: float | None = 
     return torch.cat(parts).sum(0, keepdim=True) if 0 in dims else torch.cat(parts)
 
 
-def factors(v: Tensor, b: Tensor, mean_square: Tensor, step: Step) -> tuple[Tensor, Tensor]:
+def factors(
+    v: Tensor, b: Tensor, mean_square: Tensor, step: Step, eta: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """Advance the slots by one step.
 
     Args:
@@ -86,19 +88,22 @@ def factors(v: Tensor, b: Tensor, mean_square: Tensor, step: Step) -> tuple[Tens
         b: the slot of the decay factors, of the shape of `v`, updated in place.
         mean_square: M2(g)^2, of the shape of `v`.
         step: the numbers of this step.
+        eta: the scale of every slot, of the shape of `v`; None: that of `step`, for all of them.
 
     Returns:
         The factors of the gradient and of theta in `delta`, which is added to theta; each of the shape
         of `v`.
     """
-    xi, eta = step.lr, step.eta
+    xi = step.lr
+    rate = xi * (step.eta if eta is None else eta)
+    root = rate.sqrt() if isinstance(rate, Tensor) else math.sqrt(rate)
     v.lerp_(mean_square, 1 - step.beta)
     v_hat = v.clamp(min=TINY) / step.correction
     c = (1 + step.c_coef * math.sqrt(xi) * b).rsqrt()
-    d = (1 + step.d_coef * math.sqrt(xi * eta) * b).reciprocal()
+    d = (1 + step.d_coef * root * b).reciprocal()
     gamma = c * xi**2 * (mean_square / v_hat)
     b.addcmul_(gamma, 1 + b)  # after c and d, which depend on the old b
-    return -d * (xi * eta) / v_hat.sqrt(), -d * (gamma / 2 + step.extra_l2)
+    return -d * rate / v_hat.sqrt(), -d * (gamma / 2 + step.extra_l2)
 
 
 def apply(theta: Tensor, g: Tensor, m: Tensor | None, by: tuple[Tensor, Tensor], step: Step) -> None:

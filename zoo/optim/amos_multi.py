@@ -1,0 +1,128 @@
+"""An Amos step of many parameters at once, for devices where every operation costs a launch.
+
+Parameters whose rows have one length are joined to one matrix: the entries of a row share a slot, so that a
+row's mean square is its norm, and the update is two operations that broadcast a column of factors. torch has
+no ``_foreach`` function that broadcasts, which is why gradients and weights are copied to be joined.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+import torch
+from torch import Tensor
+
+from zoo.kernels.foreach import Many
+from zoo.optim.amos_step import Variable
+from zoo.optim.amos_update import Step, clipped, factors
+from zoo.optim.slots import batches, slot_dtype
+from zoo.utils.sharded import sum_over_ranks
+
+TOGETHER = 1 << 26
+"""Entries that are joined. Their three temporary tensors have 256 MB each in float32; torch's AdamW with
+foreach has one as large as all weights."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A variable as a matrix whose rows share a slot each.
+
+    Attributes:
+        variable: the variable.
+        theta: this rank's weights, in their own shape.
+        count: number of this rank's rows.
+        length: entries of this rank in a row; 0 where it has none.
+        eta: the scale.
+    """
+
+    variable: Variable
+    theta: Tensor
+    count: int
+    length: int
+    eta: float
+
+    @classmethod
+    def of(cls, variable: Variable, eta: float) -> Rows:
+        """Return the rows of a variable of scale `eta`."""
+        theta, count = variable.theta, variable.local("v").numel()
+        return cls(variable, theta, count, theta.numel() // max(1, count), eta)
+
+
+def multi_step(variables: Sequence[tuple[Step, Variable]]) -> None:
+    """Take a step with variables of any groups, whose entries that share a slot are rows.
+
+    Args:
+        variables: each with the numbers of its step; those that differ in eta only are taken together.
+    """
+    alike: dict[tuple[Step, torch.device, torch.dtype], list[Rows]] = defaultdict(list)
+    for step, variable in variables:
+        rows = Rows.of(variable, step.eta)
+        alike[replace(step, eta=1.0), rows.theta.device, slot_dtype(rows.theta)].append(rows)
+    for (step, _, dtype), members in alike.items():
+        # By what is the same on all ranks, whose sums are exchanged in this order.
+        members.sort(key=lambda rows: (rows.variable.shared, rows.variable.dims))
+        _step(members, step, dtype)
+
+
+def _step(members: list[Rows], step: Step, dtype: torch.dtype) -> None:
+    """Take a step with variables that are sorted alike on all ranks; `step` has all numbers but eta."""
+    parts = _parts(members)
+    norms = [torch.linalg.vector_norm(_gradients(part, step, dtype), dim=1) for part in parts]
+    squares = torch.cat(norms).square_()
+    variables, counts = [rows.variable for rows in members], [rows.count for rows in members]
+    slots = {name: [v.local(name) for v in variables] for name in ("v", "b")}
+    sums = [part.view_as(slot) for part, slot in zip(torch.split(squares, counts), slots["v"], strict=True)]
+    sum_over_ranks(sums, [v.parameter for v in variables], [v.dims for v in variables])
+    squares.div_(_column([v.shared for v in variables], counts, squares))
+    flat = {name: torch.cat([slot.reshape(-1) for slot in values]) for name, values in slots.items()}
+    etas = _column([rows.eta for rows in members], counts, squares)
+    by = factors(flat["v"], flat["b"], squares, step, etas)
+    for name, values in slots.items():
+        new = [part.view_as(old) for part, old in zip(torch.split(flat[name], counts), values, strict=True)]
+        Many(values).copy_(Many(new))
+    heights = [sum(rows.count for rows in part) for part in parts]
+    columns = (torch.split(factor.unsqueeze(1), heights) for factor in by)
+    for part, for_g, for_theta in zip(parts, *columns, strict=True):
+        _apply(part, for_g, for_theta, step, dtype)
+
+
+def _apply(part: list[Rows], for_g: Tensor, for_theta: Tensor, step: Step, dtype: torch.dtype) -> None:
+    """Add `delta` to the weights of variables of equal row length."""
+    thetas = [rows.theta for rows in part]
+    delta = _joined(thetas, part, dtype) * for_theta
+    delta.addcmul_(_gradients(part, step, dtype), for_g)
+    pieces = torch.split(delta.view(-1), [theta.numel() for theta in thetas])
+    deltas = [piece.view_as(theta) for piece, theta in zip(pieces, thetas, strict=True)]
+    if step.momentum is not None:
+        averages = Many([rows.variable.local("m") for rows in part])
+        deltas = averages.lerp_(Many(deltas), 1 - step.momentum).tensors
+    Many(thetas).add_(Many(deltas))
+
+
+def _parts(members: list[Rows]) -> list[list[Rows]]:
+    """Neighbours of equal row length in lists, each of at most `TOGETHER` entries or of one variable."""
+    parts = []
+    for _, equal in groupby(members, lambda rows: rows.length):
+        part = list(equal)
+        parts += [part[some] for some in batches([rows.theta.numel() for rows in part], TOGETHER)]
+    return parts
+
+
+def _gradients(part: list[Rows], step: Step, dtype: torch.dtype) -> Tensor:
+    """The clipped gradients of variables of equal row length, (rows, row length)."""
+    return clipped(_joined([rows.variable.g for rows in part], part, dtype), step.clip_value)
+
+
+def _joined(tensors: list[Tensor], part: list[Rows], dtype: torch.dtype) -> Tensor:
+    """The rows of tensors that are shaped as the variables, (rows, row length); one alone is not copied."""
+    matrices = [t.reshape(rows.count, rows.length) for t, rows in zip(tensors, part, strict=True)]
+    return (matrices[0] if len(matrices) == 1 else torch.cat(matrices)).to(dtype)
+
+
+def _column(numbers: Sequence[float], counts: Sequence[int], like: Tensor) -> Tensor:
+    """Each number as often as its count says; neighbours that are equal are written at once."""
+    runs = groupby(zip(numbers, counts, strict=True), lambda pair: pair[0])
+    return torch.cat([like.new_full((sum(count for _, count in run),), number) for number, run in runs])
