@@ -438,6 +438,10 @@ D, M, H = 16, 48, 8
 HUB: dict[str, tuple[str, dict[str, Any]]] = {
     "bert": ("BertForMaskedLM", {"hidden_size": D, "intermediate_size": M, "num_hidden_layers": 2}),
     "roberta": ("RobertaForMaskedLM", {"hidden_size": D, "intermediate_size": M, "num_hidden_layers": 2}),
+    "modernbert": (
+        "ModernBertForMaskedLM",
+        {"hidden_size": D, "intermediate_size": M, "num_hidden_layers": 2},
+    ),
     "t5": ("T5ForConditionalGeneration", {"d_model": D, "d_ff": M, "d_kv": H, "num_layers": 2}),
     "gpt2": ("GPT2LMHeadModel", {"n_embd": D, "n_inner": M, "n_layer": 2, "n_head": 2}),
     "llama": ("LlamaForCausalLM", {"hidden_size": D, "intermediate_size": M, "num_hidden_layers": 2}),
@@ -448,6 +452,7 @@ FIXED: dict[str, dict[str, Any]] = {
     "t5": {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False, "num_heads": 2},
     "bert": {"num_attention_heads": 2},
     "roberta": {"num_attention_heads": 2},
+    "modernbert": {"num_attention_heads": 2, "pad_token_id": 0},
     "llama": {"num_attention_heads": 2},
     "qwen3": {"num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": H},
     "phi3": {"num_attention_heads": 2, "pad_token_id": None},

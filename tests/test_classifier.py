@@ -28,6 +28,7 @@ TRUNKS: dict[str, dict[str, Any]] = {
     "bert": {"type": "bert", **SIZES},
     "bert-rope": {"type": "bert", **SIZES, "position": {"type": "rope"}},
     "bert-relative": {"type": "bert", **SIZES, "position": {"type": "relative"}},
+    "modernbert": {"type": "modernbert", **SIZES, "reach": 2},
     "gpt": {"type": "gpt", **SIZES},
     "gpt-tied": {"type": "gpt", **SIZES, "tied": True},
     "gpt-post": {"type": "gpt-post", **SIZES},

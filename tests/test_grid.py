@@ -38,6 +38,7 @@ TINY: dict[str, dict[str, Any]] = {
     "gpt-post": DECODER,
     "gpt2": DECODER,
     "neox": {**DECODER, "rope_fraction": 0.5},
+    "modernbert": DECODER,
     "lstm": {"vocab_size": 24, "d_model": 8, "d_memory": 12},
     "ngpt": DECODER,
     "ngpt-t5": DECODER,

@@ -21,6 +21,7 @@ from zoo.utils.errors import CheckpointError
 
 NAMES = {"id2label": {0: "bad", 1: "so so", 2: "good"}, "label2id": {"bad": 0, "so so": 1, "good": 2}}
 BERT = {key: SIZES[key] for key in SIZES if key != "num_key_value_heads"}
+MODERNBERT = BERT | {"local_attention": 4, "classifier_pooling": "mean"}
 THEIRS: dict[str, Any] = {
     "Llama": SIZES,
     "Mistral": SIZES,
@@ -35,6 +36,7 @@ THEIRS: dict[str, Any] = {
     "GPT2": GPT2,
     "Bert": BERT,
     "Roberta": BERT,
+    "ModernBert": MODERNBERT,
 }
 PADDING = {"Roberta": 1}
 """Ids of padding other than 0."""

@@ -293,7 +293,8 @@ def test_what_no_family_can_express() -> None:
     assert "LlamaForCausalLM: model.qkv_bias: true; expected false" in str(caught.value)
     assert "Qwen2ForCausalLM: model.qk_norm: true; expected false" in str(caught.value)
     with pytest.raises(
-        CheckpointError, match="of type 'resnet':\nexpected one of type bert, gpt, gpt2, neox, ngpt, t5"
+        CheckpointError,
+        match="of type 'resnet':\nexpected one of type bert, gpt, gpt2, modernbert, neox, ngpt, t5",
     ):
         family_for(ResNetConfig(depth=18, classes=3))
 

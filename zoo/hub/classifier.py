@@ -9,14 +9,13 @@ from typing import Any
 from zoo.config.registry import MODELS
 from zoo.data.files import JsonObject
 from zoo.hub.family import Family, SequenceHead
-from zoo.hub.fields import one_of
+from zoo.hub.fields import ConfigField, RefusedError, ValueMap, one_of
 from zoo.hub.rules import Rule, linear, rule
 from zoo.models import ModelConfig
 from zoo.utils.errors import CheckpointError
 
 SUFFIX = "ForSequenceClassification"
 DROPOUT = "classifier_dropout"
-POOLER = ("pooler.weight", "pooler.bias")
 
 LAST_TOKEN = SequenceHead("last", (rule("head.linear.weight", "score.weight"),))
 """The head of transformers' decoders: W h of the last token that is no padding."""
@@ -40,6 +39,20 @@ ROBERTA_HEAD = replace(
     ),
 )
 """RoBERTa's: the same under other names. In training, transformers drops entries of h as well."""
+
+MODERNBERT_HEAD = SequenceHead(
+    "",
+    (
+        rule("pooler.transform.weight", "head.dense.weight"),
+        rule("pooler.norm.scale", "head.norm.weight"),
+        *linear("head.linear", "classifier"),
+    ),
+    pooling=ConfigField(
+        "classifier_pooling", "pool", default="cls", codec=ValueMap({"cls": "first", "mean": "mean"})
+    ),
+    drops=True,
+)
+"""ModernBERT's: W LayerNorm(GELU(V h)) + b of the first token or the mean."""
 
 
 def classifier_family(family: Family) -> Family:
@@ -70,13 +83,23 @@ def read_classifier(family: Family, trunk: ModelConfig, config: JsonObject) -> M
         family: the family of the trunk, which has a head.
         trunk: zoo's configuration of the trunk.
         config: content of config.json.
+
+    Raises:
+        CheckpointError: the names of the classes, or what the head reads, cannot be expressed.
     """
     head = family.head
     assert head is not None  # `classifier_family` has checked it
+    pool: str = head.pool
+    if (field := head.pooling) is not None:
+        value = config.get(field.hub_name, field.default)
+        try:
+            pool = field.codec.to_zoo(value)
+        except RefusedError as error:
+            raise CheckpointError(f"{field.hub_name}: {one_of([value])}; expected {error}") from error
     dropout = config.get(DROPOUT) if head.drops else 0.0
     if dropout is None:
         dropout = getattr(trunk, "dropout", 0.0)
-    fields: dict[str, Any] = {"classes": len(label_names(config)), "pool": head.pool, "dropout": dropout}
+    fields: dict[str, Any] = {"classes": len(label_names(config)), "pool": pool, "dropout": dropout}
     classifier: ModelConfig = MODELS["classifier"](trunk=trunk, **fields, **_parts(head))
     return classifier
 
@@ -95,9 +118,17 @@ def write_classifier(family: Family, config: Any, written: JsonObject, labels: S
     """
     architecture, head = classifier_family(family).architecture, family.head
     assert head is not None  # `classifier_family` has checked it
-    problems = [
+    expected: dict[str, Any] = {} if head.pooling else {"pool": head.pool}
+    expected |= _parts(head)
+    problems, chosen = [], {}
+    if (field := head.pooling) is not None:
+        try:
+            chosen[field.hub_name] = field.codec.to_hf(config.pool)
+        except RefusedError as error:
+            problems.append(f"{architecture}: model.pool: {one_of([config.pool])}; expected {error}")
+    problems += [
         f"{architecture}: model.{key}: {one_of([getattr(config, key)])}; expected {one_of([value])}"
-        for key, value in {"pool": head.pool, **_parts(head)}.items()
+        for key, value in expected.items()
         if getattr(config, key) != value
     ]
     if problems:
@@ -110,7 +141,7 @@ def write_classifier(family: Family, config: Any, written: JsonObject, labels: S
         "label2id": {name: i for i, name in enumerate(names)},
     }
     dropout = {DROPOUT: config.dropout} if head.drops and DROPOUT not in written else {}
-    return written | {"architectures": [architecture]} | label_fields | dropout
+    return written | {"architectures": [architecture]} | label_fields | dropout | chosen
 
 
 def label_names(config: JsonObject) -> list[str]:
@@ -132,4 +163,4 @@ def label_names(config: JsonObject) -> list[str]:
 def _parts(head: SequenceHead) -> dict[str, bool]:
     """Which parts a head has: fields of zoo's classifier."""
     names = {name for r in head.rules for name in r.zoo_names}
-    return {"bias": "head.linear.bias" in names, "pooler": set(POOLER) <= names}
+    return {"bias": "head.linear.bias" in names, "pooler": any(name.startswith("pooler.") for name in names)}

@@ -253,9 +253,10 @@ def _notes(
     named = tokenizer.named_special_ids if isinstance(tokenizer, HuggingFaceTokenizer) else {}
     ids = {f"{key}_id": named.get(key) for key in ("bos_token", "pad_token")}
     eos = tokenizer.eos_id if tokenizer is not None and end is None else end
-    notes: JsonObject = {"max_position_embeddings": context, **ids, "eos_token_id": eos}
+    notes: JsonObject = dict.fromkeys(family.null_tokens)
+    notes |= {"max_position_embeddings": context, **ids, "eos_token_id": eos}
     # If they were missing, transformers would assume those of the family's first model.
-    absent = {"eos_token_id", "bos_token_id"}
+    absent = {"eos_token_id", "bos_token_id", *family.null_tokens}
     if family.auto == "AutoModelForCausalLM":
         absent.add("pad_token_id")
     notes = {

@@ -14,6 +14,7 @@ from zoo.hub.gemma import GEMMA2, GEMMA3
 from zoo.hub.gpt2 import GPT2
 from zoo.hub.llama import LLAMA
 from zoo.hub.mistral import MISTRAL
+from zoo.hub.modernbert import MODERNBERT
 from zoo.hub.neox import NEOX
 from zoo.hub.ngpt import NGPT
 from zoo.hub.olmo2 import OLMO2
@@ -39,6 +40,7 @@ FAMILIES: tuple[Family, ...] = (
     GPT2,
     BERT,
     ROBERTA,
+    MODERNBERT,
     T5,
     NGPT,
 )

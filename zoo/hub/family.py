@@ -27,15 +27,17 @@ class SequenceHead:
     """The head of a family's ``...ForSequenceClassification``.
 
     Attributes:
-        pool: which hidden state it reads, as in `zoo.models.classifier.ClassifierConfig`.
+        pool: which hidden state it reads, as in `zoo.models.classifier.ClassifierConfig`; "": see `pooling`.
         rules: its tensors.
         segments: the argument of transformers' `forward` for segments; "": there is none.
+        pooling: the field that says which hidden state it reads, of a head that has the choice.
         drops: whether it has dropout, in the field ``classifier_dropout``; null: that of the trunk.
     """
 
-    pool: Literal["first", "last"]
+    pool: Literal["first", "last", ""]
     rules: tuple[Rule, ...]
     segments: str = ""
+    pooling: ConfigField | None = None
     drops: bool = False
 
 
@@ -62,6 +64,8 @@ class Family:
         renamed_suffixes: ends of tensor names in files of old versions, and their current spelling.
         inputs: names of the arguments of transformers' `forward`, in the order of zoo's; "": it has none.
         padding: id of a token that transformers takes for padding wherever it stands; None: there is none.
+        null_tokens: fields of special tokens that are written as null where there is no such token, besides
+            those of the beginning and the end: transformers would assume tokens of its first model.
         auto: the Auto class that opens the model.
         read: converts old spellings in a config.json to those of `fields`.
         write: adds to a config.json what readers other than zoo expect.
@@ -83,6 +87,7 @@ class Family:
     renamed_suffixes: Mapping[str, str] = field(default_factory=dict)
     inputs: tuple[str, ...] = ("input_ids",)
     padding: int | None = None
+    null_tokens: tuple[str, ...] = ()
     auto: str = "AutoModelForCausalLM"
     read: Callable[[JsonObject], JsonObject] = _unchanged
     write: Callable[[JsonObject], JsonObject] = _unchanged

@@ -73,6 +73,10 @@ GPT2: Mapping[str, Change] = {
     r"mlp\.c_proj\.weight": second_mlp_kernel,
 }
 
+MODERNBERT: Mapping[str, Change] = {
+    r"tok_embeddings\.weight": added_to_tokens,
+    r"mlp\.Wo\.weight": second_mlp_kernel,
+}
 NEOX: Mapping[str, Change] = {r"mlp\.dense_4h_to_h\.weight": second_mlp_kernel}
 
 LAYOUTS: Mapping[str, Mapping[str, Change]] = {
@@ -81,6 +85,7 @@ LAYOUTS: Mapping[str, Mapping[str, Change]] = {
     "t5": T5,
     "gpt2": GPT2,
     "gpt_neox": NEOX,
+    "modernbert": MODERNBERT,
     **dict.fromkeys(
         ("gemma2", "gemma3_text", "llama", "mistral", "olmo2", "phi3", "qwen2", "qwen3", "smollm3"), LLAMA
     ),

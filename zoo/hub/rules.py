@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Collection, Sequence
@@ -163,6 +164,13 @@ def linear(zoo_name: str, hub_name: str) -> tuple[Rule, Rule]:
     return rule(f"{zoo_name}.weight", f"{hub_name}.weight"), rule(f"{zoo_name}.bias", f"{hub_name}.bias")
 
 
+def _layers(general: Rule, names: Collection[str]) -> list[int]:
+    """The layers that have any tensor of a rule; of a rule without ``{i}`` the number has no meaning."""
+    patterns = [re.escape(name).replace(r"\{i\}", r"(\d+)") for name in general.zoo_names]
+    found = (re.fullmatch("|".join(patterns), name) for name in names)
+    return sorted({int(next(filter(None, match.groups()), 0)) for match in found if match})
+
+
 def expand(rules: Sequence[Rule], names: Collection[str], config: ModelConfig | None = None) -> list[Rule]:
     """The rules that apply to a model, one for every layer.
 
@@ -181,14 +189,10 @@ def expand(rules: Sequence[Rule], names: Collection[str], config: ModelConfig | 
     known = set(names)
     expanded: list[Rule] = []
     for general in rules:
-        i = 0
-        while known.intersection((at_layer := general.at(i)).zoo_names):
+        for at_layer in map(general.at, _layers(general, known)):
             if lacking := sorted(set(at_layer.zoo_names) - known):
                 raise ValueError(f"the model has only a part of {at_layer.zoo_names}: not {lacking}")
             expanded.append(at_layer)
-            i += 1
-            if at_layer == general:  # no {i} in it
-                break
     counts = Counter(name for r in expanded for name in r.zoo_names)
     if wrong := sorted({name for name, times in counts.items() if times > 1} | (known - set(counts))):
         raise ValueError(f"no rule, or more than one, for {wrong}")

@@ -11,30 +11,26 @@ Rotary positions make it the Amos paper's RoPE, relative ones its RPE; Shaw's fo
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from zoo.config.registry import MODELS, Config
-from zoo.models.inputs import check_mask, check_tokens
-from zoo.models.language_model import LanguageModel, LanguageModelConfig
+from zoo.models.encoder import Encoder, EncoderConfig
 from zoo.nn.biased import BiasedAttention
 from zoo.nn.classification import ClassificationHead
 from zoo.nn.layernorm import LayerNorm
-from zoo.nn.linear import Embedding, Linear, matrix
-from zoo.nn.loss import IGNORED, LossParts, linear_cross_entropy
+from zoo.nn.linear import Embedding
+from zoo.nn.mlm_head import MLMHead
 from zoo.nn.mlp import GELUMLP
 from zoo.nn.positions import positions
 from zoo.nn.qk import NoTransform, Rotary
 from zoo.nn.relative import RelativeAttention, ShawAttention
 from zoo.nn.residual import PostNorm
 from zoo.nn.rope import Rope, rotation
-from zoo.spec import Module, ParamSpec, Role
-from zoo.utils.errors import DataError
+from zoo.spec import Module
 
 log = logging.getLogger("zoo")
 
@@ -88,12 +84,8 @@ Positions = Annotated[
 
 
 @MODELS.register
-class BERTConfig(LanguageModelConfig):
+class BERTConfig(EncoderConfig):
     """Post-norm encoder with a masked language model's head; absolute, rotary or relative positions."""
-
-    default_init: ClassVar[str] = "bert"
-    objectives: ClassVar[frozenset[str]] = frozenset({"mlm"})
-    bidirectional: ClassVar[bool] = True
 
     type: Literal["bert"] = "bert"
     vocab_size: int = Field(gt=0, description="number of tokens, the mask among them")
@@ -127,18 +119,10 @@ class BERTConfig(LanguageModelConfig):
             return {**given, "position": {**position, "type": "shaw"}}
         return given
 
-    @model_validator(mode="after")
-    def _sizes_divide(self) -> Self:
-        if self.d_model % self.n_heads:
-            raise ValueError(f"d_model {self.d_model} is not divisible by n_heads {self.n_heads}")
-        if self.head_size % 2 and isinstance(self.position, RotaryPositions):
-            raise ValueError(f"d_model / n_heads = {self.head_size} is odd, but RoPE rotates pairs")
-        return self
-
     @property
-    def head_size(self) -> int:
-        """Entries per head, h."""
-        return self.d_model // self.n_heads
+    def rotates(self) -> bool:
+        """Whether positions are told by RoPE."""
+        return isinstance(self.position, RotaryPositions)
 
     @property
     def mlp_size(self) -> int:
@@ -156,19 +140,9 @@ class BERTConfig(LanguageModelConfig):
         return 0.0 if self.zero_start else None
 
     @property
-    def residual_branches(self) -> int:
-        """2N: two branches in each of the N layers."""
-        return 2 * self.n_layers
-
-    @property
     def max_seq_len(self) -> int | None:
         """The number of position vectors, if positions are absolute; otherwise any number of tokens fits."""
         return self.position.length if isinstance(self.position, AbsolutePositions) else None
-
-    @property
-    def ties_embedding(self) -> bool:
-        """True: the head multiplies by the token table."""
-        return True
 
     @property
     def segment_types(self) -> int:
@@ -184,7 +158,7 @@ class BERTConfig(LanguageModelConfig):
         return BERT(self)
 
 
-class BERT(LanguageModel):
+class BERT(Encoder):
     """Tokens, some of them masked -> logits of what they were."""
 
     def __init__(self, c: BERTConfig) -> None:
@@ -192,33 +166,19 @@ class BERT(LanguageModel):
         self.config: BERTConfig = c
         self.embedding = Embeddings(c)
         self.blocks = nn.ModuleList(Block(c) for _ in range(c.n_layers))
-        self.head = MLMHead(c, self.embedding.token)
-
-    @property
-    def fsdp_units(self) -> Sequence[nn.Module]:
-        """The blocks."""
-        return list(self.blocks)
-
-    @property
-    def lm_head(self) -> MLMHead:
-        """The module that maps hidden states (..., d) to logits (..., vocab)."""
-        return self.head
+        self.head = MLMHead(self.embedding.token, c.norm_eps, approximate=c.gelu_form, start=c.start)
 
     def hidden_states(
         self, tokens: Tensor, segments: Tensor | None = None, mask: Tensor | None = None
     ) -> Tensor:
         """Embed the tokens and pass them through all blocks, as described in `LanguageModel`."""
-        _check_inputs(self.config, tokens, segments, mask)
+        self.check_inputs(tokens, segments, mask)
         rope = self.rope(tokens)
         seen = None if mask is None else mask[:, None, None]  # for all heads and queries alike
         h: Tensor = self.embedding(tokens, segments)
         for block in self.blocks:
             h = block(h, rope, seen)
         return h
-
-    def remove_head(self) -> None:
-        """Remove the head of the masked language model."""
-        del self.head
 
     def rope(self, tokens: Tensor) -> Rope | None:
         """The rotations of the positions (time, h / 2), where positions are told by them."""
@@ -227,25 +187,6 @@ class BERT(LanguageModel):
             return None
         where = positions(0, tokens.shape[1], tokens.device)
         return rotation(where, c.head_size, c.position.base)
-
-    def forward(self, tokens: Tensor, segments: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
-        """Logits (batch, time, vocab) of every position; the arguments are those of `hidden_states`."""
-        logits: Tensor = self.lm_head(self.hidden_states(tokens, segments, mask))
-        return logits
-
-    def loss(self, *batch: Tensor, z_loss: float = 0.0) -> LossParts:
-        """The loss described in `Model`; the head is applied only to positions whose target counts."""
-        *inputs, targets = batch
-        counted = targets != IGNORED
-        return self.lm_head.loss(self.hidden_states(*inputs)[counted], targets[counted], z_loss)
-
-    def example(self, batch: int = 1, time: int = 16) -> tuple[Tensor, Tensor]:
-        """Tokens, every fourth of which is masked by the last token of the vocabulary, and targets."""
-        c = self.config
-        time = min(time, c.max_seq_len or time)
-        tokens = torch.arange(batch * time, device="cpu").reshape(batch, time) % c.vocab_size
-        masked = torch.arange(time, device="cpu") % 4 == 0
-        return tokens.masked_fill(masked, c.vocab_size - 1), tokens.masked_fill(~masked, IGNORED)
 
 
 class Embeddings(Module):
@@ -304,10 +245,9 @@ class Block(Module):
 
 def attention(c: BERTConfig) -> BiasedAttention:
     """Attention with the positions of the config; absolute positions are part of the embedding instead."""
-    rotates = isinstance(c.position, RotaryPositions)
     sizes = (c.d_model, c.n_heads, c.n_heads)
     parts: dict[str, Any] = {
-        "qk": Rotary() if rotates else NoTransform(),
+        "qk": Rotary() if c.rotates else NoTransform(),
         "scale": c.head_size**-0.5,
         "residual_branches": c.residual_branches,
         "bias": True,
@@ -320,65 +260,3 @@ def attention(c: BERTConfig) -> BiasedAttention:
     if isinstance(c.position, ShawPositions):
         return ShawAttention(*sizes, distance=c.position.distance, **parts)
     return BiasedAttention(*sizes, **parts)
-
-
-class MLMHead(Module):
-    """logits <- E_token LayerNorm(GELU(W h + b)) + b_out."""
-
-    def __init__(self, c: BERTConfig, table: Embedding) -> None:
-        """Create the transform and the output bias.
-
-        Args:
-            c: the sizes.
-            table: the token embedding.
-        """
-        super().__init__()
-        # Not through nn.Module.__setattr__: the table is a submodule of the embedding alone.
-        self.__dict__["table"] = table
-        transformed = ("transformed", c.d_model)
-        self.transform = Linear(matrix(transformed, ("embed", c.d_model), start=c.start), bias=True)
-        self.norm = LayerNorm(transformed, c.norm_eps)
-        self.param("bias", ParamSpec(Role.BIAS, shape=(c.vocab_size,), axes=("vocab",)))
-        self.gelu_form = c.gelu_form
-
-    def transformed(self, h: Tensor) -> Tensor:
-        """LayerNorm(GELU(W h + b)), (..., d) -> the same."""
-        y: Tensor = self.norm(F.gelu(self.transform(h), approximate=self.gelu_form))
-        return y
-
-    def weight(self) -> Tensor:
-        """E_token, (vocab, d)."""
-        table: Embedding = self.__dict__["table"]
-        return table.virtual("weight")
-
-    def forward(self, h: Tensor) -> Tensor:
-        """(..., d) -> logits (..., vocab)."""
-        return F.linear(self.transformed(h), self.weight()) + self.virtual("bias")
-
-    def loss(self, h: Tensor, targets: Tensor, z_loss: float) -> LossParts:
-        """Cross entropy, computed in chunks: the logits of all tokens are never held at once.
-
-        Args:
-            h: (n, d).
-            targets: (n,) int64.
-            z_loss: coefficient of mean(log Z ^ 2).
-
-        Returns:
-            Total, cross entropy and z-loss, 0-dim each.
-        """
-        return linear_cross_entropy(
-            self.transformed(h), self.weight(), targets, bias=self.virtual("bias"), z_loss=z_loss
-        )
-
-
-def _check_inputs(c: BERTConfig, tokens: Tensor, segments: Tensor | None, mask: Tensor | None) -> None:
-    """Check shapes and dtypes, and that there are not more tokens than positions."""
-    check_tokens(tokens)
-    if c.max_seq_len is not None and tokens.shape[1] > c.max_seq_len:
-        raise DataError(f"tokens: {tokens.shape[1]} of them, but there are {c.max_seq_len} positions")
-    if segments is not None and (segments.shape != tokens.shape or segments.dtype != torch.int64):
-        raise DataError(
-            f"segments: expected {tuple(tokens.shape)} of torch.int64, "
-            f"got {tuple(segments.shape)} of {segments.dtype}"
-        )
-    check_mask(mask, tokens)

@@ -22,7 +22,6 @@ from zoo.models.inputs import check_mask, check_tokens
 from zoo.models.language_model import LanguageModel, LanguageModelConfig
 from zoo.models.starts import NoRuleError, Reach
 from zoo.nn.classification import classify
-from zoo.nn.linear import Linear, matrix
 from zoo.nn.loss import LossParts
 
 Pool = Literal["first", "last", "mean"]
@@ -46,7 +45,9 @@ class ClassifierConfig(ModelConfig):
     dropout: float = Field(0.0, ge=0, lt=1, description="of what the head reads")
     bias: bool = Field(True, description="whether the head has one; decoders of transformers have none")
     pooler: bool = Field(
-        False, description="whether tanh(W h + b) comes between the pooled hidden state and the head (BERT)"
+        False,
+        description="whether a layer comes between the pooled hidden state and the head: tanh(W h + b) as in "
+        "BERT, or in a modernbert LayerNorm(GELU(W h))",
     )
 
     @model_validator(mode="after")
@@ -117,8 +118,7 @@ class Classifier(Model):
         self.trunk: LanguageModel = c.trunk.build()
         self.trunk.remove_head()
         self.dropout = nn.Dropout(c.dropout)
-        d = c.trunk.d_model
-        self.pooler = Linear(matrix(("pooled", d), ("embed", d)), bias=True) if c.pooler else None
+        self.pooler = c.trunk.pooling_layer() if c.pooler else None
         without = {} if c.bias else {"bias": False}
         self.head = c.trunk.classification_head(c.classes, **without)
 
@@ -147,7 +147,7 @@ class Classifier(Model):
         states = self.trunk.hidden_states(tokens, segments, mask)
         read = pooled(states, mask, self.config.pool)
         if self.pooler is not None:
-            read = self.pooler(read).tanh()
+            read = self.pooler(read)
         logits: Tensor = self.head(self.dropout(read))
         return logits
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from zoo.models.base import Model, ModelConfig
 from zoo.models.inputs import left_padding
-from zoo.nn.classification import ClassificationHead
+from zoo.nn.classification import ClassificationHead, TanhPooler
 from zoo.nn.lm_head import LMHead
 from zoo.spec import Module
 from zoo.utils.errors import DataError, ZooError
@@ -60,6 +60,10 @@ class LanguageModelConfig(ModelConfig):
     def classification_head(self, classes: int, bias: bool = True) -> Module:
         """A head that turns pooled hidden states (n, d) into logits (n, classes), uninitialised."""
         return ClassificationHead(classes, self.d_model, bias=bias)
+
+    def pooling_layer(self) -> Module:
+        """The layer that a classifier may have between the pooled hidden states and the head, (n, d) each."""
+        return TanhPooler(self.d_model)
 
     def build(self) -> LanguageModel:
         """The model, uninitialised, on the current default device."""

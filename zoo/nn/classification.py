@@ -14,6 +14,17 @@ from zoo.spec import Module
 from zoo.utils.errors import ZooError
 
 
+class TanhPooler(Linear):
+    """tanh(W h + b), between the hidden state that a head reads and the head (BERT)."""
+
+    def __init__(self, d_model: int) -> None:
+        super().__init__(matrix(("pooled", d_model), ("embed", d_model)), bias=True)
+
+    def forward(self, x: Tensor, scale: Tensor | float | None = None) -> Tensor:
+        """(n, d) -> the same."""
+        return super().forward(x, scale).tanh()
+
+
 class ClassificationHead(Module):
     """logits <- W x + b, or W x."""
 

@@ -139,7 +139,7 @@ class SwiGLU(Gated):
 
 
 class GatedGELU(Gated):
-    """f is GELU, approximated with tanh, and dropout acts on the product u * f(nu) (T5 v1.1, Gemma)."""
+    """f is GELU, and dropout acts on the product u * f(nu) (T5 v1.1, Gemma; the exact one: ModernBERT)."""
 
     def __init__(
         self,
@@ -148,13 +148,25 @@ class GatedGELU(Gated):
         residual_branches: int,
         dropout: float = 0.0,
         normalised: bool = False,
+        approximate: Literal["none", "tanh"] = "tanh",
     ) -> None:
+        """Create the three matrices.
+
+        Args:
+            d_model: width of the stream.
+            d_mlp: inner width.
+            residual_branches: 2N, for W_d.
+            dropout: probability of dropping an entry of the product.
+            normalised: as for `Gated`.
+            approximate: as for `GELUMLP`.
+        """
         super().__init__(d_model, d_mlp, residual_branches, normalised)
         self.dropout = nn.Dropout(dropout)
+        self.approximate = approximate
 
     def forward(self, x: Tensor) -> Tensor:
         """(batch, time, d) -> the same."""
-        y: Tensor = self.down(self.dropout(self.u(x) * F.gelu(self.nu(x), approximate="tanh")))
+        y: Tensor = self.down(self.dropout(self.u(x) * F.gelu(self.nu(x), approximate=self.approximate)))
         return y
 
 

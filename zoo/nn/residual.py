@@ -23,6 +23,20 @@ ALPHA = 0.25
 for attention and .33 for the MLP (nGPT, Figure 6)."""
 
 
+class Unnormed(Module):
+    """h <- h + dropout(branch(h)), of a stream that is normalised already (ModernBERT's first block)."""
+
+    def __init__(self, dropout: float = 0.0) -> None:
+        """Create the dropout: probability of dropping an entry of the branch's output."""
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, h: Tensor, branch: Branch, *args: Any) -> Tensor:
+        """(batch, time, d) -> the same."""
+        out: Tensor = h + self.dropout(branch(h, *args))
+        return out
+
+
 class PreNorm(Module):
     """h <- h + dropout(branch(norm(h)))."""
 
