@@ -205,7 +205,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         "no_rope_layers: [1, 2]; expected a list of 1 (rotary positions)",
     ),
     ("smollm3", {"mlp_bias": True}, "mlp_bias: true; expected false"),
-    ("neox", {"hidden_act": "gelu_fast"}, "hidden_act: 'gelu_fast'; expected 'gelu' or 'gelu_new' or"),
+    ("neox", {"hidden_act": "quick_gelu"}, "hidden_act: 'quick_gelu'; expected 'gelu' or 'gelu_new' or"),
     ("neox", {"attention_bias": False}, "attention_bias: false; expected true"),
     ("neox", {"num_attention_heads": 5}, "hidden_size 32 is not divisible by num_attention_heads 5"),
     ("gemma2", {"hidden_activation": "silu"}, "hidden_activation: 'silu'; expected 'gelu_pytorch_tanh'"),

@@ -6,7 +6,7 @@ from zoo.data.files import JsonObject
 from zoo.hub.bert import GELU_FORMS
 from zoo.hub.classifier import LAST_TOKEN
 from zoo.hub.family import Family
-from zoo.hub.fields import PLAIN_DECODER, PLAIN_ROPE, ConfigField, FixedField, without
+from zoo.hub.fields import PLAIN_DECODER, PLAIN_ROPE, ConfigField, FixedField, ValueMap, without
 from zoo.hub.rope import RopeScaling, read_rope, write_rope
 from zoo.hub.rules import StackedByHead, layer_norm, linear, rule
 from zoo.models import NeoXConfig
@@ -28,6 +28,10 @@ RULES = (
     *layer_norm("norm", "gpt_neox.final_layer_norm"),
     rule("read_out.matrix.weight", "embed_out.weight"),
 )
+
+
+ACTIVATIONS = ValueMap({**GELU_FORMS.words, "gelu_fast": "tanh"})
+"""``gelu_fast`` is the approximation with tanh, with sqrt(2 / pi) in ten digits."""
 
 
 def _read(config: JsonObject) -> JsonObject:
@@ -60,7 +64,7 @@ NEOX = Family(
         ConfigField("num_hidden_layers", "n_layers", default=44, layers=True),
         ConfigField("num_attention_heads", "n_heads", default=64),
         ConfigField("intermediate_size", "d_mlp", default=24576, resolved="mlp_size"),
-        ConfigField("hidden_act", "gelu", default="gelu", codec=GELU_FORMS),
+        ConfigField("hidden_act", "gelu", default="gelu", codec=ACTIVATIONS),
         ConfigField("layer_norm_eps", "norm_eps", default=1e-5),
         ConfigField("use_parallel_residual", "parallel", default=True),
         ConfigField("rotary_pct", "rope_fraction", default=0.25),
@@ -71,7 +75,10 @@ NEOX = Family(
     fixed=(FixedField("attention_bias", (True,)), FixedField("is_decoder", (False, True))),
     constants={"n_kv_heads": None, "d_head": None, **PLAIN_DECODER, **without(PLAIN_ROPE, "rope_fraction")},
     harmless=frozenset(
-        {"max_position_embeddings", "attention_dropout", "hidden_dropout", "classifier_dropout"}
+        {
+            *("max_position_embeddings", "attention_dropout", "hidden_dropout", "classifier_dropout"),
+            *("attention_probs_dropout_prob", "hidden_dropout_prob"),  # in the file of the 20B model
+        }
     ),
     rules=RULES,
     prefix="gpt_neox.",

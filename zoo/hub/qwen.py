@@ -52,7 +52,7 @@ QWEN2 = replace(
         ConfigField("head_dim", "d_head", default=None, resolved="head_size"),
         WINDOWS,
     ),
-    fixed=FIXED,
+    fixed=(*FIXED, FixedField("use_mrope", (False,))),
     constants={**without(LLAMA.constants, "attention.window"), "qkv_bias": True},
     harmless=HARMLESS,
     read=_read,

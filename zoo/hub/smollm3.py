@@ -57,6 +57,7 @@ def _write(config: JsonObject) -> JsonObject:
     return config | {"no_rope_layers": rotated, "use_sliding_window": config["sliding_window"] is not None}
 
 
+PRETRAINING = "pretraining_tp"
 DEFAULTS = {
     "vocab_size": 128256,
     "hidden_size": 2048,
@@ -77,10 +78,13 @@ SMOLLM3 = replace(
         ConfigField("no_rope_layers", "rope_blocks", codec=Rotated()),
         WINDOWS,
     ),
-    fixed=(*LLAMA.fixed, LAYER_TYPES),
+    fixed=(*(f for f in LLAMA.fixed if f.hub_name != PRETRAINING), LAYER_TYPES),
     constants={**without(LLAMA.constants, "attention.window", "rope_blocks"), "d_head": None},
-    harmless=LLAMA.harmless | {"no_rope_layer_interval", "use_sliding_window", "max_window_layers"},
+    harmless=LLAMA.harmless
+    | {"no_rope_layer_interval", "use_sliding_window", "max_window_layers", PRETRAINING},
     read=_read,
     write=_write,
 )
-"""The fields of Qwen's windows are in its published files too; `_read` has made one of them."""
+"""The fields of Qwen's windows are in its published files too; `_read` has made one of them.
+
+In Llama, `PRETRAINING` decided how products were summed; SmolLM 3 has it from there, and does not read it."""
