@@ -96,6 +96,29 @@ def test_a_new_model_lies_on_the_sphere(tmp_path: Path) -> None:
             )
 
 
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@torch.no_grad()
+def test_a_classifier_there_and_back(tmp_path: Path, options: dict[str, Any]) -> None:
+    """Right padding is not seen; the loss is the mean cross entropy; what they save is read again."""
+    trunk = model(**options).recipe.model.model_dump()
+    ours = build_model("classifier", trunk=trunk, classes=3, pool="last", seed=2)
+    labels = ["bad", "so so", "good"]
+    result = export_model(ours, tmp_path / "first", labels=labels)
+    assert result.architecture == "ZooNGPTForSequenceClassification"
+    register_auto()
+    theirs: Any = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "first")
+    assert theirs.config.id2label == dict(enumerate(labels))
+    tokens, segments, mask, targets = ours.example(3, 8)
+    found = theirs(tokens, attention_mask=mask.long(), labels=targets)
+    torch.testing.assert_close(found.logits, ours(tokens, segments, mask), atol=1e-6, rtol=0)
+    torch.testing.assert_close(found.loss, ours.loss(tokens, segments, mask, targets).total)
+    theirs.save_pretrained(tmp_path / "second")
+    for folder in ("first", "second"):
+        again = load_model(tmp_path / folder)
+        assert again.recipe.model == ours.recipe.model
+        assert all(torch.equal(t, again.state_dict()[name]) for name, t in ours.state_dict().items())
+
+
 def test_padding_is_refused(tmp_path: Path) -> None:
     export_model(model(), tmp_path / "out")
     mask = torch.tensor([[0, 1, 1]])

@@ -99,9 +99,9 @@ def test_a_classifier_of_zoo(tmp_path: Path) -> None:
         "LlamaForSequenceClassification: model.pool: 'mean'; expected 'last'",
         "LlamaForSequenceClassification: model.bias: true; expected false",
     ]
-    ngpt = {"type": "ngpt", "vocab_size": 61, "d_model": 32, "n_layers": 1, "n_heads": 4}
-    with pytest.raises(CheckpointError, match="ZooNGPTForCausalLM: zoo knows no ForSequenceClassification"):
-        export_model(model(trunk=ngpt, pool="last"), tmp_path / "refused")
+    t5 = {"type": "t5", "vocab_size": 61, "d_model": 32, "n_layers": 1, "n_heads": 4}
+    with pytest.raises(CheckpointError, match="T5ForConditionalGeneration: zoo knows no ForSequenceClass"):
+        export_model(model(trunk=t5, pool="last"), tmp_path / "refused")
 
 
 def test_an_import_has_the_labels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

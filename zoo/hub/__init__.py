@@ -13,7 +13,7 @@ ADAPTER_CONFIG = "adapter_config.json"
 
 
 def register_auto() -> None:
-    """Register nGPT with transformers' AutoConfig and AutoModelForCausalLM, as model type ``zoo-ngpt``."""
+    """Register nGPT with transformers' AutoConfig and the Auto classes, as model type ``zoo-ngpt``."""
     from zoo.hub.auto import register
 
     register()

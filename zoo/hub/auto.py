@@ -1,4 +1,4 @@
-"""nGPT as a model of transformers, for AutoConfig and AutoModelForCausalLM."""
+"""nGPT as models of transformers, for AutoConfig and the Auto classes of decoders and of classifiers."""
 
 from __future__ import annotations
 
@@ -7,15 +7,23 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModelForCausalLM, GenerationMixin, PreTrainedModel
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
+    GenerationMixin,
+    PreTrainedModel,
+)
 from transformers.cache_utils import Cache, DynamicCache
 from transformers.configuration_utils import PreTrainedConfig
-from transformers.modeling_outputs import CausalLMOutputWithPast
+from transformers.modeling_outputs import CausalLMOutputWithPast, SequenceClassifierOutput
 
 from zoo.hub.ngpt import NGPT
 from zoo.init import NGPTInit
 from zoo.init.initialise import draw
 from zoo.models import NGPTConfig
+from zoo.models.classifier import pooled
+from zoo.models.inputs import check_mask
 from zoo.nn.sphere import project
 from zoo.spec import Module
 from zoo.utils.errors import DataError
@@ -52,19 +60,13 @@ class ZooNGPTConfig(PreTrainedConfig):  # type: ignore[no-untyped-call]  # trans
         return self.zoo_config.n_layers
 
 
-class ZooNGPTForCausalLM(PreTrainedModel, GenerationMixin):  # type: ignore[no-untyped-call]  # transformers
-    """`zoo.models.NGPT` with their outputs and their cache.
+class ZooNGPTPreTrainedModel(PreTrainedModel):  # type: ignore[no-untyped-call]  # transformers
+    """`zoo.models.NGPT` in `model`.
 
     Training it outside zoo needs the projection after every step: `zoo.attach(optimizer, model)`.
     """
 
     config_class = ZooNGPTConfig
-
-    def __init__(self, config: ZooNGPTConfig) -> None:
-        """Build the model; parameters that are not loaded are initialised as in the paper."""
-        super().__init__(config)
-        self.model = config.zoo_config.build()
-        self.post_init()  # type: ignore[no-untyped-call]  # transformers
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
@@ -73,6 +75,16 @@ class ZooNGPTForCausalLM(PreTrainedModel, GenerationMixin):  # type: ignore[no-u
             parameter.copy_(draw(NGPTInit(), spec, torch.default_generator))
             if spec.sphere_dim is not None:
                 project([(parameter, spec.sphere_dim)])
+
+
+class ZooNGPTForCausalLM(ZooNGPTPreTrainedModel, GenerationMixin):
+    """The language model, with their outputs and their cache."""
+
+    def __init__(self, config: ZooNGPTConfig) -> None:
+        """Build the model; parameters that are not loaded are initialised as in the paper."""
+        super().__init__(config)
+        self.model = config.zoo_config.build()
+        self.post_init()  # type: ignore[no-untyped-call]  # transformers
 
     def forward(
         self,
@@ -110,6 +122,44 @@ class ZooNGPTForCausalLM(PreTrainedModel, GenerationMixin):  # type: ignore[no-u
         return CausalLMOutputWithPast(loss=loss, logits=logits, past_key_values=past_key_values)
 
 
+class ZooNGPTForSequenceClassification(ZooNGPTPreTrainedModel):
+    """The classifier: scaled cosines of the last token's hidden state with a unit vector for each class."""
+
+    def __init__(self, config: ZooNGPTConfig) -> None:
+        """Build the model; parameters that are not loaded are initialised as in the paper."""
+        super().__init__(config)
+        self.model = config.zoo_config.build()
+        self.model.remove_head()
+        classes: Any = config.num_labels
+        self.score = config.zoo_config.classification_head(classes)
+        self.post_init()  # type: ignore[no-untyped-call]  # transformers
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        labels: Tensor | None = None,
+        **_: object,
+    ) -> SequenceClassifierOutput:
+        """Logits of the classes (batch, classes), and the loss if there are labels.
+
+        Args:
+            input_ids: (batch, time) int64.
+            attention_mask: (batch, time), 0 for padding, which comes after the text; None: there is none.
+            labels: (batch,) int64.
+
+        Raises:
+            DataError: the mask has another shape, or padding before a text.
+        """
+        mask = None if attention_mask is None else attention_mask.bool()
+        check_mask(mask, input_ids)
+        logits = self.score(pooled(self.model.hidden_states(input_ids), mask, "last"))
+        loss = None
+        if labels is not None:
+            loss = self.loss_function(labels=labels, pooled_logits=logits, config=self.config)
+        return SequenceClassifierOutput(loss=loss, logits=logits)
+
+
 class SharedLayer:
     """One layer of a transformers cache with the interface of `zoo.nn.kv_cache.LayerCache`."""
 
@@ -142,3 +192,6 @@ def register() -> None:
     """Register the classes with transformers' Auto classes; calling it again has no effect."""
     AutoConfig.register(NGPT.model_type, ZooNGPTConfig, exist_ok=True)
     AutoModelForCausalLM.register(ZooNGPTConfig, ZooNGPTForCausalLM, exist_ok=True)
+    AutoModelForSequenceClassification.register(
+        ZooNGPTConfig, ZooNGPTForSequenceClassification, exist_ok=True
+    )

@@ -20,6 +20,13 @@ DROPOUT = "classifier_dropout"
 LAST_TOKEN = SequenceHead("last", (rule("head.linear.weight", "score.weight"),))
 """The head of transformers' decoders: W h of the last token that is no padding."""
 
+UNIT_HEAD = SequenceHead(
+    "last",
+    (rule("head.linear.weight", "score.linear.weight"), rule("head.s_z.scale", "score.s_z.scale")),
+    biased=False,
+)
+"""nGPT's, with the names of `zoo.hub.auto`: (W h) s_z of the last token."""
+
 BERT_HEAD = SequenceHead(
     "first",
     (
@@ -163,4 +170,5 @@ def label_names(config: JsonObject) -> list[str]:
 def _parts(head: SequenceHead) -> dict[str, bool]:
     """Which parts a head has: fields of zoo's classifier."""
     names = {name for r in head.rules for name in r.zoo_names}
-    return {"bias": "head.linear.bias" in names, "pooler": any(name.startswith("pooler.") for name in names)}
+    bias = {"bias": "head.linear.bias" in names} if head.biased else {}
+    return {**bias, "pooler": any(name.startswith("pooler.") for name in names)}

@@ -31,6 +31,7 @@ class SequenceHead:
         rules: its tensors.
         segments: the argument of transformers' `forward` for segments; "": there is none.
         pooling: the field that says which hidden state it reads, of a head that has the choice.
+        biased: whether zoo's head of this trunk may have a bias, by `bias` of its configuration.
         drops: whether it has dropout, in the field ``classifier_dropout``; null: that of the trunk.
     """
 
@@ -38,6 +39,7 @@ class SequenceHead:
     rules: tuple[Rule, ...]
     segments: str = ""
     pooling: ConfigField | None = None
+    biased: bool = True
     drops: bool = False
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from zoo.data.files import JsonObject
+from zoo.hub.classifier import UNIT_HEAD
 from zoo.hub.family import Family
 from zoo.hub.fields import REQUIRED, ConfigField
 from zoo.hub.rules import rule
@@ -51,4 +52,5 @@ NGPT = Family(
     rules=tuple(rule(name, f"model.{name}") for name in TENSORS),
     read=_read,
     write=_write,
+    head=UNIT_HEAD,
 )
