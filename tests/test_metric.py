@@ -227,8 +227,14 @@ BAD: list[tuple[Callable[[Path], object], str]] = [
         r"tiny.yaml:\d+: metric: 'f1' is not recorded; expected one of bits_per_byte",
     ),
     (
-        lambda folder: sweep_of_texts(folder, metric="tasks/quiz/acc"),
-        "'tasks/quiz/acc' is measured after training, by zoo eval --tasks",
+        lambda folder: sweep_of_texts(
+            folder, metric="tasks/quiz/acc", tune={"grid": {"seed": [1, 2]}, "halving": {}}
+        ),
+        "tune.halving: a task is scored when a run has ended; expected no halving",
+    ),
+    (
+        lambda folder: sweep_of_texts(folder, tasks={"limit": 2}),
+        "tasks: has no effect without metric: tasks/TASK/METRIC",
     ),
     (
         lambda folder: read_results([write_sweep(folder / "sweep", LOSSES)], metric="matthews"),

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import ConfigDict, Field, FiniteFloat, ValidationError, field_validator, model_validator
 
 from zoo.ablate.scale_config import Scale, equal_steps
+from zoo.ablate.scoring import TaskSettings
 from zoo.config.messages import describe
 from zoo.config.registry import Config
 from zoo.config.yaml import Located
@@ -209,8 +210,10 @@ class SweepConfig(Config):
         None,
         description="measure on the validation examples that the variants are tuned and compared by: "
         + ", ".join(MEASURES)
-        + ", or FILE/NAME of several validation files; null: the `metric` of the runs, or cross_entropy",
+        + ", or FILE/NAME of several validation files; or tasks/TASK/METRIC, the score of a task of "
+        "lm-evaluation-harness; null: the `metric` of the runs, or cross_entropy",
     )
+    tasks: TaskSettings | None = Field(None, description="with metric tasks/TASK/METRIC: how it is measured")
     baseline: dict[str, Any] | None = Field(
         None, description="the variant to compare with, axis: value; null: the first"
     )
@@ -226,11 +229,8 @@ class SweepConfig(Config):
     @field_validator("metric")
     @classmethod
     def _known_metric(cls, value: str | None) -> str | None:
-        if value is not None and find_measure(value).is_task:
-            raise ValueError(
-                f"'{value}' is measured after training, by zoo eval --tasks; expected a measure of the "
-                f"validation, and zoo report --metric {value} afterwards"
-            )
+        if value is not None:
+            find_measure(value)  # refuses what is none
         return value
 
     @field_validator("name")
@@ -247,6 +247,11 @@ class SweepConfig(Config):
             raise ValueError("no axes: expected `axes` or `zip`, what the runs differ in, or `tune`")
         if self.scale and "seeds" in self.model_fields_set:
             raise ValueError("seeds: has no effect beside scale; expected scale.seeds")
+        scored = self.metric is not None and find_measure(self.metric).is_task
+        if self.tasks is not None and not scored:
+            raise ValueError("tasks: has no effect without metric: tasks/TASK/METRIC")
+        if scored and self.tune is not None and self.tune.halving is not None:
+            raise ValueError("tune.halving: a task is scored when a run has ended; expected no halving")
         if self.scale and self.tune and self.tune.choose != "parabola":
             raise ValueError("tune.choose: expected parabola, by which every size of a ladder is tuned")
         for what, seeds in [("seeds", self.seeds), ("tune.seeds", self.tune.seeds if self.tune else ())]:

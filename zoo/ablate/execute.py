@@ -63,8 +63,10 @@ def execute(sweep: Sweep, workers: int, console: Console | None = None) -> Sweep
     Raises:
         ConfigError: two runs have the same id, or a run folder was edited.
         DataError: no run can read its data.
-        ZooError: another sweep is running in the same folder.
+        ZooError: another sweep is running in the same folder, or the task that runs are judged by cannot be
+            used.
     """
+    sweep = sweep.prepared()
     planner = planner_of(sweep)
     busy = f"{sweep.out}: another `zoo sweep` is at work there; wait for it, or choose another `out`"
     dying = f"{sweep.out}: workers of a sweep that was killed are still at work there; try again soon"
@@ -74,7 +76,7 @@ def execute(sweep: Sweep, workers: int, console: Console | None = None) -> Sweep
         if not any(outcome.ended for outcome in outcomes.values()):
             _check_data(planner.configs, sweep.measure)
         compiles = any(Job.of(config).train.compile for config in planner.configs)
-        pool = Pool(workers, sweep.out, sweep.folder / ERRORS, compiles)
+        pool = Pool(workers, sweep.out, sweep.folder / ERRORS, compiles, sweep.scoring)
         if console is not None:
             for note in sweep.notes:
                 console.print(note, highlight=False, markup=False)

@@ -23,8 +23,12 @@ def write_jobs(sweep: Sweep) -> list[str]:
         sweep: from `load_sweep`.
 
     Raises:
-        ConfigError: the sweep stops runs early, which commands on their own cannot.
+        ConfigError: the sweep stops runs early or scores tasks, which commands on their own cannot.
     """
+    if sweep.scoring is not None:
+        raise ConfigError(
+            f"sweep: --jobs cannot measure {sweep.measure.name}; expected a metric of the validation"
+        )
     planner = planner_of(sweep)
     outcomes = {run: sweep.outcome(run) for run in planner.ids}
     for config in planner.configs:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from zoo.ablate.identity import run_id
 from zoo.ablate.run_metrics import measures_of
+from zoo.ablate.scoring import TaskScoring
 from zoo.run.config import load_config
 from zoo.utils.atomic import write_text
 from zoo.utils.errors import ConfigError
@@ -46,12 +47,15 @@ class Outcome:
         return self.losses.get(step)
 
 
-def read_outcome(folder: Path, measure: Measure = CROSS_ENTROPY) -> Outcome:
+def read_outcome(
+    folder: Path, measure: Measure = CROSS_ENTROPY, scoring: TaskScoring | None = None
+) -> Outcome:
     """Read a run folder and check that nobody has edited it.
 
     Args:
         folder: the folder of a run of a sweep, named by the run's id; it need not exist.
         measure: what the runs are judged by.
+        scoring: how its score is measured, if it is that of a task; a run has ended when it has the score.
 
     Raises:
         ConfigError: `folder` is not a run, its configuration is not the one that its name stands for, or
@@ -68,11 +72,18 @@ def read_outcome(folder: Path, measure: Measure = CROSS_ENTROPY) -> Outcome:
     validation = [line for line in lines if line["kind"] == "validation"]
     values = {line["step"]: measures_of(line).get(measure.name) for line in validation}
     error = record["error"] if record else None
+    last = max((line["step"] for line in lines), default=0)
+    losses = {step: measure.cost(value) for step, value in values.items() if value is not None}
     unknown = record is not None and error is None and measure.name not in measures_of(validation[-1])
+    ended = record is not None
+    if scoring is not None:
+        score = scoring.recorded(run) if ended and error is None else None
+        losses, unknown = {} if score is None else {last: score}, False
+        ended = ended and (error is not None or score is not None)
     return Outcome(
-        step=max((line["step"] for line in lines), default=0),
-        losses={step: measure.cost(value) for step, value in values.items() if value is not None},
-        ended=record is not None,
+        step=last,
+        losses=losses,
+        ended=ended,
         error=f"its validation has not recorded {measure.name}" if unknown else error,
         crashed=unknown,
         last_loss=validation[-1]["cross_entropy"] if validation else None,

@@ -17,6 +17,7 @@ import torch
 
 from zoo.ablate.compiling import shape_of
 from zoo.ablate.plan import PlannedRun
+from zoo.ablate.scoring import TaskScoring
 from zoo.ablate.worker import WORKER_LOCK, SentConfig, WorkerTask, work
 from zoo.config.plugins import sources
 from zoo.run.job import Job
@@ -77,7 +78,14 @@ class _Worker:
 class Pool:
     """The workers of a sweep."""
 
-    def __init__(self, workers: int, out: Path, errors: Path, compiles: bool = False) -> None:
+    def __init__(
+        self,
+        workers: int,
+        out: Path,
+        errors: Path,
+        compiles: bool = False,
+        scoring: TaskScoring | None = None,
+    ) -> None:
         """Prepare the pool without starting a process.
 
         Args:
@@ -85,6 +93,7 @@ class Pool:
             out: the folder of the sweeps.
             errors: the folder for the tracebacks of failed runs.
             compiles: whether runs are compiled: the compiler is then imported once for all workers.
+            scoring: the score of a task to measure of every run that has ended; None: none.
         """
         # A process that is forked from one with the imports starts at once. CUDA does not survive a fork.
         forks = "forkserver" in multiprocessing.get_all_start_methods()  # not on Windows
@@ -93,7 +102,7 @@ class Pool:
         compiler = "torch._inductor.compile_fx" if compiles else "torch._dynamo"
         self._context.set_forkserver_preload(["zoo.ablate.worker", compiler])
         self._threads = int(os.environ.get(THREADS, max(1, cores() // workers)))
-        self._lock, self._errors = out / WORKER_LOCK, errors
+        self._lock, self._errors, self._scoring = out / WORKER_LOCK, errors, scoring
         self._slots: list[_Worker | None] = [None] * workers
         self._shapes: dict[str, str] = {}
 
@@ -130,7 +139,8 @@ class Pool:
         worker = self._worker(run)
         worker.run = run
         begun = tuple((SentConfig.of(branch.config), branch.begins) for branch in branches if branch.begins)
-        task = WorkerTask(SentConfig.of(run.config), sources(), run.until, begun, self._lock, error_file)
+        sent = SentConfig.of(run.config)
+        task = WorkerTask(sent, sources(), run.until, begun, self._lock, error_file, self._scoring)
         with suppress(OSError):  # a process that has just been killed is noticed by `ended`
             worker.tasks.send(task)
 

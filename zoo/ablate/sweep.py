@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from zoo.ablate.axes import Combination, combinations, select, variant_name
@@ -13,9 +13,11 @@ from zoo.ablate.identity import digest, effective_settings, run_id
 from zoo.ablate.ladder import LadderSize, build_ladder, single_size
 from zoo.ablate.outcome import Outcome, read_outcome
 from zoo.ablate.scale_config import Scale
+from zoo.ablate.scoring import TaskScoring, TaskSettings
 from zoo.ablate.tuning import grid_points, random_points
 from zoo.ablate.variants import SweepVariant, build_variants, require_different_runs
 from zoo.config.compose import extend, find_config, merge, parse_overrides, read_config
+from zoo.config.inputs import found
 from zoo.config.yaml import Located
 from zoo.run.config import RunConfig, plain
 from zoo.run.job import Job
@@ -39,6 +41,7 @@ class Sweep:
         measure: what the runs are tuned and compared by.
         notes: what was chosen for the runs, for the terminal.
         description: what the sweep file says that it is for.
+        scoring: how `measure` is measured if it is the score of a task; None: it is one of the validation.
     """
 
     name: str
@@ -52,6 +55,7 @@ class Sweep:
     measure: Measure = CROSS_ENTROPY
     notes: tuple[str, ...] = ()
     description: str | None = None
+    scoring: TaskScoring | None = None
 
     @property
     def folder(self) -> Path:
@@ -70,11 +74,23 @@ class Sweep:
         tune = plain(self.tune) if self.tune else None
         parts = [self.baseline, list(self.seeds), tune, settings]
         parts += [] if self.measure.is_loss else [self.measure.name]
+        parts += [] if self.scoring is None else [plain(self.scoring.settings)]
         return digest([*parts, plain(self.scale)] if self.scale else parts)
 
     def outcome(self, run: str) -> Outcome:
         """The state of a run, by its id; see `read_outcome`."""
-        return read_outcome(self.runs / run, self.measure)
+        return read_outcome(self.runs / run, self.measure, self.scoring)
+
+    def prepared(self) -> Sweep:
+        """The sweep with the direction of the task's score that it is judged by; others stay as they are.
+
+        Raises:
+            ZooError: the task cannot be used, has no such metric, or does not say which direction is better.
+        """
+        if self.scoring is None:
+            return self
+        scoring = self.scoring.prepared()
+        return replace(self, measure=scoring.measure, scoring=scoring)
 
     def run(self, variant: SweepVariant, point: int, seed: int) -> RunConfig:
         """The configuration of one run, named by its id."""
@@ -142,7 +158,19 @@ def load_sweep(file: Path, overrides: Sequence[str] = (), out: Path | None = Non
         measure,
         notes,
         config.description,
+        _scoring(content, config, measure),
     )
+
+
+def _scoring(content: Located, config: SweepConfig, measure: Measure) -> TaskScoring | None:
+    """How the score of a task is measured, with the path of the task files from the current folder."""
+    if not measure.is_task:
+        return None
+    settings = config.tasks or TaskSettings()
+    if settings.path is not None:
+        path = Path(str(found(content.value["tasks"].value["path"]).value)).expanduser()
+        settings = settings.model_copy(update={"path": path})
+    return TaskScoring(measure, settings)
 
 
 def _measure(
@@ -157,7 +185,8 @@ def _measure(
     measure = find_measure(named)
     node = content.value.get("metric")
     place = f"{content.value['base'].place if node is None else node.place}: metric"
-    for data in {run.data.model_dump_json(): run.data for run in runs if run.data is not None}.values():
+    recorders = [] if measure.is_task else [run.data for run in runs if run.data is not None]
+    for data in {data.model_dump_json(): data for data in recorders}.values():
         try:
             require_recorded(measure, data.measures)
         except ValueError as error:

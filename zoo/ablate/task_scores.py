@@ -19,10 +19,14 @@ class RecordedScore:
     Attributes:
         value: None if it is not a finite number.
         higher_is_better: its direction; None if the task does not say.
+        limit: number of questions that were asked at most; None: all of them.
+        fewshot: number of solved examples in front of each question; None for groups of tasks.
     """
 
     value: float | None
     higher_is_better: bool | None
+    limit: int | None = None
+    fewshot: int | None = None
 
 
 def task_scores(run: RunFolder) -> dict[str, RecordedScore]:
@@ -41,7 +45,9 @@ def task_scores(run: RunFolder) -> dict[str, RecordedScore]:
         for s in content["scores"]:
             filtered = "" if s["filter"] == "none" else f",{s['filter']}"
             name = f"{TASKS}/{s['task']}/{s['metric']}{filtered}"
-            scores[name] = RecordedScore(s["value"], s["higher_is_better"])
+            scores[name] = RecordedScore(
+                s["value"], s["higher_is_better"], content.get("limit"), s.get("fewshot")
+            )
         return scores
     except (KeyError, TypeError) as error:
         raise ZooError(f"{run.tasks}: is not as `zoo eval --tasks` wrote it: {error!r}") from error

@@ -118,9 +118,10 @@ def describe_rule(tune: Tune, measure: Measure = CROSS_ENTROPY) -> str:
             "variant, trained"
         )
     seeds = f"seed{'s' * (len(tune.seeds) > 1)} {', '.join(map(str, tune.seeds))}"
+    final = measure.title if measure.is_task else f"validation {measure.title}"
     text = (
         f"{tried} with {seeds}: the {'lowest' if measure.lower_is_better else 'highest'} mean of the final "
-        f"validation {measure.title} over these seeds; a diverged run counts as "
+        f"{final} over these seeds; a diverged run counts as "
         f"{'infinite' if measure.lower_is_better else 'the worst'}, of equals the first is taken"
     )
     if tune.grids:

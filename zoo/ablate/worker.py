@@ -21,6 +21,7 @@ from typing import Any, Self
 import torch
 
 from zoo.ablate.outcome import write_record
+from zoo.ablate.scoring import TaskScoring
 from zoo.ablate.trunk import train_with_branches
 from zoo.config.plugins import line_in_plugin, load_plugin
 from zoo.run.config import Origin, RunConfig, load_config, plain
@@ -67,6 +68,7 @@ class WorkerTask:
         plugins: the plugins to import first, for `load_plugin`.
         until: the step that the run has to reach.
         branches: configurations of runs that begin with the first steps of this one, and how many.
+        scoring: the score of a task to measure when the run has ended; None: none.
         lock: the lock to share meanwhile.
         error_file: where to write the traceback of a failure, and what it comes to in its last line.
     """
@@ -77,6 +79,7 @@ class WorkerTask:
     branches: tuple[tuple[SentConfig, int], ...]
     lock: Path
     error_file: Path
+    scoring: TaskScoring | None = None
 
 
 def work(tasks: Connection, cores: int, environment: dict[str, str]) -> None:
@@ -141,6 +144,8 @@ def _train(task: WorkerTask) -> None:
     if result.validation is None and result.step:
         raise ZooError("there is no validation loss; a sweep compares them: hold some data out")
     if result.finished:
+        if task.scoring is not None:
+            task.scoring.record(folder, Job.of(config).train.device)
         write_record(folder.path)
 
 

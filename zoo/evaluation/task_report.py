@@ -125,8 +125,7 @@ def tasks(
         ZooError: the model, a task or a setting cannot be used, or lm-evaluation-harness is not installed;
             nothing is written then.
     """
-    if find_spec("lm_eval") is None:
-        raise ZooError(f"eval: --tasks needs lm-evaluation-harness: {install('eval')}")
+    require_harness()
     rules = [
         (bool(names), "no tasks; expected one or more names"),
         (limit is None or limit >= 1, f"limit is {limit}; expected at least 1"),
@@ -160,6 +159,16 @@ def tasks(
     )
     write_text(out, report.to_json())
     return report, [out]
+
+
+def require_harness() -> None:
+    """Check that lm-evaluation-harness is installed.
+
+    Raises:
+        ZooError: it is not.
+    """
+    if find_spec("lm_eval") is None:
+        raise ZooError(f"eval: --tasks needs lm-evaluation-harness: {install('eval')}")
 
 
 def _scores(name: str, results: Mapping[str, Any]) -> Iterator[TaskScore]:

@@ -1,0 +1,85 @@
+"""Rates are tuned by the score of a task: measured of every run of a sweep, in the task's own direction."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from local_tasks import no_network, write_tasks
+from tiny_sweeps import sweep_file
+
+from zoo.ablate.execute import execute
+from zoo.ablate.jobs import write_jobs
+from zoo.ablate.manifest import read_manifest
+from zoo.ablate.results import read_results
+from zoo.ablate.sweep import Sweep, load_sweep
+from zoo.utils.errors import ConfigError, ZooError
+
+RATES = [1e-5, 3e-2]
+
+
+def scored_sweep(folder: Path, metric: str = "tasks/last_word/perplexity", **tasks: Any) -> Sweep:
+    """One variant, whose learning rate is tuned with one seed."""
+    if not (folder / "questions").exists():
+        write_tasks(folder / "questions")
+    fields: dict[str, Any] = {
+        "axes": {},
+        "seeds": [0],
+        "tune": {"grid": {"optimizer.lr": RATES}, "seeds": [0]},
+        "metric": metric,
+        "tasks": {"path": "questions", **tasks},
+    }
+    return load_sweep(sweep_file(folder, **fields))
+
+
+def test_the_rate_with_the_better_score_is_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Perplexity of a task is better when lower, which nothing but the task says."""
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    sweep = scored_sweep(tmp_path)
+    with no_network(tmp_path / "cache"):
+        result = execute(sweep, 1)
+    assert result.finished
+    scores = {}
+    for run in result.manifest.runs:
+        [score] = [
+            s
+            for s in json.loads((sweep.runs / run.id / "tasks.json").read_text())["scores"]
+            if s["metric"] == "perplexity"
+        ]
+        scores[run.tuned["optimizer.lr"]] = score["value"]
+    assert sorted(scores) == RATES
+    [variant] = read_manifest(sweep.folder).variants
+    assert variant.tuned == {"optimizer.lr": min(RATES, key=lambda rate: scores[rate])}
+    assert "the lowest mean of the final perplexity on last_word" in str(result.manifest.tune)
+    results = read_results([sweep.folder])
+    assert results.measure.name == "tasks/last_word/perplexity" and results.measure.lower_is_better
+    # Scores of other questions do not count: the runs are asked again, and not trained again.
+    assert all(sweep.outcome(run.id).ended for run in result.manifest.runs)
+    asked_less = scored_sweep(tmp_path, limit=1)
+    assert not any(asked_less.outcome(run.id).ended for run in result.manifest.runs)
+    assert {asked_less.outcome(run.id).step for run in result.manifest.runs} == {12}
+
+
+@pytest.mark.parametrize(
+    ("metric", "message"),
+    [
+        ("tasks/quiz/accuracy", r"task 'quiz' has no metric 'accuracy'; did you mean 'acc'|expected"),
+        ("tasks/quizz/acc", "no task called 'quizz'"),
+    ],
+)
+def test_mistakes_are_known_before_anything_is_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, metric: str, message: str
+) -> None:
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    sweep = scored_sweep(tmp_path, metric)
+    with no_network(tmp_path / "cache"), pytest.raises(ZooError, match=message):
+        execute(sweep, 1)
+    assert not sweep.runs.exists()
+
+
+def test_schedulers_are_given_no_runs_that_need_a_score(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=re.escape("--jobs cannot measure tasks/last_word/perplexity")):
+        write_jobs(scored_sweep(tmp_path))

@@ -1,0 +1,94 @@
+"""What the runs of a sweep are judged by if it is the score of a task: measured when a run has ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pydantic import Field
+
+from zoo.ablate.task_scores import task_scores
+from zoo.config.registry import Config
+from zoo.evaluation.task_metric import task_metric
+from zoo.evaluation.task_report import tasks
+from zoo.utils.errors import ZooError, did_you_mean
+from zoo.utils.measures import TASKS, Measure, task_measure
+from zoo.utils.run_folder import RunFolder
+
+
+class TaskSettings(Config):
+    """How the runs of a sweep are asked the questions of a task."""
+
+    path: Path | None = Field(
+        None,
+        description="a folder with your own task files; a relative path starts at the folder of the sweep "
+        "file, or, if nothing is there, at the current folder",
+    )
+    limit: int | None = Field(None, ge=1, description="number of questions, the first ones; null: all")
+    num_fewshot: int | None = Field(
+        None, ge=0, description="number of solved examples in front of each question; null: as the task says"
+    )
+
+
+@dataclass(frozen=True)
+class TaskScoring:
+    """A score and how it is measured.
+
+    Attributes:
+        measure: ``tasks/TASK/METRIC``; its direction is a placeholder until `prepared`.
+        settings: how the questions are asked.
+        fewshot: number of solved examples in front of each question; None: unknown until `prepared`.
+    """
+
+    measure: Measure
+    settings: TaskSettings
+    fewshot: int | None = None
+
+    @property
+    def task(self) -> str:
+        """The name of the task."""
+        return self.measure.name.removeprefix(f"{TASKS}/").rsplit("/", 1)[0]
+
+    def prepared(self) -> TaskScoring:
+        """Read the task and its data, so that mistakes are known before any run is trained.
+
+        Raises:
+            ZooError: the task cannot be used, has no such metric, or does not say which direction is better.
+        """
+        metric = self.measure.name.rsplit("/", 1)[1].partition(",")[0]
+        s = self.settings
+        found = task_metric(self.task, metric, task_path=s.path, limit=s.limit, num_fewshot=s.num_fewshot)
+        measure = task_measure(self.measure.name, found.lower_is_better)
+        return replace(self, measure=measure, fewshot=found.fewshot)
+
+    def recorded(self, run: RunFolder) -> float | None:
+        """The cost of the score that a run has recorded with these settings; None: it has not.
+
+        Raises:
+            ZooError: the run's tasks.json was not written by `zoo eval`.
+        """
+        score = task_scores(run).get(self.measure.name)
+        if score is None or score.value is None or score.limit != self.settings.limit:
+            return None
+        if self.fewshot is not None and score.fewshot != self.fewshot:
+            return None
+        return self.measure.cost(score.value)
+
+    def record(self, run: RunFolder, device: str) -> None:
+        """Measure the score of a run that has ended, and write its tasks.json.
+
+        Args:
+            run: the run.
+            device: where to compute.
+
+        Raises:
+            ZooError: the task cannot be used, or its score is not a finite number.
+        """
+        s = self.settings
+        tasks(
+            run.path, [self.task], task_path=s.path, limit=s.limit, num_fewshot=s.num_fewshot, device=device
+        )
+        if self.recorded(run) is None:
+            known = task_scores(run)
+            similar = "" if self.measure.name in known else did_you_mean(self.measure.name, known)
+            raise ZooError(f"metric: task '{self.task}' has given no '{self.measure.name}'{similar}")

@@ -1,0 +1,58 @@
+"""What a task says of a metric before any model is evaluated on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from zoo.evaluation.task_report import require_harness
+from zoo.utils.errors import ZooError, did_you_mean
+
+
+@dataclass(frozen=True)
+class TaskMetric:
+    """A metric of a task.
+
+    Attributes:
+        lower_is_better: its direction.
+        fewshot: number of solved examples in front of each question.
+    """
+
+    lower_is_better: bool
+    fewshot: int
+
+
+def task_metric(
+    name: str, metric: str, *, task_path: Path | None, limit: int | None, num_fewshot: int | None
+) -> TaskMetric:
+    """Read a task with its data, without the network.
+
+    Args:
+        name: of a single task.
+        metric: one of its metrics, without the filter.
+        task_path: a folder with task files, to which paths of data in them are relative.
+        limit: number of questions; None: all of them.
+        num_fewshot: number of solved examples in front of each question; None: as the task says.
+
+    Raises:
+        ZooError: the task or its data cannot be used, it is a group of tasks, it has no such metric, or it
+            does not say which direction is better.
+    """
+    require_harness()
+    from zoo.evaluation.harness import UNLIMITED
+    from zoo.evaluation.offline import offline
+    from zoo.evaluation.tasks import load_tasks
+    from zoo.evaluation.warnings_only import warnings_only
+
+    with offline(), warnings_only():
+        loaded = load_tasks([name], task_path, fewshot=num_fewshot, limit=limit, context=UNLIMITED)
+    task = loaded["tasks"].get(name)
+    if task is None:
+        raise ZooError(f"metric: '{name}' is a group of tasks; expected a single one")
+    directions: dict[str, bool | None] = task.higher_is_better()
+    if metric not in directions:
+        raise ZooError(f"metric: task '{name}' has no metric '{metric}'{did_you_mean(metric, directions)}")
+    higher = directions[metric]
+    if higher is None:
+        raise ZooError(f"metric: task '{name}' does not say whether more or less {metric} is better")
+    return TaskMetric(not higher, int(task.get_config("num_fewshot") or 0))
