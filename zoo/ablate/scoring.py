@@ -28,6 +28,8 @@ class TaskSettings(Config):
     num_fewshot: int | None = Field(
         None, ge=0, description="number of solved examples in front of each question; null: as the task says"
     )
+    chat_template: bool = Field(False, description="ask in the chat template of the model or its tokenizer")
+    system: str | None = Field(None, description="system message in front, with chat_template; null: none")
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,10 @@ class TaskScoring:
             ZooError: the run's tasks.json was not written by `zoo eval`.
         """
         score = task_scores(run).get(self.measure.name)
-        if score is None or score.value is None or score.limit != self.settings.limit:
+        if score is None or score.value is None:
+            return None
+        s = self.settings
+        if (score.limit, score.chat_template, score.system) != (s.limit, s.chat_template, s.system):
             return None
         if self.fewshot is not None and score.fewshot != self.fewshot:
             return None
@@ -86,7 +91,14 @@ class TaskScoring:
         """
         s = self.settings
         tasks(
-            run.path, [self.task], task_path=s.path, limit=s.limit, num_fewshot=s.num_fewshot, device=device
+            run.path,
+            [self.task],
+            task_path=s.path,
+            limit=s.limit,
+            num_fewshot=s.num_fewshot,
+            device=device,
+            chat_template=s.chat_template,
+            system=s.system,
         )
         if self.recorded(run) is None:
             known = task_scores(run)

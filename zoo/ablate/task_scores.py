@@ -21,12 +21,16 @@ class RecordedScore:
         higher_is_better: its direction; None if the task does not say.
         limit: number of questions that were asked at most; None: all of them.
         fewshot: number of solved examples in front of each question; None for groups of tasks.
+        chat_template: whether the questions were asked in the model's chat template.
+        system: the system message in front of them; None: there was none.
     """
 
     value: float | None
     higher_is_better: bool | None
     limit: int | None = None
     fewshot: int | None = None
+    chat_template: bool = False
+    system: str | None = None
 
 
 def task_scores(run: RunFolder) -> dict[str, RecordedScore]:
@@ -46,7 +50,12 @@ def task_scores(run: RunFolder) -> dict[str, RecordedScore]:
             filtered = "" if s["filter"] == "none" else f",{s['filter']}"
             name = f"{TASKS}/{s['task']}/{s['metric']}{filtered}"
             scores[name] = RecordedScore(
-                s["value"], s["higher_is_better"], content.get("limit"), s.get("fewshot")
+                s["value"],
+                s["higher_is_better"],
+                content.get("limit"),
+                s.get("fewshot"),
+                content.get("chat_template", False),
+                content.get("system"),
             )
         return scores
     except (KeyError, TypeError) as error:

@@ -28,6 +28,12 @@ def eval_(
     num_fewshot: Annotated[
         int | None, typer.Option(help="The number of solved examples in front of each question.")
     ] = None,
+    apply_chat_template: Annotated[
+        bool, typer.Option("--apply-chat-template", help="Ask the questions in the model's chat template.")
+    ] = False,
+    system: Annotated[
+        str | None, typer.Option(help="With --apply-chat-template: the system message in front.")
+    ] = None,
     contexts: Annotated[
         str, typer.Option(help="The numbers of tokens in a window, e.g. 64,128,256; default: as in training.")
     ] = "",
@@ -64,7 +70,13 @@ def eval_(
     except ValueError as error:
         raise ZooError(f"eval: --contexts {contexts}: expected numbers, e.g. 64,128,256") from error
     of_texts = {"--stride": stride, "--lines": lines, "more files": more}
-    of_tasks = {"--task-path": task_path, "--limit": limit, "--num-fewshot": num_fewshot}
+    of_tasks = {
+        "--task-path": task_path,
+        "--limit": limit,
+        "--num-fewshot": num_fewshot,
+        "--apply-chat-template": apply_chat_template or None,
+        "--system": system,
+    }
     for name, value in (of_tasks if tasks is None else of_texts).items():
         if value is not None and value != []:
             raise ZooError(
@@ -84,6 +96,8 @@ def eval_(
             limit=limit,
             num_fewshot=num_fewshot,
             contexts=lengths,
+            chat_template=apply_chat_template,
+            system=system,
             **common,
         )
     if as_json:

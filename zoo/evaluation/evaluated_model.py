@@ -9,6 +9,8 @@ import torch
 
 from zoo.checkpoint.model import load_model
 from zoo.data.corpora.text import TextCorpus
+from zoo.data.instructions.dataset import InstructionData
+from zoo.data.instructions.jinja import JinjaTemplate
 from zoo.data.text.dataset import TextData
 from zoo.data.tokenizers.base import Tokenizer
 from zoo.data.tokenizers.saved import find_tokenizer
@@ -34,6 +36,7 @@ class EvaluatedModel:
             on plain text, which has no prefix.
         context: number of tokens in a sequence of its training, or its number of positions; None: unknown.
         lines: whether each line of its training text was a document.
+        template: in which it can be asked as a chat: that of its training, or the one of its tokenizer.
     """
 
     model: LanguageModel
@@ -42,6 +45,7 @@ class EvaluatedModel:
     prefix_ids: list[int]
     context: int | None
     lines: bool
+    template: JinjaTemplate
 
 
 def load_evaluated_model(path: Path, tokenizer: Path | None, device: torch.device) -> EvaluatedModel:
@@ -68,13 +72,15 @@ def load_evaluated_model(path: Path, tokenizer: Path | None, device: torch.devic
     check_together(path, model_tokenizer, config.vocab_size)
     folder = path if path.is_dir() else path.parent
     start_id, prefix_ids = model_tokenizer.start_id, model_tokenizer.prefix_ids
-    context, lines = config.max_seq_len, False
+    context, lines, template = config.max_seq_len, False, JinjaTemplate()
     data = data_of(path)
     if data is not None:
         context = data.length
         if isinstance(data, TextData):
             start_id, prefix_ids = model_tokenizer.eos_id, []
             lines = isinstance(data.corpus, TextCorpus) and data.corpus.document == "line"
+        elif isinstance(data, InstructionData) and isinstance(data.template, JinjaTemplate):
+            template = data.template
     elif (folder / CONFIG).is_file():
         hub_config = read_json(folder / CONFIG)
         context, bos_id = context or hub_config.get(POSITIONS), hub_config.get("bos_token_id")
@@ -84,7 +90,7 @@ def load_evaluated_model(path: Path, tokenizer: Path | None, device: torch.devic
                 f"{folder / CONFIG}: bos_token_id is {start_id!r}; expected a token below "
                 f"{config.vocab_size}, or null for the one that ends documents"
             )
-    return EvaluatedModel(model, model_tokenizer, start_id, prefix_ids, context, lines)
+    return EvaluatedModel(model, model_tokenizer, start_id, prefix_ids, context, lines, template)
 
 
 def _tokenizer(model: Path, tokenizer: Path | None) -> Tokenizer:

@@ -17,6 +17,7 @@ from lm_eval.api.registry import register_model
 from lm_eval.models.utils import postprocess_generated_text
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
+from zoo.data.instructions.files import Message
 from zoo.evaluation.continuation import batches, continuations
 from zoo.evaluation.evaluated_model import load_evaluated_model
 from zoo.evaluation.generation_settings import GenerationSettings
@@ -75,6 +76,7 @@ class ZooLM(TemplateLM):  # type: ignore[misc]  # lm_eval has no types
         contexts = [] if context is None else [int(context)]
         windows = choose_windows(self.evaluated, contexts, None, self.batch_size)[0]
         self.context = UNLIMITED if windows is None else windows[0]
+        self._in_template = False
 
     @property
     def eot_token_id(self) -> int:
@@ -86,13 +88,52 @@ class ZooLM(TemplateLM):  # type: ignore[misc]  # lm_eval has no types
         """The token in front of a text without a context."""
         return self.evaluated.start_id
 
+    @property
+    def tokenizer_name(self) -> str:
+        """What the harness tells tokenizers and their templates apart by."""
+        return self.evaluated.tokenizer.hash
+
+    def chat_template(self, chat_template: bool | str = False) -> str:
+        """The template of `apply_chat_template`, for the harness's records.
+
+        Args:
+            chat_template: has no effect: a model has one template.
+        """
+        return str(self.evaluated.template.identity(self.evaluated.tokenizer))
+
+    def apply_chat_template(
+        self, chat_history: Sequence[dict[str, Any]], add_generation_prompt: bool = True
+    ) -> str:
+        """A question, and solved examples in front of it, in the chat template.
+
+        From then on all texts but those of rolling likelihoods are read as the template writes them.
+
+        Args:
+            chat_history: messages, each with its `role` and `content`.
+            add_generation_prompt: False if the task writes the beginning of the answer itself.
+
+        Raises:
+            DataError: there is no chat template, or it refuses the conversation or a begun answer.
+        """
+        if not add_generation_prompt:
+            raise DataError("a chat template cannot be used with a task that begins the answer (gen_prefix)")
+        self._in_template = True
+        messages = [Message(turn["role"], turn["content"]) for turn in chat_history]
+        return self.evaluated.template.render_prompt(messages, self.evaluated.tokenizer)
+
     def tok_encode(self, string: str, add_special_tokens: bool | None = None, **_: Any) -> list[int]:
         """Turn text into ids.
 
         Args:
-            string: the text; the names of special tokens in it are encoded as text.
+            string: the text; the names of special tokens in it are encoded as text, unless it comes from a
+                chat template, which has all special tokens in it.
             add_special_tokens: whether the prefix of a prompt is put in front; None: yes.
         """
+        if self._in_template:
+            return self.evaluated.tokenizer.encode_with_special_tokens(string)
+        return self._encode_plain(string, add_special_tokens)
+
+    def _encode_plain(self, string: str, add_special_tokens: bool | None = None) -> list[int]:
         ids = self.evaluated.tokenizer.encode(string)
         return ids if add_special_tokens is False else [*self.evaluated.prefix_ids, *ids]
 
@@ -130,7 +171,7 @@ class ZooLM(TemplateLM):  # type: ignore[misc]  # lm_eval has no types
         windows, request_of_window = [], []
         for i, (text,) in enumerate(request.args for request in requests):
             rolling = get_rolling_token_windows(
-                token_list=self.tok_encode(text),
+                token_list=self._encode_plain(text),
                 prefix_token=self.prefix_token_id,
                 max_seq_len=self.context,
                 context_len=1,

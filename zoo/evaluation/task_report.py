@@ -59,6 +59,8 @@ class TaskReport:
         context: largest number of tokens that it reads; None: any number.
         limit: largest number of questions of each task; None: all of them.
         harness: version of lm-evaluation-harness.
+        chat_template: whether the questions were asked in the model's chat template.
+        system: the system message in front of them; None: there was none.
         scores: sorted by task, then by metric.
     """
 
@@ -66,6 +68,8 @@ class TaskReport:
     context: int | None
     limit: int | None
     harness: str
+    chat_template: bool
+    system: str | None
     scores: Sequence[TaskScore]
 
     def to_json(self) -> str:
@@ -101,6 +105,8 @@ def tasks(
     tokenizer: Path | None = None,
     device: str = "auto",
     out: Path | None = None,
+    chat_template: bool = False,
+    system: str | None = None,
 ) -> tuple[TaskReport, list[Path]]:
     """Evaluate a model on tasks of lm-evaluation-harness without the network, and write the report.
 
@@ -117,6 +123,9 @@ def tasks(
         device: where to compute, see `find_device`.
         out: the .json file to write; None: ``tasks.json`` in the run folder, or in the working directory if
             `path` is not a run.
+        chat_template: whether questions are asked in the model's chat template, solved examples as earlier
+            turns of the conversation.
+        system: the system message in front of them; None: none.
 
     Returns:
         The report, and the files that were written.
@@ -130,6 +139,7 @@ def tasks(
         (bool(names), "no tasks; expected one or more names"),
         (limit is None or limit >= 1, f"limit is {limit}; expected at least 1"),
         (len(contexts) < 2, f"contexts are {list(contexts)}; expected one with tasks"),
+        (system is None or chat_template, "a system message has no effect without the chat template"),
         (num_fewshot is None or num_fewshot >= 0, f"num_fewshot is {num_fewshot}; expected 0 or more"),
     ]
     for holds, problem in rules:
@@ -149,12 +159,25 @@ def tasks(
     model = ZooLM(path, tokenizer, next(iter(contexts), None), device, batch_size)
     with offline(), warnings_only():
         loaded = load_tasks(names, task_path, fewshot=num_fewshot, limit=limit, context=model.context)
-        results = evaluate(model, loaded, limit=limit, log_samples=False, bootstrap_iters=RESAMPLES)
+        if chat_template:
+            model.apply_chat_template([{"role": "user", "content": "a"}])  # which says what is wrong with it
+        results = evaluate(
+            model,
+            loaded,
+            limit=limit,
+            log_samples=False,
+            bootstrap_iters=RESAMPLES,
+            system_instruction=system,
+            apply_chat_template=chat_template,
+            fewshot_as_multiturn=chat_template,
+        )
     report = TaskReport(
         model=str(path),
         context=None if model.context == UNLIMITED else model.context,
         limit=limit,
         harness=version("lm_eval"),
+        chat_template=chat_template,
+        system=system,
         scores=[score for name in results["results"] for score in _scores(name, results)],
     )
     write_text(out, report.to_json())

@@ -52,9 +52,16 @@ class JinjaTemplate(Template):
 
     def encode_prompt(self, messages: Sequence[Message], tokenizer: Tokenizer) -> list[int]:
         """Render and tokenise a conversation with the beginning of the answer."""
-        reader = _reader(tokenizer)
-        [rendered] = self._render([(messages, True)], reader)
-        return reader.encode_with_offsets(rendered.text)[0]
+        return tokenizer.encode_with_special_tokens(self.render_prompt(messages, tokenizer))
+
+    def render_prompt(self, messages: Sequence[Message], tokenizer: Tokenizer) -> str:
+        """The text of a conversation with the beginning of the answer.
+
+        Raises:
+            DataError: the tokenizer has no template, or the template refuses the conversation.
+        """
+        [rendered] = self._render([(messages, True)], _reader(tokenizer))
+        return rendered.text
 
     def identity(self, tokenizer: Tokenizer) -> object:
         """The text of the template and the special tokens that it may use."""
