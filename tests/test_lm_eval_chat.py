@@ -88,12 +88,20 @@ def test_what_cannot_be_asked_so(model: Path, questions: Path, tmp_path: Path) -
     with pytest.raises(ZooError, match="system message has no effect without the chat template"):
         tasks(model, ["quiz"], task_path=questions, system="a", out=tmp_path / "a.json")
     with pytest.raises(DataError, match="begins the answer"):
-        ZooLM(model, device="cpu").apply_chat_template([], add_generation_prompt=False)
+        ZooLM(model, context=256, device="cpu").apply_chat_template([], add_generation_prompt=False)
     shutil.copytree(model, tmp_path / "bare")
     (tmp_path / "bare" / "chat_template.jinja").unlink(missing_ok=True)
     settings = json.loads((tmp_path / "bare" / "tokenizer_config.json").read_text("utf-8"))
     settings.pop("chat_template", None)
     (tmp_path / "bare" / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
     with pytest.raises(DataError, match="comes without a chat template"):
-        tasks(tmp_path / "bare", ["quiz"], task_path=questions, chat_template=True, out=tmp_path / "a.json")
+        tasks(
+            tmp_path / "bare",
+            ["quiz"],
+            task_path=questions,
+            contexts=[256],
+            device="cpu",
+            chat_template=True,
+            out=tmp_path / "a.json",
+        )
     assert not (tmp_path / "a.json").exists()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from local_tasks import no_network, write_tasks
-from tiny_sweeps import sweep_file
+from tiny_sweeps import base, sweep_file
 
 from zoo.ablate.execute import execute
 from zoo.ablate.jobs import write_jobs
@@ -25,7 +25,10 @@ def scored_sweep(folder: Path, metric: str = "tasks/last_word/perplexity", **tas
     """One variant, whose learning rate is tuned with one seed."""
     if not (folder / "questions").exists():
         write_tasks(folder / "questions")
+    shared = base(folder)
+    shared["data"]["context"] = 48  # room for the questions
     fields: dict[str, Any] = {
+        "base": shared,
         "axes": {},
         "seeds": [0],
         "tune": {"grid": {"optimizer.lr": RATES}, "seeds": [0]},
@@ -64,17 +67,17 @@ def test_the_rate_with_the_better_score_is_chosen(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize(
-    ("metric", "message"),
+    ("metric", "tasks", "message"),
     [
-        ("tasks/quiz/accuracy", r"task 'quiz' has no metric 'accuracy'; did you mean 'acc'|expected"),
-        ("tasks/quizz/acc", "no task called 'quizz'"),
+        ("tasks/quiz/accuracy", {}, "metric: task 'quiz' has no metric 'accuracy'; known: acc, acc_norm"),
+        ("tasks/quiz/acc", {"path": "nowhere"}, "nowhere: expected a folder with task files"),
     ],
 )
 def test_mistakes_are_known_before_anything_is_trained(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, metric: str, message: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, metric: str, tasks: dict[str, Any], message: str
 ) -> None:
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
-    sweep = scored_sweep(tmp_path, metric)
+    sweep = scored_sweep(tmp_path, metric, **tasks)
     with no_network(tmp_path / "cache"), pytest.raises(ZooError, match=message):
         execute(sweep, 1)
     assert not sweep.runs.exists()
