@@ -162,14 +162,34 @@ def test_other_processes_do_a_part_of_the_work(
 
 
 def test_a_tokenizer_that_only_this_process_knows(
-    on_cores: Callable[[int], None], caplog: pytest.LogCaptureFixture
+    on_cores: Callable[[int], None], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """It is said that one core encodes everything."""
     on_cores(2)
+    monkeypatch.setattr(encoding._Task, "take_back", lambda task: False)  # so that the process is waited for
     documents = [(i, f"text {i}" * 10) for i in range(40)]
     with caplog.at_level(logging.WARNING, "zoo"):
         found = list(encoding.encode_in_order(Local(), documents))
     assert [(key, bytes(ids.tolist()).decode()) for key, _, ids in found] == documents
-    assert len([r for r in caplog.records if "'local' cannot be loaded in other processes" in r.message]) <= 1
+    [said] = [r.message for r in caplog.records if "'local' cannot be loaded in other processes" in r.message]
+    assert "no tokenizer called 'local'" in said
+
+
+def test_processes_that_end_at_once(
+    on_cores: Callable[[int], None],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    on_cores(2)
+    (tmp_path / "program.py").write_text("raise SystemExit(4)")
+    monkeypatch.setattr(encoding, "PROGRAM", tmp_path / "program.py")
+    monkeypatch.setattr(encoding._Task, "take_back", lambda task: False)
+    documents = [(i, f"text {i}" * 10) for i in range(40)]
+    with caplog.at_level(logging.WARNING, "zoo"):
+        found = list(encoding.encode_in_order(ByteConfig().build(lambda: iter(())), documents))
+    assert [(key, bytes(ids.tolist()).decode()) for key, _, ids in found] == documents
+    assert "a process that tokenises ended with status 4" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -192,7 +192,10 @@ class _Processes:
     def _meet(self) -> None:
         """Give this thread a process that has loaded the tokenizer, or None."""
         process = self._idle.get()
-        mistake = self._answer(process)
+        try:
+            mistake = self._answer(process)
+        except DataError as error:
+            mistake = error
         self._mine.process = process if mistake is None else None
         if mistake is not None and self._warned.acquire(blocking=False):
             log.warning(

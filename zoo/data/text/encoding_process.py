@@ -33,8 +33,8 @@ def main(folder: str, plugins: Sequence[str], answers: BinaryIO) -> None:
         for plugin in plugins:
             load_plugin(plugin)
         tokenizer = load_tokenizer(folder)
-    except ZooError as error:
-        _write(answers, str(error))
+    except Exception as error:  # whatever the code of a plugin raises
+        _write(answers, f"{type(error).__name__}: {error}")
         return
     _write(answers, None)
     while True:
