@@ -175,6 +175,22 @@ def test_a_tokenizer_that_only_this_process_knows(
     assert "no tokenizer called 'local'" in said
 
 
+def test_a_process_that_was_not_needed(
+    on_cores: Callable[[int], None],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It is ended before it was ready, and nothing is said of it."""
+    on_cores(2)
+    (tmp_path / "program.py").write_text("import time; time.sleep(1000)")
+    monkeypatch.setattr(encoding, "PROGRAM", tmp_path / "program.py")
+    documents = [(i, f"text {i}" * 10) for i in range(40)]
+    found = list(encoding.encode_in_order(ByteConfig().build(lambda: iter(())), documents))
+    assert [(key, bytes(ids.tolist()).decode()) for key, _, ids in found] == documents
+    assert not caplog.records
+
+
 def test_processes_that_end_at_once(
     on_cores: Callable[[int], None],
     monkeypatch: pytest.MonkeyPatch,

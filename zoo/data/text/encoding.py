@@ -165,7 +165,7 @@ class _Processes:
         self._type = tokenizer.type
         self._folder = tempfile.TemporaryDirectory()
         tokenizer.save(Path(self._folder.name))
-        self._warned = threading.Lock()
+        self._warned, self._ended = threading.Lock(), threading.Event()
         self._mine = threading.local()
         self._idle: SimpleQueue[subprocess.Popen[bytes]] = SimpleQueue()
         arguments = [self._folder.name, *sources()]
@@ -197,7 +197,7 @@ class _Processes:
         except DataError as error:
             mistake = error
         self._mine.process = process if mistake is None else None
-        if mistake is not None and self._warned.acquire(blocking=False):
+        if mistake is not None and not self._ended.is_set() and self._warned.acquire(blocking=False):
             log.warning(
                 "the tokenizer '%s' cannot be loaded in other processes, so one core encodes the text: %s",
                 self._type,
@@ -231,6 +231,7 @@ class _Processes:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._ended.set()  # one that is killed before it was ready is no reason for a warning
         for process in self._processes:
             process.kill()
         self._threads.shutdown(cancel_futures=True)
