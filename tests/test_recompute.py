@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from benchmarks.recompute import counted, job_of
 from zoo import build_model
 from zoo.kernels.products import PRODUCTS
 from zoo.train.recompute import recompute
@@ -69,3 +70,11 @@ def test_recomputed_activations_change_no_bit(name: str) -> None:
 def test_a_model_without_blocks() -> None:
     with pytest.raises(ConfigError, match="recompute: 'blocks' needs a model of blocks, and LSTMModel has"):
         recompute(build_model("lstm", vocab_size=67), "blocks")
+
+
+def test_the_table_of_what_is_saved() -> None:
+    """The benchmark's rows: blocks keep least, selective something between."""
+    rows = counted("tiny", job_of("quickstart-gpt", []))
+    assert [row["recompute"] for row in rows] == ["none", "blocks", "selective"]
+    kept = [float(row["kept / none"]) for row in rows]
+    assert 1 == kept[0] > kept[2] > kept[1]
