@@ -74,7 +74,8 @@ PHI3 = replace(
         FixedField("attention_bias", (False,)),
     ),
     constants={**without(LLAMA.constants, "attention.window", "rope_fraction"), "d_head": None},
-    harmless=LLAMA.harmless | {ORIGINAL, "resid_pdrop", "embd_pdrop"},
+    # Published folders name Python code of the time before transformers had Phi-3; nobody loads it unasked.
+    harmless=LLAMA.harmless | {ORIGINAL, "resid_pdrop", "embd_pdrop", "auto_map"},
     rules=(*FUSED, *(r for r in LLAMA.rules if FUSED_NAMES.isdisjoint(r.zoo_names))),
     read=_read,
     write=_write,
