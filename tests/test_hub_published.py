@@ -1,7 +1,8 @@
 """The fields of published config.json files: accepted, refused by name, and none ignored that matters.
 
 `data/published_configs.json` has the fields of well-known models as their files have them, but for the
-factors of longrope, of which only the number is that of the model. ``parameters`` is the published number, or follows from the shapes in the published files.
+factors of longrope, of which only the number is that of the model. ``parameters`` is the published
+number, or follows from the shapes in the published files.
 """
 
 from __future__ import annotations
