@@ -121,7 +121,10 @@ class Prodigy(SteppingOptimizer):
                 theta.addcdiv_(m, v.sqrt().add_(d * group["eps"]), value=-delta)
 
     def _sums(self, d: float, delta: float) -> tuple[float, float]:
-        """Advance the averages; returns the new part of the numerator, and the denominator."""
+        """Advance the averages; returns the new part of the numerator, and the denominator.
+
+        The sums are fetched from their device at once.
+        """
         parameters = [parameter for group in self.param_groups for parameter in due(group)]
         for parameter in parameters:
             self._begin(parameter)
@@ -138,7 +141,9 @@ class Prodigy(SteppingOptimizer):
             s.mul_(beta3).add_(g, alpha=(d / d0) * (d if group["safeguard_warmup"] else delta))
             size.add_(s.sum_of_sizes())
         complete([*products, *sizes], [*parameters, *parameters])
-        return (d / d0) * delta * total(products), total(sizes)
+        numbers = torch.stack([*products, *sizes]).tolist() if parameters else []
+        middle = len(products)
+        return (d / d0) * delta * sum(numbers[:middle]), sum(numbers[middle:])
 
     def _begin(self, parameter: Tensor) -> None:
         """Give a parameter its slots: p0 is where it is."""
@@ -149,11 +154,6 @@ class Prodigy(SteppingOptimizer):
 
     def _held(self, parameters: Sequence[Tensor], slot: str) -> list[Tensor]:
         return [local(self.state[parameter][slot]) for parameter in parameters]
-
-
-def total(sums: Sequence[Tensor]) -> float:
-    """The sum of 0-dim tensors, which are fetched from their device at once."""
-    return sum(torch.stack(list(sums)).tolist()) if sums else 0.0
 
 
 @OPTIMIZERS.register
