@@ -148,7 +148,15 @@ def test_a_damaged_environment_is_begun_anew(
 
 
 @pytest.mark.parametrize(
-    "line", [b"\0\0\0", b"\xff\xfe", b"[1]", b'{"kind": "train", "step": "a"}', b"{" * 99999]
+    "line",
+    [
+        b"\0\0\0",
+        b"\xff\xfe",
+        b"[1]",
+        b'{"kind": "train", "step": "a"}',
+        b'{"kind": "validation", "step": 16, "cross_entropy": {}}',
+        b"{" * 99999,
+    ],
 )
 def test_a_damaged_end_of_metrics_is_written_again(
     half: RunFolder, whole: Path, line: bytes, caplog: pytest.LogCaptureFixture
@@ -171,7 +179,6 @@ def test_a_damaged_line_among_those_that_count_is_an_error(half: RunFolder, whol
 LINES = [
     {"kind": "train", "step": 16},
     {"kind": "train", "step": 16, "timing": 3},
-    {"kind": "validation", "step": 16},
     {"kind": "spike", "step": 16},
 ]
 
@@ -257,6 +264,25 @@ def test_one_flipped_bit_is_noticed(half: RunFolder, whole: Path, name: str) -> 
     with pytest.raises(
         CheckpointError, match=rf"{name}.safetensors: \S+ is damaged.*last good checkpoint is"
     ):
+        resumed(half, whole)
+
+
+def test_metadata_that_are_null_are_none(tmp_path: Path) -> None:
+    """Reading the checksums ended in an AttributeError; the format's own library takes null for nothing."""
+    file, tensor = tmp_path / "null.safetensors", torch.arange(4.0)
+    header = json.dumps({"__metadata__": None, "t": {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}})
+    file.write_bytes(len(header).to_bytes(8, "little") + header.encode() + tensor.numpy().tobytes())
+    assert torch.equal(read_tensors(file)[0]["t"], tensor)
+
+
+@pytest.mark.parametrize("loss", ['"a"', "{}", "null", "true"])
+def test_a_loss_that_is_no_number_is_an_error(half: RunFolder, whole: Path, loss: str) -> None:
+    """The end of a run ended in a TypeError when it compared the losses."""
+    lines = half.metrics.read_text().splitlines(True)
+    number = next(i for i, line in enumerate(lines) if '"validation"' in line)
+    lines[number] = f'{{"kind": "validation", "step": 5, "cross_entropy": {loss}}}\n'
+    half.metrics.write_text("".join(lines))
+    with pytest.raises(ZooError, match=rf"metrics.jsonl:{number + 1}: expected .* a number .cross_entropy"):
         resumed(half, whole)
 
 

@@ -31,9 +31,14 @@ CHUNK = 1 << 21
 """Bytes that are read or written while others are checked: few enough for the cache of a processor."""
 
 
+def metadata_of(header: Mapping[str, Any]) -> Mapping[str, str]:
+    """The metadata of a header, which the format lets be absent or null."""
+    return header.get(METADATA) or {}
+
+
 def checksum_of_header(header: Mapping[str, Any]) -> str:
     """The checksum of a header without its checksums: tensors with their places, and metadata."""
-    metadata = {key: value for key, value in header.get(METADATA, {}).items() if key != CHECKSUMS}
+    metadata = {key: value for key, value in metadata_of(header).items() if key != CHECKSUMS}
     return checksum(json.dumps({**header, METADATA: metadata}, sort_keys=True).encode())
 
 
@@ -43,7 +48,7 @@ def read_checksums(path: Path, header: Mapping[str, Any]) -> Mapping[str, str]:
     Raises:
         CheckpointError: the header is damaged.
     """
-    text = header.get(METADATA, {}).get(CHECKSUMS)
+    text = metadata_of(header).get(CHECKSUMS)
     if text is None:
         return {}
     sums = parse_json(text, f"{path}: {CHECKSUMS}", CheckpointError)

@@ -38,12 +38,14 @@ from zoo.utils.atomic import create_folder, link, remove, write_text
 from zoo.utils.checksum import checksum
 from zoo.utils.errors import CheckpointError, ZooError
 from zoo.utils.files import CONFIG_BYTES, METRICS_BYTES, open_regular, parse_json, read_bytes, read_json
+from zoo.utils.measures import CROSS_ENTROPY
 
 log = logging.getLogger("zoo")
 
 Which = str
 """The checkpoints of a run that have a name: `last`, `best`, and `best-NAME` of several validation files."""
 
+LOSS = CROSS_ENTROPY.name
 TAIL = 8192
 """Bytes at the end of metrics.jsonl that hold the last few lines."""
 STEP_FOLDER = re.compile(r"step-(\d{8,18})")
@@ -333,7 +335,8 @@ class RunFolder(ModelFolder):
         for number, line in enumerate(lines[:-1], 1):
             record = _metrics_record(line)
             if record is None:
-                mistake = f'{path}:{number}: expected {{"kind": ..., "step": ...}}, got {line[:60]!r}'
+                expected = f'{{"kind": ..., "step": ...}}, of a validation with a number "{LOSS}"'
+                mistake = f"{path}:{number}: expected {expected}, got {line[:60]!r}"
                 damaged = damaged or ZooError(mistake)
                 if mended_after is None:
                     raise damaged
@@ -508,7 +511,9 @@ def _metrics_record(line: bytes) -> dict[str, Any] | None:
     except ZooError:
         return None
     good = isinstance(record, dict) and isinstance(record.get("kind"), str) and _is_step(record.get("step"))
-    return record if good else None
+    if not good or (record["kind"] == "validation" and type(record.get(LOSS)) not in (int, float)):
+        return None
+    return record  # type: ignore[no-any-return]  # a dict, as was checked
 
 
 def _read_json(path: Path) -> Any:
