@@ -12,6 +12,15 @@ DEMO_CHANGES ?=
 STUDY ?= a-context b-reparam c-optimizers c-continued d-memory e-matrix f-ngpt g-scale
 STUDY_OUT ?= sweeps/study
 CAMPAIGN ?=
+# In the order of docs/results/scale/plan.md, and what each is compared with.
+SCALE ?= q1 q1-context q2-gpt q2-ngpt q3 q3-deep q4
+BASELINE_q1 := model=gpt
+BASELINE_q1-context := model=gpt
+BASELINE_q2-gpt := optimizer=adamw
+BASELINE_q2-ngpt := optimizer=adamw
+BASELINE_q3 := method=small
+BASELINE_q4 := method=small,optimizer=adamw
+SCALE_LINES := docs/results/scale
 EMPTY :=
 PROMPT := def $(EMPTY)
 
@@ -30,7 +39,7 @@ GPU_PLATFORM ?= manylinux_2_28_x86_64 manylinux_2_27_x86_64 manylinux_2_17_x86_6
 GPU ?=
 WHEELS ?=
 
-.PHONY: help demo study study-report campaign gpu gpu-wheels test check wheel-test docs format clean
+.PHONY: help demo study study-report scale-study scale-report campaign gpu gpu-wheels test check wheel-test docs format clean
 
 help:
 	@echo "make demo    train and sample an nGPT, compare GPT, nGPT, WeSaR and Amos: a verdict in minutes"
@@ -45,6 +54,8 @@ help:
 	@echo "make docs    build the documentation's site, site/index.html"
 	@echo "make study   run the sweeps of configs/sweeps/study (many hours on a CPU; goes on where it was), then:"
 	@echo "make study-report  their verdicts, tables and curves from the run folders, in sweeps/study/report"
+	@echo "make scale-study  run the sweeps of configs/sweeps/scale (days on two cores; goes on where it was), then:"
+	@echo "make scale-report  their verdicts, tables and pictures from the committed lines, in docs/results/scale"
 	@echo "make format  format the code"
 	@echo "make clean   delete runs of the demo, caches, the site and the environment"
 
@@ -88,6 +99,19 @@ study-report: $(VENV)/ready
 		test ! -e $(STUDY_OUT)/$$sweep/sweep.json || \
 		$(BIN)/zoo report $(STUDY_OUT)/$$sweep --out $(STUDY_OUT)/report/$$sweep || exit; \
 	done
+
+# Run folders may be gone: a sweep goes on from its lines in docs/results/scale.
+scale-study: $(VENV)/ready
+	@for sweep in $(SCALE); do \
+		$(BIN)/zoo sweep configs/sweeps/scale/$$sweep.yaml; \
+		case $$? in 0|1) ;; *) exit 1 ;; esac; \
+	done
+	@$(MAKE) --no-print-directory scale-report
+
+# Of the sweeps that have lines.
+scale-report: $(VENV)/ready
+	@$(foreach lines,$(wildcard $(SCALE_LINES)/q*.csv),$(BIN)/zoo verdict $(lines) --margin 1.05 \
+		--baseline $(BASELINE_$(basename $(notdir $(lines)))) --out $(basename $(lines)) || exit;)
 
 test: $(VENV)/ready
 	@$(BROWSER_NOTICE)

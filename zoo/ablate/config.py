@@ -224,6 +224,11 @@ class SweepConfig(Config):
         description="auto: compile block by block the runs whose shape is trained long enough to earn it "
         "back, see docs/ablations.md; null: as `train.compile` says",
     )
+    lines: str | None = Field(
+        None,
+        description="a CSV that gets a line for every run of a ladder that has ended, and from which the "
+        "sweep goes on where run folders are gone; relative to the file that names it",
+    )
     out: str = Field("sweeps", description="folder of the sweeps and of their runs")
 
     @field_validator("metric")
@@ -252,6 +257,10 @@ class SweepConfig(Config):
             raise ValueError("tasks: has no effect without metric: tasks/TASK/METRIC")
         if scored and self.tune is not None and self.tune.halving is not None:
             raise ValueError("tune.halving: a task is scored when a run has ended; expected no halving")
+        if self.lines and not self.scale:
+            raise ValueError("lines: has no effect without scale: a line is a run of a ladder")
+        if self.lines and self.tune and self.tune.halving:
+            raise ValueError("lines: a run that halving stops has no line; expected tune without halving")
         if self.scale and self.tune and self.tune.choose != "parabola":
             raise ValueError("tune.choose: expected parabola, by which every size of a ladder is tuned")
         for what, seeds in [("seeds", self.seeds), ("tune.seeds", self.tune.seeds if self.tune else ())]:

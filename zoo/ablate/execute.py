@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from os.path import relpath
 
 from rich.console import Console
 
@@ -102,10 +103,15 @@ def settled_plan(sweep: Sweep, planner: AnyPlanner, outcomes: dict[str, Outcome]
     """
     while True:
         plan = planner.plan(outcomes)
-        new = [run.id for run in plan.runs if run.id not in outcomes]
+        new = [run for run in plan.runs if run.id not in outcomes]
         if not new:
             return plan
-        outcomes |= {run: sweep.outcome(run) for run in new}
+        outcomes |= {run.id: _known(sweep, run) or sweep.outcome(run.id) for run in new}
+
+
+def _known(sweep: Sweep, run: PlannedRun) -> Outcome | None:
+    """What the line of a run says; None if it has none."""
+    return sweep.lines.outcome(run.key, run.config, run.steps) if sweep.lines is not None else None
 
 
 def _check_data(configs: Iterable[RunConfig], measure: Measure) -> None:
@@ -166,6 +172,7 @@ class _Execution:
         stopping = False
         while True:
             plan = settled_plan(self._sweep, self._planner, self._outcomes)
+            self._keep(plan)
             running = self._pool.running
             due = [r for r in plan.runs if r.id not in running and not r.is_done(self._outcome(r))]
             ready = [run for run in due if not self._waits(run, plan)]
@@ -183,6 +190,14 @@ class _Execution:
                 outcome = self._sweep.outcome(run.id)
                 failed = error is not None and not stopping
                 self._outcomes[run.id] = replace(outcome, error=error, crashed=True) if failed else outcome
+
+    def _keep(self, plan: SweepPlan) -> None:
+        """Give a line to every run that has ended and has none."""
+        lines = self._sweep.lines
+        for run in plan.runs if lines is not None else ():
+            outcome = self._outcome(run)
+            if lines is not None and outcome.ended and not outcome.crashed:
+                lines.add(run.key, run.config, self._sweep.runs / run.id, outcome, run.trunk)
 
     def _waits(self, run: PlannedRun, plan: SweepPlan) -> bool:
         """Whether a branch waits for its trunk to have come to its place."""
@@ -210,6 +225,7 @@ class _Execution:
             variants=tuple(_variant(variant, plan) for variant in sweep.variants),
             tune=tune,
             ladder=_ladder(sweep),
+            lines=None if sweep.lines is None else relpath(sweep.lines.file, sweep.folder),
             runs=runs,
         )
         if manifest != self._written:

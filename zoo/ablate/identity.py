@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from pathlib import Path
 
+from zoo.config.inputs import READS_FILES
 from zoo.config.registry import Config
 from zoo.run.config import RunConfig, plain
 
@@ -25,6 +27,9 @@ WITHOUT_EFFECT = frozenset(
 ROLLBACK_KEYS = frozenset({"metric", "train.checkpoint_every", "train.keep_last"})
 """Of these the keys that have an effect if the run rolls back after spikes: they decide how far."""
 
+PLACES = frozenset({"data.cache_dir"})
+"""Keys that change no number either, but are in the ids of runs."""
+
 HASH_LENGTH = 10
 """Hexadecimal digits: with 40 bits, the hashes of a thousand runs collide once in two million sweeps."""
 
@@ -41,20 +46,41 @@ def run_id(config: RunConfig) -> str:
     return "-".join([*words, f"s{config.seed}", digest(effective_settings(config))[:HASH_LENGTH]])
 
 
-def effective_settings(config: Config, prefix: str = "") -> dict[str, object]:
+def effective_settings(config: Config, prefix: str = "", portable: bool = False) -> dict[str, object]:
     """The settings that a result depends on, as plain data.
 
     Defaults are left out, so that ids stay the same when zoo gets new keys.
+
+    Args:
+        config: the configuration, or a part of it.
+        prefix: where the part stands, with a dot at its end.
+        portable: whether only the names of files count, and not the folders that they lie in.
     """
     rolls_back = getattr(getattr(config, "spikes", None), "action", None) == "rollback"
     ignored = WITHOUT_EFFECT - ROLLBACK_KEYS if rolls_back else WITHOUT_EFFECT
+    ignored |= PLACES if portable else frozenset()
     settings = {}
     for key, field in type(config).model_fields.items():
         value = getattr(config, key)
         is_default = key != "type" and value == field.get_default(call_default_factory=True)
         if not is_default and f"{prefix}{key}" not in ignored:
-            settings[key] = _plain(value, f"{prefix}{key}.")
+            name = portable and READS_FILES in field.metadata
+            settings[key] = _file_names(value) if name else _plain(value, f"{prefix}{key}.", portable)
     return settings
+
+
+def portable_settings(config: Config) -> dict[str, object]:
+    """`effective_settings` that are the same on every machine, wherever its files lie."""
+    return effective_settings(config, portable=True)
+
+
+def _file_names(value: object) -> object:
+    """Paths without their folders."""
+    if isinstance(value, dict):
+        return {key: _file_names(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_file_names(item) for item in value]
+    return Path(value).name if isinstance(value, str) else plain(value)
 
 
 def digest(value: object) -> str:
@@ -62,11 +88,11 @@ def digest(value: object) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
-def _plain(value: object, prefix: str) -> object:
+def _plain(value: object, prefix: str, portable: bool) -> object:
     if isinstance(value, Config):
-        return effective_settings(value, prefix)
+        return effective_settings(value, prefix, portable)
     if isinstance(value, dict):
-        return {key: _plain(item, f"{prefix}{key}.") for key, item in value.items()}
+        return {key: _plain(item, f"{prefix}{key}.", portable) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item, prefix) for item in value]
+        return [_plain(item, prefix, portable) for item in value]
     return plain(value) if isinstance(value, str | int | float | bool | None) else str(value)

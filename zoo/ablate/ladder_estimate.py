@@ -102,7 +102,8 @@ def _speed(
 ) -> tuple[float, str]:
     """Tokens per second of a worker, and what they were measured in."""
     ended = [run for run in planned if outcomes.get(run.id, NOT_STARTED).losses.get(run.steps) is not None]
-    speeds = [read_run_metrics(sweep.runs / run.id).tokens_per_second for run in ended]
+    folders = [sweep.runs / run.id for run in ended]
+    speeds = [read_run_metrics(folder).tokens_per_second for folder in folders if folder.is_dir()]
     if known := [speed for speed in speeds if speed is not None]:
         return float(np.median(known)), "runs"
     side = size.sides[0]

@@ -109,6 +109,7 @@ class Manifest(Config):
         variants: in the order of the sweep file.
         tune: None if nothing is tuned.
         ladder: None without sizes.
+        lines: the CSV with the lines of the runs that have ended, relative to the folder of sweep.json.
         runs: those that are known so far; the runs of the comparison follow from the tuning.
     """
 
@@ -120,6 +121,7 @@ class Manifest(Config):
     variants: tuple[Variant, ...]
     tune: Tuning | None = None
     ladder: LadderRecord | None = None
+    lines: str | None = None
     runs: tuple[Run, ...]
 
     @field_validator("metric")

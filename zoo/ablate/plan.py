@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from zoo.ablate.identity import digest, effective_settings
+from zoo.ablate.lines import Key
 from zoo.ablate.manifest import Phase
 from zoo.ablate.outcome import Outcome
 from zoo.ablate.sweep import Sweep
@@ -51,6 +52,12 @@ class PlannedRun:
     def id(self) -> str:
         """The id of the run, which is the name of its folder."""
         return self.config.name
+
+    @property
+    def key(self) -> Key:
+        """The key of its line, if it is a run of a ladder."""
+        rate = next((float(value) for value in self.point.values()), None)
+        return self.variant, float(self.params), float(self.tokens), self.config.seed, rate
 
     def is_done(self, outcome: Outcome) -> bool:
         """Whether there is nothing to do for the run now."""

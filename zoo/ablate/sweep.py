@@ -11,13 +11,14 @@ from zoo.ablate.compiling import choose_compiled, describe
 from zoo.ablate.config import RUNS, SweepConfig, Tune, validate_sweep
 from zoo.ablate.identity import digest, effective_settings, run_id
 from zoo.ablate.ladder import LadderSize, build_ladder, single_size
+from zoo.ablate.lines import Lines
 from zoo.ablate.outcome import Outcome, read_outcome
 from zoo.ablate.scale_config import Scale
 from zoo.ablate.scoring import TaskScoring, TaskSettings
 from zoo.ablate.tuning import grid_points, random_points
 from zoo.ablate.variants import SweepVariant, build_variants, require_different_runs
 from zoo.config.compose import extend, find_config, merge, parse_overrides, read_config
-from zoo.config.inputs import found
+from zoo.config.inputs import LINE_OF_FILE, found
 from zoo.config.yaml import Located
 from zoo.run.config import RunConfig, plain
 from zoo.run.job import Job
@@ -42,6 +43,7 @@ class Sweep:
         notes: what was chosen for the runs, for the terminal.
         description: what the sweep file says that it is for.
         scoring: how `measure` is measured if it is the score of a task; None: it is one of the validation.
+        lines: the rows of runs that have ended; None: they are not kept.
     """
 
     name: str
@@ -56,6 +58,7 @@ class Sweep:
     notes: tuple[str, ...] = ()
     description: str | None = None
     scoring: TaskScoring | None = None
+    lines: Lines | None = None
 
     @property
     def folder(self) -> Path:
@@ -159,6 +162,7 @@ def load_sweep(file: Path, overrides: Sequence[str] = (), out: Path | None = Non
         notes,
         config.description,
         _scoring(content, config, measure),
+        None if config.lines is None else Lines(_beside(content.value["lines"])),
     )
 
 
@@ -171,6 +175,12 @@ def _scoring(content: Located, config: SweepConfig, measure: Measure) -> TaskSco
         path = Path(str(found(content.value["tasks"].value["path"]).value)).expanduser()
         settings = settings.model_copy(update={"path": path})
     return TaskScoring(measure, settings)
+
+
+def _beside(written: Located) -> Path:
+    """A path that starts at the folder of the file that it is written in, whether it is there or not."""
+    match = LINE_OF_FILE.fullmatch(written.place)
+    return (Path(match[1]).parent if match else Path()) / Path(str(written.value)).expanduser()
 
 
 def _measure(

@@ -18,6 +18,8 @@ from zoo.utils.files import JSON_BYTES, read_text
 
 REQUIRED = ("variant", "size", "tokens", "seed", "loss")
 OPTIONAL = ("rate", "flops", "seconds", "items", "horizon", "trunk", "data", "passes", "overlap", "spikes")
+RECORDED = ("run", "config", "commit", "machine", "error", "bits_per_byte")
+"""Columns that `zoo sweep` writes beside them, see `zoo.ablate.lines`; a verdict does not read them."""
 LONGEST_FIELD = 2**27
 """Characters: the scores of some ten million questions."""
 SAME_SIZE = 1e-3
@@ -193,7 +195,7 @@ def _check_columns(file: Path, names: Sequence[str]) -> None:
     if missing:
         raise DataError(f"{file}:1: no column {', '.join(missing)}; expected {', '.join(REQUIRED)}")
     for name in names:
-        if name not in REQUIRED + OPTIONAL:
+        if name not in REQUIRED + OPTIONAL + RECORDED:
             raise DataError(f"{file}:1: unknown column '{name}'{did_you_mean(name, REQUIRED + OPTIONAL)}")
     if len(set(names)) < len(names):
         raise DataError(f"{file}:1: a column is there twice: {', '.join(names)}")

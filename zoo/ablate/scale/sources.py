@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from zoo.ablate.lines import Key, Lines
 from zoo.ablate.manifest import FILE, Manifest, Run, read_manifest, run_folder
 from zoo.ablate.outcome import verify
 from zoo.ablate.quiet import QUIET
@@ -115,14 +116,20 @@ def sweep_table(folder: Path, metric: str | None = None) -> RunTable:
     manifest = read_manifest(folder)
     if manifest.ladder is None:
         raise DataError(f"{folder}: a sweep without `scale`; expected a ladder (zoo report reads this one)")
+    lines = {} if manifest.lines is None else Lines(folder / manifest.lines).runs
     runs = [
-        _of_sweep(manifest, run, run_folder(folder, run), metric)
+        lines.get(_key(run)) or _of_sweep(manifest, run, run_folder(folder, run), metric)
         for run in manifest.runs
         if run.status in ("finished", "failed") and not run.crashed
     ]
     if not runs:
         raise DataError(f"{folder}: no run has ended yet")
     return RunTable(tuple(runs), read_speeds(folder))
+
+
+def _key(run: Run) -> Key:
+    rate = next((float(value) for value in run.tuned.values()), None)
+    return run.variant, float(run.params or 0), float(run.tokens or 0), run.seed, rate
 
 
 def _of_sweep(manifest: Manifest, run: Run, folder: Path, metric: str | None) -> FinishedRun:

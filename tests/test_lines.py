@@ -1,0 +1,119 @@
+"""The lines of a ladder: a sweep goes on without its run folders, and says the same."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny_sweeps import base
+
+from zoo.ablate.execute import execute
+from zoo.ablate.ladder_verdict import judge_ladder
+from zoo.ablate.lines import COLUMNS, config_hash
+from zoo.ablate.scale.document import document
+from zoo.ablate.scale.sources import read_table
+from zoo.ablate.sweep import Sweep, load_sweep
+from zoo.commands.cli import main
+from zoo.config.yaml import dump_yaml
+from zoo.utils.errors import ConfigError
+
+
+def ladder(folder: Path, lines: str | None = "lines.csv", **changes: Any) -> Sweep:
+    shared = base(folder, eval_every=100, checkpoint_every=100)
+    shared["schedule"] = {"type": "cosine", "warmup": 1}
+    fields = {
+        "base": shared,
+        "axes": {"init": ["he", "small"]},
+        "scale": {
+            "sizes": [{"model.d_model": width} for width in (8, 12, 16, 24)],
+            "budgets": {"steps": [2, 4]},
+            "seeds": 1,
+        },
+        "tune": {
+            "grid": {"optimizer.lr": [5e-3, 1e-2, 2e-2]},
+            "choose": "parabola",
+            "seeds": [7],
+        },
+        "out": str(folder / "sweeps"),
+        **({} if lines is None else {"lines": lines}),
+        **changes,
+    }
+    file = folder / "ladder.yaml"
+    file.write_text(dump_yaml(fields))
+    return load_sweep(file)
+
+
+def said(sweep: Sweep) -> Any:
+    found = judge_ladder(sweep.folder)
+    return json.loads(document(found.verdicts, found.baseline, margin=None, alpha=0.05).model_dump_json())
+
+
+def test_a_sweep_goes_on_from_its_lines(tmp_path: Path) -> None:
+    sweep = ladder(tmp_path)
+    execute(sweep, 1)
+    whole = said(sweep)
+    file = tmp_path / "lines.csv"
+    header, *rows = file.read_text().splitlines()
+    assert header == ",".join(COLUMNS)
+    assert len(rows) == len({row.rsplit(",", 5)[1] for row in rows})
+
+    shutil.rmtree(tmp_path / "sweeps")  # the machine is lost
+    again = ladder(tmp_path)
+    result = execute(again, 1)
+    assert result.finished
+    assert list((tmp_path / "sweeps").glob("runs/*")) == []  # nothing was trained
+    assert said(again) == whole
+    assert {run.status for run in result.manifest.runs} == {"finished"}
+
+    shutil.rmtree(tmp_path / "sweeps")  # and half of the lines with it
+    half = len(rows) // 2
+    file.write_text("\n".join([header, *rows[:half]]) + "\n")
+    continued = ladder(tmp_path)
+    execute(continued, 1)
+    assert len(list((tmp_path / "sweeps").glob("runs/*"))) == len(rows) - half
+    assert said(continued) == whole
+    of_csv = {(r.variant, r.size, r.tokens, r.seed, r.rate, r.loss) for r in read_table([file]).runs}
+    of_sweep = read_table([continued.folder]).runs
+    assert of_csv == {(r.variant, r.size, r.tokens, r.seed, r.rate, r.loss) for r in of_sweep}
+
+    with pytest.raises(ConfigError, match=r"lines.csv:2: config: value .* other settings"):
+        execute(load_sweep(tmp_path / "ladder.yaml", ["optimizer.weight_decay=0.5"]), 1)
+
+    pages = [tmp_path / name for name in ("page", "page again")]
+    for page in pages:
+        with pytest.raises(SystemExit) as done:
+            main(["verdict", str(file), "--baseline", "init=he", "--margin", "1.1", "--out", str(page)])
+        assert done.value.code == 0
+    first, second = ({file.name: file.read_bytes() for file in page.iterdir()} for page in pages)
+    assert first == second  # `make scale-report` leaves no diff
+
+
+def test_the_hash_does_not_depend_on_folders(tmp_path: Path) -> None:
+    one, other = (tmp_path / name for name in ("one", "other"))
+    hashes = []
+    for folder in (one, other):
+        folder.mkdir()
+        hashes.append(config_hash(ladder(folder).ladder[0].sides[0].config))
+    assert hashes[0] == hashes[1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"scale": None}, "lines: has no effect without scale"),
+        (
+            {
+                "tune": {
+                    "grid": {"optimizer.lr": [5e-3, 1e-2, 2e-2]},
+                    "choose": "parabola",
+                    "halving": {"at": [0.5]},
+                }
+            },
+            "lines: a run that halving stops has no line",
+        ),
+    ],
+)
+def test_where_there_are_no_lines(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        ladder(tmp_path, **changes)
