@@ -57,9 +57,11 @@ def test_training_prints_a_flushed_line_for_each_interval(tmp_path: Path) -> Non
     measured = [(r["step"], r["cross_entropy"]) for r in records if r["kind"] == "train"]
     assert said == [(str(step), f"{loss:.4f}") for step, loss in measured]
     assert [step for step, _ in measured] == [2, 4, 6]
-    validated = re.findall(r"^step (\d+)/6: validation loss (\d+\.\d{4})$", stream.getvalue(), re.M)
-    expected = [(r["step"], r["cross_entropy"]) for r in records if r["kind"] == "validation"]
-    assert validated == [(str(step), f"{loss:.4f}") for step, loss in expected]
+    line = r"^step (\d+)/6: validation loss (\d+\.\d{4}) \((\d+\.\d{4}) bits/byte\)$"
+    validated = re.findall(line, stream.getvalue(), re.M)
+    kept = [r for r in records if r["kind"] == "validation"]
+    expected = [(r["step"], r["cross_entropy"], r["bits_per_byte"]) for r in kept]
+    assert validated == [(str(step), f"{loss:.4f}", f"{bits:.4f}") for step, loss, bits in expected]
     # Each line was flushed before the next one was written, and no line was broken at 30 columns.
     every = stream.getvalue().splitlines(keepends=True)
     assert set(stream.flushed) >= {"".join(every[: i + 1]) for i in range(len(every))}
