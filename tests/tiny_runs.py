@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import itertools
 import os
+import threading
 import time
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -101,6 +102,9 @@ def _train_until(
 
     def wait_for_death(*arguments: Any) -> Any:
         if next(calls) == call:
+            for thread in threading.enumerate():  # what was to be written before this call is written
+                if thread.name.endswith("(_write)") and thread is not threading.current_thread():
+                    thread.join()
             parent.send("now")
             time.sleep(600)
         return original(*arguments)
