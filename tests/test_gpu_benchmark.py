@@ -48,8 +48,8 @@ def test_every_cell_is_measured(key: str, monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_both_libraries_have_models_of_one_size() -> None:
     found = [
-        figures(Training("gpt-0.5b", 16, library, "none"), torch.device("cpu"), TINY)
-        for library in ("zoo", "transformers")
+        figures(Training("gpt-0.5b", 16, package, "none"), torch.device("cpu"), TINY)
+        for package in ("zoo", "transformers")
     ]
     assert found[0]["parameters"] == found[1]["parameters"]
 

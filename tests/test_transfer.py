@@ -167,6 +167,20 @@ def test_a_tied_table_at_the_base_size(reparam: str) -> None:
         assert torch.equal(tensor, expected[name]), name
 
 
+def train_alike(*sides: tuple[nn.Module, Any], steps: int) -> None:
+    """Train two models, each by its optimizer, on the same tokens: their losses are equal to 1e-9."""
+    batch = torch.randint(31, (4, 9), generator=torch.Generator().manual_seed(0))
+    for _ in range(steps):
+        losses = []
+        for net, mover in sides:
+            loss = nn.functional.cross_entropy(net(batch[:, :-1]).flatten(0, 1), batch[:, 1:].flatten())
+            loss.backward()  # type: ignore[no-untyped-call]  # torch
+            mover.step()
+            mover.zero_grad()
+            losses.append(loss.item())
+        assert losses[0] == pytest.approx(losses[1], abs=1e-9)
+
+
 @pytest.mark.parametrize("init", ["gpt2", "small"])
 def test_a_tied_table_is_an_embedding_whose_logits_have_a_factor(init: str) -> None:
     """MuSharedReadout by hand: a hook halves the logits of the plain model, the table has the plain rate."""
@@ -188,16 +202,7 @@ def test_a_tied_table_is_an_embedding_whose_logits_have_a_factor(init: str) -> N
         hidden = p.spec.role == "linear"
         groups.append({"params": [p.parameter], "lr": 1e-2 / (2 if hidden else 1)})
     by_hand = torch.optim.AdamW(groups, betas=(0.9, 0.95), weight_decay=0.0)
-    batch = torch.randint(31, (4, 9), generator=torch.Generator().manual_seed(0))
-    for _ in range(3):
-        losses = []
-        for net, mover in ((model, optimizer), (behind, by_hand)):
-            loss = nn.functional.cross_entropy(net(batch[:, :-1]).flatten(0, 1), batch[:, 1:].flatten())
-            loss.backward()  # type: ignore[no-untyped-call]  # torch
-            mover.step()
-            mover.zero_grad()
-            losses.append(loss.item())
-        assert losses[0] == pytest.approx(losses[1], abs=1e-9)
+    train_alike((model, optimizer), (behind, by_hand), steps=3)
 
 
 def test_rules_and_models_from_checkpoints(tmp_path: Path) -> None:
@@ -257,16 +262,7 @@ def test_factors_are_those_of_a_factor_behind_the_module() -> None:
         eps = 1e-8 / 2 / (2 if 1 <= p.depth <= 4 else 1)
         groups.append({"params": [p.parameter], "lr": 1e-2 / (2 if hidden else 1), "eps": eps})
     by_hand = torch.optim.AdamW(groups, betas=(0.9, 0.95), weight_decay=0.0)
-    batch = torch.randint(31, (4, 9), generator=torch.Generator().manual_seed(0))
-    for _ in range(5):
-        losses = []
-        for net, mover in ((model, optimizer), (behind, by_hand)):
-            loss = nn.functional.cross_entropy(net(batch[:, :-1]).flatten(0, 1), batch[:, 1:].flatten())
-            loss.backward()  # type: ignore[no-untyped-call]  # torch
-            mover.step()
-            mover.zero_grad()
-            losses.append(loss.item())
-        assert losses[0] == pytest.approx(losses[1], abs=1e-9)
+    train_alike((model, optimizer), (behind, by_hand), steps=5)
 
 
 def test_nugpt() -> None:

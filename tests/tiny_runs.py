@@ -18,6 +18,7 @@ from torch import Tensor
 from zoo.checkpoint.model import find_checkpoint
 from zoo.checkpoint.safetensors import read_tensors
 from zoo.run.config import RunConfig, load_config
+from zoo.train.checkpoints import WRITER
 from zoo.train.run import train
 from zoo.utils.allocator import HUGE_PAGES
 from zoo.utils.run_folder import RunFolder
@@ -103,7 +104,7 @@ def _train_until(
     def wait_for_death(*arguments: Any) -> Any:
         if next(calls) == call:
             for thread in threading.enumerate():  # what was to be written before this call is written
-                if thread.name.endswith("(_write)") and thread is not threading.current_thread():
+                if thread.name == WRITER and thread is not threading.current_thread():
                     thread.join()
             parent.send("now")
             time.sleep(600)

@@ -6,10 +6,10 @@ loaded when they are first used, so that ``import zoo`` costs little more than `
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import zoo.hub.formats  # noqa: F401  registers the formats that load_model reads
+from zoo.utils.lazy import lazy_names
 
 if TYPE_CHECKING:
     from zoo.checkpoint.model import load_model as load_model
@@ -75,9 +75,9 @@ if TYPE_CHECKING:
 
 __version__ = "0.2.0"
 
-_HOME = {
-    name: module
-    for module, names in {
+_names, __getattr__ = lazy_names(
+    __name__,
+    {
         "zoo.checkpoint.model": "load_model save_model",
         "zoo.config.plugins": "load_plugin",
         "zoo.config.registry": "CLIPS CONSTRAINTS CORPORA DATASETS INITS LOGGERS MODELS OBJECTIVES "
@@ -104,17 +104,9 @@ _HOME = {
         "zoo.sampling": "generate",
         "zoo.spec": "Declared Module ParamSpec Reparameterisation Role",
         "zoo.utils.errors": "ZooError",
-    }.items()
-    for name in names.split()
-}
-
-__all__ = ["__version__", *_HOME]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'zoo' has no attribute '{name}'")
-    return getattr(importlib.import_module(_HOME[name]), name)
+    },
+)
+__all__ = ["__version__", *_names]
 
 
 def __dir__() -> list[str]:

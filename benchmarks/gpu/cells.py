@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
-Library = Literal["zoo", "transformers"]
+Package = Literal["zoo", "transformers"]
 Compile = Literal["none", "blocks"]
 Recompute = Literal["none", "blocks", "selective"]
 TOKENS = 16_384
@@ -47,7 +47,7 @@ class Training:
     Attributes:
         model: a shipped configuration; a Llama of transformers has the sizes of its model.
         context: tokens of a sequence.
-        library: whose model it is.
+        package: whose model it is.
         compile: whether each block is compiled.
         recompute: as `train.recompute`.
     """
@@ -55,14 +55,14 @@ class Training:
     section: ClassVar[str] = "training"
     model: str
     context: int
-    library: Library = "zoo"
+    package: Package = "zoo"
     compile: Compile = "blocks"
     recompute: Recompute = "none"
 
     @property
     def key(self) -> str:
         """The name of the cell in the file of results."""
-        parts = self.section, self.library, self.model, str(self.context), self.compile, self.recompute
+        parts = self.section, self.package, self.model, str(self.context), self.compile, self.recompute
         return " ".join(parts)
 
 
@@ -95,14 +95,14 @@ class Generation:
 
     Attributes:
         batch: number of prompts.
-        library: as in `Training`.
+        package: as in `Training`.
         compiled: whether the step from one token to the next is compiled, with a cache of fixed size.
         model: as in `Training`.
     """
 
     section: ClassVar[str] = "generation"
     batch: int
-    library: Library = "zoo"
+    package: Package = "zoo"
     compiled: bool = False
     model: str = "gpt-0.5b"
 
@@ -110,33 +110,28 @@ class Generation:
     def key(self) -> str:
         """The name of the cell in the file of results."""
         mode = "compiled" if self.compiled else "eager"
-        return " ".join((self.section, self.library, self.model, str(self.batch), mode))
+        return " ".join((self.section, self.package, self.model, str(self.batch), mode))
 
 
 Cell = Training | Update | Generation
 
-LIBRARIES: tuple[Library, ...] = ("zoo", "transformers")
-MODELS: tuple[tuple[str, Library], ...] = (
+PACKAGES: tuple[Package, ...] = ("zoo", "transformers")
+MODELS: tuple[tuple[str, Package], ...] = (
     ("gpt-0.5b", "zoo"),
     ("ngpt-0.5b", "zoo"),
     ("gpt-0.5b", "transformers"),
 )
 WAYS: tuple[Recompute, ...] = ("blocks", "selective")
 ALL: tuple[Cell, ...] = (
-    *(Training(model, 1024, library) for model, library in MODELS),
+    *(Training(model, 1024, package) for model, package in MODELS),
     Update("adamw"),
     Update("amos", {"momentum": 0.9}),
     Update("amos"),
-    *(Training(model, context, library) for context in (4096, 8192) for model, library in MODELS),
+    *(Training(model, context, package) for context in (4096, 8192) for model, package in MODELS),
     *(Training(f"{kind}-{size}", 2048) for size in ("130m", "1.3b") for kind in ("wesar", "small")),
     *(Training(f"{kind}-0.5b", 8192, recompute=way) for kind in ("gpt", "ngpt") for way in WAYS),
-    *(
-        Generation(batch, library, mode)
-        for batch in (1, 8)
-        for mode in (False, True)
-        for library in LIBRARIES
-    ),
-    *(Training(model, 1024, library, "none") for model, library in MODELS),
+    *(Generation(batch, package, mode) for batch in (1, 8) for mode in (False, True) for package in PACKAGES),
+    *(Training(model, 1024, package, "none") for model, package in MODELS),
 )
 CELLS: dict[str, Cell] = {cell.key: cell for cell in ALL}
 """All cells by their keys."""

@@ -44,7 +44,7 @@ def _figures(cell: Cell, device: torch.device, size: Size) -> dict[str, Any]:
 def _training(cell: Training, device: torch.device, size: Size) -> dict[str, Any]:
     context = min(cell.context, size.context)
     work = workload(cell.model, context, size)
-    trainee = peer(cell, work, device) if cell.library == "transformers" else ours(cell, device, size)
+    trainee = peer(cell, work, device) if cell.package == "transformers" else ours(cell, device, size)
     rows = torch.randint(work.vocab, (work.batch, context + 1), device=device)
     loss = torch.zeros(())
 
@@ -92,7 +92,7 @@ def _update(cell: Update, device: torch.device, size: Size) -> dict[str, Any]:
 def _generation(cell: Generation, device: torch.device, size: Size) -> dict[str, Any]:
     work = workload(cell.model, size.prompt + size.new, size)
     prompt = torch.randint(work.vocab, (cell.batch, size.prompt), device=device)
-    write = writer_of_peer if cell.library == "transformers" else writer
+    write = writer_of_peer if cell.package == "transformers" else writer
     model, once = write(cell, work, device, size)
     tokens = torch.empty(0)
 

@@ -67,7 +67,7 @@ def _time(figures: Mapping[str, Any]) -> dict[str, str]:
 
 def _training_row(cell: Training, figures: Mapping[str, Any]) -> dict[str, str]:
     return {
-        "model": f"{cell.model} ({cell.library})",
+        "model": f"{cell.model} ({cell.package})",
         "context": str(cell.context),
         "batch": str(figures["batch"]),
         "compile": cell.compile,
@@ -90,7 +90,7 @@ def _update_row(cell: Update, figures: Mapping[str, Any]) -> dict[str, str]:
 
 def _generation_row(cell: Generation, figures: Mapping[str, Any]) -> dict[str, str]:
     return {
-        "model": f"{cell.model} ({cell.library})",
+        "model": f"{cell.model} ({cell.package})",
         "prompts": str(cell.batch),
         "mode": "compiled" if cell.compiled else "eager",
         **_time(figures),
@@ -128,8 +128,8 @@ def _kept(cell: Any) -> Cell | None:
 
 
 def _transformers(cell: Any) -> Cell | None:
-    comparable = cell.library == "zoo" and cell.model == "gpt-0.5b"
-    return replace(cell, library="transformers") if comparable else None
+    comparable = cell.package == "zoo" and cell.model == "gpt-0.5b"
+    return replace(cell, package="transformers") if comparable else None
 
 
 def _adamw(cell: Any) -> Cell | None:

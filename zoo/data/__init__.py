@@ -5,8 +5,9 @@ Names are loaded when they are first used, so that a process that only encodes t
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from zoo.utils.lazy import lazy_names
 
 if TYPE_CHECKING:
     from zoo.data.corpora.base import CorpusConfig as CorpusConfig
@@ -26,28 +27,19 @@ if TYPE_CHECKING:
     from zoo.data.tokenizers.saved import find_tokenizer as find_tokenizer
     from zoo.data.tokens import TokenFile as TokenFile
 
-_HOME = {
-    name: f"{__name__}.{module}"
-    for module, names in {
-        "corpora.base": "CorpusConfig Document SourceFile",
-        "dataset": "Batch BatchSpec DataConfig Dataset",
-        "text.dataset": "TextData",
-        "text.manifest": "TokenManifest",
-        "text.prepare": "TokenizedCorpus prepare",
-        "tokenizers.base": "Tokenizer TokenizerConfig load_tokenizer",
-        "tokenizers.saved": "find_tokenizer",
-        "tokens": "TokenFile",
-    }.items()
-    for name in names.split()
-}
-
-__all__ = [*_HOME]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
-    return getattr(importlib.import_module(_HOME[name]), name)
+__all__, __getattr__ = lazy_names(
+    __name__,
+    {
+        "zoo.data.corpora.base": "CorpusConfig Document SourceFile",
+        "zoo.data.dataset": "Batch BatchSpec DataConfig Dataset",
+        "zoo.data.text.dataset": "TextData",
+        "zoo.data.text.manifest": "TokenManifest",
+        "zoo.data.text.prepare": "TokenizedCorpus prepare",
+        "zoo.data.tokenizers.base": "Tokenizer TokenizerConfig load_tokenizer",
+        "zoo.data.tokenizers.saved": "find_tokenizer",
+        "zoo.data.tokens": "TokenFile",
+    },
+)
 
 
 def __dir__() -> list[str]:

@@ -17,6 +17,8 @@ from zoo.nn.scaling import AlphaConfig, Scaling
 from zoo.spec import Module, Places, ScalePair
 
 Branch = Callable[..., Tensor]
+Norm = Callable[[tuple[str, int], float], Module]
+"""A function from an axis and eps to a norm."""
 
 ALPHA = 0.25
 """The value that alpha should get to: in the paper's runs of 24 layers of width 1,024 it ends at about .22
@@ -40,13 +42,7 @@ class Unnormed(Module):
 class PreNorm(Module):
     """h <- h + dropout(branch(norm(h)))."""
 
-    def __init__(
-        self,
-        d_model: int,
-        eps: float,
-        dropout: float = 0.0,
-        norm: Callable[[tuple[str, int], float], Module] = RMSNorm,
-    ) -> None:
+    def __init__(self, d_model: int, eps: float, dropout: float = 0.0, norm: Norm = RMSNorm) -> None:
         """Create the norm.
 
         Args:
@@ -72,13 +68,7 @@ class PreNorm(Module):
 class BranchNorm(Module):
     """h <- h + dropout(norm(branch(h))), the reordered norm of OLMo 2 (arXiv 2501.00656, section 3.2)."""
 
-    def __init__(
-        self,
-        d_model: int,
-        eps: float,
-        dropout: float = 0.0,
-        norm: Callable[[tuple[str, int], float], Module] = RMSNorm,
-    ) -> None:
+    def __init__(self, d_model: int, eps: float, dropout: float = 0.0, norm: Norm = RMSNorm) -> None:
         """Create the norm; the arguments are those of `PreNorm`."""
         super().__init__()
         self.after = norm(("embed", d_model), eps)
@@ -90,25 +80,17 @@ class BranchNorm(Module):
         return out
 
 
-class SandwichNorm(Module):
+class SandwichNorm(PreNorm):
     """h <- h + dropout(norm_2(branch(norm_1(h)))), the norms of Gemma 2 (arXiv 2408.00118, section 2)."""
 
-    def __init__(
-        self,
-        d_model: int,
-        eps: float,
-        dropout: float = 0.0,
-        norm: Callable[[tuple[str, int], float], Module] = RMSNorm,
-    ) -> None:
+    def __init__(self, d_model: int, eps: float, dropout: float = 0.0, norm: Norm = RMSNorm) -> None:
         """Create the norms; the arguments are those of `PreNorm`."""
-        super().__init__()
-        self.norm = norm(("embed", d_model), eps)
+        super().__init__(d_model, eps, dropout, norm)
         self.after = norm(("embed", d_model), eps)
-        self.dropout = nn.Dropout(dropout)
 
-    def forward(self, h: Tensor, branch: Branch, *args: Any) -> Tensor:
-        """(batch, time, d) -> the same."""
-        out: Tensor = h + self.dropout(self.after(branch(self.norm(h), *args)))
+    def added(self, h: Tensor, branch: Branch, *args: Any) -> Tensor:
+        """What the branch adds to the stream, (batch, time, d)."""
+        out: Tensor = self.dropout(self.after(branch(self.norm(h), *args)))
         return out
 
 

@@ -66,6 +66,8 @@ class _Content:
 
 log = logging.getLogger("zoo")
 
+WRITER = "zoo: checkpoint"
+"""Name of the thread that writes a checkpoint."""
 CLIP = "clip"
 """Key of the state of clipping in a checkpoint's state.json."""
 
@@ -170,7 +172,7 @@ class Checkpoints:
             best or {},
         )
         self._read.clear()
-        self._writer = Thread(target=self._write, args=(content,), daemon=True)
+        self._writer = Thread(target=self._write, args=(content,), name=WRITER, daemon=True)
         self._writer.start()
 
     def add_evaluation(self, step: int, best: Mapping[Which, float]) -> None:
