@@ -125,3 +125,19 @@ def test_a_cause_is_told_once(tmp_path: Path) -> None:
     assert [caution for caution in told if "failed" in caution] == [
         "new, third: 1 of 3 runs failed and count in no mean (seed 2: step 7: the loss is nan)"
     ]
+
+
+def test_tuning_with_one_seed_is_told_with_the_noise_of_a_seed(tmp_path: Path) -> None:
+    """Once for all variants; the number is the root of the mean variance of the comparison's runs."""
+    rates = {name: {1e-3: 3.1, 3e-3: 3.0, 1e-2: 3.2} for name in FINALS}
+    results = read_results([write_sweep(tmp_path / "sweep", FINALS, tune=rates)])
+    assert [caution for caution in caveats(judge(results)) if "one seed" in caution] == [
+        "tuned with one seed: each value that was tried has a single run, and the seed alone moves a run by "
+        "0.014 (standard deviation); that seed may have chosen (tune.seeds: two or more)"
+    ]
+    runs = [
+        run.model_copy(update={"seed": 1}) if run.tuned == {"optimizer.lr": 3e-3} else run
+        for run in results.manifest.runs
+    ]
+    two = replace(results, manifest=results.manifest.model_copy(update={"runs": tuple(runs)}))
+    assert not [caution for caution in caveats(judge(two)) if "one seed" in caution]

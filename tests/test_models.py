@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import math
 from typing import Any
 
@@ -14,7 +15,16 @@ from torch.nn import functional as F
 from zoo.checkpoint.recipe import Recipe, assemble
 from zoo.config.registry import INITS
 from zoo.init import AmosInit
-from zoo.models import Decoder, DecoderConfig, GPT2Config, GPTConfig, NeoXConfig, NGPTConfig, PostGPTConfig
+from zoo.models import (
+    Decoder,
+    DecoderConfig,
+    GPT2Config,
+    GPTConfig,
+    NeoXConfig,
+    NGPTConfig,
+    PostGPTConfig,
+    hypersphere,
+)
 from zoo.nn.linear import Linear
 from zoo.nn.norm import unit
 from zoo.nn.residual import Riemannian, Slerp
@@ -165,8 +175,12 @@ def test_every_ablation_changes_the_training() -> None:
         seen[name] = losses
 
 
-def test_a_scalar_in_front_of_a_norm_is_announced(caplog: pytest.LogCaptureFixture) -> None:
-    build(NGPTConfig(**SIZES, s_u={"kind": "scalar"}))
+def test_a_scalar_in_front_of_a_norm_is_announced_once(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hypersphere, "_warn_once", functools.cache(hypersphere._warn_once.__wrapped__))
+    for _ in range(2):
+        build(NGPTConfig(**SIZES, s_u={"kind": "scalar"}))
     assert [r.message for r in caplog.records] == [
         "ngpt: one scalar s_u changes nothing, the MLP's output is normalised"
     ]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from statistics import fmean, variance
 
 from zoo.ablate.crashes import crashes
 from zoo.ablate.results import Results
@@ -45,6 +47,7 @@ def caveats(judgement: Judgement) -> list[str]:
         _equal_seeds,
         _grid_border,
         _different_trials,
+        _one_tuning_seed,
         _tuning_error,
         _one_size,
         _different_sizes,
@@ -177,6 +180,23 @@ def _different_trials(judgement: Judgement) -> Iterator[str]:
     if len(set(trials.values())) > 1:
         counts = ", ".join(f"{name}: {count}" for name, count in trials.items())
         yield f"the variants were tuned with different numbers of runs ({counts}): more trials find more"
+
+
+def _one_tuning_seed(judgement: Judgement) -> Iterator[str]:
+    """Every value that was tried has a single run, whose loss is as much luck as the seeds differ."""
+    results = judgement.results
+    seeds = {run.seed for run in results.manifest.runs if "tune" in run.phases}
+    if results.manifest.tune is None or len(seeds) != 1:
+        return
+    finals = (list(results.finals(variant).values()) for variant in results.variants)
+    variances = [variance(values) for values in finals if len(values) > 1]
+    noise = ""
+    if variances:
+        noise = f", and the seed alone moves a run by {math.sqrt(fmean(variances)):.2g} (standard deviation)"
+    yield (
+        f"tuned with one seed: each value that was tried has a single run{noise}; that seed may have chosen "
+        "(tune.seeds: two or more)"
+    )
 
 
 def _tuning_error(judgement: Judgement) -> Iterator[str]:

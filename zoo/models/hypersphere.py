@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from typing import Literal, Self, TypeVar
 
@@ -104,6 +105,11 @@ class HypersphereConfig(LanguageModelConfig):
         return self.model_copy(update={name: start(*pair) for name, pair in scalings.items()})
 
     def warn_of_no_effect(self) -> None:
-        """Log a warning about a setting that changes nothing."""
+        """Log a warning about a setting that changes nothing, once in a process."""
         if self.s_u.kind == "scalar":
-            log.warning("ngpt: one scalar s_u changes nothing, the MLP's output is normalised")
+            _warn_once("ngpt: one scalar s_u changes nothing, the MLP's output is normalised")
+
+
+@functools.cache  # a sweep builds many models
+def _warn_once(text: str) -> None:
+    log.warning(text)

@@ -60,23 +60,29 @@ class LinearScaling(FrequencyScaling):
         return frequency / self.factor
 
 
-class Llama3Scaling(FrequencyScaling):
-    """Slow rotations become slower, fast ones stay, with linear interpolation between them (Llama 3.1).
+class TurnsScaling(FrequencyScaling):
+    """Slow rotations become slower, fast ones stay, with linear interpolation between them.
 
     A rotation is slow or fast by its number of turns within the context of the original training.
     """
 
-    type: Literal["llama3"] = "llama3"
-    factor: float = Field(gt=0, description="divides the frequencies of slow rotations")
     low_turns: float = Field(1.0, gt=0, description="turns up to which a rotation is slow")
-    high_turns: float = Field(4.0, gt=0, description="turns from which a rotation is fast")
-    context: int = Field(8192, gt=0, description="tokens of the context in which turns are counted")
+    high_turns: float = Field(gt=0, description="turns from which a rotation is fast")
 
     @model_validator(mode="after")
     def _low_below_high(self) -> Self:
         if self.low_turns >= self.high_turns:
             raise ValueError(f"low_turns {self.low_turns} is not below high_turns {self.high_turns}")
         return self
+
+
+class Llama3Scaling(TurnsScaling):
+    """Llama 3.1: the interpolation is linear in the number of turns."""
+
+    type: Literal["llama3"] = "llama3"
+    factor: float = Field(gt=0, description="divides the frequencies of slow rotations")
+    high_turns: float = Field(4.0, gt=0, description="turns from which a rotation is fast")
+    context: int = Field(8192, gt=0, description="tokens of the context in which turns are counted")
 
     def __call__(self, frequency: Tensor, base: float, length: int) -> Tensor:
         """(r / 2,) -> (r / 2,), see `FrequencyScaling`."""
@@ -85,21 +91,16 @@ class Llama3Scaling(FrequencyScaling):
         return (1 - fast) * frequency / self.factor + fast * frequency
 
 
-class YarnScaling(FrequencyScaling):
-    """YaRN: slow rotations become slower, fast ones stay, scores grow (Peng et al. 2023, arXiv:2309.00071).
+class YarnScaling(TurnsScaling):
+    """YaRN: linear in the number of the pair, and scores grow (Peng et al. 2023, arXiv:2309.00071).
 
-    As for Llama 3, but the interpolation is linear in the number of the pair instead of in its turns
-    (section 3.2), and queries and keys are multiplied by the root of what section 3.4 calls 1 / t.
+    Section 3.2 calls `low_turns` alpha and `high_turns` beta. Queries and keys are multiplied by the root of
+    what section 3.4 calls 1 / t.
     """
 
     type: Literal["yarn"] = "yarn"
     factor: float = Field(gt=0, description="divides the frequencies of slow rotations")
-    low_turns: float = Field(
-        1.0, gt=0, description="turns up to which a rotation is slow (alpha in the paper)"
-    )
-    high_turns: float = Field(
-        32.0, gt=0, description="turns from which a rotation is fast (beta in the paper)"
-    )
+    high_turns: float = Field(32.0, gt=0, description="turns from which a rotation is fast")
     context: int = Field(gt=0, description="tokens of the original context, in which turns are counted")
     attention_factor: float | None = Field(
         None, gt=0, description="factor of queries and keys; null: 0.1 ln(factor) + 1, and 1 below factor 1"
@@ -107,12 +108,6 @@ class YarnScaling(FrequencyScaling):
     whole_pairs: bool = Field(
         True, description="round outwards to whole pairs where the interpolation begins and ends"
     )
-
-    @model_validator(mode="after")
-    def _low_below_high(self) -> Self:
-        if self.low_turns >= self.high_turns:
-            raise ValueError(f"low_turns {self.low_turns} is not below high_turns {self.high_turns}")
-        return self
 
     def __call__(self, frequency: Tensor, base: float, length: int) -> Tensor:
         """(r / 2,) -> (r / 2,), see `FrequencyScaling`."""
