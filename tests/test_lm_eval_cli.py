@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from command_line import typed, zoo
+from lm_eval.tasks import TaskManager
 from local_tasks import DATA, no_network, write_tasks
 from tiny_runs import ROOT, SIZES, tiny
 
@@ -173,6 +174,21 @@ def test_arguments(run: Path, folder: Path, tmp_path: Path, changes: dict[str, A
     with pytest.raises(ZooError, match=message):
         tasks(given.pop("path"), given.pop("names"), **given)
     assert not out.exists()
+
+
+def test_an_unknown_name_is_told_before_anything_is_loaded(
+    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without parsing the harness's own files, which takes many seconds, and before the model."""
+
+    def local_only(include_path: Path, include_defaults: bool = True) -> TaskManager:
+        assert not include_defaults
+        return TaskManager(include_path=include_path, include_defaults=False)
+
+    monkeypatch.setattr("zoo.evaluation.tasks.TaskManager", local_only)
+    for task_path in (None, folder):
+        with pytest.raises(ZooError, match="no task called 'far_awya'; did you mean 'far_away'"):
+            tasks(tmp_path / "no model", ["far_awya"], task_path=task_path)
 
 
 FILES: list[tuple[str, str, str]] = [

@@ -21,12 +21,14 @@ from zoo.utils.errors import ConfigError, ZooError
 RATES = [1e-5, 3e-2]
 
 
-def scored_sweep(folder: Path, metric: str = "tasks/last_word/perplexity", **tasks: Any) -> Sweep:
+def scored_sweep(
+    folder: Path, metric: str = "tasks/last_word/perplexity", context: int = 48, **tasks: Any
+) -> Sweep:
     """One variant, whose learning rate is tuned with one seed."""
     if not (folder / "questions").exists():
         write_tasks(folder / "questions")
     shared = base(folder)
-    shared["data"]["context"] = 48  # room for the questions
+    shared["data"]["context"] = context  # by default with room for the questions
     fields: dict[str, Any] = {
         "base": shared,
         "axes": {},
@@ -71,6 +73,13 @@ def test_the_rate_with_the_better_score_is_chosen(tmp_path: Path, monkeypatch: p
     [
         ("tasks/quiz/accuracy", {}, "metric: task 'quiz' has no metric 'accuracy'; known: acc, acc_norm"),
         ("tasks/quiz/acc", {"path": "nowhere"}, "nowhere: expected a folder with task files"),
+        ("tasks/quizz/acc", {}, "no task called 'quizz'; did you mean 'quiz'"),
+        ("tasks/write/exact_match", {"context": 12}, "max_gen_toks is 12, but .* the context of 12 tokens"),
+        (
+            "tasks/quiz/acc",
+            {"context": 20},
+            "'quiz' has an answer of 31 tokens; expected at most 20, the context",
+        ),
     ],
 )
 def test_mistakes_are_known_before_anything_is_trained(

@@ -75,7 +75,7 @@ def execute(sweep: Sweep, workers: int, console: Console | None = None) -> Sweep
         with locked(sweep.out / WORKER_LOCK, dying, timeout=60):
             outcomes = {run: sweep.outcome(run) for run in planner.ids}
         if not any(outcome.ended for outcome in outcomes.values()):
-            _check_data(planner.configs, sweep.measure)
+            _check_data(planner.configs, sweep)
         compiles = any(Job.of(config).train.compile for config in planner.configs)
         pool = Pool(workers, sweep.out, sweep.folder / ERRORS, compiles, sweep.scoring)
         if console is not None:
@@ -114,11 +114,12 @@ def _known(sweep: Sweep, run: PlannedRun) -> Outcome | None:
     return sweep.lines.outcome(run.key, run.config, run.steps) if sweep.lines is not None else None
 
 
-def _check_data(configs: Iterable[RunConfig], measure: Measure) -> None:
+def _check_data(configs: Iterable[RunConfig], sweep: Sweep) -> None:
     """Refuse a sweep in which no run can read its data; if only some cannot, those runs will fail.
 
     Raises:
-        DataError: that of the first run; or the data does not give the measure that runs are judged by.
+        DataError: that of the first run; or the data does not give the measure that runs are judged by, or
+            the task that they are judged by has longer answers than they read.
     """
     errors: dict[str, DataError] = {}
     for config in configs:
@@ -132,7 +133,9 @@ def _check_data(configs: Iterable[RunConfig], measure: Measure) -> None:
         except DataError as error:
             errors[key] = error
         else:
-            _check_measure(dataset, measure)
+            _check_measure(dataset, sweep.measure)
+            if sweep.scoring is not None and sweep.context is not None and dataset.tokenizer is not None:
+                sweep.scoring.require_room(dataset.tokenizer, sweep.context)
             return
     if errors:
         raise next(iter(errors.values()))

@@ -9,9 +9,10 @@ from pydantic import Field
 
 from zoo.ablate.task_scores import task_scores
 from zoo.config.registry import Config
+from zoo.data.tokenizers.base import Tokenizer
 from zoo.evaluation.task_metric import task_metric
 from zoo.evaluation.task_report import tasks
-from zoo.utils.errors import ZooError, did_you_mean
+from zoo.utils.errors import DataError, ZooError, did_you_mean
 from zoo.utils.measures import TASKS, Measure, task_measure
 from zoo.utils.run_folder import RunFolder
 
@@ -40,28 +41,58 @@ class TaskScoring:
         measure: ``tasks/TASK/METRIC``; its direction is a placeholder until `prepared`.
         settings: how the questions are asked.
         fewshot: number of solved examples in front of each question; None: unknown until `prepared`.
+        longest: the longest answer that the task asks for; empty until `prepared`.
     """
 
     measure: Measure
     settings: TaskSettings
     fewshot: int | None = None
+    longest: str = ""
 
     @property
     def task(self) -> str:
         """The name of the task."""
         return self.measure.name.removeprefix(f"{TASKS}/").rsplit("/", 1)[0]
 
-    def prepared(self) -> TaskScoring:
+    def prepared(self, context: int | None) -> TaskScoring:
         """Read the task and its data, so that mistakes are known before any run is trained.
 
+        Args:
+            context: largest number of tokens that every run reads; None: any number.
+
         Raises:
-            ZooError: the task cannot be used, has no such metric, or does not say which direction is better.
+            ZooError: the task cannot be used, has no such metric, does not say which direction is better, or
+                generates more than a context.
         """
         metric = self.measure.name.rsplit("/", 1)[1].partition(",")[0]
         s = self.settings
-        found = task_metric(self.task, metric, task_path=s.path, limit=s.limit, num_fewshot=s.num_fewshot)
+        found = task_metric(
+            self.task,
+            metric,
+            task_path=s.path,
+            limit=s.limit,
+            num_fewshot=s.num_fewshot,
+            context=context,
+        )
         measure = task_measure(self.measure.name, found.lower_is_better)
-        return replace(self, measure=measure, fewshot=found.fewshot)
+        return replace(self, measure=measure, fewshot=found.fewshot, longest=found.longest)
+
+    def require_room(self, tokenizer: Tokenizer, context: int) -> None:
+        """Refuse a task with an answer that is longer than the context of the runs.
+
+        Args:
+            tokenizer: that of the runs.
+            context: see `prepared`.
+
+        Raises:
+            DataError: there is one.
+        """
+        length = len(tokenizer.encode(self.longest))
+        if length > context:
+            raise DataError(
+                f"metric: task '{self.task}' has an answer of {length} tokens; expected at most {context}, "
+                "the context of the runs"
+            )
 
     def recorded(self, run: RunFolder) -> float | None:
         """The cost of the score that a run has recorded with these settings; None: it has not.

@@ -84,6 +84,12 @@ class Sweep:
         """The state of a run, by its id; see `read_outcome`."""
         return read_outcome(self.runs / run, self.measure, self.scoring)
 
+    @property
+    def context(self) -> int | None:
+        """The largest number of tokens that a model of every run reads; None: any number."""
+        data = [Job.of(config).data for variant in self.variants for config in variant.configs]
+        return min((d.length for d in data if d.objective_name != "stream"), default=None)
+
     def prepared(self) -> Sweep:
         """The sweep with the direction of the task's score that it is judged by; others stay as they are.
 
@@ -92,7 +98,7 @@ class Sweep:
         """
         if self.scoring is None:
             return self
-        scoring = self.scoring.prepared()
+        scoring = self.scoring.prepared(self.context)
         return replace(self, measure=scoring.measure, scoring=scoring)
 
     def run(self, variant: SweepVariant, point: int, seed: int) -> RunConfig:

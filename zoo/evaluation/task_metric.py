@@ -16,14 +16,22 @@ class TaskMetric:
     Attributes:
         lower_is_better: its direction.
         fewshot: number of solved examples in front of each question.
+        longest: the longest text whose probability the task asks for, in bytes.
     """
 
     lower_is_better: bool
     fewshot: int
+    longest: str
 
 
 def task_metric(
-    name: str, metric: str, *, task_path: Path | None, limit: int | None, num_fewshot: int | None
+    name: str,
+    metric: str,
+    *,
+    task_path: Path | None,
+    limit: int | None,
+    num_fewshot: int | None,
+    context: int | None,
 ) -> TaskMetric:
     """Read a task with its data, without the network.
 
@@ -33,19 +41,21 @@ def task_metric(
         task_path: a folder with task files, to which paths of data in them are relative.
         limit: number of questions; None: all of them.
         num_fewshot: number of solved examples in front of each question; None: as the task says.
+        context: largest number of tokens that a model will read; None: any number.
 
     Raises:
-        ZooError: the task or its data cannot be used, it is a group of tasks, it has no such metric, or it
-            does not say which direction is better.
+        ZooError: the task or its data cannot be used, it is a group of tasks, it has no such metric, it
+            does not say which direction is better, or what it generates leaves no room for a question.
     """
     require_harness()
     from zoo.evaluation.harness import UNLIMITED
     from zoo.evaluation.offline import offline
-    from zoo.evaluation.tasks import load_tasks
+    from zoo.evaluation.tasks import load_tasks, require_known
     from zoo.evaluation.warnings_only import warnings_only
 
     with offline(), warnings_only():
-        loaded = load_tasks([name], task_path, fewshot=num_fewshot, limit=limit, context=UNLIMITED)
+        require_known([name], task_path)
+        loaded = load_tasks([name], task_path, fewshot=num_fewshot, limit=limit, context=context or UNLIMITED)
     task = loaded["tasks"].get(name)
     if task is None:
         raise ZooError(f"metric: '{name}' is a group of tasks; expected a single one")
@@ -55,4 +65,6 @@ def task_metric(
     higher = directions[metric]
     if higher is None:
         raise ZooError(f"metric: task '{name}' does not say whether more or less {metric} is better")
-    return TaskMetric(not higher, int(task.get_config("num_fewshot") or 0))
+    asked = (request.args[1] for request in task.instances if request.request_type == "loglikelihood")
+    longest = max(asked, key=lambda text: len(text.encode()), default="")
+    return TaskMetric(not higher, int(task.get_config("num_fewshot") or 0), longest)

@@ -153,9 +153,11 @@ def tasks(
 
     from zoo.evaluation.harness import UNLIMITED, ZooLM
     from zoo.evaluation.offline import offline
-    from zoo.evaluation.tasks import load_tasks
+    from zoo.evaluation.tasks import load_tasks, require_known
     from zoo.evaluation.warnings_only import warnings_only
 
+    with warnings_only():
+        require_known(names, task_path)
     model = ZooLM(path, tokenizer, next(iter(contexts), None), device, batch_size)
     with offline(), warnings_only():
         loaded = load_tasks(names, task_path, fewshot=num_fewshot, limit=limit, context=model.context)

@@ -13,6 +13,7 @@ from lm_eval.api.registry import METRIC_REGISTRY
 from lm_eval.defaults import DEFAULT_OTHER_SEED, DEFAULT_RANDOM_SEED
 from lm_eval.tasks import TaskManager
 
+from zoo.evaluation.catalogue import Catalogue
 from zoo.evaluation.generation_settings import GenerationSettings
 from zoo.utils.errors import DataError, ZooError, did_you_mean
 
@@ -39,8 +40,6 @@ def load_tasks(
         DataError: the data of a task is not on this machine, or a task file has a mistake.
         ZooError: a name is unknown, or `fewshot` has no effect on a task.
     """
-    if folder is not None and not folder.is_dir():
-        raise ZooError(f"eval: --task-path {folder}: expected a folder with task files (.yaml)")
     manager = _manager(names, folder)
     loaded: LoadedTasks = {"tasks": {}, "groups": {}}
     # The harness's own command does the same, because a task may shuffle.
@@ -61,39 +60,73 @@ def load_tasks(
     return loaded
 
 
-def _manager(names: Sequence[str], folder: Path | None) -> Any:
+def require_known(names: Sequence[str], folder: Path | None) -> None:
+    """Refuse names that no task file has, without parsing those of the harness.
+
+    Args:
+        names: names of tasks, groups or tags.
+        folder: a folder with task files; None: there is none.
+
+    Raises:
+        ZooError: a name is unknown, or `folder` is none.
+    """
+    local = _local(folder)
+    others = [name for name in names if local is None or name not in local.all_tasks]
+    if not others:
+        return
+    catalogue = Catalogue()
+    for name in others:
+        if not catalogue.may_have(name):
+            raise _unknown(name, catalogue, local, folder)
+
+
+def _local(folder: Path | None) -> TaskManager | None:
+    """The manager of the local files alone."""
+    if folder is None:
+        return None
+    if not folder.is_dir():
+        raise ZooError(f"eval: --task-path {folder}: expected a folder with task files (.yaml)")
+    return TaskManager(include_path=folder.resolve(), include_defaults=False)
+
+
+def _manager(names: Sequence[str], folder: Path | None) -> TaskManager:
     """The manager of the local files if they define all names; reading the harness's own takes seconds."""
-    local = None
-    if folder is not None:
-        local = TaskManager(include_path=folder.resolve(), include_defaults=False)
-        if all(name in local.all_subtasks for name in names):
-            return local
+    local = _local(folder)
+    if local is not None and all(name in local.all_subtasks for name in names):
+        return local
     manager = TaskManager(include_path=None if folder is None else folder.resolve())
     for name in names:
         if name not in manager.all_tasks:
-            raise ZooError(f"eval: no task called '{name}'{_unknown(name, manager, local, folder)}")
+            raise _unknown(name, Catalogue(), local, folder)
     return manager
 
 
-def _unknown(name: str, manager: Any, local: Any, folder: Path | None) -> str:
-    """The end of the message about an unknown name: a similar one, and which tasks and files are there."""
+def _unknown(name: str, catalogue: Catalogue, local: TaskManager | None, folder: Path | None) -> ZooError:
+    """The error of an unknown name: a similar one, and which tasks and files are there."""
+    problem = f"eval: no task called '{name}'"
     if Path(name).suffix in (".yaml", ".yml"):
-        return "; of a task file give the folder, --task-path FOLDER, and --tasks the name behind its 'task:'"
-    total = len(manager.all_tasks)
-    if folder is None:
+        return ZooError(
+            f"{problem}; of a task file give the folder, --task-path FOLDER, and --tasks the name behind its "
+            "'task:'"
+        )
+    known = catalogue.names
+    if local is None or folder is None:
         looked = (
-            f"looked among the {total:,} of lm-evaluation-harness; task files of yours: --task-path FOLDER"
+            f"looked among the {len(known):,} of lm-evaluation-harness; task files of yours: --task-path "
+            "FOLDER"
         )
     else:
-        total -= len(local.all_tasks)
         there = ", ".join(local.all_tasks) or "none"
-        looked = f"looked in {folder} (tasks there: {there}) and among the {total:,} of lm-evaluation-harness"
+        looked = (
+            f"looked in {folder} (tasks there: {there}) and among the {len(known):,} of lm-evaluation-harness"
+        )
         used = {entry.yaml_path for entry in local.task_index.values()}
         unused = sorted(path.name for path in folder.resolve().rglob("*.yaml") if path not in used)
         if unused:
             looked += f"; not a task, by a mistake in the file or without the key 'task': {', '.join(unused)}"
-    similar = did_you_mean(name, manager.all_tasks)
-    return (similar if similar.startswith("; did") else "") + f"; {looked}"
+        known += local.all_tasks
+    similar = did_you_mean(name, known)
+    return ZooError(problem + (similar if similar.startswith("; did") else "") + f"; {looked}")
 
 
 def _prepare(name: str, task: Any, fewshot: int | None) -> None:
