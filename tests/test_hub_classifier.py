@@ -15,13 +15,19 @@ from safetensors.torch import load_file
 
 from zoo import build_model, load_model
 from zoo.data.classification.class_names import read_labels
+from zoo.data.tokenizers.byte import ByteTokenizer
 from zoo.hub.export import export, export_model
 from zoo.models import Model
-from zoo.utils.errors import CheckpointError
+from zoo.run.config import load_config
+from zoo.train.run import train
+from zoo.utils.errors import CheckpointError, ConfigError
 
 NAMES = {"id2label": {0: "bad", 1: "so so", 2: "good"}, "label2id": {"bad": 0, "so so": 1, "good": 2}}
 BERT = {key: SIZES[key] for key in SIZES if key != "num_key_value_heads"}
 MODERNBERT = BERT | {"local_attention": 4, "classifier_pooling": "mean"}
+T5: dict[str, Any] = {"vocab_size": 61, "d_model": 32, "d_ff": 40, "d_kv": 6, "num_heads": 4}
+T5 |= {"num_layers": 2, "num_decoder_layers": 3, "decoder_start_token_id": 0, "classifier_dropout": 0.2}
+T5 |= {"eos_token_id": 60}
 THEIRS: dict[str, Any] = {
     "Llama": SIZES,
     "Mistral": SIZES,
@@ -37,7 +43,11 @@ THEIRS: dict[str, Any] = {
     "Bert": BERT,
     "Roberta": BERT,
     "ModernBert": MODERNBERT,
+    "T5": T5,
+    "T5 v1.1": T5 | {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False},
 }
+DROPOUT = {"Bert": 0.1, "Roberta": 0.1, "T5": 0.2, "T5 v1.1": 0.2}
+"""Of the head."""
 PADDING = {"Roberta": 1}
 """Ids of padding other than 0."""
 SEGMENTS = {"Bert", "Roberta"}
@@ -46,18 +56,21 @@ SEGMENTS = {"Bert", "Roberta"}
 
 def saved(name: str, folder: Path) -> Any:
     """A classifier of transformers with three classes, random in every parameter, in a folder."""
-    config = getattr(transformers, f"{name}Config")(
+    family = name.partition(" ")[0]
+    config = getattr(transformers, f"{family}Config")(
         **THEIRS[name], **NAMES, pad_token_id=PADDING.get(name, 0)
     )
-    model = random_(getattr(transformers, f"{name}ForSequenceClassification")(config)).eval()
+    model = random_(getattr(transformers, f"{family}ForSequenceClassification")(config)).eval()
     model.save_pretrained(folder)
     return model
 
 
 def padded(padding: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
-    """Two texts, the second one shorter: tokens and mask."""
+    """Two texts, the second one shorter, which both end with 60: tokens and mask."""
     mask = torch.tensor([[True] * 9, [True] * 6 + [False] * 3])
-    return torch.arange(2, 20).reshape(2, 9).where(mask, torch.tensor(padding)), mask
+    tokens = torch.arange(2, 20).reshape(2, 9).where(mask, torch.tensor(padding))
+    tokens[0, 8] = tokens[1, 5] = 60
+    return tokens, mask
 
 
 @pytest.mark.parametrize("name", THEIRS)
@@ -70,7 +83,7 @@ def test_in_and_out(name: str, tmp_path: Path) -> None:
     expected = theirs(tokens, attention_mask=mask.long(), **given).logits
     ours = load_model(tmp_path / "hub").eval()
     torch.testing.assert_close(ours(tokens, segments, mask), expected, atol=1e-5, rtol=1e-5)
-    assert ours.recipe.model.model_dump()["dropout"] == (0.1 if name in SEGMENTS else 0.0)
+    assert ours.recipe.model.model_dump()["dropout"] == DROPOUT.get(name, 0.0)
     export(tmp_path / "hub", tmp_path / "out")
     before, after = (load_file(tmp_path / f / "model.safetensors") for f in ("hub", "out"))
     assert before.keys() == after.keys() and all(torch.equal(t, after[k]) for k, t in before.items())
@@ -99,9 +112,111 @@ def test_a_classifier_of_zoo(tmp_path: Path) -> None:
         "LlamaForSequenceClassification: model.pool: 'mean'; expected 'last'",
         "LlamaForSequenceClassification: model.bias: true; expected false",
     ]
-    t5 = {"type": "t5", "vocab_size": 61, "d_model": 32, "n_layers": 1, "n_heads": 4}
-    with pytest.raises(CheckpointError, match="T5ForConditionalGeneration: zoo knows no ForSequenceClass"):
-        export_model(model(trunk=t5, pool="last"), tmp_path / "refused")
+
+
+T5_TRUNK: dict[str, Any] = {"type": "t5", "vocab_size": 61, "d_model": 32, "n_layers": 1, "n_heads": 4}
+
+
+def test_a_t5_of_zoo(tmp_path: Path) -> None:
+    """Whose head reads the decoder; one that reads the encoder is refused, and so is a text without end."""
+    ours = model(trunk=T5_TRUNK | {"vocab_size": 256}, pool="last", pooler=True, decoder_start_id=0)
+    with pytest.raises(
+        CheckpointError, match=r"^eos_token_id: null; expected the id of the token that ends a"
+    ):
+        export_model(ours, tmp_path / "refused")
+    done = export_model(ours, tmp_path / "out", tokenizer=ByteTokenizer(), labels=["bad", "so so", "good"])
+    assert done.architecture == "T5ForSequenceClassification" and (done.max_difference or 0) < 1e-5
+    written = json.loads((tmp_path / "out/config.json").read_text())
+    assert (written["decoder_start_token_id"], written["eos_token_id"]) == (0, 255)
+    assert written["id2label"] == {"0": "bad", "1": "so so", "2": "good"}
+    with pytest.raises(CheckpointError) as caught:
+        export_model(model(trunk=T5_TRUNK), tmp_path / "refused")
+    assert str(caught.value).splitlines() == [
+        "T5ForSequenceClassification: model.decoder_start_id: null; expected the id of a token",
+        "T5ForSequenceClassification: model.pool: 'mean'; expected 'last'",
+        "T5ForSequenceClassification: model.pooler: false; expected true",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"decoder_start_token_id": None}, "decoder_start_token_id: null; expected the id of the token"),
+        ({"eos_token_id": [1, 2]}, r"eos_token_id: \[1, 2\]; expected the id of the token that ends a text"),
+        ({"id2label": {"0": "a"}}, "id2label: .*; expected names for the indices 0, 1"),
+    ],
+)
+def test_a_t5_that_is_refused(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+    saved("T5", tmp_path)
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+    with pytest.raises(CheckpointError, match=message):
+        load_model(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"decoder_start_id": 0},
+            "decoder_start_id 0 has no effect: a 'gpt' is no encoder-decoder; ",
+        ),
+        ({"trunk": T5_TRUNK, "decoder_start_id": 61}, "expected an id below trunk.vocab_size 61"),
+        (
+            {"trunk": T5_TRUNK, "decoder_start_id": 0, "pool": "first"},
+            "the first token of a 't5 decoder' sees no other; expected 'last' or 'mean'",
+        ),
+    ],
+)
+def test_a_head_that_cannot_read_a_decoder(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        model(**changes)
+
+
+def test_the_language_model_of_a_t5_classifier(tmp_path: Path) -> None:
+    """--allow for the head reads the language model on its trunk; the files lack the untied read-out."""
+    theirs = saved("T5", tmp_path)
+    ours = load_model(tmp_path, allow=["classification_head.*"])
+    table = theirs.transformer.shared.weight
+    assert ours.recipe.model.type == "t5" and torch.equal(ours.state_dict()["embedding.weight"], table)
+
+
+def test_t5_is_tuned_on_texts(tmp_path: Path) -> None:
+    """From a language model of the hub to a classifier that transformers opens, with its labels."""
+    config = transformers.T5Config(**T5 | {"vocab_size": 256, "eos_token_id": 255})
+    random_(transformers.T5ForConditionalGeneration(config)).save_pretrained(tmp_path / "t5")
+    ByteTokenizer().save(tmp_path / "t5")
+    texts = "".join(f"{word} number {i}\t{label}\n" for i in range(8) for word, label in WORDS)
+    (tmp_path / "texts.tsv").write_text("text\tlabel\n" + texts)
+    trunk = {"from": str(tmp_path / "t5")}
+    head = {"pool": "last", "pooler": True, "decoder_start_id": 0, "classes": 2}
+    data = {"train": str(tmp_path / "texts.tsv"), "validation": 0.25, "text": "text", "label": "label"}
+    fields = {
+        "model": {"type": "classifier", "trunk": trunk, **head},
+        "optimizer": {"type": "adamw", "lr": 3e-3},
+        "data": {"type": "classification", "context": 24, **data},
+        "train": {
+            "steps": 4,
+            "batch_size": 4,
+            "eval_every": 4,
+            "eval_batches": None,
+            "device": "cpu",
+            "runs_dir": str(tmp_path),
+        },
+    }
+    run = train(load_config(fields | {"name": "run"})).folder
+    done = export(run, tmp_path / "out")
+    assert (done.max_difference or 0) < 1e-5 and done.tokenizer, done
+    theirs: Any = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "out")
+    tokenizer: Any = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
+    assert theirs.config.id2label == {0: "bad", 1: "good"}
+    ids = torch.tensor([[*tokenizer("fine number 3", add_special_tokens=False).input_ids, 255]])
+    with torch.no_grad():
+        ours = load_model(run, which="best").eval()(ids)
+        torch.testing.assert_close(theirs(ids).logits, ours, atol=1e-5, rtol=1e-5)
+
+
+WORDS = [("fine", "good"), ("dull", "bad")]
 
 
 def test_an_import_has_the_labels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

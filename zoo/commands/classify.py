@@ -114,10 +114,9 @@ class TextClassifier:
         model = load_model(path, which=which, device=find_device(device)).eval()
         if not isinstance(data, ClassificationData):
             raise DataError(f"{path}: was not trained to classify texts (data of type 'classification')")
-        segments: int = model.recipe.model.n_segments
-        return cls(
-            model, data, read_labels(path), TextPairEncoder(tokenizer_of(path), data.context, segments)
-        )
+        reader: Any = model.recipe.model  # a classifier of texts, since it was trained on such data
+        encoder = TextPairEncoder(tokenizer_of(path), data.context, reader.n_segments, reader.starts_texts)
+        return cls(model, data, read_labels(path), encoder)
 
     def predict(self, examples: Sequence[Example]) -> list[Prediction]:
         """The predictions for texts, in their order.

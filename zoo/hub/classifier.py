@@ -16,6 +16,8 @@ from zoo.utils.errors import CheckpointError
 
 SUFFIX = "ForSequenceClassification"
 DROPOUT = "classifier_dropout"
+DECODER_START = "decoder_start_token_id"
+END = "eos_token_id"
 
 LAST_TOKEN = SequenceHead("last", (rule("head.linear.weight", "score.weight"),))
 """The head of transformers' decoders: W h of the last token that is no padding."""
@@ -61,6 +63,20 @@ MODERNBERT_HEAD = SequenceHead(
 )
 """ModernBERT's: W LayerNorm(GELU(V h)) + b of the first token or the mean."""
 
+T5_HEAD = SequenceHead(
+    "last",
+    (
+        *linear("pooler", "classification_head.dense"),
+        *linear("head.linear", "classification_head.out_proj"),
+    ),
+    drops=True,
+    no_dropout=0.0,
+    decodes=True,
+    prefix="transformer.",
+)
+"""T5's: W tanh(V h + c) + b of the decoder at the last end of the text, which is source and target. In
+training, transformers drops entries of h as well."""
+
 
 def classifier_family(family: Family) -> Family:
     """The family of the classifiers on a family's trunk; its fields are those of the trunk.
@@ -72,12 +88,15 @@ def classifier_family(family: Family) -> Family:
     if head is None:
         raise CheckpointError(f"{family.architecture}: zoo knows no {SUFFIX} of this family")
     rules = tuple(
-        Rule(tuple(f"trunk.{n}" for n in r.zoo_names), r.hub_name, r.transform) for r in family.rules
+        Rule(tuple(f"trunk.{n}" for n in r.zoo_names), head.prefix + r.hub_name, r.transform)
+        for r in family.rules
     )
     return replace(
         family,
         architecture=f"{family.trunk_name}{SUFFIX}",
         rules=(*rules, *head.rules),
+        buffers=tuple(head.prefix + pattern for pattern in family.buffers),
+        duplicates={head.prefix + copy: head.prefix + of for copy, of in family.duplicates.items()},
         inputs=("input_ids", head.segments, "attention_mask"),
         auto=f"AutoModel{SUFFIX}",
     )
@@ -103,10 +122,14 @@ def read_classifier(family: Family, trunk: ModelConfig, config: JsonObject) -> M
             pool = field.codec.to_zoo(value)
         except RefusedError as error:
             raise CheckpointError(f"{field.hub_name}: {one_of([value])}; expected {error}") from error
-    dropout = config.get(DROPOUT) if head.drops else 0.0
+    dropout = config.get(DROPOUT, head.no_dropout) if head.drops else 0.0
     if dropout is None:
         dropout = getattr(trunk, "dropout", 0.0)
     fields: dict[str, Any] = {"classes": len(label_names(config)), "pool": pool, "dropout": dropout}
+    if head.decodes:
+        fields["decoder_start_id"] = _token(config, DECODER_START, "the token that the decoder begins with")
+        if END in config:
+            text_end(config)
     classifier: ModelConfig = MODELS["classifier"](trunk=trunk, **fields, **_parts(head))
     return classifier
 
@@ -128,6 +151,10 @@ def write_classifier(family: Family, config: Any, written: JsonObject, labels: S
     expected: dict[str, Any] = {} if head.pooling else {"pool": head.pool}
     expected |= _parts(head)
     problems, chosen = [], {}
+    if head.decodes and config.decoder_start_id is None:
+        problems.append(f"{architecture}: model.decoder_start_id: null; expected the id of a token")
+    elif head.decodes:
+        chosen[DECODER_START] = config.decoder_start_id
     if (field := head.pooling) is not None:
         try:
             chosen[field.hub_name] = field.codec.to_hf(config.pool)
@@ -165,6 +192,23 @@ def label_names(config: JsonObject) -> list[str]:
     if not isinstance(given, dict) or sorted(given) != sorted(indices) or len(indices) < 2:
         raise CheckpointError(f"id2label: {str(given)[:60]}; expected names for the indices 0, 1, ...")
     return [str(given[i]) for i in indices]
+
+
+def text_end(config: JsonObject) -> int:
+    """The id of the token that ends a text in a config.json, by which T5's head finds what it reads.
+
+    Raises:
+        CheckpointError: there is none, or there are several.
+    """
+    return _token(config, END, "the token that ends a text, whose hidden state the head reads")
+
+
+def _token(config: JsonObject, name: str, what: str) -> int:
+    """The id of a token in a config.json, which the head cannot do without."""
+    value = config.get(name)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise CheckpointError(f"{name}: {one_of([value])}; expected the id of {what}")
+    return value
 
 
 def _parts(head: SequenceHead) -> dict[str, bool]:

@@ -19,7 +19,7 @@ from zoo.data.tokenizers.base import Tokenizer
 from zoo.data.tokenizers.huggingface import HuggingFaceTokenizer
 from zoo.hub import CONFIG, GENERATION_CONFIG, register_auto
 from zoo.hub.adapter import Adapter, adapter_of, changes_of
-from zoo.hub.classifier import classifier_family, write_classifier
+from zoo.hub.classifier import classifier_family, text_end, write_classifier
 from zoo.hub.families import family_for, family_of_origin
 from zoo.hub.family import Family
 from zoo.hub.model_card import base_name, model_card
@@ -189,8 +189,10 @@ def export_model(
     rules = expand(family.rules, state, trunk or model.recipe.model)
     tensors = {r.hub_name: r.transform.to_hf([state[n] for n in r.zoo_names]) for r in rules}
     adapter = adapter_of(changes, rules, family.auto, base) if changes else None
-    config |= _notes(family, config, dtype, tokenizer, end, context)
+    config |= _notes(family, config, dtype, tokenizer, end, context, origin is not None)
     padding = config.get("pad_token_id") if family.padding is None else family.padding
+    decodes = trunk is not None and family.head is not None and family.head.decodes
+    inputs = _inputs(model, padding, text_end(config) if decodes else None)
     result: list[Export] = []
 
     def fill(folder: Path) -> None:
@@ -201,14 +203,10 @@ def export_model(
             generation = generation | _end(generation, end)
             (folder / GENERATION_CONFIG).write_text(json.dumps(generation, indent=2) + "\n", encoding="utf-8")
         write_shards(folder, tensors, dtype, shard_bytes)
-        difference, largest = _compare(model, family, folder, padding)
+        difference, largest = _compare(model, family, folder, inputs)
         why_not = reason if tokenizer is None else export_tokenizer(tokenizer, folder, special, end)
         written = why_not is None
-        words = (
-            ""
-            if adapter is None
-            else _write_adapter(adapter, model, family, folder, dtype, config.get("pad_token_id"))
-        )
+        words = "" if adapter is None else _write_adapter(adapter, model, family, folder, dtype, inputs)
         about = (
             family.architecture,
             len(tensors),
@@ -243,11 +241,12 @@ def _notes(
     tokenizer: Tokenizer | None,
     end: int | None,
     context: int | None,
+    came_from_a_folder: bool,
 ) -> JsonObject:
     """Fields of config.json that do not change the logits, as far as the family has them.
 
-    A field that the folder of the model's origin had stays as it was, but for the dtype of the files and an
-    end of generation that training has introduced.
+    A field that the folder of the model's origin had stays as it was, or missing, but for the dtype of the
+    files and an end of generation that training has introduced.
     """
     name = str(dtype).removeprefix("torch.")
     named = tokenizer.named_special_ids if isinstance(tokenizer, HuggingFaceTokenizer) else {}
@@ -256,8 +255,8 @@ def _notes(
     notes: JsonObject = dict.fromkeys(family.null_tokens)
     notes |= {"max_position_embeddings": context, **ids, "eos_token_id": eos}
     # If they were missing, transformers would assume those of the family's first model.
-    absent = {"eos_token_id", "bos_token_id", *family.null_tokens}
-    if family.auto == "AutoModelForCausalLM":
+    absent = set() if came_from_a_folder else {"eos_token_id", "bos_token_id", *family.null_tokens}
+    if not came_from_a_folder and family.auto == "AutoModelForCausalLM":
         absent.add("pad_token_id")
     notes = {
         key: value
@@ -275,13 +274,14 @@ def _end(config: JsonObject, end: int | None) -> JsonObject:
     return {} if end is None or end in ids else {"eos_token_id": end}
 
 
-def _compare(model: Model, family: Family, folder: Path, padding: int | None) -> tuple[float | None, float]:
+def _compare(
+    model: Model, family: Family, folder: Path, inputs: Sequence[Tensor]
+) -> tuple[float | None, float]:
     """The largest difference of a logit between transformers (if installed) and zoo, and the largest logit.
 
     Raises:
         CheckpointError: the difference is larger than `TOLERANCE` allows.
     """
-    inputs = _inputs(model, padding)
     training, kept = model.training, next(model.parameters()).dtype
     here: Tensor = model.eval().float()(*inputs)
     model.train(training).to(kept)
@@ -301,11 +301,20 @@ def _compare(model: Model, family: Family, folder: Path, padding: int | None) ->
     return difference, largest
 
 
-def _inputs(model: Model, padding: int | None) -> list[Tensor]:
-    """An example without the token that transformers takes for padding."""
+def _inputs(model: Model, padding: int | None, end: int | None) -> list[Tensor]:
+    """An example without the token that transformers takes for padding.
+
+    Args:
+        model: the model.
+        padding: that token; None: there is none.
+        end: the token that every text has to have once, as its last one; None: there is no such token.
+    """
     tokens, *others = model.example()[:-1]
-    if padding is not None:
-        tokens = torch.where(tokens == padding, (tokens + 1) % model.recipe.model.vocab_size, tokens)
+    for special in (token for token in (padding, end) if token is not None):
+        other = next(i for i in range(3) if i not in (padding, end))
+        tokens = tokens.masked_fill(tokens == special, other)
+    if end is not None:
+        tokens[:, -1] = end
     return [tokens, *others]
 
 
@@ -321,7 +330,7 @@ def _write_adapter(
     family: Family,
     folder: Path,
     dtype: torch.dtype,
-    padding: int | None,
+    inputs: Sequence[Tensor],
 ) -> str:
     """Write an adapter and compare the logits of base and adapter in peft, if that is installed.
 
@@ -331,7 +340,7 @@ def _write_adapter(
         family: the family of the model.
         folder: the folder of the folded model, which gets a folder for the adapter.
         dtype: of the folded weights.
-        padding: the id of padding; None: there is none.
+        inputs: an example, see `_inputs`.
 
     Returns:
         What was done, in words.
@@ -345,7 +354,6 @@ def _write_adapter(
     done = f"wrote {ADAPTER}: {len(adapter.bases)} matrices of LoRA"
     if find_spec("peft") is None or find_spec("transformers") is None:
         return f"{done}; not compared: peft is not installed"
-    inputs = _inputs(model, padding)
     here: Tensor = model.eval()(*inputs)
     reopened = from_pretrained(family.auto, folder, dtype=torch.float32)
     state = reopened.state_dict()

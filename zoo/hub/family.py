@@ -33,6 +33,9 @@ class SequenceHead:
         pooling: the field that says which hidden state it reads, of a head that has the choice.
         biased: whether zoo's head of this trunk may have a bias, by `bias` of its configuration.
         drops: whether it has dropout, in the field ``classifier_dropout``; null: that of the trunk.
+        no_dropout: what a config.json without that field means; None: that of the trunk.
+        decodes: whether it reads the decoder of an encoder-decoder, at the last end of a text.
+        prefix: what the trunk's tensors have in front of their names, besides those of the language model.
     """
 
     pool: Literal["first", "last", ""]
@@ -41,6 +44,9 @@ class SequenceHead:
     pooling: ConfigField | None = None
     biased: bool = True
     drops: bool = False
+    no_dropout: float | None = None
+    decodes: bool = False
+    prefix: str = ""
 
 
 @dataclass(frozen=True)
@@ -201,6 +207,8 @@ class Family:
         for old, new in self.renamed_suffixes.items():
             if name.endswith(old):
                 name = name.removesuffix(old) + new
+        if self.head is not None and (own := name.removeprefix(self.head.prefix)) in expected:
+            return own
         return self.prefix + name if self.prefix + name in expected else name
 
     def _unknown(self, config: JsonObject) -> list[str]:

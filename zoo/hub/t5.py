@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from zoo.data.files import JsonObject
+from zoo.hub.classifier import T5_HEAD
 from zoo.hub.family import Family
 from zoo.hub.fields import ConfigField, FixedField, ValueMap
 from zoo.hub.rules import Rule, rule
@@ -114,6 +115,7 @@ T5 = Family(
     },
     inputs=("input_ids", "decoder_input_ids"),
     auto="AutoModelForSeq2SeqLM",
+    head=T5_HEAD,
     read=_read,
     write=_write,
 )

@@ -4,7 +4,8 @@ logits <- W pool(hidden states) + b;  on the hypersphere  logits <- (W Norm(pool
 
 The parameters of the trunk are declared as in the language model. An nGPT trunk gets a head of nGPT's kind,
 with one unit vector for each class and an s_z of the trunk's form, so that all of the model is on the
-sphere.
+sphere. Of an encoder-decoder the head reads the encoder, or the decoder, for which the text is source and
+target at once.
 """
 
 from __future__ import annotations
@@ -42,6 +43,12 @@ class ClassifierConfig(ModelConfig):
         "mean",
         description="what the head reads: the first or last hidden state, or the mean of all",
     )
+    decoder_start_id: int | None = Field(
+        None,
+        ge=0,
+        description="of an encoder-decoder whose head reads the decoder: id of the token that the decoder "
+        "begins with (T5: 0); null: the head reads the encoder",
+    )
     dropout: float = Field(0.0, ge=0, lt=1, description="of what the head reads")
     bias: bool = Field(True, description="whether the head has one; decoders of transformers have none")
     pooler: bool = Field(
@@ -52,10 +59,25 @@ class ClassifierConfig(ModelConfig):
 
     @model_validator(mode="after")
     def _first_has_read_the_text(self) -> Self:
-        if self.pool == "first" and not self.trunk.bidirectional:
+        if self.pool == "first" and (not self.trunk.bidirectional or self.decoder_start_id is not None):
+            reader = self.trunk.type if self.decoder_start_id is None else f"{self.trunk.type} decoder"
             raise ValueError(
-                f"pool is 'first', but the first token of a '{self.trunk.type}' sees no other; "
+                f"pool is 'first', but the first token of a '{reader}' sees no other; "
                 "expected 'last' or 'mean'"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _decoder_is_there(self) -> Self:
+        start = self.decoder_start_id
+        if start is not None and not self.trunk.has_decoder:
+            raise ValueError(
+                f"decoder_start_id {start} has no effect: a '{self.trunk.type}' is no encoder-decoder; "
+                "leave it out"
+            )
+        if start is not None and start >= self.vocab_size:
+            raise ValueError(
+                f"decoder_start_id {start}: expected an id below trunk.vocab_size {self.vocab_size}"
             )
         return self
 
@@ -93,6 +115,11 @@ class ClassifierConfig(ModelConfig):
         """How many segments the trunk distinguishes."""
         return self.trunk.segment_types
 
+    @property
+    def starts_texts(self) -> bool:
+        """Whether a text has a start token; a decoder begins with one of its own."""
+        return self.decoder_start_id is None
+
     def with_starts(self, reach: Reach | None) -> Self:
         """The fields with the starts of the trunk's scalings.
 
@@ -116,7 +143,10 @@ class Classifier(Model):
         super().__init__()
         self.config: ClassifierConfig = c
         self.trunk: LanguageModel = c.trunk.build()
-        self.trunk.remove_head()
+        if c.decoder_start_id is None:
+            self.trunk.remove_head()
+        else:
+            self.trunk.remove_read_out()
         self.dropout = nn.Dropout(c.dropout)
         self.pooler = c.trunk.pooling_layer() if c.pooler else None
         without = {} if c.bias else {"bias": False}
@@ -144,7 +174,10 @@ class Classifier(Model):
         """
         check_tokens(tokens)
         check_mask(mask, tokens)
-        states = self.trunk.hidden_states(tokens, segments, mask)
+        if (start := self.config.decoder_start_id) is None:
+            states = self.trunk.hidden_states(tokens, segments, mask)
+        else:
+            states = self.trunk.target_states(tokens, mask, start)
         read = pooled(states, mask, self.config.pool)
         if self.pooler is not None:
             read = self.pooler(read)

@@ -25,6 +25,7 @@ class EncoderDecoderConfig(LanguageModelConfig):
 
     objectives: ClassVar[frozenset[str]] = frozenset({"span-corruption"})
     bidirectional: ClassVar[bool] = True
+    has_decoder: ClassVar[bool] = True
 
     vocab_size: int = Field(gt=0, description="number of tokens, sentinels among them")
     d_model: int = Field(gt=0, description="width of the streams")
@@ -151,9 +152,19 @@ class EncoderDecoder(LanguageModel):
         """The encoder's hidden states; `segments` has no effect, and the rest is as in `LanguageModel`."""
         return self.encode(tokens, mask)
 
+    def target_states(self, tokens: Tensor, mask: Tensor | None, start_id: int) -> Tensor:
+        """The decoder's hidden states, as described in `LanguageModel`."""
+        prefix = torch.cat([torch.full_like(tokens[:, :1], start_id), tokens[:, :-1]], 1)
+        return self.decode(prefix, self.encode(tokens, mask), mask)
+
     def remove_head(self) -> None:
         """Remove the decoder and the head, which `hidden_states` does not use."""
-        del self.decoder_blocks, self.read_out
+        self.remove_read_out()
+        del self.decoder_blocks
+
+    def remove_read_out(self) -> None:
+        """Remove the head."""
+        del self.read_out
 
     def forward(self, source: Tensor, prefix: Tensor, mask: Tensor | None = None) -> Tensor:
         """Predict at every position of a target the token that follows.

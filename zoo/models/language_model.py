@@ -26,11 +26,13 @@ class LanguageModelConfig(ModelConfig):
 
     Attributes:
         bidirectional: whether the hidden state of a token depends on the tokens after it.
+        has_decoder: whether a decoder writes of what an encoder has read, so that there are `target_states`.
         reads_documents: whether a row of a batch may have several documents that do not see each other, given
             as a second input.
     """
 
     bidirectional: ClassVar[bool] = False
+    has_decoder: ClassVar[bool] = False
     reads_documents: ClassVar[bool] = False
 
     if TYPE_CHECKING:  # Subclasses declare them as fields; fields of a base class would come first in files.
@@ -149,6 +151,29 @@ class LanguageModel(Model):
 
     def remove_head(self) -> None:
         """Remove every submodule that `hidden_states` does not use; the model then predicts nothing."""
+        raise NotImplementedError
+
+    def target_states(self, tokens: Tensor, mask: Tensor | None, start_id: int) -> Tensor:
+        """Read texts twice: as sources, and as the targets that a decoder would write of them.
+
+        Only a model whose configuration says `has_decoder` has them.
+
+        Args:
+            tokens: (batch, time) int64.
+            mask: (batch, time) bool, False for padding, which comes after the text; None: there is none.
+            start_id: the token in front of the target, whose last token the decoder does not read.
+
+        Returns:
+            The decoder's hidden states, (batch, time, d); each has read the source and the tokens before its
+            own. Those of padding have no meaning.
+
+        Raises:
+            DataError: inputs of another shape or dtype.
+        """
+        raise NotImplementedError
+
+    def remove_read_out(self) -> None:
+        """Remove every submodule that `target_states` does not use."""
         raise NotImplementedError
 
     def cache(

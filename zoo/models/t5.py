@@ -126,15 +126,15 @@ class T5(EncoderDecoder):
         super().__init__()
         self.config: T5Config = c
         embed = ("embed", c.d_model)
-        self.read_std = c.d_model**-0.5 if c.tied else 1.0
-        self.embedding = Embedding(("vocab", c.vocab_size), c.d_model, input_std=self.read_std, tied=c.tied)
+        read_std = c.d_model**-0.5 if c.tied else 1.0
+        self.embedding = Embedding(("vocab", c.vocab_size), c.d_model, input_std=read_std, tied=c.tied)
         self.encoder_bias = RelativeBias(c.n_heads, c.buckets, c.max_distance, both_directions=True)
         self.encoder_blocks = nn.ModuleList(EncoderBlock(c) for _ in range(c.n_layers))
         self.encoder_norm = RMSNorm(embed, c.norm_eps)
         self.decoder_bias = RelativeBias(c.n_heads, c.buckets, c.max_distance, both_directions=False)
         self.decoder_blocks = nn.ModuleList(DecoderBlock(c) for _ in range(c.decoder_layers))
         self.decoder_norm = RMSNorm(embed, c.norm_eps)
-        self.read_out = LMHead(self.embedding, tied=c.tied)
+        self.read_out = LMHead(self.embedding, tied=c.tied, factor=read_std)
         self.dropout = nn.Dropout(c.dropout)
 
     def encode(self, source: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -173,7 +173,7 @@ class T5(EncoderDecoder):
         if cache:
             cache.position += time
         h = self.dropout(self.decoder_norm(h))
-        return h if self.read_std == 1 else h * self.read_std
+        return h
 
 
 def _mlp(c: T5Config, residual_branches: int) -> Module:

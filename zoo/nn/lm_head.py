@@ -11,7 +11,7 @@ from zoo.spec import Module
 
 
 class LMHead(Module):
-    """logits <- (E h) s, where E is a matrix of the head or the input embedding, and s is optional."""
+    """logits <- (E (f h)) s, where E is a matrix of the head or the input embedding, and s is optional."""
 
     def __init__(
         self,
@@ -22,6 +22,7 @@ class LMHead(Module):
         input_std: float = 1.0,
         sphere: str | None = None,
         soft_cap: float | None = None,
+        factor: float = 1.0,
     ) -> None:
         """Create the matrix, unless the embedding is tied.
 
@@ -32,11 +33,13 @@ class LMHead(Module):
             input_std: standard deviation of the entries of h.
             sphere: "embed" if the rows of E have unit norm.
             soft_cap: c of logits <- c tanh(logits / c), in float32; None: no cap.
+            factor: f, a constant that hidden states are multiplied by.
         """
         super().__init__()
         self.s_z = s_z
         self.tied = tied
         self.soft_cap = soft_cap
+        self.factor = factor
         if tied:
             # Not through nn.Module.__setattr__: the table is a submodule of the embedding alone.
             self.__dict__["table"] = embedding
@@ -64,9 +67,13 @@ class LMHead(Module):
         weight = self.projection.weight
         return s.expand(len(weight)) if isinstance(s, Tensor) else weight.new_full((len(weight),), s)
 
+    def scaled(self, h: Tensor) -> Tensor:
+        """F h, of the shape of h."""
+        return h if self.factor == 1 else h * self.factor
+
     def forward(self, h: Tensor) -> Tensor:
         """(batch, time, d) -> logits (batch, time, vocab)."""
-        logits = self.projection.matmul(h)
+        logits = self.projection.matmul(self.scaled(h))
         s = self.scale()
         logits = logits if s is None else logits * s
         return logits if self.soft_cap is None else capped(logits, self.soft_cap)
@@ -83,7 +90,7 @@ class LMHead(Module):
             Total, cross entropy and z-loss, 0-dim each.
         """
         return linear_cross_entropy(
-            h.flatten(0, -2),
+            self.scaled(h).flatten(0, -2),
             self.weight(),
             targets.flatten(),
             scale=self.scale(),

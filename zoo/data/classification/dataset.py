@@ -38,6 +38,7 @@ class TextModelRequirements(ModelRequirements, Protocol):
     classes: int
     vocab_size: int
     n_segments: int
+    starts_texts: bool
 
 
 @DATASETS.register
@@ -139,12 +140,13 @@ class ClassificationData(DataConfig):
                 trained on such examples.
         """
         self.check_model(model)
-        special = TextPairEncoder.n_special_tokens(self.pair is not None)
+        reader = cast(TextModelRequirements, model)
+        special = TextPairEncoder.n_special_tokens(self.pair is not None, reader.starts_texts)
         if self.context <= special:
             raise DataError(
                 f"data.context is {self.context}, but {special} tokens mark where texts begin and end"
             )
-        return ClassificationDataset(self, cast(TextModelRequirements, model))
+        return ClassificationDataset(self, reader)
 
 
 class EncodedTexts:
@@ -215,7 +217,7 @@ class ClassificationDataset(MapDataset[EncodedTexts]):
                 f"model.classes is {model.classes}"
             )
         self.classes, self.best_metric = len(self.class_names), data.best or "accuracy"
-        self._encoder = TextPairEncoder(self.tokenizer, data.context, model.n_segments)
+        self._encoder = TextPairEncoder(self.tokenizer, data.context, model.n_segments, model.starts_texts)
         self.train_examples = self._encode(train, "training")
         self._validation = {name: self._encode(texts, "validation") for name, texts in held_out.items()}
         self.validation_examples = next(iter(self._validation.values()), None)

@@ -17,7 +17,7 @@ class EncodedText:
     """The tokens of an example.
 
     Attributes:
-        tokens: start, text, end; in a pair also the second text and its end.
+        tokens: start (if the model has one), text, end; in a pair also the second text and its end.
         n_second: number of tokens that belong to the second text, its end included.
         truncated: whether the texts were longer than the context.
     """
@@ -32,32 +32,35 @@ class TextPairEncoder:
     """Encodes ``start text end [text end]``: BERT's input format with the tokenizer's own special tokens.
 
     The tokenizer's end-of-document token stands for ``[SEP]``, so it also separates the two texts for models
-    without segments (Devlin et al. 2019).
+    without segments (Devlin et al. 2019). Where a decoder reads the text, which puts a token of its own in
+    front of it, there is no start, as in T5.
 
     Attributes:
         tokenizer: tokenizer of the texts.
         context: maximal number of tokens of an example.
         segments: number of segments of the model.
+        starts: whether there is a start.
     """
 
     tokenizer: Tokenizer
     context: int
     segments: int = 1
+    starts: bool = True
 
     @staticmethod
-    def n_special_tokens(is_pair: bool) -> int:
+    def n_special_tokens(is_pair: bool, starts: bool) -> int:
         """Number of tokens of an example that are not part of its texts."""
-        return 3 if is_pair else 2
+        return starts + 1 + is_pair
 
     def encode(self, text: str, pair: str | None = None) -> EncodedText:
         """Tokenise; if the result is too long, the longer text is truncated first, as in BERT."""
         first = self.tokenizer.encode(text)
         second = None if pair is None else self.tokenizer.encode(pair)
-        room = self.context - self.n_special_tokens(second is not None)
+        room = self.context - self.n_special_tokens(second is not None, self.starts)
         lengths = truncated_lengths(len(first), len(second or ()), room)
         truncated = lengths != (len(first), len(second or ()))
         end = self.tokenizer.eos_id
-        tokens = [self.tokenizer.start_id, *first[: lengths[0]], end]
+        tokens = [*([self.tokenizer.start_id] if self.starts else []), *first[: lengths[0]], end]
         if second is None:
             return EncodedText(tuple(tokens), 0, truncated)
         return EncodedText((*tokens, *second[: lengths[1]], end), lengths[1] + 1, truncated)
