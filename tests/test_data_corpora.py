@@ -16,7 +16,9 @@ from zoo.data.corpora.jsonl import JsonlCorpus
 from zoo.data.corpora.mixture import MixtureCorpus
 from zoo.data.corpora.python_docs import PythonDocsCorpus
 from zoo.data.corpora.text import MANY, PASSAGE, TextCorpus, passages
-from zoo.utils.errors import DataError
+from zoo.data.text.dataset import TextData
+from zoo.run.config import load_config
+from zoo.utils.errors import ConfigError, DataError
 
 
 @pytest.fixture
@@ -130,7 +132,7 @@ def test_text_that_cannot_be_used(tmp_path: Path, kind: Any, content: bytes, mes
         pytest.param(b"[" * 100_000, r"x\.jsonl:1: JSON beyond Python's limits: ", id="brackets"),
         (b'{"txt": "a"}', r"x\.jsonl:1: no field 'text'; did you mean 'txt'\?"),
         (b'{"text": 3}', r"x\.jsonl:1: field 'text' must be a string, found int"),
-        (b'{"text": null}', r"x\.jsonl:1: field 'text' must be a string, found NoneType"),
+        (b'{"text": []}', r"x\.jsonl:1: field 'text' must be a string, found list"),
         (
             b'{"text": "a\\ud83d"}',
             r"x\.jsonl:1: field 'text' has half a surrogate pair \(\\ud83d\) at character 1",
@@ -218,3 +220,18 @@ def test_a_mixture_repeats_and_leaves_out(tmp_path: Path) -> None:
 def test_mixtures_of_nothing(tmp_path: Path, weights: tuple[float, ...], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         mixture(tmp_path, *weights)
+
+
+def test_a_weight_may_stand_beside_the_fields_of_a_corpus(tmp_path: Path) -> None:
+    """In a file; its relative paths start at the folder of the file, as everywhere."""
+    (tmp_path / "a.txt").write_text("Text.")
+    parts = "[{type: text, paths: a.txt, weight: 2}, {corpus: {type: text, paths: [a.txt]}}]"
+    file = tmp_path / "run.yaml"
+    file.write_text(f"data: {{corpus: {{type: mixture, corpora: {parts}}}}}")
+    data = load_config(file).data
+    assert isinstance(data, TextData)
+    assert [d.id for d in data.corpus.documents()] == ["0/a.txt#1"] * 2 + ["1/a.txt#1"]
+    file.write_text(f"\n{file.read_text().replace('paths: a.txt', 'path: a.txt')}")
+    message = r"run\.yaml:2: data\.corpus\.corpora\.0\.corpus\.path: unknown key; did you mean 'paths'"
+    with pytest.raises(ConfigError, match=message):
+        load_config(file)

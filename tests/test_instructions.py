@@ -229,7 +229,13 @@ BAD_LINES: list[tuple[str, str]] = [
     ('{"prompt": "a", "response": " "}', "field 'response' is empty"),
     ('{"prompt": 3, "response": "b"}', "field 'prompt' must be a string, found int"),
     ('{"prompt": "a", "response": "\\ud800"}', "field 'response' has half a surrogate pair"),
-    ('{"prompt": "a", "messages": []}', "has 'messages' and 'prompt'; expected one or the other"),
+    ('{"prompt": "a", "response": "b", "messages": []}', "has 'messages' and 'prompt'; expected one or the"),
+    ('{"prompt": "a", "output": "b"}', "has 'prompt' and 'output'; expected one or the other"),
+    ('{"prompt": "a", "response": "b", "system": 3}', "field 'system' must be a string, found int"),
+    (
+        '{"system": "a", "messages": [{"role": "system", "content": "b"}]}',
+        "the last of the messages is the system's; expected",
+    ),
     ('{"messages": []}', "'messages' must be a list of messages, found an empty list"),
     ('{"messages": "a"}', "'messages' must be a list of messages, found str"),
     ('{"messages": ["a"]}', r"messages\[0\]: expected an object with role and content, found str"),
@@ -246,6 +252,32 @@ def test_bad_lines_are_located(tmp_path: Path, line: str, message: str) -> None:
     path.write_text(json.dumps(ROWS[0]) + "\n\n" + line + "\n")
     with pytest.raises(DataError, match=rf"bad\.jsonl:3: .*{message}"):
         read_conversations(path)
+
+
+def test_lines_that_have_more_than_their_layout(tmp_path: Path) -> None:
+    """The system's message in a key of its own, and a prompt that repeats the first of the messages."""
+    talk = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+    rows = [
+        {"prompt": "a", "prompt_id": "1", "messages": talk},
+        {"instruction": "a", "input": "", "output": "b", "prompt": "Below is an instruction", "system": ""},
+        {"conversations": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}], "system": "S"},
+    ]
+    expected = [[Message("user", "a"), Message("assistant", "b")]] * 3
+    expected[2] = [Message("system", "S"), *expected[0]]
+    read = read_conversations(written(tmp_path, rows))
+    assert [list(conversation.messages) for conversation in read] == expected
+    listed = tmp_path / "list.json"
+    listed.write_text(json.dumps(rows, indent=1))
+    assert [list(conversation.messages) for conversation in read_conversations(listed)] == expected
+    assert read_conversations(listed)[1].place == f"{listed}: item 2"
+    written(tmp_path, rows, "lines.json")
+    assert len(read_conversations(tmp_path / "lines.json")) == 3
+    twice = {"system": "S", "messages": [{"role": "system", "content": "T"}, *talk]}
+    with pytest.raises(DataError, match=r"train\.jsonl:1: has .system. and a message of the system"):
+        read_conversations(written(tmp_path, [twice]))
+    listed.write_text("[{}, 3]")
+    with pytest.raises(DataError, match=r"list\.json: item 2: expected an object, found int"):
+        read_conversations(listed)
 
 
 BAD_FIELDS: list[tuple[dict[str, Any], str]] = [

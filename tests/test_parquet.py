@@ -11,9 +11,10 @@ import pyarrow
 import pytest
 from pyarrow import ipc, parquet
 
-from zoo.data.classification.files import Columns, read_examples
+from zoo.data.classification.files import Columns, Example, read_examples
 from zoo.data.corpora.parquet import ParquetCorpus
 from zoo.data.instructions.files import read_conversations
+from zoo.data.split import file_digests, read_split
 from zoo.utils.errors import DataError
 
 TALK = [{"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": "4"}]
@@ -32,6 +33,11 @@ def write(folder: Path, rows: list[dict[str, Any]], name: str = "a.parquet") -> 
     table = pyarrow.Table.from_pylist([columns | row for row in rows])
     parquet.write_table(table, folder / name, row_group_size=2)
     return folder / name
+
+
+def test_a_row_without_a_text_is_a_blank_document(tmp_path: Path) -> None:
+    corpus = ParquetCorpus(paths=[str(write(tmp_path, [{"text": "a"}, {"text": None}]))])
+    assert [document.text for document in corpus.documents()] == ["a", ""]
 
 
 def test_every_row_is_a_document(tmp_path: Path) -> None:
@@ -66,10 +72,6 @@ def test_labelled_texts(tmp_path: Path) -> None:
     ("rows", "message"),
     [
         ([{"txt": "a"}], r"a\.parquet: no column 'text'; did you mean 'txt'"),
-        (
-            [{"text": "a"}, {"text": None}],
-            r"a\.parquet: row 2: field 'text' must be a string, found NoneType",
-        ),
         ([{"text": 3}], r"a\.parquet: row 1: field 'text' must be a string, found int"),
         ([], r"a\.parquet: no column 'text'"),
     ],
@@ -126,6 +128,21 @@ def test_the_missing_package_is_one_clear_error(tmp_path: Path, monkeypatch: pyt
         list(ParquetCorpus(paths=[str(file)]).documents())
 
 
+def read_texts(file: Path) -> list[Example]:
+    return read_examples(file, Columns("text", None, None))
+
+
+def test_several_data_sets_in_a_folder_are_not_mixed(tmp_path: Path) -> None:
+    """One of them may be for tests."""
+    for name in ("train", "test"):
+        (tmp_path / name).mkdir()
+        write(tmp_path / name, [{"text": name}])
+    (tmp_path / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
+    with pytest.raises(DataError, match=r"several data sets, test, train; expected the folder of one"):
+        ParquetCorpus(paths=[str(tmp_path)]).sources()
+    assert len(ParquetCorpus(paths=[str(tmp_path / "train")]).sources()) == 1
+
+
 def test_a_folder_that_datasets_has_saved(tmp_path: Path) -> None:
     """Streams of record batches in .arrow files, in the order of their names, beside JSON files."""
     rows = [{"text": f"Größe {i}\n", "id": i} for i in range(5)]
@@ -138,6 +155,9 @@ def test_a_folder_that_datasets_has_saved(tmp_path: Path) -> None:
     documents = list(ParquetCorpus(paths=[str(tmp_path)]).documents())
     assert [document.text for document in documents] == [row["text"] for row in rows]
     assert documents[-1].id == "data-00001-of-00002.arrow:2"
+    texts, _ = read_split(str(tmp_path), None, read_texts, str)
+    assert [example.text for example in texts] == [str(row["text"]).strip() for row in rows]
+    assert len(file_digests(str(tmp_path))) == 2
     with pytest.raises(DataError, match="no column 'txt'; did you mean 'text'"):
         list(ParquetCorpus(paths=[str(tmp_path)], column="txt").documents())
     (tmp_path / "data-00000-of-00002.arrow").write_bytes(b"ARROW1 is not a stream")

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler
 from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, core_schema
 
+from zoo.config.yaml import Located
 from zoo.utils.errors import ConfigError, did_you_mean
 
 _DEPENDENTS: list[type[Config]] = []
@@ -32,6 +33,11 @@ class Config(BaseModel):
 
     extra_keys: ClassVar[type[Config] | None] = None
     """What keys that are no fields hold; None: they are errors."""
+
+    @classmethod
+    def written_out(cls, fields: dict[str, Located]) -> dict[str, Located]:
+        """The fields of a short form in which a file may write this class, in its long form."""
+        return fields
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, defer_build=True)
 

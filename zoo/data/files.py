@@ -21,6 +21,8 @@ JsonObject = dict[str, Any]
 """A JSON object; its values have no static type, and are checked where they are read."""
 
 BOM = "\ufeff"
+DATASET_DICT = "dataset_dict.json"
+"""What `datasets` writes beside the folders of several data sets, of which some may be for tests."""
 
 
 def find_files(paths: Sequence[str], suffixes: Sequence[str], otherwise: Sequence[str] = ()) -> list[Path]:
@@ -37,7 +39,7 @@ def find_files(paths: Sequence[str], suffixes: Sequence[str], otherwise: Sequenc
 
     Raises:
         DataError: a path, pattern or directory yields no file, or a directory has a file twice, compressed
-            and not.
+            and not, or several data sets that `datasets` has saved.
     """
     found: dict[Path, None] = {}
     for written in paths:
@@ -50,6 +52,9 @@ def _expand(written: str, suffixes: Sequence[str], otherwise: Sequence[str]) -> 
     if path.is_file():
         return [path]
     if path.is_dir():
+        if (path / DATASET_DICT).is_file():
+            parts = sorted(part.name for part in path.iterdir() if part.is_dir())
+            raise DataError(f"{written}: several data sets, {', '.join(parts)}; expected the folder of one")
         inside = _inside(path, suffixes) or _inside(path, otherwise)
         if not inside:
             wanted = " or ".join([*suffixes, *otherwise])

@@ -52,7 +52,7 @@ def text_field(value: JsonObject, field: str, place: str, *, blank: bool = False
         value: the object.
         field: the key.
         place: file and line of the object, for messages.
-        blank: whether the text may be blank.
+        blank: whether the text may be blank, or null, which counts as blank.
 
     Raises:
         DataError: the key is missing, or its value is not a string, is not valid Unicode, or is blank and may
@@ -61,6 +61,8 @@ def text_field(value: JsonObject, field: str, place: str, *, blank: bool = False
     if field not in value:
         raise DataError(f"{place}: no field '{field}'{did_you_mean(field, value)}")
     text = value[field]
+    if text is None and blank:
+        return ""
     if not isinstance(text, str):
         raise DataError(f"{place}: field '{field}' must be a string, found {type(text).__name__}")
     if not text.strip() and not blank:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from zoo.data.files import sha256_file
+from zoo.data.files import find_files, sha256_file
+from zoo.data.parquet import ARROW, PARQUET
 from zoo.utils.errors import DataError
 
 T = TypeVar("T")
@@ -77,19 +78,20 @@ def read_split(
     """Read the training and the validation examples.
 
     Args:
-        train: file of the training examples.
-        validation: file of the validation examples, or the share of those in `train` to hold out, or None.
+        train: file of the training examples, or a folder of tables.
+        validation: file or folder of the validation examples, or the share of those in `train` to hold out,
+            or None.
         read: reads the examples of a file.
         key: text of an example by whose hash it is held out, so that equal texts stay on one side.
 
     Raises:
         DataError: a file that cannot be used, or a share of examples that all have the same key.
     """
-    examples = read(Path(train).expanduser())
+    examples = _read_all(train, read)
     if validation is None:
         return examples, []
     if isinstance(validation, str):
-        return examples, read(Path(validation).expanduser())
+        return examples, _read_all(validation, read)
     keys = [key(example) for example in examples]
     if len(set(keys)) == 1:
         raise DataError(
@@ -103,10 +105,25 @@ def read_split(
     return sides
 
 
+def _read_all(path: str, read: Callable[[Path], list[T]]) -> list[T]:
+    """The examples of a file, or of all tables in a folder."""
+    return [example for file in _files(path) for example in read(file)]
+
+
+def _files(path: str) -> list[Path]:
+    """A file, or the tables of a folder, such as `datasets` saves.
+
+    Raises:
+        DataError: a folder has no table.
+    """
+    file = Path(path).expanduser()
+    return find_files([path], (PARQUET,), (ARROW,)) if file.is_dir() else [file]
+
+
 def file_digests(train: str, *validation: str | float | None) -> list[str]:
-    """SHA-256 of the training file and of those validations that are files."""
-    files = [train, *(file for file in validation if isinstance(file, str))]
-    return [sha256_file(Path(file).expanduser()) for file in files]
+    """SHA-256 of the training files and of those validations that are files."""
+    paths = [train, *(path for path in validation if isinstance(path, str))]
+    return [sha256_file(file) for path in paths for file in _files(path)]
 
 
 def _hash(document: str) -> int:

@@ -350,7 +350,7 @@ def long_form(given: Located, owner: type[Config]) -> Located:
     """
     if not isinstance(given.value, dict):
         return given
-    fields = dict(given.value)
+    fields = owner.written_out(dict(given.value))
     for key in fields.keys() & owner.model_fields.keys():
         field = owner.model_fields[key]
         fields[key] = (

@@ -49,7 +49,8 @@ class ClassificationData(DataConfig):
 
     type: Literal["classification"] = "classification"
     train: Annotated[str, READS_FILES] = Field(
-        description="a .tsv file, whose first line names its columns, or a .jsonl or .parquet file"
+        description="a .tsv file, whose first line names its columns, or a .jsonl or .parquet file, "
+        "or a folder that datasets has saved"
     )
     validation: Annotated[str | float | dict[str, str] | None, READS_FILES] = Field(
         None,

@@ -9,7 +9,7 @@ from pathlib import Path
 from zoo.data.compression import content_suffix
 from zoo.data.files import JsonObject, read_lines
 from zoo.data.json_lines import read_json_lines, text_field
-from zoo.data.parquet import PARQUET, read_rows
+from zoo.data.parquet import TABLES, read_rows
 from zoo.utils.errors import DataError, did_you_mean
 
 TSV, JSONL = ".tsv", ".jsonl"
@@ -67,9 +67,9 @@ def read_examples(path: Path, columns: Columns) -> list[Example]:
             column, or a text or label is empty or of another type.
     """
     kind = content_suffix(path)
-    if kind not in (TSV, JSONL, PARQUET):
-        raise DataError(f"{path}: expected a name that ends in {TSV}, {JSONL} or {PARQUET}")
-    if kind == PARQUET:
+    if kind not in (TSV, JSONL, *TABLES):
+        raise DataError(f"{path}: expected a name that ends in {TSV}, {JSONL} or {' or '.join(TABLES)}")
+    if kind in TABLES:
         examples = [_example(place, row, columns) for place, row in read_rows(path, columns.read)]
     else:
         lines = _read_tsv(path, columns) if kind == TSV else read_json_lines(path)

@@ -52,8 +52,8 @@ class InstructionData(DataConfig):
 
     type: Literal["instructions"] = "instructions"
     train: Annotated[str, READS_FILES] = Field(
-        description="a .jsonl or .parquet file of {prompt, response}, {messages}, {conversations} or "
-        "{instruction, ...}"
+        description="a .jsonl, .json or .parquet file, or a folder that datasets has saved, of {prompt, "
+        "response}, {messages}, {conversations} or {instruction, ...}"
     )
     validation: Annotated[str | float | None, READS_FILES] = Field(
         0.05, description="another file, or the share of the examples of `train` to hold out; null: none"

@@ -1,4 +1,4 @@
-"""Conversations in files: JSON Lines and Parquet in the layouts that people use."""
+"""Conversations in files: JSON and tables in the layouts that people use."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
-from zoo.data.files import JsonObject, read_lines
+from zoo.data.compression import content_suffix
+from zoo.data.files import JsonObject, read_lines, read_text
 from zoo.data.json_lines import parse_object, text_field
 from zoo.data.parquet import TABLES, read_rows
 from zoo.utils.errors import DataError, did_you_mean
+from zoo.utils.files import parse_json
 
+JSON = ".json"
 Speaker = Literal["system", "user", "assistant"]
 
 
@@ -36,12 +39,13 @@ class Conversation:
 
 
 def read_conversations(path: Path, skipped: list[DataError] | None = None) -> list[Conversation]:
-    """Read the conversations of a .jsonl or .parquet file in their order; blank lines are skipped.
+    """Read the conversations of a file in their order; blank lines are skipped.
 
     A line or row has one of the layouts in `LAYOUTS`; its other keys or columns are ignored.
 
     Args:
-        path: the file.
+        path: a file of lines of JSON, or a list of objects if its name ends in .json, compressed or not; or
+            a table.
         skipped: receives the errors of lines or rows that are not conversations, which are left out; None:
             such a line is an error.
 
@@ -49,7 +53,8 @@ def read_conversations(path: Path, skipped: list[DataError] | None = None) -> li
         DataError: the file cannot be read, or a line or row is not a conversation.
     """
     conversations = []
-    for place, content in _rows(path) if path.suffix in TABLES else _lines(path):
+    whole = _list(path) if content_suffix(path) == JSON else None
+    for place, content in whole or (_rows(path) if path.suffix in TABLES else _lines(path)):
         try:
             row = parse_object(content, place) if isinstance(content, str) else content
             conversations.append(Conversation(place, _messages(row, place)))
@@ -66,6 +71,19 @@ def read_conversations(path: Path, skipped: list[DataError] | None = None) -> li
 
 def _lines(path: Path) -> Iterator[tuple[str, str]]:
     return ((f"{path}:{number}", line) for number, line in read_lines(path))
+
+
+def _list(path: Path) -> list[tuple[str, JsonObject]] | None:
+    """The objects of a .json file that is one list, as Alpaca was published; None if it has lines."""
+    text = read_text(path)
+    if not text.lstrip().startswith("["):
+        return None
+    rows = []
+    for number, row in enumerate(parse_json(text, path, DataError), 1):
+        if not isinstance(row, dict):
+            raise DataError(f"{path}: item {number}: expected an object, found {_kind(row)}")
+        rows.append((f"{path}: item {number}", row))
+    return rows
 
 
 def _rows(path: Path) -> Iterator[tuple[str, JsonObject]]:
@@ -105,39 +123,61 @@ SHAREGPT_SPEAKERS: dict[str, Speaker] = {
     "gpt": "assistant",
     "assistant": "assistant",
 }
-LAYOUTS: dict[str, Callable[[JsonObject, str], tuple[Message, ...]]] = {
-    "messages": _openai,
-    "conversations": _sharegpt,
-    "prompt": _prompt_and_response,
-    "response": _prompt_and_response,
-    "instruction": _alpaca,
-}
-"""How a line is read, by the key that tells its layout:
+
+
+class Layout(NamedTuple):
+    """A layout of lines.
+
+    Attributes:
+        keys: what a line of this layout has.
+        read: turns a line and its place into messages.
+    """
+
+    keys: tuple[str, ...]
+    read: Callable[[JsonObject, str], tuple[Message, ...]]
+
+
+LAYOUTS = (
+    Layout(("messages",), _openai),
+    Layout(("conversations",), _sharegpt),
+    Layout(("prompt", "response"), _prompt_and_response),
+    Layout(("instruction", "output"), _alpaca),
+)
+"""How a line is read, by its keys:
 
 * ``{"messages": [{"role": ..., "content": ...}, ...]}``,
 * ShareGPT's ``{"conversations": [{"from": "human" or "gpt" or "system", "value": ...}, ...]}``,
 * ``{"prompt": ..., "response": ...}``: a user's message and the assistant's,
 * Alpaca's ``{"instruction": ..., "input": ..., "output": ...}``: the user's message is the instruction and,
   after a blank line, the input, which may be missing or empty.
+
+Each of them may have a key ``system`` as well, the text of a system message in front.
 """
 
-COLUMNS = (*LAYOUTS, "input", "output")
+SYSTEM: Literal["system"] = "system"
+COLUMNS = (*(key for layout in LAYOUTS for key in layout.keys), "input", SYSTEM)
 """The columns of a table that are read."""
 
 
 def _messages(row: JsonObject, place: str) -> tuple[Message, ...]:
-    layouts = {LAYOUTS[key]: key for key in LAYOUTS if key in row}
+    """The messages of a row in the layout that it has all keys of, or else some."""
+    whole = [layout for layout in LAYOUTS if all(key in row for key in layout.keys)]
+    layouts = whole or [layout for layout in LAYOUTS if any(key in row for key in layout.keys)]
     if not layouts:
-        near = did_you_mean(next(iter(row), ""), LAYOUTS)
+        near = did_you_mean(next(iter(row), ""), COLUMNS)
         raise DataError(
             f"{place}: expected the keys 'prompt' and 'response', 'messages', 'conversations', or "
             f"'instruction' and 'output'{near}"
         )
     if len(layouts) > 1:
-        keys = " and ".join(f"'{key}'" for key in layouts.values())
+        keys = " and ".join(f"'{next(key for key in layout.keys if key in row)}'" for layout in layouts)
         raise DataError(f"{place}: has {keys}; expected one or the other")
-    [read] = layouts
-    return read(row, place)
+    messages = layouts[0].read(row, place)
+    if not row.get(SYSTEM):
+        return messages
+    if messages[0].role == SYSTEM:
+        raise DataError(f"{place}: has '{SYSTEM}' and a message of the system; expected one or the other")
+    return (Message(SYSTEM, text_field(row, SYSTEM, place)), *messages)
 
 
 def _list_of_messages(
