@@ -207,22 +207,36 @@ def write(
         ratios: what is claimed.
         device: "cpu" or "cuda".
     """
-    facts = machine(device)
     raw = {
-        "command": command,
-        "machine": facts,
         "contenders": {c.name: {**c.about, "seconds": c.rounds} for c in contenders},
         "ratios": {r.what: {"median": r.median, "min": r.low, "max": r.high} for r in ratios},
     }
-    page = "\n\n".join(
-        (
-            f"# {title}",
-            f"`{command}`",
-            ", ".join(f"{key} {value}" for key, value in facts.items()),
-            table(rows),
-            table([{"time ratio": r.what, "median (min-max)": str(r)} for r in ratios]),
-        )
-    )
+    claims = [{"time ratio": r.what, "median (min-max)": str(r)} for r in ratios]
+    write_page(name, title, command, raw, [rows, claims], device)
+
+
+def write_page(
+    name: str,
+    title: str,
+    command: str,
+    raw: Mapping[str, Any],
+    tables: Sequence[Sequence[Mapping[str, Any]]],
+    device: str = "cpu",
+) -> None:
+    """Write docs/results/<name>.json and .md, and print the latter.
+
+    Args:
+        name: of the files.
+        title: heading of the page.
+        command: what produces it.
+        raw: what else the JSON has.
+        tables: the rows of each table.
+        device: "cpu" or "cuda".
+    """
+    facts = machine(device)
+    raw = {"command": command, "machine": facts, **raw}
+    about = ", ".join(f"{key} {value}" for key, value in facts.items())
+    page = "\n\n".join([f"# {title}", f"`{command}`", about, *map(table, tables)])
     RESULTS.mkdir(parents=True, exist_ok=True)
     (RESULTS / f"{name}.json").write_text(json.dumps(raw, indent=1) + "\n")
     (RESULTS / f"{name}.md").write_text(page + "\n")

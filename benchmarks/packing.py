@@ -3,6 +3,8 @@
     python -m benchmarks.packing quickstart-gpt train.device=cuda train.precision=bf16
     python -m benchmarks.packing quickstart-gpt --data answers.jsonl --context 1024
 
+The page is docs/results/packing-DEVICE-CONTEXT.md.
+
 Both sides train the same model on the same examples, step by step in turns. A row with packing has as many
 tokens as the context, and without packing a batch has as many examples as the packed one has on average.
 Without --data the examples are made up: the lengths of their answers are log-normal, with a median of 60
@@ -15,6 +17,7 @@ import argparse
 import json
 import random
 import statistics
+import sys
 import tempfile
 import time
 from dataclasses import dataclass, field
@@ -23,6 +26,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from benchmarks.harness import write_page
 from zoo.data.dataset import BatchSpec
 from zoo.data.instructions.dataset import InstructionDataset
 from zoo.nn.loss import IGNORED
@@ -63,6 +67,16 @@ class Side:
     tokens: list[int] = field(default_factory=list)
     cells: list[int] = field(default_factory=list)
 
+    @property
+    def speeds(self) -> list[float]:
+        """Tokens per second without padding, of each measured step."""
+        return [tokens / seconds for tokens, seconds in zip(self.tokens, self.seconds, strict=True)]
+
+    @property
+    def padding(self) -> float:
+        """The share of padding in the measured batches."""
+        return 1 - sum(self.tokens) / sum(self.cells)
+
     def step(self, number: int, measured: bool) -> None:
         """Train on one batch."""
         batch = self.parts.dataset.train_batch(BatchSpec(0, number, self.batch_size))
@@ -84,12 +98,14 @@ def used(targets: Tensor) -> int:
 
 
 def main() -> None:
-    """Train both and print a line for each."""
+    """Train both and write the page."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     options.add_argument("config", nargs="?", default="quickstart-gpt")
     options.add_argument("overrides", nargs="*")
     options.add_argument("--data", type=Path, help="conversations; without it they are made up")
     options.add_argument("--context", type=int, default=256)
+    options.add_argument("--steps", type=int, default=STEPS, help="measured steps of each side")
+    options.add_argument("--name", help="of the files in docs/results")
     given = options.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         path = given.data or Path(folder, "made_up.jsonl")
@@ -97,29 +113,42 @@ def main() -> None:
             lines = (json.dumps(row) + "\n" for row in made_up(given.context))
             path.write_text("".join(lines), encoding="utf-8")
         sides: dict[str, Side] = {}
-        rows = ROWS
+        size = ROWS
         for name, packing in (("packed", True), ("padded", False)):
-            data = {"type": "instructions", "train": str(path), "validation": None, "context": given.context}
-            fields = [
-                f"data={json.dumps({**data, 'packing': packing})}",
-                f"train.batch_size={rows}",
-                f"train.runs_dir={folder}",
-                *given.overrides,
-            ]
-            job = Job.of(load_config(given.config, fields))
+            own = [f"train.batch_size={size}", f"train.runs_dir={folder}", *given.overrides]
+            data: dict[str, object] = {"type": "instructions", "train": str(path), "validation": None}
+            data |= {"context": given.context, "packing": packing}
+            instructions = load_config({"data": data}).data
+            job = Job.of(load_config(given.config, own).model_copy(update={"data": instructions}))
             with world(job.train.device, job.train.parallel) as ranks:
-                sides[name] = Side(build(job, Start(), ranks), rows)
+                sides[name] = Side(build(job, Start(), ranks), size)
             dataset = sides[name].parts.dataset
             assert isinstance(dataset, InstructionDataset)
-            rows = round(rows * len(dataset.train_examples.encoded) / len(dataset.train_examples))
-        for number in range(WARM_UP + STEPS):
+            size = round(size * len(dataset.train_examples.encoded) / len(dataset.train_examples))
+        for number in range(WARM_UP + given.steps):
             for side in sides.values():
                 side.step(number, number >= WARM_UP)
-    print(f"{given.config}, context {given.context}, {STEPS} steps each, medians:")
-    for name, side in sides.items():
-        speed = statistics.median(t / s for t, s in zip(side.tokens, side.seconds, strict=True))
-        padding = 1 - sum(side.tokens) / sum(side.cells)
-        print(f"{name}: {speed:,.0f} tokens/s without padding, {padding:.1%} of a batch is padding")
+        device = next(sides["packed"].parts.model.parameters()).device.type
+    packed, padded = sides["packed"].speeds, sides["padded"].speeds
+    ratios = [ours / theirs for ours, theirs in zip(packed, padded, strict=True)]
+    rows = [
+        {
+            "": name,
+            "rows of a batch": side.batch_size,
+            "padding": f"{side.padding:.1%}",
+            "tokens/s without padding": f"{statistics.median(side.speeds):,.0f}",
+        }
+        for name, side in sides.items()
+    ]
+    ratio = f"{statistics.median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f})"
+    write_page(
+        given.name or f"packing-{device}-{given.context}",
+        f"Instructions with and without packing: {given.config}, context {given.context}",
+        " ".join(["python -m benchmarks.packing", *sys.argv[1:]]),
+        {name: {"seconds": side.seconds, "tokens": side.tokens} for name, side in sides.items()},
+        [rows, [{"tokens/s": "packed / padded, step by step", "median (min-max)": ratio}]],
+        device,
+    )
 
 
 if __name__ == "__main__":

@@ -212,6 +212,9 @@ def test_generate_in_the_template(
     assert asked[-1][: len(asked[-2])] == asked[-2] and len(asked[-1]) > len(asked[-2])
     zoo("generate", tmp_path / "hub", "--prompt", "fox", "--num-return", "3", "--max-new-tokens", "5")
     assert capsys.readouterr().out.count("\n---\n") == 2
+    zoo("generate", tmp_path / "hub", "fox", "--system", "b", "--num-return", "2", "--max-new-tokens", "5")
+    assert asked[-1] == rendered([("system", "b"), ("user", "fox")])
+    assert capsys.readouterr().out.count("\n---\n") == 1
     for bad, message in {
         ("a", "--prompt", "b"): "expected one of them",
         (): "expected either a prompt or --chat",

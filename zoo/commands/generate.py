@@ -67,9 +67,6 @@ class TextGenerator:
         Raises:
             ZooError: an empty prompt or stop string, or a setting out of range or without effect.
         """
-        if count < 1 or (count > 1 and sampling.temperature == 0):
-            expected = "at least 1" if count < 1 else "1, as temperature 0 always writes the same text"
-            raise ZooError(f"generate: {count} texts; expected {expected}")
         _check_text(prompt)
         ids = self._prompting.encode(prompt, self._tokenizer)
         if not ids:
@@ -83,8 +80,9 @@ class TextGenerator:
         sampling: Sampling,
         *,
         stop: Sequence[str] = (),
+        count: int = 1,
         show: Callable[[str], object] | None = None,
-    ) -> str:
+    ) -> list[str]:
         """Write the next message of a conversation, in the template of the training or the tokenizer's own.
 
         Args:
@@ -92,7 +90,11 @@ class TextGenerator:
             max_new_tokens: tokens to write at most.
             sampling: how tokens are chosen.
             stop: strings before which the answer ends, if they come.
-            show: given the text piece by piece while it is being written.
+            count: number of answers.
+            show: given the text of the only answer piece by piece while it is being written.
+
+        Returns:
+            `count` answers.
 
         Raises:
             ZooError: there is no template, the template refuses the conversation, or see `complete`.
@@ -105,7 +107,7 @@ class TextGenerator:
         for message in messages:
             _check_text(message.content)
         ids = prompting.encode_messages(messages, self._tokenizer)
-        return self._write(ids, prompting, max_new_tokens, sampling, stop, 1, show)[0]
+        return self._write(ids, prompting, max_new_tokens, sampling, stop, count, show)
 
     def _write(
         self,
@@ -118,6 +120,9 @@ class TextGenerator:
         show: Callable[[str], object] | None,
     ) -> list[str]:
         """Generate `count` texts after the same tokens."""
+        if count < 1 or (count > 1 and sampling.temperature == 0):
+            expected = "at least 1" if count < 1 else "1, as temperature 0 always writes the same text"
+            raise ZooError(f"generate: {count} texts; expected {expected}")
         start = ids if prompting.continues_prompt else ()
 
         def decode(tokens: list[int]) -> str:

@@ -68,8 +68,8 @@ def generate(
     asked = prompt if text is None else text
     if chat == (asked is not None):
         raise ZooError("generate: expected either a prompt or --chat")
-    if num_return != 1 and (stream or chat or system is not None):
-        raise ZooError("generate: --num-return has no effect with --stream, --chat or --system")
+    if num_return != 1 and (stream or chat):
+        raise ZooError("generate: --num-return has no effect with --stream or --chat")
     sampling = Sampling(temperature, top_k, top_p, repetition_penalty, seed)
     show = partial(typer.echo, nl=False) if stream or chat else None
     generator = TextGenerator(run, device, compile)
@@ -79,13 +79,13 @@ def generate(
         messages = [*opening]
         while (line := _asked()) is not None:
             messages.append(Message("user", line))
-            answer = generator.answer(messages, max_new_tokens, sampling, stop=stops, show=show)
+            [answer] = generator.answer(messages, max_new_tokens, sampling, stop=stops, show=show)
             typer.echo()
             messages.append(Message("assistant", answer))
         return
     if opening:
         messages = [*opening, Message("user", asked or "")]
-        texts = [generator.answer(messages, max_new_tokens, sampling, stop=stops, show=show)]
+        texts = generator.answer(messages, max_new_tokens, sampling, stop=stops, count=num_return, show=show)
     else:
         texts = generator.complete(
             asked or "", max_new_tokens, sampling, stop=stops, count=num_return, show=show
