@@ -18,7 +18,13 @@ from zoo import build_model, load_model
 from zoo.data.dataset import BatchSpec
 from zoo.data.packing import pack
 from zoo.kernels import documents as kernel
-from zoo.kernels.documents import Documents, block_mask, document_attention
+from zoo.kernels.documents import (
+    Documents,
+    block_mask,
+    dense_mask,
+    document_attention,
+    takes_flex_attention,
+)
 from zoo.models import Model
 from zoo.nn.attention import causal_attention
 from zoo.run.config import load_config
@@ -104,6 +110,47 @@ def test_attention_is_that_of_each_document_alone(
         ours = torch.autograd.grad(y, inputs, grad)
         theirs = torch.autograd.grad(alone, inputs, [g for (g,) in each_document(grad)])
         torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+@pytest.mark.parametrize("window", [None, 100])
+def test_flex_attention_over_several_blocks(window: int | None) -> None:
+    """In float32, as on a GPU, over blocks that are whole, cut by documents, and skipped."""
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(2, 384, heads, 16, generator=generator) for heads in (4, 2, 2))
+    lengths = [torch.tensor([150, 1, 140, 93]), torch.tensor([384])]
+    numbers = torch.stack([torch.repeat_interleave(torch.arange(len(row)), row) for row in lengths])
+    mask = block_mask(numbers, window)
+    assert mask.sparsity() > 0
+    flex, dense = (Documents(numbers, {window: m}) for m in (mask, dense_mask(numbers, window)))
+    ours, plain = (document_attention(q, k, v, 0.25, documents, window) for documents in (flex, dense))
+    torch.testing.assert_close(ours, plain, rtol=0, atol=1e-5)
+
+
+def test_flex_attention_is_for_gpus() -> None:
+    """Which cannot use it for small heads, nor in float64."""
+    gpu = torch.device("cuda", 1)
+    assert takes_flex_attention(gpu, 16, torch.bfloat16) and takes_flex_attention(gpu, 64, torch.float32)
+    assert not takes_flex_attention(gpu, 8, torch.float32)
+    assert not takes_flex_attention(gpu, 64, torch.float64)
+    assert not takes_flex_attention(torch.device("cpu"), 64, torch.float32)
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch.compile warns of itself
+@torch.no_grad()
+def test_a_model_computes_the_same_with_flex_attention(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also in compiled blocks, which take the mask of blocks as an argument."""
+    sizes: dict[str, Any] = {"vocab_size": 64, "d_model": 32, "n_layers": 1, "n_heads": 2, "d_mlp": 64}
+    model = build_model("gpt", **sizes, seed=3).eval()
+    tokens = torch.randint(64, (2, 18), generator=torch.Generator().manual_seed(1))
+    expected = model(tokens, documents=NUMBERS)
+    monkeypatch.setattr(kernel, "takes_flex_attention", lambda *_: True)
+    torch.testing.assert_close(model(tokens, documents=NUMBERS), expected, rtol=0, atol=1e-5)
+    module, method = model.compiled_parts[0]
+    compiled = torch.compile(getattr(module, method), fullgraph=True, dynamic=False, backend="aot_eager")
+    setattr(module, method, compiled)
+    torch.testing.assert_close(model(tokens, documents=NUMBERS), expected, rtol=0, atol=1e-5)
 
 
 def tiny_model(name: str) -> Model:

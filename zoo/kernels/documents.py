@@ -51,9 +51,14 @@ class Documents:
             windows: of these attentions: how many keys a query sees, its own included; None: all up to its
                 own.
         """
-        flex = numbers.is_cuda and head_size >= SMALLEST_HEAD and dtype != torch.float64
+        flex = takes_flex_attention(numbers.device, head_size, dtype)
         make: Callable[..., Tensor | BlockMask] = block_mask if flex else dense_mask
         return cls(numbers, {window: make(numbers, window) for window in windows})
+
+
+def takes_flex_attention(device: torch.device, head_size: int, dtype: torch.dtype) -> bool:
+    """Whether attention on a device is FlexAttention's; its arguments are those of `Documents.of`."""
+    return device.type == "cuda" and head_size >= SMALLEST_HEAD and dtype != torch.float64
 
 
 def dense_mask(numbers: Tensor, window: int | None = None) -> Tensor:
