@@ -40,7 +40,12 @@ MODELS: dict[str, dict[str, Any]] = {
     "gpt, grouped": {"n_kv_heads": 1, "qk_norm": True, "tied": True},
     "gpt-post": {},
     "gpt, windows": {"attention": {"window": 3}},
+    "gpt, soft caps": {"attention": {"score_cap": 5.0, "window": [3, None]}, "soft_cap": 4.0},
+    "gpt, factors by length": {
+        "rope_scaling": {"type": "longrope", "factor": 4, "context": 6, "short": [1.0] * 4, "long": [3.0] * 4}
+    },
     "gpt2": {"context": 32},
+    "neox": {},
     "ngpt": {},
 }
 

@@ -19,7 +19,7 @@ from zoo.nn.linear import Embedding
 from zoo.nn.lm_head import LMHead
 from zoo.nn.loss import LossParts
 from zoo.nn.norm import RMSNorm
-from zoo.nn.positions import document_positions, positions
+from zoo.nn.positions import document_lengths, document_positions, positions
 from zoo.nn.qk import AllHeadsNormThenRotary, NormThenRotary, NoTransform, RotaryThenScaledNorm
 from zoo.nn.rope import Rope
 from zoo.nn.scaling import ScalingConfig
@@ -195,6 +195,7 @@ class Decoder(LanguageModel):
         position, padding = (cache.position, cache.padding) if cache else (0, None)
         if self.max_seq_len and isinstance(position, int) and position + time > self.max_seq_len:
             raise DataError(f"tokens: {position + time} of them, but there are {self.max_seq_len} positions")
+        length: int | Tensor = cache.capacity if cache else time
         if documents is None:
             where = positions(position, time, tokens.device, padding)
         else:
@@ -202,8 +203,7 @@ class Decoder(LanguageModel):
             if cache is not None or not self.config.reads_documents:
                 reason = "without a cache" if cache is not None else "of a model that distinguishes them"
                 raise DataError(f"documents: {self.config.type}: expected them {reason}")
-            where = document_positions(documents)
-        length = None if documents is not None else cache.capacity if cache else time
+            where, length = document_positions(documents), document_lengths(documents)
         ropes = self.ropes(where, length)
         h = self.embed(tokens, where)
         within = () if documents is None else (self._told_apart(documents, h.dtype),)
@@ -218,13 +218,13 @@ class Decoder(LanguageModel):
         windows = {c.attention.window_of(i) for i in range(c.n_layers)}
         return Documents.of(documents, c.head_size, dtype, windows)
 
-    def ropes(self, where: Tensor, length: int | None = None) -> Sequence[Rope | None]:
+    def ropes(self, where: Tensor, length: int | Tensor | None = None) -> Sequence[Rope | None]:
         """The rotations of queries and keys for each block, in a model with rotary positions; otherwise None.
 
         Args:
             where: positions of the tokens, int64 (time,) or (batch, time).
-            length: number of tokens that a sequence may have, those in a cache and yet to come included;
-                None: the largest position and 1.
+            length: number of tokens that a sequence may have, those in a cache and yet to come included, or
+                int64 (batch, time) of each token's document; None: the largest position and 1.
 
         Returns:
             Of each block cosines and sines, (time, r / 2) or (batch, time, r / 2) each, r being the number of

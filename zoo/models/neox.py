@@ -34,6 +34,7 @@ class NeoXConfig(RotaryDecoderConfig):
     """Pre-norm decoder with parallel branches, LayerNorm, RoPE, GELU and biases (GPT-NeoX, Pythia)."""
 
     default_init: ClassVar[str] = "gpt2"
+    reads_documents: ClassVar[bool] = True
     type: Literal["neox"] = "neox"
     rope_fraction: float = Field(
         0.25, gt=0, le=1, description="part of the entries of a head that is rotated, rounded down"

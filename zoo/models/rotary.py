@@ -68,7 +68,7 @@ class RotaryDecoder(Decoder):
 
     config: RotaryDecoderConfig
 
-    def ropes(self, where: Tensor, length: int | None = None) -> Sequence[Rope | None]:
+    def ropes(self, where: Tensor, length: int | Tensor | None = None) -> Sequence[Rope | None]:
         """The rotations of queries and keys, as described in `Decoder`; equal ones are the same tensors."""
         c = self.config
         rope = rotation(where, c.rotated, c.rope_base, c.rope_scaling, length)

@@ -36,9 +36,21 @@ def document_positions(documents: Tensor) -> Tensor:
         int64 (batch, time).
     """
     counted = torch.arange(documents.shape[1], device=documents.device)
+    return counted - torch.where(_begins(documents), counted, 0).cummax(1).values
+
+
+def document_lengths(documents: Tensor) -> Tensor:
+    """How many tokens the document of each token has; argument and result as of `document_positions`."""
+    number = _begins(documents).cumsum(1) - 1
+    counts = torch.zeros_like(number).scatter_add_(1, number, torch.ones_like(number))
+    return counts.gather(1, number)
+
+
+def _begins(documents: Tensor) -> Tensor:
+    """Where a document begins, (batch, time) bool."""
     begins = torch.ones_like(documents, dtype=torch.bool)
     begins[:, 1:] = documents[:, 1:] != documents[:, :-1]
-    return counted - torch.where(begins, counted, 0).cummax(1).values
+    return begins
 
 
 def visible(

@@ -16,7 +16,7 @@ def rotation(
     size: int,
     base: float,
     scaling: FrequencyScaling | None = None,
-    length: int | None = None,
+    length: int | Tensor | None = None,
 ) -> Rope:
     """The angles of RoPE, as cosines and sines.
 
@@ -25,7 +25,8 @@ def rotation(
         size: r, the number of entries of a head that are rotated, even.
         base: 10000 in the papers.
         scaling: change of the frequencies for contexts that are longer than those of the training, or None.
-        length: number of positions of the sequence, by which a scaling may choose; None: the largest and 1.
+        length: number of positions of the sequence, by which a scaling may choose, or int64 (..., time) of
+            each token's document; None: the largest position and 1.
 
     Returns:
         Two float32 tensors (..., time, r / 2), where `where` lives, multiplied by the scaling's magnitude.
@@ -43,7 +44,7 @@ def rotation(
 
 @library.custom_op("zoo::angles", mutates_args=())
 def _angles(where: Tensor, frequency: Tensor) -> tuple[Tensor, Tensor]:
-    """Cosines and sines (..., r / 2) of the frequencies (r / 2,) at the positions (...).
+    """Cosines and sines (..., r / 2) of the frequencies, (r / 2,) or (..., r / 2), at the positions (...).
 
     A custom operator, because inductor would otherwise recompute the cosines in every layer.
     """
@@ -53,7 +54,7 @@ def _angles(where: Tensor, frequency: Tensor) -> tuple[Tensor, Tensor]:
 
 @_angles.register_fake
 def _(where: Tensor, frequency: Tensor) -> tuple[Tensor, Tensor]:
-    cos, sin = (frequency.new_empty(*where.shape, len(frequency)) for _ in range(2))
+    cos, sin = (frequency.new_empty(*where.shape, frequency.shape[-1]) for _ in range(2))
     return cos, sin
 
 

@@ -23,16 +23,17 @@ class FrequencyScaling(Config):
 
     by_length: ClassVar[bool] = False
 
-    def __call__(self, frequency: Tensor, base: float, length: int) -> Tensor:
+    def __call__(self, frequency: Tensor, base: float, length: int | Tensor) -> Tensor:
         """Change the frequencies.
 
         Args:
             frequency: (r / 2,) float32, base^(-2 i / r), r being the number of entries that are rotated.
             base: the base of the frequencies.
-            length: number of positions of the longest sequence that is rotated alike.
+            length: number of positions of the longest sequence that is rotated alike, or int64 (..., time)
+                of the document of each token.
 
         Returns:
-            (r / 2,).
+            (r / 2,); with a length for each token (..., time, r / 2) if it is `by_length`.
         """
         raise NotImplementedError
 
@@ -55,7 +56,7 @@ class LinearScaling(FrequencyScaling):
     type: Literal["linear"] = "linear"
     factor: float = Field(gt=0, description="divides every frequency")
 
-    def __call__(self, frequency: Tensor, base: float, length: int) -> Tensor:
+    def __call__(self, frequency: Tensor, base: float, length: int | Tensor) -> Tensor:
         """(r / 2,) -> (r / 2,), see `FrequencyScaling`."""
         return frequency / self.factor
 
@@ -84,7 +85,7 @@ class Llama3Scaling(TurnsScaling):
     high_turns: float = Field(4.0, gt=0, description="turns from which a rotation is fast")
     context: int = Field(8192, gt=0, description="tokens of the context in which turns are counted")
 
-    def __call__(self, frequency: Tensor, base: float, length: int) -> Tensor:
+    def __call__(self, frequency: Tensor, base: float, length: int | Tensor) -> Tensor:
         """(r / 2,) -> (r / 2,), see `FrequencyScaling`."""
         turns = self.context * frequency / (2 * math.pi)
         fast = ((turns - self.low_turns) / (self.high_turns - self.low_turns)).clamp(0, 1)
@@ -109,7 +110,7 @@ class YarnScaling(TurnsScaling):
         True, description="round outwards to whole pairs where the interpolation begins and ends"
     )
 
-    def __call__(self, frequency: Tensor, base: float, length: int) -> Tensor:
+    def __call__(self, frequency: Tensor, base: float, length: int | Tensor) -> Tensor:
         """(r / 2,) -> (r / 2,), see `FrequencyScaling`."""
         rotated = 2 * len(frequency)
         first, last = (self._pair(turns, base, rotated) for turns in (self.high_turns, self.low_turns))
@@ -160,9 +161,12 @@ class LongRopeScaling(FrequencyScaling):
                     f"rope_scaling.{name} has {len(factors)} factors, but {rotated // 2} pairs are rotated"
                 )
 
-    def __call__(self, frequency: Tensor, base: float, length: int) -> Tensor:
-        """(r / 2,) -> (r / 2,), see `FrequencyScaling`."""
-        return frequency / frequency.new_tensor(self.long if length > self.context else self.short)
+    def __call__(self, frequency: Tensor, base: float, length: int | Tensor) -> Tensor:
+        """(r / 2,) -> (r / 2,) or (..., time, r / 2), see `FrequencyScaling`."""
+        short, long = (frequency / frequency.new_tensor(factors) for factors in (self.short, self.long))
+        if isinstance(length, Tensor):
+            return torch.where(length.unsqueeze(-1) > self.context, long, short)
+        return long if length > self.context else short
 
     @property
     def magnitude(self) -> float:
