@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +12,17 @@ import pytest
 import torch
 import transformers
 from command_line import zoo
-from hub_models import SIZES, saved
+from hub_models import SIZES, random_, saved
 from safetensors.torch import load_file, save_file
+from tiny_runs import tiny_fields
 from torch import Tensor
 
 from zoo import build_model, load_model, save_model, split
-from zoo.hub.export import export_model
+from zoo.data.tokenizers.byte import ByteTokenizer
+from zoo.hub.export import export, export_model
 from zoo.models import Model
+from zoo.run.config import load_config
+from zoo.train.run import train
 from zoo.utils.errors import CheckpointError, ZooError
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")  # peft
@@ -44,7 +50,14 @@ def theirs(base: Path, adapter: Path) -> Tensor:
     return logits
 
 
-@pytest.mark.parametrize("name", ["qwen2", "gpt2", "phi3"])
+TARGETS = {
+    "qwen2": ["down_proj", "gate_proj", "k_proj", "lm_head", "o_proj", "q_proj", "up_proj", "v_proj"],
+    "gpt2": ["c_attn", "c_fc", "c_proj"],
+    "phi3": ["down_proj", "gate_up_proj", "lm_head", "o_proj", "qkv_proj"],
+}
+
+
+@pytest.mark.parametrize("name", TARGETS)
 @torch.no_grad()
 def test_peft_opens_what_was_trained_here(name: str, tmp_path: Path) -> None:
     """Fused matrices too, (in, out) ones too; the folded export and the adapter compute the same."""
@@ -58,39 +71,165 @@ def test_peft_opens_what_was_trained_here(name: str, tmp_path: Path) -> None:
     torch.testing.assert_close(folded(TOKENS).logits, expected, atol=1e-5, rtol=0)
     config = json.loads((out / "adapter/adapter_config.json").read_text())
     assert (config["base_model_name_or_path"], config["peft_type"]) == ("base", "LORA")
+    assert config["target_modules"] == TARGETS[name]
     again = load_model(out / "adapter", base=base)
     torch.testing.assert_close(again(TOKENS), expected, atol=1e-5, rtol=0)
-    assert done.adapter.startswith(f"wrote adapter: {len(config['target_modules'])} matrices of LoRA; ")
+    assert re.match(r"wrote adapter: \d+ matrices of LoRA; ", done.adapter)
     torch.testing.assert_close(theirs(base, out / "adapter"), expected, atol=1e-5, rtol=0)
 
 
-PEFT: list[dict[str, Any]] = [
-    {"target_modules": ["q_proj", "down_proj"], "r": 4, "lora_alpha": 8},
-    {"target_modules": ["v_proj", "lm_head"], "r": 2, "lora_alpha": 3, "use_rslora": True},
-    {
-        "target_modules": ["k_proj", "o_proj"],
-        "r": 2,
-        "rank_pattern": {"o_proj": 5},
-        "alpha_pattern": {"k_proj": 9},
-    },
-    {"target_modules": ["embed_tokens"], "r": 3, "lora_alpha": 6},
-    {"target_modules": ["q_proj"], "modules_to_save": ["lm_head"]},
+KEPT: list[tuple[str, dict[str, Any], list[tuple[tuple[str, ...], int, float]]]] = [
+    (
+        "llama",
+        {"target_modules": ["q_proj", "down_proj"], "r": 4, "lora_alpha": 8},
+        [(("down.weight", "q.weight"), 4, 8)],
+    ),
+    (
+        "llama",
+        {"target_modules": ["v_proj", "lm_head"], "r": 4, "lora_alpha": 3, "use_rslora": True},
+        [(("matrix.weight", "v.weight"), 4, 6)],
+    ),
+    (
+        "qwen2",
+        {
+            "target_modules": ["k_proj", "o_proj"],
+            "r": 2,
+            "rank_pattern": {"o_proj": 5},
+            "alpha_pattern": {"k_proj": 9},
+        },
+        [(("k.weight",), 2, 9), (("o.weight",), 5, 8)],
+    ),
+    (
+        "qwen2",
+        {"target_modules": ["q_proj"], "layers_to_transform": [1], "r": 3},
+        [(("1.attention.q.weight",), 3, 8)],
+    ),
+    ("llama", {"target_modules": "all-linear", "r": 2}, []),
+    ("gpt2", {"target_modules": ["c_attn"], "r": 3}, [(("k.weight", "q.weight", "v.weight"), 3, 8)]),
+    ("neox", {"target_modules": ["query_key_value"]}, [(("k.weight", "q.weight", "v.weight"), 8, 8)]),
 ]
 
 
-@pytest.mark.parametrize("settings", PEFT, ids=lambda s: "-".join(s["target_modules"]))
+def trained(name: str, folder: Path, base: Any = None, **settings: Any) -> Any:
+    """A base and an adapter of peft whose matrices are random, in folders."""
+    peft = pytest.importorskip("peft")
+    base = base or saved(name, folder / "base")
+    torch.manual_seed(0)
+    model = peft.get_peft_model(base, peft.LoraConfig(**settings, init_lora_weights=False))
+    with torch.no_grad():
+        for parameter, p in model.named_parameters():
+            if "modules_to_save" in parameter:
+                p.mul_(1.5)
+    model.save_pretrained(folder / "adapter")
+    return model.eval()
+
+
+@pytest.mark.parametrize(("name", "settings", "targets"), KEPT)
+@pytest.mark.filterwarnings("ignore:Setting `save_embedding_layers`", "ignore:.*fan_in_fan_out")
+@torch.no_grad()
+def test_what_peft_has_trained_is_kept(
+    name: str, settings: dict[str, Any], targets: list[Any], tmp_path: Path
+) -> None:
+    """As LoRA of the same matrices, ranks and alphas, whose export is the adapter again; or folded."""
+    expected = trained(name, tmp_path, **settings)(TOKENS).logits
+    base, adapter = tmp_path / "base", tmp_path / "adapter"
+    ours = load_model(adapter, base=base)
+    torch.testing.assert_close(ours(TOKENS), expected, atol=1e-5, rtol=1e-5)
+    folded = load_model(adapter, base=base, fold=True)
+    torch.testing.assert_close(folded(TOKENS), expected, atol=1e-5, rtol=1e-5)
+    method: Any = ours.recipe.reparam
+    if targets:
+        assert [(tuple(sorted(t.names)), t.rank, t.alpha) for t in method.targets] == targets
+    factors = {n for n, p in ours.named_parameters() if p.requires_grad}
+    assert factors and all(n.endswith(("_down", "_up")) for n in factors)
+    before = load_file(adapter / "adapter_model.safetensors")
+    save_model(ours, tmp_path / "own")
+    export_model(load_model(tmp_path / "own"), tmp_path / "out")
+    after = load_file(tmp_path / "out/adapter/adapter_model.safetensors")
+    changed = {key: tensor for key, tensor in before.items() if ".lora_" in key}
+    assert after.keys() == changed.keys() and all(torch.equal(t, after[k]) for k, t in changed.items())
+    torch.testing.assert_close(theirs(base, tmp_path / "out/adapter"), expected, atol=1e-5, rtol=1e-5)
+    then, now = (
+        json.loads((f / "adapter_config.json").read_text()) for f in (adapter, tmp_path / "out/adapter")
+    )
+    assert now["base_model_name_or_path"] == then["base_model_name_or_path"]
+    if (
+        not {"layers_to_transform", "use_rslora"} & settings.keys()
+        and settings["target_modules"] != "all-linear"
+    ):
+        assert set(now["target_modules"]) == set(then["target_modules"])
+
+
+FOLDED: list[tuple[dict[str, Any], str]] = [
+    ({"target_modules": ["embed_tokens"], "r": 3, "lora_alpha": 6}, "embed_tokens.weight"),
+    ({"target_modules": ["q_proj"], "modules_to_save": ["lm_head"]}, "lm_head.weight"),
+]
+
+
+@pytest.mark.parametrize(("settings", "name"), FOLDED)
 @pytest.mark.filterwarnings("ignore:Setting `save_embedding_layers`")
 @torch.no_grad()
-def test_what_peft_has_trained_is_read(settings: dict[str, Any], tmp_path: Path) -> None:
-    peft = pytest.importorskip("peft")
+def test_what_can_only_be_folded(settings: dict[str, Any], name: str, tmp_path: Path) -> None:
+    expected = trained("llama", tmp_path, **settings)(TOKENS).logits
     base, adapter = tmp_path / "base", tmp_path / "adapter"
-    model = peft.get_peft_model(saved("llama", base), peft.LoraConfig(**settings, init_lora_weights=False))
-    for name, p in model.named_parameters():
-        if "modules_to_save" in name:
-            p.mul_(1.5)
-    model.save_pretrained(adapter)
-    expected = model.eval()(TOKENS).logits
-    torch.testing.assert_close(load_model(adapter, base=base)(TOKENS), expected, atol=1e-5, rtol=0)
+    with pytest.raises(
+        CheckpointError, match=rf"{name}: LoRA is kept .*\(modules_to_save\); expected --fold"
+    ):
+        load_model(adapter, base=base)
+    folded = load_model(adapter, base=base, fold=True)
+    torch.testing.assert_close(folded(TOKENS), expected, atol=1e-5, rtol=0)
+
+
+def test_a_run_goes_on_with_an_adapter(tmp_path: Path) -> None:
+    """Which names its base, with its tokenizer; only A and B are trained, and an export is an adapter."""
+    base, adapter = tmp_path / "base", tmp_path / "adapter"
+    llama = random_(transformers.LlamaForCausalLM(transformers.LlamaConfig(**SIZES | {"vocab_size": 256})))
+    llama.save_pretrained(base)
+    ByteTokenizer().save(base)
+    trained("llama", tmp_path, llama, target_modules=["q_proj", "v_proj"], r=2)
+    file = adapter / "adapter_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"base_model_name_or_path": "base"}))
+    fields = tiny_fields(tmp_path, steps=6) | {"model": {"from": str(adapter)}}
+    run = train(load_config(fields)).folder
+    before, after = load_model(adapter).state_dict(), load_model(run).state_dict()
+    moved = {name for name, tensor in after.items() if not torch.equal(tensor, before[name])}
+    assert moved == {name for name in after if name.endswith(("_down", "_up"))}
+    export(run, tmp_path / "out")
+    written = json.loads((tmp_path / "out/adapter/adapter_config.json").read_text())
+    assert (written["base_model_name_or_path"], written["r"]) == ("base", 2)
+    assert written["target_modules"] == ["q_proj", "v_proj"]
+    with torch.no_grad():
+        ours = load_model(run).eval()(TOKENS)
+    torch.testing.assert_close(theirs(base, tmp_path / "out/adapter"), ours, atol=1e-5, rtol=0)
+
+
+@torch.no_grad()
+def test_a_classifiers_head_goes_with_its_adapter(tmp_path: Path) -> None:
+    """It is trained as a whole: peft's modules_to_save, out and in."""
+    peft = pytest.importorskip("peft")
+    kind: Any = transformers.AutoModelForSequenceClassification
+    fields: dict[str, Any] = SIZES | {"num_labels": 3, "pad_token_id": 0}
+    random_(kind.from_config(transformers.LlamaConfig(**fields))).save_pretrained(tmp_path / "base")
+    ours = with_lora(tmp_path / "base")
+    ours.get_parameter("head.linear.weight").mul_(-2)
+    expected = ours(TOKENS)
+    export_model(ours, tmp_path / "out", base="base")
+    adapter = tmp_path / "out/adapter"
+    written = json.loads((adapter / "adapter_config.json").read_text())
+    assert (written["task_type"], written["modules_to_save"]) == ("SEQ_CLS", ["score"])
+    opened = peft.PeftModel.from_pretrained(kind.from_pretrained(tmp_path / "base"), adapter).eval()
+    torch.testing.assert_close(opened(TOKENS).logits, expected, atol=1e-5, rtol=0)
+    for fold in (False, True):
+        again = load_model(adapter, base=tmp_path / "base", fold=fold).eval()
+        torch.testing.assert_close(again(TOKENS), expected, atol=1e-5, rtol=0)
+
+
+@torch.no_grad()
+def test_an_adapter_in_the_folder_of_its_base(tmp_path: Path) -> None:
+    expected = trained("llama", tmp_path, target_modules=["q_proj"])(TOKENS).logits
+    for file in (tmp_path / "adapter").glob("adapter_*"):
+        shutil.copy(file, tmp_path / "base")
+    torch.testing.assert_close(load_model(tmp_path / "base")(TOKENS), expected, atol=1e-5, rtol=0)
 
 
 def made(folder: Path) -> tuple[Path, Path]:
@@ -117,7 +256,7 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 def test_another_base_is_told(tmp_path: Path) -> None:
     _, adapter = made(tmp_path)
     with pytest.raises(
-        CheckpointError, match=r"base_model_name_or_path: 'base' is no folder here; expected --base"
+        CheckpointError, match=r"base_model_name_or_path: 'base' is no folder here; expected the model"
     ):
         load_model(adapter)
     saved("gpt2", tmp_path / "gpt2")
@@ -132,21 +271,30 @@ def test_another_base_is_told(tmp_path: Path) -> None:
     ):
         load_model(adapter, base=tmp_path / "narrow")
     with pytest.raises(
-        ZooError, match="an adapter, which is a change of a model; fold it in first: zoo import"
+        ZooError,
+        match=r"model\.from: .*: 'base' is no folder here; .* zoo import .*adapter OUT --base FOLDER",
     ):
         build_model({"model": {"from": str(adapter)}})
+    own = with_lora(tmp_path / "base")
+    save_model(own, tmp_path / "own")
+    with pytest.raises(
+        CheckpointError, match="the base has reparam 'lora', and LoRA would be another; expect"
+    ):
+        load_model(adapter, base=tmp_path / "own")
 
 
 BAD: list[tuple[dict[str, Any], str]] = [
     ({"peft_type": "IA3"}, "peft_type: 'IA3'; expected 'LORA'"),
     ({"use_dora": True}, "use_dora: True; expected False"),
     ({"lora_bias": True}, "lora_bias: True; expected False"),
+    ({"init_lora_weights": "pissa"}, "init_lora_weights: 'pissa'; expected True"),
+    ({"alora_invocation_tokens": [1]}, r"alora_invocation_tokens: '\[1\]'; expected none, as zoo does not"),
     ({"r": 4}, "expected matrices of rank 4, as adapter_config.json says"),
     ({"lora_alpha": "x"}, "lora_alpha: 'x'; expected a positive number"),
 ]
 
 
-def test_what_cannot_be_folded_is_told(tmp_path: Path) -> None:
+def test_what_is_not_understood_is_told(tmp_path: Path) -> None:
     base, adapter = made(tmp_path)
     config = json.loads((adapter / "adapter_config.json").read_text())
     for change, message in BAD:

@@ -140,7 +140,7 @@ def refusal(name: str, reparam: str, constraint: str, optimizer: Optimizer) -> s
         return "starts at 0"
     if constraint == "none":
         return None
-    if reparam == "lora" or any(s.start == 0 and s.role in (Role.LINEAR, Role.CONV) for s in specs):
+    if reparam in ("lora", "peft") or any(s.start == 0 and s.role in (Role.LINEAR, Role.CONV) for s in specs):
         return "at zero"
     free = [s for s in specs if s.role in (Role.LINEAR, Role.CONV) and s.sphere is None]
     config = OPTIMIZERS[kind](lr=0.01, **fields)

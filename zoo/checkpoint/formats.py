@@ -48,11 +48,13 @@ class FolderFormat:
         load: reads the model of a folder; takes its path and the options of the format, of which all have
             `dtype`, that of the model or None for float32.
         open: reads everything but the weights.
+        tokenizer_folder: the folder that has the tokenizer.
     """
 
     marker: str
     load: Callable[..., Model]
     open: Callable[[Path], OpenedCheckpoint]
+    tokenizer_folder: Callable[[Path], Path] = Path
 
 
 FOLDER_FORMATS: list[FolderFormat] = []

@@ -31,30 +31,38 @@ def import_(
         Path | None,
         typer.Option(help="The base model of a PEFT adapter; default: the one that the adapter names."),
     ] = None,
+    fold: Annotated[
+        bool, typer.Option("--fold", help="Add the changes of a PEFT adapter to the weights, without LoRA.")
+    ] = False,
 ) -> None:
     """Convert a checkpoint of another library to one of zoo."""
     from zoo.checkpoint.model import load_model, save_model
     from zoo.data.classification.class_names import write_labels
-    from zoo.hub import ADAPTER_CONFIG, CONFIG
+    from zoo.data.tokenizers.saved import has_tokenizer
+    from zoo.hub import ADAPTER_CONFIG
+    from zoo.hub.adapter_folder import AdapterFiles
     from zoo.hub.classifier import label_names
     from zoo.hub.folder import load_folder
     from zoo.run.trained import bring_tokenizer
     from zoo.utils.errors import ZooError
 
-    adapter = (source / ADAPTER_CONFIG).is_file() and not (source / CONFIG).is_file()
-    if base is not None and not adapter:
-        raise ZooError(f"{source}: --base is for an adapter, a folder with {ADAPTER_CONFIG}")
+    adapter = (source / ADAPTER_CONFIG).is_file()
+    for option, given in (("--base", base is not None), ("--fold", fold)):
+        if given and not adapter:
+            raise ZooError(f"{source}: {option} is for an adapter, a folder with {ADAPTER_CONFIG}")
+    if adapter:
+        base = base or AdapterFiles.read(source).find_base()
     if adapter or format is not None or n_heads is not None:
-        options: dict[str, Any] = {"n_heads": n_heads, "allow": allow, "base": base}
-        given = {name: value for name, value in options.items() if value is not None}
-        model = load_model(source, format=format, **given)
+        options: dict[str, Any] = {"n_heads": n_heads, "allow": allow, "base": base, "fold": fold or None}
+        chosen = {name: value for name, value in options.items() if value is not None}
+        model = load_model(source, format=format, **chosen)
     else:
         model, report = load_folder(source, allow=allow or ())
         typer.echo(report)
     file = save_model(model, out)
     typer.echo(f"wrote {file}")
     if format is None and file.parent == out:
-        typer.echo(bring_tokenizer(base or source, out))
+        typer.echo(bring_tokenizer(base if base and not has_tokenizer(source) else source, out))
         if getattr(model.recipe.model, "classes", None) and "config" in model.published:
             write_labels(out, label_names(model.published["config"]))
 

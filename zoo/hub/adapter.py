@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from zoo.checkpoint.safetensors import write_tensors
 from zoo.data.files import JsonObject
 from zoo.hub import ADAPTER_CONFIG
-from zoo.hub.rules import Rule, Stacked, Transposed, Unchanged
+from zoo.hub.rules import Rule
 from zoo.models import Model
 from zoo.reparam.lora import LowRank
-from zoo.spec import Role, declared
+from zoo.spec import Module, Role, declared
 
 ADAPTER_TENSORS = "adapter_model.safetensors"
 PREFIX = "base_model.model."
 """What peft puts before the names of the base model's modules."""
-TASKS = {"AutoModelForCausalLM": "CAUSAL_LM", "AutoModelForSeq2SeqLM": "SEQ_2_SEQ_LM"}
+BASE_NAME = "adapter_base"
+"""The key of `zoo.models.base.Model.published` for what an adapter called its base."""
+TASKS = {
+    "AutoModelForCausalLM": "CAUSAL_LM",
+    "AutoModelForSeq2SeqLM": "SEQ_2_SEQ_LM",
+    "AutoModelForSequenceClassification": "SEQ_CLS",
+}
 """peft's names of what models do, by their Auto class; it needs none for others."""
 
 
@@ -59,14 +66,30 @@ def changes_of(model: Model) -> dict[str, Change]:
     return found
 
 
+def trained_whole(model: Model) -> dict[str, Tensor]:
+    """What a model with LoRA trains as a whole, by name: the head of a classifier."""
+    added = {
+        f"{path}.{name}"
+        for path, module in model.named_modules()
+        if isinstance(module, Module)
+        for method in module.reparameterised.values()
+        for name in method.added
+    }
+    return {
+        p.name: p.parameter.detach().clone()
+        for p in declared(model)
+        if not p.spec.frozen and p.name not in added
+    }
+
+
 @dataclass(frozen=True)
 class Adapter:
     """What the files of an adapter hold.
 
     Attributes:
         config: content of adapter_config.json.
-        tensors: A and B by their names in the file, float32.
-        bases: the matrices that they change, by the names of the Hugging Face model.
+        tensors: A, B and what was trained as a whole by their names in the file, float32.
+        bases: the matrices that A and B change, by the names of the Hugging Face model.
     """
 
     config: JsonObject
@@ -82,15 +105,21 @@ class Adapter:
 
 
 def adapter_of(
-    changes: Mapping[str, Change], rules: Sequence[Rule], auto: str, base_name: str | None
+    changes: Mapping[str, Change],
+    whole: Mapping[str, Tensor],
+    rules: Sequence[Rule],
+    auto: str,
+    base_name: str | None,
 ) -> Adapter | str:
     """Express changes as an adapter.
 
     A matrix of the Hugging Face model that holds several of zoo's (a fused q, k, v) has their changes one
-    below the other: its rank is the sum of their ranks, B a block-diagonal matrix.
+    below the other: its rank is the sum of their ranks, B a block-diagonal matrix. If they have one A in
+    common, as those of an adapter that has not been trained since it was read, it stays one.
 
     Args:
         changes: from `changes_of`, at least one.
+        whole: tensors that were trained as a whole, by their names in zoo.
         rules: of all tensors of the model, from `zoo.hub.rules.expand`.
         auto: the Auto class of transformers that opens the model.
         base_name: the name of the model that was trained on; None: unknown.
@@ -107,19 +136,33 @@ def adapter_of(
     bases: dict[str, Tensor] = {}
     ranks: dict[str, int] = {}
     factors: dict[str, float] = {}
+    saved: list[str] = []
     for r in rules:
+        if set(r.zoo_names) <= whole.keys():
+            tensors[f"{PREFIX}{r.hub_name}"] = r.transform.to_hf(
+                [whole[name] for name in r.zoo_names]
+            ).float()
+            saved.append(r.hub_name.rpartition(".")[0])
         named = {name: changes[name] for name in r.zoo_names if name in changes}
         if not named:
             continue
-        if len(named) < len(r.zoo_names) or not isinstance(r.transform, Unchanged | Transposed | Stacked):
+        if len(named) < len(r.zoo_names):
             return f"{r.hub_name} is changed in parts"
         module = r.hub_name.removesuffix(".weight")
         parts = list(named.values())
         # Parts of different sizes of alpha / rank share one factor, the first one's.
         factor = parts[0].factor
-        down = torch.cat([part.down for part in parts])
         scaled = [part.up * (part.factor / factor) for part in parts]
-        up: Tensor = torch.block_diag(*scaled)  # type: ignore[no-untyped-call]  # torch does not annotate it
+        down = parts[0].down
+        if not all(torch.equal(part.down, down) for part in parts):
+            down = torch.cat([part.down for part in parts])
+            starts = torch.tensor([0, *(len(part.down) for part in parts)]).cumsum(0).tolist()
+            scaled = [
+                F.pad(up, (start, len(down) - start - up.shape[1]))
+                for start, up in zip(starts[:-1], scaled, strict=True)
+            ]
+        up = r.transform.to_hf(scaled)
+        up = up.mT if r.transform.in_out else up
         tensors[f"{PREFIX}{module}.lora_A.weight"] = down.float().contiguous()
         tensors[f"{PREFIX}{module}.lora_B.weight"] = up.float().contiguous()
         bases[r.hub_name] = r.transform.to_hf([part.base for part in parts])
@@ -135,7 +178,8 @@ def adapter_of(
         "lora_dropout": 0.0,
         "bias": "none",
         "fan_in_fan_out": any(r.transform.in_out for r in rules),
-        "target_modules": sorted(ranks),
+        "target_modules": _shortened(ranks, [r.hub_name.removesuffix(".weight") for r in rules]),
+        "modules_to_save": saved or None,
         "rank_pattern": {name: rank for name, rank in ranks.items() if rank != usual},
         "alpha_pattern": {
             name: factors[name] * rank for name, rank in ranks.items() if factors[name] * rank != alpha
@@ -143,3 +187,15 @@ def adapter_of(
         "inference_mode": True,
     }
     return Adapter(config, tensors, bases)
+
+
+def _shortened(modules: Collection[str], known: Sequence[str]) -> list[str]:
+    """Names of modules by their last words, as people write them, if no other module ends with these.
+
+    Args:
+        modules: the modules to name.
+        known: names of all modules that have a weight, and of other tensors.
+    """
+    ends = {name.rpartition(".")[2] for name in modules}
+    also = {name for name in known if name.rpartition(".")[2] in ends}
+    return sorted(ends if also == set(modules) else modules)

@@ -1,183 +1,241 @@
-"""Reading adapters of the library peft: a model with the changes of LoRA folded into its weights."""
+"""Reading adapters of the library peft: their changes are LoRA beside the base's weights, or folded in."""
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from zoo.checkpoint.model import load_model
-from zoo.checkpoint.safetensors import open_tensors, shorten
+from zoo.checkpoint.formats import OpenedCheckpoint
+from zoo.checkpoint.model import load_model, open_checkpoint
+from zoo.checkpoint.named_lora import HEAD, NamedLoRA, Target, may_change, shortest_end
+from zoo.checkpoint.recipe import Recipe, declare, materialise
+from zoo.checkpoint.report import LoadPlan
+from zoo.checkpoint.safetensors import shorten
 from zoo.data.files import JsonObject
-from zoo.hub import ADAPTER_CONFIG
-from zoo.hub.adapter import ADAPTER_TENSORS, PREFIX
+from zoo.hub import CONFIG
+from zoo.hub.adapter import BASE_NAME
+from zoo.hub.adapter_folder import AdapterFiles
+from zoo.hub.classifier import classifier_family
 from zoo.hub.families import family_for, family_of_origin
+from zoo.hub.folder import HubFolder, is_classifier, load_folder
 from zoo.hub.rules import Rule, expand
-from zoo.hub.shards import read_json
 from zoo.models import Model
+from zoo.reparam import NoReparam
+from zoo.reparam.lora import added_names
 from zoo.run.conversion import merge
+from zoo.spec import declared
 from zoo.utils.errors import CheckpointError
+from zoo.utils.sharded import assign
 
-KEY = re.compile(r"(?P<module>.+)\.lora_(?P<kind>embedding_)?(?P<side>[AB])(\.weight)?")
-WHOLE = re.compile(r"(?P<module>.+?)(\.base_layer)?\.weight")
-"""A matrix that was trained as a whole, or an embedding that peft saves beside its change."""
-SETTINGS = {
-    "use_dora": (False,),
-    "lora_bias": (False,),
-    "bias": ("none",),
-    "layer_replication": (None,),
-    "target_parameters": (None, []),
-    "trainable_token_indices": (None, []),
-}
-"""Settings of which only these values can be folded."""
+FOLD = "expected --fold (in Python fold=True), which puts the change into the weights"
 
 
-@dataclass(frozen=True)
-class _Pair:
-    """A and B of one matrix, and what their product is multiplied by."""
-
-    down: Tensor
-    up: Tensor
-    factor: float
-    of_embedding: bool
-
-
-def load_adapter(folder: Path, *, base: Path | str | None = None, dtype: torch.dtype | None = None) -> Model:
-    """Read the model that an adapter changes, and fold the change into its weights.
+def load_adapter(
+    folder: Path,
+    *,
+    base: Path | str | None = None,
+    fold: bool = False,
+    dtype: torch.dtype | None = None,
+) -> Model:
+    """Read the model that an adapter changes.
 
     Args:
         folder: with adapter_config.json and adapter_model.safetensors, as peft writes them.
         base: the model, a Hugging Face folder or one of zoo's; None: the one that the adapter names, if that
-            is a folder here.
-        dtype: of the model, into which the folded float32 weights are rounded; None: float32.
+            is a folder here or beside the adapter, or the one in the same folder.
+        fold: whether the changes are added to the weights; otherwise they are LoRA beside them, which can be
+            trained and exported.
+        dtype: of the model; None: float32.
 
     Raises:
-        CheckpointError: the adapter is not one of LoRA or has settings that cannot be folded, the base is not
-            there, or the adapter is one of another base.
+        CheckpointError: the adapter is not one of LoRA, has settings that zoo does not understand, or changes
+            that can only be folded, the base is not there, or the adapter is one of another base.
     """
-    place = folder / ADAPTER_CONFIG
-    config = read_json(place)
-    _check(config, place)
-    pairs, whole = _read(folder, config)
-    if base is None:
-        named = config.get("base_model_name_or_path")
-        found = [p for p in (Path(str(named)), folder / str(named)) if named and p.is_dir()]
-        if not found:
+    if fold:
+        return _folded(folder, base).to(dtype)
+    opened = AdapterFolder.open(folder, base)
+    model = declare(opened.recipe)
+    model.published = opened.published
+    expected = model.state_dict()
+    opened.restore(model)
+    plan = opened.plan(expected, expected, ())
+    materialise(model.to(dtype), torch.device("cpu"))
+    with torch.no_grad():
+        plan.fill(model.state_dict(keep_vars=True))
+    return model
+
+
+@dataclass(frozen=True)
+class AdapterFolder:
+    """An adapter over its base, of which no weights have been read but the adapter's own.
+
+    Attributes:
+        base: the base.
+        recipe: the base's, with LoRA on the matrices that the adapter changes.
+        factors: A and B by their names in the model.
+        whole: tensors that the adapter has as a whole, by their names in the model: a classifier's head that
+            was trained, and matrices under a change, which peft may save beside it.
+        published: the base's, and what the adapter calls its base.
+    """
+
+    base: OpenedCheckpoint
+    recipe: Recipe
+    factors: Mapping[str, Tensor]
+    whole: Mapping[str, Tensor]
+    published: JsonObject
+
+    @classmethod
+    def open(cls, folder: Path, base: Path | str | None = None) -> AdapterFolder:
+        """Read an adapter, and all of its base but the weights; arguments and errors are `load_adapter`'s."""
+        files = AdapterFiles.read(folder)
+        place = files.find_base() if base is None else Path(base)
+        hub = (place / CONFIG).is_file()
+        opened = HubFolder.open(place, head=is_classifier(place)) if hub else open_checkpoint(place)
+        if not isinstance(opened.recipe.reparam, NoReparam):
+            kind = type(opened.recipe.reparam).model_fields["type"].default
             raise CheckpointError(
-                f"{place}: base_model_name_or_path: {named!r} is no folder here; expected --base FOLDER "
-                "(in Python base=...), the model that the adapter was trained on"
+                f"{place}: the base has reparam '{kind}', and LoRA would be another; {FOLD}"
             )
-        base = found[0]
-    model = load_model(base)
+        model = declare(opened.recipe)
+        rules = _rules_of(files, place, model, opened.published)
+        specs = {p.name: p.spec for p in declared(model)}
+        refused = [f"{module}.weight" for module, pair in files.pairs.items() if pair.of_embedding]
+        refused += [
+            f"{n}.weight"
+            for n, pair in files.pairs.items()
+            if not pair.of_embedding and not all(may_change(specs[z]) for z in rules[f"{n}.weight"].zoo_names)
+        ]
+        refused += [
+            n
+            for n in files.whole
+            if n.removesuffix(".weight") not in files.pairs
+            and not all(HEAD in specs[z].axes for z in rules[n].zoo_names)
+        ]
+        if refused:
+            raise CheckpointError(
+                f"{folder}: {shorten(refused)}: LoRA is kept for linear maps, not for embeddings and "
+                f"what is trained as a whole (modules_to_save); {FOLD}"
+            )
+        state = model.state_dict()
+        factors: dict[str, Tensor] = {}
+        whole: dict[str, Tensor] = {}
+        settings: dict[str, tuple[int, float]] = {}
+        for module, pair in files.pairs.items():
+            for name, up in _parts(rules[f"{module}.weight"], pair.up, state):
+                settings[name] = pair.rank, pair.alpha
+                factors |= dict(zip(added_names(name), (pair.down, up), strict=True))
+        for name, tensor in files.whole.items():
+            whole |= _parts(rules[name], _flipped(rules[name], tensor), state)
+        names = [name for name, spec in specs.items() if may_change(spec)]
+        recipe = opened.recipe.model_copy(update={"reparam": NamedLoRA(targets=_targets(settings, names))})
+        return cls(opened, recipe, factors, whole, {**opened.published, BASE_NAME: files.base_name})
+
+    def restore(self, part: Model) -> None:
+        """Set up a declared model as far as the base's recipe does not describe it."""
+        self.base.restore(part)
+
+    def plan(self, whole: Mapping[str, Tensor], needed: Collection[str], allow: Sequence[str]) -> LoadPlan:
+        """Decide which tensors to read, see `zoo.checkpoint.formats.OpenedCheckpoint`."""
+        of_base = {name: tensor for name, tensor in whole.items() if name not in self.factors}
+        plan = self.base.plan(of_base, [name for name in needed if name not in self.factors], allow)
+        own = {name: t for name, t in {**self.factors, **self.whole}.items() if name in needed}
+
+        def fill(state: Mapping[str, Tensor]) -> None:
+            plan.fill({name: tensor for name, tensor in state.items() if name not in self.factors})
+            for name, tensor in own.items():
+                assign(state[name], tensor)
+
+        report = replace(plan.report, loaded=(*plan.report.loaded, *own))
+        return LoadPlan(report, plan.fills | own.keys(), fill)
+
+
+@torch.no_grad()
+def _folded(folder: Path, base: Path | str | None) -> Model:
+    """The base with the changes added to its weights."""
+    files = AdapterFiles.read(folder)
+    place = files.find_base() if base is None else Path(base)
+    model = load_folder(place)[0] if (place / CONFIG).is_file() else load_model(place)
     merge(model)
-    family, _ = family_of_origin(model.recipe.model, model.published) or family_for(model.recipe.model)
-    state = model.state_dict()
-    rules = {r.hub_name.removesuffix(".weight"): r for r in expand(family.rules, state, model.recipe.model)}
-    unknown = [name for name in (*whole, *pairs) if name not in rules]
-    if unknown:
-        raise CheckpointError(
-            f"{folder}: the adapter is not one of {base} ({family.architecture}), which has no "
-            f"{shorten(unknown)}"
-        )
-    lookups = [name for name, pair in pairs.items() if pair.of_embedding]
+    rules = _rules_of(files, place, model, model.published)
+    lookups = [name for name, pair in files.pairs.items() if pair.of_embedding]
     if lookups and model.recipe.model.ties_embedding:
         raise CheckpointError(
             f"{folder}: {lookups[0]}: the change is one of the look-ups alone, but the base uses the table "
             "in its head as well; expected a base whose tie_word_embeddings is false"
         )
-    changes = {name: pair.up.float() @ pair.down.float() * pair.factor for name, pair in pairs.items()}
-    _check_shapes(folder, base, changes, rules, state)
-    _check_shapes(
-        folder, base, {n: t.mT if rules[n].transform.in_out else t for n, t in whole.items()}, rules, state
-    )
-    with torch.no_grad():
-        for name, tensor in whole.items():
-            for target, part in _parts(rules[name], tensor, state):
-                target.copy_(part)
-        for name, change in changes.items():
-            r = rules[name]
-            for target, part in _parts(r, change.mT if r.transform.in_out else change, state):
-                target.add_(part)
-    return model.to(dtype)
+    state = model.state_dict()
+    for name, tensor in files.whole.items():
+        for target, part in _parts(rules[name], _flipped(rules[name], tensor), state):
+            state[target].copy_(part)
+    for module, pair in files.pairs.items():
+        change = pair.up.float() @ pair.down.float() * (pair.alpha / pair.rank)
+        for target, part in _parts(rules[f"{module}.weight"], change, state):
+            state[target].add_(part)
+    return model
 
 
-def _parts(r: Rule, tensor: Tensor, state: dict[str, Tensor]) -> list[tuple[Tensor, Tensor]]:
-    """The model's tensors of a rule, each with its part of a tensor of the Hugging Face model."""
-    targets = [state[name] for name in r.zoo_names]
-    return list(zip(targets, r.transform.to_zoo(tensor, [tuple(t.shape) for t in targets]), strict=True))
+def _rules_of(
+    files: AdapterFiles, base: Path, model: Model, published: Mapping[str, object]
+) -> dict[str, Rule]:
+    """The rules of the base's tensors, by their names in the Hugging Face model.
 
-
-def _check(config: JsonObject, place: Path) -> None:
-    """Refuse what is not plain LoRA, with a line for each setting."""
-    problems = []
-    if config.get("peft_type") != "LORA":
-        problems.append(f"peft_type: {config.get('peft_type')!r}; expected 'LORA'")
-    for name, accepted in SETTINGS.items():
-        value = config.get(name, accepted[0])
-        if value not in accepted:
-            problems.append(f"{name}: {value!r}; expected {accepted[0]!r}")
-    if problems:
-        raise CheckpointError("\n".join(f"{place}: {problem}" for problem in problems))
-
-
-def _read(folder: Path, config: JsonObject) -> tuple[dict[str, _Pair], dict[str, Tensor]]:
-    """A and B of every matrix, and the matrices that are there as a whole, by the names of their modules."""
-    place = folder / ADAPTER_CONFIG
-    sides: dict[str, dict[str, Tensor]] = {}
-    whole: dict[str, Tensor] = {}
-    embeddings = set()
-    with open_tensors(folder / ADAPTER_TENSORS) as file:
-        for name in file.keys():  # noqa: SIM118
-            own = name.removeprefix(PREFIX)
-            if found := KEY.fullmatch(own):
-                sides.setdefault(found["module"], {})[found["side"]] = file.get_tensor(name)
-                if found["kind"]:
-                    embeddings.add(found["module"])
-            elif found := WHOLE.fullmatch(own):
-                whole[found["module"]] = file.get_tensor(name)
-            else:
-                raise CheckpointError(
-                    f"{folder / ADAPTER_TENSORS}: {name}: expected matrices, or A and B of LoRA"
-                )
-    pairs = {}
-    for name, both in sides.items():
-        if both.keys() != {"A", "B"}:
-            raise CheckpointError(f"{folder / ADAPTER_TENSORS}: {name}: has one of A and B; expected both")
-        down, up = both["A"], both["B"]
-        if name in embeddings:  # (rank, vocabulary) and (d, rank): the change of the table is their transpose
-            down, up = up.mT, down.mT
-        alpha, rank = (_of(config, key, name, place) for key in ("lora_alpha", "r"))
-        if down.dim() != 2 or up.dim() != 2 or not down.shape[0] == up.shape[1] == rank:
-            raise CheckpointError(
-                f"{folder / ADAPTER_TENSORS}: {name}: A is {list(down.shape)} and B {list(up.shape)}; "
-                f"expected matrices of rank {rank:g}, as {ADAPTER_CONFIG} says"
-            )
-        factor = alpha / (rank**0.5 if config.get("use_rslora") else rank)
-        pairs[name] = _Pair(down, up, factor, name in embeddings)
-    return pairs, whole
-
-
-def _of(config: JsonObject, key: str, module: str, place: Path) -> float:
-    """Rank or alpha of a module: of the first pattern that its name ends with, or else the common one."""
-    patterns = config.get({"r": "rank_pattern", "lora_alpha": "alpha_pattern"}[key]) or {}
-    value = next((v for p, v in patterns.items() if re.match(rf"(.*\.)?({p})$", module)), config.get(key))
-    if not isinstance(value, int | float) or isinstance(value, bool) or value <= 0:
-        raise CheckpointError(f"{place}: {key}: {value!r}; expected a positive number")
-    return value
-
-
-def _check_shapes(
-    folder: Path, base: object, changes: dict[str, Tensor], rules: dict[str, Rule], state: dict[str, Tensor]
-) -> None:
-    wrong = []
-    for name, change in changes.items():
-        r = rules[name]
-        tensor = r.transform.to_hf([state[n] for n in r.zoo_names])
-        expected = list((tensor.mT if r.transform.in_out else tensor).shape)
-        if list(change.shape) != expected:
-            wrong.append(f"{name} is {list(change.shape)} in the adapter and {expected} in the base")
+    Raises:
+        CheckpointError: the adapter is one of another base.
+    """
+    config = model.recipe.model
+    trunk = getattr(config, "trunk", config)
+    family, _ = family_of_origin(trunk, published) or family_for(trunk)
+    if trunk is not config:
+        family = classifier_family(family)
+    state = model.state_dict()
+    rules = {r.hub_name: r for r in expand(family.rules, state, trunk)}
+    unknown = [name for name in files.whole if name not in rules]
+    unknown += [module for module in files.pairs if f"{module}.weight" not in rules]
+    if unknown:
+        raise CheckpointError(
+            f"{files.path}: the adapter is not one of {base} ({family.architecture}), which has no "
+            f"{shorten(unknown)}"
+        )
+    shapes = {f"{module}.weight": [len(p.up), p.down.shape[1]] for module, p in files.pairs.items()}
+    shapes |= {name: list(_flipped(rules[name], t).shape) for name, t in files.whole.items()}
+    expected = {
+        name: list(_flipped(r, r.transform.to_hf([state[n] for n in r.zoo_names])).shape)
+        for name, r in rules.items()
+        if name in shapes
+    }
+    wrong = [
+        f"{name.removesuffix('.weight')} is {shape} in the adapter and {expected[name]} in the base"
+        for name, shape in shapes.items()
+        if shape != expected[name]
+    ]
     if wrong:
-        raise CheckpointError(f"{folder}: the adapter is not one of {base}: {shorten(wrong)}")
+        raise CheckpointError(f"{files.path}: the adapter is not one of {base}: {shorten(wrong)}")
+    return rules
+
+
+def _flipped(r: Rule, tensor: Tensor) -> Tensor:
+    """A tensor of the Hugging Face model with its outputs first, or the other way round."""
+    return tensor.mT if r.transform.in_out else tensor
+
+
+def _parts(r: Rule, rows: Tensor, state: Mapping[str, Tensor]) -> list[tuple[str, Tensor]]:
+    """The names of zoo's tensors of a rule, each with its own of the rows, (outputs, any)."""
+    shapes = [(len(state[name]), *rows.shape[1:]) for name in r.zoo_names]
+    return list(zip(r.zoo_names, r.transform.to_zoo(_flipped(r, rows), shapes), strict=True))
+
+
+def _targets(settings: Mapping[str, tuple[int, float]], names: Collection[str]) -> tuple[Target, ...]:
+    """Matrices with their ranks and alphas as targets, named by the shortest ends that tell them apart."""
+    groups: dict[tuple[int, float], list[str]] = {}
+    for name, setting in settings.items():
+        groups.setdefault(setting, []).append(name)
+    return tuple(
+        Target(
+            names=tuple(dict.fromkeys(shortest_end(n, group, names) for n in group)), rank=rank, alpha=alpha
+        )
+        for (rank, alpha), group in groups.items()
+    )

@@ -18,7 +18,7 @@ from zoo.data.files import JsonObject
 from zoo.data.tokenizers.base import Tokenizer
 from zoo.data.tokenizers.huggingface import HuggingFaceTokenizer
 from zoo.hub import CONFIG, GENERATION_CONFIG, register_auto
-from zoo.hub.adapter import Adapter, adapter_of, changes_of
+from zoo.hub.adapter import BASE_NAME, Adapter, adapter_of, changes_of, trained_whole
 from zoo.hub.classifier import classifier_family, text_end, write_classifier
 from zoo.hub.families import family_for, family_of_origin
 from zoo.hub.family import Family
@@ -169,6 +169,7 @@ def export_model(
     if out.exists():
         raise ZooError(f"{out}: is there already; expected the name of a new folder")
     changes = changes_of(model)
+    whole = trained_whole(model) if changes else {}
     folded = merge(model).tensors
     kept = [p.name for p in declared(model) if p.local in p.module.reparameterised]
     if kept:
@@ -188,7 +189,8 @@ def export_model(
     state = model.state_dict()
     rules = expand(family.rules, state, trunk or model.recipe.model)
     tensors = {r.hub_name: r.transform.to_hf([state[n] for n in r.zoo_names]) for r in rules}
-    adapter = adapter_of(changes, rules, family.auto, base) if changes else None
+    named = given.get(BASE_NAME) or base
+    adapter = adapter_of(changes, whole, rules, family.auto, named) if changes else None
     config |= _notes(family, config, dtype, tokenizer, end, context, origin is not None)
     padding = config.get("pad_token_id") if family.padding is None else family.padding
     decodes = trunk is not None and family.head is not None and family.head.decodes
@@ -350,13 +352,16 @@ def _write_adapter(
     """
     if isinstance(adapter, str):
         return f"no adapter: {adapter}"
-    adapter.write(folder / ADAPTER)
     done = f"wrote {ADAPTER}: {len(adapter.bases)} matrices of LoRA"
     if find_spec("peft") is None or find_spec("transformers") is None:
+        adapter.write(folder / ADAPTER)
         return f"{done}; not compared: peft is not installed"
     here: Tensor = model.eval()(*inputs)
     reopened = from_pretrained(family.auto, folder, dtype=torch.float32)
     state = reopened.state_dict()
+    if renamed := sorted(adapter.bases.keys() - state.keys()):  # the names in files and in memory may differ
+        return f"no adapter: {renamed[0]} has another name in this version of transformers"
+    adapter.write(folder / ADAPTER)
     for name, base in adapter.bases.items():
         state[name].copy_(base)
     adapted = with_adapter(reopened, folder / ADAPTER).eval()

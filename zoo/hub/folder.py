@@ -141,7 +141,7 @@ def load_folder(
             memory has been allocated then.
         ZooError: a pattern matches nothing.
     """
-    opened = HubFolder.open(folder, head=not allow and _is_classifier(folder))
+    opened = HubFolder.open(folder, head=not allow and is_classifier(folder))
     model = declare(opened.recipe)
     model.published = opened.published
     expected = model.state_dict()
@@ -154,7 +154,7 @@ def load_folder(
     return model, plan.report
 
 
-def _is_classifier(folder: Path) -> bool:
+def is_classifier(folder: Path) -> bool:
     """Whether config.json names a classifier of texts, of a family whose head is known."""
     config = read_json(folder / CONFIG) if (folder / CONFIG).is_file() else {}
     named = config.get("architectures")

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from zoo.checkpoint.formats import FILE_FORMATS, FOLDER_FORMATS, FolderFormat
 from zoo.hub import ADAPTER_CONFIG, CONFIG
-from zoo.utils.errors import CheckpointError
 
 if TYPE_CHECKING:
     import torch
 
+    from zoo.hub.adapter_import import AdapterFolder
     from zoo.hub.folder import HubFolder
     from zoo.models import Model
 
@@ -31,23 +31,36 @@ def open_hub(folder: Path) -> HubFolder:
     return HubFolder.open(folder)
 
 
-def load_peft(folder: Path, *, base: Path | str | None = None, dtype: torch.dtype | None = None) -> Model:
+def load_peft(
+    folder: Path,
+    *,
+    base: Path | str | None = None,
+    fold: bool = False,
+    dtype: torch.dtype | None = None,
+) -> Model:
     """See `zoo.hub.adapter_import.load_adapter`."""
     from zoo.hub.adapter_import import load_adapter
 
-    return load_adapter(folder, base=base, dtype=dtype)
+    return load_adapter(folder, base=base, fold=fold, dtype=dtype)
 
 
-def open_peft(folder: Path) -> HubFolder:
-    """Refuse: an adapter is not a model.
+def open_peft(folder: Path) -> AdapterFolder:
+    """See `zoo.hub.adapter_import.AdapterFolder.open`."""
+    from zoo.hub.adapter_import import AdapterFolder
+
+    return AdapterFolder.open(folder)
+
+
+def peft_tokenizer_folder(folder: Path) -> Path:
+    """The adapter's own folder if a tokenizer was saved there, otherwise that of its base.
 
     Raises:
-        CheckpointError: always.
+        CheckpointError: the base is not there, or the adapter cannot be read.
     """
-    raise CheckpointError(
-        f"{folder}: an adapter, which is a change of a model; fold it in first: "
-        f"zoo import {folder} OUT --base FOLDER, then from: OUT"
-    )
+    from zoo.data.tokenizers.saved import has_tokenizer
+    from zoo.hub.adapter_folder import AdapterFiles
+
+    return folder if has_tokenizer(folder) else AdapterFiles.read(folder).find_base()
 
 
 def load_ngpt_reference(path: Path, *, n_heads: int) -> Model:
@@ -57,6 +70,7 @@ def load_ngpt_reference(path: Path, *, n_heads: int) -> Model:
     return ngpt_reference.load_ngpt_reference(path, n_heads=n_heads)
 
 
+# An adapter may lie in the folder of its base.
+FOLDER_FORMATS.append(FolderFormat(ADAPTER_CONFIG, load_peft, open_peft, peft_tokenizer_folder))
 FOLDER_FORMATS.append(FolderFormat(CONFIG, load_hub, open_hub))
-FOLDER_FORMATS.append(FolderFormat(ADAPTER_CONFIG, load_peft, open_peft))
 FILE_FORMATS["ngpt-reference"] = load_ngpt_reference

@@ -105,27 +105,43 @@ class LoRA(Reparam):
         return chosen, without_effect
 
     def attach(self, p: Declared, init: Init) -> None:
-        """Declare A, which starts from the scheme, and B, which starts at zero: the outputs start unchanged.
+        """Declare A and B, see `attach_low_rank`."""
+        attach_low_rank(p, init, self.rank, self.alpha)
 
-        The eta of B is such that alpha / r B A has the eta of the matrix.
-        """
-        module, name, spec = p.module, p.local, p.spec
-        n, r = spec.fan_in_size, self.rank
-        down, up = f"{name}_down", f"{name}_up"
-        columns = "_".join(spec.fan_in)
-        range_up = virtual_eta(spec) * math.sqrt(n) * r / self.alpha
-        module.param(down, ParamSpec(Role.LINEAR, (r, n), ("rank", columns), fan_in=(columns,)))
-        module.param(
-            up,
-            ParamSpec(
-                Role.LINEAR,
-                (spec.rows, r),
-                (spec.row_axis, "rank"),
-                fan_in=("rank",),
-                output_std=range_up,
-                start=0.0,
-            ),
-        )
-        module.reparameterised[name] = LowRank(
-            down, up, self.alpha / r, spec.sphere_dim, lookup=tied_lookup_scale(p, init)
-        )
+
+def added_names(name: str) -> tuple[str, str]:
+    """The names of A and B of a matrix."""
+    return f"{name}_down", f"{name}_up"
+
+
+def attach_low_rank(p: Declared, init: Init, rank: int, alpha: float) -> None:
+    """Declare A, which starts from the scheme, and B, which starts at zero: the outputs start unchanged.
+
+    The eta of B is such that alpha / rank B A has the eta of the matrix.
+
+    Args:
+        p: the matrix.
+        init: the scheme of the model.
+        rank: number of rows of A.
+        alpha: the change is alpha / rank B A.
+    """
+    module, name, spec = p.module, p.local, p.spec
+    n = spec.fan_in_size
+    down, up = added_names(name)
+    columns = "_".join(spec.fan_in)
+    range_up = virtual_eta(spec) * math.sqrt(n) * rank / alpha
+    module.param(down, ParamSpec(Role.LINEAR, (rank, n), ("rank", columns), fan_in=(columns,)))
+    module.param(
+        up,
+        ParamSpec(
+            Role.LINEAR,
+            (spec.rows, rank),
+            (spec.row_axis, "rank"),
+            fan_in=("rank",),
+            output_std=range_up,
+            start=0.0,
+        ),
+    )
+    module.reparameterised[name] = LowRank(
+        down, up, alpha / rank, spec.sphere_dim, lookup=tied_lookup_scale(p, init)
+    )

@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
+from zoo.checkpoint.formats import folder_format
 from zoo.checkpoint.model import find_checkpoint, open_checkpoint
 from zoo.checkpoint.recipe import Recipe
 from zoo.config.compose import FROM
@@ -178,7 +179,8 @@ def _with_tokenizer(data: Located | None, path: Path, place: str, problems: list
     if kind not in DATASETS.choices or "tokenizer" not in DATASETS.choices[kind].model_fields:
         return None
     run = CheckpointFolder(path).run
-    folder = path if run is None else run.path
+    other = folder_format(path)
+    folder = other.tokenizer_folder(path) if other else path if run is None else run.path
     try:
         find_tokenizer(folder)
     except DataError as error:

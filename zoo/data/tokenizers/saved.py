@@ -17,6 +17,12 @@ from zoo.utils.errors import DataError
 from zoo.utils.run_folder import ModelFolder
 
 
+def has_tokenizer(folder: Path) -> bool:
+    """Whether the files of a tokenizer are in a folder, or in its folder for them."""
+    places = (ModelFolder(folder).tokenizer, folder)
+    return any((p / name).is_file() for p in places for name in (DESCRIPTION, TOKENIZER_FILE, MODEL_FILE))
+
+
 def find_tokenizer(path: str | Path) -> Tokenizer:
     """Load the tokenizer that belongs to a model, whatever its type.
 
