@@ -178,6 +178,32 @@ def test_bad_lines_are_left_out_on_request(tmp_path: Path, caplog: pytest.LogCap
         config.data.prepare(config.model)
 
 
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}", "was stopped"),
+        ("{% if %}", "the chat template has a mistake: TemplateSyntaxError"),
+        (
+            "fixed",
+            "no training example is left of 4: .* refuses 4; the first error is: .*:1: which tokens of",
+        ),
+    ],
+)
+def test_a_template_that_no_line_is_to_blame_for_is_no_invalid_line(
+    tmp_path: Path, source: str, message: str
+) -> None:
+    """Every line would take seconds to find that out again."""
+    place = folder(tmp_path, "mistral")
+    (tmp_path / "train.jsonl").write_text("\n".join(map(json.dumps, ROWS)))
+    data: dict[str, Any] = {"type": "instructions", "validation": None, "invalid": "skip", "context": 32}
+    data |= {"train": str(tmp_path / "train.jsonl"), "template": {"type": "jinja", "source": source}}
+    data["tokenizer"] = {"type": "huggingface", "path": str(place)}
+    model: Any = {"type": "gpt", "vocab_size": 310, "d_model": 16, "n_layers": 1, "n_heads": 2}
+    config: Any = load_config({"model": model, "data": data})
+    with pytest.raises(DataError, match=message):
+        config.data.prepare(config.model)
+
+
 def test_generate_in_the_template(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,6 +22,7 @@ from zoo.config.registry import DATASETS, TEMPLATES
 from zoo.data.dataset import Batch, DataConfig, ModelRequirements
 from zoo.data.files import sha256
 from zoo.data.instructions.files import Conversation, Message, read_conversations
+from zoo.data.instructions.rendering import ChatTemplateError
 from zoo.data.instructions.template import EncodedConversation, PlainTemplate, Template
 from zoo.data.map_dataset import MapDataset, padded_length
 from zoo.data.packing import pack
@@ -177,7 +178,7 @@ class EncodedConversations:
             tokenizer: turns text into tokens.
             context: maximal number of input tokens of an example.
             skipped: receives the errors of conversations that the template refuses, which are left out;
-                None: such a conversation is an error.
+                None: such a conversation is an error. A mistake of the template itself always is one.
             packing: whether several conversations share a row of `context` tokens.
 
         Raises:
@@ -190,7 +191,7 @@ class EncodedConversations:
                 encoded = template.encode(conversation.messages, tokenizer)
             except DataError as error:
                 placed = DataError(f"{conversation.place}: {error}")
-                if skipped is None:
+                if skipped is None or isinstance(error, ChatTemplateError):
                     raise placed from error
                 skipped.append(placed)
                 continue
@@ -279,9 +280,10 @@ class InstructionDataset(MapDataset[EncodedConversations]):
                 )
         if not len(examples):
             refused = total - examples.n_dropped
+            why = f"; the first error is: {self._skipped[-refused]}" if refused and self._skipped else ""
             raise DataError(
                 f"data: no {side} example is left of {total:,}: {examples.n_dropped:,} answers alone are "
-                f"longer than data.context {data.context}, the template refuses {refused:,}"
+                f"longer than data.context {data.context}, the template refuses {refused:,}{why}"
             )
         return examples
 

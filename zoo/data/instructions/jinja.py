@@ -109,8 +109,8 @@ class JinjaTemplate(Template):
             found = text.find(content, start)
             if found < 0:
                 raise DataError(
-                    f"which tokens of message {i + 1} are learned cannot be told: the chat template changes "
-                    "its text, and marks no {% generation %}"
+                    f"which tokens of message {i + 1} are learned cannot be told: the chat template leaves "
+                    "out or changes its text, and marks no {% generation %}"
                 )
             spans.append((start, _end_of_turn(text, found + len(content), reader.special_tokens)))
         return spans, text

@@ -22,6 +22,10 @@ WALL_SECONDS = 60
 """Limit of a request where the operating system does not limit processor time, or the process is stopped."""
 
 
+class ChatTemplateError(DataError):
+    """A chat template that is no template, or that has to be stopped; no conversation is to blame."""
+
+
 class Rendered(NamedTuple):
     """A rendered conversation.
 
@@ -55,7 +59,8 @@ class ChatRenderer:
             requests: messages, and whether the text goes on to where the assistant's next message begins.
 
         Raises:
-            DataError: the template has a mistake, refuses the messages, or takes too long or too much memory.
+            ChatTemplateError: the template has a mistake, or takes too long or too much memory.
+            DataError: it refuses the messages.
         """
         variables = [
             {
@@ -76,8 +81,12 @@ class ChatRenderer:
                 encoding="utf-8",
             )
             self._stop = weakref.finalize(self, _end, self._process)
-            self._ask(self._process, self._source)
+            mistake = self._ask(self._process, self._source)
+            if mistake is not None:
+                raise ChatTemplateError(f"the chat template has a mistake: {mistake['error']}")
         answer = self._ask(self._process, variables)
+        if isinstance(answer, dict):
+            raise DataError(f"the chat template refuses the conversation: {answer['error']}")
         return [Rendered(item["text"], [(start, end) for start, end in item["spans"]]) for item in answer]
 
     def _ask(self, process: subprocess.Popen[str], request: object) -> Any:  # Any: JSON
@@ -96,14 +105,13 @@ class ChatRenderer:
             self._close()
             from zoo.data.instructions.jinja_process import CPU_SECONDS, MEMORY_BYTES
 
-            raise DataError(
+            raise ChatTemplateError(
                 f"the chat template was stopped: it takes more than {CPU_SECONDS} seconds of processor time, "
                 f"or more memory than {MEMORY_BYTES // 2**30} GiB, for one conversation"
             )
         answer = json.loads(line)
         if isinstance(answer, dict):
             self._close()
-            raise DataError(f"the chat template refuses the conversation: {answer['error']}")
         return answer
 
     def _close(self) -> None:
