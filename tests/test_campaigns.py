@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import time
 from pathlib import Path
 
@@ -43,7 +42,7 @@ class Counting:
         self.calls = folder / "calls"
         self.calls.touch()
 
-    def draw(self, chance: random.Random, folder: Path) -> list[Case]:
+    def draw(self, seed: int, number: int, folder: Path) -> list[Case]:
         return [self.attempt]
 
     def attempt(self) -> Outcome:

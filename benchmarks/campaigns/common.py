@@ -67,21 +67,32 @@ class Campaign(Protocol):
     def prepare(self, folder: Path) -> None:
         """Make what all cases begin with, in an empty folder."""
 
-    def draw(self, chance: random.Random, folder: Path) -> Sequence[Case]:
-        """Draw `size` cases that follow from `chance` alone; their folder is empty, and deleted later."""
+    def draw(self, seed: int, number: int, folder: Path) -> Sequence[Case]:
+        """Draw the n-th `size` cases of a seed, which follow from both alone.
+
+        Args:
+            seed: of the campaign.
+            number: n, from 0.
+            folder: empty, and deleted later.
+        """
         ...
 
 
+def chance_of(name: str, seed: int, number: int) -> random.Random:
+    """What the n-th case of a campaign is drawn with."""
+    return random.Random(f"{name} {seed} {number}")
+
+
 class OneByOne(ABC):
-    """A campaign whose cases are drawn one at a time."""
+    """A campaign whose cases are drawn one at a time, independently of each other."""
 
     name: str
     seconds: float
     size: int = 1
 
-    def draw(self, chance: random.Random, folder: Path) -> Sequence[Case]:
+    def draw(self, seed: int, number: int, folder: Path) -> Sequence[Case]:
         """One case."""
-        return [lambda: self.attempt(chance, folder)]
+        return [lambda: self.attempt(chance_of(self.name, seed, number), folder)]
 
     @abstractmethod
     def attempt(self, chance: random.Random, folder: Path) -> Outcome:
@@ -245,8 +256,7 @@ class _Worker:
                 folder = self._scratch / "case"
                 shutil.rmtree(folder, ignore_errors=True)
                 folder.mkdir()
-                chance = random.Random(f"{self._campaign.name} {seed} {number}")
-                cases = self._campaign.draw(chance, folder)
+                cases = self._campaign.draw(int(seed), int(number), folder)
                 os.write(answer, b"drawn\n")
                 for case in cases[int(begin) :]:
                     try:

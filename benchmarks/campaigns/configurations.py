@@ -10,10 +10,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hypothesis import HealthCheck, Phase, given, seed, settings
+import hypothesis
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from benchmarks.campaigns.common import Case, Outcome, attempt, quiet
+from benchmarks.campaigns.common import Case, Outcome, attempt, chance_of, quiet
 from benchmarks.campaigns.mutations import BYTES, VALUES, places_of
 from benchmarks.campaigns.schema import Schema
 from zoo.run.config import json_schema, load_config, plain
@@ -66,12 +67,13 @@ class Configurations:
         self._bases = [_small(name) for name in BASES]
         built(self._bases[0])  # what torch imports with the first optimizer is imported once
 
-    def draw(self, chance: random.Random, folder: Path) -> Sequence[Case]:
+    def draw(self, seed: int, number: int, folder: Path) -> Sequence[Case]:
         """Draw some configurations."""
+        chance = chance_of(self.name, seed, number)
         file = folder / "config.yaml"
         drawn: list[tuple[dict[str, Any], int]] = []
 
-        @seed(chance.randrange(2**32))
+        @hypothesis.seed(chance.randrange(2**32))
         @settings(
             max_examples=self.size,
             database=None,

@@ -153,10 +153,12 @@ class Fault:
     Attributes:
         number: before which operation on a file, or before which batch of the training it ends, from 0.
         kind: of an operation that is `torn` and writes, a half is done.
+        rank: the process of several that ends.
     """
 
     number: int
     kind: Literal["operation", "torn", "batch"] = "operation"
+    rank: int = 0
 
     def __str__(self) -> str:
         words = {
@@ -164,7 +166,7 @@ class Fault:
             "torn": "torn at operation",
             "batch": "killed before batch",
         }
-        return f"{words[self.kind]} {self.number}"
+        return f"{words[self.kind]} {self.number}" + (f" on rank {self.rank}" if self.rank else "")
 
     @contextmanager
     def armed(self, root: Path, group: bool = False) -> Iterator[None]:

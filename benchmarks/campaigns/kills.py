@@ -5,39 +5,64 @@ from __future__ import annotations
 import os
 import random
 import shutil
+from collections.abc import Sequence
 from mmap import mmap
 from pathlib import Path
 from typing import Any
 
-from benchmarks.campaigns.common import OneByOne, Outcome, in_child
+from benchmarks.campaigns.common import Case, Outcome, chance_of, in_child, quiet
 from benchmarks.campaigns.faults import Fault, Operation, Watch, watched
 from benchmarks.campaigns.scenarios import SCENARIOS, Scenario, Training
-from benchmarks.campaigns.tiny import STEPS, difference
+from benchmarks.campaigns.tiny import STEPS, difference, finished
 
 REFUSED = 2
+BATCHES = 8
+"""Of so many kills of a training one is before a batch, at any moment of it, instead of an operation."""
+TWICE, TORN = 0.25, 0.3
+"""Shares of the cases with two kills, and of the writes of which a half is done."""
 
 
-class Kills(OneByOne):
-    """A command is killed once or twice; then the user does what comes next, until it has done its work."""
+class Kills:
+    """A command is killed once or twice; then the user does what comes next, until it has done its work.
+
+    Each of the scenarios is killed before every one of its operations, in an order that follows from the
+    seed, before one of them is met again.
+    """
 
     name = "kills"
     seconds = 60.0
+    size = 1
 
     def prepare(self, folder: Path) -> None:
-        """Nothing yet: a scenario is prepared when it is first drawn."""
+        """Train a run in this process, so that its forks have imported what they need.
+
+        A scenario is prepared when it is first drawn.
+        """
+        with quiet():
+            finished(folder / "warm")
         self._folder = folder
         self._whole: dict[str, dict[str, Any]] = {}
         self._operations: dict[str, int] = {}
 
-    def attempt(self, chance: random.Random, folder: Path) -> Outcome:
+    def draw(self, seed: int, number: int, folder: Path) -> Sequence[Case]:
+        """Choose the scenario, and which of its operations is the first that is not made."""
+        tickets = [scenario for scenario in SCENARIOS for _ in range(scenario.weight)]
+        turn, place = divmod(number, len(tickets))
+        order = random.Random(f"{seed}").sample(range(len(tickets)), len(tickets))
+        scenario = tickets[order[place]]
+        visit = turn * scenario.weight + sum(tickets[ticket] is scenario for ticket in order[:place])
+        return [lambda: self._attempt(scenario, seed, visit, folder)]
+
+    def _attempt(self, scenario: Scenario, seed: int, visit: int, folder: Path) -> Outcome:
         """Kill one command, and do what a user would do next."""
-        scenario = chance.choices(SCENARIOS, [scenario.weight for scenario in SCENARIOS])[0]
         place = self._ready(scenario)
         scenario.begin(place, folder)
-        case = scenario.name
-        for _ in range(chance.choice((1, 1, 1, 2))):
-            fault = self._fault(scenario, chance)
-            case += f", {fault}"
+        chance = chance_of(f"{self.name} {scenario.name}", seed, visit)
+        faults = [self._fault(scenario, seed, visit, chance)]
+        if chance.random() < TWICE:
+            faults.append(self._any_fault(scenario, chance))
+        case = ", ".join([scenario.name, *map(str, faults)])
+        for fault in faults:
             resume = (folder / "runs/tiny").exists()
             status = in_child(lambda: scenario.act(place, folder, resume, fault))  # noqa: B023
             if not os.WIFSIGNALED(status) and os.waitstatus_to_exitcode(status) not in (0, REFUSED):
@@ -53,12 +78,21 @@ class Kills(OneByOne):
         found = difference(self._whole[scenario.name], scenario.state(folder))
         return Outcome("changed", case, found) if found else Outcome("same", case)
 
-    def _fault(self, scenario: Scenario, chance: random.Random) -> Fault:
+    def _fault(self, scenario: Scenario, seed: int, visit: int, chance: random.Random) -> Fault:
+        """The n-th first fault of a scenario: its operations one after the other, and batches between."""
+        trains = isinstance(scenario, Training)
+        if trains and visit % BATCHES == BATCHES - 1:
+            return Fault(chance.randrange(STEPS), "batch", chance.randrange(scenario.ranks))
+        visit -= visit // BATCHES if trains else 0
+        number = self._operations[scenario.name]
+        order = random.Random(f"{scenario.name} {seed} {visit // number}").sample(range(number), number)
+        return Fault(order[visit % number], kind="torn" if chance.random() < TORN else "operation")
+
+    def _any_fault(self, scenario: Scenario, chance: random.Random) -> Fault:
+        if isinstance(scenario, Training) and chance.random() < 1 / BATCHES:
+            return Fault(chance.randrange(STEPS), "batch", chance.randrange(scenario.ranks))
         number = chance.randrange(self._operations[scenario.name])
-        torn, batch = chance.random() < 0.3, isinstance(scenario, Training) and chance.random() < 0.2
-        if batch or (isinstance(scenario, Training) and scenario.ranks > 1 and number % 2):
-            return Fault(chance.randrange(STEPS), kind="batch")  # only the first rank has many operations
-        return Fault(number, kind="torn" if torn else "operation")
+        return Fault(number, kind="torn" if chance.random() < TORN else "operation")
 
     def _ready(self, scenario: Scenario) -> Path:
         """The place of a scenario, which has run undisturbed there, its operations counted."""

@@ -38,10 +38,12 @@ class Scenario(ABC):
     Attributes:
         name: its name.
         weight: how often it is tried, in proportion to others.
+        ranks: the number of its processes that train.
     """
 
     name: str
     weight: int = 1
+    ranks: int = 1
 
     @abstractmethod
     def prepare(self, place: Path) -> None:
@@ -86,13 +88,11 @@ class Training(Scenario):
         settings: of the run.
         before: the step at which an earlier session was stopped.
         setup: called in every process of the scenario.
-        ranks: the number of processes.
     """
 
     settings: dict[str, Any] = field(default_factory=dict)
     before: int | None = None
     setup: Callable[[], None] = lambda: None
-    ranks: int = 1
 
     def prepare(self, place: Path) -> None:
         """Write the configuration; train and keep what stands before."""
@@ -115,7 +115,7 @@ class Training(Scenario):
         with socket.socket() as free:
             free.bind(("localhost", 0))
             port = str(free.getsockname()[1])
-        victim = fault.number % self.ranks if fault else -1
+        victim = fault.rank if fault else -1
 
         def rank(number: int) -> int:
             world = {"RANK": str(number), "WORLD_SIZE": str(self.ranks), "MASTER_PORT": port}
@@ -256,14 +256,14 @@ ROLLBACK: dict[str, Any] = {
     "spikes": {"action": "rollback", "window": 20, "cool_steps": 2, "threshold": 3.0},
 }
 SCENARIOS: tuple[Scenario, ...] = (
-    Training("run", weight=4),
+    Training("run", weight=6),
     Training("resumed run", weight=4, settings={"keep_last": 1}, before=5),
-    Training("rollback", weight=4, settings=ROLLBACK, setup=spoiled),
+    Training("rollback", weight=6, settings=ROLLBACK, setup=spoiled),
     Training("two ranks", weight=2, settings={"parallel": {"timeout": 20}}, ranks=2),
-    Sweeping("sweep"),
+    Sweeping("sweep", weight=4),
     Tokenising("prepare"),
     Writing("export", arguments=("export", "{run}", "{out}")),
     Writing("import", arguments=("import", "{hub}", "{out}")),
     Writing("convert", arguments=("convert", "{run}", "{out}", "--to", "wesar")),
 )
-"""All scenarios; those of one process that trains have the most operations."""
+"""All scenarios; those of one process that trains have the most operations, two ranks take the longest."""
