@@ -18,8 +18,10 @@ from tiny_runs import ROOT, environment
 from torch import Tensor
 
 from zoo import load_model, save_model
+from zoo.hub.export import export
 from zoo.hub.folder import load_folder
 from zoo.utils.errors import CheckpointError, ZooError
+from zoo.utils.permissions import Permissions
 
 SINGLE, INDEX, CONFIG = "model.safetensors", "model.safetensors.index.json", "config.json"
 READ_OUT, TABLE = "lm_head.weight", "model.embed_tokens.weight"
@@ -317,3 +319,26 @@ def test_training_leaves_the_files_alone(tmp_path: Path) -> None:
             p.zero_()
     assert file.read_bytes() == before
     assert any(p.any() for p in load_folder(tmp_path)[0].parameters())
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_not_finite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: float) -> None:
+    saved("llama", tmp_path)
+    change(tmp_path, lambda tensors: tensors[TABLE][3].fill_(value))
+    with pytest.raises(
+        CheckpointError, match=rf"model\.safetensors: {TABLE} has entries that are not finite"
+    ):
+        load_model(tmp_path)
+    monkeypatch.setattr(Permissions, "non_finite", True)
+    load_model(tmp_path)
+
+
+def test_a_flipped_bit_in_a_folder_that_zoo_wrote(tmp_path: Path) -> None:
+    saved("llama", tmp_path / "theirs")
+    export(tmp_path / "theirs", tmp_path / "ours")
+    file = tmp_path / "ours" / SINGLE
+    data = bytearray(file.read_bytes())
+    data[-1000] ^= 1
+    file.write_bytes(data)
+    with pytest.raises(CheckpointError, match=r"model\.safetensors: .* is damaged: its checksum"):
+        load_model(tmp_path / "ours")

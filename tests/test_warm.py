@@ -13,6 +13,7 @@ from tiny_runs import TEXT, of_kind, tiny
 from torch import Tensor
 
 from zoo import build_model, load_model, save_model
+from zoo.data.tokenizers.base import Tokenizer
 from zoo.models import GPT, Model
 from zoo.nn.norm import unit
 from zoo.run.config import load_config
@@ -100,6 +101,21 @@ def test_wesar_is_exact(run: Path, tmp_path: Path) -> None:
     assert done.logits <= 1e-5
     assert load_model(tmp_path / "wesar").recipe.reparam.type == "wesar"
     assert (tmp_path / "wesar" / "tokenizer").is_dir()
+
+
+def test_the_folder_appears_with_its_tokenizer_or_not_at_all(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Tokenizer, "save", killed)
+        with pytest.raises(KeyboardInterrupt):
+            convert(run, tmp_path / "warm", to="wesar")
+    assert not (tmp_path / "warm").exists()
+    convert(run, tmp_path / "warm", to="wesar")
+    assert (tmp_path / "warm/tokenizer").is_dir()
 
 
 def test_ngpt_starts_near_its_source(run: Path, tmp_path: Path) -> None:

@@ -130,10 +130,11 @@ def bytes_of(tensor: Tensor) -> memoryview:
 
 
 def _sums_to_a_finite_number(tensor: Tensor) -> bool:
-    """Whether a sum is finite: all entries are, unless it overflows. It needs no memory, as isfinite does."""
-    if Permissions.non_finite or not tensor.is_floating_point():
-        return True
-    return bool(tensor.sum(dtype=torch.promote_types(tensor.dtype, torch.float32)).isfinite())
+    """Whether a sum is finite: all entries are, unless it overflows. It needs no memory, as isfinite does.
+
+    Sums of 16 bits are accumulated in 32 by torch; in another dtype than the tensor's they would copy it.
+    """
+    return Permissions.non_finite or not tensor.is_floating_point() or bool(tensor.sum().isfinite())
 
 
 def require_finite(path: Path, name: str, tensor: Tensor) -> None:

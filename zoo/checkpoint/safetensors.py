@@ -342,16 +342,30 @@ def _chunks(file: BinaryIO, size: int) -> Iterator[bytes]:
 
 def _layout(path: Path) -> Iterator[tuple[str, Tensor, int, str | None]]:
     """Name, tensor on the meta device, first byte and checksum of everything in a file that is complete."""
-    with path.open("rb") as file:
-        length = int.from_bytes(file.read(LENGTH), "little")
-        header = parse_json(file.read(length), path, CheckpointError)
+    header, start = _header(path)
     sums = read_checksums(path, header)
     header.pop(METADATA, None)
     for name, entry in header.items():
         if (kind := entry["dtype"]) not in DTYPES:
             raise CheckpointError(f"{path}: {name} is {kind}; expected one of {', '.join(DTYPES)}")
         tensor = torch.empty(entry["shape"], dtype=DTYPES[kind], device="meta")
-        yield name, tensor, LENGTH + length + entry["data_offsets"][0], sums.get(name)
+        yield name, tensor, start + entry["data_offsets"][0], sums.get(name)
+
+
+def _header(path: Path) -> tuple[dict[str, Any], int]:
+    """The header of a file that is complete, and where its tensors begin, in bytes."""
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(LENGTH), "little")
+        return parse_json(file.read(length), path, CheckpointError), LENGTH + length
+
+
+def checksums_of(path: Path) -> Mapping[str, str]:
+    """The checksums of the tensors of a file that `open_tensors` opens; empty if it has none.
+
+    Raises:
+        CheckpointError: the header is damaged.
+    """
+    return read_checksums(path, _header(path)[0])
 
 
 def _check_pieces(path: Path, pieces: list[Path], blocks: Mapping[str, Iterable[Block]]) -> None:

@@ -12,8 +12,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from zoo.checkpoint.safetensors import count_entries, open_tensors, shorten, write_tensors
+from zoo.checkpoint.integrity import bytes_of, require_finite, require_same
+from zoo.checkpoint.safetensors import checksums_of, count_entries, open_tensors, shorten, write_tensors
 from zoo.data.files import JsonObject, read_object
+from zoo.utils.checksum import checksum
 from zoo.utils.errors import CheckpointError, DataError
 from zoo.utils.progress import progress
 
@@ -78,6 +80,9 @@ def stream_tensors(jobs: Iterable[tuple[TensorEntry, Callable[[Tensor], None]]])
     Args:
         jobs: the location of a tensor, and the function that is called with it; the tensor is a view of the
             mapped file and has to be copied.
+
+    Raises:
+        CheckpointError: a tensor is not finite, or another than that of the checksum in a file of zoo.
     """
 
     def file_of(job: tuple[TensorEntry, Callable[[Tensor], None]]) -> Path:
@@ -87,8 +92,13 @@ def stream_tensors(jobs: Iterable[tuple[TensorEntry, Callable[[Tensor], None]]])
     with progress("reading tensors", sum(prod(entry.shape) for entry, _ in ordered)) as advance:
         for file, group in groupby(ordered, file_of):
             with open_tensors(file) as handle:
+                recorded = checksums_of(file)
                 for entry, take in group:
-                    take(handle.get_tensor(entry.name))
+                    tensor = handle.get_tensor(entry.name)
+                    if entry.name in recorded:
+                        require_same(file, entry.name, checksum(bytes_of(tensor)), recorded[entry.name])
+                    require_finite(file, entry.name, tensor)
+                    take(tensor)
                     advance(prod(entry.shape))
 
 

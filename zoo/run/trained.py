@@ -81,6 +81,5 @@ def bring_tokenizer(source: Path, folder: Path) -> str:
         tokenizer = tokenizer_of(source)
     except DataError as error:
         return str(error)
-    kept = ModelFolder(folder).tokenizer
-    write_folder(kept, tokenizer.save)
-    return f"wrote {kept}: {tokenizer.type}, {tokenizer.vocab_size} tokens"
+    write_folder(ModelFolder(folder).tokenizer, tokenizer.save)
+    return f"with its tokenizer: {tokenizer.type}, {tokenizer.vocab_size} tokens"

@@ -90,11 +90,15 @@ def convert(source: Path, out: Path, *, to: str, text: Path | None = None) -> Wa
         made = to_ngpt(model, given.measured)
     after = given.loss(made) if given else None
 
-    def fill(folder: Path) -> None:
-        save_model(made, folder)
+    tokenizer = ""
 
-    write_folder(out, fill)
-    return WarmStart(out, to, before, after, logits, bring_tokenizer(source, out))
+    def fill(folder: Path) -> None:
+        nonlocal tokenizer
+        save_model(made, folder)
+        tokenizer = bring_tokenizer(source, folder)
+
+    write_folder(out, fill)  # at once: a folder without its tokenizer would be in the way of a second try
+    return WarmStart(out, to, before, after, logits, tokenizer)
 
 
 def _text(source: Path, model: Model, file: Path | None, *, needed: bool) -> Text | None:
