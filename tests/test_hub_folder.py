@@ -305,7 +305,8 @@ def test_memory_is_that_of_the_model_and_one_shard(tmp_path: Path) -> None:
     )
     peak, model = (int(word) for word in done.stdout.split())
     everything = sum(file.stat().st_size for file in tmp_path.glob("*.safetensors"))
-    assert peak * 1024 < model + largest + 8 * 2**20 < model + everything / 2
+    code = 12 * 2**20  # that is loaded when a model is first built, read and checked
+    assert peak * 1024 < model + largest + code < model + everything / 2
 
 
 def test_training_leaves_the_files_alone(tmp_path: Path) -> None:

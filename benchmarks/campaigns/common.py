@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import random
@@ -248,6 +249,7 @@ class _Worker:
 
     def _serve(self, ask: int, answer: int) -> None:
         os.setpgid(0, 0)
+        gc.freeze()  # what was imported stays; its pages need not be copied into forks
         used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (used + self._memory, resource.RLIM_INFINITY))
         with os.fdopen(ask) as questions:

@@ -1,12 +1,14 @@
-"""Damaged files: run folders, checkpoints, tokenizers, corpora, and tables of runs."""
+"""Damaged files: run folders, checkpoints, folders of the hub, tokenizers, corpora, and tables of runs."""
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 from pathlib import Path
 
 import torch
+from pyarrow import Table, parquet
 from torch import Tensor
 
 from benchmarks.campaigns.common import OneByOne, Outcome, attempt, quiet
@@ -17,6 +19,9 @@ from zoo.ablate.scale.runs import read_runs
 from zoo.ablate.scale.verdict import judge
 from zoo.checkpoint.model import load_model
 from zoo.data.tokenizers.saved import find_tokenizer
+from zoo.hub import CONFIG
+from zoo.hub.export import export_model
+from zoo.models import Model
 from zoo.run.config import load_config
 from zoo.run.job import Job
 from zoo.train.run import train
@@ -29,7 +34,7 @@ CSV = "variant,size,tokens,seed,loss\n" + "".join(
     for seed in range(3)
 )
 LINES = "".join(f'{{"text": "Document {i} with some words in it."}}\n' for i in range(60))
-KINDS = {"resume": 5, "load": 4, "report": 2, "tokenizer": 1, "jsonl": 1, "csv": 1}
+KINDS = {"resume": 5, "load": 4, "hub": 4, "report": 2, "tokenizer": 1, "jsonl": 1, "parquet": 1, "csv": 1}
 """What is damaged and read, and how often."""
 
 
@@ -49,6 +54,13 @@ class Files(OneByOne):
         self._settings = fields(folder / "half")
         (folder / "runs.csv").write_text(CSV)
         (folder / "corpus.jsonl").write_text(LINES)
+        rows = [json.loads(line) for line in LINES.splitlines()]
+        parquet.write_table(Table.from_pylist(rows), folder / "corpus.parquet", row_group_size=20)
+        with quiet():
+            model, tokenizer = load_model(self._half), find_tokenizer(self._half / "tokenizer")
+            export_model(model, folder / "hub/one file", tokenizer=tokenizer)
+            export_model(model, folder / "hub/an index", tokenizer=tokenizer, shard_bytes=2000)
+        self._published = dict(load_model(folder / "hub/one file").state_dict())
 
     def attempt(self, chance: random.Random, folder: Path) -> Outcome:
         """Damage one file, and read it."""
@@ -82,12 +94,24 @@ class Files(OneByOne):
         case = f"load, {file.relative_to(run.path)}: {damage(file, chance)}"
 
         def act() -> Outcome | None:
-            found: dict[str, Tensor] = load_model(run.path).state_dict()
-            same = found.keys() == self._weights.keys() and all(
-                torch.equal(tensor, self._weights[name]) for name, tensor in found.items()
-            )
             # Without last.json the latest checkpoint is taken, which is another one only if several are kept.
-            return None if same else Outcome("changed", case)
+            return None if _same(load_model(run.path), self._weights) else Outcome("changed", case)
+
+        return attempt(case, act)
+
+    def _hub(self, chance: random.Random, folder: Path) -> Outcome:
+        layout = chance.choice(("one file", "an index"))
+        copy = Path(shutil.copytree(self._folder / "hub" / layout, folder / "hub"))
+        file = chance.choice(
+            sorted(path for path in copy.iterdir() if path.suffix in (".json", ".safetensors"))
+        )
+        case = f"folder of the hub with {layout}, {file.name}: {damage(file, chance)}"
+
+        def act() -> Outcome | None:
+            find_tokenizer(copy).encode("some text")
+            same = _same(load_model(copy), self._published)
+            # config.json has no checksum: with another number of heads the same files are another model.
+            return None if same or file.name == CONFIG else Outcome("changed", case)
 
         return attempt(case, act)
 
@@ -113,9 +137,15 @@ class Files(OneByOne):
         return attempt(case, act)
 
     def _jsonl(self, chance: random.Random, folder: Path) -> Outcome:
-        file = Path(shutil.copy(self._folder / "corpus.jsonl", folder / "corpus.jsonl"))
-        case = f"corpus, jsonl: {damage(file, chance)}"
-        corpus = {"type": "jsonl", "paths": [str(file)]}
+        return self._corpus("jsonl", chance, folder)
+
+    def _parquet(self, chance: random.Random, folder: Path) -> Outcome:
+        return self._corpus("parquet", chance, folder)
+
+    def _corpus(self, kind: str, chance: random.Random, folder: Path) -> Outcome:
+        file = Path(shutil.copy(self._folder / f"corpus.{kind}", folder / f"corpus.{kind}"))
+        case = f"corpus in {kind}: {damage(file, chance)}"
+        corpus = {"type": kind, "paths": [str(file)]}
         data = {"corpus": corpus, "cache_dir": str(folder / "cache"), "context": 8}
 
         def act() -> None:
@@ -132,3 +162,9 @@ class Files(OneByOne):
             judge(read_runs(file), "a")
 
         return attempt(case, act)
+
+
+def _same(model: Model, weights: dict[str, Tensor]) -> bool:
+    """Whether a model has these weights, bit by bit."""
+    found = model.state_dict()
+    return found.keys() == weights.keys() and all(torch.equal(found[name], weights[name]) for name in weights)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from hypothesis import strategies as st
@@ -26,6 +27,14 @@ class Schema:
     def places(self, content: dict[str, Any]) -> list[tuple[dict[str, Any], str, dict[str, Any]]]:
         """Every key of every object in `content`, also those left out: the object, the key, its schema."""
         return self._places(content, self._root)
+
+    def without_defaults(self, content: dict[str, Any]) -> dict[str, Any]:
+        """A configuration as a user writes it: what is the default is left out."""
+        content = json.loads(json.dumps(content))
+        for owner, key, schema in reversed(self.places(content)):
+            if key in owner and owner[key] == schema.get("default", ...):
+                del owner[key]
+        return content
 
     def _places(
         self, content: dict[str, Any], schema: dict[str, Any]
