@@ -1,5 +1,6 @@
 """The command line: what each command prints, and how it fails."""
 
+import errno
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -221,3 +222,38 @@ def test_an_interrupted_run_says_so_with_its_status(
 
     monkeypatch.setattr("zoo.train.run.train", lambda *a, **k: RunResult(tmp_path, 3, 20, None, None))
     assert zoo("train", "gpt-tiny")[0] == 130
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (
+            OSError(errno.EMFILE, "Too many open files"),
+            "error: Too many open files; this process may open more",
+        ),
+        (
+            OSError(errno.EACCES, "Permission denied", "there"),
+            "error: there: Permission denied; this user must",
+        ),
+        (MemoryError(), "error: the memory is exhausted"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you"), "error: the memory is exhausted"),
+    ],
+)
+def test_what_the_machine_lacks(
+    zoo: Run, monkeypatch: pytest.MonkeyPatch, error: Exception, message: str
+) -> None:
+    def fails(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("zoo.config.compose.find_config", fails)
+    status, _, shown = zoo("train", "gpt-tiny")
+    assert status == 2 and message in shown
+
+
+def test_a_mistake_of_zoo_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise FileNotFoundError(errno.ENOENT, "No such file", "there")
+
+    monkeypatch.setattr("zoo.config.compose.find_config", fails)
+    with pytest.raises(FileNotFoundError):
+        main(["train", "gpt-tiny"])

@@ -145,6 +145,7 @@ class Resources(OneByOne):
             (folder / "cache").mkdir()
             more = [f"data.cache_dir={folder / 'cache'}"]
         closed = folder / "cache" if which == "cache" else runs
+        folder.parent.chmod(0o755)  # a temporary folder, which only its owner may enter
         everyone(folder)
         for path in (closed, *closed.rglob("*")):
             path.chmod(path.stat().st_mode & ~0o222)

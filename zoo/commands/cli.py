@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -19,6 +20,21 @@ from zoo.utils.printable import printable
 
 TRACEBACK = "ZOO_TRACEBACK"
 """The environment variable that makes zoo show the traceback of an error in a plugin."""
+
+SHORTAGES = {
+    "EMFILE": "this process may open more with a higher limit (ulimit -n)",
+    "ENFILE": "other processes have too many files open",
+    "ENOSPC": "the disk has to have room",
+    "EDQUOT": "the user's share of the disk has to have room",
+    "EFBIG": "files may be larger with a higher limit (ulimit -f)",
+    "EROFS": "what is written must lie on another file system",
+    "EACCES": "this user must be allowed to use it",
+    "EPERM": "this user must be allowed to do it",
+    "EIO": "the disk or its connection fails",
+    "ESTALE": "the network's file system was away for a moment",
+    "ENOMEM": "the machine or the limit of memory (ulimit -v) is too small",
+}
+"""Errors of the operating system that no program can prevent, wherever they occur, and what is to be done."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -40,6 +56,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _fail(str(error), DIVERGED)
     except Exception as error:
         line = _line_in_plugin(error)
+        if line is None and (shortage := _shortage(error)):
+            _fail(shortage, USER_ERROR)
         if line is None or os.environ.get(TRACEBACK):
             raise
         what = f"{line}: {type(error).__name__}: {error}"
@@ -68,6 +86,17 @@ def _line_in_plugin(error: Exception) -> str | None:
     from zoo.config.plugins import line_in_plugin
 
     return line_in_plugin(error)
+
+
+def _shortage(error: Exception) -> str | None:
+    """The message about something that the machine lacks; None for another error, a mistake of zoo."""
+    if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
+        return f"the memory is exhausted; {SHORTAGES['ENOMEM']}"
+    if not isinstance(error, OSError):
+        return None
+    advice = SHORTAGES.get(errno.errorcode.get(error.errno or 0, ""))
+    place = "" if error.filename is None else f"{error.filename}: "
+    return f"{place}{error.strerror}; {advice}" if advice else None
 
 
 def _fail(message: str, status: int) -> None:
