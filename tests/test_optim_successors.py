@@ -326,6 +326,7 @@ def test_prodigy_refuses_different_rates() -> None:
         ("{type: normuon, lr: 1e-3, cautious: true}", "optimizer.cautious: unknown key"),
         ("{type: muon, lr: 1e-3, coefficients: jordan}", "optimizer.coefficients"),
         ("{type: muon, lr: 1e-3, adjust: spectral}", "does not fit AdamW"),
+        ("{type: normuon, lr: 1e-3, rest: null}", "does not fit AdamW"),
         ("{type: ademamix, lr: 1e-3, alpha_warmup: 0}", "optimizer.alpha_warmup"),
         ("{type: prodigy, d0: 0}", "optimizer.d0"),
     ],

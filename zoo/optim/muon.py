@@ -248,7 +248,18 @@ class OrthogonalConfig(OptimizerConfig):
         "shape: sqrt(max(1, A/B)); spectral: sqrt(A/B)",
     )
     split_heads: bool = Field(False, description="orthogonalise each head's part of a matrix by itself")
-    rest: Rest | None = None
+    rest: Rest | None = Field(
+        None, description="for all other parameters; null: AdamW with this lr and weight_decay"
+    )
+
+    @model_validator(mode="after")
+    def _rest_has_a_rate(self) -> Self:
+        if self.rest is None and self.adjust != "match_adam":
+            raise ValueError(
+                f"with adjust: {self.adjust} the learning rate does not fit AdamW; expected "
+                "`rest: {type: adamw, lr: ...}`"
+            )
+        return self
 
     @property
     def others(self) -> AdamWConfig | AmosConfig:
@@ -323,20 +334,8 @@ class MuonConfig(OrthogonalConfig):
 
     type: Literal["muon"] = "muon"
     cautious: bool = Field(False, description="leave out entries that point against the gradient")
-    rest: Rest | None = Field(
-        None, description="for all other parameters; null: AdamW with this lr and weight_decay"
-    )
 
     @model_validator(mode="after")
     def _cautious_has_momentum(self) -> Self:
         check_cautious(self.cautious, self.momentum)
-        return self
-
-    @model_validator(mode="after")
-    def _rest_has_a_rate(self) -> Self:
-        if self.rest is None and self.adjust != "match_adam":
-            raise ValueError(
-                f"with adjust: {self.adjust} the learning rate does not fit AdamW; expected "
-                "`rest: {type: adamw, lr: ...}`"
-            )
         return self

@@ -134,7 +134,10 @@ class NorMuonConfig(OrthogonalConfig):
     type: Literal["normuon"] = "normuon"
     adjust: UpdateFactor = Field("shape", description="factor on lr of an (A, B) matrix, see muon")
     beta2: Decay = Field(0.95, description="decay of the rows' second moment")
-    rest: Rest = Field(AdamWConfig(lr=3e-3), description="for all other parameters")
+    rest: Rest | None = Field(
+        AdamWConfig(lr=3e-3),
+        description="for all other parameters; null: AdamW with this lr and weight_decay",
+    )
 
     def largest_step(self, spec: ParamSpec) -> float:
         """AdamW's."""
