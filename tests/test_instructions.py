@@ -275,9 +275,16 @@ def test_lines_that_have_more_than_their_layout(tmp_path: Path) -> None:
     twice = {"system": "S", "messages": [{"role": "system", "content": "T"}, *talk]}
     with pytest.raises(DataError, match=r"train\.jsonl:1: has .system. and a message of the system"):
         read_conversations(written(tmp_path, [twice]))
-    listed.write_text("[{}, 3]")
-    with pytest.raises(DataError, match=r"list\.json: item 2: expected an object, found int"):
+    listed.write_text("[]")
+    with pytest.raises(DataError, match=r"list\.json: nothing here is a conversation$"):
         read_conversations(listed)
+    listed.write_text("[{}, 3]")
+    with pytest.raises(DataError, match=r"list\.json: item 1: expected the keys"):
+        read_conversations(listed)
+    skipped: list[DataError] = []
+    listed.write_text(json.dumps([3, *rows]))
+    assert len(read_conversations(listed, skipped)) == 3
+    assert [str(error) for error in skipped] == [f"{listed}: item 1: expected an object, found int"]
 
 
 BAD_FIELDS: list[tuple[dict[str, Any], str]] = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
@@ -53,37 +53,41 @@ def read_conversations(path: Path, skipped: list[DataError] | None = None) -> li
         DataError: the file cannot be read, or a line or row is not a conversation.
     """
     conversations = []
-    whole = _list(path) if content_suffix(path) == JSON else None
-    for place, content in whole or (_rows(path) if path.suffix in TABLES else _lines(path)):
+    for place, content in _items(path):
         try:
             row = parse_object(content, place) if isinstance(content, str) else content
+            if not isinstance(row, dict):
+                raise DataError(f"{place}: expected an object, found {_kind(row)}")
             conversations.append(Conversation(place, _messages(row, place)))
         except DataError as error:
             if skipped is None:
                 raise
             skipped.append(error)
     if not conversations:
-        raise DataError(
-            f"{path}: nothing here is a conversation; the first error is: {skipped and skipped[0]}"
-        )
+        first = f"; the first error is: {skipped[0]}" if skipped else ""
+        raise DataError(f"{path}: nothing here is a conversation{first}")
     return conversations
+
+
+def _items(path: Path) -> Iterable[tuple[str, object]]:
+    """What may be conversations, each with its place: lines of JSON, or objects."""
+    if path.suffix in TABLES:
+        return _rows(path)
+    objects = _list(path) if content_suffix(path) == JSON else None
+    return _lines(path) if objects is None else objects
 
 
 def _lines(path: Path) -> Iterator[tuple[str, str]]:
     return ((f"{path}:{number}", line) for number, line in read_lines(path))
 
 
-def _list(path: Path) -> list[tuple[str, JsonObject]] | None:
-    """The objects of a .json file that is one list, as Alpaca was published; None if it has lines."""
+def _list(path: Path) -> list[tuple[str, object]] | None:
+    """The items of a .json file that is one list, as Alpaca was published; None if it has lines."""
     text = read_text(path)
     if not text.lstrip().startswith("["):
         return None
-    rows = []
-    for number, row in enumerate(parse_json(text, path, DataError), 1):
-        if not isinstance(row, dict):
-            raise DataError(f"{path}: item {number}: expected an object, found {_kind(row)}")
-        rows.append((f"{path}: item {number}", row))
-    return rows
+    items = parse_json(text, path, DataError)
+    return [(f"{path}: item {number}", item) for number, item in enumerate(items, 1)]
 
 
 def _rows(path: Path) -> Iterator[tuple[str, JsonObject]]:
