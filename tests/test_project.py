@@ -26,6 +26,7 @@ EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
 PROVIDERS = packages_distributions()
 OWN = {"zoo", "benchmarks", *(file.stem for file in (ROOT / "tests").glob("*.py"))}
 NEEDS_AN_EXTRA = {
+    "evaluation/catalogue.py": "eval",
     "evaluation/generation_settings.py": "eval",
     "evaluation/harness.py": "eval",
     "evaluation/offline.py": "eval",
