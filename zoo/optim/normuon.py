@@ -21,7 +21,6 @@ from zoo.utils.sharded import is_sharded, local, own_slices, sum_over_ranks
 
 if TYPE_CHECKING:
     from zoo.init.registry import Entry
-    from zoo.spec import ParamSpec
 
 LEAST = 1e-10
 
@@ -138,10 +137,6 @@ class NorMuonConfig(OrthogonalConfig):
         AdamWConfig(lr=3e-3),
         description="for all other parameters; null: AdamW with this lr and weight_decay",
     )
-
-    def largest_step(self, spec: ParamSpec) -> float:
-        """AdamW's."""
-        return self.rest.largest_step(spec)
 
     def slots(self, entry: Entry) -> dict[str, tuple[int, ...]]:
         """Those of Muon, and a number per row of a hidden matrix."""
