@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from io import BytesIO
 from pathlib import Path
 from shutil import copytree, rmtree
 from typing import Any
@@ -319,6 +320,21 @@ def test_large_tensors_are_checked_to_their_end(tmp_path: Path, place: int) -> N
     file.write_bytes(file.read_bytes()[:-4])
     with pytest.raises(CheckpointError, match=r"large\.safetensors: "):
         read_tensors(file)
+
+
+def test_what_is_written_is_checked_in_parts_that_fit_a_cache() -> None:
+    """Each part is written right after it was checked, and together they are what was to be written."""
+    parts: list[bytes] = []
+
+    class File(BytesIO):
+        def write(self, data: Any) -> int:
+            parts.append(bytes(data))
+            return len(data)
+
+    content = os.urandom(5 * integrity.WRITTEN + 7)
+    assert integrity.write_checked(File(), memoryview(content)) == xxh3_64_hexdigest(content)
+    assert b"".join(parts) == content
+    assert {len(part) for part in parts} == {integrity.WRITTEN, 7}
 
 
 def test_a_sum_that_overflows_is_no_mistake(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ CAMPAIGNS: dict[str, tuple[type[Campaign], int]] = {
     "power": (Power, 1000),
     "configurations": (Configurations, 20_000),
     "files": (Files, 5000),
-    "resources": (Resources, 300),
+    "resources": (Resources, 380),
     "exactness": (Exactness, 500),
 }
 """The campaigns, and how many cases each tries."""

@@ -11,11 +11,12 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
-from benchmarks.campaigns.common import OneByOne, Outcome, command, forked, in_child, status_of
+from benchmarks.campaigns.common import Case, Outcome, chance_of, command, forked, in_child, quiet, status_of
 from benchmarks.campaigns.faults import Operation, Watch, watched
 from benchmarks.campaigns.tiny import difference, fields, finished, state_of
 from zoo.ablate.run_metrics import read_run_metrics
@@ -26,43 +27,59 @@ READERS, THREADS = 200, 20
 """Readers at a time, and how many of them are threads of one process, whose memory they share."""
 TIMES, PATIENCE = 3, 60.0
 """How often a reader opens the run, and the seconds within which it can."""
+DISK, FILE_SIZES = 290, 30
+"""Operations of the run before each of which the disk is full once; limits of the size of files."""
+MEGABYTES = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256)
+ENVIRONMENTS = (
+    {"LC_ALL": "C"},
+    {"PYTHONOPTIMIZE": "2"},
+    {"HOME": "/nonexistent"},
+    {"PYTHONUTF8": "0", "LC_ALL": "POSIX", "PYTHONCOERCECLOCALE": "0"},
+)
 NOBODY = 65534
 """The number of a user who may only what everyone may."""
 
 
-class Resources(OneByOne):
-    """A run meets a shortage: it ends in one clear error or as if nothing had been, and can go on."""
+Shortage = Callable[[random.Random, Path], Outcome]
+
+
+class Resources:
+    """A run meets a shortage: it ends in one clear error or as if nothing had been, and can go on.
+
+    All shortages are met once, in an order that follows from the seed, before one is met again.
+    """
 
     name = "resources"
     seconds = 60.0
+    size = 1
 
     def prepare(self, folder: Path) -> None:
         """Train the undisturbed run."""
         self._folder = folder
-        self._whole = state_of(finished(folder))
         self._half = folder / "half"
-        finished(self._half, until=4)
         (folder / "tiny.yaml").write_text(dump_config(load_config(fields(folder))))
-
-    def attempt(self, chance: random.Random, folder: Path) -> Outcome:
-        """Choose a shortage."""
-        kinds = (
-            "disk",
-            "disk",
-            "disk",
-            "file_size",
-            "descriptors",
-            "clock",
-            "environment",
-            "readers",
-            "read_only",
+        with quiet():
+            self._whole = state_of(finished(folder))
+            finished(self._half, until=4)
+        self._shortages: tuple[Shortage, ...] = (
+            *(partial(self._disk, operation) for operation in range(DISK)),
+            *(self._file_size for _ in range(FILE_SIZES)),
+            *(partial(self._descriptors, number) for number in range(4, 40)),
+            *(partial(self._memory, megabytes) for megabytes in MEGABYTES),
+            *(partial(self._clock, seconds) for seconds in (-1e6, -3600, -1, 1e6)),
+            *(partial(self._environment, changes) for changes in ENVIRONMENTS),
+            *(partial(self._read_only, which) for which in ("runs", "run", "cache", "finished")),
+            *(self._readers for _ in range(2)),
         )
-        outcome: Outcome = getattr(self, f"_{chance.choice(kinds)}")(chance, folder)
-        return outcome
 
-    def _disk(self, chance: random.Random, folder: Path) -> Outcome:
+    def draw(self, seed: int, number: int, folder: Path) -> Sequence[Case]:
+        """Choose a shortage."""
+        turn, place = divmod(number, len(self._shortages))
+        order = random.Random(f"{seed} {turn}").sample(self._shortages, len(self._shortages))
+        return [lambda: order[place](chance_of(self.name, seed, number), folder)]
+
+    def _disk(self, number: int, chance: random.Random, folder: Path) -> Outcome:
         """The disk is full from some operation on."""
-        number = chance.randrange(250)
 
         def act(at: int, operation: Operation) -> None:
             if at >= number and operation.kind in ("write", "create", "mkdir", "append"):
@@ -72,7 +89,7 @@ class Resources(OneByOne):
             with watched(Watch(folder / "runs", act)):
                 return self._train(folder)
 
-        return self._then(f"disk full from operation {number}", limited, folder)
+        return self._then(f"full disk: from operation {number}", limited, folder)
 
     def _file_size(self, chance: random.Random, folder: Path) -> Outcome:
         size = chance.randrange(1, 30_000)
@@ -82,35 +99,36 @@ class Resources(OneByOne):
             resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
             return self._train(folder)
 
-        return self._then(f"files of at most {size} bytes", limited, folder)
+        return self._then(f"size of files: at most {size} bytes", limited, folder)
 
-    def _descriptors(self, chance: random.Random, folder: Path) -> Outcome:
-        number = chance.randrange(4, 40)
-
+    def _descriptors(self, number: int, chance: random.Random, folder: Path) -> Outcome:
         def limited() -> int:
             resource.setrlimit(resource.RLIMIT_NOFILE, (number, 4096))
             return self._train(folder)
 
-        return self._then(f"{number} descriptors", limited, folder)
+        return self._then(f"descriptors: {number}", limited, folder)
 
-    def _clock(self, chance: random.Random, folder: Path) -> Outcome:
-        jump, real, begun = chance.choice((-1e6, -3600, -1, 1e6)), time.time, time.monotonic()
+    def _memory(self, megabytes: int, chance: random.Random, folder: Path) -> Outcome:
+        """The process may take so much more memory than it begins with."""
+
+        def limited() -> int:
+            used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+            resource.setrlimit(resource.RLIMIT_AS, (used + (megabytes << 20), resource.RLIM_INFINITY))
+            return self._train(folder)
+
+        return self._then(f"memory: {megabytes} MiB more", limited, folder)
+
+    def _clock(self, jump: float, chance: random.Random, folder: Path) -> Outcome:
+        real, begun = time.time, time.monotonic()
 
         def shifted() -> int:
             time.time = lambda: real() + (jump if time.monotonic() - begun > 0.2 else 0)
             return self._train(folder)
 
-        return self._then(f"the clock jumps by {jump:.0f} s", shifted, folder)
+        return self._then(f"clock: jumps by {jump:.0f} s", shifted, folder)
 
-    def _environment(self, chance: random.Random, folder: Path) -> Outcome:
-        changes = chance.choice(
-            [
-                {"LC_ALL": "C"},
-                {"PYTHONOPTIMIZE": "2"},
-                {"HOME": "/nonexistent"},
-                {"PYTHONUTF8": "0", "LC_ALL": "POSIX", "PYTHONCOERCECLOCALE": "0"},
-            ]
-        )
+    def _environment(self, changes: dict[str, str], chance: random.Random, folder: Path) -> Outcome:
+        """A process of its own, since Python reads these when it starts."""
 
         def limited() -> int:
             line = [sys.executable, "-m", "zoo", "train", str(self._folder / "tiny.yaml")]
@@ -118,23 +136,22 @@ class Resources(OneByOne):
             environment = {**os.environ, **changes, "PYTHONPATH": str(Path(__file__).parents[2])}
             return subprocess.run(line, env=environment, check=False).returncode
 
-        return self._then(str(changes), limited, folder)
+        return self._then(f"environment: {changes}", limited, folder)
 
     def _readers(self, chance: random.Random, folder: Path) -> Outcome:
         """Many readers open the run while it writes and deletes checkpoints."""
         run, said = folder / "runs/tiny", folder / "said"
         said.mkdir()
         pids = [forked(lambda n=n: _read(run, said / str(n))) for n in range(READERS // THREADS)]  # type: ignore[misc]
-        outcome = self._then(f"{READERS} readers", lambda: self._train(folder), folder)
+        outcome = self._then(f"readers: {READERS}", lambda: self._train(folder), folder)
         bad = [status for pid in pids if (status := status_of(pid))]
         texts = [file.read_text() for file in sorted(said.iterdir())]
         if bad or texts:
             return Outcome("traceback", outcome.case, f"readers ended with {bad}: {texts[:2]}")
         return outcome
 
-    def _read_only(self, chance: random.Random, folder: Path) -> Outcome:
+    def _read_only(self, which: str, chance: random.Random, folder: Path) -> Outcome:
         """A folder cannot be written to: what has to write is refused, what only reads works."""
-        which = chance.choice(("runs", "run", "cache", "finished"))
         runs, more, resume = folder / "runs", [], False
         runs.mkdir()
         if which in ("run", "finished"):
@@ -158,7 +175,7 @@ class Resources(OneByOne):
                 read_run_metrics(runs / "tiny")
             return self._train(folder, resume, *more)
 
-        outcome = self._then(f"read-only {which}", limited, folder, (0,) if which == "finished" else (2,))
+        outcome = self._then(f"read-only: {which}", limited, folder, (0,) if which == "finished" else (2,))
         everyone(folder)
         return outcome
 

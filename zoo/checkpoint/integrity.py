@@ -28,7 +28,9 @@ CHECKSUMS = "checksums"
 HEADER = ""
 """Name of the header's own checksum."""
 CHUNK = 1 << 21
-"""Bytes that are read or written while others are checked: few enough for the cache of a processor."""
+"""Bytes that are read while others are checked: few enough for the cache of a processor."""
+WRITTEN = 1 << 19
+"""Bytes that are checked and then written: few enough for the cache of one core."""
 
 
 def metadata_of(header: Mapping[str, Any]) -> Mapping[str, str]:
@@ -114,14 +116,17 @@ def read_checked(file: BinaryIO, target: Tensor) -> Reading:
 
 
 def write_checked(file: BinaryIO, data: memoryview) -> str:
-    """Write bytes, while a thread computes their checksum, which is returned."""
-    if len(data) <= CHUNK:
-        file.write(data)
-        return checksum(data)
-    with ThreadPoolExecutor(1) as thread:
-        found = thread.submit(checksum, data)
-        file.write(data)
-        return found.result()
+    """Write bytes, and return their checksum.
+
+    It is computed of one part after the other, each of which is written while it is in the processor's cache:
+    the memory is read once. A thread beside the write costs more than the checksum itself.
+    """
+    total = Checksum()
+    for begin in range(0, len(data), WRITTEN):
+        part = data[begin : begin + WRITTEN]
+        total.update(part)
+        file.write(part)
+    return total.text
 
 
 def bytes_of(tensor: Tensor) -> memoryview:
