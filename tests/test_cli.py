@@ -235,6 +235,7 @@ def test_an_interrupted_run_says_so_with_its_status(
             OSError(errno.EACCES, "Permission denied", "there"),
             "error: there: Permission denied; this user must",
         ),
+        (OSError(errno.ENAMETOOLONG, "File name too long"), "error: File name too long; names and paths"),
         (MemoryError(), "error: the memory is exhausted"),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory: you"), "error: the memory is exhausted"),
     ],

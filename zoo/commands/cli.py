@@ -31,6 +31,8 @@ SHORTAGES = {
     "EACCES": "this user must be allowed to use it",
     "EPERM": "this user must be allowed to do it",
     "EIO": "the disk or its connection fails",
+    "ENAMETOOLONG": "names and paths must be shorter",
+    "ELOOP": "a link must not lead to itself",
     "ESTALE": "the network's file system was away for a moment",
     "ENOMEM": "the machine or the limit of memory (ulimit -v) is too small",
 }
