@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from rich.console import Console
 from torch import nn
 
 import zoo
-from zoo import build_model, build_optimizer, explain, load_config, save_model
+from zoo import build_model, build_optimizer, explain, load_config, load_model, save_model
 from zoo.utils.errors import CheckpointError, ConfigError
 
 
@@ -22,7 +25,37 @@ def test_explain_takes_names_and_models() -> None:
         == built.totals.parameters
         == explain(load_config("gpt-tiny")).totals.parameters
     )
-    assert [row.sigma for row in by_name.rows] == [row.sigma for row in built.rows]
+    for declared_row, row in zip(by_name.rows, built.rows, strict=True):
+        assert row.sigma == (
+            None if declared_row.sigma is None else pytest.approx(declared_row.sigma, rel=0.1)
+        )
+    assert not by_name.measured and built.measured == "the weights of the model"
+    with torch.device("meta"):
+        declared_only = explain(build_model("gpt-tiny"))
+    assert [row.sigma for row in declared_only.rows] == [row.sigma for row in by_name.rows]
+    assert not declared_only.measured
+
+
+def test_explain_measures_what_was_loaded(tmp_path: Path) -> None:
+    """The spread of the weights there are, not that of the initialisation; constants have none."""
+    model = build_model("gpt-tiny")
+    with torch.no_grad():
+        for p in model.parameters():
+            p.mul_(3)
+        model.get_parameter("blocks.0.attention.q.weight").zero_()
+    save_model(model, tmp_path / "model.safetensors")
+    for given in (load_model(tmp_path), load_config({"model": {"from": str(tmp_path)}})):
+        explanation = explain(given)
+        for row in explanation.rows:
+            spread = model.get_parameter(row.name).double().std(correction=0).item()
+            assert (row.sigma or 0.0) == pytest.approx(spread, rel=1e-9), row.name
+        rows = {row.name: row.sigma for row in explanation.rows}
+        assert rows["norm.scale"] is None and rows["blocks.0.attention.q.weight"] == 0
+    console = Console(width=200, record=True, file=StringIO())
+    console.print(explanation.table(fold=True))
+    text = console.export_text()
+    assert f"sigma           measured on the weights of {tmp_path}" in text
+    assert re.search(r"blocks\.\*\.attention\.q\.weight \(x 2\) .* 0\.\.0\.0\d+ ", text), text
 
 
 def test_the_default_device_is_torchs() -> None:

@@ -27,7 +27,7 @@ def explain(
         str | None, typer.Option(help="With --ranks: the GPU whose memory the step has to fit, e.g. h200.")
     ] = None,
 ) -> None:
-    """Show the role, shape, sigma, eta, gate and slots of every parameter, without allocating memory."""
+    """Show the role, shape, sigma, eta, gate and slots of every parameter, without training anything."""
     from zoo.run.config import load_config
     from zoo.run.explanation import explain as describe
     from zoo.run.job import named_run

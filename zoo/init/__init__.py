@@ -2,7 +2,7 @@
 
 from zoo.init.freeze import FreezeRule, freeze
 from zoo.init.initialise import initialise
-from zoo.init.measure import measure
+from zoo.init.measure import measure, spreads
 from zoo.init.registry import Entry, EtaOverride, Registry
 from zoo.init.schemes import AmosInit, BERTInit, GPT2Init, He, Init, NGPTInit, Small
 from zoo.init.t5 import T5Init
@@ -23,4 +23,5 @@ __all__ = [
     "freeze",
     "initialise",
     "measure",
+    "spreads",
 ]

@@ -1,7 +1,8 @@
-"""Amos' eta measured from a checkpoint's weights, in place of the ranges that the layers declare."""
+"""Scales measured on a checkpoint's weights, in the place of declared ones: Amos' eta, and sigma."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 
 import torch
@@ -31,3 +32,20 @@ def measure(model: nn.Module, names: Collection[str]) -> dict[str, float]:
             if size:
                 etas[p.name] = size
     return etas
+
+
+@torch.no_grad()
+def spreads(model: nn.Module, names: Collection[str]) -> dict[str, float]:
+    """Return the standard deviations of the entries of parameters, 0 for constants.
+
+    Args:
+        model: a model of declared parameters; if it is sharded all ranks must call this.
+        names: the parameters to measure, frozen ones included.
+    """
+    found = {}
+    for p in declared(model):
+        if p.name in names:
+            entries = p.parameter.detach().double()
+            mean = (whole(entries.sum()) / p.spec.numel).item()
+            found[p.name] = math.sqrt(whole((entries - mean).square().sum()).item() / p.spec.numel)
+    return found

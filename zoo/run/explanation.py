@@ -7,7 +7,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,12 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from zoo.checkpoint.recipe import Recipe
-from zoo.init import Registry, freeze
+from zoo.init import Registry, freeze, spreads
 from zoo.init.registry import Entry
 from zoo.models import Model
 from zoo.optim.base import FLOAT32, OptimizerConfig
 from zoo.run.config import RunConfig, load_config
-from zoo.run.first_weights import declared_model, recipe_of
+from zoo.run.first_weights import InitialModel, declared_model, measured_model, recipe_of
 from zoo.run.located import located
 from zoo.run.reach import unreached
 from zoo.run.redundancy import notes
@@ -56,7 +56,8 @@ class Row:
         role, shape, axes, sphere: From the declaration; `sphere` is the axis along which the norm is 1.
         depth: The number of the block that contains the parameter; 0 is in front of the blocks.
         fan_in: The number of inputs that are summed over.
-        sigma: The standard deviation of the initialisation.
+        sigma: The standard deviation of the entries at the start: of weights that were loaded, as measured,
+            of others that of the initialisation; None for constants.
         eta: Amos' expected scale.
         lr: The factor on the learning rate; None: the parameter is frozen.
         gate: The gate's start, if the parameter is reparameterised.
@@ -120,6 +121,7 @@ class Explanation:
         totals: sums over them.
         warnings: scalings that cannot get where they should, see `zoo.run.reach`.
         notes: what can drift, and which norms nothing undoes (`zoo.run.redundancy`).
+        measured: where the weights come from whose sigma was measured, in words; "": nowhere.
     """
 
     model: str
@@ -127,6 +129,7 @@ class Explanation:
     totals: Totals
     warnings: Sequence[str] = ()
     notes: Sequence[str] = ()
+    measured: str = ""
 
     def to_json(self) -> str:
         """Rows and totals as JSON."""
@@ -138,15 +141,16 @@ class Explanation:
         Args:
             fold: Whether blocks that repeat are shown once, with their number.
         """
+        groups = _folded(self.rows, bool(self.measured)) if fold else [(row.name, [row]) for row in self.rows]
         rows = [
             (
-                row.name if count == 1 else f"{row.name} (x {count})",
+                name if len(group) == 1 else f"{name} (x {len(group)})",
                 row.role,
                 _shape(row.shape),
                 " ".join(row.axes),
-                str(row.depth) if count == 1 else "",
-                _number(row.sigma),
-                _number(row.eta),
+                str(row.depth) if len(group) == 1 else "",
+                _range([row.sigma for row in group]),
+                _range([row.eta for row in group]),
                 "frozen" if row.lr is None else _number(row.lr),
                 _number(row.gate),
                 "" if row.slot is None else _shape(row.slot),
@@ -154,7 +158,8 @@ class Explanation:
                 "yes" if row.decays else "",
                 readable_bytes(row.state_bytes),
             )
-            for row, count in (_folded(self.rows) if fold else [(row, 1) for row in self.rows])
+            for name, group in groups
+            for row in group[:1]
         ]
         table = FittingTable(self.model, COLUMNS, rows, LEFT_OUT, NUMBERS)
         t = self.totals
@@ -168,6 +173,7 @@ class Explanation:
             f"optimizer       {t.optimizer}: {readable_bytes(t.optimizer_bytes)}{share}",
             f"FLOPs per {t.unit} {t.forward_flops:.3e} forward, {t.training_flops:.3e} training, "
             f"at length {t.length}",
+            *([f"sigma           measured on {self.measured}"] if self.measured else []),
             *(f"warning: {warning}" for warning in self.warnings),
             *_folded_notes(self.notes),
         ]
@@ -177,7 +183,7 @@ class Explanation:
 def explain(
     config: RunConfig | Model | str | Path | dict[str, Any], run: RunFolder | None = None
 ) -> Explanation:
-    """Describe a config without allocating its weights, unless a checkpoint's weights decide the description.
+    """Describe a config without allocating its weights; those of a checkpoint, or of a model, are measured.
 
     Args:
         config: A configuration with a model, what `load_config` makes one of (a file, the name of a shipped
@@ -192,16 +198,21 @@ def explain(
         ConfigError: The config has no model, or a setting that has no effect.
     """
     if isinstance(config, Model):
-        config = RunConfig(**{part: getattr(config.recipe, part) for part in ("model", "init", "reparam")})
-    elif not isinstance(config, RunConfig):
+        parts = {part: getattr(config.recipe, part) for part in ("model", "init", "reparam")}
+        names = {p.name for p in declared(config) if not p.parameter.is_meta}
+        measured = spreads(config, names) or None
+        config = RunConfig(**parts)
+        initial = replace(declared_model(config), measured_sigmas=measured)
+        return _explained(config, initial, "the weights of the model")
+    if not isinstance(config, RunConfig):
         config = load_config(config)
     with located(config):
-        return _explained(config, run)
+        place = "" if config.checkpoint is None else f"the weights of {config.checkpoint.path}"
+        return _explained(config, measured_model(config, run), place)
 
 
-def _explained(config: RunConfig, run: RunFolder | None) -> Explanation:
+def _explained(config: RunConfig, initial: InitialModel, place: str) -> Explanation:
     """`explain`, whose errors do not say yet where their keys were written."""
-    initial = declared_model(config, run)
     model, recipe = initial.model, initial.model.recipe
     freeze(model, config.freeze)
     config.constraint.apply(model)
@@ -218,7 +229,10 @@ def _explained(config: RunConfig, run: RunFolder | None) -> Explanation:
         rates,
     )
     entries = {entry.name: entry for entry in registry}
-    rows = [_row(p, entries.get(p.name), config.optimizer) for p in declared(model)]
+    sigmas = initial.measured_sigmas
+    rows = [
+        _row(p, entries.get(p.name), config.optimizer, (sigmas or {}).get(p.name)) for p in declared(model)
+    ]
     length = USUAL_LENGTH if config.data is None else config.data.length
     forward, training = flops_per_target(model.to("meta"), length)
     trained = sum(entry.spec.numel for entry in registry)
@@ -235,7 +249,9 @@ def _explained(config: RunConfig, run: RunFolder | None) -> Explanation:
         forward_flops=forward,
         training_flops=training,
     )
-    return Explanation(_title(recipe), rows, totals, unreached(registry, config.reach), notes(model))
+    reach = unreached(registry, config.reach)
+    measured = "" if sigmas is None else place
+    return Explanation(_title(recipe), rows, totals, reach, notes(model), measured)
 
 
 @dispatched_alone
@@ -261,8 +277,14 @@ def flops_per_target(model: Model, length: int) -> tuple[int, int]:
     return once // units, (once + backward.get_total_flops()) // units
 
 
-def _row(p: Declared, entry: Entry | None, optimizer: OptimizerConfig | None) -> Row:
-    """The row of a parameter; without an entry it is frozen, and has neither eta nor slots."""
+def _row(p: Declared, entry: Entry | None, optimizer: OptimizerConfig | None, spread: float | None) -> Row:
+    """The row of a parameter; without an entry it is frozen, and has neither eta nor slots.
+
+    `spread` is its standard deviation, if it was measured.
+    """
+    sigma = entry.sigma if entry else None
+    if spread or (spread is not None and sigma is not None):
+        sigma = spread
     slots = optimizer.slots(entry) if entry and optimizer else None
     return Row(
         name=p.name,
@@ -271,7 +293,7 @@ def _row(p: Declared, entry: Entry | None, optimizer: OptimizerConfig | None) ->
         axes=p.spec.axes,
         depth=p.depth,
         fan_in=p.spec.fan_in_size,
-        sigma=entry.sigma if entry else None,
+        sigma=sigma,
         eta=entry.eta if entry else None,
         lr=entry.lr_factor if entry else None,
         gate=_gate(p.module, p.local, p.spec),
@@ -293,20 +315,14 @@ def _title(recipe: Recipe) -> str:
     return f"{model}, init {init}, reparam {reparam}"
 
 
-def _folded(rows: Sequence[Row]) -> list[tuple[Row, int]]:
-    """Merge rows that differ only in the number of the block; each merged row has their count."""
-    counts: dict[tuple[Any, ...], list[Any]] = {}
+def _folded(rows: Sequence[Row], measured: bool) -> list[tuple[str, list[Row]]]:
+    """Named groups of rows that differ only in the number of the block, or in what was measured."""
+    groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         name = ".".join("*" if part.isdigit() else part for part in row.name.split("."))
-        same = (name, row.shape, row.sigma, row.eta, row.lr, row.gate)
-        if same in counts:
-            counts[same][1] += 1
-        else:
-            counts[same] = [row, 1]
-    return [
-        (row if n == 1 else Row(**{**asdict(row), "name": key[0], "shape": row.shape}), n)
-        for key, (row, n) in counts.items()
-    ]
+        scales = () if measured else (row.sigma, row.eta)
+        groups.setdefault((name, row.shape, *scales, row.lr, row.gate), []).append(row)
+    return [(key[0] if len(group) > 1 else group[0].name, group) for key, group in groups.items()]
 
 
 def _folded_notes(lines: Sequence[str]) -> list[str]:
@@ -317,6 +333,13 @@ def _folded_notes(lines: Sequence[str]) -> list[str]:
 
 def _shape(shape: Sequence[int]) -> str:
     return " x ".join(map(str, shape))
+
+
+def _range(values: Sequence[float | None]) -> str:
+    """A number, or the smallest and the largest of several."""
+    known = [value for value in values if value is not None]
+    ends = [_number(end(known)) for end in (min, max)] if known else []
+    return "..".join(dict.fromkeys(ends))
 
 
 def _number(value: float | None) -> str:

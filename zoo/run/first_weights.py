@@ -13,7 +13,7 @@ from zoo.checkpoint.model import open_checkpoint
 from zoo.checkpoint.recipe import Prepare, Recipe, assemble, declare, materialise
 from zoo.checkpoint.report import LoadReport
 from zoo.config.registry import INITS
-from zoo.init import initialise, measure
+from zoo.init import initialise, measure, spreads
 from zoo.init.schemes import RANDOM, Init
 from zoo.models import Model, ModelConfig
 from zoo.reparam import Conversion, NoReparam
@@ -27,6 +27,8 @@ from zoo.utils.run_folder import RunFolder
 
 ETAS = "measured_eta"
 """The key of loaded.json under which a run keeps its measured etas."""
+SIGMAS = "measured_sigma"
+"""That of the standard deviations of what it loaded."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,8 @@ class InitialModel:
         conversion: the change from the checkpoint's reparameterisation to another; None if there is none.
         measured_etas: etas measured on the weights, by the names of the parameters; None if the declared ones
             are used.
+        measured_sigmas: standard deviations of the weights that a checkpoint decided, by the names of the
+            parameters; None: they were not measured.
         init: the scheme that the model was initialised by, under a transfer rule another than that of its
             recipe; None: that of its recipe.
     """
@@ -49,6 +53,7 @@ class InitialModel:
     report: LoadReport | None = None
     conversion: Conversion | None = None
     measured_etas: Mapping[str, float] | None = None
+    measured_sigmas: Mapping[str, float] | None = None
     init: Init | None = None
 
 
@@ -65,7 +70,10 @@ def recipe_of(config: RunConfig) -> Recipe:
 
 
 def initial_model(
-    config: RunConfig, device: str | torch.device = "cpu", prepare: Prepare | None = None
+    config: RunConfig,
+    device: str | torch.device = "cpu",
+    prepare: Prepare | None = None,
+    stored_dtype: bool = False,
 ) -> InitialModel:
     """Make a run's model as it is before the first step.
 
@@ -79,6 +87,8 @@ def initial_model(
         device: where the parameters live.
         prepare: called with the declared model before it is allocated (with the whole one where a
             reparameterisation is converted), see `zoo.checkpoint.recipe.assemble`.
+        stored_dtype: whether a model whose reparameterisation stays has the dtype of a folder of the hub,
+            whose files are then mapped into memory instead of copied; otherwise it is float32.
 
     Raises:
         ConfigError: the configuration describes no model, or its init is not the checkpoint's.
@@ -96,6 +106,8 @@ def initial_model(
     model = declare(opened.recipe.model_copy(update={"model": recipe.model}))
     converts = config.reparam != opened.recipe.reparam
     early = None if converts else prepare
+    if stored_dtype and not converts:
+        model.to(getattr(torch, opened.published.get("dtype", "float32")))
     report, filled = _fill(model, config.checkpoint, opened, config.seed, torch.device(device), early)
     before = {p.name for p in declared(model)}
     conversion = _convert(model, config) if converts else None
@@ -149,18 +161,41 @@ def declared_model(config: RunConfig, run: RunFolder | None = None) -> InitialMo
     return InitialModel(model)
 
 
+def measured_model(config: RunConfig, run: RunFolder | None = None) -> InitialModel:
+    """`declared_model`, with the standard deviations of the weights that come from a checkpoint.
+
+    The weights are read for it, or what a run noted of them when it began; one of a version that noted
+    nothing is described without.
+    """
+    initial = declared_model(config, run)
+    if config.checkpoint is None:
+        return initial
+    if run is not None and run.checkpoint() is not None:
+        noted = run.loaded.is_file() and SIGMAS in run.read_loaded()
+        return replace(initial, measured_sigmas=_read_measured(run, SIGMAS)) if noted else initial
+    if initial.report is None:
+        etas = initial.measured_etas
+        initial = replace(initial_model(config, stored_dtype=True), measured_etas=etas)
+    return replace(initial, measured_sigmas=spreads(initial.model, initial.loaded))
+
+
 def read_measured_etas(run: RunFolder) -> dict[str, float]:
     """Read the measured etas of a run from its loaded.json, by the names of the parameters.
 
     Raises:
         CheckpointError: the file is missing, or does not hold the etas.
     """
+    return _read_measured(run, ETAS)
+
+
+def _read_measured(run: RunFolder, key: str) -> dict[str, float]:
+    """What a run has measured of its parameters, by their names."""
     try:
-        etas: dict[str, float] = run.read_loaded()[ETAS]
-        return {str(name): float(eta) for name, eta in etas.items()}
+        numbers: dict[str, float] = run.read_loaded()[key]
+        return {str(name): float(number) for name, number in numbers.items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(
-            f"{run.loaded}: expected the etas that were measured when the run began"
+            f"{run.loaded}: {key}: expected what was measured when the run began"
         ) from error
 
 

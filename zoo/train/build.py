@@ -9,7 +9,7 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from zoo.checkpoint.model import load_model
 from zoo.data.dataset import BatchSpec, Dataset
-from zoo.init import Registry, freeze, measure
+from zoo.init import Registry, freeze, measure, spreads
 from zoo.models import Model
 from zoo.optim.storage import store_in_bfloat16
 from zoo.reparam import start_from_forward
@@ -95,6 +95,8 @@ def build(job: Job, start: Start, world: World) -> Parts:
         # The model comes first: what it refuses is known before any text is tokenised.
         initial = initial_model(c, world.device, prepare)
         model = initial.model
+        if c.checkpoint is not None:
+            initial = replace(initial, measured_sigmas=spreads(model, initial.loaded))
         c.constraint.apply(model)
         dataset = job.data.prepare(job.model)
         if c.checkpoint is not None:

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from zoo.data.tokenizers.base import Tokenizer
 from zoo.data.tokenizers.saved import find_tokenizer
-from zoo.run.first_weights import ETAS, InitialModel
+from zoo.run.first_weights import ETAS, SIGMAS, InitialModel
 from zoo.run.from_checkpoint import TOKENIZER, CheckpointConfig
 from zoo.utils.errors import DataError
 from zoo.utils.run_folder import RunFolder, model_folder
@@ -58,6 +58,7 @@ def report_loading(initial: InitialModel, run: RunFolder, console: Console | Non
             **asdict(report),
             "conversion": None if conversion is None else asdict(conversion),
             ETAS: initial.measured_etas,
+            SIGMAS: initial.measured_sigmas,
         }
     )
     if console is not None:
