@@ -3,9 +3,11 @@
 from pathlib import Path
 
 import pytest
+import torch
 from rich.console import Console
 from tiny_runs import SIZES, tiny
 
+from zoo import build_model, load_model, save_model
 from zoo.diagnose.suggest import suggest_lr
 from zoo.hub.families import family_of
 from zoo.run.config import load_config
@@ -78,3 +80,16 @@ def test_the_model_refuses_before_the_text_is_prepared(tmp_path: Path) -> None:
     with pytest.raises(ZooError, match="hyperball keeps the norm of"):
         train(config)
     assert not (tmp_path / "cache").exists()
+
+
+@pytest.mark.parametrize("name", ["bf16", "bfloat16"])
+def test_both_names_of_a_dtype(tmp_path: Path, name: str) -> None:
+    save_model(build_model("gpt-tiny"), tmp_path)
+    model = load_model(tmp_path, dtype=name)
+    assert {p.dtype for p in model.parameters()} == {torch.bfloat16}
+    settings = [f"train.precision={name}", f"train.storage={name}", f"train.parallel.gather={name}"]
+    train = load_config("gpt-tiny", settings).train
+    assert train is not None
+    assert (train.precision, train.storage, train.parallel.gather) == ("bf16", "bf16", "bfloat16")
+    with pytest.raises(ZooError, match="dtype: int4; expected one of floating point"):
+        load_model(tmp_path, dtype="int4")

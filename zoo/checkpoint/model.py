@@ -26,6 +26,9 @@ from zoo.utils.run_folder import CheckpointFolder, RunFolder, Which
 from zoo.utils.sharded import gathered
 
 SUFFIX = ".safetensors"
+FLOATING = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+FLOATING |= {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+"""The names of dtypes of weights."""
 
 
 def save_model(model: Model, path: str | Path) -> Path:
@@ -63,7 +66,7 @@ def load_model(
     *,
     which: Which = "last",
     device: str | torch.device = "cpu",
-    dtype: torch.dtype | None = None,
+    dtype: torch.dtype | str | None = None,
     prepare: Prepare | None = None,
     **options: Any,
 ) -> Model:
@@ -75,8 +78,9 @@ def load_model(
         format: None for those, otherwise one of `FILE_FORMATS`.
         which: the checkpoint of a run folder.
         device: where the parameters live.
-        dtype: of the parameters and buffers, for instance ``torch.bfloat16``, into which they are rounded as
-            they are read; None: float32, in which the values of every supported file are exact.
+        dtype: of the parameters and buffers, for instance ``torch.bfloat16`` or its name, ``bfloat16`` or
+            ``bf16``, into which they are rounded as they are read; None: float32, in which the values of
+            every supported file are exact.
         prepare: for zoo's own files: called with the declared model before it is allocated, see
             `zoo.checkpoint.recipe.assemble`.
         **options: of the format, for instance ``n_heads=4``; of a hub folder ``allow=["lm_head.*"]``,
@@ -90,7 +94,8 @@ def load_model(
             format expects; the message names it.
         ZooError: the format or an option is unknown, or `dtype` is none of floating point.
     """
-    if dtype is not None and not dtype.is_floating_point:
+    dtype = FLOATING.get(dtype, dtype) if isinstance(dtype, str) else dtype
+    if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
         raise ZooError(f"load_model: dtype: {dtype}; expected one of floating point, such as torch.bfloat16")
     while True:
         checkpoint = find_checkpoint(Path(path), which)

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from zoo.checkpoint.model import load_model
+from zoo.checkpoint.model import FLOATING, load_model
 from zoo.data.classification.class_names import read_labels
 from zoo.data.files import JsonObject
 from zoo.data.tokenizers.base import Tokenizer
@@ -37,8 +37,6 @@ from zoo.utils.errors import CheckpointError, DataError, ZooError, did_you_mean
 from zoo.utils.progress import progress
 from zoo.utils.run_folder import model_folder
 
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-DTYPES |= {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 GENERATES = ("AutoModelForCausalLM", "AutoModelForSeq2SeqLM")
 """The Auto classes of models that write text."""
 TOKENS = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
@@ -107,8 +105,8 @@ def export(source: Path, out: Path, *, to: str = "hf", dtype: str | None = None)
     """
     if to != "hf":
         raise ZooError(f"export: no format called '{to}'{did_you_mean(to, ['hf'])}")
-    if dtype is not None and dtype not in DTYPES:
-        raise ZooError(f"export: no dtype called '{dtype}'{did_you_mean(dtype, DTYPES)}")
+    if dtype is not None and dtype not in FLOATING:
+        raise ZooError(f"export: no dtype called '{dtype}'{did_you_mean(dtype, FLOATING)}")
     model = load_model(source)
     tokenizer, reason = None, ""
     try:
@@ -119,7 +117,7 @@ def export(source: Path, out: Path, *, to: str = "hf", dtype: str | None = None)
     if (data := data_of(source)) is not None and data.prompting is not None and tokenizer is not None:
         asked = data.prompting
         notes = {"context": data.length, "end": asked.eos_id(tokenizer), "special": asked.special_tokens}
-    wanted = None if dtype is None else DTYPES[dtype]
+    wanted = None if dtype is None else FLOATING[dtype]
     with suppress(DataError):  # only classifiers have them
         notes["labels"] = read_labels(model_folder(source).path)
     settings = model_folder(source).config
@@ -177,7 +175,7 @@ def export_model(
             f"no family of the hub has a scale on the lookups of a tied embedding: {', '.join(kept)}"
         )
     given = model.published
-    dtype = dtype or DTYPES[given.get("dtype", "float32")]
+    dtype = dtype or FLOATING[given.get("dtype", "float32")]
     trunk = getattr(model.recipe.model, "trunk", None)
     origin = family_of_origin(trunk or model.recipe.model, given)
     family, config = origin or family_for(trunk or model.recipe.model)

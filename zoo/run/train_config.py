@@ -14,10 +14,16 @@ from zoo.optim import ClipConfig, GlobalNorm
 from zoo.run.loggers import LoggerConfig
 from zoo.utils.errors import ConfigError
 
+SHORT = {"float32": "fp32", "bfloat16": "bf16"}
+LONG = {short: long for long, short in SHORT.items()}
+
 
 def _short_name(value: object) -> object:
-    names = {"float32": "fp32", "bfloat16": "bf16"}
-    return names.get(value, value) if isinstance(value, str) else value
+    return SHORT.get(value, value) if isinstance(value, str) else value
+
+
+def _long_name(value: object) -> object:
+    return LONG.get(value, value) if isinstance(value, str) else value
 
 
 Compile = bool | Literal["blocks"]
@@ -58,7 +64,8 @@ class SpikeConfig(Config):
         return self
 
 
-Floating = Literal["float32", "bfloat16"]
+Floating = Annotated[Literal["float32", "bfloat16"], BeforeValidator(_long_name)]
+"""fp32 and bf16 are accepted as well."""
 
 
 class ParallelConfig(Config):
