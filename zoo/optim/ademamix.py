@@ -15,7 +15,7 @@ from zoo.config.registry import OPTIMIZERS
 from zoo.optim.adam import Decay
 from zoo.optim.base import OptimizerConfig, decayed_groups
 from zoo.optim.blocks import blocks
-from zoo.optim.moments import advance_moments, denominator
+from zoo.optim.moments import adam_step, advance_moments
 from zoo.optim.optimizer import ZooOptimizer, gradients, own
 from zoo.optim.sharding import reduced_like
 from zoo.optim.slots import slot_dtype
@@ -98,8 +98,7 @@ class AdEMAMix(ZooOptimizer):
             advance_moments(fast, square, g, (beta1, beta2))
             slow.lerp_(g, slow_share)
             step = fast.div(1 - beta1**t).add_(slow, alpha=alpha)
-            step.div_(denominator(square, beta2, t, group["eps"]))
-            theta.add_(step.add_(theta, alpha=decay) if decay else step, alpha=-lr)
+            adam_step(theta, step, square, t=t, beta2=beta2, eps=group["eps"], lr=lr, decay=decay)
 
 
 def slow_decay(step: int, beta1: float, beta3: float, warmup: int | None) -> float:

@@ -11,7 +11,7 @@ from torch.optim.optimizer import ParamsT
 
 from zoo.optim.blocks import blocks
 from zoo.optim.cautious import agreeing, shares
-from zoo.optim.moments import advance_moments, denominator
+from zoo.optim.moments import adam_step, advance_moments, decay_weights
 from zoo.optim.optimizer import ZooOptimizer, gradients, own
 from zoo.optim.sharding import complete, reduced_like, totals
 from zoo.optim.slots import slot_dtype
@@ -68,6 +68,7 @@ class CautiousAdamW(ZooOptimizer):
         complete(kept, parameters)
         columns = own(parameters), grads, firsts, seconds, shares(kept, parameters)
         for theta, g, m, v, share in blocks(*columns):
-            step = agreeing(m, g.type_as(m)).mul_(m).div_(denominator(v, betas[1], t, group["eps"]))
-            theta.mul_(1 - lr * group["weight_decay"])
-            theta.add_(step.div_(share), alpha=-lr / (1 - betas[0] ** t))
+            decay_weights(theta, lr * group["weight_decay"])
+            step = agreeing(m, g.type_as(m)).mul_(m).div_(share)
+            rate = lr / (1 - betas[0] ** t)
+            adam_step(theta, step, v, t=t, beta2=betas[1], eps=group["eps"], lr=rate)

@@ -14,6 +14,7 @@ from zoo.optim.adam import Decay
 from zoo.optim.base import OptimizerConfig, decayed_groups
 from zoo.optim.blocks import blocks
 from zoo.optim.cautious import agreeing, check_cautious
+from zoo.optim.moments import decay_weights
 from zoo.optim.optimizer import ZooOptimizer, due, gradients, own
 from zoo.optim.sharding import complete, reduced_like, totals
 from zoo.optim.slots import slot_dtype
@@ -63,29 +64,39 @@ class Lion(ZooOptimizer):
         """Move every parameter that has a gradient."""
         for group in self.param_groups:
             parameters = due(group)
-            (beta1, beta2), lr = group["betas"], float(group["lr"])
             for parameter in parameters:
                 self.state_of(parameter, group)
-            columns = own(parameters), gradients(parameters), self.held(parameters, "exp_avg")
-            growth = [self._growth(parameters, beta1)] if group["cautious"] else []
-            for theta, g, m, *factor in blocks(*columns, *growth):
-                g = g.type_as(m)
-                update = g.lerp(m, beta1).sign_()
-                if factor:
-                    update.mul_(agreeing(update, g)).mul_(factor[0])
-                if group["weight_decay"]:
-                    theta.mul_(1 - lr * group["weight_decay"])
-                theta.add_(update, alpha=-lr)
-                m.lerp_(g, 1 - beta2)
+            if group["cautious"]:
+                self._move_cautiously(parameters, group)
+            else:
+                self._move(parameters, group)
 
-    def _growth(self, parameters: Sequence[Tensor], beta1: float) -> list[Tensor]:
-        """n / (kept + 1) of each parameter."""
-        kept = totals(parameters)
-        for g, m, count in blocks(gradients(parameters), self.held(parameters, "exp_avg"), kept):
+    def _move(self, parameters: Sequence[Tensor], group: dict[str, Any]) -> None:
+        (beta1, beta2), lr = group["betas"], float(group["lr"])
+        for theta, g, m in blocks(own(parameters), gradients(parameters), self.held(parameters, "exp_avg")):
             g = g.type_as(m)
-            count.add_(agreeing(g.lerp(m, beta1).sign_(), g).sum())
+            update = g.lerp(m, beta1).sign_()
+            decay_weights(theta, lr * group["weight_decay"])
+            theta.add_(update, alpha=-lr)
+            m.lerp_(g, 1 - beta2)
+
+    def _move_cautiously(self, parameters: Sequence[Tensor], group: dict[str, Any]) -> None:
+        """The updates are kept until it is known of whole parameters how many entries point along g."""
+        (beta1, beta2), lr = group["betas"], float(group["lr"])
+        columns = own(parameters), gradients(parameters), self.held(parameters, "exp_avg")
+        kept, updates = totals(parameters), []
+        for _, g, m, count in blocks(*columns, kept):
+            g = g.type_as(m)
+            update = g.lerp(m, beta1).sign_()
+            mask = agreeing(update, g)
+            count.add_(mask.sum())
+            updates.append(update.mul_(mask))
+            m.lerp_(g, 1 - beta2)
         complete(kept, parameters)
-        return [p.numel() / (count + 1) for p, count in zip(parameters, kept, strict=True)]
+        growth = [p.numel() / (count + 1) for p, count in zip(parameters, kept, strict=True)]
+        for update, (theta, _, _, factor) in zip(updates, blocks(*columns, growth), strict=True):
+            decay_weights(theta, lr * group["weight_decay"])
+            theta.addcmul_(update, factor, value=-lr)
 
 
 @OPTIMIZERS.register

@@ -16,7 +16,7 @@ from zoo.kernels.foreach import Many
 from zoo.optim.adam import Decay
 from zoo.optim.base import OptimizerConfig, grouped
 from zoo.optim.blocks import blocks
-from zoo.optim.moments import advance_moments, denominator
+from zoo.optim.moments import adam_step, advance_moments
 from zoo.optim.optimizer import ZooOptimizer, gradients, own
 from zoo.optim.sharding import complete, reduced_like, totals
 from zoo.optim.slots import slot_dtype
@@ -116,8 +116,8 @@ class MARS(ZooOptimizer):
 
 
 def corrected(g: Many, before: Many, gamma: float) -> Many:
-    """g + gamma (g - before)."""
-    return g.sub(before).mul_(gamma).add_(g)
+    """g + gamma (g - before), which lies beyond g on the line from the gradient before."""
+    return before.lerp(g, 1 + gamma)
 
 
 @dataclass(frozen=True)
@@ -133,8 +133,17 @@ class AdamWStep:
     def take(self, theta: Many, g: Many, m: Many, v: Many) -> None:
         """Advance the moments m and v, and move theta."""
         advance_moments(m, v, g, self.betas)
-        step = m.div(1 - self.betas[0] ** self.t).div_(denominator(v, self.betas[1], self.t, self.eps))
-        theta.add_(step.add_(theta, alpha=self.decay) if self.decay else step, alpha=-self.lr)
+        correction = 1 - self.betas[0] ** self.t
+        adam_step(
+            theta,
+            m,
+            v,
+            t=self.t,
+            beta2=self.betas[1],
+            eps=self.eps,
+            lr=self.lr / correction,
+            decay=self.decay * correction,
+        )
 
 
 @OPTIMIZERS.register

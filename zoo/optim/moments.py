@@ -1,4 +1,4 @@
-"""Adam's running averages of the gradient and of its square."""
+"""Adam's running averages of the gradient and of its square, and its step."""
 
 from __future__ import annotations
 
@@ -13,6 +13,20 @@ def advance_moments(m: Many, v: Many, g: Many, betas: tuple[float, float]) -> No
     v.mul_(betas[1]).addcmul_(g, g, value=1 - betas[1])
 
 
-def denominator(v: Many, beta2: float, t: int, eps: float) -> Many:
-    """sqrt(v / (1 - beta2^t)) + eps, in step t, counted from 1."""
-    return v.sqrt().div_(math.sqrt(1 - beta2**t)).add_(eps)
+def decay_weights(theta: Many, share: float) -> None:
+    """Shorten parameters by a share of themselves, in place."""
+    if share:
+        theta.mul_(1 - share)
+
+
+def adam_step(
+    theta: Many, m: Many, v: Many, *, t: int, beta2: float, eps: float, lr: float, decay: float = 0.0
+) -> None:
+    """theta - lr (m / (sqrt(v / (1 - beta2^t)) + eps) + decay theta), in place; steps t count from 1.
+
+    The correction of v is a factor of the whole fraction here, which saves a pass over the tensors.
+    """
+    if decay:
+        theta.add_(theta, alpha=-lr * decay)
+    root = math.sqrt(1 - beta2**t)
+    theta.addcdiv_(m, v.sqrt().add_(eps * root), value=-lr * root)

@@ -22,6 +22,7 @@ from zoo.optim.blocks import blocks
 from zoo.optim.cautious import agreeing, check_cautious, shares
 from zoo.optim.combined import Combined
 from zoo.optim.matrices import MATRIX, Layout
+from zoo.optim.moments import decay_weights
 from zoo.optim.newton_schulz import Coefficients, orthogonal
 from zoo.optim.optimizer import ZooOptimizer, due, gradients, own
 from zoo.optim.sharding import complete, reduced_like, totals
@@ -146,11 +147,12 @@ class Muon(ZooOptimizer):
             rows, columns = group["layout"].split(torch.empty(parameter.shape, device="meta")).shape[1:]
             lr = float(group["lr"])
             factor = update_factor(rows, columns, group["adjust"])
-            by_rate[1 - lr * group["weight_decay"], -lr * factor].append(i)
-        for (kept, rate), places in by_rate.items():
+            by_rate[lr * group["weight_decay"], -lr * factor].append(i)
+        for (share, rate), places in by_rate.items():
             columns_ = own([parameters[i] for i in places]), [updates[i] for i in places]
             for theta, update in blocks(*columns_):
-                theta.mul_(kept).add_(update.type_as(theta), alpha=rate)
+                decay_weights(theta, share)
+                theta.add_(update.type_as(theta), alpha=rate)
 
     def _averages(self, parameters: Sequence[Tensor], group: dict[str, Any]) -> list[Tensor]:
         """u of every parameter, sharded as it is, in the precision of the iteration."""

@@ -67,8 +67,13 @@ def orthogonal(
     matrix = matrix / (norm + LEAST_NORM if added else norm.clamp(min=LEAST_NORM))
     tall = matrix.shape[-2] > matrix.shape[-1]
     x = matrix.mT.contiguous() if tall else matrix  # products of transposed matrices are slower
-    fused = torch.addmm if matrix.dim() == 2 else torch.baddbmm
+    batched = matrix.dim() > 2
+    product, fused = (torch.bmm, torch.baddbmm) if batched else (torch.mm, torch.addmm)
+    gram = x.new_empty((*x.shape[:-1], x.shape[-2]))
+    polynomial, spare = torch.empty_like(gram), torch.empty_like(x)  # written again in every step
     for a, b, c in triples(coefficients, steps):
-        gram = x @ x.mT
-        x = fused(x, fused(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+        product(x, x.mT, out=gram)
+        fused(gram, gram, gram, beta=b, alpha=c, out=polynomial)
+        fused(x, polynomial, x, beta=a, out=spare)
+        x, spare = spare, x
     return x.mT if tall else x
