@@ -20,6 +20,7 @@ from zoo.run import limits
 from zoo.run.config import load_config
 from zoo.train.run import train
 from zoo.utils import files
+from zoo.utils.atomic import make_folder
 from zoo.utils.errors import ConfigError, DataError, ZooError
 from zoo.utils.permissions import Permissions
 
@@ -243,3 +244,12 @@ def test_commands(run: Path, capsys: pytest.CaptureFixture[str], command: list[s
 
 def test_tiny_fields_are_within_the_limits(tmp_path: Path) -> None:
     load_config(tiny_fields(tmp_path))
+
+
+def test_a_folder_below_a_thousand_missing_ones_is_made(tmp_path: Path) -> None:
+    deepest = tmp_path.joinpath(*["x"] * 1200)
+    make_folder(deepest)
+    assert deepest.is_dir()
+    while deepest != tmp_path:  # shutil.rmtree of some versions of Python descends no thousand levels
+        deepest.rmdir()
+        deepest = deepest.parent

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 
 from zoo.utils.errors import CheckpointError
@@ -141,10 +142,10 @@ def create_folder(folder: Path, fill: Callable[[Path], object]) -> None:
 
 def make_folder(folder: Path) -> None:
     """Create a folder and those above it, which are still there after a power failure."""
-    if not folder.is_dir():
-        make_folder(folder.parent)
-        folder.mkdir(exist_ok=True)
-        flush(folder.parent)
+    missing = list(takewhile(lambda path: not path.is_dir(), (folder, *folder.parents)))
+    for path in reversed(missing):
+        path.mkdir(exist_ok=True)
+        flush(path.parent)
 
 
 def remove(*folders: Path) -> None:
