@@ -212,7 +212,15 @@ def test_a_sweep_that_is_not_finished(tmp_path: Path) -> None:
     manifest = judgement.results.manifest
     tuning = manifest.model_copy(update={"variants": (*manifest.variants, Variant(name="x", settings={}))})
     (caveat, *_) = caveats(judge(replace(judgement.results, manifest=tuning)))
-    assert "are not finished, and 1 of the variants have none yet. If verdicts" in caveat
+    assert "are not finished, and 1 of 3 variants have no such run yet. If verdicts" in caveat
+
+
+def test_a_sweep_of_which_a_variant_is_only_tuned(tmp_path: Path) -> None:
+    results = judged(tmp_path).results
+    manifest = results.manifest
+    tuning = manifest.model_copy(update={"variants": (*manifest.variants, Variant(name="x", settings={}))})
+    (caveat, *_) = caveats(judge(replace(results, manifest=tuning)))
+    assert caveat.startswith("1 of 3 variants have no such run yet. If verdicts")
 
 
 def test_tuning_on_unequal_terms(tmp_path: Path) -> None:

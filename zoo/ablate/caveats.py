@@ -85,10 +85,14 @@ def _unfinished(judgement: Judgement) -> Iterator[str]:
     final = [run for run in results.manifest.runs if "final" in run.phases]
     unfinished = [run for run in final if run.status not in ("finished", "failed")]
     not_planned = set(results.variants) - {run.variant for run in final} - set(_without_tuning(results))
-    if unfinished or not_planned:
-        more = f", and {len(not_planned)} of the variants have none yet" * bool(not_planned)
+    facts = []
+    if unfinished:
+        facts.append(f"{len(unfinished)} of {len(final)} runs of the comparison are not finished")
+    if not_planned:
+        facts.append(f"{len(not_planned)} of {len(results.variants)} variants have no such run yet")
+    if facts:
         yield (
-            f"{len(unfinished)} of {len(final)} runs of the comparison are not finished{more}. If verdicts "
+            f"{', and '.join(facts)}. If verdicts "
             "are read repeatedly before the end, differences that do not exist are found more often than "
             f"with probability {judgement.alpha:g}"
         )
