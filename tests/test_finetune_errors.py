@@ -43,7 +43,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 FILES = [
     ("model: {from: {folder}/none}", "f.yaml:1: model.from: {folder}/none: no such file or folder"),
-    ("model: {from: {folder}}", "f.yaml:1: model.from: {folder}: neither model.safetensors nor config.json"),
+    (
+        "model: {from: {folder}}",
+        "f.yaml:1: model.from: {folder}: neither model.safetensors nor adapter_config.json or config.json",
+    ),
     ("model: {from: 3}", "f.yaml:1: model.from: value 3: expected the path of a run"),
     ("model:\n  from: {folder}/runs/empty", "f.yaml:2: model.from: {folder}/runs/empty: the run has no last"),
     ("model: {from: {folder}/strange}", "f.yaml:1: model.from: .*zoo did not write it"),
