@@ -192,21 +192,11 @@ def test_soap_from_the_recorded_first_bases(label: str, names: Sequence[str]) ->
     assert worst < TOLERANCE[label]
 
 
-def test_soap_in_float32_is_that_in_float64() -> None:
-    """Rows without gradients: the authors' float32 run is 8e-6 from float64, by rounding noise; ours 7e-7."""
-    ours, exact = Replay("soap", "f32"), Replay("soap", "f32", torch.float64)
-    found: dict[tuple[str, str], float] = {}
-    for step, _ in zip(soap_steps(ours, ours), soap_steps(exact, ours), strict=True):
-        tables = {
-            "ours": ours.parameters["embed"].detach().double(),
-            "theirs": torch.from_numpy(ours.data["embed.theta"][step]).double(),
-            "exact": exact.parameters["embed"].detach(),
-        }
-        for one, other in (("ours", "exact"), ("theirs", "exact"), ("ours", "theirs")):
-            distance = (tables[one] - tables[other]).abs().max().item()
-            found[one, other] = max(distance, found.get((one, other), 0.0))
-    assert found["ours", "exact"] < TOLERANCE["f32"] < 5e-6 < found["theirs", "exact"] < 1e-5
-    assert found["ours", "theirs"] < 1e-5
+def test_soap_in_float32_where_rows_have_no_gradient() -> None:
+    """Rounding moves them: float64 itself is 1.9e-6 from the authors' float32 run, and ours as far."""
+    for precision in (None, torch.float64):
+        replay = Replay("soap", "f32", precision)
+        assert max(replay.error("embed", step) for step in soap_steps(replay, replay)) < 3e-6
 
 
 def test_soap_with_its_own_bases_where_they_are_determined() -> None:
