@@ -1,21 +1,35 @@
-"""How often a training step waits for its device: the reads of its numbers are counted on the meta device."""
+"""How often a training step waits for its device: the reads of its numbers are counted on the meta device.
+
+What a run on a GPU does with numbers that it reads a step later is shown on a processor, where they are read
+later although they are there.
+"""
 
 from __future__ import annotations
 
+import math
+import os
+import signal
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from test_spikes import BAD, SEEN, spoil, weights
+from tiny_runs import assert_same, of_kind, reproducible, tiny
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from zoo import build_model, build_optimizer
+import zoo.train.session
+from zoo import build_model, build_optimizer, load_model
 from zoo.data import Batch
 from zoo.optim.clip import Clip
+from zoo.train.arriving import Arriving
 from zoo.train.distributed import World
+from zoo.train.run import train
 from zoo.train.step import Stepper
+from zoo.utils.errors import DivergenceError
 
 SIZES: dict[str, Any] = {"vocab_size": 50, "d_model": 16, "n_layers": 2, "n_heads": 2, "d_mlp": 32}
 WITHOUT_FUSED: dict[str, dict[str, Any]] = {
@@ -65,7 +79,7 @@ def stepper(model: str, optimizer: dict[str, Any]) -> tuple[Stepper, Batch]:
     tokens = torch.zeros(4, 9, dtype=torch.int64)
     batch = (tokens[:, :-1], tokens[:, 1:])
     with Reads():
-        step.update(step.gradient(batch, lambda: False))
+        step.update(step.gradient(batch, lambda: False), unread=True)
     return step, batch
 
 
@@ -78,15 +92,18 @@ def no_autocast(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("model", ["gpt", "ngpt"])
 @pytest.mark.parametrize("kind", ["adamw", "amos", "adafactor", "muon", "lion", "prodigy"])
-def test_a_step_reads_its_measurements_and_nothing_else(model: str, kind: str) -> None:
-    """Once, after the backward pass: a spike or a number that is not finite prevents the update."""
+def test_a_step_reads_nothing(model: str, kind: str) -> None:
+    """Its measurements are read together, when the first of them is asked for."""
     step, batch = stepper(model, {"type": kind, "lr": 0.01, **WITHOUT_FUSED.get(kind, {})})
     with Reads() as reads:
         result = step.gradient(batch, lambda: False)
-    assert len(reads.names) == 1
+    assert not reads.names
     with Reads() as reads:
-        step.update(result)
+        step.update(result, unread=True)
     assert len(reads.names) == READS_ITS_SUMS.get(kind, 0), reads.names
+    with Reads() as reads:
+        assert (result.loss, result.grad_norm, result.stop, result.is_finite) == (2.0, 1.0, True, True)
+    assert len(reads.names) == 1
 
 
 def test_a_read_would_be_counted() -> None:
@@ -98,3 +115,125 @@ def test_a_read_would_be_counted() -> None:
         torch.empty(2).copy_(number)
         number.cpu()
     assert len(reads.names) == 5
+
+
+def behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a run on the processor read numbers when a run on a GPU does."""
+    monkeypatch.setattr(zoo.train.session, "arrives_alone", lambda device: True)
+
+
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Write down what a run asks for, in its order."""
+    made: list[str] = []
+
+    def written_down(kind: type, name: str) -> None:
+        original = getattr(kind, name)
+
+        def call(self: Any, *args: Any, **options: Any) -> Any:
+            made.append(name)
+            return original(self, *args, **options)
+
+        monkeypatch.setattr(kind, name, call)
+
+    written_down(Stepper, "gradient")
+    written_down(Stepper, "update")
+    written_down(Arriving, "read")
+    return made
+
+
+QUIET = ("train.log_every=10", "train.diagnose_every=null", "train.monitor_every=null")
+
+
+def test_numbers_are_read_when_the_next_gradient_was_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting = train(tiny(tmp_path, *QUIET, "name=waiting")).folder
+    behind(monkeypatch)
+    made = calls(monkeypatch)
+    run = train(tiny(tmp_path, *QUIET)).folder
+    start, end = ["gradient", "update", "read", "gradient", "update"], ["gradient", "read", "update", "read"]
+    later, again = ["gradient", "read", "update"], ["gradient", "update"]
+    assert made == start + later * 7 + end + (again + later * 8 + end) * 3
+    assert_same(waiting, run)
+
+
+def test_a_step_that_is_looked_at_is_read_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each step is logged: the run is that of a processor, also where it stops and goes on."""
+    waiting = train(tiny(tmp_path, "name=waiting")).folder
+    behind(monkeypatch)
+    train(tiny(tmp_path), until=13)
+    assert_same(waiting, train(tiny(tmp_path), resume=True).folder)
+
+
+@pytest.mark.parametrize("kind", ["adamw", "soap", "amos"])
+def test_a_number_that_is_not_finite_ends_the_run_as_where_it_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """SOAP factorises matrices, which fails before the number is read."""
+    original, count = Stepper.backward, [0]
+
+    def backward(self: Any, *args: Any) -> Tensor:
+        sums = original(self, *args)
+        count[0] += 1
+        if count[0] == 23:
+            sums[0] = math.nan
+            for parameter in self.model.parameters():
+                parameter.grad.mul_(math.nan)
+        return sums
+
+    monkeypatch.setattr(Stepper, "backward", backward)
+    told = {}
+    for name in ("waiting", "behind"):
+        count[0] = 0
+        changes = [f"optimizer={{type: {kind}, lr: 0.01}}", f"name={name}"]
+        with pytest.raises(DivergenceError) as caught:
+            train(tiny(tmp_path, *QUIET, *changes))
+        told[name] = str(caught.value).replace(name, "run")
+        assert all(p.isfinite().all() for p in load_model(tmp_path / "runs" / name).parameters())
+        behind(monkeypatch)
+    assert told["waiting"].startswith("step 23: the loss is nan, the norm of its gradient nan")
+    assert "step-00000020" in told["waiting"]
+    assert told["behind"] == told["waiting"]
+    assert reproducible(tmp_path / "runs/behind") == reproducible(tmp_path / "runs/waiting")
+
+
+def test_a_spike_is_logged_a_step_later_without_the_matrix_that_moved_most(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spoil(monkeypatch)
+    changes = (*QUIET, *SEEN, "train.eval_every=60", "train.checkpoint_every=60")
+    waiting = train(tiny(tmp_path, *changes, "name=waiting")).folder
+    behind(monkeypatch)
+    run = train(tiny(tmp_path, *changes)).folder
+    (expected,), (found,) = of_kind(waiting, "spike"), of_kind(run, "spike")
+    assert found["at"] == BAD + 1
+    assert found == {**expected, "culprit": None, "update_ratio": None, "update_rise": None}
+    assert all(torch.equal(weights(run)[name], tensor) for name, tensor in weights(waiting).items())
+
+
+@pytest.mark.parametrize("action", ["skip", "rollback"])
+def test_a_step_that_may_be_left_out_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, action: str
+) -> None:
+    behind(monkeypatch)
+    made = calls(monkeypatch)
+    train(tiny(tmp_path, *QUIET, f"train.spikes.action={action}"))
+    assert made == ["gradient", "read", "update"] * 40
+
+
+def test_a_signal_is_heard_a_step_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    waiting = train(tiny(tmp_path, *QUIET, "name=waiting")).folder
+    behind(monkeypatch)
+    original = Stepper.gradient
+
+    def gradient(self: Stepper, *args: Any) -> Any:
+        count.append(0)
+        if len(count) == 15:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return original(self, *args)
+
+    count: list[int] = []
+    monkeypatch.setattr(Stepper, "gradient", gradient)
+    stopped = train(tiny(tmp_path, *QUIET))
+    assert (stopped.step, stopped.signalled) == (16, True)
+    assert_same(waiting, train(tiny(tmp_path, *QUIET), resume=True).folder)

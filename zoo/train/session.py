@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TextIO
 
+import torch
 from rich.console import Console
 
 from zoo.config.plugins import copy_sources, sources
@@ -18,6 +19,7 @@ from zoo.run.config import dump_config
 from zoo.run.job import Job
 from zoo.run.loggers import Logger
 from zoo.train.ahead import BatchesAhead
+from zoo.train.arriving import arrives_alone
 from zoo.train.build import Parts, build
 from zoo.train.checkpoints import CLIP, Checkpoints, load_diagnosis
 from zoo.train.clock import Clock
@@ -188,7 +190,17 @@ def _advice(run: RunFolder, step: int, reason: str) -> str:
 
 
 class _Session:
-    """The training loop, with its evaluations, measurements, log lines and checkpoints."""
+    """The training loop, with its evaluations, measurements, log lines and checkpoints.
+
+    Where every step is taken whatever its numbers are, a GPU is not waited for: its numbers are read when the
+    gradient of the next step has been asked for, or sooner if something is written that depends on them.
+
+    Attributes:
+        done: number of steps done.
+        is_behind: whether numbers are read a step later.
+        unread: a step that was taken and whose numbers were not read yet.
+        read: the last numbers that were read.
+    """
 
     def __init__(
         self,
@@ -206,6 +218,9 @@ class _Session:
         self.job, self.parts, self.batches, self.world = job, parts, batches, world
         self.log, self.bar, self.checkpoints, self.diagnosis = log, bar, checkpoints, diagnosis
         self.spikes, self.settings = spikes, job.train
+        self.is_behind = arrives_alone(world.device) and spikes.takes_every_step
+        self.unread: tuple[int, StepResult] | None = None
+        self.read: StepResult | None = None
         self.done, self.owes_evaluation = start.step, start.owes_evaluation
         self.per_step = self.settings.batch_size * parts.dataset.units_per_example
         self.clock = Clock(peak_share(job, world, parts.dataset.units_per_example))
@@ -266,7 +281,8 @@ class _Session:
             result = parts.stepper.gradient(batch, lambda: interrupt.requested)
             if monitor is not None:
                 monitor.see_gradient()
-            spike = self._update(result)
+            self._learn()
+            spike = self._update_unread(result) if self.is_behind else self._update(result)
         if self.done == 1:
             self.log.write("size", 1, **sizes(parts))
         if monitor is not None:
@@ -277,13 +293,64 @@ class _Session:
             self.log.write("spike", self.done, **spike.record())
         if self.diagnosis.due:
             self.log.write("diagnose", self.done, **self.diagnosis.measure())
-        self.bar.step(self.done, result.cross_entropy, self.clock.tokens_per_second, self.clock.mfu)
+        assert self.read is not None  # that of this step, or of the one before
+        self.bar.step(self.done, self.read.cross_entropy, self.clock.tokens_per_second, self.clock.mfu)
         if self._due(self.settings.log_every):
-            self._log(result)
-        return result.stop
+            self._log(self.read)
+        return self.read.stop
+
+    def _update_unread(self, result: StepResult) -> Spike | None:
+        """Step without waiting for the numbers of the step, unless something is to be written after it.
+
+        Returns:
+            The spike that the step is, if its numbers were read.
+
+        Raises:
+            DivergenceError: they were, and are not finite.
+        """
+        self.checkpoints.release()
+        self.unread = (self.done, result)
+        try:
+            self.parts.stepper.update(result, unread=True)
+        except torch.linalg.LinAlgError:  # type: ignore[attr-defined]  # SOAP factorises; not finite is refused
+            self._learn()
+            raise
+        return self._judge_unread() if self.read is None or self._is_looked_at else None
+
+    @property
+    def _is_looked_at(self) -> bool:
+        """Whether something is written after the current step that depends on its numbers."""
+        settings = self.settings
+        regular = settings.log_every, settings.eval_every, settings.checkpoint_every
+        intervals = (*regular, *([settings.monitor_every] if settings.monitor_every else []))
+        return self.diagnosis.due or any(map(self._due, intervals))
+
+    def _judge_unread(self) -> Spike | None:
+        """Read and judge the numbers of a step that was taken before they were there.
+
+        Returns:
+            The spike that it is, if it is one; the matrix that it moved most is not known any more.
+
+        Raises:
+            DivergenceError: the loss or the gradient is not finite. What was computed since is dropped.
+        """
+        if self.unread is None:
+            return None
+        (step, result), self.unread = self.unread, None
+        spike = self.spikes.judge(step, result)
+        if not result.is_finite:
+            self.done = step
+        result.require_finite()
+        self.read = result
+        return spike
+
+    def _learn(self) -> None:
+        """Read the numbers of a step whose log lines are written already, if there is one."""
+        if (spike := self._judge_unread()) is not None:
+            self.log.write("spike", spike.at, **spike.record())
 
     def _update(self, result: StepResult) -> Spike | None:
-        """Judge the gradient that was computed, and step: no other place moves the weights.
+        """Judge the gradient that was computed, and step; but for `_update_unread` no other place does.
 
         A spike whose action is `log` is a step as any other. One that is skipped or gone back for leaves
         weights and optimizer as they were: its step is tried and undone, to name the matrix that it would
@@ -297,6 +364,7 @@ class _Session:
             DivergenceError: the loss or the gradient is not finite, or `train.spikes` gives up.
         """
         self.checkpoints.release()
+        self.read = result
         parts, spike = self.parts, self.spikes.judge(self.done, result)
         if spike is None:
             parts.stepper.update(result)
@@ -369,6 +437,7 @@ class _Session:
 
     def _save(self, best: Mapping[Which, float]) -> None:
         """Write a checkpoint, unless the last step made the weights non-finite."""
+        self._learn()
         parameters = self.parts.model.parameters()
         self._require_finite("norm of the weights", global_norm(parameters).item())
         self.log.flush()

@@ -77,6 +77,11 @@ class SpikeControl:
                 f"{checkpoint}: the entry '{KEY}' of its state is damaged: {error}"
             ) from error
 
+    @property
+    def takes_every_step(self) -> bool:
+        """Whether a spike is a step as any other, which can be judged after it was taken."""
+        return self._detector is None or self._settings.action == "log"
+
     @staticmethod
     def rollback_records(checkpoint: CheckpointFolder | None) -> list[dict[str, Any]]:
         """The records of the spikes that a run went back for, up to one of its checkpoints."""

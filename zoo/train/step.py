@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +15,7 @@ from zoo.data.dataset import Batch
 from zoo.nn.loss import IGNORED, LossParts
 from zoo.optim.clip import Clip
 from zoo.optim.state import restore, snapshot
+from zoo.train.arriving import Arriving
 from zoo.train.distributed import World
 from zoo.train.precision import Precision, autocast
 from zoo.utils.errors import DivergenceError
@@ -23,32 +25,73 @@ Loss = Callable[..., LossParts]
 """(*inputs, targets, z_loss=0.0) -> parts: the loss of a `zoo.models.Model`."""
 
 
-@dataclass(frozen=True)
 class StepResult:
     """The measurements of a step over the whole batch of all ranks.
 
+    They are on their way from the device at first; the first one that is asked for waits for all.
+
     Attributes:
-        loss: the objective, `cross_entropy + z_loss`.
-        cross_entropy: nats per target.
-        z_loss: coefficient * mean(logsumexp^2).
-        grad_norm: global norm of the gradient before clipping.
-        stop: whether a stop was requested on any rank.
-        targets: number of targets that the loss is the mean over.
         norm: `grad_norm` as a tensor on the device, for clipping.
     """
 
-    loss: float
-    cross_entropy: float
-    z_loss: float
-    grad_norm: float
-    stop: bool
-    targets: float
-    norm: Tensor
+    def __init__(self, sums: Tensor, norm: Tensor) -> None:
+        """Begin to copy them to the host.
+
+        Args:
+            sums: what `Stepper.backward` returned.
+            norm: the global norm of the gradient, 0-dim, the same on all ranks.
+        """
+        self.norm = norm
+        self._numbers = Arriving(torch.cat((sums, norm.to(sums.dtype).reshape(1))))
+
+    @cached_property
+    def _read(self) -> list[float]:
+        return self._numbers.read()
+
+    @property
+    def loss(self) -> float:
+        """The objective, `cross_entropy + z_loss`."""
+        return self.cross_entropy + self.z_loss
+
+    @property
+    def cross_entropy(self) -> float:
+        """Nats per target."""
+        return self._read[0]
+
+    @property
+    def z_loss(self) -> float:
+        """coefficient * mean(logsumexp^2)."""
+        return self._read[1]
+
+    @property
+    def stop(self) -> bool:
+        """Whether a stop was requested on any rank."""
+        return self._read[2] > 0
+
+    @property
+    def targets(self) -> float:
+        """Number of targets that the loss is the mean over."""
+        return self._read[3]
+
+    @property
+    def grad_norm(self) -> float:
+        """Global norm of the gradient before clipping."""
+        return self._read[4]
 
     @property
     def is_finite(self) -> bool:
         """Whether the loss and the norm of the gradient are finite."""
         return math.isfinite(self.loss) and math.isfinite(self.grad_norm)
+
+    def require_finite(self) -> None:
+        """Check the loss and the norm of the gradient.
+
+        Raises:
+            DivergenceError: one of them is not finite.
+        """
+        if not self.is_finite:
+            numbers = f"the loss is {self.loss:.4g}, the norm of its gradient {self.grad_norm:.4g}"
+            raise DivergenceError(numbers)
 
 
 @dataclass(frozen=True)
@@ -118,23 +161,21 @@ class Stepper:
             The measurements, the same on all ranks.
         """
         sums = self.backward(batch, stop)
-        norm = global_norm(p.grad for p in self.model.parameters())
-        numbers = torch.cat((sums, norm.to(sums.dtype).reshape(1))).tolist()
-        cross_entropy, z_loss, stops, targets, grad_norm = numbers
-        return StepResult(cross_entropy + z_loss, cross_entropy, z_loss, grad_norm, stops > 0, targets, norm)
+        return StepResult(sums, global_norm(p.grad for p in self.model.parameters()))
 
-    def update(self, result: StepResult) -> None:
+    def update(self, result: StepResult, unread: bool = False) -> None:
         """Clip the gradient in the parameters' `.grad`, step the optimizer, and clear the gradient.
 
         Args:
             result: what `gradient` returned.
+            unread: do not wait for the measurements. Weights may then become numbers that are not finite,
+                which the caller drops once it has read the measurements.
 
         Raises:
             DivergenceError: the loss or the norm of the gradient is not finite; the weights stay as they are.
         """
-        if not result.is_finite:
-            numbers = f"the loss is {result.loss:.4g}, the norm of its gradient {result.grad_norm:.4g}"
-            raise DivergenceError(numbers)
+        if not unread:
+            result.require_finite()
         counted = [
             (name, p)
             for name, p in self.model.named_parameters()
