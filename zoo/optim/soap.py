@@ -123,11 +123,8 @@ class SOAP(ZooOptimizer):
                 theta.add_(theta, alpha=-lr * group["weight_decay"])
         for side in sides:
             follow(g, state, side, group["shampoo_beta"])
-        # As the authors do it, back and forth in every step, because that rounds the moment.
-        moment = turned(state["exp_avg"], state, sides, back=True)
         if t % group["precondition_frequency"] == 0:
             turn_bases(state, sides)
-        state["exp_avg"].copy_(turned(moment, state, sides))
 
 
 def follow(g: Tensor, state: dict[str, Tensor], side: int, beta: float) -> None:
@@ -137,13 +134,15 @@ def follow(g: Tensor, state: dict[str, Tensor], side: int, beta: float) -> None:
 
 
 def turn_bases(state: dict[str, Tensor], sides: Sequence[int]) -> None:
-    """Turn the bases by a QR step, sorted by their eigenvalues."""
+    """Turn the bases by a QR step, sorted by their eigenvalues; the first moment moves to the new ones."""
+    m = turned(state["exp_avg"], state, sides, back=True)
     for side in sides:
         basis, average = state[f"Q{side}"], state[f"GG{side}"]
         product = average @ basis
         order = (basis * product).sum(0).argsort(descending=True)
         state["exp_avg_sq"].copy_(state["exp_avg_sq"].index_select(side, order))
         basis.copy_(torch.linalg.qr(product[:, order])[0])
+    state["exp_avg"].copy_(turned(m, state, sides))
 
 
 def preconditioned(shape: Sequence[int], longest: int) -> list[int]:
