@@ -57,8 +57,9 @@ class Gate(Reparameterisation):
         return (weight, factor) if isinstance(factor, Tensor) else (self(module, weight), None)
 
     def virtual_rows(self, module: Module, weight: Tensor, index: Tensor) -> Tensor:
-        """Return the rows `index` of the virtual table, times the lookup factor."""
-        return F.embedding(index, weight) * (self.factor(module) * self.lookup)
+        """Return the rows `index` of the virtual table as a merged one has them, times the lookup factor."""
+        rows = self(module, F.embedding(index, weight))
+        return rows if self.lookup == 1.0 else rows * self.lookup
 
     def rescale(self, module: Module, name: str, scale: float) -> None:
         """Attach a gate that starts at the scale, in the place of this one."""
