@@ -1,4 +1,4 @@
-"""The coordinate check: the standard parameterisation fails it, the rules pass; its exponents, by hand."""
+"""The coordinate check over widths and depths: the standard parameterisation fails, rules pass."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ import pytest
 import torch
 from command_line import zoo
 
-from zoo.diagnose.coordinates import _exponent, at_width, check_coordinates
+from zoo.diagnose.coordinate_axes import DEPTH, WIDTH, names_at
+from zoo.diagnose.coordinates import _exponent, check_coordinates
 from zoo.run.config import load_config
+from zoo.run.first_weights import initial_model
 from zoo.utils.errors import ConfigError
 
 BASE = {"embed": 32, "heads": 32, "kv_heads": 32, "mlp": 128}
@@ -40,6 +42,65 @@ def test_the_standard_parameterisation_fails() -> None:
     assert words["blocks.0.mlp.down"] == words["blocks.1"] == "grows"
 
 
+def test_the_standard_parameterisation_fails_in_depth() -> None:
+    """The branches add up: the stream grows with their number, and muP says nothing of it."""
+    for rule in ({}, RULES["mup"]):
+        check = check_coordinates(load_config(SETTINGS | rule), [2, 16], DEPTH, seeds=2)
+        words = {module.name: module.word for module in check.modules}
+        assert not check.passes
+        assert words["blocks.1"] == "grows"
+        assert words["norm"] == words["embedding"] == "flat"
+
+
+def test_completep_passes_in_depth() -> None:
+    """Only ends of branches shrink, of which there are eight times as many."""
+    check = check_coordinates(load_config(SETTINGS | RULES["completep"]), [2, 16], DEPTH, seeds=2)
+    assert check.passes, [(m.name, m.factors) for m in check.modules if not m.passes]
+    shrinking = {module.name for module in check.modules if module.word == "shrinks"}
+    ends = ("attention", "attention.o", "mlp", "mlp.down")
+    assert shrinking == {f"blocks.{i}.{end}" for i in (0, 1) for end in ends}
+    down = next(module for module in check.modules if module.name == "blocks.1.mlp.down")
+    assert down.factors[0] == pytest.approx(1 / 8, rel=0.15)
+
+
+def test_blocks_are_compared_at_the_same_share_of_the_depth() -> None:
+    model = initial_model(load_config(SETTINGS, ["model.n_layers=8"])).model
+    names = names_at(model, 2)
+    blocks = list(model.layers)
+    assert (names["blocks.0"], names["blocks.1"]) == (blocks[3], blocks[7])
+    assert names["blocks.1.mlp.down"] is blocks[7].get_submodule("mlp.down")
+    assert "blocks.2" not in names
+    assert names_at(model, 8) == {name: m for name, m in model.named_modules() if name}
+
+
+def test_of_normalised_outputs_the_movement_is_measured() -> None:
+    """nGPT: every output has one norm, and moves further in a wider model; nuGPT's rates take that out.
+
+    Its exponent of the width is -3/4, and with all terms of one sign (alignment: full) -1.
+    """
+    model = SETTINGS["model"] | {"type": "ngpt", "s_z": {"init": 32**0.5}, "alpha": {"init": 0.5}}
+    settings: dict[str, Any] = {"model": model, "optimizer": {"type": "adamw", "lr": 3e-3, "weight_decay": 0}}
+
+    def moved(**rule: Any) -> dict[str, float]:
+        config = load_config(
+            settings | ({"transfer": {"base": {"embed": 32, "layers": 2}} | rule} if rule else {})
+        )
+        check = check_coordinates(config, [32, 256], seeds=2, steps=2)
+        assert check.movement
+        assert list(check.steps) == [2]
+        return {module.name: module.factors[0] for module in check.modules}
+
+    none, measured, full = moved(), moved(type="nugpt"), moved(type="nugpt", alignment="full")
+    assert none["embedding"] == pytest.approx(8**0.5, rel=0.05)  # entries of one size, rows of unit norm
+    assert measured["embedding"] == pytest.approx(1, rel=0.1)
+    for name in ("blocks.0.attention.q", "blocks.0.attention.o"):
+        assert none[name] > 3
+        assert none[name] > 2.5 * measured[name] > 2.5 * full[name]
+        assert 1 / 1.25 < full[name] < 1.2
+    with pytest.raises(ConfigError, match="1 step; the outputs of this model are normalised"):
+        check_coordinates(load_config(settings), [32, 64], steps=1)
+
+
 @pytest.mark.parametrize("rule", RULES)
 def test_rules_pass(rule: str) -> None:
     """Within a factor of 1.2 over an eightfold width, but for the logits, which shrink."""
@@ -59,10 +120,10 @@ def test_exponents_by_hand() -> None:
 def test_a_width_keeps_the_size_of_heads() -> None:
     model = load_config(SETTINGS).model
     assert model is not None
-    wide: Any = at_width(model, 128)
+    wide: Any = WIDTH.resized(model, 128)
     assert (wide.d_model, wide.n_heads, wide.d_mlp, wide.head_size) == (128, 16, 512, 8)
     with pytest.raises(ConfigError, match=r"width 36: model\.n_heads would be 4\.5; expected a whole number"):
-        at_width(model, 36)
+        WIDTH.resized(model, 36)
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -78,3 +139,10 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     for bad, message in {"32": "1 widths", "32,x": "expected numbers", "36,32": "whole number"}.items():
         zoo("coord-check", path, "--widths", bad, status=2)
         assert message in capsys.readouterr().err
+    zoo("coord-check", path, "--depths", "1,2", "--seeds", "1", "--steps", "1", "--out", page)
+    assert "all modules pass" in capsys.readouterr().out
+    assert "Outputs over the depth" in (page / "coordinates.html").read_text()
+    zoo("coord-check", path, "--depths", "1,2", "--widths", "32,64", status=2)
+    assert "--widths and --depths: expected one of them" in capsys.readouterr().err
+    zoo("coord-check", "lstm-tiny", "--depths", "1,2", status=2)
+    assert "has no n_layers, so it has no depth" in capsys.readouterr().err

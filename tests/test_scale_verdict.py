@@ -305,6 +305,34 @@ def test_doubts(change: Any, warning: str) -> None:
     assert any(warning in sentence for sentence in found.warnings), found.warnings
 
 
+def test_a_tuning_with_one_seed_is_named() -> None:
+    """With how much a seed moves a run; a parabola bears .07 in ln tokens, the best point of a grid less."""
+    single = tuned_runs(1.2)
+
+    def warned(runs: list[FinishedRun]) -> list[str]:
+        found = judge(RunTable(tuple(runs)), "a")["b"]
+        return [sentence for sentence in found.warnings if "tuned with one seed" in sentence]
+
+    (sentence,) = warned(single)
+    tau = judge(RunTable(tuple(single)), "a")["b"].measured.tau
+    assert tau is not None
+    assert f"a single run, and the seed alone moves a run by {tau:.2g} in ln tokens" in sentence
+    assert "a parabola takes most of that out" in sentence
+    (on_grid,) = warned([replace(run, rate=4e-3) if run.seed != 9 else run for run in single])
+    assert "that seed may have chosen" in on_grid
+    (noisy,) = warned(
+        [
+            replace(run, loss=run.loss * (1.06 if run.seed % 2 else 1)) if run.seed != 9 else run
+            for run in single
+        ]
+    )
+    assert "that seed may have chosen" in noisy
+    again = [replace(run, seed=8) for run in single if run.seed == 9]
+    assert not warned([*single, *again])
+    untuned = judge(RunTable(tuple(worked_runs(rate=1e-3))), "adamw")["muon"]
+    assert not any("one seed:" in sentence for sentence in untuned.warnings)
+
+
 def test_seconds_from_interleaved_rounds() -> None:
     """ln c plus the mean of ln(variant / baseline) over rounds; half widths add in squares."""
     ratios = [1.10, 1.12, 1.08, 1.11, 1.09]

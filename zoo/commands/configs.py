@@ -111,31 +111,39 @@ def coord_check(
     config: Source,
     overrides: Overrides = None,
     widths: Annotated[
-        str, typer.Option(help="The widths (d_model) to compare, e.g. 64,128,256.")
-    ] = "64,128,256",
+        str | None, typer.Option(help="The widths (d_model) to compare; default: 64,128,256.")
+    ] = None,
+    depths: Annotated[
+        str | None, typer.Option(help="Compare numbers of blocks instead of widths, e.g. 2,4,8.")
+    ] = None,
     steps: Annotated[
         int, typer.Option(help="The number of measurements; the first is made before any update.")
     ] = 3,
-    seeds: Annotated[int, typer.Option(help="The number of initialisations at each width.")] = 3,
+    seeds: Annotated[int, typer.Option(help="The number of initialisations at each size.")] = 3,
     lr: Annotated[
         float | None, typer.Option(help="The learning rate; default: four times that of the configuration.")
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="The folder to write the page to.")] = None,
 ) -> None:
-    """Check whether the outputs of modules keep their size as a model gets wider."""
+    """Check whether the outputs of modules keep their size as a model gets wider or deeper."""
+    from zoo.diagnose.coordinate_axes import DEPTH, WIDTH
     from zoo.diagnose.coordinates import check_coordinates
     from zoo.report.coordinates import coordinate_table, write_coordinates
     from zoo.run.config import load_config
 
+    if widths is not None and depths is not None:
+        raise ZooError("coord-check: --widths and --depths: expected one of them, an axis at a time")
+    axis, given = (WIDTH, widths or "64,128,256") if depths is None else (DEPTH, depths)
     try:
-        values = [int(word) for word in widths.split(",")]
+        sizes = [int(word) for word in given.split(",")]
     except ValueError as error:
-        raise ZooError(f"coord-check: --widths {widths}: expected numbers, e.g. 64,128,256") from error
+        raise ZooError(f"coord-check: --{axis.name}s {given}: expected numbers, e.g. 2,4,8") from error
     screen = console()
     with screen.status("coord-check") as status:
         check = check_coordinates(
             load_config(config, overrides or ()),
-            values,
+            sizes,
+            axis,
             steps=steps,
             seeds=seeds,
             lr=lr,

@@ -1,8 +1,11 @@
-"""The coordinate check: whether the sizes of all outputs stay the same when a model gets wider.
+"""The coordinate check: whether the sizes of all outputs stay the same when a model gets wider or deeper.
 
-If they grow with the width, a wider model diverges at the learning rate of a narrow one; if they shrink, it
-learns nothing there (microsoft/mup, coord_check). Measured are the means of the absolute values of every
-module's output on one batch, which a few steps of training repeat.
+If they grow, a larger model diverges at the learning rate of a small one; if they shrink, it learns nothing
+there (microsoft/mup, coord_check). Measured are the means of the absolute values of every module's output on
+one batch, which a few steps of training repeat.
+
+nGPT's outputs are normalised, so that their sizes say nothing. Of such a model the distance is measured that
+every output has moved since the first step, over the size that it had there.
 """
 
 from __future__ import annotations
@@ -17,12 +20,12 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from zoo.models import Model, ModelConfig
+from zoo.diagnose.coordinate_axes import WIDTH, Axis, names_at
 from zoo.nn.linear import Linear
 from zoo.run.config import RunConfig
 from zoo.run.factory import build_optimizer
 from zoo.run.first_weights import initial_model
-from zoo.spec import Module
+from zoo.spec import Module, declared
 from zoo.utils.errors import ConfigError
 
 Word = Literal["flat", "grows", "shrinks"]
@@ -31,8 +34,6 @@ TOLERANCE = 1.2
 """A module is flat if its outputs change by less than this factor, as in the tests of muP's authors."""
 
 BATCH, LENGTH = 8, 64
-SCALED = ("d_model", "n_heads", "n_kv_heads", "d_mlp")
-"""The fields of a model's configuration that are proportional to its width."""
 
 
 @dataclass(frozen=True)
@@ -57,22 +58,22 @@ class ModuleCheck:
     """What became of one module.
 
     Attributes:
-        name: its name in the model.
-        sizes: for every step, the first of which is before any update, the mean absolute output at each
-            width, averaged over seeds.
-        alignment: of a linear map at the last step and the largest width, averaged over seeds; None: it is
+        name: its name in the smallest model.
+        sizes: for every measured step what was found at each size of the model, averaged over seeds. The
+            first step is before any update, where nothing has moved.
+        alignment: of a linear map at the last step and the largest size, averaged over seeds; None: it is
             no linear map.
-        is_head: whether its outputs are the logits, which may shrink (the head starts near 0).
+        may_shrink: whether it passes although its outputs shrink; see `Axis`.
     """
 
     name: str
     sizes: tuple[tuple[float, ...], ...]
     alignment: Alignment | None
-    is_head: bool
+    may_shrink: bool
 
     @property
     def factors(self) -> tuple[float, ...]:
-        """For every step, the output of the largest width over that of the smallest."""
+        """For every step, what was measured at the largest size over that at the smallest."""
         return tuple(at[-1] / at[0] if at[0] > 0 else math.inf if at[-1] > 0 else 1.0 for at in self.sizes)
 
     @property
@@ -83,8 +84,8 @@ class ModuleCheck:
 
     @property
     def passes(self) -> bool:
-        """Whether this is as it should be: flat, or logits that shrink."""
-        return self.word == "flat" or (self.is_head and self.word == "shrinks")
+        """Whether this is as it should be: flat, or what may shrink."""
+        return self.word == "flat" or (self.may_shrink and self.word == "shrinks")
 
 
 @dataclass(frozen=True)
@@ -92,14 +93,24 @@ class CoordinateCheck:
     """The result of a coordinate check.
 
     Attributes:
-        widths: in increasing order.
+        axis: along which the sizes differ.
+        sizes: of the model, in increasing order.
         lr: the learning rate.
+        movement: whether the movement of the outputs was measured, and not their size.
         modules: in the order of their calls.
     """
 
-    widths: tuple[int, ...]
+    axis: Axis
+    sizes: tuple[int, ...]
     lr: float
+    movement: bool
     modules: tuple[ModuleCheck, ...]
+
+    @property
+    def steps(self) -> range:
+        """The numbers of the measured steps; 1 is before any update."""
+        count = len(self.modules[0].sizes)
+        return range(2, count + 2) if self.movement else range(1, count + 1)
 
     @property
     def passes(self) -> bool:
@@ -109,119 +120,137 @@ class CoordinateCheck:
 
 def check_coordinates(
     config: RunConfig,
-    widths: Sequence[int],
+    sizes: Sequence[int],
+    axis: Axis = WIDTH,
     *,
     steps: int = 3,
     seeds: int = 3,
     lr: float | None = None,
     progress: Callable[[str], object] = lambda _: None,
 ) -> CoordinateCheck:
-    """Train a model at several widths for a few steps on one batch, and compare the sizes of its outputs.
+    """Train a model at several sizes for a few steps on one batch, and compare its outputs.
 
     Args:
         config: a run with a model and an optimizer; its `transfer` is what is checked.
-        widths: two or more values of d_model.
+        sizes: two or more widths or depths.
+        axis: which of the two.
         steps: measurements; the first is before any update.
-        seeds: initialisations at each width.
+        seeds: initialisations at each size.
         lr: the learning rate; None: four times the configuration's, because a check has to show what would
             go wrong later (the authors of muP advise a larger rate than for training).
         progress: told what is trained next.
 
     Raises:
-        ConfigError: there is no model or optimizer, a width is impossible, or there are fewer than two.
+        ConfigError: there is no model or optimizer, a size is impossible, there are fewer than two, or the
+            movement of the outputs is to be measured and there is a single step.
     """
     if config.model is None or config.optimizer is None:
         raise ConfigError("coord-check: expected a configuration with a model and an optimizer")
-    ordered = tuple(sorted(set(widths)))
+    ordered = tuple(sorted(set(sizes)))
     if len(ordered) < 2 or steps < 1 or seeds < 1:
         raise ConfigError(
-            f"coord-check: {len(ordered)} widths, {steps} steps, {seeds} seeds; expected two widths or more, "
-            "and at least one step and seed"
+            f"coord-check: {len(ordered)} {axis.name}s, {steps} steps, {seeds} seeds; expected two "
+            f"{axis.name}s or more, and at least one step and seed"
         )
     rate = 4 * config.optimizer.lr if lr is None else lr
     optimizer = config.optimizer.model_copy(update={"lr": rate})
-    models = [at_width(config.model, width) for width in ordered]
-    sizes: dict[str, list[list[list[float]]]] = defaultdict(
+    models = [axis.resized(config.model, size) for size in ordered]
+    found: dict[str, list[list[list[float]]]] = defaultdict(
         lambda: [[[] for _ in ordered] for _ in range(steps)]
     )
     aligned: dict[str, list[Alignment]] = defaultdict(list)
-    heads: set[str] = set()
+    may_shrink: set[str] = set()
+    movement, blocks = False, 0
     for i, model_config in enumerate(models):
         for seed in range(seeds):
-            progress(f"width {ordered[i]}, seed {seed}")
+            progress(f"{axis.name} {ordered[i]}, seed {seed}")
             run = config.model_copy(update={"model": model_config, "optimizer": optimizer, "seed": seed})
-            trial = _Trial(run)
+            trial = _Trial(run, blocks)
+            movement, blocks = trial.movement, trial.blocks
+            if movement and steps < 2:
+                raise ConfigError(
+                    "coord-check: 1 step; the outputs of this model are normalised, so that their movement "
+                    "is measured: expected two steps or more"
+                )
             for step in range(steps):
                 for name, size in trial.measure().items():
-                    sizes[name][step][i].append(size)
+                    found[name][step][i].append(size)
                 if step + 1 < steps:
                     trial.step()
-            heads |= trial.heads
+            may_shrink |= trial.ends_of_branches if axis.adds_branches else trial.heads
             if i == len(ordered) - 1 and steps > 1:
                 for name, alignment in trial.alignments():
                     aligned[name].append(alignment)
     return CoordinateCheck(
+        axis,
         ordered,
         rate,
+        movement,
         tuple(
             ModuleCheck(
                 name,
-                tuple(tuple(sum(values) / len(values) for values in at) for at in found),
+                tuple(
+                    tuple(sum(values) / len(values) for values in at)
+                    for at in (measured[1:] if movement else measured)
+                ),
                 _mean(aligned[name]) if name in aligned else None,
-                name in heads,
+                name in may_shrink,
             )
-            for name, found in sizes.items()
+            for name, measured in found.items()
         ),
     )
 
 
-def at_width(model: ModelConfig, width: int) -> ModelConfig:
-    """A model of another width, with as many more heads of the same size.
-
-    Raises:
-        ConfigError: the model has no d_model, or one of its sizes would be no whole number.
-    """
-    present = {name: getattr(model, name, None) for name in SCALED}
-    d_model = present["d_model"]
-    if d_model is None:
-        raise ConfigError("coord-check: the model has no d_model, so it has no width")
-    changes = {}
-    for name, value in present.items():
-        if value is None:
-            continue
-        scaled, rest = divmod(value * width, d_model)
-        if rest or scaled < 1:
-            raise ConfigError(
-                f"coord-check: width {width}: model.{name} would be {value * width / d_model:g}; "
-                "expected a whole number"
-            )
-        changes[name] = scaled
-    return type(model).model_validate(model.model_dump() | changes)
-
-
 class _Trial:
-    """One model at one width with one seed."""
+    """One model at one size with one seed."""
 
-    def __init__(self, config: RunConfig) -> None:
+    def __init__(self, config: RunConfig, blocks: int) -> None:
+        """Initialise the model.
+
+        Args:
+            config: of the run.
+            blocks: of the smallest model; 0: this is the smallest.
+        """
         assert config.optimizer is not None  # the caller has checked it
         self.model = initial_model(config).model
+        self.blocks = blocks or len(self.model.layers)
+        self.movement = any(p.spec.sphere is not None for p in declared(self.model))
         config.constraint.apply(self.model)
         steps = None if config.train is None else config.train.steps
         self.optimizer = build_optimizer(self.model, config.optimizer, transfer=config.transfer, steps=steps)
         self.batch = self.model.example(BATCH, LENGTH)
         self.inputs: dict[str, list[Tensor]] = defaultdict(list)
-        self.linear = {name: m for name, m in self.model.named_modules() if isinstance(m, Linear)}
+        self.modules = {
+            name: m for name, m in names_at(self.model, self.blocks).items() if isinstance(m, Module)
+        }
+        self.linear = {name: m for name, m in self.modules.items() if isinstance(m, Linear)}
         self.start = {name: m.virtual("weight").detach().clone() for name, m in self.linear.items()}
+        self.first: dict[str, Tensor] = {}
         self.heads: set[str] = set()
+        self.ends_of_branches: set[str] = set()
 
     def measure(self) -> dict[str, float]:
-        """The mean absolute output of every module; of one that is used twice, the last one."""
+        """The size of the output of every module, or its movement; of one that is used twice, the last."""
         outputs: dict[str, Tensor] = {}
-        with torch.no_grad(), _watched(self.model, outputs, self.inputs):
+        with torch.no_grad(), _watched(self.modules, outputs, self.inputs):
             *inputs, _ = self.batch
             logits = self.model(*inputs)
         self.heads = {name for name, output in outputs.items() if output is logits}
-        return {name: output.float().abs().mean().item() for name, output in outputs.items()}
+        last = [
+            output
+            for name, output in outputs.items()
+            if any(spec.residual_branches > 1 for spec in self.modules[name].specs.values())
+        ]
+        self.ends_of_branches = {
+            name for name, output in outputs.items() if any(output is end for end in last)
+        }
+        if not self.movement:
+            return {name: _size(output) for name, output in outputs.items()}
+        self.first = self.first or outputs
+        return {
+            name: _size(output - self.first[name]) / _size(self.first[name])
+            for name, output in outputs.items()
+        }
 
     def step(self) -> None:
         """Train on the batch once."""
@@ -239,9 +268,16 @@ class _Trial:
                 yield name, Alignment(*(_exponent(w, x) for w, x in pairs))
 
 
+def _size(output: Tensor) -> float:
+    """The mean of the absolute values."""
+    return output.float().abs().mean().item()
+
+
 @contextmanager
-def _watched(model: Model, outputs: dict[str, Tensor], inputs: Mapping[str, list[Tensor]]) -> Iterator[None]:
-    """Record the outputs of the declared modules, and the inputs of linear maps."""
+def _watched(
+    modules: Mapping[str, Module], outputs: dict[str, Tensor], inputs: Mapping[str, list[Tensor]]
+) -> Iterator[None]:
+    """Record the outputs of modules, and the inputs of linear maps."""
 
     def watch(name: str) -> Callable[..., None]:
         def record(module: nn.Module, given: tuple[Any, ...], output: object) -> None:
@@ -252,11 +288,7 @@ def _watched(model: Model, outputs: dict[str, Tensor], inputs: Mapping[str, list
 
         return record
 
-    hooks = [
-        module.register_forward_hook(watch(name))
-        for name, module in model.named_modules()
-        if name and isinstance(module, Module)
-    ]
+    hooks = [module.register_forward_hook(watch(name)) for name, module in modules.items()]
     try:
         yield
     finally:

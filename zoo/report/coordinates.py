@@ -13,22 +13,29 @@ from zoo.report.style import line_styles
 
 
 def coordinate_table(check: CoordinateCheck) -> Table:
-    """A row per module: what it does over the widths, and the alignment of linear maps."""
-    steps = range(len(check.modules[0].sizes))
+    """A row per module: what it does over the sizes, and the alignment of linear maps."""
     columns = [Column("module", align_right=False), Column("verdict", align_right=False)]
-    columns += [Column(f"step {step + 1}", lambda value: f"{value:.2f}") for step in steps]
+    columns += [Column(f"step {step}", lambda value: f"{value:.2f}") for step in check.steps]
     columns += [Column(name, lambda value: f"{value:.2f}") for name in ("alpha", "omega", "nu")]
     rows = []
     for m in check.modules:
         a = m.alignment
         rows.append([m.name, m.word, *m.factors, *((a.alpha, a.omega, a.nu) if a else (None,) * 3)])
+    shrink = "Ends of branches, of which there are more," if check.axis.adds_branches else "Logits"
     note = (
-        f"The numbers are the mean absolute output at width {check.widths[-1]} over that at "
-        f"{check.widths[0]}; flat is less than a factor of {TOLERANCE:g}. Step 1 is before any update. "
-        "alpha, omega and nu are exponents of the alignment: 1 if the terms of a product add up, 1/2 if "
-        "their signs are random"
+        f"The numbers are the {_measured(check)} at {check.axis.name} {check.sizes[-1]} over that at "
+        f"{check.sizes[0]}; flat is less than a factor of {TOLERANCE:g}. {shrink} may shrink. Step 1 is "
+        "before any update. alpha, omega and nu are exponents of the alignment: 1 if the terms of a product "
+        "add up, 1/2 if their signs are random"
     )
+    if check.axis.adds_branches:
+        note += ". A block is compared with the one at the same share of the depth"
     return Table("coordinates", f"Coordinate check at lr {check.lr:g}", columns, rows, note)
+
+
+def _measured(check: CoordinateCheck) -> str:
+    """What the numbers of a check are."""
+    return "movement of the output since step 1" if check.movement else "mean absolute output"
 
 
 def write_coordinates(check: CoordinateCheck, title: str, folder: Path) -> list[Path]:
@@ -44,17 +51,17 @@ def write_coordinates(check: CoordinateCheck, title: str, folder: Path) -> list[
     """
     views = [
         View(
-            f"step {step + 1}",
-            "width",
-            "mean absolute output",
-            [Series(m.name, m.name, check.widths, m.sizes[step]) for m in check.modules],
+            f"step {step}",
+            check.axis.name,
+            _measured(check),
+            [Series(m.name, m.name, check.sizes, m.sizes[i]) for m in check.modules],
             log_x=True,
             log_y=True,
-            ticks=check.widths,
+            ticks=check.sizes,
         )
-        for step in range(len(check.modules[0].sizes))
+        for i, step in enumerate(check.steps)
     ]
-    plot = Plot("coordinates", "Outputs over the width", views, "A line per module", panels=True)
+    plot = Plot("coordinates", f"Outputs over the {check.axis.name}", views, "A line per module", panels=True)
     failing = [m.name for m in check.modules if not m.passes]
     verdict = "All modules pass." if check.passes else f"{len(failing)} modules fail: {', '.join(failing)}."
     sections = [Section("Modules", [coordinate_table(check)]), Section("Plot", [plot])]

@@ -17,6 +17,8 @@ SAME_COST = 1.01
 """Sides whose parameters or FLOPs per token differ by more than this factor are named."""
 SAME_RATIO = 4.0
 """Tokens per parameter that change by more than this factor over the sizes are named."""
+NOISY = 0.07
+"""Above this standard deviation of a run, in ln tokens, one run per rate is too few even for a parabola."""
 LARGE_GAP = 2.0
 """Noise and curvature beyond so many times what the simulations assume are named."""
 
@@ -28,7 +30,18 @@ def doubts(found: Measured, missed: bool = False) -> list[str]:
         found: the variant.
         missed: whether the largest size lies outside what the smaller ones predicted.
     """
-    checks = (_few_sizes, _tuning, _one_size, _spikes, _law, _conditions, _timing, _counts, _assumptions)
+    checks = (
+        _few_sizes,
+        _tuning,
+        _one_tuning_seed,
+        _one_size,
+        _spikes,
+        _law,
+        _conditions,
+        _timing,
+        _counts,
+        _assumptions,
+    )
     reasons = [sentence for check in checks for sentence in check(found)]
     if missed:
         reasons.append(
@@ -96,6 +109,22 @@ def _tuning(found: Measured) -> Iterator[str]:
                 f"{name}: runs that chose the rate count in the comparison as well, where their losses are "
                 "too low"
             )
+
+
+def _one_tuning_seed(found: Measured) -> Iterator[str]:
+    """Every rate that was tried has a single run, whose loss is as much luck as the seeds differ."""
+    tuned = [side for pair in found.pairs.values() for side in pair.sides if side.tuned]
+    if all(side.seeds > 1 for side in tuned):
+        return
+    noise = ""
+    if found.tau is not None:
+        noise = f", and the seed alone moves a run by {found.tau:.2g} in ln tokens (standard deviation)"
+    bearable = found.tau is not None and found.tau <= NOISY and all(side.interpolated for side in tuned)
+    luck = "that seed may have chosen; expected two seeds or more per rate"
+    yield (
+        f"tuned with one seed: each rate that was tried has a single run{noise}; "
+        + (f"a parabola takes most of that out, up to {NOISY:g}" if bearable else luck)
+    )
 
 
 def _one_size(found: Measured) -> Iterator[str]:

@@ -1,0 +1,75 @@
+"""Along which axis a coordinate check compares models: their width, or their depth."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import nn
+
+from zoo.models import Model, ModelConfig
+from zoo.utils.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Axis:
+    """What grows.
+
+    Attributes:
+        name: of the axis.
+        fields: of a model's configuration that grow in proportion, the one that is given a size first.
+        adds_branches: whether there are more branches in a larger model. Then each of them may add less.
+            Otherwise only the logits may shrink, because the head starts near 0.
+    """
+
+    name: Literal["width", "depth"]
+    fields: tuple[str, ...]
+    adds_branches: bool
+
+    def resized(self, model: ModelConfig, size: int) -> ModelConfig:
+        """A model of another size.
+
+        Raises:
+            ConfigError: the model has no such axis, or one of its sizes would be no whole number.
+        """
+        present = {name: getattr(model, name, None) for name in self.fields}
+        given = present[self.fields[0]]
+        if given is None:
+            raise ConfigError(f"coord-check: the model has no {self.fields[0]}, so it has no {self.name}")
+        changes = {}
+        for name, value in present.items():
+            if value is None:
+                continue
+            scaled, rest = divmod(value * size, given)
+            if rest or scaled < 1:
+                raise ConfigError(
+                    f"coord-check: {self.name} {size}: model.{name} would be {value * size / given:g}; "
+                    "expected a whole number"
+                )
+            changes[name] = scaled
+        return type(model).model_validate(model.model_dump() | changes)
+
+
+WIDTH = Axis("width", ("d_model", "n_heads", "n_kv_heads", "d_mlp"), adds_branches=False)
+"""As many more heads of the same size."""
+DEPTH = Axis("depth", ("n_layers", "n_decoder_layers"), adds_branches=True)
+
+
+def names_at(model: Model, blocks: int) -> dict[str, nn.Module]:
+    """The modules of a model that have a counterpart in one with fewer blocks, by their names there.
+
+    A block is compared with the one that ends at the same share of the depth: with 2 blocks and 8, the
+    first with the fourth and the second with the eighth.
+
+    Args:
+        model: the model.
+        blocks: of the smaller one; at most as many as the model has.
+    """
+    layers = list(model.layers)
+    inside = {module for layer in layers for module in layer.modules()}
+    found = {name: module for name, module in model.named_modules() if name and module not in inside}
+    names = {module: name for name, module in model.named_modules()}
+    for i in range(blocks):
+        counterpart = layers[round((i + 1) * len(layers) / blocks) - 1]
+        found |= dict(counterpart.named_modules(prefix=names[layers[i]]))
+    return found
