@@ -54,6 +54,7 @@ TARGETS = {
     "qwen2": ["down_proj", "gate_proj", "k_proj", "lm_head", "o_proj", "q_proj", "up_proj", "v_proj"],
     "gpt2": ["c_attn", "c_fc", "c_proj"],
     "phi3": ["down_proj", "gate_up_proj", "lm_head", "o_proj", "qkv_proj"],
+    "neox": ["dense", "dense_4h_to_h", "dense_h_to_4h", "lm_head", "query_key_value"],
 }
 
 
@@ -107,6 +108,7 @@ KEPT: list[tuple[str, dict[str, Any], list[tuple[tuple[str, ...], int, float]]]]
     ("llama", {"target_modules": "all-linear", "r": 2}, []),
     ("gpt2", {"target_modules": ["c_attn"], "r": 3}, [(("k.weight", "q.weight", "v.weight"), 3, 8)]),
     ("neox", {"target_modules": ["query_key_value"]}, [(("k.weight", "q.weight", "v.weight"), 8, 8)]),
+    ("neox", {"target_modules": ["dense", "lm_head"]}, [(("matrix.weight", "o.weight"), 8, 8)]),
 ]
 
 
@@ -251,6 +253,27 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     torch.testing.assert_close(load_model(adapter)(TOKENS), ours(TOKENS))
     zoo("import", base, tmp_path / "other", "--base", base, status=2)
     assert "--base is for an adapter, a folder with adapter_config.json" in capsys.readouterr().err
+
+
+@pytest.mark.filterwarnings("ignore:Setting `save_embedding_layers`")
+@torch.no_grad()
+def test_the_read_out_of_neox_under_its_older_name(tmp_path: Path) -> None:
+    """Files call it embed_out, and so did transformers in memory, where adapters find it; today: lm_head."""
+    expected = trained("neox", tmp_path, target_modules=["lm_head"])(TOKENS).logits
+    file = tmp_path / "adapter/adapter_model.safetensors"
+    save_file({key.replace("lm_head", "embed_out"): tensor for key, tensor in load_file(file).items()}, file)
+    ours = load_model(tmp_path / "adapter", base=tmp_path / "base")
+    torch.testing.assert_close(ours(TOKENS), expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("fold", [False, True])
+@pytest.mark.filterwarnings("ignore:Setting `save_embedding_layers`")
+def test_a_read_out_that_is_the_embedding(fold: bool, tmp_path: Path) -> None:
+    """peft changes the copy alone that reads out, which the base does not have."""
+    with pytest.warns(UserWarning, match="tie_word_embeddings"):
+        trained("llama-all-heads-tied", tmp_path, target_modules=["q_proj", "lm_head"])
+    with pytest.raises(CheckpointError, match=r"lm_head.weight.*: the base .* reads out with its embedding"):
+        load_model(tmp_path / "adapter", base=tmp_path / "base", fold=fold)
 
 
 def test_another_base_is_told(tmp_path: Path) -> None:

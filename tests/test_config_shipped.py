@@ -1,11 +1,13 @@
 """The configs that come with zoo: all load, and say what the papers' tables say."""
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
 
+from zoo.ablate.config import sweep_schema
 from zoo.config.compose import shipped
 from zoo.config.yaml import read_yaml
 from zoo.data.text.dataset import TextData
@@ -98,6 +100,46 @@ def test_every_config_says_in_a_line_what_it_is(name: str) -> None:
     assert first.endswith(".")
 
 
+def mixture(*parts: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "mixture", "corpora": list(parts)}
+
+
+def test_the_schema_takes_other_forms() -> None:
+    """Weights beside the fields of a corpus, or around it, within each other; a class by its path."""
+    text, lines = {"type": "text", "paths": ["a"]}, {"type": "jsonl", "paths": "b.jsonl", "field": "t"}
+    inner = mixture({**text, "weight": 1}, {"corpus": lines})
+    for corpus in (mixture({**text, "weight": 2}, lines, {"corpus": text, "weight": 0.5}), mixture(inner)):
+        assert [e.message for e in VALIDATOR.iter_errors({"data": {"corpus": corpus}})] == []
+    short = {"precision": "bfloat16", "storage": "float32", "parallel": {"gather": "bf16"}}
+    assert [e.message for e in VALIDATOR.iter_errors({"train": short})] == []
+    for kind in ("torch.optim.NAdam", "my_opt.py:Lion"):
+        assert VALIDATOR.is_valid({"optimizer": {"type": kind, "lr": 1e-3, "momentum_decay": 0.1}})
+
+
+PAGES = [FOLDER.parent / "README.md", *sorted((FOLDER.parent / "docs").rglob("*.md"))]
+BLOCKS = [
+    (page, code)
+    for page in PAGES
+    for code in re.findall(r"^```yaml\n(.*?)^```$", page.read_text("utf-8"), re.M | re.S)
+]
+
+
+def test_every_file_in_the_pages_fits_the_schema() -> None:
+    """But tasks of lm-evaluation-harness, and files that name plugins, whose types are not registered."""
+    sweeps, tried = Draft202012Validator(sweep_schema()), 0
+    for page, code in BLOCKS:
+        problems: list[str] = []
+        raw = read_yaml(code, page.name, problems).plain()
+        assert not problems
+        if {"task", "plugins"} & raw.keys():
+            continue
+        is_sweep = bool({"axes", "tune", "variants", "scale"} & raw.keys())
+        validator = sweeps if is_sweep else VALIDATOR
+        assert [e.message for e in validator.iter_errors(raw)] == [], f"{page}:\n{code}"
+        tried += 1
+    assert tried >= 15
+
+
 @pytest.mark.parametrize(
     "bad",
     [
@@ -108,6 +150,11 @@ def test_every_config_says_in_a_line_what_it_is(name: str) -> None:
         {"train": {"precision": "fp16"}},
         {"data": {"corpus": {"type": "text", "paths": 3}}},
         {"optimizer": {"type": "amos", "betas": [0.9, 0.95]}},
+        {"optimizer": {"type": "nadam", "lr": 1e-3}},
+        {"data": {"corpus": {"type": "text", "paths": ["a"], "weight": 2}}},
+        {"data": {"corpus": mixture({"type": "text", "paths": ["a"], "weight": "2"})}},
+        {"data": {"corpus": mixture({"type": "text", "paths": ["a"], "wieght": 2})}},
+        {"data": {"corpus": mixture({"corpus": {"type": "text", "paths": ["a"], "weight": 2}})}},
     ],
 )
 def test_the_schema_refuses(bad: dict[str, Any]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -13,14 +13,16 @@ from command_line import zoo
 from hub_models import GPT2, SIZES, random_
 from safetensors.torch import load_file
 
-from zoo import build_model, load_model
+from zoo import build_model, load_model, save_model, split
 from zoo.data.classification.class_names import read_labels
 from zoo.data.tokenizers.byte import ByteTokenizer
 from zoo.hub.export import export, export_model
 from zoo.models import Model
+from zoo.models.classifier import Classifier
 from zoo.run.config import load_config
+from zoo.run.first_weights import initial_model
 from zoo.train.run import train
-from zoo.utils.errors import CheckpointError, ConfigError
+from zoo.utils.errors import CheckpointError, ConfigError, DataError
 
 NAMES = {"id2label": {0: "bad", 1: "so so", 2: "good"}, "label2id": {"bad": 0, "so so": 1, "good": 2}}
 BERT = {key: SIZES[key] for key in SIZES if key != "num_key_value_heads"}
@@ -217,6 +219,106 @@ def test_t5_is_tuned_on_texts(tmp_path: Path) -> None:
 
 
 WORDS = [("fine", "good"), ("dull", "bad")]
+
+
+def of_texts(model: dict[str, Any], folder: Path, **data: Any) -> dict[str, Any]:
+    """A configuration of a classifier that is trained on two files of three labels."""
+    lines = [f"text {i}\t{label}" for i in range(4) for label in ("good", "so so", "bad")]
+    (folder / "three.tsv").write_text("text\tlabel\n" + "\n".join(lines) + "\n")
+    files = {"train": str(folder / "three.tsv"), "validation": 0.25}
+    return {
+        "model": model,
+        "optimizer": {"type": "adamw", "lr": 1e-3},
+        "data": {"type": "classification", "context": 8, "tokenizer": "word", **files, **data},
+        "train": {"steps": 1, "batch_size": 4, "eval_every": 1, "device": "cpu", "runs_dir": str(folder)},
+    }
+
+
+@pytest.mark.parametrize("name", THEIRS)
+def test_a_run_begins_with_the_head(name: str, tmp_path: Path) -> None:
+    """And with its classes in their order, which is not that of the alphabet."""
+    theirs = saved(name, tmp_path / "hub")
+    config = load_config(of_texts({"from": str(tmp_path / "hub")}, tmp_path))
+    assert getattr(config.data, "labels", None) == ("bad", "so so", "good")
+    initial = initial_model(config)
+    assert initial.report is not None and not initial.report.unused and not initial.report.new
+    tokens, mask = padded(PADDING.get(name, 0))
+    given = {"token_type_ids": torch.zeros_like(tokens)} if name in SEGMENTS else {}
+    with torch.no_grad():
+        expected = theirs(tokens, attention_mask=mask.long(), **given).logits
+        ours = initial.model.eval()(tokens, torch.zeros_like(tokens), mask)
+    torch.testing.assert_close(ours, expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", THEIRS)
+def test_a_trunk_without_its_head(name: str, tmp_path: Path) -> None:
+    """The tensors of the head are listed as unused; the trunk is that of the whole."""
+    saved(name, tmp_path / "hub")
+    fields = {"type": "classifier", "classes": 5, "trunk": {"from": str(tmp_path / "hub")}}
+    initial = initial_model(load_config(of_texts(fields, tmp_path)))
+    assert initial.report is not None and {"head.linear.weight"} <= set(initial.report.new)
+    ends = ("score.weight", "classifier.weight", "classifier.out_proj.weight", "head.out_proj.weight")
+    assert [name for name in initial.report.unused if name.endswith(ends)]
+    config = load_config(of_texts({"from": str(tmp_path / "hub")}, tmp_path))
+    whole = initial_model(config).model.state_dict()
+    for key, tensor in initial.model.state_dict().items():
+        if key.startswith("trunk."):
+            assert torch.equal(tensor, whole[key]), key
+
+
+@pytest.mark.parametrize("kind", ["imported", "run"])
+def test_the_trunk_of_a_classifier_of_zoo(kind: str, tmp_path: Path) -> None:
+    """Of a run under WeSaR too, whose gates go with the trunk."""
+    saved("Qwen2", tmp_path / "hub")
+    source = load_model(tmp_path / "hub")
+    if kind == "run":
+        split(source, "wesar")
+    save_model(source, tmp_path / "own")
+    fields = {"type": "classifier", "classes": 5, "pool": "mean", "trunk": {"from": str(tmp_path / "own")}}
+    config = load_config(of_texts(fields, tmp_path))
+    assert config.reparam == source.recipe.reparam and getattr(config.data, "labels", None) is None
+    initial = initial_model(config)
+    assert initial.report is not None
+    assert [name.partition("_gate")[0] for name in initial.report.unused if "gate" not in name] == [
+        "head.linear.weight"
+    ]
+    tokens, mask = padded()
+    with torch.no_grad():
+        trunks = [
+            cast(Classifier, m).eval().trunk.hidden_states(tokens, None, mask)
+            for m in (initial.model, source)
+        ]
+    assert torch.equal(*trunks)
+
+
+def test_the_language_model_on_a_trunk(tmp_path: Path) -> None:
+    """It is asked for by its type; the read-out that a classifier lacks has to be allowed by name."""
+    saved("Qwen2", tmp_path / "hub")
+    fields: dict[str, Any] = {"model": {"from": str(tmp_path / "hub"), "type": "gpt"}}
+    with pytest.raises(CheckpointError, match=r"a classifier on a 'gpt' has no read_out\.matrix\.weight"):
+        initial_model(load_config(fields))
+    fields["checkpoint"] = {"allow": ["read_out.*"]}
+    report = initial_model(load_config(fields)).report
+    assert report is not None
+    assert (report.missing, report.unused) == (("read_out.matrix.weight",), ("score.weight",))
+    assert load_config({"model": {"from": str(tmp_path / "hub")}}, ["model.type=gpt"]).model is not None
+    with pytest.raises(ConfigError, match="value 'bert': the checkpoint is a 'classifier'"):
+        load_config({"model": {"from": str(tmp_path / "hub"), "type": "bert"}})
+
+
+def test_classes_of_other_names_are_told(tmp_path: Path) -> None:
+    saved("Bert", tmp_path / "hub")
+    config = tmp_path / "hub/config.json"
+    config.write_text(config.read_text().replace("so so", "fair"))
+    fields = of_texts({"from": str(tmp_path / "hub")}, tmp_path)
+    with pytest.raises(DataError, match="label 'so so' is not one of the classes"):
+        train(load_config(fields | {"name": "names"}))
+    config.write_text(
+        json.dumps({k: v for k, v in json.loads(config.read_text()).items() if "label" not in k})
+    )
+    assert (
+        getattr(load_config(fields | {"model": {"from": str(tmp_path / "hub")}}).data, "labels", None) is None
+    )
 
 
 def test_an_import_has_the_labels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,6 +19,7 @@ from zoo.evaluation.perplexity import TokenizedText, evaluate
 from zoo.models import LanguageModel
 from zoo.train.run import train
 from zoo.utils import progress as shown
+from zoo.utils.pace import Pace
 from zoo.utils.progress import Progress, progress
 from zoo.utils.run_folder import RunFolder
 
@@ -101,10 +102,49 @@ def test_every_predicted_token_is_progress() -> None:
     model = build_model("gpt", vocab_size=16, d_model=8, n_layers=1, n_heads=1).eval()
     assert isinstance(model, LanguageModel)
     text = TokenizedText("text", torch.arange(100) % 16, 1, 99, True)
-    reported: list[int] = []
-    evaluate(model, text, (10, 5), 4, reported.append)
-    assert sum(reported) == 99
-    assert len(reported) > 3
+    reported: list[tuple[int, int]] = []
+    short = TokenizedText("short", torch.arange(7), 1, 6, True)
+    windows, texts = [(10, 5), (20, 10)], [text, short]
+    scores = evaluate(model, texts, windows, 4, lambda done, kind=0: reported.append((kind, done)))
+    for kind in (0, 1):
+        assert sum(done for stage, done in reported if stage == kind) == 99 + 6
+    assert [kind for kind, _ in reported[:6]] == [0, 0, 0, 1, 1, 1]  # each begins before one goes on
+    for each, of_texts in zip(windows, scores, strict=True):
+        for one, score in zip(texts, of_texts, strict=True):
+            [[alone]] = evaluate(model, [one], [each], 4)
+            assert alone == score
+
+
+@pytest.mark.parametrize("warm_up", [0.0, 40.0])
+def test_the_time_left_of_stages_that_cost_different_amounts(
+    warm_up: float, lines: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Small windows cost ten times as much for a token as large ones, and the first batch much more."""
+    now, costs, tokens = 100.0, (0.010, 0.004, 0.001), (30_000, 30_000, 30_000)
+    monkeypatch.setattr(Progress, "clock", lambda: now)
+    batches = [(stage, 1000) for stage in (0, 1, 2) for _ in range(3)]
+    batches += [(stage, 1000) for stage in (0, 1, 2) for _ in range(27)]
+    begin = now
+    with progress("perplexity", tokens) as advance:
+        for i, (stage, done) in enumerate(batches):
+            now += done * costs[stage] + (warm_up if i == 0 else 0.0)
+            advance(done, stage)
+    said = lines.getvalue().splitlines()
+    assert len(said) == 90 and now - begin == pytest.approx(450 + warm_up)
+    assert all("left" not in line for line in said[:7])
+    assert said[7] == "perplexity: 9%, 7 min left"  # 27 batches of 10 s and of 4 s, and 28 of 1 s
+    assert said[8 + 27] == "perplexity: 40%, 2 min left"
+    assert said[-1] == "perplexity: 100%, 0 s left"
+
+
+def test_one_report_says_nothing_of_the_rest() -> None:
+    pace = Pace([10], 0.0)
+    assert (pace.share, pace.left) == (0.0, None)
+    pace.add(5, 0, 60.0)
+    assert (pace.share, pace.left) == (0.5, None)
+    pace.add(2, 0, 62.0)
+    assert pace.left == pytest.approx(3.0)
+    assert (Pace([], 0.0).share, Pace([0], 0.0).left) == (1.0, 0)
 
 
 @pytest.mark.parametrize("total", [4, None])

@@ -12,8 +12,9 @@ from zoo.ablate.scale_config import Scale, equal_steps
 from zoo.ablate.scoring import TaskSettings
 from zoo.config.messages import describe
 from zoo.config.registry import Config
+from zoo.config.schema import for_editors
 from zoo.config.yaml import Located
-from zoo.run.config import json_schema, optional
+from zoo.run.config import json_schema
 from zoo.utils.measures import MEASURES, find_measure
 
 Scalar = str | int | float | bool | None
@@ -295,7 +296,7 @@ def sweep_schema() -> dict[str, Any]:
 
     Nothing is required, since any key may come from a file that is extended.
     """
-    schema: dict[str, Any] = optional(SweepConfig.model_json_schema())
+    schema: dict[str, Any] = for_editors(SweepConfig.model_json_schema())
     run = json_schema()
     schema["$defs"] = run.pop("$defs") | schema["$defs"]
     about = {"description": SweepConfig.model_fields["base"].description}

@@ -17,11 +17,13 @@ from zoo.checkpoint.report import LoadPlan, LoadReport, compare_names
 from zoo.checkpoint.safetensors import TensorFile, check_match, count_entries
 from zoo.config.plugins import PluginRecord, load_installed, records_of, require
 from zoo.config.registry import INITS, MODELS, REPARAMS
+from zoo.data.classification.class_names import read_labels
 from zoo.models import Model
 from zoo.reparam.gate import attach_gate
 from zoo.spec import declared
 from zoo.utils.errors import CheckpointError, PluginError
 from zoo.utils.progress import progress
+from zoo.utils.run_folder import ModelFolder
 
 VERSION = "1"
 SCALES, LOOKUPS = "gates", "lookups"
@@ -51,6 +53,12 @@ class ModelFile:
     def path(self) -> Path:
         """The path of the file."""
         return self.file.path
+
+    @property
+    def labels(self) -> list[str]:
+        """The names of the classes, if they lie beside the file; see `OpenedCheckpoint`."""
+        folder = self.path.parent
+        return read_labels(folder) if ModelFolder(folder).labels.is_file() else []
 
     @property
     def tensors(self) -> Mapping[str, Tensor]:

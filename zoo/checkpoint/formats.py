@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from zoo.utils.run_folder import CheckpointFolder, RunFolder
+
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, nn
 
     from zoo.checkpoint.recipe import Recipe
     from zoo.checkpoint.report import LoadPlan
@@ -31,7 +33,12 @@ class OpenedCheckpoint(Protocol):
         """See `zoo.models.base.Model`."""
         ...
 
-    def restore(self, part: Model) -> None:
+    @property
+    def labels(self) -> Sequence[str]:
+        """The names of the classes in the order of their indices; empty: there are none, or none is known."""
+        ...
+
+    def restore(self, part: nn.Module) -> None:
         """Set up a model that was declared on the meta device as far as the recipe does not describe it."""
 
     def plan(self, whole: Mapping[str, Tensor], needed: Collection[str], allow: Sequence[str]) -> LoadPlan:
@@ -66,3 +73,12 @@ reads the model; it takes the path and the options of the format."""
 def folder_format(path: Path) -> FolderFormat | None:
     """The format of a folder, or None if it is not a folder of another library."""
     return next((f for f in FOLDER_FORMATS if (path / f.marker).is_file()), None)
+
+
+def holds_model(path: Path) -> bool:
+    """Whether a path is a checkpoint, a file of weights or a folder of another library, and no run."""
+    if path.is_file():
+        return path.suffix == CheckpointFolder(path).model.suffix
+    if RunFolder(path).exists:
+        return False
+    return folder_format(path) is not None or CheckpointFolder(path).model.is_file()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from inspect import Signature, signature
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
@@ -131,6 +132,13 @@ def _found(source: str) -> str:
     return source
 
 
+def _found_or_model(source: str) -> str:
+    """`_found`, or a model in a folder or a file."""
+    from zoo.checkpoint.formats import holds_model
+
+    return source if holds_model(Path(source)) else _found(source)
+
+
 def _shipped(beginning: str) -> list[str]:
     """The names of shipped configurations that a shell may complete `beginning` to."""
     from zoo.config.compose import shipped
@@ -144,6 +152,16 @@ Source = Annotated[
         metavar="CONFIG",
         help="A YAML file, a run folder, or the name of a shipped configuration.",
         callback=_found,
+        autocompletion=_shipped,
+    ),
+]
+Described = Annotated[
+    str,
+    typer.Argument(
+        metavar="CONFIG",
+        help="A YAML file, a run folder, the name of a shipped configuration, or a model: a checkpoint, a "
+        ".safetensors file, a folder as on the Hugging Face hub.",
+        callback=_found_or_model,
         autocompletion=_shipped,
     ),
 ]

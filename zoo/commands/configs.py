@@ -8,13 +8,13 @@ from typing import Annotated
 
 import typer
 
-from zoo.commands.app import DIVERGED, Overrides, Source, Wide, command, console
+from zoo.commands.app import DIVERGED, Described, Overrides, Source, Wide, command, console
 from zoo.utils.errors import ZooError
 
 
 @command()
 def explain(
-    config: Source,
+    config: Described,
     overrides: Overrides = None,
     fold: Annotated[bool, typer.Option("--fold", help="Show repeated blocks only once.")] = False,
     wide: Wide = False,
@@ -28,7 +28,7 @@ def explain(
     ] = None,
 ) -> None:
     """Show the role, shape, sigma, eta, gate and slots of every parameter, without training anything."""
-    from zoo.run.config import load_config
+    from zoo.run.described import load_described
     from zoo.run.explanation import explain as describe
     from zoo.run.job import named_run
 
@@ -44,7 +44,7 @@ def explain(
     if device is not None:
         raise ZooError("explain: --device has no effect without --ranks")
     run = named_run(config, overrides or (), resume=False)
-    explanation = describe(load_config(config, overrides or ()), run)
+    explanation = describe(load_described(config, overrides or ()), run)
     if as_json:
         typer.echo(explanation.to_json())
     else:
@@ -56,13 +56,13 @@ def _foresee(config: str, overrides: Sequence[str], ranks: int, device: str | No
     import json
     from dataclasses import asdict
 
-    from zoo.run.config import load_config
+    from zoo.run.described import load_described
     from zoo.run.job import Job
     from zoo.train.forecast import forecast
     from zoo.utils.accelerators import accelerator
 
     kind = None if device is None else accelerator(device)
-    foreseen = forecast(Job.of(load_config(config, overrides)), ranks, kind)
+    foreseen = forecast(Job.of(load_described(config, overrides)), ranks, kind)
     if as_json:
         typer.echo(json.dumps(asdict(foreseen), indent=1))
     else:

@@ -59,6 +59,11 @@ def find_config(source: str | Path, folder: Path = Path()) -> Path:
         return RunFolder(path).config
     if path.is_file():
         return path
+    if path.is_dir() and text not in shipped():
+        raise ConfigError(
+            f"{path}: a folder without {RunFolder.CONFIG}; expected a run, a YAML file, or a name of "
+            f"`zoo list configs` (a model is taken over by `model: {{{FROM}: {text}}}` in a file)"
+        )
     if path.suffix in SUFFIXES or len(path.parts) > len(folder.parts) + 1:
         near = [str(f) for f in path.parent.glob("*") if f.suffix in SUFFIXES]
         raise ConfigError(f"{path}: no such file{did_you_mean(str(path), near)}")

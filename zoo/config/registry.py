@@ -17,6 +17,15 @@ _DEPENDENTS: list[type[Config]] = []
 """The classes whose validators depend on what is registered."""
 
 
+INLINED = "inlined"
+"""What `Config.inlined` is called in a JSON schema, until `zoo.config.schema` has spelt it out."""
+
+
+def _note_inlined(schema: dict[str, Any], cls: type[Any]) -> None:
+    if cls.inlined:
+        schema[INLINED] = cls.inlined
+
+
 class Config(BaseModel):
     """A frozen pydantic model in which an unknown key is an error.
 
@@ -34,12 +43,25 @@ class Config(BaseModel):
     extra_keys: ClassVar[type[Config] | None] = None
     """What keys that are no fields hold; None: they are errors."""
 
+    inlined: ClassVar[str] = ""
+    """A component whose fields a file may write beside the other ones; "": there is none."""
+
     @classmethod
     def written_out(cls, fields: dict[str, Located]) -> dict[str, Located]:
-        """The fields of a short form in which a file may write this class, in its long form."""
-        return fields
+        """The fields that a file has written, with those of the inlined component in their place."""
+        if not cls.inlined or cls.inlined in fields or "type" not in fields:
+            return fields
+        component = {key: value for key, value in fields.items() if key not in cls.model_fields}
+        others = {key: value for key, value in fields.items() if key in cls.model_fields}
+        return {cls.inlined: Located(component, fields["type"].place), **others}
 
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, defer_build=True)
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        validate_default=True,
+        defer_build=True,
+        json_schema_extra=_note_inlined,
+    )
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import torch
@@ -19,10 +20,13 @@ from zoo.evaluation.windows import check_windows, sliding_windows
 from zoo.models import LanguageModel, Model
 from zoo.nn.loss import IGNORED
 from zoo.utils.errors import DataError, ZooError
-from zoo.utils.progress import Advance, ignore
+from zoo.utils.progress import AdvanceStage, ignore
 
 CHUNK = 1024
 """Number of tokens that a model with a carried state reads at once, so that a text may have any length."""
+
+FIRST_BATCHES = 3
+"""Batches of every kind of windows that come first: one that does not count, and two that are timed."""
 
 Windows = tuple[int, int]
 """Context and stride of sliding windows."""
@@ -121,38 +125,72 @@ def choose_windows(
 
 def evaluate(
     model: LanguageModel,
-    text: TokenizedText,
-    windows: Windows | None,
+    texts: Sequence[TokenizedText],
+    windows: Sequence[Windows | None],
     batch_size: int,
-    advance: Advance = ignore,
-) -> Score:
-    """Predict every token of a text once.
+    advance: AdvanceStage = ignore,
+) -> list[list[Score]]:
+    """Predict every token of several texts once, in windows of each kind.
+
+    The first batches of every kind of windows are computed before all others, so that it is known early what
+    a token costs in each.
 
     Args:
         model: a model that continues text, in evaluation mode.
-        text: from `read`.
+        texts: from `read`.
         windows: from `choose_windows`.
         batch_size: number of windows in a batch.
-        advance: called with the number of tokens that were predicted since the last call.
+        advance: called with the number of tokens that were predicted since the last call, and the index of
+            the windows.
+
+    Returns:
+        A list for each kind of windows, of a score for each text.
 
     Raises:
-        DataError: the loss is not finite.
+        DataError: a loss is not finite.
     """
-    if windows is None:
-        nats = carried_nats(model, text.tokens, advance)
-    else:
-        nats = windowed_nats(model, text.tokens, *windows, batch_size, advance)
+    kinds = [[nats_of(model, text, each, batch_size) for text in texts] for each in windows]
+    sums: list[list[list[float]]] = [[[] for _ in texts] for _ in windows]
+    for most in (FIRST_BATCHES, None):
+        for kind, of_texts in enumerate(kinds):
+            batches = (
+                (own, *batch) for own, batches in zip(sums[kind], of_texts, strict=True) for batch in batches
+            )
+            for own, nats, count in islice(batches, most):
+                own.append(nats)
+                advance(count, kind)
+    return [
+        [_score(text, each, math.fsum(own)) for text, own in zip(texts, of_texts, strict=True)]
+        for each, of_texts in zip(windows, sums, strict=True)
+    ]
+
+
+def _score(text: TokenizedText, windows: Windows | None, nats: float) -> Score:
+    """The score of a text by -log p of its tokens.
+
+    Raises:
+        DataError: that is not finite.
+    """
     if not math.isfinite(nats):
         raise DataError(f"{text.name}: the loss is {nats}; the model's weights are damaged")
     context, stride = windows or (None, None)
     return Score(text.name, context, stride, len(text.tokens) - 1, text.words, text.utf8_bytes, nats)
 
 
+Batches = Iterator[tuple[float, int]]
+"""-log p of the tokens of a batch, in nats, and their number."""
+
+
+def nats_of(model: LanguageModel, text: TokenizedText, windows: Windows | None, batch_size: int) -> Batches:
+    """Predict a text, batch by batch; the arguments are those of `evaluate`."""
+    if windows is None:
+        return carried_nats(model, text.tokens)
+    return windowed_nats(model, text.tokens, *windows, batch_size)
+
+
 @torch.no_grad()
-def windowed_nats(
-    model: Model, tokens: Tensor, context: int, stride: int, batch_size: int, advance: Advance = ignore
-) -> float:
-    """-log p of all tokens but the first, in nats, read in sliding windows.
+def windowed_nats(model: Model, tokens: Tensor, context: int, stride: int, batch_size: int) -> Batches:
+    """-log p of all tokens but the first, read in sliding windows.
 
     Args:
         model: a model whose loss is that of the next tokens, in evaluation mode.
@@ -160,34 +198,26 @@ def windowed_nats(
         context: see `sliding_windows`.
         stride: see `sliding_windows`.
         batch_size: see `sliding_windows`.
-        advance: called with the number of tokens that were predicted since the last call.
     """
     device = next(model.parameters()).device
-    sums = []
     for inputs, targets in sliding_windows(tokens, context, stride, batch_size):
         mean = model.loss(inputs.to(device), targets.to(device)).cross_entropy.item()
         count = int((targets != IGNORED).sum())
-        sums.append(mean * count)
-        advance(count)
-    return math.fsum(sums)
+        yield mean * count, count
 
 
 @torch.no_grad()
-def carried_nats(model: LanguageModel, tokens: Tensor, advance: Advance = ignore) -> float:
-    """-log p of all tokens but the first, in nats, each predicted from all tokens before it.
+def carried_nats(model: LanguageModel, tokens: Tensor) -> Batches:
+    """-log p of all tokens but the first, each predicted from all tokens before it.
 
     Args:
         model: a model that carries its state, in evaluation mode. It starts from an empty cache, and the
             state of its training is not changed.
         tokens: (n,) int64, n > 1.
-        advance: called with the number of tokens that were predicted since the last call.
     """
     device = next(model.parameters()).device
     cache = model.cache(1, len(tokens), device)
-    sums = []
     chunks = (torch.split(part.to(device), CHUNK) for part in (tokens[:-1], tokens[1:]))
     for inputs, targets in zip(*chunks, strict=True):
         logits = model(inputs[None], cache)[0]
-        sums.append(F.cross_entropy(logits, targets, reduction="sum").item())
-        advance(len(targets))
-    return math.fsum(sums)
+        yield F.cross_entropy(logits, targets, reduction="sum").item(), len(targets)

@@ -134,10 +134,9 @@ def perplexity(
     windows = choose_windows(evaluated, contexts, stride, batch_size)
     texts = [read(file, evaluated.tokenizer, evaluated.start_id, by_line) for file in files]
     scores: list[Score] = []
-    predicted = len(windows) * sum(len(text.tokens) - 1 for text in texts)
-    with progress("perplexity", predicted) as advance:
-        for each in windows:
-            of_files = [evaluate(evaluated.model, text, each, batch_size, advance) for text in texts]
+    predicted = sum(len(text.tokens) - 1 for text in texts)
+    with progress("perplexity", [predicted] * len(windows)) as advance:
+        for of_files in evaluate(evaluated.model, texts, windows, batch_size, advance):
             scores += [*of_files, total(of_files)] if len(texts) > 1 else of_files
     report = PerplexityReport(str(path), evaluated.context, all(text.lossless for text in texts), scores)
     return report, _write(report, out, plot=len(windows) > 1)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from zoo.checkpoint.formats import OpenedCheckpoint
 from zoo.checkpoint.model import load_model, open_checkpoint
@@ -134,7 +134,12 @@ class AdapterFolder:
         recipe = opened.recipe.model_copy(update={"reparam": NamedLoRA(targets=_targets(settings, names))})
         return cls(opened, recipe, factors, whole, {**opened.published, BASE_NAME: files.base_name})
 
-    def restore(self, part: Model) -> None:
+    @property
+    def labels(self) -> Sequence[str]:
+        """The base's."""
+        return self.base.labels
+
+    def restore(self, part: nn.Module) -> None:
         """Set up a declared model as far as the base's recipe does not describe it."""
         self.base.restore(part)
 
@@ -192,9 +197,16 @@ def _rules_of(
     if trunk is not config:
         family = classifier_family(family)
     state = model.state_dict()
-    rules = {r.hub_name: r for r in expand(family.rules, state, trunk)}
+    of_files = expand(family.rules, state, trunk)
+    rules = {name: r for r in of_files for name in (r.hub_name, family.name_in_memory(r.hub_name))}
     unknown = [name for name in files.whole if name not in rules]
     unknown += [module for module in files.pairs if f"{module}.weight" not in rules]
+    copies = {c for name in family.duplicates for c in (name, family.name_in_memory(name))}
+    if unknown and copies.issuperset(f"{name.removesuffix('.weight')}.weight" for name in unknown):
+        raise CheckpointError(
+            f"{files.path}: {shorten(unknown)}: the base ({base}) has no read-out of its own, but reads out "
+            "with its embedding (tie_word_embeddings); expected an adapter that does not change it"
+        )
     if unknown:
         raise CheckpointError(
             f"{files.path}: the adapter is not one of {base} ({family.architecture}), which has no "

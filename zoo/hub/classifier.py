@@ -169,7 +169,7 @@ def write_classifier(family: Family, config: Any, written: JsonObject, labels: S
         raise CheckpointError("\n".join(problems))
     names = list(labels) or (label_names(written) if "id2label" in written else [])
     if len(names) != config.classes:
-        names = [f"LABEL_{i}" for i in range(config.classes)]
+        names = numbered_labels(config.classes)
     label_fields = {
         "id2label": {str(i): name for i, name in enumerate(names)},
         "label2id": {name: i for i, name in enumerate(names)},
@@ -187,11 +187,16 @@ def label_names(config: JsonObject) -> list[str]:
     given = config.get("id2label")
     if given is None:
         count = config.get("num_labels", 2)
-        return [f"LABEL_{i}" for i in range(count if isinstance(count, int) else 2)]
+        return numbered_labels(count if isinstance(count, int) else 2)
     indices = [str(i) for i in range(len(given))]
     if not isinstance(given, dict) or sorted(given) != sorted(indices) or len(indices) < 2:
         raise CheckpointError(f"id2label: {str(given)[:60]}; expected names for the indices 0, 1, ...")
     return [str(given[i]) for i in indices]
+
+
+def numbered_labels(classes: int) -> list[str]:
+    """What transformers calls classes that nobody has named: LABEL_0, ..."""
+    return [f"LABEL_{i}" for i in range(classes)]
 
 
 def text_end(config: JsonObject) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -188,7 +188,8 @@ def export_model(
     rules = expand(family.rules, state, trunk or model.recipe.model)
     tensors = {r.hub_name: r.transform.to_hf([state[n] for n in r.zoo_names]) for r in rules}
     named = given.get(BASE_NAME) or base
-    adapter = adapter_of(changes, whole, rules, family.auto, named) if changes else None
+    modules = [replace(r, hub_name=family.name_in_memory(r.hub_name)) for r in rules]
+    adapter = adapter_of(changes, whole, modules, family.auto, named) if changes else None
     config |= _notes(family, config, dtype, tokenizer, end, context, origin is not None)
     padding = config.get("pad_token_id") if family.padding is None else family.padding
     decodes = trunk is not None and family.head is not None and family.head.decodes

@@ -70,6 +70,8 @@ class Family:
         duplicates: tensors that may be stored as well although they equal another: name to that of the
             original.
         renamed_suffixes: ends of tensor names in files of old versions, and their current spelling.
+        modules: modules that transformers calls otherwise in memory, where adapters find them, than in its
+            files: name in the files to that in memory.
         inputs: names of the arguments of transformers' `forward`, in the order of zoo's; "": it has none.
         padding: id of a token that transformers takes for padding wherever it stands; None: there is none.
         null_tokens: fields of special tokens that are written as null where there is no such token, besides
@@ -93,6 +95,7 @@ class Family:
     buffers: tuple[str, ...] = ()
     duplicates: Mapping[str, str] = field(default_factory=dict)
     renamed_suffixes: Mapping[str, str] = field(default_factory=dict)
+    modules: Mapping[str, str] = field(default_factory=dict)
     inputs: tuple[str, ...] = ("input_ids",)
     padding: int | None = None
     null_tokens: tuple[str, ...] = ()
@@ -210,6 +213,11 @@ class Family:
         if self.head is not None and (own := name.removeprefix(self.head.prefix)) in expected:
             return own
         return self.prefix + name if self.prefix + name in expected else name
+
+    def name_in_memory(self, name: str) -> str:
+        """What transformers calls the tensor `name` of the files in memory."""
+        module, _, local = name.rpartition(".")
+        return f"{self.modules[module]}.{local}" if module in self.modules else name
 
     def _unknown(self, config: JsonObject) -> list[str]:
         """Problems of unknown fields that are not null."""

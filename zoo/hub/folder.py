@@ -15,7 +15,7 @@ from zoo.checkpoint.safetensors import shorten
 from zoo.config.registry import INITS
 from zoo.data.files import JsonObject
 from zoo.hub import CONFIG, GENERATION_CONFIG
-from zoo.hub.classifier import SUFFIX, classifier_family, read_classifier
+from zoo.hub.classifier import SUFFIX, classifier_family, label_names, numbered_labels, read_classifier
 from zoo.hub.families import family_of
 from zoo.hub.family import Family
 from zoo.hub.rules import Rule, expand
@@ -81,7 +81,13 @@ class HubFolder:
             published["generation"] = read_json(path / GENERATION_CONFIG)
         return cls(path, family, recipe, entries, published)
 
-    def restore(self, part: Model) -> None:
+    @property
+    def labels(self) -> Sequence[str]:
+        """The names of the classes; empty for a language model, and where transformers has numbered them."""
+        names = label_names(self.published["config"]) if hasattr(self.recipe.model, "classes") else []
+        return [] if names == numbered_labels(len(names)) else names
+
+    def restore(self, part: nn.Module) -> None:
         """Do nothing: models of the hub are not reparameterised."""
 
     def plan(self, whole: Mapping[str, Tensor], needed: Collection[str], allow: Sequence[str]) -> LoadPlan:

@@ -26,9 +26,9 @@ def load_hub(folder: Path, *, allow: Sequence[str] = (), dtype: torch.dtype | No
 
 def open_hub(folder: Path) -> HubFolder:
     """See `zoo.hub.folder.HubFolder.open`."""
-    from zoo.hub.folder import HubFolder
+    from zoo.hub.folder import HubFolder, is_classifier
 
-    return HubFolder.open(folder)
+    return HubFolder.open(folder, head=is_classifier(folder))
 
 
 def load_peft(

@@ -86,5 +86,6 @@ NEOX = Family(
     read=_read,
     write=_write,
     duplicates={"embed_out.weight": "gpt_neox.embed_in.weight"},
+    modules={"embed_out": "lm_head"},
     head=LAST_TOKEN,
 )

@@ -40,6 +40,7 @@ from zoo.config.registry import (
     is_choice,
     kind_of,
 )
+from zoo.config.schema import for_editors
 from zoo.config.yaml import Located, dump_yaml
 from zoo.config.yaml import Path as Keys
 from zoo.data.dataset import DataConfig
@@ -55,13 +56,6 @@ from zoo.run.train_config import TrainConfig
 from zoo.utils.errors import ConfigError, did_you_mean
 from zoo.utils.measures import MEASURES, require_recorded
 from zoo.utils.run_folder import RunFolder
-
-TAKEN_OVER = {
-    "type": "object",
-    "required": [FROM],
-    "properties": {FROM: {"type": "string", "description": "a checkpoint; other keys are put on top"}},
-}
-"""A model by its checkpoint, in the JSON schema."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -260,7 +254,9 @@ def _retyped(given: Located, changes: Located) -> Located:
     ):
         return given
     kind, former = other.value.get("type"), model.value.get("type")
-    if kind is None or FROM in other.value or (former is not None and former.value == kind.value):
+    if kind is None or FROM in other.value or FROM in model.value:
+        return given
+    if former is not None and former.value == kind.value:
         return given
     chosen = MODELS.choices.get(kind.value) if isinstance(kind.value, str) else None
     if chosen is None:
@@ -416,7 +412,7 @@ def json_schema() -> dict[str, Any]:
     Nothing is required, since any key may come from the file that is extended.
     """
     load_installed()
-    schema: dict[str, Any] = optional(RunConfig.model_json_schema())
+    schema: dict[str, Any] = for_editors(RunConfig.model_json_schema())
     plugins = schema["properties"][PLUGINS]["items"]
     schema["properties"][PLUGINS]["items"] = {"anyOf": [{"type": "string"}, plugins]}
     names = {"type": "string", "description": "a shipped configuration, or a path relative to this file"}
@@ -425,21 +421,6 @@ def json_schema() -> dict[str, Any]:
         **schema["properties"],
     }
     return schema
-
-
-def optional(schema: Any) -> Any:
-    """A JSON schema without what is required, in which a component may also be its name."""
-    if isinstance(schema, list):
-        return [optional(item) for item in schema]
-    if not isinstance(schema, dict):
-        return schema
-    # A `required` that is a list is the keyword; a property of that name would be a mapping.
-    kept = {k: optional(v) for k, v in schema.items() if not (k == "required" and isinstance(v, list))}
-    if "discriminator" not in kept:
-        return kept
-    names, choices = sorted(kept.pop("discriminator")["mapping"]), kept.pop("oneOf")
-    taken = [TAKEN_OVER] if MODELS.choices.keys() >= set(names) else []
-    return {**kept, "anyOf": [{"enum": names}, *choices, *taken]}
 
 
 def _by_line(problem: str) -> tuple[str, int, str]:

@@ -23,6 +23,7 @@ from zoo.init.registry import Entry
 from zoo.models import Model
 from zoo.optim.base import FLOAT32, OptimizerConfig
 from zoo.run.config import RunConfig, load_config
+from zoo.run.described import load_described
 from zoo.run.first_weights import InitialModel, declared_model, measured_model, recipe_of
 from zoo.run.located import located
 from zoo.run.reach import unreached
@@ -42,6 +43,9 @@ NUMBERS = ("depth", "sigma", "eta", "lr x", "gate", "state")
 """The columns that are aligned on the right."""
 LEFT_OUT = ("axes", "state", "depth", "decay", "sphere", "slot", "role", "lr x", "shape")
 """The columns that a narrow terminal does without, in this order; sigma, eta and gate always stay."""
+
+NO_OPTIMIZER = "none"
+"""What the totals call it where a configuration has no optimizer."""
 
 USUAL_LENGTH = 1024
 """The length of the example that FLOPs are counted at, if the configuration has no data."""
@@ -163,14 +167,14 @@ class Explanation:
         ]
         table = FittingTable(self.model, COLUMNS, rows, LEFT_OUT, NUMBERS)
         t = self.totals
-        share = ""
-        if t.optimizer_bytes is not None and t.adamw_bytes:
-            share = f" ({t.optimizer_bytes / t.adamw_bytes:.1%} of AdamW's)"
+        state = f": {readable_bytes(t.optimizer_bytes)}" if t.optimizer != NO_OPTIMIZER else ""
+        if state and t.optimizer_bytes is not None and t.adamw_bytes:
+            state += f" ({t.optimizer_bytes / t.adamw_bytes:.1%} of AdamW's)"
         lines = [
             f"parameters      {t.parameters:,} ({t.parameters / 1e6:,.1f} M)"
             + (f", of which {t.gates:,} gates" if t.gates else "")
             + (f", of which {t.frozen:,} frozen" if t.frozen else ""),
-            f"optimizer       {t.optimizer}: {readable_bytes(t.optimizer_bytes)}{share}",
+            f"optimizer       {t.optimizer}{state}",
             f"FLOPs per {t.unit} {t.forward_flops:.3e} forward, {t.training_flops:.3e} training, "
             f"at length {t.length}",
             *([f"sigma           measured on {self.measured}"] if self.measured else []),
@@ -186,8 +190,9 @@ def explain(
     """Describe a config without allocating its weights; those of a checkpoint, or of a model, are measured.
 
     Args:
-        config: A configuration with a model, what `load_config` makes one of (a file, the name of a shipped
-            configuration, a dict), or a model that zoo has built.
+        config: A configuration with a model, what `load_described` makes one of (a file, the name of a
+            shipped configuration, a run, a checkpoint, a folder as on the hub), a dict, or a model that zoo
+            has built.
         run: The run folder that the configuration comes from, if it comes from one; a fine-tuned run is then
             described without the checkpoint that it began with.
 
@@ -204,8 +209,10 @@ def explain(
         config = RunConfig(**parts)
         initial = replace(declared_model(config), measured_sigmas=measured)
         return _explained(config, initial, "the weights of the model")
-    if not isinstance(config, RunConfig):
+    if isinstance(config, dict):
         config = load_config(config)
+    elif not isinstance(config, RunConfig):
+        config = load_described(config)
     with located(config):
         place = "" if config.checkpoint is None else f"the weights of {config.checkpoint.path}"
         return _explained(config, measured_model(config, run), place)
@@ -241,7 +248,7 @@ def _explained(config: RunConfig, initial: InitialModel, place: str) -> Explanat
         parameters=trained + frozen,
         gates=sum(math.prod(row.shape) for row in rows if row.role == "gate"),
         frozen=frozen,
-        optimizer=getattr(config.optimizer, "type", "none"),
+        optimizer=getattr(config.optimizer, "type", NO_OPTIMIZER),
         optimizer_bytes=_total([row.state_bytes for row in rows]),
         adamw_bytes=2 * FLOAT32 * trained,
         length=length,

@@ -12,6 +12,7 @@ from zoo.checkpoint.formats import OpenedCheckpoint
 from zoo.checkpoint.model import open_checkpoint
 from zoo.checkpoint.recipe import Prepare, Recipe, assemble, declare, materialise
 from zoo.checkpoint.report import LoadReport
+from zoo.checkpoint.trunk import opened_for
 from zoo.config.registry import INITS
 from zoo.init import initialise, measure, spreads
 from zoo.init.schemes import RANDOM, Init
@@ -101,7 +102,7 @@ def initial_model(
         return _under_rule(
             config, recipe, partial(assemble, seed=config.seed, device=device, prepare=prepare)
         )
-    opened = _open(config.checkpoint)
+    opened = _open(config.checkpoint, recipe)
     _check(config, opened)
     model = declare(opened.recipe.model_copy(update={"model": recipe.model}))
     converts = config.reparam != opened.recipe.reparam
@@ -151,7 +152,7 @@ def declared_model(config: RunConfig, run: RunFolder | None = None) -> InitialMo
             own.restore(model)
             etas = read_measured_etas(run) if config.eta == "measured" else None
             return InitialModel(model, measured_etas=etas)
-    opened = _open(config.checkpoint)
+    opened = _open(config.checkpoint, recipe)
     if config.eta == "measured" or config.reparam != opened.recipe.reparam:
         initial = initial_model(config)
         etas = measure(initial.model, initial.loaded) if config.eta == "measured" else None
@@ -211,10 +212,11 @@ def part_of(model: Model, part: str) -> Model:
     return module
 
 
-def _open(source: CheckpointConfig) -> OpenedCheckpoint:
+def _open(source: CheckpointConfig, recipe: Recipe) -> OpenedCheckpoint:
     """Open the checkpoint of a resolved configuration, which may have been deleted since it was written."""
+    kind = type(recipe.model).model_fields["type"].default
     try:
-        return open_checkpoint(source.path)
+        return opened_for(open_checkpoint(source.path), source.part, kind)
     except CheckpointError as error:
         raise CheckpointError(f"checkpoint.path: {error}; it is needed until the run has begun") from error
 

@@ -6,14 +6,16 @@ that is taken over, so the checkpoint must exist when a run starts, but not when
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import Field, ValidationError
 
-from zoo.checkpoint.formats import folder_format
+from zoo.checkpoint.formats import OpenedCheckpoint, folder_format
 from zoo.checkpoint.model import find_checkpoint, open_checkpoint
 from zoo.checkpoint.recipe import Recipe
+from zoo.checkpoint.trunk import opened_for
 from zoo.config.compose import FROM
 from zoo.config.inputs import found, looked_in
 from zoo.config.registry import DATASETS, INITS, REPARAMS, Config
@@ -57,20 +59,22 @@ def inherit(given: Located, problems: list[str]) -> Located:
     (part, source), problems_before = references[0], len(problems)
     place = source.value[FROM].place
     where = dotted(("model", *part, FROM))
+    kind = source.value.get("type")
     try:
-        path, recipe = _open(found(source.value[FROM]).value)
+        path, opened = _open(
+            found(source.value[FROM]).value, dotted(part), None if kind is None else kind.value
+        )
     except ZooError as error:
         tried = "" if error.missing is None else looked_in(source.value[FROM], error.missing)
         problems += [_problem(place, where, line) for line in f"{error}{tried}".splitlines()]
         return _without_model(given)
+    recipe = opened.recipe
     model = _replace_part(given.value["model"], part, _override_fields(recipe, source, where, problems))
     fields = {**given.value, "model": model}
     fields["checkpoint"] = _source(given.value.get("checkpoint"), path, part, place, problems)
     fields |= _components(given, recipe, place, problems)
-    if len(problems) == problems_before and (
-        data := _with_tokenizer(given.value.get("data"), path, place, problems)
-    ):
-        fields["data"] = data
+    if len(problems) == problems_before and (data := given.value.get("data")) is not None:
+        fields["data"] = _with_labels(_with_tokenizer(data, path, place, problems), opened.labels, place)
     return Located(fields, given.place)
 
 
@@ -94,12 +98,12 @@ def _references(node: Located | None, path: tuple[str, ...]) -> Any:
         yield from _references(value, (*path, key))
 
 
-def _open(path: Any) -> tuple[Path, Recipe]:
-    """The checkpoint at a path, and its recipe."""
+def _open(path: Any, part: str, kind: Any) -> tuple[Path, OpenedCheckpoint]:
+    """The checkpoint at a path; part and kind are those of `opened_for`."""
     if not isinstance(path, str | Path) or not str(path):
         raise ZooError(f"value {path!r}: expected the path of a run, a checkpoint or a model's folder")
     checkpoint = find_checkpoint(Path(path).expanduser())
-    return checkpoint, open_checkpoint(checkpoint).recipe
+    return checkpoint, opened_for(open_checkpoint(checkpoint), part, kind)
 
 
 def _override_fields(recipe: Recipe, source: Located, where: str, problems: list[str]) -> Located:
@@ -170,14 +174,26 @@ def _parse(kind: Any, given: Located) -> Any:
         return None
 
 
-def _with_tokenizer(data: Located | None, path: Path, place: str, problems: list[str]) -> Located | None:
-    """The data with the checkpoint's own tokenizer, where it needs one and names none."""
-    if data is None or not isinstance(data.value, dict) or "tokenizer" in data.value:
-        return None
+def _lacks(data: Located, key: str) -> bool:
+    """Whether the type of data has a field that the configuration leaves out."""
+    if not isinstance(data.value, dict) or key in data.value:
+        return False
     assumed = next(name for name, cls in DATASETS.choices.items() if cls.assumed)
     kind = data.value["type"].value if "type" in data.value else assumed
-    if kind not in DATASETS.choices or "tokenizer" not in DATASETS.choices[kind].model_fields:
-        return None
+    return kind in DATASETS.choices and key in DATASETS.choices[kind].model_fields
+
+
+def _with_labels(data: Located, labels: Sequence[str], place: str) -> Located:
+    """The data with the classes of the checkpoint in their order, where it needs them and names none."""
+    if not labels or not _lacks(data, "labels"):
+        return data
+    return Located({**data.value, "labels": Located.of(list(labels), place)}, data.place)
+
+
+def _with_tokenizer(data: Located, path: Path, place: str, problems: list[str]) -> Located:
+    """The data with the checkpoint's own tokenizer, where it needs one and names none."""
+    if not _lacks(data, "tokenizer"):
+        return data
     run = CheckpointFolder(path).run
     other = folder_format(path)
     folder = other.tokenizer_folder(path) if other else path if run is None else run.path
@@ -186,7 +202,7 @@ def _with_tokenizer(data: Located | None, path: Path, place: str, problems: list
     except DataError as error:
         what = f"missing, and the checkpoint's own cannot be used: {error}"
         problems.append(_problem(place, "data.tokenizer", what))
-        return None
+        return data
     tokenizer = Located.of({"type": "saved", "path": str(folder)}, place)
     return Located({**data.value, "tokenizer": tokenizer}, data.place)
 

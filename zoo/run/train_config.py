@@ -27,7 +27,8 @@ def _long_name(value: object) -> object:
 
 
 Compile = bool | Literal["blocks"]
-Precision = Annotated[Literal["fp32", "bf16"], BeforeValidator(_short_name)]
+AnyName = Literal["fp32", "bf16", "float32", "bfloat16"]
+Precision = Annotated[Literal["fp32", "bf16"], BeforeValidator(_short_name, json_schema_input_type=AnyName)]
 """float32 and bfloat16 are accepted as well."""
 SpikeAction = Literal["log", "skip", "rollback"]
 DEVICE = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
@@ -64,7 +65,9 @@ class SpikeConfig(Config):
         return self
 
 
-Floating = Annotated[Literal["float32", "bfloat16"], BeforeValidator(_long_name)]
+Floating = Annotated[
+    Literal["float32", "bfloat16"], BeforeValidator(_long_name, json_schema_input_type=AnyName)
+]
 """fp32 and bf16 are accepted as well."""
 
 

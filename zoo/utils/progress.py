@@ -8,9 +8,11 @@ be piped; a Python program that wants to see the same does so as well.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Protocol
+
+from zoo.utils.pace import Pace
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -22,42 +24,54 @@ Advance = Callable[[int], object]
 """Called with the amount of work that was done since the last call."""
 
 
+class AdvanceStage(Protocol):
+    """Called with the amount of work that was done since the last call, and the stage that it belongs to."""
+
+    def __call__(self, done: int, stage: int = 0, /) -> object:
+        """Note what was done."""
+
+
 class Progress:
     """Where progress is shown.
 
     Attributes:
         console: the console; None: nowhere.
         quiet: whether the user asked for no progress at all, also in training.
+        clock: tells the time, in seconds.
     """
 
     console: ClassVar[Console | None] = None
     quiet: ClassVar[bool] = False
+    clock: ClassVar[Callable[[], float]] = time.monotonic
 
 
 @contextmanager
-def progress(what: str, total: int | None = None) -> Iterator[Advance]:
+def progress(what: str, total: int | Sequence[int] | None = None) -> Iterator[AdvanceStage]:
     """Show the progress of a task while the body of the `with` statement runs.
 
     Of tasks within tasks only the outermost is shown.
 
     Args:
         what: the task, as the user would call it.
-        total: the amount of all work, in any unit; None: unknown, so that no remaining time is shown.
+        total: the amount of all work, in any unit, or those of its stages, of which a unit of each may take
+            another time; None: unknown, so that no remaining time is shown.
 
     Yields:
-        A function that is called with the amount that was done since its last call.
+        A function that is called with the amount that was done since its last call, and its stage.
     """
     console = Progress.console
     if console is None:
         yield ignore
         return
     Progress.console = None
+    totals = [total] if isinstance(total, int) else total
+    pace = None if totals is None else Pace(totals, Progress.clock())
     try:
         if console.is_interactive:
-            with _bar(console, what, total) as advance:
+            with _bar(console, what, pace) as advance:
                 yield advance
         else:
-            yield _Lines(console, what, total)
+            yield _Lines(console, what, pace)
     finally:
         Progress.console = console
 
@@ -69,44 +83,52 @@ def format_duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 3600 else f"{seconds / 3600:.1f} h"
 
 
-def ignore(done: int) -> None:
+def ignore(done: int, stage: int = 0, /) -> None:
     """Show nothing."""
 
 
 @contextmanager
-def _bar(console: Console, what: str, total: int | None) -> Iterator[Advance]:
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+def _bar(console: Console, what: str, pace: Pace | None) -> Iterator[AdvanceStage]:
+    from rich.progress import BarColumn, TaskProgressColumn, TextColumn
+    from rich.progress import Progress as Bars
 
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),
         TaskProgressColumn(),
-        TimeRemainingColumn(),
+        TextColumn("{task.fields[left]}", markup=False),
     )
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task(what, total=total)
-        yield lambda done: bar.advance(task, done)
+    with Bars(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(what, total=None if pace is None else 1.0, left="")
+
+        def advance(done: int, stage: int = 0, /) -> None:
+            if pace is not None:
+                pace.add(done, stage, Progress.clock())
+                bar.update(task, completed=pace.share, left=_left(pace))
+
+        yield advance
 
 
 class _Lines:
     """Prints a line when enough time has passed since the last one; a short task prints none."""
 
-    def __init__(self, console: Console, what: str, total: int | None) -> None:
-        self._console, self._what, self._total = console, what, total
-        self._begin = self._last = time.monotonic()
-        self._done = 0
+    def __init__(self, console: Console, what: str, pace: Pace | None) -> None:
+        self._console, self._what, self._pace = console, what, pace
+        self._begin = self._last = Progress.clock()
 
-    def __call__(self, done: int) -> None:
-        self._done += done
-        now = time.monotonic()
+    def __call__(self, done: int, stage: int = 0, /) -> None:
+        now = Progress.clock()
+        if self._pace is not None:
+            self._pace.add(done, stage, now)
         if now - self._last < SECONDS_PER_LINE:
             return
         self._last = now
-        passed = now - self._begin
-        if self._total is None:
-            text = f"{format_duration(passed)} so far"
-        else:
-            share = min(1.0, self._done / self._total) if self._total else 1.0
-            left = f", {format_duration(passed * (1 / share - 1))} left" if share else ""
-            text = f"{share:.0%}{left}"
+        text = f"{format_duration(now - self._begin)} so far"
+        if self._pace is not None:
+            text = ", ".join(part for part in (f"{self._pace.share:.0%}", _left(self._pace)) if part)
         self._console.print(f"{self._what}: {text}", soft_wrap=True, highlight=False, markup=False)
+
+
+def _left(pace: Pace) -> str:
+    """The remaining time in words; "" as long as it is unknown."""
+    return "" if pace.left is None else f"{format_duration(pace.left)} left"

@@ -71,7 +71,9 @@ def _as_list(value: Any) -> Any:  # Any: pydantic passes whatever the YAML has
     return [value] if isinstance(value, str) else value
 
 
-StringList = Annotated[list[str], BeforeValidator(_as_list), Field(min_length=1)]
+StringList = Annotated[
+    list[str], BeforeValidator(_as_list, json_schema_input_type=str | list[str]), Field(min_length=1)
+]
 
 
 class FileCorpus(CorpusConfig):

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from zoo.config.registry import CORPORA, Config
-from zoo.config.yaml import Located
 from zoo.data.corpora.base import CorpusConfig, Document, SourceFile
 
 
 class MixturePart(Config):
     """A corpus of a mixture. In a file its fields may stand beside the weight."""
+
+    inlined: ClassVar[str] = "corpus"
 
     corpus: Annotated[CorpusConfig, CORPORA] = Field(description="any corpus")
     weight: float = Field(
@@ -23,15 +24,6 @@ class MixturePart(Config):
         le=1000,
         description="how often its documents are there: 0.5 is a half of them, 2 each twice, 0 none",
     )
-
-    @classmethod
-    def written_out(cls, fields: dict[str, Located]) -> dict[str, Located]:
-        """A weight among the fields of a corpus: ``{type: jsonl, paths: [...], weight: 2}``."""
-        if "corpus" in fields or "type" not in fields:
-            return fields
-        corpus = {key: value for key, value in fields.items() if key != "weight"}
-        weight = {key: value for key, value in fields.items() if key == "weight"}
-        return {"corpus": Located(corpus, fields["type"].place), **weight}
 
     def count(self, document: str) -> int:
         """How often the document with this id is there.

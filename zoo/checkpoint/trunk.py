@@ -1,0 +1,88 @@
+"""The trunk of a classifier's checkpoint, as a checkpoint of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import Any
+
+from torch import Tensor, nn
+
+from zoo.checkpoint.formats import OpenedCheckpoint
+from zoo.checkpoint.recipe import Recipe, declare
+from zoo.checkpoint.report import LoadPlan
+from zoo.checkpoint.safetensors import shorten
+from zoo.utils.errors import CheckpointError
+
+TRUNK = "trunk"
+"""What a classifier calls the language model that reads its texts, as a field and as a submodule."""
+
+
+def opened_for(opened: OpenedCheckpoint, part: str, kind: str | None) -> OpenedCheckpoint:
+    """What of a checkpoint fills a model, or a part of one: of a classifier it may be the trunk.
+
+    Args:
+        opened: the checkpoint.
+        part: the part that it fills; empty: all of the model.
+        kind: the `type` of what it fills; None: that of the checkpoint.
+    """
+    trunk = getattr(opened.recipe.model, TRUNK, None)
+    return TrunkCheckpoint(opened) if trunk is not None and (part or kind == trunk.type) else opened
+
+
+@dataclass(frozen=True)
+class TrunkCheckpoint:
+    """The trunk of a classifier; the tensors of its head are reported as unused.
+
+    Attributes:
+        whole: the checkpoint of the classifier.
+    """
+
+    whole: OpenedCheckpoint
+
+    @property
+    def recipe(self) -> Recipe:
+        """The classifier's, with the trunk as the model."""
+        recipe = self.whole.recipe
+        return recipe.model_copy(update={"model": getattr(recipe.model, TRUNK)})
+
+    @property
+    def published(self) -> Mapping[str, Any]:
+        """The classifier's."""
+        return self.whole.published
+
+    @property
+    def labels(self) -> Sequence[str]:
+        """None: the classes are those of the head."""
+        return ()
+
+    def restore(self, part: nn.Module) -> None:
+        """Set up a trunk that was declared on the meta device, see `OpenedCheckpoint`."""
+        self.whole.restore(nn.ModuleDict({TRUNK: part}))
+
+    def plan(self, whole: Mapping[str, Tensor], needed: Collection[str], allow: Sequence[str]) -> LoadPlan:
+        """Decide which tensors to read, see `OpenedCheckpoint`.
+
+        A language model that is made of the trunk may need a read-out that no classifier has; it is missing,
+        and a pattern has to allow it by its name in the model.
+
+        Raises:
+            CheckpointError: see there.
+        """
+        classifier = declare(self.whole.recipe)
+        self.whole.restore(classifier)
+        state, prefix = classifier.state_dict(), f"{TRUNK}."
+        missing = tuple(name for name in needed if prefix + name not in state)
+        own = [pattern for pattern in allow if any(fnmatchcase(name, pattern) for name in missing)]
+        if refused := [n for n in missing if not any(fnmatchcase(n, pattern) for pattern in own)]:
+            kind = type(self.recipe.model).model_fields["type"].default
+            raise CheckpointError(
+                f"a classifier on a '{kind}' has no {shorten(refused)}; expected the checkpoint of a "
+                "language model, or a pattern that allows it to be drawn at random (checkpoint.allow)"
+            )
+        there = {prefix + name for name in needed if name not in missing}
+        plan = self.whole.plan(state, there, [pattern for pattern in allow if pattern not in own])
+        fills = frozenset(name.removeprefix(prefix) for name in plan.fills)
+        report = replace(plan.report, missing=(*plan.report.missing, *missing))
+        return LoadPlan(report, fills, lambda to: plan.fill({prefix + name: t for name, t in to.items()}))

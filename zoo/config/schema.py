@@ -1,0 +1,62 @@
+"""JSON schemas of configuration files, for editors: what pydantic says, and what else may be written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zoo.config.compose import FROM
+from zoo.config.registry import INLINED, MODELS, Kind
+
+TAKEN_OVER = {
+    "type": "object",
+    "required": [FROM],
+    "properties": {FROM: {"type": "string", "description": "a checkpoint; other keys are put on top"}},
+}
+"""A model by its checkpoint."""
+BY_PATH = {"type": "string", "pattern": r"^.+\.py:\w+$|^\w+(\.\w+)+$", "description": "the path of a class"}
+"""The type of a component that is a class from elsewhere, see `zoo.config.plugins.CLASS_PATH`."""
+
+
+def for_editors(schema: dict[str, Any]) -> dict[str, Any]:
+    """What a file may write, given pydantic's schema of what it amounts to.
+
+    Nothing is required, since any key may come from a file that is extended. A component may also be its
+    name, a model also its checkpoint, an optimizer a class from elsewhere, and the fields of an inlined
+    component may stand beside those of its owner.
+    """
+    definitions: dict[str, Any] = schema.get("$defs", {})
+    found: dict[str, Any] = _optional({**schema, "$defs": _with_inlined(definitions)})
+    return found
+
+
+def _with_inlined(definitions: dict[str, Any]) -> dict[str, Any]:
+    """The definitions, with a choice for every component that an owner can have inlined."""
+    return {name: _inlined(schema, definitions) for name, schema in definitions.items()}
+
+
+def _inlined(schema: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
+    if INLINED not in schema:
+        return schema
+    long = {key: value for key, value in schema.items() if key != INLINED}
+    others = dict(long["properties"])
+    components = others.pop(schema[INLINED])["discriminator"]["mapping"].values()
+    choices = [definitions[reference.rpartition("/")[2]] for reference in components]
+    return {"anyOf": [long, *({**c, "properties": {**c["properties"], **others}} for c in choices)]}
+
+
+def _optional(schema: Any) -> Any:
+    """A JSON schema without what is required, and with the other ways to write a component."""
+    if isinstance(schema, list):
+        return [_optional(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    # A `required` that is a list is the keyword; a property of that name would be a mapping.
+    kept = {k: _optional(v) for k, v in schema.items() if not (k == "required" and isinstance(v, list))}
+    if "discriminator" not in kept:
+        return kept
+    names, choices = sorted(kept.pop("discriminator")["mapping"]), kept.pop("oneOf")
+    of_kind = [kind for kind in Kind.registries.values() if kind.choices.keys() >= set(names)]
+    other: list[Any] = [TAKEN_OVER] if MODELS in of_kind else []
+    if any(kind.adapt is not None for kind in of_kind):
+        other += [BY_PATH, {"type": "object", "required": ["type"], "properties": {"type": BY_PATH}}]
+    return {**kept, "anyOf": [{"enum": names}, *choices, *other]}
