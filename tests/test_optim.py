@@ -13,6 +13,7 @@ from torch import nn
 from zoo import Registry, build_model, build_optimizer
 from zoo.config.registry import OPTIMIZERS, SCHEDULES
 from zoo.optim import AdamWConfig, Amos, AmosConfig, load_state_by_name, state_by_name
+from zoo.train.live_memory import LiveMemory
 from zoo.utils.errors import CheckpointError, ConfigError
 
 SIZES: dict[str, Any] = {"vocab_size": 11, "d_model": 8, "n_layers": 1, "n_heads": 2, "d_mlp": 6}
@@ -191,6 +192,20 @@ def test_state_by_name_goes_to_another_optimizer(options: dict[str, Any], steps:
         step(m, o, 7)
     for a, b in zip(model.parameters(), other.parameters(), strict=True):
         assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+def test_the_state_of_an_optimizer_that_has_stepped_is_not_made_again(options: dict[str, Any]) -> None:
+    model = build_model("gpt", **SIZES)
+    optimizer = build_optimizer(model, options)
+    step(model, optimizer)
+    with LiveMemory() as memory:
+        state = state_by_name(optimizer)
+    assert memory.peak <= 8, "the count of a step beside slots without memory"
+    for name, parameter in model.named_parameters():
+        slots = optimizer.state[parameter]
+        assert state[name].keys() == slots.keys()
+        assert all(state[name][slot] is slots[slot] for slot in slots)
 
 
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)

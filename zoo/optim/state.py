@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from zoo.optim.averages import Averaging
-from zoo.optim.fixed_norm import radius_slot
+from zoo.optim.fixed_norm import RADIUS, radius_slot
 from zoo.optim.sharding import placed_like
 from zoo.optim.slots import initial_slots, slots_are_known
 from zoo.utils.errors import CheckpointError
@@ -58,10 +58,7 @@ def state_by_name(optimizer: Optimizer) -> State:
         that the next step would start from, so that the names do not depend on the step.
     """
     if slots_are_known(optimizer):
-        return {
-            name: _first_slots(optimizer, parameter, group) | optimizer.state[parameter]
-            for name, parameter, group in _named(optimizer)
-        }
+        return {name: _slots(optimizer, parameter, group) for name, parameter, group in _named(optimizer)}
     named = {name: parameter for name, parameter, _ in _named(optimizer)}
     parts = _parts(optimizer)
     state: State = {name: dict(parts["state"].pop(p)) for name, p in named.items() if p in parts["state"]}
@@ -92,6 +89,15 @@ def load_state_by_name(optimizer: Optimizer, state: Mapping[str, Mapping[str, An
         _load_slots(optimizer, state)
     else:
         _load_everything(optimizer, state)
+
+
+def _slots(optimizer: Optimizer, parameter: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
+    """The slots of a parameter, of which only those that do not exist yet are made."""
+    state: dict[str, Tensor] = optimizer.state[parameter]
+    names = initial_slots(optimizer, torch.empty_like(parameter, device="meta"), group).keys()
+    first = {} if names <= state.keys() else initial_slots(optimizer, parameter, group)
+    radius = {} if RADIUS in state else radius_slot(optimizer, parameter)
+    return first | radius | state
 
 
 def _first_slots(optimizer: Optimizer, parameter: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
