@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from zoo.kernels import amos
 from zoo.optim import Amos, amos_update
 from zoo.utils.errors import CheckpointError, ZooError
+from zoo.utils.lock import locked
 
 GOLDEN = sorted((Path(__file__).parent / "golden" / "amos").glob("*.npz"))
 EACH_PATH = pytest.mark.parametrize("fused", [False, True], ids=["eager", "fused"])
@@ -384,8 +387,6 @@ def test_bad_input(groups: list[Any], options: dict[str, Any], message: str) -> 
 def test_a_kernel_that_cannot_be_compiled_is_an_error(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from zoo.kernels import amos
-
     monkeypatch.setattr(amos, "SOURCE", tmp_path / "missing.cpp")
     amos.kernels.cache_clear()
     try:
@@ -395,28 +396,45 @@ def test_a_kernel_that_cannot_be_compiled_is_an_error(
         amos.kernels.cache_clear()
 
 
-def test_a_lock_of_a_killed_compilation_is_named(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """torch would wait forever for the file to go away; the step is taken without the kernel."""
-    from zoo.kernels import amos
-
+@pytest.fixture
+def build_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+    """An empty folder for what is compiled."""
     monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
-    lock = amos._build_folder() / "lock"
-    lock.parent.mkdir(parents=True)
-    lock.touch()
-    os.utime(lock, (0, 0))
     amos.kernels.cache_clear()
-    try:
-        locked, eager = (nn.Parameter(torch.ones(3, 4)) for _ in range(2))
-        optimizers = [one(locked, (1,), fused=True), one(eager, (1,))]
-    finally:
-        amos.kernels.cache_clear()
-    assert f"goes on without its kernel: {lock} is" in caplog.text
-    for optimizer, theta in zip(optimizers, (locked, eager), strict=True):
+    folder = amos._build_folder()
+    folder.mkdir(parents=True)
+    yield folder
+    amos.kernels.cache_clear()
+
+
+def test_the_lock_of_a_killed_compilation_is_in_nobodys_way(
+    build_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torch would wait forever for the file to go away."""
+    lock = build_folder / "lock"
+    lock.touch()
+    seen = []
+    monkeypatch.setattr("torch.utils.cpp_extension.load", lambda *given, **more: seen.append(lock.exists()))
+    amos.kernels()
+    assert seen == [False]
+    assert not (build_folder / "zoo.lock").exists()
+
+
+def test_a_compilation_that_does_not_end_is_named(
+    build_folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The step is taken without the kernel."""
+    monkeypatch.setattr(amos, "LOCK_SECONDS", 0)
+    with locked(build_folder / "zoo.lock", "not locked yet"):
+        fused, eager = (nn.Parameter(torch.ones(3, 4)) for _ in range(2))
+        optimizers = [one(fused, (1,), fused=True), one(eager, (1,))]
+    holder = f"process {os.getpid()} on {os.uname().nodename}"
+    assert f"another process compiles the kernel of Amos ({holder}); waiting" in caplog.text
+    assert f"goes on without its kernel: {build_folder}/zoo.lock: another process" in caplog.text
+    for optimizer, theta in zip(optimizers, (fused, eager), strict=True):
         theta.grad = torch.arange(12.0).view(3, 4)
         optimizer.step()
-    assert torch.equal(locked, eager)
+    assert torch.equal(fused, eager)
 
 
 def test_sparse_gradients_and_foreign_checkpoints_are_refused() -> None:

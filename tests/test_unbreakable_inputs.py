@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 from command_line import zoo
@@ -14,13 +15,14 @@ from tiny_runs import SIZES, tiny, tiny_fields
 
 from zoo.config.yaml import DEEPEST
 from zoo.data.files import read_lines, read_object, read_text, sha256_file
+from zoo.data.images.files import ArrayFile, ImageFolder
 from zoo.data.tokenizers import load_tokenizer
 from zoo.hub.rope import read_rope
 from zoo.run import limits
 from zoo.run.config import load_config
 from zoo.train.run import train
 from zoo.utils import files
-from zoo.utils.atomic import make_folder
+from zoo.utils.atomic import create_folder, make_folder
 from zoo.utils.errors import ConfigError, DataError, ZooError
 from zoo.utils.permissions import Permissions
 
@@ -100,6 +102,13 @@ def test_surrogates(tmp_path: Path) -> None:
     (tmp_path / "half.yaml").write_text('{"train": {"device": "\\ud83d"}}')
     with pytest.raises(ConfigError, match=r"half.yaml:1: train.device: half a surrogate pair"):
         load_config(tmp_path / "half.yaml")
+
+
+@pytest.mark.parametrize("key", ["name", "train.runs_dir", "data.cache_dir", "data.corpus.paths"])
+def test_a_name_with_a_zero(tmp_path: Path, key: str) -> None:
+    """The operating system ends names there, and Python raised a ValueError of its own."""
+    with pytest.raises(ConfigError, match=rf"{key}.*: the character U\+0000"):
+        tiny(tmp_path, f'{key}="/tmp/a\\0b"')
 
 
 @pytest.mark.parametrize("name", ["a" * 300, "a/" * 3000, "a\0b"])
@@ -231,6 +240,13 @@ COMMANDS = [
     (["generate", "RUN", "--prompt", "a", "--seed", str(2**64)], f"seed is {2**64}"),
     (["verdict", "/dev/zero", "--baseline", "a"], "/dev/zero: not a regular file"),
     (["train", "a" * 300], "cannot be the name of a file"),
+    (["generate", "RUN", "--prompt", "a", "--num-return", str(2**64)], f"--num-return: value {2**64}: "),
+    (
+        ["generate", "RUN", "--prompt", "a", "--max-new-tokens", str(2**64)],
+        f"new-tokens: value {2**64}: 1 text",
+    ),
+    (["coord-check", "RUN", "--widths", "16,32", "--seeds", str(2**64)], "1 to 1000 steps and seeds"),
+    (["coord-check", "RUN", "--widths", "16,524288"], "model.type: value gpt: "),
     (["explain", "RUN", "model.n_layers=100000"], "'model.n_layers=100000': model.n_layers: value 100000"),
 ]
 
@@ -253,3 +269,37 @@ def test_a_folder_below_a_thousand_missing_ones_is_made(tmp_path: Path) -> None:
     while deepest != tmp_path:  # shutil.rmtree of some versions of Python descends no thousand levels
         deepest.rmdir()
         deepest = deepest.parent
+
+
+def test_a_start_leaves_the_unfinished_folder_of_another_name(tmp_path: Path) -> None:
+    """Two runs, lr0 and lr0.01, that start at the same time."""
+    other = tmp_path / ".lr0.01.123.partial"
+    killed = tmp_path / ".lr0.123.partial"
+    for folder in (other, killed):
+        folder.mkdir()
+    create_folder(tmp_path / "lr0", lambda partial: (partial / "config.yaml").touch())
+    assert other.is_dir()
+    assert not killed.exists()
+
+
+@pytest.mark.parametrize("size", [(20_000, 20_000), (1, 1)], ids=["bomb", "fifo"])
+def test_images_that_are_no_images(tmp_path: Path, size: tuple[int, int]) -> None:
+    """Pillow refuses a size beyond all reason with an error of its own; of a pipe it waited for a writer."""
+    image = pytest.importorskip("PIL.Image")
+    file = tmp_path / "class/0.png"
+    file.parent.mkdir()
+    image.new("1", size).save(file)
+    if size == (1, 1):
+        file.unlink()
+        os.mkfifo(file)
+    with pytest.raises(DataError, match=r"0.png: not an? (image that can be read|regular file)"):
+        ImageFolder(tmp_path).read(0)
+
+
+def test_arrays_beyond_the_memory(tmp_path: Path) -> None:
+    header = f"{{'descr': '|u1', 'fortran_order': False, 'shape': ({2**45}, 8, 8)}}\n".encode()
+    content = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header
+    with ZipFile(tmp_path / "a.npz", "w") as archive:
+        archive.writestr("images.npy", content)
+    with pytest.raises(DataError, match=r"a.npz: expected arrays `images` .*, got an error"):
+        ArrayFile(tmp_path / "a.npz")

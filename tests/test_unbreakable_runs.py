@@ -95,6 +95,8 @@ def test_leftovers_of_a_kill_are_swept_even_from_a_finished_run(whole: Path, tmp
     copytree(run.checkpoint_after(15).path, run.checkpoint_after(5).path)
     (run.path / "checkpoints/.step-00000020.partial").mkdir()
     (run.path / ".metrics.jsonl.partial").touch()
+    (run.path / ".tokenizer.partial").mkdir()
+    (run.path / "checkpoints/.step-00000025.partial").touch()
     resumed(run, whole)
     assert [folder.named_step for folder in run.checkpoints()] == [15, 20]
     assert not [*run.path.rglob("*.partial")]

@@ -217,14 +217,15 @@ class _Worker:
         """A line of the process; empty if it has ended, None if there is none within the limit."""
         answer, used, end = b"", self._used(), time.monotonic() + PATIENCE * limit
         while not answer.endswith(b"\n"):
+            # What has been answered counts, also where this process itself was stopped for a while.
             left = end - time.monotonic()
-            if left < 0 or self._used() - used > limit:
-                return None
-            if select.select([self._answer], [], [], min(left, limit / 4))[0]:
+            if select.select([self._answer], [], [], max(0.0, min(left, limit / 4)))[0]:
                 piece = os.read(self._answer, 1)
                 if not piece:
                     return b""
                 answer += piece
+            elif left < 0 or self._used() - used > limit:
+                return None
         return answer
 
     def _used(self) -> float:

@@ -13,6 +13,7 @@ from zoo.data.instructions.files import Message
 from zoo.data.instructions.jinja import JinjaTemplate
 from zoo.data.prompting import HubPrompting, Prompting
 from zoo.models import LanguageModel, Model
+from zoo.run.limits import require_memory
 from zoo.run.trained import check_together, data_of, tokenizer_of
 from zoo.sampling import Sampling, TextStreamer, steps
 from zoo.utils.atomic import write_text
@@ -123,6 +124,7 @@ class TextGenerator:
         if count < 1 or (count > 1 and sampling.temperature == 0):
             expected = "at least 1" if count < 1 else "1, as temperature 0 always writes the same text"
             raise ZooError(f"generate: {count} texts; expected {expected}")
+        self._require_memory(count, len(ids), max_new_tokens)
         start = ids if prompting.continues_prompt else ()
 
         def decode(tokens: list[int]) -> str:
@@ -156,6 +158,17 @@ class TextGenerator:
         for i, stream in enumerate(streams):
             write(i, stream.end())
         return texts
+
+    def _require_memory(self, count: int, begun: int, added: int) -> None:
+        """Refuse texts whose token ids and next logits alone cannot be in memory.
+
+        Raises:
+            ConfigError: they need more memory than there is.
+        """
+        needed = count * (8 * (begun + added) + 4 * self._model.recipe.model.vocab_size)
+        key, value = ("--max-new-tokens", added) if count == 1 else ("--num-return", count)
+        device = next(self._model.parameters()).device
+        require_memory(key, value, needed, f"{count} texts of up to {begun + added} tokens", device)
 
 
 def _check_text(text: str) -> None:

@@ -213,10 +213,13 @@ class _Reader:
     def text(self, node: yaml.Node, path: Path) -> str:
         """The text of a scalar, in which JSON may have written a character as a pair of surrogates."""
         try:
-            return str(node.value).encode("utf-16", "surrogatepass").decode("utf-16")
+            text = str(node.value).encode("utf-16", "surrogatepass").decode("utf-16")
         except UnicodeDecodeError:
             self.problem(node, path, "half a surrogate pair, which no UTF-8 text can hold")
             return ""
+        if "\0" in text:
+            self.problem(node, path, "the character U+0000, which no name of a file can hold")
+        return text
 
     def place(self, node: yaml.Node) -> str:
         return f"{self.file}:{node.start_mark.line + 1}"

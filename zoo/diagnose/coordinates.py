@@ -24,7 +24,7 @@ from zoo.diagnose.coordinate_axes import WIDTH, Axis, names_at
 from zoo.nn.linear import Linear
 from zoo.run.config import RunConfig
 from zoo.run.factory import build_optimizer
-from zoo.run.first_weights import initial_model
+from zoo.run.first_weights import initial_model, require_room
 from zoo.spec import Module, declared
 from zoo.utils.errors import ConfigError
 
@@ -34,6 +34,8 @@ TOLERANCE = 1.2
 """A module is flat if its outputs change by less than this factor, as in the tests of muP's authors."""
 
 BATCH, LENGTH = 8, 64
+MOST = 1000
+"""Limit of steps and seeds: our choice, a hundred times as many as a check needs."""
 
 
 @dataclass(frozen=True)
@@ -147,14 +149,15 @@ def check_coordinates(
     if config.model is None or config.optimizer is None:
         raise ConfigError("coord-check: expected a configuration with a model and an optimizer")
     ordered = tuple(sorted(set(sizes)))
-    if len(ordered) < 2 or steps < 1 or seeds < 1:
+    if len(ordered) < 2 or not 1 <= steps <= MOST or not 1 <= seeds <= MOST:
         raise ConfigError(
             f"coord-check: {len(ordered)} {axis.name}s, {steps} steps, {seeds} seeds; expected two "
-            f"{axis.name}s or more, and at least one step and seed"
+            f"{axis.name}s or more, and 1 to {MOST} steps and seeds"
         )
     rate = 4 * config.optimizer.lr if lr is None else lr
     optimizer = config.optimizer.model_copy(update={"lr": rate})
     models = [axis.resized(config.model, size) for size in ordered]
+    require_room(config.model_copy(update={"model": models[-1]}), torch.device("cpu"))
     found: dict[str, list[list[list[float]]]] = defaultdict(
         lambda: [[[] for _ in ordered] for _ in range(steps)]
     )

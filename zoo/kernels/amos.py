@@ -9,24 +9,27 @@ from __future__ import annotations
 import functools
 import logging
 import os
-import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from zoo.utils.errors import ConfigError
+from zoo.utils.errors import CheckpointError, ConfigError, ZooError
+from zoo.utils.lock import locked
 
 log = logging.getLogger("zoo")
 
 SOURCE = Path(__file__).with_name("amos.cpp")
 
 LOCK_SECONDS = 300
-"""A lock of the build folder that is older belongs to a compilation that was killed."""
+"""How long another process may take to compile, until this one goes on without the kernel."""
+BUSY = "another process compiles the kernel of Amos"
 
 
-class StaleLockError(RuntimeError):
-    """The build folder is locked by a compilation that has not ended in time."""
+class BusyError(RuntimeError):
+    """Another process compiles, and has not ended in time."""
 
 
 @functools.cache
@@ -38,25 +41,25 @@ def kernels() -> Any:
 
     Raises:
         ConfigError: there is no C++ compiler or no ninja, or one of them fails.
-        StaleLockError: the build folder stays locked.
+        BusyError: another process compiles, and does not end.
     """
     from torch.utils.cpp_extension import load
 
     folder = _build_folder()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _wait_for(folder / "lock")
-        load(
-            folder.name,
-            [str(SOURCE)],
-            extra_cflags=["-O3", "-march=native", "-fopenmp"],
-            extra_ldflags=["-fopenmp"],
-            build_directory=str(folder),
-            is_python_module=False,
-        )
-    except StaleLockError:
+        with _alone(folder):
+            load(
+                folder.name,
+                [str(SOURCE)],
+                extra_cflags=["-O3", "-march=native", "-fopenmp"],
+                extra_ldflags=["-fopenmp"],
+                build_directory=str(folder),
+                is_python_module=False,
+            )
+    except BusyError:
         raise
-    except (RuntimeError, OSError) as error:
+    except (RuntimeError, OSError, CheckpointError) as error:
         raise ConfigError(
             f"Amos(fused=True) compiles a kernel, which failed; it needs a C++ compiler and ninja: {error}"
         ) from error
@@ -72,21 +75,27 @@ def _build_folder() -> Path:
     return root / f"torch_{torch.__version__}" / f"zoo_amos_{processor}"
 
 
-def _wait_for(lock: Path) -> None:
-    """Wait for another process to finish compiling; torch itself would wait for a killed one forever.
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Be the only process that compiles, in a `with` block, after all that began before.
+
+    torch has a lock of its own, a file that outlives a process that is killed, and for which all later ones
+    would wait in silence for ever. Under a lock that ends with its process it belongs to nobody.
 
     Raises:
-        StaleLockError: the lock is older than `LOCK_SECONDS`, or becomes so.
+        BusyError: another process has not ended within `LOCK_SECONDS`.
     """
-    if lock.exists():
-        log.warning("waiting for %s, with which another process compiles the kernel of Amos", lock)
-    while lock.exists():
+    with ExitStack() as stack:
+        file = folder / "zoo.lock"
         try:
-            age = time.time() - lock.stat().st_mtime
-        except FileNotFoundError:
-            return
-        if age > LOCK_SECONDS:
-            raise StaleLockError(
-                f"{lock} is {age:.0f} seconds old: a compilation was killed; remove the file to compile again"
-            )
-        time.sleep(0.2)
+            stack.enter_context(locked(file, BUSY))
+        except CheckpointError:
+            raise
+        except ZooError as first:
+            log.warning("%s; waiting for at most %d s", first, LOCK_SECONDS)
+            try:
+                stack.enter_context(locked(file, BUSY, timeout=LOCK_SECONDS))
+            except ZooError as error:
+                raise BusyError(f"{file}: {error}, since more than {LOCK_SECONDS} s") from error
+        (folder / "lock").unlink(missing_ok=True)
+        yield

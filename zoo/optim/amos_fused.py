@@ -27,7 +27,7 @@ def check_fused(parameter: Tensor, name: str) -> None:
 
     Raises:
         ConfigError: The parameter is not on the CPU or not contiguous, or the compiler fails.
-        StaleLockError: The compilation is locked by one that was killed.
+        BusyError: Another process compiles it, and does not end.
     """
     if parameter.device.type != "cpu":
         raise ConfigError(f"{name} is on {parameter.device}, but Amos(fused=True) runs on the CPU only")

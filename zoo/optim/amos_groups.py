@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from zoo.kernels.amos import StaleLockError
+from zoo.kernels.amos import BusyError
 from zoo.optim.amos_fused import check_fused
 from zoo.utils.errors import ConfigError
 
@@ -110,7 +110,7 @@ def check_group(group: dict[str, Any], place: str) -> None:
         if group["fused"]:
             try:
                 check_fused(parameter, f"{place}: {which}")
-            except StaleLockError as error:
+            except BusyError as error:
                 log.warning("Amos(fused=True) goes on without its kernel: %s", error)
                 group["fused"] = False
 

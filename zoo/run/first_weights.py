@@ -21,6 +21,7 @@ from zoo.reparam import Conversion, NoReparam
 from zoo.run.config import RunConfig
 from zoo.run.conversion import merge, split
 from zoo.run.from_checkpoint import TOKENIZER, CheckpointConfig, start_init
+from zoo.run.limits import require_memory
 from zoo.run.transfer import under_rule
 from zoo.spec import declared
 from zoo.utils.errors import CheckpointError, ConfigError
@@ -126,6 +127,23 @@ def _under_rule(config: RunConfig, recipe: Recipe, make: Callable[..., Model]) -
     model = make(rule.start, built=rule.built)
     model.recipe = rule.recorded
     return InitialModel(model, init=rule.start.init)
+
+
+def require_room(config: RunConfig, device: torch.device) -> None:
+    """Refuse a model that cannot be trained in the memory there is, before it is built.
+
+    Args:
+        config: the configuration of a run that starts from no checkpoint.
+        device: where the parameters are to live.
+
+    Raises:
+        ConfigError: the parameters and their gradients need more memory than there is.
+    """
+    model = declared_model(config).model
+    kind = str(type(model.recipe.model).model_fields["type"].default)
+    numbers = sum(p.numel() for p in model.parameters())
+    what = f"{numbers:,} parameters and their gradients"
+    require_memory("model.type", kind, 8 * numbers, what, device)
 
 
 def declared_model(config: RunConfig, run: RunFolder | None = None) -> InitialModel:

@@ -14,7 +14,7 @@ from zoo.models import Model
 from zoo.optim.storage import store_in_bfloat16
 from zoo.reparam import start_from_forward
 from zoo.run.factory import build_optimizer
-from zoo.run.first_weights import InitialModel, declared_model, initial_model, read_measured_etas
+from zoo.run.first_weights import InitialModel, initial_model, read_measured_etas, require_room
 from zoo.run.job import Job
 from zoo.run.limits import require_memory
 from zoo.run.trained import with_kept_tokenizer
@@ -173,10 +173,7 @@ def _require_memory(job: Job, world: World) -> None:
     """
     t = job.train
     if job.config.checkpoint is None:
-        kind = str(type(job.model).model_fields["type"].default)
-        numbers = sum(p.numel() for p in declared_model(job.config).model.parameters())
-        what = f"{numbers:,} parameters and their gradients"
-        require_memory("model.type", kind, 8 * numbers, what, world.device)
+        require_room(job.config, world.device)
     # Token ids of inputs and targets, and the first activation of the part that is computed at once.
     examples = t.batch_size // world.size
     width = getattr(job.model, "d_model", 1)

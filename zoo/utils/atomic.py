@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import glob
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -137,7 +137,9 @@ def create_folder(folder: Path, fill: Callable[[Path], object]) -> None:
         finally:
             remove(partial)
         flush(folder.parent)
-        remove(*folder.parent.glob(f".{glob.escape(folder.name)}.*.partial"))
+        # Of killed starts. Those of a run "a.1", which may be about to appear, are no partials of a run "a".
+        of_this = re.compile(rf"\.{re.escape(folder.name)}\.\d+\.partial")
+        remove(*(path for path in folder.parent.iterdir() if of_this.fullmatch(path.name)))
 
 
 def make_folder(folder: Path) -> None:
@@ -148,11 +150,13 @@ def make_folder(folder: Path) -> None:
         flush(path.parent)
 
 
-def remove(*folders: Path) -> None:
-    """Delete folders with their content; those that do not exist are ignored."""
-    for folder in folders:
-        if folder.exists():
-            shutil.rmtree(folder)
+def remove(*paths: Path) -> None:
+    """Delete files, links, and folders with their content; what does not exist is ignored."""
+    for path in paths:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def link(there: Path, here: Path) -> None:

@@ -423,9 +423,8 @@ class RunFolder(ModelFolder):
         Raises:
             CheckpointError: the last checkpoint cannot be read.
         """
-        remove(*(self.path / self.CHECKPOINTS).glob(".step-*"))
-        for partial in (*self.path.glob(".*.partial"), *(self.path / self.CHECKPOINTS).glob(".*.partial")):
-            partial.unlink(missing_ok=True)
+        checkpoints = self.path / self.CHECKPOINTS
+        remove(*checkpoints.glob(".step-*"), *checkpoints.glob(".*.partial"), *self.path.glob(".*.partial"))
         last = self.checkpoint("last")
         if last is None:
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -27,6 +28,7 @@ from zoo.ablate.scale.runs import (
 from zoo.ablate.scale.speeds import read_speeds
 from zoo.utils.errors import DataError, ZooError, did_you_mean
 from zoo.utils.extras import install
+from zoo.utils.files import JSON_BYTES, read_text
 from zoo.utils.measures import CROSS_ENTROPY, LOSSES, Measure, find_measure
 from zoo.utils.run_folder import RunFolder
 
@@ -296,13 +298,13 @@ def _scalars(paths: Sequence[Path], export: Export) -> RunTable:
 def _last_scalar(path: Path, tag: str | None) -> tuple[int, float]:
     """The last step of a scalar and its value."""
     if path.is_file():
+        text = read_text(path, JSON_BYTES, DataError).removeprefix("\ufeff")
         try:
-            with path.open(encoding="utf-8-sig", newline="") as stream:
-                header, *rows = list(csv.reader(stream))
+            header, *rows = csv.reader(io.StringIO(text, newline=""))
             if header != SCALAR_HEADER or not rows:
                 raise ValueError(f"expected the columns {', '.join(SCALAR_HEADER)} and a row")
             steps = {int(step): float(value) for _, step, value in rows}
-        except (OSError, ValueError, csv.Error) as error:
+        except (ValueError, csv.Error) as error:
             raise DataError(f"{path}: cannot be read as a scalar of TensorBoard: {error}") from error
         return max(steps.items())
     if not any(path.rglob(EVENTS)):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -14,6 +13,7 @@ from torch import Tensor
 
 from zoo.data.files import sha256, sha256_file
 from zoo.utils.errors import DataError
+from zoo.utils.files import open_regular
 
 SUFFIXES = frozenset({".jpeg", ".jpg", ".png", ".bmp", ".gif", ".ppm", ".tif", ".tiff", ".webp"})
 ARRAYS = ".npz"
@@ -94,16 +94,14 @@ class ImageFolder(ImageFiles):
         from PIL import Image
 
         file = self._files[index]
-        try:
-            with Image.open(file) as image:
-                pixels = np.array(image.convert("RGB"))
-        except OSError as error:
-            raise DataError(f"{file}: not an image that can be read ({error})") from error
+        with open_regular(file, DataError) as stream:
+            try:
+                with Image.open(stream) as image:
+                    pixels = np.array(image.convert("RGB"))
+            except Exception as error:  # each of Pillow's formats raises others of damaged files
+                what = f"{type(error).__name__}: {error}"
+                raise DataError(f"{file}: not an image that can be read ({what})") from error
         return torch.from_numpy(pixels).permute(2, 0, 1)
-
-
-def _image_files(folder: Path) -> list[Path]:
-    return sorted(file for file in folder.rglob("*") if file.suffix.lower() in SUFFIXES)
 
 
 class ArrayFile(ImageFiles):
@@ -117,11 +115,13 @@ class ArrayFile(ImageFiles):
         self.place = str(path)
         self.fingerprint = sha256_file(path)
         expected = "expected arrays `images` (n, h, w[, channels]) uint8 and `labels` (n,), integers from 0"
-        try:
-            with np.load(path, allow_pickle=False) as arrays:
-                images, labels = arrays["images"], arrays["labels"]
-        except (OSError, ValueError, KeyError, BadZipFile) as error:
-            raise DataError(f"{path}: {expected}, got an error: {error}") from error
+        with open_regular(path, DataError) as stream:
+            try:
+                with np.load(stream, allow_pickle=False) as arrays:
+                    images, labels = arrays["images"], arrays["labels"]
+            except Exception as error:  # NumPy's reader and zipfile raise many kinds of damaged files
+                what = f"{type(error).__name__}: {error}"
+                raise DataError(f"{path}: {expected}, got an error: {what}") from error
         if (
             images.dtype != np.uint8
             or images.ndim not in (3, 4)
