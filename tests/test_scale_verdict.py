@@ -214,7 +214,9 @@ def test_a_rate_at_the_border_leaves_its_size_out() -> None:
 def test_published_factors() -> None:
     """MuonH against AdamH, four scales of 2e17 to 3e19 FLOPs, one seed each (marin, issue 5596)."""
     rows = [line.split(",") for line in PUBLISHED.read_text().splitlines()[1:]]
-    line = Line([SizeSpeedup(float(x), math.log(float(c)), None, 0.0, 1, 1.0, (), 0.0) for x, c in rows])
+    line = Line(
+        [SizeSpeedup(float(x), math.log(float(c)), None, 0.0, 1, (-1.0, 1.0), (), 0.0) for x, c in rows]
+    )
     for flops, stated in ((1e21, (1.03, 0.96, 1.10)), (1e23, (0.90, 0.81, 1.00))):
         found = line.predict(math.log(flops))
         ends = [math.exp(found.estimate + k * found.half95) for k in (0, -1, 1)]
@@ -267,6 +269,67 @@ def test_seeds_added_until_decided() -> None:
     assert adjusted_p(2 * float(stats.t.sf(4.18, 5)), 4.18, 5, 0.05) == pytest.approx(0.05)
     for n in (4, 7, 10):
         assert anytime_p(anytime_value(n), n) == pytest.approx(0.05)
+
+
+def test_declarations_without_effect() -> None:
+    ladder, one = RunTable(tuple(worked_runs())), RunTable(tuple(tuned_runs(1.5)))
+    for looks in (Looks(max_seeds=10), Looks(anytime=True)):
+        with pytest.raises(DataError, match="has no effect on a line across sizes"):
+            judge(ladder, "adamw", looks=looks)
+    with pytest.raises(
+        DataError, match=r"maximum of seeds and seeds without a maximum \(anytime\); expected one"
+    ):
+        judge(one, "a", looks=Looks(max_seeds=10, anytime=True))
+    early = judge(one, "a", looks=Looks(sizes=(1e6, 2e6, 4e6, 8e6)), margin=2)["b"]
+    assert early.word == "undecided"
+    assert "the first look at the declared sizes is at 4" in early.warnings[0]
+
+
+def test_ladders_of_tokens_that_do_not_overlap() -> None:
+    """The variant's tokens times c and the baseline's need half an e-fold in common."""
+
+    def compared(ours: tuple[float, ...], theirs: tuple[float, ...], c: float) -> Any:
+        runs = [
+            FinishedRun(name, n, t * 1e6, s, 0.7 + 0.8 * (k * t) ** -0.3 + 1e-4 * math.sin(9 * s + t + n))
+            for name, budgets, k in (("a", ours, 1.0), ("b", theirs, c))
+            for n in (1e6, 2e6, 4e6, 8e6)
+            for t in budgets
+            for s in (0, 1)
+        ]
+        return judge(RunTable(tuple(runs)), "a")["b"]
+
+    apart = compared((4, 8, 16), (0.5, 1, 2), 1.3)
+    assert apart.word == "not comparable"
+    assert "the factor is less than" in apart.measured.left_out[0].reason
+    assert compared((4, 8, 16), (1, 2, 4), 4.0).word == "faster"
+    assert compared((4, 8, 16), (8,), 1.3).word == "faster"  # one budget, inside the baseline's range
+    assert compared((4, 8, 16), (8,), 3.0).word == "not comparable"
+    slow = compared((4, 8, 16), (4, 8, 16), 1 / 4)
+    assert slow.word == "not comparable"
+    assert "the factor is less than 0.41 x" in slow.measured.left_out[0].reason
+    fast = compared((4, 8, 16), (4, 8, 16), 4.0)
+    assert "the factor is more than 2.43 x" in fast.measured.left_out[0].reason
+    assert "(1M, 2M, 4M, 8M: losses hardly overlap" in sentences({"b": fast}, "a", None)[0]
+
+
+def test_unequal_rules_of_tuning_are_named() -> None:
+    """As many rates with as many runs are another rule if they are coarser, or fewer with more seeds."""
+    runs = tuned_runs(1.3)
+
+    def changed(change: Any) -> str:
+        table = RunTable(tuple(change(run) if (run.variant, run.seed) == ("b", 9) else run for run in runs))
+        return "; ".join(judge(table, "a")["b"].warnings)
+
+    assert "tuned by different rules" not in changed(lambda run: run)
+    coarse = changed(lambda run: replace(run, rate=4e-3 * (run.rate / 4e-3) ** 1.585))
+    assert (
+        "tuned by different rules, at 1M: the baseline 1 x 5 runs, rates a factor 2 apart; b 1 x 5 runs, "
+        in coarse
+    )
+    assert "a factor 3 apart" in coarse
+    again = [replace(run, seed=8) for run in runs if run.seed == 9 and run.variant == "b"]
+    table = RunTable((*runs, *again))
+    assert "tuned by different rules, at 1M" in "; ".join(judge(table, "a")["b"].warnings)
 
 
 def test_sizes_added_until_decided() -> None:

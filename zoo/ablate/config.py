@@ -8,7 +8,8 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import ConfigDict, Field, FiniteFloat, ValidationError, field_validator, model_validator
 
-from zoo.ablate.scale_config import Scale, equal_steps
+from zoo.ablate.scale.tuning import equal_steps
+from zoo.ablate.scale_config import Scale
 from zoo.ablate.scoring import TaskSettings
 from zoo.config.messages import describe
 from zoo.config.registry import Config

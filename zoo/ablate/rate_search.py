@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from zoo.ablate.scale.tuning import MOST_EXTENSIONS, extension, vertex
-from zoo.ablate.scale_config import equal_steps
+from zoo.ablate.scale.tuning import MOST_EXTENSIONS, equal_steps, extension, vertex
 
 FULL_GRIDS = 3
 """So many of the smallest sizes are tuned over the whole grid, larger ones over a bracket."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from itertools import pairwise
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
@@ -138,11 +136,3 @@ class Scale(Config):
     def seeds_of(self, index: int) -> tuple[int, ...]:
         """The seeds of a size."""
         return tuple(range(self.seeds[index] if isinstance(self.seeds, tuple) else self.seeds))
-
-
-def equal_steps(rates: tuple[float, ...]) -> float | None:
-    """The factor between neighbouring rates; None if they are not ascending in equal factors."""
-    factors = [b / a for a, b in pairwise(rates)]
-    if not factors or factors[0] <= 1 or any(abs(math.log(f / factors[0])) > 0.02 for f in factors):
-        return None
-    return factors[0]

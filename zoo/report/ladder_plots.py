@@ -64,7 +64,7 @@ def _ladder(verdict: ScaleVerdict, size: SizeSpeedup, baseline: str) -> View:
         for name, side in zip((baseline, verdict.name), pair.sides, strict=True)
     ]
     tokens = [run.tokens for side in pair.sides for run in side.compared]
-    least, most = min(tokens), max(tokens) * math.exp(max(0.0, min(size.ln_c, size.limit)))
+    least, most = min(tokens), max(tokens) * math.exp(max(0.0, min(size.ln_c, size.limits[1])))
     x = np.geomspace(least, most, STEPS)
     y = np.exp(np.polyval(size.curve, np.log(x) - size.centre))
     curve = Series("shared curve", baseline, list(x), list(y), in_legend=False)

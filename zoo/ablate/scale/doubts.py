@@ -12,23 +12,27 @@ from zoo.ablate.scale.line import FEWEST_SIZES, Line
 from zoo.ablate.scale.measure import Measured
 from zoo.ablate.scale.runs import FinishedRun, format_count
 from zoo.ablate.scale.simulate import KAPPA, TAU
+from zoo.ablate.scale.tuning import equal_steps
 
 SAME_COST = 1.01
 """Sides whose parameters or FLOPs per token differ by more than this factor are named."""
 SAME_RATIO = 4.0
 """Tokens per parameter that change by more than this factor over the sizes are named."""
+SAME_STEP = 0.05
+"""Factors between neighbouring rates that differ by less, in logarithms, are the same."""
 NOISY = 0.07
 """Above this standard deviation of a run, in ln tokens, one run per rate is too few even for a parabola."""
 LARGE_GAP = 2.0
 """Noise and curvature beyond so many times what the simulations assume are named."""
 
 
-def doubts(found: Measured, missed: bool = False) -> list[str]:
+def doubts(found: Measured, missed: bool = False, too_early: bool = False) -> list[str]:
     """Reasons for doubt without their full stops, the gravest first.
 
     Args:
         found: the variant.
         missed: whether the largest size lies outside what the smaller ones predicted.
+        too_early: whether sizes were declared and there are too few for the first look.
     """
     checks = (
         _few_sizes,
@@ -47,6 +51,8 @@ def doubts(found: Measured, missed: bool = False) -> list[str]:
         reasons.append(
             "the largest size lies outside what the smaller ones predicted: nothing is said beyond it"
         )
+    if too_early:
+        reasons.insert(0, f"the first look at the declared sizes is at {FEWEST_SIZES}: no word before")
     return reasons
 
 
@@ -95,6 +101,25 @@ def _tuning(found: Measured) -> Iterator[str]:
             f"the sides were tuned unequally, at {_listed(unequal)}: {counts} tuning runs; more trials "
             "find more"
         )
+    steps = [{n: equal_steps(tuple(pair.sides[k].tried)) for n, pair in found.pairs.items()} for k in (0, 1)]
+    other = [
+        n
+        for n, pair in found.pairs.items()
+        if all(side.tuned for side in pair.sides)
+        and (pair.baseline.seeds != pair.variant.seeds or not _same_step(steps[0][n], steps[1][n]))
+    ]
+    if other:
+        rules = [
+            f"{name} {pair.sides[k].seeds} x {len(pair.sides[k].tried)} runs, "
+            + (
+                f"rates a factor {step:.2g} apart"
+                if (step := steps[k][other[0]])
+                else "rates in unequal steps"
+            )
+            for pair in [found.pairs[other[0]]]
+            for k, name in enumerate(names)
+        ]
+        yield f"the sides were tuned by different rules, at {_listed(other)}: {'; '.join(rules)}"
     for of_side, name in zip(sides, names, strict=True):
         moved = [n for n, side in zip(found.pairs, of_side, strict=True) if side.rate and not side.tuned]
         if moved:
@@ -109,6 +134,13 @@ def _tuning(found: Measured) -> Iterator[str]:
                 f"{name}: runs that chose the rate count in the comparison as well, where their losses are "
                 "too low"
             )
+
+
+def _same_step(one: float | None, other: float | None) -> bool:
+    """Whether two grids are equally fine; two without equal steps, such as random searches, count as such."""
+    if one is None or other is None:
+        return one is other
+    return abs(math.log(one / other)) < SAME_STEP
 
 
 def _one_tuning_seed(found: Measured) -> Iterator[str]:

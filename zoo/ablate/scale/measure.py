@@ -164,7 +164,7 @@ def _add_size(found: Measured, params: float, pair: Pair) -> None:
     ours, theirs = pair.cells
     diverged = sum(not math.isfinite(loss) for side in (ours, theirs) for loss in side.values())
     if diverged:
-        found.left_out.append(Left(params, f"{diverged} runs diverged"))
+        found.left_out.append(Left(params, f"{diverged} {'run' if diverged == 1 else 'runs'} diverged"))
         return
     try:
         size = size_speedup(params, ours, theirs)
@@ -173,8 +173,9 @@ def _add_size(found: Measured, params: float, pair: Pair) -> None:
         return
     found.sizes.append(size)
     if not size.comparable:
-        more = math.exp(max(size.limit, 0.0))
-        found.left_out.append(Left(params, f"losses hardly overlap: the factor is more than {more:.2f} x"))
+        low, high = size.limits
+        bound = f"more than {math.exp(high):.2f}" if size.ln_c > high else f"less than {math.exp(low):.2f}"
+        found.left_out.append(Left(params, f"losses hardly overlap: the factor is {bound} x"))
 
 
 def _robust(size: SizeSpeedup, sides: tuple[Cells, Cells]) -> SizeSpeedup:

@@ -23,8 +23,7 @@ def sentence(verdict: ScaleVerdict, baseline: str, margin: float | None = None) 
     """What a reader should remember of a variant."""
     line, name, largest = verdict.line, verdict.name, verdict.largest
     if verdict.word == "not comparable" or largest is None:
-        left = verdict.measured.left_out
-        reasons = "; ".join(f"{format_count(size.params)}: {size.reason}" for size in left)
+        reasons = "; ".join(f"{sizes}: {reason}" for reason, sizes in _left_out(verdict.measured))
         preposition = "with" if verdict.word == "not comparable" else "against"
         return f"{name}: {verdict.word} {preposition} {baseline} ({reasons})."
     if verdict.word == "undecided":
@@ -66,6 +65,14 @@ def sentence(verdict: ScaleVerdict, baseline: str, margin: float | None = None) 
         name = "FLOPs" if cost.name == "flops" else cost.name.capitalize()
         parts.append(f"{name}: {factor_text(factor(sign * cost.ln_c, cost.half95))} at {size}.")
     return " ".join(part for part in parts if part)
+
+
+def _left_out(found: Measured) -> Iterator[tuple[str, str]]:
+    """Every reason for which sizes were left out, and these sizes."""
+    by_reason: dict[str, list[str]] = {}
+    for size in found.left_out:
+        by_reason.setdefault(size.reason, []).append(format_count(size.params))
+    return ((reason, ", ".join(sizes)) for reason, sizes in by_reason.items())
 
 
 def _widest(*values: Estimate) -> tuple[float, float]:
@@ -116,9 +123,7 @@ def notes(verdicts: Mapping[str, ScaleVerdict]) -> list[str]:
     """Sizes that were left out, and warnings, without their full stops; what all share is said once."""
     by_text: dict[str, list[str]] = {}
     for name, verdict in verdicts.items():
-        left = [
-            f"{format_count(size.params)} is left out: {size.reason}" for size in verdict.measured.left_out
-        ]
+        left = [f"left out, {sizes}: {reason}" for reason, sizes in _left_out(verdict.measured)]
         for text in [*left, *verdict.warnings]:
             by_text.setdefault(text, []).append(name)
     shared = len(verdicts)

@@ -26,7 +26,7 @@ HUBER = 1.5
 ROUNDING = 1e-9
 """A smaller ln c is that of two sides that are the same."""
 OVERLAP = 0.5
-"""By how much the range of ln tokens must exceed the absolute theta: else the curves overlap too little."""
+"""The range of ln tokens that the curves must share once the variant's is shifted."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class SizeSpeedup:
         se: its standard error over seeds, by deleting one seed at a time; None with one seed.
         drift: change of ln c per e-fold of tokens.
         seeds: how many seeds there are; the interval has one degree of freedom less.
-        limit: the largest absolute ln c that these budgets can measure.
+        limits: the smallest and the largest ln c that these budgets can measure.
         curve: coefficients of g, the highest power first.
         centre: mean of ln tokens, where u is 0.
     """
@@ -49,14 +49,14 @@ class SizeSpeedup:
     se: float | None
     drift: float
     seeds: int
-    limit: float
+    limits: tuple[float, float]
     curve: tuple[float, ...]
     centre: float
 
     @property
     def comparable(self) -> bool:
         """Whether the losses of the two sides overlap."""
-        return abs(self.ln_c) <= self.limit
+        return self.limits[0] <= self.ln_c <= self.limits[1]
 
     def half_width(self, level: float = 0.95) -> float | None:
         """Half the confidence interval of ln c, by Student's t; None with one seed."""
@@ -117,10 +117,19 @@ def size_speedup(params: float, baseline: Cells, variant: Cells) -> SizeSpeedup:
         se,
         drift if ladder.drifts else 0.0,
         seeds,
-        float(np.ptp(ladder.u)) - OVERLAP,
+        _limits(*(ln_tokens for ln_tokens, _ in side)),
         tuple(map(float, curve)),
         centre,
     )
+
+
+def _limits(baseline: Array, variant: Array) -> tuple[float, float]:
+    """The values of ln c at which the two ladders of ln tokens overlap by `OVERLAP`.
+
+    A single budget of the variant has no range: then its tokens must lie inside the baseline's.
+    """
+    shared = OVERLAP if len(variant) > 1 else 0.0
+    return float(baseline.min() - variant.max() + shared), float(baseline.max() - variant.min() - shared)
 
 
 def size_speedups(params: float, tokens: Sequence[float], losses: Array) -> list[SizeSpeedup]:
@@ -145,7 +154,7 @@ def size_speedups(params: float, tokens: Sequence[float], losses: Array) -> list
     for seed in range(seeds if seeds > 1 else 0):
         without = np.delete(logs, seed, 3).mean(3).reshape(studies, -1)
         deleted[seed] = ladder.refine(without, shifts)[:, 0]
-    limit = float(np.ptp(ladder.u)) - OVERLAP
+    limits = _limits(ln_tokens, ln_tokens)
     return [
         SizeSpeedup(
             params,
@@ -153,7 +162,7 @@ def size_speedups(params: float, tokens: Sequence[float], losses: Array) -> list
             math.sqrt(jackknife_variance(deleted[:, i])) if seeds > 1 else None,
             float(shifts[i, 1]) if ladder.drifts else 0.0,
             seeds,
-            limit,
+            limits,
             tuple(map(float, curves[i])),
             centre,
         )

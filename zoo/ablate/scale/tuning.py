@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,6 +56,14 @@ def extension(losses: Mapping[float, float]) -> float:
     rates = sorted(losses)
     best = min(rates, key=lambda rate: losses[rate])
     return best * best / rates[1] if best == rates[0] else best * best / rates[-2]
+
+
+def equal_steps(rates: tuple[float, ...]) -> float | None:
+    """The factor between neighbouring rates; None if they are not ascending in equal factors."""
+    factors = [b / a for a, b in pairwise(rates)]
+    if not factors or factors[0] <= 1 or any(abs(math.log(f / factors[0])) > 0.02 for f in factors):
+        return None
+    return factors[0]
 
 
 def vertex(losses: Mapping[float, float]) -> Parabola:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -130,13 +130,35 @@ def judge(
     found = {}
     for name in others:
         found[name] = measure(name, ours, tuned_sizes(table.of(name)), _ratios(table, baseline, name))
-    all_claims = {name: _claims(variant, alpha, looks or Looks()) for name, variant in found.items()}
+    looks = looks or Looks()
+    _check_looks(looks, found)
+    all_claims = {name: _claims(variant, alpha, looks) for name, variant in found.items()}
     chains = {name: tuple(p for _, p in chain) for name, chain in all_claims.items() if chain}
     held = claims(chains, alpha) if chains else {}
     return {
-        name: _worded(variant, [claim for claim, _ in all_claims[name][: held.get(name, 0)]], margin)
+        name: _worded(variant, [claim for claim, _ in all_claims[name][: held.get(name, 0)]], margin, looks)
         for name, variant in found.items()
     }
+
+
+def _check_looks(looks: Looks, found: Mapping[str, Measured]) -> None:
+    """Refuse declarations that contradict each other, are impossible or have no effect."""
+    declared = {
+        "a maximum of seeds": looks.max_seeds is not None,
+        "seeds without a maximum (anytime)": looks.anytime,
+        "sizes": bool(looks.sizes),
+    }
+    given = [what for what, is_given in declared.items() if is_given]
+    if len(given) > 1:
+        raise DataError(f"declared: {' and '.join(given)}; expected one of them")
+    if looks.max_seeds is not None and looks.max_seeds < FIRST_LOOK:
+        raise DataError(f"at most {looks.max_seeds} seeds; expected {FIRST_LOOK} or more")
+    of_seeds = looks.max_seeds is not None or looks.anytime
+    if of_seeds and all(variant.line is not None for variant in found.values()):
+        raise DataError(
+            f"declared: {given[0]}: has no effect on a line across sizes, to which sizes are added and not "
+            "seeds; expected the declared sizes"
+        )
 
 
 def _ratios(table: RunTable, baseline: str, name: str) -> tuple[float, list[float]] | None:
@@ -153,6 +175,8 @@ def _claims(found: Measured, alpha: float, looks: Looks) -> list[tuple[str, floa
     if not found.usable:
         return []
     if found.line is None:
+        if looks.sizes:
+            return []  # the error is spent on looks at the line
         return _claim_at_one_size(found, found.usable[-1], alpha, looks)
     line = found.line
     chain = [("middle", line.middle.p_value), ("largest", line.largest.p_value)]
@@ -172,8 +196,6 @@ def _claim_at_one_size(
     if p is None:
         return []
     if looks.max_seeds is not None:
-        if looks.max_seeds < FIRST_LOOK:
-            raise DataError(f"at most {looks.max_seeds} seeds; expected {FIRST_LOOK} or more")
         if size.seeds > looks.max_seeds:
             raise DataError(
                 f"{found.name}: {size.seeds} seeds; the declared maximum is {looks.max_seeds}, and the "
@@ -212,7 +234,7 @@ def _critical_value_of_sizes(found: Measured, alpha: float, declared: Sequence[f
     return critical_values_of_sizes(ln_params, FEWEST_SIZES, alpha)[len(here) - FEWEST_SIZES]
 
 
-def _worded(found: Measured, held: Sequence[str], margin: float | None) -> ScaleVerdict:
+def _worded(found: Measured, held: Sequence[str], margin: float | None, looks: Looks) -> ScaleVerdict:
     """The verdict, given which claims of the chain hold."""
     usable, line = found.usable, found.line
     if not usable:
@@ -220,7 +242,8 @@ def _worded(found: Measured, held: Sequence[str], margin: float | None) -> Scale
         return ScaleVerdict(word, found, warnings=tuple(doubts(found)))
     value = usable[-1].ln_c if line is None else line.middle.estimate
     largest = usable[-1].ln_c if line is None else line.largest.estimate
-    within = margin is not None and _within(found, math.log(margin))
+    too_early = bool(looks.sizes) and line is None
+    within = margin is not None and not too_early and _within(found, math.log(margin))
     word = "equal" if within else "undecided"
     if held:
         word = "faster" if value > 0 else "slower"
@@ -240,7 +263,7 @@ def _worded(found: Measured, held: Sequence[str], margin: float | None) -> Scale
         predicted=None if line is None or missed else line.predict(float(line.x.max()) + math.log(2)),
         back_test=test,
         detectable=detectable,
-        warnings=tuple(doubts(found, missed=missed)),
+        warnings=tuple(doubts(found, missed, too_early)),
     )
 
 
