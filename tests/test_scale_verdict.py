@@ -23,6 +23,7 @@ from zoo.ablate.scale.looks import (
     critical_values_of_sizes,
 )
 from zoo.ablate.scale.runs import FinishedRun, RunTable, cells, read_runs
+from zoo.ablate.scale.samples import read_samples
 from zoo.ablate.scale.shown import sentences
 from zoo.ablate.scale.sources import Export, read_table
 from zoo.ablate.scale.speeds import Speeds
@@ -434,6 +435,65 @@ def test_one_question_is_not_judged() -> None:
     found = odd(lambda r: {"items": (1.0,)})
     assert found.measured.items is None
     assert any("they are not judged" in sentence for sentence in found.warnings)
+
+
+def write_samples(file: Path, shift: float, order: int = 1, **changes: Any) -> None:
+    """What lm-evaluation-harness writes, with numbers as text."""
+    lines = []
+    for question in range(12)[::order]:
+        answer = question % 3
+        choices = [[str(-5.0 - i - 0.1 * question + shift * (i == answer)), "False"] for i in range(3)]
+        lines.append(
+            {
+                "doc_id": question,
+                "doc_hash": f"hash {question}",
+                "filter": "none",
+                "target": str(answer),
+                "filtered_resps": choices,
+                "metrics": ["acc", "acc_norm"],
+                "acc": question < 6,
+                "acc_norm": 1.0,
+                **changes,
+            }
+        )
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def test_samples_of_the_evaluation_harness(tmp_path: Path) -> None:
+    """The log-probability of the answer, paired by question; or the metric that is named."""
+    rows = ["variant,size,tokens,seed,loss,items"]
+    for run in worked_runs():
+        shift = (run.variant == "muon") + 0.1 * run.seed
+        name = f"{run.variant}-{run.seed}.jsonl"
+        write_samples(tmp_path / name, shift, order=-1 if run.seed else 1)
+        rows.append(f"{run.variant},{run.size},{run.tokens},{run.seed},{run.loss},{name}")
+    table = tmp_path / "runs.csv"
+    table.write_text("\n".join(rows))
+    found = judge(read_runs(table), "adamw")["muon"].measured.items
+    assert found is not None
+    assert found.difference == pytest.approx(1.0)
+    scores, _ = read_samples(tmp_path / "adamw-0.jsonl")
+    assert scores == pytest.approx([-5.0 - q % 3 - 0.1 * q for q in range(12)])
+    assert read_samples(tmp_path / "adamw-0.jsonl", "acc")[0] == (1.0,) * 6 + (0.0,) * 6
+    table.write_text("\n".join(rows).replace(".jsonl", ".jsonl#acc"))
+    assert judge(read_runs(table), "adamw")["muon"].measured.items.difference == 0  # type: ignore[union-attr]
+
+    table.write_text("\n".join(rows))
+    write_samples(tmp_path / "muon-2.jsonl", 1.0, doc_hash="another")
+    with pytest.raises(DataError, match="items: other questions at"):
+        read_runs(table)
+    for changes, message in (
+        ({"doc_id": 3}, r"runs.csv:\d+: items: .*muon-2.jsonl:2: question 3 is there twice"),
+        ({"doc_hash": None, "filter": None, "doc_id": None}, "no doc_id, doc_hash and filter"),
+        ({"filtered_resps": [["nan", "False"]] * 3}, "score 'nan'; expected a finite number"),
+        ({"filtered_resps": "text", "metrics": []}, "no metric ''; expected one of"),
+    ):
+        write_samples(tmp_path / "muon-2.jsonl", 1.0, **changes)
+        with pytest.raises(DataError, match=message):
+            read_runs(table)
+    (tmp_path / "muon-2.jsonl").write_text("")
+    with pytest.raises(DataError, match="no samples"):
+        read_runs(table)
 
 
 def test_tables_of_other_loggers(tmp_path: Path) -> None:

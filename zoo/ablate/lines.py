@@ -147,7 +147,7 @@ class Lines:
         write_text(self.file, text.getvalue())
 
     def _take(self, row: Mapping[str, str], place: str) -> None:
-        run = run_of_row(place, dict(row))
+        run = run_of_row(place, dict(row), self.file.parent)
         before = self._lines.get(key_of(run))
         if before is not None:
             raise ConfigError(f"{place}: this run stands at {before.run.place} already; expected it once")

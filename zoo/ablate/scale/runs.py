@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+from zoo.ablate.scale.samples import SUFFIX, read_samples
 from zoo.ablate.scale.speeds import Speeds
 from zoo.ablate.scale.speedup import Cells
 from zoo.utils.errors import DataError, did_you_mean
@@ -40,6 +41,7 @@ class FinishedRun:
         flops: floating point operations of the whole run.
         seconds: training time of the whole run.
         items: the score of every question, in the same order in all runs.
+        questions: a fingerprint of the questions; empty: it is not known.
         trunk: of a branch that was cooled down from a shared run, the name of that run.
         data: a name or fingerprint of the order of the training data and of the validation set.
         passes: how often the training data were read.
@@ -65,6 +67,7 @@ class FinishedRun:
     spikes: int = 0
     place: str = ""
     disturbed: bool = False
+    questions: str = ""
 
 
 @dataclass(frozen=True)
@@ -100,8 +103,9 @@ def cells(runs: Iterable[FinishedRun]) -> dict[float, Cells]:
 def read_runs(file: Path) -> RunTable:
     """Read a CSV of runs: variant, size, tokens, seed, loss and any of the columns `OPTIONAL`.
 
-    Numbers may end in K, M or B. `items` holds the scores of all questions, separated by blanks. `horizon` is
-    the number of tokens at which the schedule of the run ends; other columns are those of `FinishedRun`.
+    Numbers may end in K, M or B. `items` holds the scores of all questions, separated by blanks, or the name
+    of a file of samples, relative to the table and perhaps with the metric (`samples.jsonl#acc`). `horizon`
+    is the number of tokens at which the schedule of the run ends; other columns are those of `FinishedRun`.
 
     Raises:
         DataError: a file that cannot be read, a missing or unknown column, a value that is no number or out
@@ -109,7 +113,7 @@ def read_runs(file: Path) -> RunTable:
     """
     names, rows = read_rows(file)
     _check_columns(file, names)
-    runs = [run_of_row(f"{file}:{line}", row) for line, row in rows]
+    runs = [run_of_row(f"{file}:{line}", row, file.parent) for line, row in rows]
     if not runs:
         raise DataError(f"{file}: no rows; expected one per run")
     check_runs(runs)
@@ -161,6 +165,11 @@ def check_runs(runs: Sequence[FinishedRun]) -> None:
     if len(counts) > 1:
         places = ", ".join(f"{count} at {place}" for count, place in counts.items())
         raise DataError(f"items: different numbers of scores ({places}); expected the same items in each run")
+    asked = {run.questions: run.place for run in runs if run.items is not None}
+    if len(asked) > 1:
+        raise DataError(
+            f"items: other questions at {' than at '.join(asked.values())}; expected the same in each run"
+        )
 
 
 def _require_apart(what: str, values: set[float], runs: str) -> None:
@@ -201,11 +210,16 @@ def _check_columns(file: Path, names: Sequence[str]) -> None:
         raise DataError(f"{file}:1: a column is there twice: {', '.join(names)}")
 
 
-def run_of_row(place: str, row: dict[str, str]) -> FinishedRun:
+def run_of_row(place: str, row: dict[str, str], folder: Path) -> FinishedRun:
     """A run from the texts of its columns.
 
+    Args:
+        place: of the row.
+        row: text by column.
+        folder: what the names of files are relative to.
+
     Raises:
-        DataError: a value is no number, or out of range.
+        DataError: a value is no number, or out of range, or a file of samples cannot be read.
     """
     if None in row or None in row.values():
         raise DataError(f"{place}: another number of fields than the header has")
@@ -243,13 +257,7 @@ def run_of_row(place: str, row: dict[str, str]) -> FinishedRun:
         else None
         for name in ("overlap", "spikes")
     )
-    scores = row.get("items", "").split()
-    try:
-        items = tuple(float(score) for score in scores) or None
-    except ValueError as error:
-        raise DataError(f"{place}: items: {error}; expected numbers separated by blanks") from error
-    if items and not all(map(math.isfinite, items)):
-        raise DataError(f"{place}: items: not all scores are finite; expected a number per question")
+    items, questions = _items(place, row.get("items", "").strip(), folder)
     if not row["variant"].strip():
         raise DataError(f"{place}: variant: empty; expected a name")
     return FinishedRun(
@@ -268,7 +276,27 @@ def run_of_row(place: str, row: dict[str, str]) -> FinishedRun:
         overlap,
         int(spikes or 0),
         place,
+        questions=questions,
     )
+
+
+def _items(place: str, text: str, folder: Path) -> tuple[tuple[float, ...] | None, str]:
+    """The scores of questions, and a fingerprint of the questions; None and "" if there are none."""
+    name, _, metric = text.partition("#")
+    if name.endswith(SUFFIX):
+        try:
+            return read_samples(folder / name, metric or None)
+        except DataError as error:
+            raise DataError(f"{place}: items: {error}") from error
+    try:
+        items = tuple(float(score) for score in text.split()) or None
+    except ValueError as error:
+        raise DataError(
+            f"{place}: items: {error}; expected numbers separated by blanks, or a file of samples ({SUFFIX})"
+        ) from error
+    if items and not all(map(math.isfinite, items)):
+        raise DataError(f"{place}: items: not all scores are finite; expected a number per question")
+    return items, ""
 
 
 def parse_count(text: str) -> float:

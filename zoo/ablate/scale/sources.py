@@ -253,7 +253,7 @@ def _exported(file: Path, columns: Mapping[str, str]) -> RunTable:
                 f"{file}:1: no column {', '.join(missing)}; expected --columns {missing[0]}=NAME,..., of: "
                 f"{', '.join(names)}"
             )
-        runs.append(run_of_row(place, mapped))
+        runs.append(run_of_row(place, mapped, file.parent))
     if not runs:
         raise DataError(f"{file}: no rows; expected one per run")
     check_runs(runs)
@@ -290,7 +290,7 @@ def _scalars(paths: Sequence[Path], export: Export) -> RunTable:
         row = match.groupdict() | {"loss": str(loss)}
         if export.tokens_per_step is not None:
             row["tokens"] = str(step * export.tokens_per_step)
-        runs.append(run_of_row(str(path), row))
+        runs.append(run_of_row(str(path), row, path.parent))
     check_runs(runs)
     return RunTable(tuple(runs))
 

@@ -1,0 +1,87 @@
+"""Scores of questions from the samples that lm-evaluation-harness writes with `--log_samples`.
+
+Where a question has several choices its score is the log-probability of the answer: small models answer near
+chance, and what they have learned shows there long before it shows in the accuracy.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from zoo.utils.errors import DataError
+from zoo.utils.files import TEXT_BYTES, parse_json, read_text
+
+SUFFIX = ".jsonl"
+
+
+def read_samples(file: Path, metric: str | None = None) -> tuple[tuple[float, ...], str]:
+    """The scores of one run.
+
+    Args:
+        file: samples_TASK_DATE.jsonl, a line per question.
+        metric: of the task, such as acc; None: the log-probability of the answer where there are choices,
+            otherwise the first metric of the task.
+
+    Returns:
+        The score of every question in the order of their numbers, and a fingerprint of the questions. Of a
+        task with several filters, that of the first.
+
+    Raises:
+        DataError: a file that cannot be read or was not written by the harness, no such metric, a question
+            that is there twice, or a score that is no finite number.
+    """
+    found: dict[int, tuple[str, float]] = {}
+    first_filter: object = None
+    for number, line in enumerate(read_text(file, TEXT_BYTES, DataError).splitlines(), 1):
+        place = f"{file}:{number}"
+        sample = parse_json(line, place, DataError)
+        try:
+            question, text, chosen = int(sample["doc_id"]), str(sample["doc_hash"]), sample["filter"]
+        except (TypeError, KeyError, ValueError) as error:
+            raise DataError(
+                f"{place}: no doc_id, doc_hash and filter; expected samples of lm-evaluation-harness"
+            ) from error
+        first_filter = chosen if not found else first_filter
+        if chosen != first_filter:
+            continue
+        if question in found:
+            raise DataError(f"{place}: question {question} is there twice; expected the samples of one run")
+        found[question] = text, _score(place, sample, metric)
+    if not found:
+        raise DataError(f"{file}: no samples; expected a line per question")
+    ordered = [found[question] for question in sorted(found)]
+    digest = hashlib.sha256(" ".join(text for text, _ in ordered).encode()).hexdigest()
+    return tuple(score for _, score in ordered), digest
+
+
+def _score(place: str, sample: Mapping[str, Any], metric: str | None) -> float:
+    """The score of a question."""
+    value = _log_probability(sample) if metric is None else None
+    if value is None:
+        metrics = sample.get("metrics") or ()
+        name = metric or next(iter(metrics), "")
+        if name not in metrics or name not in sample:
+            raise DataError(f"{place}: no metric '{name}'; expected one of {', '.join(map(str, metrics))}")
+        value = sample[name]
+    try:
+        score = float(value if isinstance(value, bool) else str(value))
+    except ValueError:
+        score = math.nan
+    if not math.isfinite(score):
+        raise DataError(f"{place}: score {value!r}; expected a finite number")
+    return score
+
+
+def _log_probability(sample: Mapping[str, Any]) -> object:
+    """That of the answer, if the sample has one per choice and the answer is a choice's number; else None."""
+    choices, target = sample.get("filtered_resps"), str(sample.get("target"))
+    if not isinstance(choices, list) or len(choices) < 2 or not target.isdecimal():
+        return None
+    if int(target) >= len(choices) or not all(isinstance(c, list) and len(c) == 2 for c in choices):
+        return None
+    answer: object = choices[int(target)][0]
+    return answer
