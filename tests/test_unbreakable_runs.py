@@ -90,6 +90,25 @@ def test_best_json_of_a_dead_timeline_is_taken_back(half: RunFolder, whole: Path
     assert_same(whole, resumed(half, whole))
 
 
+def test_another_rhythm_and_number_of_checkpoints(half: RunFolder, whole: Path) -> None:
+    """The run goes on from step 15 with a checkpoint after every third step, of which one is kept."""
+    config = tiny(whole.parent.parent, **{**OFTEN, "checkpoint_every": 3}, keep_last=1)
+    train(config, resume=True, folder=half, until=19)
+    for which in ("last", "best"):
+        assert half.checkpoint(which) is not None
+    assert_same(whole, resumed(half, whole))
+
+
+def test_a_copy_goes_on_beside_the_run(whole: Path, half: RunFolder, tmp_path: Path) -> None:
+    """It was made while the run was trained: its lock names a process that lives."""
+    copy = RunFolder(Path(copytree(half.path, tmp_path / "another folder")))
+    (copy.path / "checkpoints/.step-00000025.partial").mkdir()
+    with locked(half.lock, ""):
+        copy.lock.write_text(half.lock.read_text())
+        assert_same(whole, resumed(copy, whole))
+    assert half.checkpoint("last") == half.checkpoint_after(15)
+
+
 def test_leftovers_of_a_kill_are_swept_even_from_a_finished_run(whole: Path, tmp_path: Path) -> None:
     run = RunFolder(Path(copytree(whole, tmp_path / "runs/tiny")))
     copytree(run.checkpoint_after(15).path, run.checkpoint_after(5).path)

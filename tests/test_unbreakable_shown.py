@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import csv
+import json
+import logging
+import re
 import signal
 import subprocess
 import sys
@@ -16,16 +19,24 @@ from pathlib import Path
 import pytest
 from command_line import zoo
 from rich.console import Console
-from tiny_runs import ROOT, environment, tiny
+from rich.table import Table
+from rich.text import Text
+from tiny_runs import ROOT, environment, tiny, tiny_fields
 
-from zoo.commands.app import console
+from zoo.commands import inference
+from zoo.commands.app import console, echo
+from zoo.commands.terminal import InertConsole
+from zoo.hub.model_card import model_card
 from zoo.report.csv_files import _csv
+from zoo.report.markdown import markdown_page
 from zoo.report.page import TEMPLATES, html_page
 from zoo.report.plot import Plot, Series, View
-from zoo.report.section import Section
+from zoo.report.section import Sample, Section
 from zoo.report.style import line_styles
+from zoo.run.config import load_config
 from zoo.train.progress import TrainingBar
 from zoo.train.run import train
+from zoo.utils.errors import ZooError
 from zoo.utils.printable import printable
 
 NAMES = ["[/x]", "[bold]x", "</script><img onerror=alert(1)>", "\x1b[2Jgone", "a\u202eb", "=1+1"]
@@ -57,6 +68,84 @@ def test_folders_with_brackets(tmp_path: Path, name: str) -> None:
     with TrainingBar(shown, name, 0, 1, "tokens"):
         pass
     assert name in output.getvalue()
+
+
+class Terminal(StringIO):
+    """What is written to a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+ESCAPED = r"a\x1b[2Jb\x07"
+"""What is shown of a text that would clear the screen and ring."""
+
+
+def test_what_a_terminal_gets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Generated text, names in tables and bars, and warnings; colours are still sent."""
+    text, terminal = "a\x1b[2Jb\x07", Terminal()
+    table = Table("name")
+    table.add_row(text)
+    shown = InertConsole(file=terminal, force_terminal=True, width=60, color_system="standard")
+    shown.print(table, text, highlight=False)
+    assert terminal.getvalue().count(ESCAPED) == 2
+    shown.print(Text("x\x1b[2J", style="bold"))
+    assert "\x1b[1mx\\x1b[2J" in terminal.getvalue()
+    assert isinstance(console(), InertConsole)
+    output = Terminal()
+    monkeypatch.setattr(sys, "stdout", output)
+    echo(text)
+    assert output.getvalue() == f"{ESCAPED}\n"
+    zoo("list", "configs")
+    record = logging.LogRecord("zoo", logging.WARNING, "", 0, "%s", (text,), None)
+    assert logging.lastResort is not None
+    assert logging.lastResort.format(record) == ESCAPED
+    commands = Path(inference.__file__).parent.glob("*.py")
+    assert [file.name for file in commands if "typer.echo(" in file.read_text()] == ["app.py"]
+
+
+def test_a_generated_text_is_kept_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is no terminal gets the text; joiners, which words and pictures need, are shown everywhere."""
+    output = StringIO()
+    monkeypatch.setattr(sys, "stdout", output)
+    echo("a\x02b")
+    assert output.getvalue() == "a\x02b\n"
+    assert printable("\u0645\u06cc\u200c\u062e") == "\u0645\u06cc\u200c\u062e"
+
+
+FENCED = "a\n```\n<img src=x onerror=alert(1)>"
+
+
+def test_the_readme_of_an_export(tmp_path: Path) -> None:
+    """The configuration is code, whatever its texts; names are no HTML and no cells."""
+    name = "<img src=x>|`b`"
+    fields = tiny_fields(tmp_path, steps=6) | {"description": FENCED}
+    run = train(load_config(fields)).folder
+    score = {"task": name, "metric": "acc", "filter": "none", "value": 0.5, "stderr": 0.1, "documents": 3}
+    (run / "tasks.json").write_text(json.dumps({"scores": [score]}))
+    told = {"architecture": "GPT", "parameters": 1, "dtype": "float32", "comparison": ""}
+    text = model_card(run.rename(run.with_name("<b>tiny")), **told)  # type: ignore[arg-type]
+    assert "# &lt;b>tiny\n" in text
+    assert r"| &lt;img src=x>\|'b' | 3 | acc | 0.5 | 0.1 |" in text
+    outside = re.sub(r"^(````+)yaml\n.*?^\1$", "", text, flags=re.S | re.M)
+    assert "onerror" in text
+    assert "onerror" not in outside
+
+
+@pytest.mark.parametrize(
+    "content", ["[]", '{"scores": [1]}', '{"scores": [{"value": 0.5}]}', '{"scores": 3}']
+)
+def test_tasks_that_zoo_did_not_write(tmp_path: Path, content: str) -> None:
+    run = train(tiny(tmp_path, steps=6)).folder
+    (run / "tasks.json").write_text(content)
+    with pytest.raises(ZooError, match=r"tasks.json: is not as `zoo eval --tasks` wrote it"):
+        model_card(run, architecture="GPT", parameters=1, dtype="float32", comparison="")
+
+
+def test_markdown_of_a_report() -> None:
+    text = markdown_page("a\x1b[2Jb\x07", [], [Section("s", [Sample("samples", "run", "c\x1b[2Jd")])])
+    assert ESCAPED in text
+    assert "\x1b" not in text
 
 
 def test_cells_of_spreadsheets() -> None:

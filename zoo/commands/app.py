@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
+from zoo.utils.printable import printable
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -58,7 +60,7 @@ def _version(asked: bool) -> None:
     if asked:
         import zoo
 
-        typer.echo(f"zoo {zoo.__version__}")
+        echo(f"zoo {zoo.__version__}")
         raise typer.Exit
 
 
@@ -176,6 +178,12 @@ Wide = Annotated[
 ]
 
 
+def echo(text: object = "", *, nl: bool = True, err: bool = False) -> None:
+    """Print a text as it is; on a terminal with its control characters written out."""
+    shown, stream = str(text), sys.stderr if err else sys.stdout
+    typer.echo(printable(shown) if stream.isatty() else shown, nl=nl, err=err)
+
+
 def console(wide: bool = False, stream: TextIO | None = None) -> Console:
     """The console for tables and lines; it colours them if it is a terminal and NO_COLOR is not set.
 
@@ -183,13 +191,12 @@ def console(wide: bool = False, stream: TextIO | None = None) -> Console:
         wide: whether lines may be longer than the terminal is wide.
         stream: where to print; None: standard output.
     """
-    from rich.console import Console
-
+    from zoo.commands.terminal import InertConsole
     from zoo.utils.fitting import UNBOUNDED
 
     # Names and texts are shown as they are: square brackets are no markup, and :x: is no picture.
     settings: dict[str, Any] = {"file": stream, "markup": False, "emoji": False}
     if wide:
-        return Console(width=UNBOUNDED, **settings)
-    terminal = Console(**settings)
-    return terminal if terminal.is_terminal else Console(width=PIPED_WIDTH, **settings)
+        return InertConsole(width=UNBOUNDED, **settings)
+    terminal = InertConsole(**settings)
+    return terminal if terminal.is_terminal else InertConsole(width=PIPED_WIDTH, **settings)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from zoo.commands.app import command
+from zoo.commands.app import command, echo
 
 
 @command("import")
@@ -58,11 +58,11 @@ def import_(
         model = load_model(source, format=format, **chosen)
     else:
         model, report = load_folder(source, allow=allow or ())
-        typer.echo(report)
+        echo(report)
     file = save_model(model, out)
-    typer.echo(f"wrote {file}")
+    echo(f"wrote {file}")
     if format is None and file.parent == out:
-        typer.echo(bring_tokenizer(base if base and not has_tokenizer(source) else source, out))
+        echo(bring_tokenizer(base if base and not has_tokenizer(source) else source, out))
         if getattr(model.recipe.model, "classes", None) and "config" in model.published:
             write_labels(out, label_names(model.published["config"]))
 
@@ -82,7 +82,7 @@ def export(
     """Export a model to another library, with its gates folded, and check that the logits agree there."""
     from zoo.hub.export import export as write
 
-    typer.echo(write(source, out, to=to, dtype=dtype))
+    echo(write(source, out, to=to, dtype=dtype))
 
 
 @command()
@@ -103,4 +103,4 @@ def convert(
     """Convert a trained model to WeSaR or nGPT for further training, and report how its loss changes."""
     from zoo.run.warm.convert import convert as write
 
-    typer.echo(write(source, out, to=to, text=text))
+    echo(write(source, out, to=to, text=text))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -50,6 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """
     ask_for_huge_pages()
     _read_and_write_anything()
+    if logging.lastResort is not None:  # what shows warnings where nobody has set up another handler
+        logging.lastResort.setFormatter(_Formatter())
     try:
         app(args=arguments, prog_name="zoo")
     except ZooError as error:
@@ -64,6 +67,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
             raise
         what = f"{line}: {type(error).__name__}: {error}"
         _fail(f"{what}\n({TRACEBACK}=1 in the environment shows the traceback)", USER_ERROR)
+
+
+class _Formatter(logging.Formatter):
+    """Writes the control characters of a warning out, which may be those of a file."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record))
 
 
 def _read_and_write_anything() -> None:

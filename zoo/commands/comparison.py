@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from zoo.commands.app import DIVERGED, INTERRUPTED, Overrides, Wide, command, console
+from zoo.commands.app import DIVERGED, INTERRUPTED, Overrides, Wide, command, console, echo
 from zoo.utils.errors import ZooError
 
 
@@ -49,7 +49,7 @@ def sweep(
         return
     if jobs:
         for line in write_jobs(plan):
-            typer.echo(line)
+            echo(line)
         return
     result = run_sweep(plan, workers, shown)
     if not result.finished:
@@ -102,18 +102,18 @@ def report(
             description=found.manifest.description,
         )
         console(wide).print(ladder_conclusion(found))
-        typer.echo(f"wrote {page}")
+        echo(f"wrote {page}")
         return
     if len(runs) > 1 and all(map(is_sweep, runs)):
         verdicts, page = report_sweeps(runs, out, baseline=baseline, alpha=alpha, metric=metric)
         for each in verdicts:
             told = ladder_conclusion(each) if isinstance(each, LadderVerdict) else conclusion(each)
             console(wide).print(told)
-        typer.echo(f"wrote {page}")
+        echo(f"wrote {page}")
         return
     judgement, page = write(runs, out, baseline=baseline, alpha=alpha, metric=metric)
     console(wide).print(conclusion(judgement))
-    typer.echo(f"wrote {page}")
+    echo(f"wrote {page}")
 
 
 @command()
@@ -210,15 +210,15 @@ def verdict(
         title = runs[0].stem if len(runs) == 1 else f"{len(runs)} runs"
         written = write_ladder(verdicts, baseline, out, margin=margin, alpha=alpha, title=title)
     if as_json:
-        typer.echo(document(verdicts, baseline, margin=margin, alpha=alpha).model_dump_json(indent=2))
+        echo(document(verdicts, baseline, margin=margin, alpha=alpha).model_dump_json(indent=2))
         return
-    typer.echo("\n".join(sentences(verdicts, baseline, margin)))
+    echo("\n".join(sentences(verdicts, baseline, margin)))
     console(wide).print(verdict_table(verdicts, baseline).rich())
-    typer.echo("".join(f"note: {note}.\n" for note in notes(verdicts)), nl=False)
+    echo("".join(f"note: {note}.\n" for note in notes(verdicts)), nl=False)
     if written is not None:
-        typer.echo(f"wrote {written}")
+        echo(f"wrote {written}")
     if aa and any(found.word not in ("equal", "undecided") for found in verdicts.values()):
-        typer.echo("alarm: the baseline differs from itself, so the set-up is at fault", err=True)
+        echo("alarm: the baseline differs from itself, so the set-up is at fault", err=True)
         raise typer.Exit(DIVERGED)
 
 

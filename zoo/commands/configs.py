@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from zoo.commands.app import DIVERGED, Described, Overrides, Source, Wide, command, console
+from zoo.commands.app import DIVERGED, Described, Overrides, Source, Wide, command, console, echo
 from zoo.utils.errors import ZooError
 
 
@@ -46,7 +46,7 @@ def explain(
     run = named_run(config, overrides or (), resume=False)
     explanation = describe(load_described(config, overrides or ()), run)
     if as_json:
-        typer.echo(explanation.to_json())
+        echo(explanation.to_json())
     else:
         console(wide).print(explanation.table(fold))
 
@@ -64,7 +64,7 @@ def _foresee(config: str, overrides: Sequence[str], ranks: int, device: str | No
     kind = None if device is None else accelerator(device)
     foreseen = forecast(Job.of(load_described(config, overrides)), ranks, kind)
     if as_json:
-        typer.echo(json.dumps(asdict(foreseen), indent=1))
+        echo(json.dumps(asdict(foreseen), indent=1))
     else:
         console().print(foreseen.table())
 
@@ -103,7 +103,7 @@ def schema(
     schemas = {"config": json_schema, "sweep": sweep_schema}
     if kind not in schemas:
         raise ZooError(f"schema: no kind of file called '{kind}'; expected config or sweep")
-    typer.echo(json.dumps(schemas[kind](), indent=2))
+    echo(json.dumps(schemas[kind](), indent=2))
 
 
 @command()
@@ -155,8 +155,6 @@ def coord_check(
         "all modules pass" if not failing else f"{len(failing)} of {len(check.modules)} modules fail"
     )
     if out is not None:
-        typer.echo(
-            f"wrote {', '.join(map(str, write_coordinates(check, f'Coordinate check: {config}', out)))}"
-        )
+        echo(f"wrote {', '.join(map(str, write_coordinates(check, f'Coordinate check: {config}', out)))}")
     if failing:
         raise typer.Exit(DIVERGED)

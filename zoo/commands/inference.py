@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from zoo.commands.app import command, console
+from zoo.commands.app import command, console, echo
 from zoo.utils.errors import ZooError
 
 
@@ -71,7 +71,7 @@ def generate(
     if num_return != 1 and (stream or chat):
         raise ZooError("generate: --num-return has no effect with --stream or --chat")
     sampling = Sampling(temperature, top_k, top_p, repetition_penalty, seed)
-    show = partial(typer.echo, nl=False) if stream or chat else None
+    show = partial(echo, nl=False) if stream or chat else None
     generator = TextGenerator(run, device, compile)
     opening = [] if system is None else [Message("system", system)]
     stops = stop or ()
@@ -80,7 +80,7 @@ def generate(
         while (line := _asked()) is not None:
             messages.append(Message("user", line))
             [answer] = generator.answer(messages, max_new_tokens, sampling, stop=stops, show=show)
-            typer.echo()
+            echo()
             messages.append(Message("assistant", answer))
         return
     if opening:
@@ -91,14 +91,14 @@ def generate(
             asked or "", max_new_tokens, sampling, stop=stops, count=num_return, show=show
         )
     keep_sample(run, texts[0])
-    typer.echo("" if stream else "\n---\n".join(texts))
+    echo("" if stream else "\n---\n".join(texts))
 
 
 def _asked() -> str | None:
     """The next line of the user that is not blank; None at the end of the input."""
     while True:
         if sys.stdin.isatty():
-            typer.echo("> ", nl=False)
+            echo("> ", nl=False)
         line = sys.stdin.readline()
         if not line:
             return None
@@ -140,12 +140,12 @@ def classify(
     if score is not None:
         scores = classifier.score(score)
         if as_json:
-            typer.echo(scores.to_json(), nl=False)
+            echo(scores.to_json(), nl=False)
         else:
             console().print(scores.table())
         return
     examples = classifier.read(file) if file else [Example("--text", text or "", pair)]
     predictions = classifier.predict(examples)
-    typer.echo("\t".join(["label", *classifier.labels]))
+    echo("\t".join(["label", *classifier.labels]))
     for prediction in predictions:
-        typer.echo(prediction.line())
+        echo(prediction.line())

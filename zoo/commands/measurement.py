@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from zoo.commands.app import command, console
+from zoo.commands.app import command, console, echo
 from zoo.utils.errors import ZooError
 
 
@@ -101,10 +101,10 @@ def eval_(
             **common,
         )
     if as_json:
-        typer.echo(report.to_json(), nl=False)
+        echo(report.to_json(), nl=False)
     else:
         console().print(report.table())
-        typer.echo(f"wrote {', '.join(map(str, written))}")
+        echo(f"wrote {', '.join(map(str, written))}")
 
 
 @command()
@@ -123,4 +123,4 @@ def inspect(
     from zoo.report.inspection import inspect as write
     from zoo.utils.device import find_device
 
-    typer.echo(f"wrote {', '.join(map(str, write(run, text, out, find_device(device))))}")
+    echo(f"wrote {', '.join(map(str, write(run, text, out, find_device(device))))}")

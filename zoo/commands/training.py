@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from zoo.commands.app import INTERRUPTED, STOPPED, Overrides, Source, command, console
+from zoo.commands.app import INTERRUPTED, STOPPED, Overrides, Source, command, console, echo
 from zoo.utils.errors import ZooError
 from zoo.utils.progress import Progress
 
@@ -65,4 +65,4 @@ def suggest_lr(
     """Estimate a learning rate for Amos from the gradients of two short runs, or of a run folder."""
     from zoo.diagnose.suggest import suggest_lr as suggest
 
-    typer.echo(suggest(config, overrides or (), steps))
+    echo(suggest(config, overrides or (), steps))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from zoo.config.yaml import dump_yaml
 from zoo.run.config import RunConfig, load_config
 from zoo.utils.errors import ZooError
 from zoo.utils.files import JSON_BYTES, read_json
+from zoo.utils.printable import printable
 from zoo.utils.run_folder import CheckpointFolder, RunFolder, model_folder
 
 PLACES = ("runs_dir", "cache_dir", "plugins")
@@ -55,6 +57,7 @@ def model_card(
             if record["kind"] == "validation" and record["step"] == step:
                 results = {k: v for k, v in record.items() if isinstance(v, float)}
     environment = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters |= {"fenced": _fenced, "inert": _inert}
     template = environment.from_string(Path(__file__).with_suffix(".md").read_text(encoding="utf-8"))
     return template.render(
         name=(run or folder).path.resolve().name,
@@ -73,6 +76,18 @@ def model_card(
     )
 
 
+def _inert(text: str) -> str:
+    """A name as Markdown shows it: no HTML, and neither code nor a cell of a table ends in it."""
+    shown = printable(text).replace("&", "&amp;").replace("<", "&lt;")
+    return shown.replace("|", "\\|").replace("`", "'").replace("\n", " ")
+
+
+def _fenced(text: str) -> str:
+    """YAML between fences that are longer than all runs of backquotes in it, which would end it."""
+    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
+    return f"{fence}yaml\n{text}{fence}"
+
+
 def base_name(config: RunConfig) -> str | None:
     """The name of the run or folder that a run was trained from; None if it began with random weights."""
     if config.checkpoint is None:
@@ -87,8 +102,22 @@ def _tasks(run: RunFolder) -> list[dict[str, Any]]:
     if not run.tasks.is_file():
         return []
     content: Any = read_json(run.tasks, JSON_BYTES, ZooError)
-    scores = content.get("scores", []) if isinstance(content, dict) else []
-    return [score for score in scores if isinstance(score.get("value"), float)]
+    try:
+        return [_task(score) for score in content["scores"] if isinstance(score["value"], float)]
+    except (KeyError, TypeError, ValueError) as error:
+        raise ZooError(f"{run.tasks}: is not as `zoo eval --tasks` wrote it: {error!r}") from error
+
+
+def _task(score: dict[str, Any]) -> dict[str, Any]:
+    """What the table shows of a score."""
+    error = score["stderr"]
+    return {
+        "task": str(score["task"]),
+        "metric": str(score["metric"]),
+        "documents": "" if score["documents"] is None else int(score["documents"]),
+        "value": score["value"],
+        "stderr": None if error is None else float(error),
+    }
 
 
 def _portable(value: Any, key: str = "") -> Any:  # Any: the plain data of a configuration

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from zoo.ablate.table import Table
 from zoo.report.plot import Plot
 from zoo.report.section import Image, Sample, Section
+from zoo.utils.printable import printable
 
 
 def markdown_page(title: str, lead: Sequence[str], sections: Sequence[Section]) -> str:
@@ -28,7 +29,7 @@ def _block(block: Table | Plot | Image | Sample) -> str:
     if isinstance(block, Table):
         return f"{_table(block)}\n{_escape(block.note)}"
     if isinstance(block, Sample):
-        code = "".join(f"    {line}\n" for line in block.text.splitlines())
+        code = "".join(f"    {line}\n" for line in printable(block.text).splitlines())
         return f"{_escape(block.run)}:\n\n{code}"
     title = _escape(block.title)
     return f"![{title}]({block.key}.png)\n\n{title}. {_escape(block.note)}"
@@ -43,4 +44,4 @@ def _table(table: Table) -> str:
 
 
 def _escape(text: str) -> str:
-    return text.replace("&", "&amp;").replace("<", "&lt;")
+    return printable(text).replace("&", "&amp;").replace("<", "&lt;")

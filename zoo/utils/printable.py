@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import unicodedata
 
-KEPT = "\n\t"
+KEPT = "\n\t\u200c\u200d"
+"""Line ends, tabs, and the joiners without which some scripts and pictures cannot be written."""
 HIDDEN = ("Cc", "Cf", "Cs")
 """Categories of Unicode: control characters, formats such as a change of direction, and surrogates."""
 
