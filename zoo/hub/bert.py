@@ -79,9 +79,17 @@ BERT = Family(
         FixedField("add_cross_attention", (False,)),
         FixedField("is_encoder_decoder", (False,)),
         FixedField("tie_word_embeddings", (True,)),
+        FixedField("pruned_heads", ({},), written=False),
     ),
     constants={"zero_start": False},
-    harmless=frozenset({"classifier_dropout"}),
+    harmless=frozenset(
+        {
+            "classifier_dropout",
+            # of the program of the authors' first release
+            *("directionality", "pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers"),
+            *("pooler_size_per_head", "pooler_type"),
+        }
+    ),
     rules=RULES,
     prefix="bert.",
     buffers=("*.embeddings.position_ids",),

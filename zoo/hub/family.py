@@ -172,7 +172,7 @@ class Family:
             raise CheckpointError(f"{self.architecture}: model.type: '{names[0]}'; expected '{names[1]}'")
         problems = []
         written: JsonObject = {"architectures": [self.architecture], "model_type": self.model_type}
-        written |= {fixed.hub_name: fixed.accepted[0] for fixed in self.fixed if not fixed.each}
+        written |= {fixed.hub_name: fixed.accepted[0] for fixed in self.fixed if fixed.written}
         values = config.model_dump(mode="json")
         for name, constant in self.constants.items():
             if (value := _get(values, name)) != constant:

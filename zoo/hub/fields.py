@@ -108,13 +108,15 @@ class FixedField:
         hub_name: name in config.json.
         accepted: supported values; the first one is written.
         default: value that transformers assumes if config.json lacks the field; by default the first.
-        each: whether the field is a list with one entry for each layer; it is not written then.
+        each: whether the field is a list with one entry for each layer.
+        written: whether exports have it; what only some published files have is left out.
     """
 
     hub_name: str
     accepted: tuple[Value, ...]
     default: Value = REQUIRED
     each: bool = False
+    written: bool = True
 
     def accepts(self, config: Mapping[str, Value]) -> bool:
         """Whether a config.json has a supported value, or lacks the field."""
@@ -139,7 +141,14 @@ HARMLESS = frozenset(
         # the program that wrote the files, and their dtype
         *("_name_or_path", "architectures", "model_type", "transformers_version", "torch_dtype", "dtype"),
         # how transformers runs a model and returns its outputs
-        *("use_cache", "return_dict", "output_attentions", "output_hidden_states", "torchscript"),
+        *(
+            "use_cache",
+            "output_past",
+            "return_dict",
+            "output_attentions",
+            "output_hidden_states",
+            "torchscript",
+        ),
         *("_attn_implementation", "attn_implementation", "_attn_implementation_autoset", "use_bfloat16"),
         *("chunk_size_feed_forward", "gradient_checkpointing", "problem_type", "id2label", "label2id"),
         # the initialisation
@@ -152,7 +161,7 @@ HARMLESS = frozenset(
         *("encoder_no_repeat_ngram_size", "bad_words_ids", "num_return_sequences", "output_scores"),
         *("return_dict_in_generate", "forced_bos_token_id", "forced_eos_token_id", "remove_invalid_values"),
         *("exponential_decay_length_penalty", "suppress_tokens", "begin_suppress_tokens", "early_stopping"),
-        *("finetuning_task", "tokenizer_class"),
+        *("finetuning_task", "tokenizer_class", "num_labels", "_num_labels"),
     }
 )
 """Fields that any config.json may have and that do not change the logits."""

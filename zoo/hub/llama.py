@@ -56,6 +56,7 @@ LLAMA = Family(
         FixedField("attention_bias", (False,)),
         FixedField("mlp_bias", (False,)),
         FixedField("pretraining_tp", (1,)),
+        FixedField("rope_interleaved", (False,), written=False),  # of SmolLM's training program
     ),
     constants={
         "mlp": "swiglu",
@@ -67,7 +68,7 @@ LLAMA = Family(
         **PLAIN_DECODER,
         **PLAIN_ROPE,
     },
-    harmless=frozenset({"max_position_embeddings", "attention_dropout"}),
+    harmless=frozenset({"max_position_embeddings", "attention_dropout", "is_llama_config"}),
     rules=RULES,
     prefix="model.",
     buffers=("*.rotary_emb.inv_freq",),

@@ -72,6 +72,8 @@ PHI3 = replace(
     fixed=(
         FixedField("hidden_act", ("silu", "swish")),
         FixedField("attention_bias", (False,)),
+        *(FixedField(name, (False,), written=False) for name in ("mlp_bias", "lm_head_bias")),
+        *(FixedField(name, (1,), written=False) for name in ("full_attn_mod", "interpolate_factor")),
     ),
     constants={**without(LLAMA.constants, "attention.window", "rope_fraction"), "d_head": None},
     # Published folders name Python code of the time before transformers had Phi-3; nobody loads it unasked.

@@ -102,7 +102,7 @@ T5 = Family(
     harmless=frozenset(
         {
             *("classifier_dropout", "initializer_factor"),
-            *("n_positions", "output_past"),  # of old versions; positions are relative
+            "n_positions",  # of old versions; positions are relative
             *("tie_word_embeddings", "dense_act_fn", "is_gated_act"),  # see `_read`
         }
     ),

@@ -8,7 +8,7 @@ from zoo.data.files import JsonObject
 from zoo.hub.fields import Codec, ConfigField, FixedField, RefusedError, Value
 
 FULL, SLIDING = "full_attention", "sliding_attention"
-LAYER_TYPES = FixedField("layer_types", (FULL, SLIDING), each=True)
+LAYER_TYPES = FixedField("layer_types", (FULL, SLIDING), each=True, written=False)
 """Other types of layers (linear attention, chunks) are no windows."""
 
 
