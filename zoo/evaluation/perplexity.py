@@ -25,8 +25,8 @@ from zoo.utils.progress import AdvanceStage, ignore
 CHUNK = 1024
 """Number of tokens that a model with a carried state reads at once, so that a text may have any length."""
 
-FIRST_BATCHES = 3
-"""Batches of every kind of windows that come first: one that does not count, and two that are timed."""
+FIRST_BATCHES = 10
+"""Batches of every kind of windows that come first: one that does not count, and nine that are timed."""
 
 Windows = tuple[int, int]
 """Context and stride of sliding windows."""
