@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,22 @@ def compare(ours: nn.Module, hf: Any) -> None:
         theirs_mask = None if m is None else m.long()
         expected = hf(source, attention_mask=theirs_mask, decoder_input_ids=prefix).logits
         torch.testing.assert_close(ours(source, prefix, m), expected, atol=1e-5, rtol=1e-5)
+
+
+@torch.no_grad()
+def test_a_v1_1_that_transformers_5_has_begun(tmp_path: Path) -> None:
+    """Its read-out is the embedding, which is not scaled, and its file has one of both."""
+    hf: Any = T5ForConditionalGeneration(HFConfig(**SIZES, **V1_1, **START)).eval()
+    hf.save_pretrained(tmp_path)
+    assert json.loads((tmp_path / "config.json").read_text())["tie_word_embeddings"] is True
+    model, report = load_folder(tmp_path)
+    assert "lm_head.weight" in report.loaded and not report.missing
+    compare(model.eval(), hf)
+    config = tmp_path / "config.json"
+    fields = json.loads(config.read_text())
+    config.write_text(json.dumps(fields | {"tie_word_embeddings": False}))
+    with pytest.raises(CheckpointError, match=r"lacks lm_head\.weight"):
+        load_folder(tmp_path)
 
 
 @torch.no_grad()

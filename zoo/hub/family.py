@@ -69,6 +69,8 @@ class Family:
         buffers: patterns of tensors in files of old versions that hold nothing trained.
         duplicates: tensors that may be stored as well although they equal another: name to that of the
             original.
+        left_out: tensors that tied files lack although the model has them, which begin as copies of another:
+            name to that of the other.
         renamed_suffixes: ends of tensor names in files of old versions, and their current spelling.
         modules: modules that transformers calls otherwise in memory, where adapters find them, than in its
             files: name in the files to that in memory.
@@ -94,6 +96,7 @@ class Family:
     prefix: str = ""
     buffers: tuple[str, ...] = ()
     duplicates: Mapping[str, str] = field(default_factory=dict)
+    left_out: Mapping[str, str] = field(default_factory=dict)
     renamed_suffixes: Mapping[str, str] = field(default_factory=dict)
     modules: Mapping[str, str] = field(default_factory=dict)
     inputs: tuple[str, ...] = ("input_ids",)

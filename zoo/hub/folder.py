@@ -184,6 +184,9 @@ def _tensors(opened: HubFolder, expected: set[str]) -> tuple[dict[str, TensorEnt
         if name in entries:
             raise CheckpointError(f"{folder}: {name} is there twice, once as {written}")
         entries[name] = entry
+    if opened.published["config"].get("tie_word_embeddings"):
+        left_out = {name: of for name, of in family.left_out.items() if name in expected - entries.keys()}
+        entries |= {name: entries[of] for name, of in left_out.items() if of in entries}
     skipped = [
         name
         for name in entries

@@ -108,6 +108,7 @@ T5 = Family(
     ),
     rules=RULES,
     buffers=("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",),
+    left_out={"lm_head.weight": "shared.weight"},  # of a T5 v1.1 that transformers 5 has begun
     duplicates={
         "encoder.embed_tokens.weight": "shared.weight",
         "decoder.embed_tokens.weight": "shared.weight",
