@@ -70,8 +70,8 @@ def compare(ours: nn.Module, hf: Any) -> None:
 @torch.no_grad()
 def test_a_v1_1_that_transformers_5_has_begun(tmp_path: Path) -> None:
     """Its read-out is the embedding, which is not scaled, and its file has one of both."""
-    hf: Any = T5ForConditionalGeneration(HFConfig(**SIZES, **V1_1, **START)).eval()
-    hf.save_pretrained(tmp_path)
+    hf: Any = T5ForConditionalGeneration(HFConfig(**SIZES, **V1_1, **START))
+    hf.eval().save_pretrained(tmp_path)
     assert json.loads((tmp_path / "config.json").read_text())["tie_word_embeddings"] is True
     model, report = load_folder(tmp_path)
     assert "lm_head.weight" in report.loaded and not report.missing
