@@ -1,13 +1,15 @@
 """How far the best learning rate drifts over widths, depths and horizons, in octaves.
 
     python -m benchmarks.drift --dry-run                        what it costs, in core-hours
+    python -m benchmarks.drift --sizes 3                        to width 256, 8 blocks, four times the steps
     python -m benchmarks.drift --optimizers adamw --axes width  a part of it
     python -m benchmarks.drift --report                         the table again, without a run
 
 At every size the rate is searched on its own: a grid with steps of 2 at the base size, three rates about the
 best one so far at the next sizes, more while the best lies at a border, and the vertex of the parabola. Every
 seed is a search of its own. Cheap runs come first. Each finished run is appended to the CSV, and no run
-that is there is trained again, so the command may be stopped and repeated with other parts at any time.
+that is there is trained again, so the command may be stopped and repeated with other parts at any time. A
+line has the hash of its settings; one whose settings are no longer those of this file is an error.
 
 With Muon, AdamW trains embeddings, read-out and vectors at a fifth of the rate.
 A cell is a size of one axis; at the base size all rules are the same, and are trained once.
@@ -35,6 +37,7 @@ from scipy import stats
 from benchmarks.harness import ROOT
 from zoo import build_optimizer
 from zoo.ablate.identity import run_id
+from zoo.ablate.lines import config_hash
 from zoo.ablate.outcome import read_outcome
 from zoo.ablate.plan import PlannedRun
 from zoo.ablate.pool import Pool
@@ -129,7 +132,13 @@ class Part:
 
 @dataclass(frozen=True)
 class Line:
-    """A line of the CSV: a finished run; the loss of one that diverged is infinite."""
+    """A line of the CSV: a finished run; the loss of one that diverged is infinite.
+
+    Attributes:
+        seconds: of its steps.
+        config: a hash of all its settings, the same on every machine.
+        commit: of zoo; empty: it is not known.
+    """
 
     model: str
     optimizer: str
@@ -141,6 +150,8 @@ class Line:
     rate: float
     loss: float
     seconds: float
+    config: str = ""
+    commit: str = ""
 
     @property
     def cell(self) -> Cell:
@@ -207,6 +218,24 @@ def base_sizes(model: str, rule: str) -> dict[str, int]:
     sizes = {axis: found[axis] for axis in grow if axis in found}
     layers = {"layers": SIZES["depth"][0]} if rule in ("completep", "nugpt") else {}
     return sizes | layers | ({"steps": STEPS} if rule == "nugpt" else {})
+
+
+def check_settings(table: Table, part: Part) -> None:
+    """Refuse lines whose settings are no longer those of this file.
+
+    Raises:
+        SystemExit: there is such a line; the message names it.
+    """
+    sides = set(part.sides)
+    for line in table.lines:
+        if Side(line.model, line.optimizer, line.rule) not in sides:
+            continue
+        expected = config_hash(configuration(line.cell, line.rate, Path()))
+        if line.config != expected:
+            raise SystemExit(
+                f"{line.cell} at {line.rate:g}: trained with settings {line.config or 'unknown'}, this file "
+                f"has {expected}; expected lines of one study: remove the line, or name another --csv"
+            )
 
 
 class Table:
@@ -351,11 +380,16 @@ def train(table: Table, file: Path, part: Part, workers: int) -> None:
 
 def finished(folder: Path, cell: Cell, rate: float) -> Line:
     """The line of a run that has ended."""
-    outcome = read_outcome(folder)
-    seconds = read_run_metrics(folder).step_seconds
-    loss = outcome.loss(cell.steps)
-    seconds = math.nan if seconds is None else round(seconds * cell.steps, 2)
-    return Line(**asdict(cell), rate=rate, loss=math.inf if loss is None else round(loss, 6), seconds=seconds)
+    loss, metrics = read_outcome(folder).loss(cell.steps), read_run_metrics(folder)
+    seconds = metrics.step_seconds
+    return Line(
+        **asdict(cell),
+        rate=rate,
+        loss=math.inf if loss is None else round(loss, 6),
+        seconds=math.nan if seconds is None else round(seconds * cell.steps, 2),
+        config=config_hash(metrics.config),
+        commit=metrics.environment.get("git_commit") or "",
+    )
 
 
 def costs(table: Table, part: Part) -> str:
@@ -381,12 +415,12 @@ def costs(table: Table, part: Part) -> str:
             hours += left * cell.steps * median(known[shape]) / 3600 if left else 0.0
         rows.append(f"| {side.model} | {side.optimizer} | {side.rule} | {axis} | {runs} | {hours:.2f} |")
         total_runs, total_hours = total_runs + runs, total_hours + hours
-    note = "Seconds of a step: those of finished runs of a shape, else of two steps on one thread."
+    note = "Seconds of a step: of finished runs of a shape, else the processor's in two steps on one thread."
     return "\n".join([*rows, f"| all | | | | {total_runs} | {total_hours:.2f} |", "", note])
 
 
 def step_seconds(cell: Cell) -> float:
-    """Seconds of a step on one thread, eager: the faster of two after a first one."""
+    """Processor seconds of a step on one thread, eager: the faster of two after a first one."""
     torch.set_num_threads(1)
     config = configuration(replace(cell, rule="none"), MIDDLE[cell.optimizer], Path())
     model = initial_model(config).model
@@ -394,11 +428,11 @@ def step_seconds(cell: Cell) -> float:
     batch = torch.randint(256, (BATCH, CONTEXT + 1))
     seconds = []
     for _ in range(3):
-        begun = time.perf_counter()
+        begun = time.process_time()
         model.loss(batch[:, :-1], batch[:, 1:]).total.backward()  # type: ignore[no-untyped-call]  # torch
         optimizer.step()
         optimizer.zero_grad()
-        seconds.append(time.perf_counter() - begun)
+        seconds.append(time.process_time() - begun)
     return min(seconds[1:])
 
 
@@ -460,6 +494,7 @@ def main() -> None:
     if given.dry_run:
         print(costs(table, part))
         return
+    check_settings(table, part)
     if not given.report:
         train(table, given.csv, part, given.workers)
     print(report(table, part))

@@ -18,12 +18,14 @@ from benchmarks.drift import (
     Part,
     Side,
     Table,
+    check_settings,
     configuration,
     drift,
     due,
     report,
     sides_of,
 )
+from zoo.ablate.lines import config_hash
 from zoo.run.first_weights import declared_model
 from zoo.run.transfer import check_optimizer, rates_of
 
@@ -52,6 +54,19 @@ def test_the_table_from_a_law(tmp_path: Path) -> None:
     (row,) = report(again, part).splitlines()[2:]
     assert "-0.75 (-0.7" in row
     assert "64 128 256 512" in row
+
+
+def test_lines_of_other_settings_are_refused(tmp_path: Path) -> None:
+    """A line is used as long as its settings are those of the script, wherever it was trained."""
+    part = Part((SIDE,), ("width",))
+    cell = Cell.at(SIDE, "width", 128, 0)
+    trained = configuration(cell, 1e-3, tmp_path).model_copy(update={"name": "another"})
+    line = replace(law(cell, 1e-3), config=config_hash(trained))
+    check_settings(Table([line]), part)
+    check_settings(Table([replace(line, model="ngpt", rule="none", config="")]), part)  # not asked for
+    for wrong in (replace(line, config=""), replace(line, rate=2e-3), replace(line, seed=1)):
+        with pytest.raises(SystemExit, match="expected lines of one study"):
+            check_settings(Table([wrong]), part)
 
 
 def test_a_border_is_followed_and_told(tmp_path: Path) -> None:

@@ -126,7 +126,8 @@ def probe(sweep: Sweep, workers: int) -> float:
     """
     with tempfile.TemporaryDirectory() as folder:
         first = sweep.variants[0]
-        train = Job.of(first.configs[0]).train.model_copy(update={"log_every": 1})
+        # A validation costs more than the steps, and its seconds do not count.
+        train = Job.of(first.configs[0]).train.model_copy(update={"log_every": 1, "eval_batches": 1})
         probed = replace(first, configs=(first.configs[0].model_copy(update={"train": train}),))
         elsewhere = replace(sweep, out=Path(folder))
         config = elsewhere.run(probed, 0, sweep.seeds[0])
