@@ -12,9 +12,11 @@ from torch.distributed._tools.mem_tracker import MemTracker
 
 from benchmarks.fake_ranks import step
 from zoo import build_model
+from zoo.kernels.blockwise import LONGEST
+from zoo.nn.attention import causal_attention
 from zoo.run.config import load_config
 from zoo.run.job import Job
-from zoo.train.forecast import forecast
+from zoo.train.forecast import Operations, forecast
 from zoo.train.live_memory import LiveMemory
 from zoo.utils.accelerators import ACCELERATORS, Accelerator
 
@@ -60,6 +62,21 @@ def test_by_hand(tmp_path: Path) -> None:
     products = 6 * tokens * (numbers - vectors - VOCAB * WIDTH)
     scores = 4 * tokens * TIME * WIDTH * LAYERS  # the backward pass takes 2 to 2.5 times that
     assert products + 3 * scores <= found.activations[0].flops <= products + 3.5 * scores
+
+
+def test_attention_of_long_sequences_is_counted_too() -> None:
+    """torch has an operator for them on a CPU, of which it counts nothing itself.
+
+    Two products forward; backward five, one of which computes the scores again.
+    """
+    heads, size, time = 2, 8, 2 * LONGEST
+    q, k, v = torch.randn(3, 1, time, heads, size, requires_grad=True)
+    product = 2 * heads * time * time * size
+    with Operations() as operations:
+        y = causal_attention(q, k, v, 1.0)
+        assert operations.count == 2 * product
+        torch.autograd.backward(y.sum())
+    assert operations.count == 7 * product
 
 
 @pytest.mark.parametrize("name", CASES)

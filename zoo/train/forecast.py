@@ -41,6 +41,12 @@ BFLOAT16 = 2
 USABLE = 0.92
 """The share of a GPU's memory that tensors can have. Our choice: the rest is for the context, the buffers of
 NCCL, and gaps between tensors."""
+FLASH = "_scaled_dot_product_flash_attention"
+COUNTED_AS = {
+    getattr(torch.ops.aten, f"{FLASH}_for_cpu{end}"): getattr(torch.ops.aten, FLASH + end)
+    for end in ("", "_backward")
+}
+"""The operators of attention on a CPU, of which torch counts no operations, and those of a GPU."""
 
 
 class Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch does not annotate it
@@ -61,7 +67,8 @@ class Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch d
         if any(issubclass(kind, DTensor) for kind in types):
             return NotImplemented  # it comes back with the rank's own part
         result = func(*args, **(kwargs or {}))
-        if (counts := flop_registry.get(func._overloadpacket)) is not None:
+        operator = COUNTED_AS.get(func._overloadpacket, func._overloadpacket)
+        if (counts := flop_registry.get(operator)) is not None:
             self.count += counts(*args, **(kwargs or {}), out_val=result)
         return result
 
