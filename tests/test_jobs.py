@@ -74,6 +74,11 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
         "train.parallel: shard 3 x replicate 1 does not make 2 processes",
     ),
     "batch": ({"batch_size": 5}, "", "train.batch_size 5 does not divide among 2 processes"),
+    "storage": (
+        {"storage": "bf16", "precision": "bf16"},
+        "",
+        "train.storage bf16: not with 2 processes; expected fp32",
+    ),
     "device": ({}, "no device", "process 1: device 'cuda': there is none here"),
 }
 

@@ -68,7 +68,7 @@ def test_recomputed_activations_change_no_bit(name: str) -> None:
 
 
 def test_a_model_without_blocks() -> None:
-    with pytest.raises(ConfigError, match="recompute: 'blocks' needs a model of blocks, and LSTMModel has"):
+    with pytest.raises(ConfigError, match="recompute: 'blocks' needs a model of blocks, and 'lstm' has"):
         recompute(build_model("lstm", vocab_size=67), "blocks")
 
 

@@ -32,6 +32,9 @@ from zoo.train.orphan import ends_with_parent
 from zoo.utils.device import find_device, total_memory
 from zoo.utils.errors import ConfigError, DivergenceError, RankError, ZooError
 
+ASKING = 1.0
+"""Seconds within which all processes that fail ask which of them tells why."""
+
 
 @dataclass(frozen=True)
 class World:
@@ -208,11 +211,12 @@ def world(device: str, parallel: ParallelConfig = ParallelConfig()) -> Iterator[
             dist.destroy_process_group()
     except (ZooError, DivergenceError, RankError) as error:
         if not _tells(store, rank):
+            time.sleep(2 * ASKING)  # a launcher that sees one process end ends the others, who may be telling
             sys.exit(2 if isinstance(error, ZooError) else 1)
         raise
     finally:
-        if rank == 0 and sys.exc_info()[0] is not None:
-            time.sleep(1)  # the others ask this process, where there is no agent, who tells the mistake
+        if rank == 0 and sys.exc_info()[0] is not None and not _agent_stores():
+            time.sleep(ASKING)  # the others ask this process who tells the mistake
 
 
 def lost(error: RuntimeError, place: str, timeout: int) -> RankError | None:
@@ -261,6 +265,11 @@ def _common_device(name: str, store: Store, rank: int, size: int) -> torch.devic
     if own is None or len(set(found)) > 1:
         raise ZooError(f"device '{name}': the processes find {', '.join(found)}; expected one kind")
     return own
+
+
+def _agent_stores() -> bool:
+    """Whether torchrun, and not the first rank, holds what the ranks ask each other by."""
+    return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
 
 
 def _tells(store: Store, rank: int) -> bool:

@@ -27,8 +27,8 @@ def recompute(model: Model, what: Literal["none", "blocks", "selective"]) -> Non
     if what == "none":
         return
     if not model.fsdp_units:
-        kind = type(model).__name__
-        raise ConfigError(f"train.recompute: '{what}' needs a model of blocks, and {kind} has none")
+        kind = model.recipe.model.type
+        raise ConfigError(f"train.recompute: '{what}' needs a model of blocks, and '{kind}' has none")
     options: dict[str, Any] = {"use_reentrant": False}
     if what == "selective":
         options["context_fn"] = partial(create_selective_checkpoint_contexts, PRODUCTS)
