@@ -17,6 +17,7 @@ from zoo.commands.app import common_options
 from zoo.config.yaml import dump_yaml
 from zoo.evaluation.perplexity import TokenizedText, evaluate
 from zoo.models import LanguageModel
+from zoo.train.lines import validation_in_words
 from zoo.train.run import train
 from zoo.utils import progress as shown
 from zoo.utils.pace import Pace
@@ -218,3 +219,10 @@ def test_the_command_line_shows_progress_on_standard_error(capsys: pytest.Captur
     assert capsys.readouterr() == ("", "here\n")
     common_options(quiet=True)
     assert Progress.console is None
+
+
+def test_what_a_validation_has_measured() -> None:
+    loss = {"cross_entropy": 0.5}
+    assert validation_in_words(loss) == "0.5000"
+    assert validation_in_words(loss | {"bits_per_byte": 1.25}) == "0.5000 (1.2500 bits/byte)"
+    assert validation_in_words(loss | {"accuracy": 0.75, "f1": 0.7}) == "0.5000, accuracy 0.7500"

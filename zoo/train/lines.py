@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TextIO
+from collections.abc import Mapping
+from typing import Any, TextIO
 
 from rich.console import Console
 
 from zoo.run.loggers import Logger, Record
 from zoo.utils.progress import format_duration
+
+
+def validation_in_words(measured: Mapping[str, Any]) -> str:
+    """A validation loss in nats per target, with the bits per byte or the accuracy where they are known."""
+    bits, accuracy = measured.get("bits_per_byte"), measured.get("accuracy")
+    text = f"{measured['cross_entropy']:.4f}"
+    text += "" if bits is None else f" ({bits:.4f} bits/byte)"
+    return text if accuracy is None else f"{text}, accuracy {accuracy:.4f}"
 
 
 class TrainingLines(Logger):
@@ -37,9 +46,7 @@ class TrainingLines(Logger):
                 speed = f"{record['timing']['tokens_per_second']:,.0f} {self._unit}/s"
                 text = f"loss {record['cross_entropy']:.4f}, lr {record['lr']:.3g}, {speed}{self._left(step)}"
             case "validation":
-                bits = record.get("bits_per_byte")
-                text = f"validation loss {record['cross_entropy']:.4f}"
-                text += "" if bits is None else f" ({bits:.4f} bits/byte)"
+                text = f"validation loss {validation_in_words(record)}"
             case "spike":
                 text = f"loss spike, {record['action']}"
             case _:

@@ -45,10 +45,9 @@ class TrainingBar:
             self._task, completed=done, loss=f"{loss:.4f}", speed=f"{tokens_per_second:,.0f}", mfu=used
         )
 
-    def validation(self, cross_entropy: float, bits_per_byte: float | None = None) -> None:
-        """Show a validation loss in nats per target, and in bits per byte where the bytes are known."""
-        bits = "" if bits_per_byte is None else f" ({bits_per_byte:.4f} bits/byte)"
-        self._progress.update(self._task, valid=f"{cross_entropy:.4f}{bits}")
+    def validation(self, words: str) -> None:
+        """Show the last validation loss."""
+        self._progress.update(self._task, valid=words)
 
     def __enter__(self) -> Self:
         self._progress.start()

@@ -28,7 +28,7 @@ from zoo.train.distributed import World
 from zoo.train.environment import describe
 from zoo.train.evaluate import EvaluationStopped, bits_per_byte, evaluate
 from zoo.train.interrupt import Interrupt
-from zoo.train.lines import RecordLines, TrainingLines
+from zoo.train.lines import RecordLines, TrainingLines, validation_in_words
 from zoo.train.metrics import MetricsLog
 from zoo.train.monitor import Monitor
 from zoo.train.progress import TrainingBar
@@ -429,7 +429,7 @@ class _Session:
         first = next(iter(found.values()))
         by_file = {"by_file": found} if len(found) > 1 else {}
         self.log.write("validation", self.done, tokens=self.done * self.per_step, **first, **by_file)
-        self.bar.validation(first["cross_entropy"], first.get("bits_per_byte"))
+        self.bar.validation(validation_in_words(first))
         values = {"best": first, **{f"best-{name}": metrics for name, metrics in found.items() if name}}
         name = parts.measure.name
         found_by = {which: with_perplexity(metrics)[name] for which, metrics in values.items()}

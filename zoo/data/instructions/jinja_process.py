@@ -16,7 +16,7 @@ import uuid
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from jinja2 import TemplateError, nodes
+from jinja2 import FunctionLoader, TemplateError, nodes
 from jinja2.ext import Extension
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -58,8 +58,15 @@ def environment() -> ImmutableSandboxedEnvironment:
     def strftime_now(form: str) -> str:
         return datetime.datetime.now().strftime(form)
 
-    extensions = [GenerationTag, "jinja2.ext.loopcontrols"]
-    made = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=extensions)
+    def no_file(name: str) -> NoReturn:
+        raise TemplateError(f"it asks for the file '{name}', but a chat template cannot read others")
+
+    made = ImmutableSandboxedEnvironment(
+        trim_blocks=True,
+        lstrip_blocks=True,
+        extensions=[GenerationTag, "jinja2.ext.loopcontrols"],
+        loader=FunctionLoader(no_file),
+    )
     made.filters["tojson"] = tojson
     made.globals |= {"raise_exception": raise_exception, "strftime_now": strftime_now}
     return made
