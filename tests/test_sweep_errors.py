@@ -33,6 +33,24 @@ FILES = [
         r"s.yaml:1: trian: unknown key; did you mean 'train'\?",
     ),
     ("base: {init: he}\n" + INIT, r"to train, the configuration needs model, optimizer, data, train as well"),
+    (
+        "base: {extends: gpt-tiny, transfer: {type: mup}}\n" + INIT,
+        r"s.yaml:1: transfer.base: no embed; expected its size at the base",
+    ),
+    (
+        "base: {extends: gpt-tiny, transfer: {type: mup, base: {embed: 16}}}\n" + INIT,
+        r"s.yaml:1: transfer.base: a matrix heads x embed grows, but heads has no base size",
+    ),
+    (
+        "base: {extends: gpt-tiny, optimizer: {type: lion, lr: 1e-3}, "
+        "transfer: {type: mup, base: {embed: 16}}}\n" + INIT,
+        r"s.yaml:1: transfer: mup says nothing of the optimizer 'lion'",
+    ),
+    (
+        BASE + INIT + "scale: {sizes: {params: [1M, 2M, 4M, 8M], shape: width}, budgets: {steps: [8, 16]}, "
+        "until_decided: true}",
+        r"until_decided: has no effect with 4 sizes, of which all are trained; expected more than 4",
+    ),
     # axes
     (
         BASE + "axes: {init: he}",

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
 
+from zoo.ablate.scale.line import FEWEST_SIZES
 from zoo.ablate.scale.runs import parse_count
 from zoo.config.registry import Config
 
@@ -124,6 +125,11 @@ class Scale(Config):
                 raise ValueError(
                     f"{name}: {len(listed)} entries for {self.count} sizes; expected one for each"
                 )
+        if self.until_decided and self.count <= FEWEST_SIZES:
+            raise ValueError(
+                f"until_decided: has no effect with {self.count} sizes, of which all are trained; expected "
+                f"more than {FEWEST_SIZES}"
+            )
         if self.budgets.trunk and min(len(self.budgets.of_size(i)) for i in range(self.count)) < 2:
             raise ValueError("budgets.trunk: has no effect on a size with a single budget")
         return self

@@ -12,6 +12,7 @@ from zoo.ablate.tuning import Point, rung_steps
 from zoo.config.compose import merge
 from zoo.config.yaml import Located
 from zoo.run.config import RunConfig, validate
+from zoo.run.first_weights import check_transfer
 from zoo.run.from_checkpoint import inherit
 from zoo.run.job import Job
 from zoo.utils.errors import ConfigError
@@ -87,6 +88,8 @@ def build_variants(
             configs.append(_validate(merged, in_variant))
         complete = tuple(c for c in configs if c is not None)
         if not in_variant:
+            in_variant += _transfer_problems(complete[0], merged)
+        if not in_variant:
             values = tuple({key: node.plain() for key, node in point.items()} for point in points)
             rungs = _rungs(config, complete[0], in_variant)
             variants.append(SweepVariant(combination.name, combination.settings, values, complete, rungs))
@@ -111,6 +114,14 @@ def _validate(merged: Located, problems: list[str]) -> RunConfig | None:
         found.append(str(error))
     problems += found
     return None if found else config
+
+
+def _transfer_problems(config: RunConfig, merged: Located) -> Iterator[str]:
+    """Why the transfer rule of a variant says nothing of its runs, whatever the tuned value."""
+    try:
+        check_transfer(config)
+    except ConfigError as error:
+        yield f"{merged.value['transfer'].place}: {error}"
 
 
 def _rungs(config: SweepConfig, run: RunConfig, problems: list[str]) -> tuple[int, ...]:

@@ -16,13 +16,14 @@ from zoo.checkpoint.trunk import opened_for
 from zoo.config.registry import INITS
 from zoo.init import initialise, measure, spreads
 from zoo.init.schemes import RANDOM, Init
+from zoo.init.transfer import NoTransfer
 from zoo.models import Model, ModelConfig
 from zoo.reparam import Conversion, NoReparam
 from zoo.run.config import RunConfig
 from zoo.run.conversion import merge, split
 from zoo.run.from_checkpoint import TOKENIZER, CheckpointConfig, start_init
 from zoo.run.limits import require_memory
-from zoo.run.transfer import under_rule
+from zoo.run.transfer import check_optimizer, rates_of, under_rule
 from zoo.spec import declared
 from zoo.utils.errors import CheckpointError, ConfigError
 from zoo.utils.run_folder import RunFolder
@@ -144,6 +145,25 @@ def require_room(config: RunConfig, device: torch.device) -> None:
     numbers = sum(p.numel() for p in model.parameters())
     what = f"{numbers:,} parameters and their gradients"
     require_memory("model.type", kind, 8 * numbers, what, device)
+
+
+def check_transfer(config: RunConfig) -> None:
+    """Refuse a run of which its transfer rule says nothing, from its declarations alone.
+
+    One that begins with a checkpoint is checked when that is opened.
+
+    Raises:
+        ConfigError: such a model or optimizer, or a base size that does not fit the model.
+    """
+    if isinstance(config.transfer, NoTransfer) or config.checkpoint is not None or config.optimizer is None:
+        return
+    check_optimizer(config.transfer, config.optimizer)
+    model = declared_model(config).model
+    steps = None if config.train is None else config.train.steps
+    rates = rates_of(model, config.transfer, config.optimizer, steps)
+    assert rates is not None  # there is a rule
+    for parameter in declared(model):
+        rates(parameter)
 
 
 def declared_model(config: RunConfig, run: RunFolder | None = None) -> InitialModel:
