@@ -52,6 +52,13 @@ def test_similar_architectures(named: str, said: str) -> None:
     assert "mean 'ZooNGPT" not in str(error.value)
 
 
+def test_models_that_read_more_than_text() -> None:
+    """Gemma 3 from 4B on, for one."""
+    config = {"architectures": ["Gemma3ForConditionalGeneration"], "text_config": {"hidden_size": 2560}}
+    with pytest.raises(CheckpointError, match=r"'Gemma3ForConditionalGeneration' reads more than text \(its"):
+        family_of(config, "config.json")
+
+
 def test_a_run_too_short_to_measure() -> None:
     with pytest.raises(
         ConfigError, match=r"the run has 50 steps, and one measurement needs \d+; expected train"

@@ -112,9 +112,15 @@ class TextClassifier:
             which = "best" if RunFolder(path).checkpoint("best") else "last"
         data = data_of(path) if path.exists() else None
         model = load_model(path, which=which, device=find_device(device)).eval()
+        reader: Any = model.recipe.model
+        if data is None and "text-classification" in reader.objectives:
+            raise DataError(
+                f"{path}: a classifier without the configuration of a run, which says how texts become "
+                f"tokens; expected a run, which `model: {{from: {path}}}` with data of type "
+                "'classification' begins"
+            )
         if not isinstance(data, ClassificationData):
             raise DataError(f"{path}: was not trained to classify texts (data of type 'classification')")
-        reader: Any = model.recipe.model  # a classifier of texts, since it was trained on such data
         encoder = TextPairEncoder(tokenizer_of(path), data.context, reader.n_segments, reader.starts_texts)
         return cls(model, data, read_labels(path), encoder)
 

@@ -62,6 +62,11 @@ def family_of(config: JsonObject, place: str) -> Family:
     if architectures:
         named = architectures[0] if isinstance(architectures, list) else architectures
         accepting = [f for f in FAMILIES if f.accepts(str(named))]
+        if not accepting and isinstance(config.get("text_config"), dict):
+            raise CheckpointError(
+                f"{place}: architectures: '{named}' reads more than text (its text model is in "
+                f"'text_config'); expected one of {', '.join(known)}"
+            )
         if not accepting:
             raise CheckpointError(f"{place}: architectures: no family '{named}'{_similar(str(named), known)}")
         return accepting[0]
