@@ -251,6 +251,17 @@ def test_what_the_machine_lacks(
     assert status == 2 and message in shown
 
 
+def test_an_error_is_told_without_a_console(zoo: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With four descriptors there is none to import rich with."""
+
+    def fails(**_: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr("zoo.commands.cli.console", fails)
+    status, _, shown = zoo("train", "nothing")
+    assert status == 2 and shown.startswith("error: no config called 'nothing'")
+
+
 def test_a_mistake_of_zoo_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: object) -> None:
         raise FileNotFoundError(errno.ENOENT, "No such file", "there")

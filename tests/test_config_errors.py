@@ -40,7 +40,10 @@ FILES = [
         "optimizer: {type: adamw, lr: 1, betas: [0.9, '0.9']}",
         r"f.yaml:1: optimizer.betas.1: value '0.9': expected a number",
     ),
-    ("reparam: {type: wesar, sigma2: 0}", r"f.yaml:1: reparam.sigma2: value 0: expected greater than 0"),
+    (
+        "reparam: {type: wesar, sigma2: 0}",
+        r"f.yaml:1: reparam.sigma2: value 0: expected greater than or equal to 0.0",
+    ),
     ("name: a/b", r"f.yaml:1: name: value 'a/b': String should match"),
     ("name: 3", r"f.yaml:1: name: value 3: expected a string"),
     (

@@ -296,6 +296,36 @@ def test_images_that_are_no_images(tmp_path: Path, size: tuple[int, int]) -> Non
         ImageFolder(tmp_path).read(0)
 
 
+def test_an_image_that_is_a_link_to_nothing(tmp_path: Path) -> None:
+    (tmp_path / "class").mkdir()
+    (tmp_path / "class/0.png").symlink_to("nothing")
+    with pytest.raises(DataError, match=r"class/0.png: No such file"):
+        ImageFolder(tmp_path)
+
+
+def test_names_that_are_made_of_a_number(tmp_path: Path) -> None:
+    """The names of 2^31 sentinels filled the memory before they were compared with the vocabulary."""
+    objective = "{type: span-corruption, sentinels: 2147483647}"
+    with pytest.raises(ConfigError, match=r"sentinels: value 2147483647: expected at most 65536"):
+        tiny(tmp_path, f"data.objective={objective}")
+
+
+@pytest.mark.parametrize("kind", ["wesar", "weight_norm", "sigma_reparam"])
+def test_a_variance_whose_factor_is_beyond_float32(tmp_path: Path, kind: str) -> None:
+    """Building the model ended in a RuntimeError of torch."""
+    with pytest.raises(ConfigError, match=r"reparam.sigma2: value 1e-265: expected .*0.00000000000000000001"):
+        tiny(tmp_path, f"reparam={{type: {kind}, sigma2: 1.0e-265}}")
+
+
+@pytest.mark.parametrize("name", ["{}", "{a: {}}"])
+def test_a_name_that_is_no_text(tmp_path: Path, name: str) -> None:
+    """The name of the file was taken for its type, and the line was lost."""
+    (tmp_path / "config.yaml").write_text(f"seed: 1\nname: {name}\n")
+    with pytest.raises(ConfigError, match=r"config.yaml:2: name: value \{.*: expected a string") as caught:
+        load_config(tmp_path / "config.yaml")
+    assert "type" not in str(caught.value)
+
+
 def test_arrays_beyond_the_memory(tmp_path: Path) -> None:
     header = f"{{'descr': '|u1', 'fortran_order': False, 'shape': ({2**45}, 8, 8)}}\n".encode()
     content = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header

@@ -6,6 +6,7 @@ import json
 import random
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,12 @@ from hypothesis import strategies as st
 from benchmarks.campaigns.common import Case, Outcome, attempt, chance_of, quiet
 from benchmarks.campaigns.mutations import BYTES, VALUES, places_of
 from benchmarks.campaigns.schema import Schema
+from zoo.kernels.amos import BusyError, kernels
 from zoo.run.config import json_schema, load_config, plain
 from zoo.run.factory import build_optimizer
 from zoo.run.first_weights import initial_model
 from zoo.run.located import located
+from zoo.utils.errors import ConfigError
 
 PLACE = re.compile(r"config\.yaml(:\d+: |: (not|cannot|nested))")
 """A message that says where the mistake is: in a line, or in the file as a whole."""
@@ -67,6 +70,8 @@ class Configurations:
         whole = [_small(name) for name in BASES]
         self._bases = [*map(self._schema.without_defaults, whole), *whole[:3]]
         built(self._bases[0])  # what torch imports with the first optimizer is imported once
+        with suppress(ConfigError, BusyError):  # half a minute, which no case has
+            kernels()
 
     def draw(self, seed: int, number: int, folder: Path) -> Sequence[Case]:
         """Draw some configurations."""
@@ -138,6 +143,9 @@ def built(source: Path | dict[str, Any]) -> None:
         config.schedule.build(optimizer, config.train.steps)
         loss = model.loss(*model.example(2, 8), z_loss=config.train.z_loss).total
         loss.backward()  # type: ignore[no-untyped-call]  # torch's
+        for group in optimizer.param_groups:
+            if "targets" in group:  # as `Stepper.update` does it
+                group["targets"] = 16
         optimizer.step()
 
 

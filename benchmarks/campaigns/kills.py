@@ -73,9 +73,9 @@ class Kills:
                 break
             if status != REFUSED:
                 return Outcome("traceback" if status > 0 else "lost", case, f"ends with status {status}")
-        if status:
-            return Outcome("lost", case, "neither --resume nor the plain command goes on")
         found = difference(self._whole[scenario.name], scenario.state(folder))
+        if status and found:  # a command whose work was done when it was killed is refused, as it should be
+            return Outcome("lost", case, "neither --resume nor the plain command goes on")
         return Outcome("changed", case, found) if found else Outcome("same", case)
 
     def _fault(self, scenario: Scenario, seed: int, visit: int, chance: random.Random) -> Fault:

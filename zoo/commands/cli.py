@@ -112,6 +112,9 @@ def _shortage(error: Exception) -> str | None:
 
 
 def _fail(message: str, status: int) -> None:
-    shown = console(stream=sys.stderr)
-    shown.print(f"error: {printable(message)}", style="red", highlight=False, soft_wrap=True)
+    line = f"error: {printable(message)}"
+    try:
+        console(stream=sys.stderr).print(line, style="red", highlight=False, soft_wrap=True)
+    except (OSError, ImportError):  # without a descriptor rich cannot be imported
+        sys.stderr.write(f"{line}\n")
     sys.exit(status)

@@ -13,6 +13,9 @@ from zoo.reparam.gate import attach_gate
 from zoo.spec import Declared, ParamSpec, declared
 from zoo.utils.errors import ConfigError
 
+LEAST_VARIANCE = 1e-20
+"""Limit of `sigma2`, our choice: the trained factor that makes up for it, up to 1e10, has room in float32."""
+
 log = logging.getLogger("zoo")
 
 

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from zoo.config.registry import REPARAMS
 from zoo.init.schemes import Init, virtual_std
-from zoo.reparam.base import Reparam, tied_lookup_scale
+from zoo.reparam.base import LEAST_VARIANCE, Reparam, tied_lookup_scale
 from zoo.reparam.gate import attach_gate
 from zoo.spec import MATRICES, Declared, ParamSpec
 
@@ -34,7 +34,7 @@ class WeSaR(Reparam):
     no_effect_reason: ClassVar[str] = (
         "their output is normalised or has a trained scaling already, a gate would change nothing"
     )
-    sigma2: float = Field(4e-5, gt=0, description="sigma^2, the variance of every matrix")
+    sigma2: float = Field(4e-5, ge=LEAST_VARIANCE, description="sigma^2, the variance of every matrix")
     train_gates: bool = Field(True, description="false: the fixed gates of the ablation")
 
     def acts_on(self, spec: ParamSpec) -> bool:

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from zoo.config.registry import REPARAMS
 from zoo.init.schemes import Init, virtual_std
-from zoo.reparam.base import Reparam, require_random_start
+from zoo.reparam.base import LEAST_VARIANCE, Reparam, require_random_start
 from zoo.spec import MATRICES, Declared, Module, ParamSpec, Reparameterisation, Role
 from zoo.utils.sharded import whole
 
@@ -93,7 +93,9 @@ class SigmaReparam(Reparam):
     type: Literal["sigma_reparam"] = "sigma_reparam"
     preserves_outputs: ClassVar[bool] = False
     sigma2: float = Field(
-        64e-5, gt=0, description="variance of every matrix (WeSaR, Table 6, pre-LN; post-LN: 16e-5)"
+        64e-5,
+        ge=LEAST_VARIANCE,
+        description="variance of every matrix (WeSaR, Table 6, pre-LN; post-LN: 16e-5)",
     )
     differentiate: bool = Field(
         False,

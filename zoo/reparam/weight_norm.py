@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from zoo.config.registry import REPARAMS
 from zoo.init.schemes import Init, virtual_eta, virtual_std
-from zoo.reparam.base import Reparam, require_random_start, tied_lookup_scale
+from zoo.reparam.base import LEAST_VARIANCE, Reparam, require_random_start, tied_lookup_scale
 from zoo.spec import MATRICES, Declared, Module, ParamSpec, Reparameterisation, Role
 from zoo.utils.sharded import assign, whole
 
@@ -73,7 +73,9 @@ class WeightNormalization(Reparam):
 
     type: Literal["weight_norm"] = "weight_norm"
     sigma2: float | None = Field(
-        16e-5, gt=0, description="variance of every matrix v (WeSaR, Table 6); null: that of the scheme"
+        16e-5,
+        ge=LEAST_VARIANCE,
+        description="variance of every matrix v (WeSaR, Table 6); null: that of the scheme",
     )
 
     start: Literal["forward", "rows"] = Field(

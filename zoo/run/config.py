@@ -227,7 +227,9 @@ def load_config(source: str | Path | dict[str, Any], overrides: Sequence[str] = 
         given = extend(Located.of(plain(source)), Path(), problems)
     else:
         file = find_config(source)
-        given = merge(Located.of({"name": file.stem}, str(file)), read_config(file, problems))
+        given = read_config(file, problems)
+        if not isinstance(given.value, dict) or "name" not in given.value:
+            given = merge(Located.of({"name": file.stem}, str(file)), given)
         if (run := RunFolder(file.parent)).config == file and run.metrics.is_file():
             given = _completed(given)
     changes = parse_overrides(overrides, problems)

@@ -25,6 +25,8 @@ LIMITS = {
     "width": 2**16,
     "size": 2**16,
     "stages": 1000,
+    "sentinels": 2**16,
+    "streams": 2**20,
 }
 """Limits of integers by their key. They are our choice: far beyond what has been trained, and few enough that
 a model of this size can be declared within seconds."""

@@ -86,7 +86,10 @@ class ImageFolder(ImageFiles):
             raise DataError(f"{empty[0] if empty else path}: no image; expected a folder for each class")
         self._files = [file for files in files_by_class for file in files]
         self.labels = np.repeat(np.arange(len(folders)), [len(files) for files in files_by_class])
-        listing = "\n".join(f"{f.relative_to(path).as_posix()} {f.stat().st_size}" for f in self._files)
+        try:
+            listing = "\n".join(f"{f.relative_to(path).as_posix()} {f.stat().st_size}" for f in self._files)
+        except OSError as error:  # a link to nothing, or to itself
+            raise DataError(f"{error.filename}: {error.strerror}") from error
         self.fingerprint = sha256(listing.encode())
 
     def read(self, index: int) -> Tensor:
