@@ -90,6 +90,18 @@ def test_a_step_of_fake_ranks(tmp_path: Path, name: str) -> None:
     assert sum(exchange.count for exchange in foreseen.exchanges) == found.exchanges
 
 
+def test_what_a_step_waits_for(tmp_path: Path) -> None:
+    config = load_config(
+        tiny_fields(tmp_path, spikes={"action": "skip"}, clip="adagc") | {"optimizer": {"type": "prodigy"}}
+    )
+    assert forecast(Job.of(config), 1, ways=["none"]).waits == [
+        "train.spikes for whether it is one",
+        "train.clip for the norms of the gradients",
+        "optimizer for the sums of the estimate",
+    ]
+    assert forecast(job(tmp_path, "gpt"), RANKS, ways=["none"]).waits == []
+
+
 def test_what_fits(tmp_path: Path) -> None:
     run = job(tmp_path, "gpt")
     peak = forecast(run, RANKS, ways=["none"]).activations[0].peak

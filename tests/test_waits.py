@@ -10,6 +10,7 @@ import math
 import os
 import signal
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,10 @@ from torch.utils._pytree import tree_leaves
 
 import zoo.train.session
 from zoo import build_model, build_optimizer, load_model
+from zoo.config.registry import CLIPS, OPTIMIZERS
 from zoo.data import Batch
 from zoo.optim.clip import Clip
+from zoo.run.config import load_config
 from zoo.train.arriving import Arriving
 from zoo.train.distributed import World
 from zoo.train.run import train
@@ -34,12 +37,14 @@ from zoo.utils.errors import DivergenceError
 SIZES: dict[str, Any] = {"vocab_size": 50, "d_model": 16, "n_layers": 2, "n_heads": 2, "d_mlp": 32}
 WITHOUT_FUSED: dict[str, dict[str, Any]] = {
     "adamw": {"fused": False},
+    "adam": {"fused": False},
     "muon": {"rest": {"type": "adamw", "lr": 0.01, "fused": False}},
+    "normuon": {"rest": {"type": "adamw", "lr": 0.01, "fused": False}},
 }
 """torch's fused kernels do not know the meta device."""
 
-READS_ITS_SUMS = {"prodigy": 1}
-"""Optimizers whose next step depends on sums that the host computes with."""
+WAITS_WITHIN_TORCH = {"soap"}
+"""Optimizers whose operators wait for a GPU, which cannot be seen on the meta device."""
 
 OF_UNKNOWN_SHAPE = ("nonzero", "masked_select", "_unique2")
 """Operations that wait for a device to say how large their result is."""
@@ -91,7 +96,7 @@ def no_autocast(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("model", ["gpt", "ngpt"])
-@pytest.mark.parametrize("kind", ["adamw", "amos", "adafactor", "muon", "lion", "prodigy"])
+@pytest.mark.parametrize("kind", [*OPTIMIZERS.choices])
 def test_a_step_reads_nothing(model: str, kind: str) -> None:
     """Its measurements are read together, when the first of them is asked for."""
     step, batch = stepper(model, {"type": kind, "lr": 0.01, **WITHOUT_FUSED.get(kind, {})})
@@ -100,10 +105,34 @@ def test_a_step_reads_nothing(model: str, kind: str) -> None:
     assert not reads.names
     with Reads() as reads:
         step.update(result, unread=True)
-    assert len(reads.names) == READS_ITS_SUMS.get(kind, 0), reads.names
+    waits = OPTIMIZERS[kind](lr=0.01).waits_for is not None and kind not in WAITS_WITHIN_TORCH
+    assert len(reads.names) == waits, reads.names
     with Reads() as reads:
         assert (result.loss, result.grad_norm, result.stop, result.is_finite) == (2.0, 1.0, True, True)
     assert len(reads.names) == 1
+
+
+@pytest.mark.parametrize("clip", ["norm", "zclip", "adagc"])
+def test_clipping_reads_what_it_says(clip: str) -> None:
+    config = CLIPS[clip]()
+    step, batch = stepper("gpt", {"type": "lion", "lr": 0.01})
+    step = replace(step, clip=config.build(1.0))
+    result = step.gradient(batch, lambda: False)
+    with Reads() as reads:
+        step.update(result, unread=True)
+    assert len(reads.names) == (config.waits_for is not None)
+
+
+def test_a_number_of_targets_is_read() -> None:
+    options = {"type": "amos", "lr": 0.01, "clip_value": "by targets"}
+    step, batch = stepper("gpt", options)
+    result = step.gradient(batch, lambda: False)
+    with Reads() as reads:
+        step.update(result, unread=True)
+    assert len(reads.names) == 1
+    config = load_config({"optimizer": options}).optimizer
+    assert config is not None
+    assert config.waits_for == "the number of targets"
 
 
 def test_a_read_would_be_counted() -> None:

@@ -70,6 +70,7 @@ class AdaGCConfig(ClipConfig):
 
     method_family: ClassVar[str] = "norm per tensor"
     method_source: ClassVar[str] = "arXiv 2502.11034"
+    waits_for: ClassVar[str | None] = "the norms of the gradients"
 
     type: Literal["adagc"] = "adagc"
     beta: float = Field(0.98, ge=0, lt=1, description="decay of a tensor's usual norm")

@@ -416,6 +416,11 @@ class AmosConfig(OptimizerConfig):
             raise ValueError(f"expected a number > 0, '{BY_TARGETS}' or null") from error
 
     @property
+    def waits_for(self) -> str | None:
+        """Return what the bound of gradient entries is computed from, if it is not a number."""
+        return "the number of targets" if self.clip_value == BY_TARGETS else None
+
+    @property
     def uses_eta(self) -> bool:
         """Return True."""
         return True

@@ -58,6 +58,11 @@ class OptimizerConfig(Config):
         """Whether the optimizer uses the eta of a parameter with the declaration `spec`."""
         return self.uses_eta
 
+    @property
+    def waits_for(self) -> str | None:
+        """What each step has a GPU tell the host before it goes on; None: nothing."""
+        return None
+
     def not_under_fixed_norm(self) -> str | None:
         """Why the norm of a matrix cannot be kept under this optimizer (Hyperball); None: it can be."""
         return None

@@ -59,9 +59,11 @@ class ClipConfig(Config):
 
     Attributes:
         needs_reparam: whether it has an effect only on a model with a reparameterisation.
+        waits_for: what each step has a GPU tell the host before it goes on; None: nothing.
     """
 
     needs_reparam: ClassVar[bool] = False
+    waits_for: ClassVar[str | None] = None
 
     def build(self, largest: float | None) -> Clip:
         """The clipping of a run.

@@ -269,6 +269,11 @@ class OrthogonalConfig(OptimizerConfig):
         return self.rest or AdamWConfig(lr=self.lr, weight_decay=self.weight_decay)
 
     @property
+    def waits_for(self) -> str | None:
+        """What the other optimizer waits for."""
+        return self.others.waits_for
+
+    @property
     def uses_eta(self) -> bool:
         """Whether the other optimizer uses any eta."""
         return self.others.uses_eta

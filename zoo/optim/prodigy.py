@@ -177,6 +177,11 @@ class ProdigyConfig(OptimizerConfig):
     bias_correction: bool = Field(False, description="correct the averages' bias as Adam does")
     safeguard_warmup: bool = Field(False, description="keep a warm-up from inflating the estimate")
 
+    @property
+    def waits_for(self) -> str:
+        """The estimate is computed by the host."""
+        return "the sums of the estimate"
+
     def not_under_fixed_norm(self) -> str:
         """The length of a step is given, so that there is nothing to estimate."""
         return "it estimates the length of the steps, and the constraint dictates it"

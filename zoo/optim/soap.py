@@ -193,6 +193,11 @@ class SOAPConfig(OptimizerConfig):
         10_000, ge=1, description="the longest side that gets a basis; a vocabulary is usually longer"
     )
 
+    @property
+    def waits_for(self) -> str:
+        """torch looks whether a factorisation has succeeded."""
+        return "factorisations"
+
     def build(self, entries: Sequence[Entry]) -> SOAP:
         """The optimizer; its groups are the matrices and the vectors.
 

@@ -75,6 +75,7 @@ class ZClipConfig(ClipConfig):
 
     method_family: ClassVar[str] = "global norm"
     method_source: ClassVar[str] = "arXiv 2504.02507"
+    waits_for: ClassVar[str | None] = "the norm of the gradient"
 
     type: Literal["zclip"] = "zclip"
     alpha: float = Field(0.97, ge=0, lt=1, description="decay of the running mean and variance of the norm")

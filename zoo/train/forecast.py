@@ -123,6 +123,7 @@ class Forecast:
             on the optimizer.
         configured: the way that the configuration asks for.
         whole_gradients: whether `gradients` are whole.
+        waits: what every step has a GPU tell the host before it goes on, after the setting that wants it.
     """
 
     ranks: int
@@ -137,6 +138,7 @@ class Forecast:
     exchanges: Sequence[Exchange]
     configured: Recompute
     whole_gradients: bool
+    waits: Sequence[str]
 
     def table(self) -> Group:
         """The forecast for the terminal."""
@@ -148,6 +150,7 @@ class Forecast:
             f"slots      {readable_bytes(self.slots)}",
             f"gradients  {readable_bytes(self.gradients)}: {kinds}",
             f"gathered   {readable_bytes(self.gathered)}",
+            f"waits      {'; '.join(self.waits) or 'for nothing between two log lines'}",
             *(
                 f"{exchange.kind}: {exchange.count} in a step, {readable_bytes(exchange.bytes)} together"
                 for exchange in self.exchanges
@@ -280,7 +283,19 @@ def forecast(
         exchanges if split else [],
         t.recompute,
         deferred,
+        _waits(job),
     )
+
+
+def _waits(job: Job) -> list[str]:
+    """What a step on a GPU waits for, each after the setting that wants it."""
+    spikes = job.train.spikes
+    found = {
+        "train.spikes": "whether it is one" if spikes is not None and spikes.action != "log" else None,
+        "train.clip": job.train.clip.waits_for,
+        "optimizer": job.optimizer.waits_for,
+    }
+    return [f"{setting} for {what}" for setting, what in found.items() if what]
 
 
 def _numbers(tensors: Iterable[Tensor]) -> int:
