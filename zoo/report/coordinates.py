@@ -63,7 +63,11 @@ def write_coordinates(check: CoordinateCheck, title: str, folder: Path) -> list[
     ]
     plot = Plot("coordinates", f"Outputs over the {check.axis.name}", views, "A line per module", panels=True)
     failing = [m.name for m in check.modules if not m.passes]
-    verdict = "All modules pass." if check.passes else f"{len(failing)} modules fail: {', '.join(failing)}."
+    verdict = (
+        "All modules pass."
+        if check.passes
+        else f"These of {len(check.modules)} modules fail: {', '.join(failing)}."
+    )
     sections = [Section("Modules", [coordinate_table(check)]), Section("Plot", [plot])]
     styles = line_styles(m.name for m in check.modules)
     images = draw_images(sections, styles)

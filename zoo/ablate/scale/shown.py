@@ -56,7 +56,7 @@ def sentence(verdict: ScaleVerdict, baseline: str, margin: float | None = None) 
     parts = [
         f"{name}: {verdict.word} than {baseline}{less}. In the middle of the sizes "
         f"({format_count(math.exp(float(line.x.mean())))}) it needs {middle} {more} tokens; {at_largest}.",
-        _trend(verdict),
+        _trend(verdict, sign),
     ]
     if verdict.predicted is not None:
         twice = factor(sign * verdict.predicted.estimate, verdict.predicted.half95)
@@ -81,20 +81,23 @@ def _widest(*values: Estimate) -> tuple[float, float]:
     return worst.estimate, worst.half_width(0.9)
 
 
-def _trend(verdict: ScaleVerdict) -> str:
+def _trend(verdict: ScaleVerdict, sign: int) -> str:
+    """What becomes of the factor that the sentence names, which is 1 / c where the variant is slower."""
     if verdict.line is None or verdict.trend is None:
         return ""
-    change, low, high = _per_doubling(verdict.line.slope)
+    change, low, high = _per_doubling(verdict.line.slope, sign)
     what = "gain" if verdict.word == "faster" else "disadvantage"
     begin = "The trend is open" if verdict.trend == "trend open" else f"The {what} {verdict.trend}"
     return (
-        f"{begin}: the factor changes by {change:+.1%} per doubling of the size ({low:+.1%} to {high:+.1%})."
+        f"{begin}: the factor changes by {_percent(change)} per doubling of the size ({_percent(low)} to "
+        f"{_percent(high)})."
     )
 
 
-def _per_doubling(slope: Estimate) -> Factor:
-    low, high = (math.expm1((slope.estimate + sign * slope.half95) * DOUBLING) for sign in (-1, 1))
-    return math.expm1(slope.estimate * DOUBLING), low, high
+def _per_doubling(slope: Estimate, sign: int = 1) -> Factor:
+    half = slope.half95
+    low, high = (math.expm1((sign * slope.estimate + k * half) * DOUBLING) for k in (-1, 1))
+    return math.expm1(sign * slope.estimate * DOUBLING), low, high
 
 
 def factor(ln_c: float, half: float | None) -> Factor:
@@ -141,7 +144,7 @@ def _factor_column(title: str) -> Column:
 
 
 def _percent(value: float) -> str:
-    return f"{value:+.1%}"
+    return f"{round(value, 3) + 0.0:+.1%}"  # no -0.0 %
 
 
 def verdict_table(verdicts: Mapping[str, ScaleVerdict], baseline: str) -> Table:
