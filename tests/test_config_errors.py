@@ -44,6 +44,10 @@ FILES = [
         "reparam: {type: wesar, sigma2: 0}",
         r"f.yaml:1: reparam.sigma2: value 0: expected greater than or equal to 0.0",
     ),
+    (
+        "model: {type: ngpt, alpha: {scale: 1.0e+308}}",
+        r"f.yaml:1: model.alpha.scale: value 1e\+308: expected less than or equal to 10000000000",
+    ),
     ("name: a/b", r"f.yaml:1: name: value 'a/b': String should match"),
     ("name: 3", r"f.yaml:1: name: value 3: expected a string"),
     (

@@ -11,6 +11,9 @@ from zoo.config.registry import Config
 from zoo.spec import Module, ParamSpec, Role
 from zoo.utils.errors import ConfigError
 
+LEAST_SCALE = 1e-10
+"""The least `scale`, our choice, and the inverse of the largest: both have room in float32."""
+
 
 class ScalingConfig(Config):
     """A scaling of nGPT (paper, section 2.5): its initial value and its effective learning rate."""
@@ -25,7 +28,8 @@ class ScalingConfig(Config):
     )
     scale: float | None = Field(
         None,
-        gt=0,
+        ge=LEAST_SCALE,
+        le=1e10,
         description="s_scale: the value the trainable tensor starts at; null: 1/sqrt(d_model) (s_u, s_nu: 1)",
     )
 
