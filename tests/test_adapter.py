@@ -23,7 +23,7 @@ from zoo.hub.export import export, export_model
 from zoo.models import Model
 from zoo.run.config import load_config
 from zoo.train.run import train
-from zoo.utils.errors import CheckpointError, ZooError
+from zoo.utils.errors import CheckpointError, ConfigError, ZooError
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")  # peft
 
@@ -339,3 +339,13 @@ def test_what_peft_cannot_do_is_told(tmp_path: Path) -> None:
     assert "no adapter: the matrices of nGPT are projected to the sphere" in str(done)
     assert not (tmp_path / "out/adapter").exists()
     save_model(load_model(tmp_path / "out"), tmp_path / "again.safetensors")
+
+
+def test_a_name_that_no_matrix_has_is_told_with_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "f.yaml"
+    file.write_text(
+        "extends: gpt-tiny\nreparam:\n  type: peft\n  targets:\n"
+        "    - {names: [q.weight]}\n    - {names: [kk]}\n"
+    )
+    with pytest.raises(ConfigError, match=r"f.yaml:[456]: reparam.targets.1.names: no linear map is called"):
+        build_model(str(file))

@@ -66,7 +66,7 @@ class NamedLoRA(Reparam):
                 if not any(has_end(name, end) for name in known):
                     words = {".".join(name.split(".")[-2:]) for name in known}
                     raise ConfigError(
-                        f"reparam.targets[{i}].names: no linear map is called '{end}'"
+                        f"reparam.targets.{i}.names: no linear map is called '{end}'"
                         f"{did_you_mean(end, words)}"
                     )
         matching = {name: [i for i, t in enumerate(self.targets) if t.matches(name)] for name in known}
