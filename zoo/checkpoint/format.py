@@ -16,7 +16,7 @@ from zoo.checkpoint.recipe import Recipe, declare
 from zoo.checkpoint.report import LoadPlan, LoadReport, compare_names
 from zoo.checkpoint.safetensors import TensorFile, check_match, count_entries
 from zoo.config.plugins import PluginRecord, load_installed, records_of, require
-from zoo.config.registry import INITS, MODELS, REPARAMS
+from zoo.config.registry import INITS, MODELS, REPARAMS, type_of
 from zoo.data.classification.class_names import read_labels
 from zoo.models import Model
 from zoo.reparam.gate import attach_gate
@@ -151,7 +151,7 @@ class ModelFile:
             CheckpointError: tensors are missing or unexpected, or have other shapes or dtypes.
             ZooError: a pattern matches no tensor.
         """
-        kind = str(type(self.recipe.model).model_fields["type"].default)
+        kind = type_of(self.recipe.model)
         missing, unexpected = compare_names(
             str(self.path), kind, list(whole), needed, list(self.tensors), allow
         )

@@ -13,6 +13,7 @@ from zoo.checkpoint.formats import OpenedCheckpoint
 from zoo.checkpoint.recipe import Recipe, declare
 from zoo.checkpoint.report import LoadPlan
 from zoo.checkpoint.safetensors import shorten
+from zoo.config.registry import type_of
 from zoo.utils.errors import CheckpointError
 
 TRUNK = "trunk"
@@ -76,7 +77,7 @@ class TrunkCheckpoint:
         missing = tuple(name for name in needed if prefix + name not in state)
         own = [pattern for pattern in allow if any(fnmatchcase(name, pattern) for name in missing)]
         if refused := [n for n in missing if not any(fnmatchcase(n, pattern) for pattern in own)]:
-            kind = type(self.recipe.model).model_fields["type"].default
+            kind = type_of(self.recipe.model)
             raise CheckpointError(
                 f"a classifier on a '{kind}' has no {shorten(refused)}; expected the checkpoint of a "
                 "language model, or a pattern that allows it to be drawn at random (checkpoint.allow)"

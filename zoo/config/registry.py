@@ -159,6 +159,11 @@ class Kind(Generic[ConfigT]):
         )
 
 
+def type_of(config: Config) -> str:
+    """What a registered class is called under `type:`."""
+    return str(type(config).model_fields["type"].default)
+
+
 def location(cls: type) -> str:
     """The name of a class, and the file and line of its source, for messages."""
     try:

@@ -15,6 +15,7 @@ from zoo.checkpoint.named_lora import HEAD, NamedLoRA, Target, may_change, short
 from zoo.checkpoint.recipe import Recipe, declare, materialise
 from zoo.checkpoint.report import LoadPlan
 from zoo.checkpoint.safetensors import shorten
+from zoo.config.registry import type_of
 from zoo.data.files import JsonObject
 from zoo.hub import CONFIG
 from zoo.hub.adapter import BASE_NAME
@@ -96,7 +97,7 @@ class AdapterFolder:
         hub = (place / CONFIG).is_file()
         opened = HubFolder.open(place, head=is_classifier(place)) if hub else open_checkpoint(place)
         if not isinstance(opened.recipe.reparam, NoReparam):
-            kind = type(opened.recipe.reparam).model_fields["type"].default
+            kind = type_of(opened.recipe.reparam)
             raise CheckpointError(
                 f"{place}: the base has reparam '{kind}', and LoRA would be another; {FOLD}"
             )

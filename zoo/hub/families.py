@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
+from zoo.config.registry import type_of
 from zoo.data.files import JsonObject
 from zoo.hub import CONFIG
 from zoo.hub.bert import BERT
@@ -123,7 +124,7 @@ def family_for(config: ModelConfig) -> tuple[Family, JsonObject]:
                 return family, family.to_hf(config)
             except CheckpointError as error:
                 problems.append(str(error))
-    name = type(config).model_fields["type"].default
+    name = type_of(config)
     known = sorted({f.model.model_fields["type"].default for f in FAMILIES})
     reasons = "\n".join(problems) or f"expected one of type {', '.join(known)}"
     raise CheckpointError(f"no family on the hub can express this model of type '{name}':\n{reasons}")

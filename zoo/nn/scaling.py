@@ -29,7 +29,7 @@ class ScalingConfig(Config):
     scale: float | None = Field(
         None,
         ge=LEAST_SCALE,
-        le=1e10,
+        le=1 / LEAST_SCALE,
         description="s_scale: the value the trainable tensor starts at; null: 1/sqrt(d_model) (s_u, s_nu: 1)",
     )
 

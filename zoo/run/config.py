@@ -39,6 +39,7 @@ from zoo.config.registry import (
     classes_in,
     is_choice,
     kind_of,
+    type_of,
 )
 from zoo.config.schema import for_editors
 from zoo.config.yaml import Located, dump_yaml
@@ -189,7 +190,7 @@ class RunConfig(Config):
     @model_validator(mode="after")
     def _clip_has_an_effect(self) -> Self:
         if self.train is not None and self.train.clip.needs_reparam and isinstance(self.reparam, NoReparam):
-            kind = type(self.train.clip).model_fields["type"].default
+            kind = type_of(self.train.clip)
             raise ValueError(f"train.clip: {kind} has no effect: reparam is none; expected `clip: norm`")
         return self
 

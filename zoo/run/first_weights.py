@@ -13,7 +13,7 @@ from zoo.checkpoint.model import open_checkpoint
 from zoo.checkpoint.recipe import Prepare, Recipe, assemble, declare, materialise
 from zoo.checkpoint.report import LoadReport
 from zoo.checkpoint.trunk import opened_for
-from zoo.config.registry import INITS
+from zoo.config.registry import INITS, type_of
 from zoo.init import initialise, measure, spreads
 from zoo.init.schemes import RANDOM, Init
 from zoo.init.transfer import NoTransfer
@@ -141,7 +141,7 @@ def require_room(config: RunConfig, device: torch.device) -> None:
         ConfigError: the parameters and their gradients need more memory than there is.
     """
     model = declared_model(config).model
-    kind = str(type(model.recipe.model).model_fields["type"].default)
+    kind = type_of(model.recipe.model)
     numbers = sum(p.numel() for p in model.parameters())
     what = f"{numbers:,} parameters and their gradients"
     require_memory("model.type", kind, 8 * numbers, what, device)
@@ -252,7 +252,7 @@ def part_of(model: Model, part: str) -> Model:
 
 def _open(source: CheckpointConfig, recipe: Recipe) -> OpenedCheckpoint:
     """Open the checkpoint of a resolved configuration, which may have been deleted since it was written."""
-    kind = type(recipe.model).model_fields["type"].default
+    kind = type_of(recipe.model)
     try:
         return opened_for(open_checkpoint(source.path), source.part, kind)
     except CheckpointError as error:
@@ -267,7 +267,7 @@ def _check(config: RunConfig, opened: OpenedCheckpoint) -> None:
         made_with = expected.model_dump(mode="json")
         raise ConfigError(f"init: the model starts from a checkpoint made with {made_with}; leave init out")
     if not kept and not config.reparam.preserves_outputs:
-        kind = type(config.reparam).model_fields["type"].default
+        kind = type_of(config.reparam)
         raise ConfigError(f"reparam: '{kind}' cannot take over a checkpoint's weights; expected another")
 
 

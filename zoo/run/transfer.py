@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from zoo.checkpoint.recipe import Recipe, build
-from zoo.config.registry import Config
+from zoo.config.registry import type_of
 from zoo.init.transfer import Factors, NoTransfer, Sizes, Transfer, Transferred
 from zoo.models import Model
 from zoo.optim import OptimizerConfig
@@ -62,21 +62,21 @@ def under_rule(recipe: Recipe, transfer: Transfer) -> UnderRule:
 def _check(recipe: Recipe, model: Model, transfer: Transfer) -> None:
     """Refuse models and reparameterisations that the rule says nothing of."""
     specs = [p.spec for p in declared(model)]
-    rule = f"transfer: {_type(transfer)}"
+    rule = f"transfer: {type_of(transfer)}"
     if transfer.on_sphere != any(spec.sphere is not None for spec in specs):
         kind = "with matrices on the sphere" if transfer.on_sphere else "without matrices on a sphere"
-        raise ConfigError(f"{rule} is about models {kind}, and '{_type(recipe.model)}' is not one")
+        raise ConfigError(f"{rule} is about models {kind}, and '{type_of(recipe.model)}' is not one")
     if transfer.on_sphere and any(spec.tied for spec in specs):
         raise ConfigError(
             f"{rule} has other rates for the embedding than for the read-out, which are one tensor; "
             "expected model.tied: false"
         )
     if transfer.branches and not any(spec.residual_branches > 1 for spec in specs):
-        raise ConfigError(f"{rule}: '{_type(recipe.model)}' declares no ends of residual branches")
+        raise ConfigError(f"{rule}: '{type_of(recipe.model)}' declares no ends of residual branches")
     reparam = recipe.reparam
     fits = reparam.common_std is not None and not (transfer.on_sphere and reparam.common_std)
     if not fits or (transfer.branches and reparam.scales_branches):
-        raise ConfigError(f"{rule} says nothing of reparam '{_type(reparam)}'")
+        raise ConfigError(f"{rule} says nothing of reparam '{type_of(reparam)}'")
 
 
 def check_optimizer(transfer: Transfer, optimizer: OptimizerConfig) -> None:
@@ -87,22 +87,18 @@ def check_optimizer(transfer: Transfer, optimizer: OptimizerConfig) -> None:
     """
     if isinstance(transfer, NoTransfer):
         return
-    rule = f"transfer: {_type(transfer)}"
+    rule = f"transfer: {type_of(transfer)}"
     if optimizer.update_size != transfer.update_size:
         expected = {
             "entry": "one whose updates have entries of the size of the learning rate (adam, adamw)",
             "spectral": "one whose updates are orthogonal (muon with adjust: shape, normuon)",
         }
         raise ConfigError(
-            f"{rule} says nothing of the optimizer '{_type(optimizer)}'; expected "
+            f"{rule} says nothing of the optimizer '{type_of(optimizer)}'; expected "
             f"{expected[transfer.update_size]}"
         )
     if transfer.on_sphere and optimizer.model_dump().get("weight_decay"):
         raise ConfigError(f"{rule} has no weight decay; expected optimizer.weight_decay: 0")
-
-
-def _type(config: Config) -> str:
-    return str(type(config).model_fields["type"].default)
 
 
 def rates_of(
@@ -136,7 +132,7 @@ def rates_of(
     _check(model.recipe, model, transfer)
     if not transfer.on_sphere and any(p.spec.keeps_norm for p in declared(model)):
         raise ConfigError(
-            f"transfer: {_type(transfer)} says nothing of matrices whose norm is kept (constraint)"
+            f"transfer: {type_of(transfer)} says nothing of matrices whose norm is kept (constraint)"
         )
     sizes, n_layers = sizes_of(model, transfer, steps), len(model.layers)
     common = model.recipe.reparam.common_std
@@ -144,9 +140,9 @@ def rates_of(
         wanted = transfer.at(p.spec, False, sizes).start if p.spec.tied else p.spec.scale
         if not math.isclose(p.spec.scale, wanted, rel_tol=1e-6):
             raise ConfigError(
-                f"transfer: {_type(transfer)} wants the logits of the tied table {p.name} times {wanted:g}, "
-                f"and the checkpoint has them times {p.spec.scale:g}; expected a checkpoint that was trained "
-                "under the rule"
+                f"transfer: {type_of(transfer)} wants the logits of the tied table {p.name} times "
+                f"{wanted:g}, and the checkpoint has them times {p.spec.scale:g}; expected a checkpoint "
+                "that was trained under the rule"
             )
 
     def rates(p: Declared) -> Factors:

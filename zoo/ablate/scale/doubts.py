@@ -109,15 +109,10 @@ def _tuning(found: Measured) -> Iterator[str]:
         and (pair.baseline.seeds != pair.variant.seeds or not _same_step(steps[0][n], steps[1][n]))
     ]
     if other:
+        first = other[0]
         rules = [
-            f"{name} {pair.sides[k].seeds} x {len(pair.sides[k].tried)} runs, "
-            + (
-                f"rates a factor {step:.2g} apart"
-                if (step := steps[k][other[0]])
-                else "rates in unequal steps"
-            )
-            for pair in [found.pairs[other[0]]]
-            for k, name in enumerate(names)
+            f"{name} {side.seeds} x {len(side.tried)} runs, {_spacing(of_side[first])}"
+            for name, side, of_side in zip(names, found.pairs[first].sides, steps, strict=True)
         ]
         yield f"the sides were tuned by different rules, at {_listed(other)}: {'; '.join(rules)}"
     for of_side, name in zip(sides, names, strict=True):
@@ -134,6 +129,10 @@ def _tuning(found: Measured) -> Iterator[str]:
                 f"{name}: runs that chose the rate count in the comparison as well, where their losses are "
                 "too low"
             )
+
+
+def _spacing(step: float | None) -> str:
+    return "rates in unequal steps" if step is None else f"rates a factor {step:.2g} apart"
 
 
 def _same_step(one: float | None, other: float | None) -> bool:

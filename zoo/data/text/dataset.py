@@ -9,7 +9,7 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from zoo.config.registry import DATASETS
+from zoo.config.registry import DATASETS, type_of
 from zoo.data.corpora import AnyCorpus, PythonDocsCorpus
 from zoo.data.dataset import Batch, BatchSpec, DataConfig, Dataset, ModelRequirements
 from zoo.data.objectives import AnyObjective, Causal, Objective
@@ -61,7 +61,7 @@ class TextData(DataConfig):
     @model_validator(mode="after")
     def _documents_are_told_apart_by_attention(self) -> Self:
         if self.documents == "masked" and not isinstance(self.objective, Causal):
-            name = type(self.objective).model_fields["type"].default
+            name = type_of(self.objective)
             raise ValueError(f"documents: masked is for the objective causal, and this one is {name}")
         return self
 
@@ -80,7 +80,7 @@ class TextData(DataConfig):
     @property
     def objective_name(self) -> str:
         """What a model has to be trained by: the `type` of the objective, or of the one it is like."""
-        name: str = type(self.objective).model_fields["type"].default
+        name = type_of(self.objective)
         return self.objective.trains_like or name
 
     @property
