@@ -1,5 +1,8 @@
 """The cost of checks: a save and a load of a gigabyte, and a step, with and without them, in turns.
 
+A save and a load are compared with the same code without its checks, and with the library safetensors, which
+has none; every save ends on the disk. The order of the contenders turns around from round to round.
+
 python -m benchmarks.checksums --gigabytes 1 --rounds 5 --steps 400
 """
 
@@ -10,17 +13,17 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
 from typing import BinaryIO, cast
 from unittest.mock import patch
 
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from zoo.checkpoint import safetensors
-from zoo.checkpoint.integrity import Reading, bytes_of
+from zoo.checkpoint.integrity import WRITTEN, Reading, bytes_of
 from zoo.checkpoint.safetensors import read_tensors, write_tensors
 from zoo.run.config import load_config
 from zoo.train.interrupt import Interrupt
@@ -36,9 +39,11 @@ def main() -> None:
     parser.add_argument("--gigabytes", type=float, default=1.0)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=400, help="of a model, every other one checked")
+    parser.add_argument("--config", default="gpt-tiny", help="the model that is trained")
     given = parser.parse_args()
-    _files(given.gigabytes, given.rounds)
-    _steps(given.steps)
+    if given.rounds:
+        _files(given.gigabytes, given.rounds)
+    _steps(given.config, given.steps)
 
 
 def _files(gigabytes: float, rounds: int) -> None:
@@ -52,40 +57,62 @@ def _files(gigabytes: float, rounds: int) -> None:
             write_tensors(file, tensors, {})
             flush(file)
 
-        for _ in range(rounds):
-            _measure(times, "save with", save)
-            _measure(times, "load with", lambda: read_tensors(file))
+        def library_save() -> None:
+            save_file(tensors, file)
+            flush(file)
+
+        def library_load() -> None:
+            mapped = load_file(file)
+            [tensor.clone() for tensor in mapped.values()]  # as memory of one's own, not of the file
+
+        def checked() -> None:
+            _measure(times, "save", save)
+            _measure(times, "load", lambda: read_tensors(file))
+
+        def unchecked() -> None:
             with (
                 patch.object(safetensors, "write_checked", _write),
                 patch.object(safetensors, "read_checked", _read),
                 patch.object(safetensors, "require_same", lambda *arguments: None),
             ):
-                _measure(times, "save without", save)
-                _measure(times, "load without", lambda: read_tensors(file))
+                _measure(times, "save without checks", save)
+                _measure(times, "load without checks", lambda: read_tensors(file))
+
+        def library() -> None:
+            _measure(times, "save by the library", library_save)
+            _measure(times, "load by the library", library_load)
+
+        for turn in range(rounds):
+            for act in (checked, unchecked, library)[:: -1 if turn % 2 else 1]:
+                act()
     for what in ("save", "load"):
-        pairs = zip(times[f"{what} with"], times[f"{what} without"], strict=True)
-        ratio = statistics.median(one / other for one, other in pairs)
-        print(f"{what}: {statistics.median(times[f'{what} with']):.3f} s, {ratio - 1:+.1%} for checksums")
+        print(f"{what}: {statistics.median(times[what]):.3f} s")
+        for other in ("without checks", "by the library"):
+            ratios = [a / b for a, b in zip(times[what], times[f"{what} {other}"], strict=True)]
+            ratio, low, high = (
+                f"{x - 1:+.1%}" for x in (statistics.median(ratios), min(ratios), max(ratios))
+            )
+            print(f"  {ratio} ({low} to {high}) of the {what} {other}")
 
 
-def _steps(steps: int) -> None:
+def _steps(config: str, steps: int) -> None:
     """Train; what a step checks is left out of every other one.
 
     A step asks whether the run is to stop, whether its loss and gradient are finite, and whether they are a
     spike. All of it is Python's work: its share is largest for small models.
     """
     times: tuple[list[float], list[float]] = [], []
-    checked = _Session._step
+    whole, judge, is_finite = _Session._step, SpikeControl.judge, StepResult.is_finite
 
     def step(self: _Session, interrupt: Interrupt) -> bool:
-        without = self.done % 2
-        with ExitStack() as unchecked:
-            if without:
-                unchecked.enter_context(patch.object(SpikeControl, "judge", lambda *arguments: None))
-                unchecked.enter_context(patch.object(StepResult, "is_finite", True))
-                interrupt = cast(Interrupt, SimpleNamespace(requested=False))
+        without = (self.done + 1) // 2 % 2  # with, without, without, with: odd and even steps may differ
+        asked = SimpleNamespace(requested=False) if without else interrupt
+        with (  # both sides are patched: what comes before a step tells on its time
+            patch.object(SpikeControl, "judge", (lambda *arguments: None) if without else judge),
+            patch.object(StepResult, "is_finite", True if without else is_finite),
+        ):
             begin = time.perf_counter()
-            stopped = checked(self, interrupt)
+            stopped = whole(self, cast(Interrupt, asked))
             times[without].append(time.perf_counter() - begin)
         return stopped
 
@@ -99,13 +126,15 @@ def _steps(steps: int) -> None:
         changes += [
             f"train.{key}={10 * steps}" for key in ("checkpoint_every", "eval_every", "monitor_every")
         ]
-        train(load_config("gpt-tiny", [*changes, "train.diagnose_every=null"]))
+        train(load_config(config, [*changes, "train.diagnose_every=null"]))
     ratio = statistics.median(one / other for one, other in zip(*times, strict=False))
     print(f"step: {statistics.median(times[0]) * 1e3:.2f} ms, {ratio - 1:+.2%} for checks")
 
 
 def _write(file: BinaryIO, data: memoryview) -> str:
-    file.write(data)
+    """Write in the same parts: in one piece it is slower."""
+    for begin in range(0, len(data), WRITTEN):
+        file.write(data[begin : begin + WRITTEN])
     return "0" * 16
 
 

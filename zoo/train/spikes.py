@@ -71,16 +71,21 @@ class History:
     """A window of the last numbers, which the next one is compared with."""
 
     def __init__(self, length: int, numbers: list[float], logarithmic: bool) -> None:
-        self.numbers = deque(numbers, maxlen=length)
         self._logarithmic = logarithmic
+        self.numbers = deque(numbers, maxlen=length)
+        self._seen = deque(map(self._scaled, numbers), maxlen=length)
+
+    def append(self, value: float) -> None:
+        """Add a number, which displaces the oldest one of a full window."""
+        self.numbers.append(value)
+        self._seen.append(self._scaled(value))
 
     def z(self, value: float) -> float | None:
         """The robust z-score of `value`; None if the window has too few numbers."""
-        if len(self.numbers) < FEWEST:
+        if len(self._seen) < FEWEST:
             return None
-        seen = [self._scaled(number) for number in self.numbers]
-        middle = median(seen)
-        spread = NORMAL * median(abs(number - middle) for number in seen)
+        middle = median(self._seen)
+        spread = NORMAL * median([abs(number - middle) for number in self._seen])
         return (self._scaled(value) - middle) / max(spread, FLOOR * abs(middle), math.ulp(1.0))
 
     @property
@@ -118,26 +123,31 @@ class Detector:
             loss: its cross entropy in nats per target.
             grad_norm: global norm of its gradient before clipping.
         """
-        finite = math.isfinite(loss) and math.isfinite(grad_norm)
-        usual = self._loss.usual
         judged = [("loss", loss, self._loss), ("grad_norm", grad_norm, self._norm)]
-        spiking = [(what, value, h.usual, h.z(value) if finite else None) for what, value, h in judged]
-        if finite:
-            self._loss.numbers.append(loss)
-            self._norm.numbers.append(grad_norm)
-            spiking = [s for s in spiking if s[3] is not None and s[3] > self._settings.threshold]
+        if finite := math.isfinite(loss) and math.isfinite(grad_norm):
+            scored = [(what, value, window, window.z(value)) for what, value, window in judged]
+            spiking = [s for s in scored if s[3] is not None and s[3] > self._settings.threshold]
         else:
-            spiking = [s for s in spiking if not math.isfinite(s[1])]
-        if not spiking:
-            return None
+            spiking = [(*one, None) for one in judged if not math.isfinite(one[1])]
+        spike = self._spike(step, loss, spiking) if spiking else None
+        if finite:
+            self._loss.append(loss)
+            self._norm.append(grad_norm)
+        return spike
+
+    def _spike(
+        self, step: int, loss: float, spiking: list[tuple[str, float, History, float | None]]
+    ) -> Spike:
+        """The spike of a step, by the number that stands out most."""
         if step != self._last + 1:
             self._episode, self._first = self._episode + 1, step
         self._last = step
-        what, value, middle, z = max(spiking, key=lambda s: s[3] or 0.0)
+        what, value, window, z = max(spiking, key=lambda s: s[3] or 0.0)
+        usual = self._loss.usual
         depth = max(0.0, loss - usual) if usual is not None and math.isfinite(loss) else None
         known = value if math.isfinite(value) else None
         length, action = step - self._first + 1, self._settings.action
-        return Spike(step, what, known, middle, z, depth, self._episode, length, action)
+        return Spike(step, what, known, window.usual, z, depth, self._episode, length, action)
 
     def state(self) -> dict[str, Any]:
         """What a later session needs to continue, as plain data."""
