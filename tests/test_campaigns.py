@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import time
+from itertools import product
 from pathlib import Path
 
 import pytest
 
 from benchmarks.campaigns.__main__ import CAMPAIGNS
 from benchmarks.campaigns.common import Case, Outcome, Tally, run
+from benchmarks.campaigns.exactness import TINY, Exactness
+from zoo.config.registry import MODELS, OPTIMIZERS
 
 SAMPLE = {"kills": 4, "power": 8, "configurations": 50, "files": 40, "resources": 2, "exactness": 3}
 
@@ -21,6 +24,16 @@ def tried(name: str, count: int, results: Path | None = None) -> Tally:
 
 def test_every_campaign_has_a_sample() -> None:
     assert SAMPLE.keys() == CAMPAIGNS.keys()
+
+
+def test_every_model_meets_every_optimizer() -> None:
+    """A seed covers the whole product: what is registered is tried."""
+    assert TINY.keys() == MODELS.choices.keys()
+    pairs = len(MODELS.choices) * len(OPTIMIZERS.choices)
+    assert pairs <= CAMPAIGNS["exactness"][1]
+    campaign = Exactness()
+    drawn = {campaign.pair(7, number) for number in range(pairs)}
+    assert drawn == {*product(MODELS.choices, OPTIMIZERS.choices)}
 
 
 @pytest.mark.parametrize("name", SAMPLE)

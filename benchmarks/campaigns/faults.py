@@ -154,26 +154,26 @@ class Fault:
         number: before which operation on a file, or before which batch of the training it ends, from 0.
         kind: of an operation that is `torn` and writes, a half is done.
         rank: the process of several that ends.
+        asked: how often it is asked to end (SIGTERM) instead of being killed; 0: it is killed.
     """
 
     number: int
     kind: Literal["operation", "torn", "batch"] = "operation"
     rank: int = 0
+    asked: int = 0
 
     def __str__(self) -> str:
-        words = {
-            "operation": "killed at operation",
-            "torn": "torn at operation",
-            "batch": "killed before batch",
-        }
-        return f"{words[self.kind]} {self.number}" + (f" on rank {self.rank}" if self.rank else "")
+        how = ("killed", "asked to end", "asked twice to end")[self.asked]
+        where = {"operation": "at operation", "torn": "in a half of operation", "batch": "before batch"}
+        return f"{how} {where[self.kind]} {self.number}" + (f" on rank {self.rank}" if self.rank else "")
 
     @contextmanager
     def armed(self, root: Path, group: bool = False) -> Iterator[None]:
         """Have this process end, when it has come so far, in a `with` block; with its whole `group`."""
 
         def end() -> None:
-            os.kill(0 if group else os.getpid(), signal.SIGKILL)
+            for _ in range(max(1, self.asked)):
+                os.kill(0 if group else os.getpid(), signal.SIGTERM if self.asked else signal.SIGKILL)
 
         def act(at: int, operation: Operation) -> None:
             if at != self.number:

@@ -1,25 +1,29 @@
-"""SIGKILL before every operation on a file, in the middle of every write, and before any batch of a run."""
+"""SIGKILL or SIGTERM before every operation on a file, in every write, and before any batch of a run."""
 
 from __future__ import annotations
 
 import os
 import random
 import shutil
+import signal
 from collections.abc import Sequence
 from mmap import mmap
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from benchmarks.campaigns.common import Case, Outcome, chance_of, in_child, quiet
 from benchmarks.campaigns.faults import Fault, Operation, Watch, watched
 from benchmarks.campaigns.scenarios import SCENARIOS, Scenario, Training
-from benchmarks.campaigns.tiny import STEPS, difference, finished
+from benchmarks.campaigns.tiny import STEPS, difference, difference_in_common, finished
+from zoo.commands.app import INTERRUPTED, STOPPED
 
 REFUSED = 2
+ENDED = (0, REFUSED, INTERRUPTED, STOPPED, 128 + signal.SIGTERM)
+"""What a command that was asked to end may say."""
 BATCHES = 8
 """Of so many kills of a training one is before a batch, at any moment of it, instead of an operation."""
-TWICE, TORN = 0.25, 0.3
-"""Shares of the cases with two kills, and of the writes of which a half is done."""
+TWICE, TORN, ASKED = 0.25, 0.3, 0.25
+"""Shares of the cases with two kills, of the writes of which a half is done, and of SIGTERM."""
 
 
 class Kills:
@@ -61,19 +65,22 @@ class Kills:
         faults = [self._fault(scenario, seed, visit, chance)]
         if chance.random() < TWICE:
             faults.append(self._any_fault(scenario, chance))
-        case = ", ".join([scenario.name, *map(str, faults)])
+        asked = any(fault.asked for fault in faults)
+        case = ", ".join([scenario.name + (" with SIGTERM" if asked else ""), *map(str, faults)])
         for fault in faults:
             resume = (folder / "runs/tiny").exists()
             status = in_child(lambda: scenario.act(place, folder, resume, fault))  # noqa: B023
-            if not os.WIFSIGNALED(status) and os.waitstatus_to_exitcode(status) not in (0, REFUSED):
-                return Outcome("traceback", case, f"ended with status {status}")
+            allowed = ENDED if fault.asked else (0, REFUSED)
+            if not os.WIFSIGNALED(status) and os.waitstatus_to_exitcode(status) not in allowed:
+                return Outcome("traceback", case, f"ended with status {os.waitstatus_to_exitcode(status)}")
         for resume in (True, False):
             status = os.waitstatus_to_exitcode(in_child(lambda: scenario.act(place, folder, resume)))  # noqa: B023
             if status == 0:
                 break
             if status != REFUSED:
                 return Outcome("traceback" if status > 0 else "lost", case, f"ends with status {status}")
-        found = difference(self._whole[scenario.name], scenario.state(folder))
+        compare = difference_in_common if asked else difference
+        found = compare(self._whole[scenario.name], scenario.state(folder))
         if status and found:  # a command whose work was done when it was killed is refused, as it should be
             return Outcome("lost", case, "neither --resume nor the plain command goes on")
         return Outcome("changed", case, found) if found else Outcome("same", case)
@@ -82,17 +89,24 @@ class Kills:
         """The n-th first fault of a scenario: its operations one after the other, and batches between."""
         trains = isinstance(scenario, Training)
         if trains and visit % BATCHES == BATCHES - 1:
-            return Fault(chance.randrange(STEPS), "batch", chance.randrange(scenario.ranks))
+            return self._before_batch(scenario, chance)
         visit -= visit // BATCHES if trains else 0
         number = self._operations[scenario.name]
         order = random.Random(f"{scenario.name} {seed} {visit // number}").sample(range(number), number)
-        return Fault(order[visit % number], kind="torn" if chance.random() < TORN else "operation")
+        return self._at_operation(scenario, order[visit % number], chance)
 
     def _any_fault(self, scenario: Scenario, chance: random.Random) -> Fault:
         if isinstance(scenario, Training) and chance.random() < 1 / BATCHES:
-            return Fault(chance.randrange(STEPS), "batch", chance.randrange(scenario.ranks))
-        number = chance.randrange(self._operations[scenario.name])
-        return Fault(number, kind="torn" if chance.random() < TORN else "operation")
+            return self._before_batch(scenario, chance)
+        return self._at_operation(scenario, chance.randrange(self._operations[scenario.name]), chance)
+
+    def _before_batch(self, scenario: Scenario, chance: random.Random) -> Fault:
+        number, rank = chance.randrange(STEPS), chance.randrange(scenario.ranks)
+        return Fault(number, "batch", rank, _asked(scenario, chance))
+
+    def _at_operation(self, scenario: Scenario, number: int, chance: random.Random) -> Fault:
+        kind: Literal["torn", "operation"] = "torn" if chance.random() < TORN else "operation"
+        return Fault(number, kind, asked=_asked(scenario, chance))
 
     def _ready(self, scenario: Scenario) -> Path:
         """The place of a scenario, which has run undisturbed there, its operations counted."""
@@ -123,3 +137,8 @@ class Kills:
             lines = self._whole[scenario.name]["metrics"]
             assert any(record.get("action") == "rollback" for record in lines), "there is no rollback"
         return place
+
+
+def _asked(scenario: Scenario, chance: random.Random) -> int:
+    """How often a command is asked to end; 0 for a kill."""
+    return chance.choice((1, 2)) if scenario.stops and chance.random() < ASKED else 0

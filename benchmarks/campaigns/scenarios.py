@@ -39,11 +39,14 @@ class Scenario(ABC):
         name: its name.
         weight: how often it is tried, in proportion to others.
         ranks: the number of its processes that train.
+        stops: whether it comes to the same when it is asked to end, and begun again. A run that goes back to
+            its last checkpoint goes back to that of the stop, if this is later.
     """
 
     name: str
     weight: int = 1
     ranks: int = 1
+    stops: bool = True
 
     @abstractmethod
     def prepare(self, place: Path) -> None:
@@ -258,9 +261,9 @@ ROLLBACK: dict[str, Any] = {
 SCENARIOS: tuple[Scenario, ...] = (
     Training("run", weight=6),
     Training("resumed run", weight=4, settings={"keep_last": 1}, before=5),
-    Training("rollback", weight=6, settings=ROLLBACK, setup=spoiled),
+    Training("rollback", weight=6, settings=ROLLBACK, setup=spoiled, stops=False),
     Training("two ranks", weight=2, settings={"parallel": {"timeout": 20}}, ranks=2),
-    Sweeping("sweep", weight=4),
+    Sweeping("sweep", weight=4, stops=False),
     Tokenising("prepare"),
     Writing("export", arguments=("export", "{run}", "{out}")),
     Writing("import", arguments=("import", "{hub}", "{out}")),

@@ -90,3 +90,9 @@ def difference(one: dict[str, Any], other: dict[str, Any]) -> str | None:
         if not same:
             return f"{key}: {str(left)[:150]} / {str(right)[:150]}"
     return None
+
+
+def difference_in_common(one: dict[str, Any], other: dict[str, Any]) -> str | None:
+    """`difference` of runs that were stopped after different steps, of which each has checkpoints."""
+    shared = (one.keys() & other.keys()) - {"checkpoints"}
+    return difference({k: one[k] for k in one if k in shared}, {k: other[k] for k in other if k in shared})

@@ -30,7 +30,7 @@ def explain(
     """Show the role, shape, sigma, eta, gate and slots of every parameter, without training anything."""
     from zoo.run.described import load_described
     from zoo.run.explanation import explain as describe
-    from zoo.run.job import named_run
+    from zoo.run.location import named_run
 
     if (as_json or ranks is not None) and (fold or wide):
         option = "--fold" if fold else "--wide"

@@ -32,9 +32,9 @@ def train(
     ] = False,
 ) -> None:
     """Train a model. Ctrl-C or SIGTERM saves a checkpoint; --resume continues from it, bit for bit."""
-    from zoo.run.config import load_config
-    from zoo.run.job import named_run
-    from zoo.train.run import train as run
+    from zoo.run.location import configured_run, named_run
+    from zoo.train.claim import require_free
+    from zoo.train.launch import processes
 
     changes = [text for text in overrides or () if text != AUTO]
     auto = AUTO in (overrides or ())
@@ -43,6 +43,13 @@ def train(
     if log_json and Progress.quiet:
         raise ZooError("train: --quiet has no effect with --log-json")
     folder = named_run(config, changes, resume)
+    place = folder or configured_run(config, changes)
+    if place is not None and processes() == 1:  # of several, others may have claimed the run already
+        require_free(place)
+
+    from zoo.run.config import load_config
+    from zoo.train.run import train as run
+
     result = run(
         load_config(config, changes),
         "auto" if auto else resume,

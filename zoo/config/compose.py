@@ -72,6 +72,18 @@ def find_config(source: str | Path, folder: Path = Path()) -> Path:
     return shipped()[text]
 
 
+def read_named(file: Path, problems: list[str]) -> Located:
+    """`read_config`, with the name of the file where it has no other.
+
+    Raises:
+        ConfigError: see `read_config`.
+    """
+    given = read_config(file, problems)
+    if isinstance(given.value, dict) and "name" in given.value:
+        return given
+    return merge(Located.of({"name": file.stem}, str(file)), given)
+
+
 def read_config(
     file: Path, problems: list[str], above: tuple[Path, ...] = (), trusted: bool = True
 ) -> Located:

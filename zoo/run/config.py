@@ -21,7 +21,7 @@ import zoo.data.images.dataset
 import zoo.data.images.digits
 import zoo.data.instructions.dataset
 import zoo.data.text.dataset  # noqa: F401  (these five register themselves)
-from zoo.config.compose import FROM, PLUGINS, extend, find_config, merge, parse_overrides, read_config
+from zoo.config.compose import FROM, PLUGINS, extend, find_config, merge, parse_overrides, read_named
 from zoo.config.inputs import READS_FILES, found, looked_in
 from zoo.config.messages import describe, is_written
 from zoo.config.plugins import CLASS_PATH, PluginRecord, adapted, load_installed, records_of
@@ -228,9 +228,7 @@ def load_config(source: str | Path | dict[str, Any], overrides: Sequence[str] = 
         given = extend(Located.of(plain(source)), Path(), problems)
     else:
         file = find_config(source)
-        given = read_config(file, problems)
-        if not isinstance(given.value, dict) or "name" not in given.value:
-            given = merge(Located.of({"name": file.stem}, str(file)), given)
+        given = read_named(file, problems)
         if (run := RunFolder(file.parent)).config == file and run.metrics.is_file():
             given = _completed(given)
     changes = parse_overrides(overrides, problems)

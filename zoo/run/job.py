@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Self, cast
 
 from zoo.data.dataset import DataConfig
@@ -18,8 +16,6 @@ if TYPE_CHECKING:
     from zoo.run.config import RunConfig
 
 NEEDED = ("model", "optimizer", "data", "train")
-LOCATION = ("name", "train.runs_dir")
-"""The keys that say where a new run is made."""
 
 
 @dataclass(frozen=True)
@@ -65,34 +61,3 @@ class Job:
             train,
             folder or RunFolder(train.runs_dir / config.name),
         )
-
-
-def named_run(source: str, overrides: Sequence[str], resume: bool) -> RunFolder | None:
-    """The run folder that a user means who gives it as the configuration to train.
-
-    Args:
-        source: a run folder or its configuration, any other configuration file, or the name of a
-            shipped one.
-        overrides: ``key=value``.
-        resume: whether the run is to go on.
-
-    Returns:
-        The run folder, whatever name and directory its configuration was written with; None: the
-        configuration says where the run is.
-
-    Raises:
-        ConfigError: the overrides name another place for a run that is to go on.
-    """
-    path = Path(source)
-    run = RunFolder(path)
-    if path.name == RunFolder.CONFIG and RunFolder(path.parent).metrics.is_file():
-        run = RunFolder(path.parent)
-    if not run.exists:
-        return None
-    elsewhere = [text for text in overrides if text.partition("=")[0] in LOCATION]
-    if elsewhere and resume:
-        raise ConfigError(
-            f"{run}: {', '.join(elsewhere)} has no effect with --resume: the run goes on in the folder that "
-            "was named; to go on elsewhere, copy or move the folder first"
-        )
-    return None if elsewhere else run

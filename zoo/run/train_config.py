@@ -13,6 +13,7 @@ from zoo.config.registry import CLIPS, LOGGERS, Config
 from zoo.optim import ClipConfig, GlobalNorm
 from zoo.run.loggers import LoggerConfig
 from zoo.utils.errors import ConfigError
+from zoo.utils.run_folder import RUNS
 
 SHORT = {"float32": "fp32", "bfloat16": "bf16"}
 LONG = {short: long for long, short in SHORT.items()}
@@ -188,7 +189,7 @@ class TrainConfig(Config):
         (), description="where the records of metrics.jsonl are written as well, each logger once"
     )
     runs_dir: Path = Field(
-        Path("runs"),
+        Path(RUNS),
         description="where run folders are made; a relative path starts at the working directory",
     )
 

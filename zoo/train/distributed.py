@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -28,9 +27,10 @@ from torch.distributed.rendezvous import rendezvous
 from zoo.models import Model
 from zoo.run.train_config import ParallelConfig
 from zoo.spec import Module
+from zoo.train.launch import processes
 from zoo.train.orphan import ends_with_parent
 from zoo.utils.device import find_device, total_memory
-from zoo.utils.errors import ConfigError, DivergenceError, RankError, ZooError
+from zoo.utils.errors import DivergenceError, RankError, ZooError
 
 ASKING = 1.0
 """Seconds within which all processes that fail ask which of them tells why."""
@@ -182,8 +182,7 @@ def world(device: str, parallel: ParallelConfig = ParallelConfig()) -> Iterator[
         ZooError: the device does not exist on every rank, or the ranks cannot be divided as `parallel` says.
         RankError: a rank has ended or does not answer.
     """
-    _read_slurm()
-    size = int(os.environ.get("WORLD_SIZE", "1"))
+    size = processes()
     if size == 1:
         parallel.copies(1)
         yield World(0, 1, find_device(device), parallel=parallel)
@@ -231,19 +230,6 @@ def lost(error: RuntimeError, place: str, timeout: int) -> RankError | None:
     else:
         return None
     return RankError(f"{place}: {what}: {text.splitlines()[0]}")
-
-
-def _read_slurm() -> None:
-    """Take over srun's environment where it stands for torchrun's: MASTER_ADDR says that it is meant."""
-    if "RANK" in os.environ or not {"MASTER_ADDR", "SLURM_PROCID"} <= os.environ.keys():
-        return
-    names = ("PROCID", "LOCALID", "STEP_NUM_TASKS", "STEP_TASKS_PER_NODE")  # the last like 8(x2),4
-    values = [re.match(r"\d+", os.environ.get(f"SLURM_{name}", "")) for name in names]
-    for key, value in zip(("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"), values, strict=True):
-        if value is None:
-            raise ConfigError("MASTER_ADDR is set, but srun did not start this process; start it with srun")
-        os.environ[key] = value[0]
-    os.environ.setdefault("MASTER_PORT", "29500")
 
 
 def _common_device(name: str, store: Store, rank: int, size: int) -> torch.device:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,12 +14,12 @@ from rich.console import Console
 from zoo.run.config import RunConfig
 from zoo.run.job import Job
 from zoo.run.located import located
+from zoo.train.claim import claimable
 from zoo.train.distributed import world
 from zoo.train.session import Ended, run_session
 from zoo.train.start import Auto, choose_start
 from zoo.utils.allocator import keep_freed_memory
 from zoo.utils.errors import ZooError
-from zoo.utils.lock import locked
 from zoo.utils.progress import Progress
 from zoo.utils.run_folder import RunFolder
 
@@ -97,43 +97,18 @@ def train(
     ):
         if ranks.device.type == "cpu":
             keep_freed_memory()
-        start, begun = choose_start(job, resume), job.folder.exists
+        finished = choose_start(job, resume).is_finished(job.train.steps)
         ranks.wait()
         own_console = console if ranks.is_main else None
         if not ranks.is_main:
             Progress.console = None
-        if begun:
-            finished = start.is_finished(job.train.steps)
-            ranks.on_main(partial(_settle, job, claim) if finished else claim)
-            start = choose_start(job, resume)  # another process may have gone on with the run until now
+        ranks.on_main(partial(_settle, job, claim) if finished else claim)
+        start = choose_start(job, resume)  # another process may have begun the run or gone on until now
         if not start.is_finished(job.train.steps):
             return _result(job, run_session(job, start, ranks, claim, own_console, until, records))
         if own_console:
             own_console.print(_nothing_to_do(job, start.step))
         return _result(job, Ended(start.step))
-
-
-@contextmanager
-def claimable(run: RunFolder) -> Iterator[Callable[[], None]]:
-    """Make this process the only one that trains a run, until the end of a `with` block.
-
-    Args:
-        run: the run, whose folder need not exist yet.
-
-    Yields:
-        A function that takes the lock when the folder exists, and later does nothing. It raises a ZooError if
-        another process trains the run.
-    """
-    with ExitStack() as stack:
-        taken: list[bool] = []
-
-        def claim() -> None:
-            if not taken:
-                message = f"{run}: another `zoo train` is at work on this run; wait for it, or stop it"
-                stack.enter_context(locked(run.lock, message))
-                taken.append(True)
-
-        yield claim
 
 
 def _nothing_to_do(job: Job, step: int) -> str:

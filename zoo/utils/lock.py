@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import platform
+import stat
 import tempfile
 import threading
 import time
@@ -18,12 +19,13 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from zoo.utils.atomic import explained
-from zoo.utils.errors import ZooError
+from zoo.utils.errors import CheckpointError, ZooError
 
 POLL_SECONDS = 0.1
 BEAT_SECONDS = 10.0
 STALE_SECONDS = 4 * BEAT_SECONDS
 """A holder on another host that has not touched the file for so long is dead."""
+FLAGS = os.O_RDWR | getattr(os, "O_NOFOLLOW", 0)  # which Windows lacks
 BUSY = (errno.EAGAIN, errno.EACCES)
 UNSUPPORTED = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 
@@ -49,7 +51,7 @@ def locked(path: Path, message: str, *, shared: bool = False, timeout: float = 0
     deadline = time.monotonic() + timeout
     with explained(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-    path = path.resolve()
+    path = _absolute(path)
     while isinstance(lock := _acquire(path, shared), str):
         if time.monotonic() >= deadline:
             raise ZooError(f"{message} ({lock})")
@@ -64,25 +66,60 @@ def locked(path: Path, message: str, *, shared: bool = False, timeout: float = 0
         yield
 
 
+def holder(path: Path) -> str | None:
+    """In words, the process that holds a lock; None: there is none, or it cannot be told.
+
+    Raises:
+        CheckpointError: what lies there is no lock file.
+    """
+    path = _absolute(path)
+    if path in _held:
+        return _named(os.getpid(), platform.node())
+    try:
+        descriptor = os.open(path, FLAGS)
+    except OSError:
+        return None
+    try:
+        return _refused(descriptor, path, _read(descriptor, path), shared=True)
+    finally:
+        os.close(descriptor)
+
+
 def _acquire(path: Path, shared: bool) -> int | str:
     """Try to take a lock once; returns the descriptor that holds it, or in words who has it."""
     if path in _held:
-        return _holder(os.getpid(), platform.node())
+        return _named(os.getpid(), platform.node())
     with explained(path):
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        descriptor = os.open(path, FLAGS | os.O_CREAT, 0o644)
     try:
-        named = os.read(descriptor, 200).decode(errors="replace").strip()
+        named = _read(descriptor, path)
         if (busy := _refused(descriptor, path, named, shared)) is None:
             if not shared:
                 os.ftruncate(descriptor, 0)
                 os.lseek(descriptor, 0, os.SEEK_SET)
-                os.write(descriptor, f"{_holder(os.getpid(), platform.node())}\n".encode())
+                os.write(descriptor, f"{_named(os.getpid(), platform.node())}\n".encode())
             return descriptor
     except BaseException:
         os.close(descriptor)
         raise
     os.close(descriptor)
     return busy
+
+
+def _absolute(path: Path) -> Path:
+    """The same place for every process; a lock is never a link, since what it leads to would be written."""
+    return path.parent.resolve() / path.name
+
+
+def _read(descriptor: int, path: Path) -> str:
+    """What an open lock file says of its holder.
+
+    Raises:
+        CheckpointError: it is no regular file, and a pipe would be waited for.
+    """
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        raise CheckpointError(f"{path}: is no regular file; expected a lock file of zoo, or nothing")
+    return os.read(descriptor, 200).decode(errors="replace").strip()
 
 
 def _refused(descriptor: int, path: Path, named: str, shared: bool) -> str | None:
@@ -146,7 +183,7 @@ def _exists(process: int) -> bool:
     return True
 
 
-def _holder(process: int, host: str) -> str:
+def _named(process: int, host: str) -> str:
     return f"process {process} on {host}"
 
 

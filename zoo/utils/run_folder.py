@@ -7,7 +7,8 @@
     RUN/tokenizer/, labels.json what the model cannot be used without
     RUN/plugins/                sources of the plugins that the run uses
     RUN/record.json             of a sweep: how the run ended
-    RUN/.lock                   the process that trains the run, see `zoo.utils.lock`
+    RUN/.lock, .RUN.lock        the process that trains the run, or is about to make its folder, see
+                                `zoo.train.claim`
     RUN/sample.txt, perplexity.json, tasks.json, inspect/
                                 what `zoo generate`, `zoo eval` and `zoo inspect` write
     RUN/checkpoints/last.json, best.json, best-NAME.json (NAME: of one of several validation files)
@@ -51,6 +52,8 @@ TAIL = 8192
 STEP_FOLDER = re.compile(r"step-(\d{8,18})")
 """The name of a checkpoint's folder."""
 LOCK = ".lock"
+RUNS = "runs"
+"""Where run folders are made, unless a configuration says otherwise."""
 CHECKSUM = "checksum"
 """Key of state.json."""
 
@@ -228,6 +231,12 @@ class RunFolder(ModelFolder):
     def lock(self) -> Path:
         """The file that names the process that trains the run."""
         return self.path / LOCK
+
+    @property
+    def starting(self) -> Path:
+        """The file beside the folder that names the process that is about to make it."""
+        folder = self.path.resolve()
+        return folder.with_name(f".{folder.name}{LOCK}")
 
     @property
     def metrics(self) -> Path:
