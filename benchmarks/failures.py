@@ -29,16 +29,18 @@ from zoo.commands.cli import main as main_of_zoo
 from zoo.utils.run_folder import RunFolder
 
 TOLERANCE = 1e-6
+STOPPED = 75
+"""The status of a run that a signal has ended."""
 CONTEXT = multiprocessing.get_context("forkserver")
 """Ranks are forks of a process that has imported everything, so that a kill costs no imports."""
 
 
-def settings(folder: Path, name: str, steps: int) -> Path:
+def settings(folder: Path, name: str, steps: int, batch: int = 6) -> Path:
     """The configuration of a small nGPT with Amos, whose checkpoints take as long as its steps."""
     model = {"type": "ngpt", "vocab_size": 257, "d_model": 64, "n_layers": 2, "n_heads": 2, "d_mlp": 160}
     train = {
         "steps": steps,
-        "batch_size": 6,
+        "batch_size": batch,
         "device": "cpu",
         "runs_dir": str(folder / "runs"),
         "log_every": 1,
@@ -82,7 +84,7 @@ def end(ranks: list[BaseProcess], config: Path, within: float) -> list[int | Non
     for rank in ranks:
         rank.join(max(0.0, limit - time.monotonic()))
     statuses = [rank.exitcode for rank in ranks]
-    if any(status not in (0, 1, -signal.SIGKILL) for status in statuses):
+    if any(status not in (0, 1, STOPPED, -signal.SIGKILL) for status in statuses):
         for rank in ranks:
             rank.kill()
         said = [(config.parent / f"said-{r}").read_text(encoding="utf-8") for r in range(len(ranks))]

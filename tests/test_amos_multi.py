@@ -18,6 +18,7 @@ from zoo import build_model, build_optimizer
 from zoo.optim import Amos, amos_multi
 from zoo.optim.amos_step import Variable
 from zoo.optim.amos_update import Step
+from zoo.optim.gate import left_out_where
 
 SHAPES: dict[tuple[int, ...], list[tuple[int, ...]]] = {
     (1,): [(6, 4), (3, 4), (5, 8)],
@@ -184,8 +185,12 @@ def test_kernels_are_counted_as_torch_starts_them() -> None:
 
 
 @pytest.mark.parametrize("model", ["gpt", "ngpt"])
-def test_fewer_kernels_than_adamw(model: str) -> None:
-    """For the 0.5B models, against torch's AdamW with foreach and one group, its fewest kernels."""
+@pytest.mark.parametrize("momentum", [None, 0.9])
+def test_fewer_kernels_than_adamw(model: str, momentum: float | None) -> None:
+    """For the 0.5B models, against torch's AdamW with foreach and one group, its fewest kernels.
+
+    Also where the step may be left out.
+    """
     sizes: dict[str, Any] = {
         "vocab_size": 50304,
         "d_model": 1024,
@@ -196,6 +201,8 @@ def test_fewer_kernels_than_adamw(model: str) -> None:
     built = build_model(model, **sizes, device="meta")
     parameters = [*built.parameters()]
     assert 4.9e8 < sum(p.numel() for p in parameters) < 5.2e8
-    amos = build_optimizer(built, "amos", lr=0.01)
-    adamw = torch.optim.AdamW(parameters, foreach=True)
-    assert started(parameters, amos.update) < started(parameters, adamw.step)  # type: ignore[attr-defined]
+    amos: Any = build_optimizer(built, "amos", lr=0.01, momentum=momentum)
+    adamw = started(parameters, torch.optim.AdamW(parameters, foreach=True).step)
+    assert started(parameters, amos.update) < adamw
+    with left_out_where(amos, torch.zeros((), dtype=torch.bool, device="meta")):
+        assert started(parameters, amos.update) < adamw

@@ -112,6 +112,16 @@ def test_a_step_reads_nothing(model: str, kind: str) -> None:
     assert len(reads.names) == 1
 
 
+@pytest.mark.parametrize("model", ["gpt", "ngpt"])
+def test_leaving_out_a_step_reads_nothing(model: str) -> None:
+    """Of Amos with momentum, which decides for three tensors of each parameter."""
+    step, batch = stepper(model, {"type": "amos", "lr": 0.01, "momentum": 0.9})
+    result = step.gradient(batch, lambda: False)
+    with Reads() as reads:
+        step.update(result, unread=True)
+    assert not reads.names
+
+
 @pytest.mark.parametrize("clip", ["norm", "zclip", "adagc"])
 def test_clipping_reads_what_it_says(clip: str) -> None:
     config = CLIPS[clip]()

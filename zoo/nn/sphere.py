@@ -11,7 +11,7 @@ from zoo.utils.sharded import local, sum_over_ranks
 
 
 @torch.no_grad()
-def project(matrices: Iterable[tuple[Tensor, int]]) -> None:
+def project(matrices: Iterable[tuple[Tensor, int]], unless: Tensor | None = None) -> None:
     """Normalise the vectors of matrices, in place; norms are computed in float32 or float64.
 
     Sharded tensors (DTensor) are normalised by their global norms; the vectors along sharded axes, of all
@@ -19,6 +19,8 @@ def project(matrices: Iterable[tuple[Tensor, int]]) -> None:
 
     Args:
         matrices: pairs of a matrix and the dimension along which its vectors get unit norm.
+        unless: 0-dim, bool: the matrices, which are finite then, stay as they are, bit for bit; None: they
+            never do.
     """
     pairs = [(matrix, local(matrix.detach()), dim) for matrix, dim in matrices]
     squares = []
@@ -27,4 +29,5 @@ def project(matrices: Iterable[tuple[Tensor, int]]) -> None:
         squares.append(exact.square().sum(dim, keepdim=True))  # far faster on a CPU than vector_norm
     sum_over_ranks(squares, [matrix for matrix, _, _ in pairs], [(dim,) for _, _, dim in pairs])
     for (_, weight, _), square in zip(pairs, squares, strict=True):
-        weight.mul_(square.sqrt_().clamp_min_(1e-12).reciprocal_())
+        factor = square.sqrt_().clamp_min_(1e-12).reciprocal_()
+        weight.mul_(factor if unless is None else torch.where(unless, 1.0, factor))

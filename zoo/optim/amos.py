@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import torch
@@ -23,6 +24,7 @@ from zoo.optim.amos_step import Variable, eager_step
 from zoo.optim.amos_update import Step
 from zoo.optim.attach import attach
 from zoo.optim.base import OptimizerConfig, grouped
+from zoo.optim.gate import left_out
 from zoo.optim.optimizer import ZooOptimizer
 from zoo.optim.sharding import reduced_like
 from zoo.optim.slots import batches, slot_dtype
@@ -204,6 +206,11 @@ class Amos(ZooOptimizer):
             self.param_groups.pop()
             raise
 
+    @property
+    def is_gated(self) -> bool:
+        """Return whether it heeds `zoo.optim.gate`: the C++ kernel, of CPUs, does not."""
+        return not any(group["fused"] for group in self.param_groups)
+
     def slots(self, parameter: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
         """Return the state of a parameter before its first step: zeros, placed as the parameter is."""
         dims = shared_dims(parameter, group["reduce"])
@@ -219,15 +226,16 @@ class Amos(ZooOptimizer):
     def update(self) -> None:
         """Take a step of Algorithm 1 with every parameter that has a gradient."""
         together: list[tuple[Step, Variable]] = []
+        unless = left_out(self)
         for group in self.param_groups:
-            take_step = fused_step if group["fused"] else eager_step
+            take_step = fused_step if group["fused"] else partial(eager_step, unless=unless)
             at_a_time = 0 if group["foreach"] is False else SLOTS_AT_A_TIME
             for numbers, variables in self._advance_count(group):
                 together += [(numbers, v) for v in variables if _takes_many(v, group)]
                 others = [v for v in variables if not _takes_many(v, group)]
                 for part in batches([v.slots["v"].numel() for v in others], at_a_time):
                     take_step(others[part], numbers)
-        multi_step(together)
+        multi_step(together, unless)
 
     @uncompiled  # whose counts are tensors, as checkpoints want them, and are read as numbers
     def _advance_count(self, group: dict[str, Any]) -> list[tuple[Step, list[Variable]]]:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from zoo.kernels.foreach import Many
 from zoo.optim.amos_update import Step, apply, factors, sum_of_squares
+from zoo.optim.gate import kept_where
 from zoo.utils.sharded import local, sum_over_ranks
 
 
@@ -59,15 +60,28 @@ class Variable:
         return local(-gradient if self.maximize else gradient)
 
 
-def eager_step(variables: Sequence[Variable], step: Step) -> None:
-    """Take a step with some variables of one group; `step` has its numbers."""
-    for variable, by in zip(variables, advance(variables, step), strict=True):
+def eager_step(variables: Sequence[Variable], step: Step, unless: Tensor | None = None) -> None:
+    """Take a step with some variables of one group.
+
+    Args:
+        variables: of one group.
+        step: the numbers of the step.
+        unless: 0-dim, bool: nothing changes; None: it does in any case.
+    """
+    for variable, by in zip(variables, advance(variables, step, unless), strict=True):
         m = variable.local("m") if step.momentum else None
-        apply(variable.theta, variable.g, m, by, step)
+        apply(variable.theta, variable.g, m, by, step, unless)
 
 
-def advance(variables: Sequence[Variable], step: Step) -> list[tuple[Tensor, Tensor]]:
+def advance(
+    variables: Sequence[Variable], step: Step, unless: Tensor | None = None
+) -> list[tuple[Tensor, Tensor]]:
     """Advance the slots of some variables of one group, all at once, because they are small and many.
+
+    Args:
+        variables: as in `eager_step`.
+        step: as there.
+        unless: as there.
 
     Returns:
         The factors of `amos_update.factors`, for each variable.
@@ -78,7 +92,8 @@ def advance(variables: Sequence[Variable], step: Step) -> list[tuple[Tensor, Ten
         square.div_(v.shared)
     slots = {name: [v.local(name) for v in variables] for name in ("v", "b")}
     flat = {name: torch.cat([slot.reshape(-1) for slot in values]) for name, values in slots.items()}
-    by = factors(flat["v"], flat["b"], torch.cat([square.reshape(-1) for square in squares]), step)
+    with kept_where(unless, list(flat.values())):
+        by = factors(flat["v"], flat["b"], torch.cat([square.reshape(-1) for square in squares]), step)
     sizes = [square.numel() for square in squares]
     for name, values in slots.items():
         new = [part.view_as(old) for part, old in zip(torch.split(flat[name], sizes), values, strict=True)]

@@ -106,11 +106,31 @@ def factors(
     return -d * rate / v_hat.sqrt(), -d * (gamma / 2 + step.extra_l2)
 
 
-def apply(theta: Tensor, g: Tensor, m: Tensor | None, by: tuple[Tensor, Tensor], step: Step) -> None:
-    """Add `delta` to `theta`, in place; with momentum its running average `m`, updated in place."""
+def apply(
+    theta: Tensor,
+    g: Tensor,
+    m: Tensor | None,
+    by: tuple[Tensor, Tensor],
+    step: Step,
+    unless: Tensor | None = None,
+) -> None:
+    """Add `delta` to `theta`, in place; with momentum its running average `m`, updated in place.
+
+    Args:
+        theta: the variable.
+        g: its gradient.
+        m: its running average, or None without momentum.
+        by: from `factors`.
+        step: the numbers of this step.
+        unless: 0-dim, bool: nothing changes; None: it does in any case.
+    """
     every = [theta, g, *by, *([] if m is None else [m])]
     for theta_, g_, for_g, for_theta, *m_ in zip(*(chunks(t, theta) for t in every), strict=True):
         delta = torch.addcmul(for_theta * theta_, clipped(g_, step.clip_value), for_g)
+        if unless is not None:
+            delta = torch.where(unless, m_[0] if m_ else 0.0, delta)
         if step.momentum is not None:
             delta = m_[0].lerp_(delta, 1 - step.momentum)
+            if unless is not None:
+                delta = delta * ~unless
         theta_.add_(delta)

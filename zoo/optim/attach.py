@@ -15,8 +15,10 @@ from torch.optim import Optimizer
 
 from zoo.nn.sphere import project
 from zoo.optim.fixed_norm import fixed_norms, keep_norms
+from zoo.optim.gate import kept_where, left_out
 from zoo.spec import Module
 from zoo.utils.errors import ConfigError
+from zoo.utils.sharded import local
 
 _ATTACHED: WeakKeyDictionary[Optimizer, WeakSet[nn.Module]] = WeakKeyDictionary()
 """The models that an optimizer has been attached to."""
@@ -28,7 +30,8 @@ def attach(optimizer: Optimizer, model: nn.Module) -> None:
     A matrix whose norm is kept takes the steps of Hyperball. After each step, every vector that nGPT keeps
     on a sphere gets unit norm again, and the reparameterisations measure the new weights (spectral norms, for
     instance), so that evaluation, accumulated batches and recomputed activations see the measurements of the
-    last step. Attaching a second time changes nothing.
+    last step. A step that the optimizer leaves out (`zoo.optim.gate`) is followed by nothing. Attaching a
+    second time changes nothing.
 
     Args:
         optimizer: any optimizer that trains parameters of `model`.
@@ -54,13 +57,16 @@ def attach(optimizer: Optimizer, model: nn.Module) -> None:
     followers = [m for m in model.modules() if isinstance(m, Module) and m.follows_step()]
     reparameterised = [m for m in model.modules() if isinstance(m, Module) and m.reparameterised]
 
-    def after_step(*_: Any) -> None:
+    def after_step(optimizer: Optimizer, *_: Any) -> None:
+        unchanged = left_out(optimizer)
         for follower in followers:
-            follower.after_step()
-        project((parameter, dim) for _, parameter, dim in spheres(model))
+            with kept_where(unchanged, [local(p.detach()) for p in follower.parameters()]):
+                follower.after_step()
+        project(((parameter, dim) for _, parameter, dim in spheres(model)), unless=unchanged)
         for module in reparameterised:
-            for name, reparameterisation in module.reparameterised.items():
-                reparameterisation.after_step(module, name)
+            with kept_where(unchanged, list(module.buffers())):
+                for name, reparameterisation in module.reparameterised.items():
+                    reparameterisation.after_step(module, name)
 
     if reparameterised or followers or any(spheres(model)):
         optimizer.register_step_post_hook(after_step)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from zoo.data.dataset import Batch
 from zoo.nn.loss import IGNORED, LossParts
 from zoo.optim.clip import Clip
+from zoo.optim.gate import left_out_where
 from zoo.optim.state import restore, snapshot
 from zoo.train.arriving import Arriving
 from zoo.train.distributed import World
@@ -41,7 +42,7 @@ class StepResult:
             sums: what `Stepper.backward` returned.
             norm: the global norm of the gradient, 0-dim, the same on all ranks.
         """
-        self.norm = norm
+        self.norm, self._sums = norm, sums
         self._numbers = Arriving(torch.cat((sums, norm.to(sums.dtype).reshape(1))))
 
     @cached_property
@@ -77,6 +78,12 @@ class StepResult:
     def grad_norm(self) -> float:
         """Global norm of the gradient before clipping."""
         return self._read[4]
+
+    @property
+    def diverged(self) -> Tensor:
+        """The contrary of `is_finite`, 0-dim, bool, on the device; nothing is waited for."""
+        loss = self._sums[0] + self._sums[1]
+        return ~torch.stack((loss, self.norm.to(loss.dtype))).isfinite().all()
 
     @property
     def is_finite(self) -> bool:
@@ -168,8 +175,9 @@ class Stepper:
 
         Args:
             result: what `gradient` returned.
-            unread: do not wait for the measurements. Weights may then become numbers that are not finite,
-                which the caller drops once it has read the measurements.
+            unread: do not wait for the measurements. If they are not finite, an optimizer that is gated
+                (`zoo.optim.gate`) leaves weights and slots as they are. Of another one they may become
+                numbers that are not finite. The caller ends the run once it has read the measurements.
 
         Raises:
             DivergenceError: the loss or the norm of the gradient is not finite; the weights stay as they are.
@@ -185,7 +193,8 @@ class Stepper:
         for group in self.optimizer.param_groups:
             if "targets" in group:
                 group["targets"] = result.targets
-        self.optimizer.step()
+        with left_out_where(self.optimizer, result.diverged) if unread else nullcontext():
+            self.optimizer.step()
         self.optimizer.zero_grad()
         self.world.average_buffers(self.model)
 
