@@ -26,6 +26,7 @@ FILES = (Path(__file__).parent / "chat_templates").glob("*.jinja")
 TEMPLATES = {file.stem: file.read_text("utf-8") for file in FILES}
 """Written after the documented formats of their families."""
 
+COMMAND_R = ["<|START_OF_TURN_TOKEN|>", "<|USER_TOKEN|>", "<|CHATBOT_TOKEN|>", "<|SYSTEM_TOKEN|>"]
 SPECIAL: dict[str, tuple[str | None, str, list[str]]] = {
     "chatml": (None, "<|im_end|>", ["<|im_start|>"]),
     "llama-3": ("<b>", "<|eot_id|>", ["<|start_header_id|>", "<|end_header_id|>"]),
@@ -34,11 +35,28 @@ SPECIAL: dict[str, tuple[str | None, str, list[str]]] = {
     "phi-3": (None, "<|endoftext|>", ["<|user|>", "<|assistant|>", "<|system|>", "<|end|>"]),
     "marked": (None, "<|endoftext|>", ["<|user|>", "<|assistant|>", "<|end|>"]),
     "thinking": (None, "<|im_end|>", ["<|im_start|>"]),
+    "gemma-3": ("<bos>", "<eos>", ["<start_of_turn>", "<end_of_turn>"]),
+    "phi-4": ("<|endoftext|>", "<|im_end|>", ["<|im_start|>", "<|im_sep|>"]),
+    "olmo-2": ("<|endoftext|>", "<|endoftext|>", []),
+    "smollm3": (None, "<|im_end|>", ["<|im_start|>"]),
+    "mistral-tekken": ("<s>", "</s>", ["[INST]", "[/INST]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]"]),
+    "deepseek-v3": ("<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", ["<｜User｜>", "<｜Assistant｜>"]),
+    "command-r": ("<BOS_TOKEN>", "<|END_OF_TURN_TOKEN|>", COMMAND_R),
+    "granite-3": ("<|end_of_text|>", "<|end_of_text|>", ["<|start_of_role|>", "<|end_of_role|>"]),
+    "qwen-3": (None, "<|im_end|>", ["<|im_start|>"]),
+    "llama-3.2": ("<|begin_of_text|>", "<|eot_id|>", ["<|start_header_id|>", "<|end_header_id|>"]),
 }
 """The tokens that begin a text and end a document, and the other special tokens of the template."""
 
-END = {"chatml": "<|im_end|>", "llama-3": "<|eot_id|>", "mistral": "</s>", "gemma": "<end_of_turn>"}
-END |= {"phi-3": "<|end|>", "marked": "<|end|>", "thinking": "<|im_end|>"}
+END = {name: eos for name, (_, eos, _) in SPECIAL.items()}
+END |= {"gemma": "<end_of_turn>", "gemma-3": "<end_of_turn>", "phi-3": "<|end|>", "marked": "<|end|>"}
+"""The last token of an answer."""
+
+BEFORE = {"mistral": [" ", " "], "thinking": ["", "<think>\n\n</think>\n\n"]}
+BEFORE |= {"qwen-3": ["", "<think>\n\n</think>\n\n"]}
+BEFORE |= {"smollm3": ["<|im_start|>assistant\n<think>\n\n</think>\n"] * 2}
+"""What is learned in front of the two answers: what the template's prompt lacks, or what it marks."""
+MARKED = {"marked", "smollm3"}
 TALK = [
     *(("user", "the quick fox?"), ("assistant", "jumps over")),
     *(("user", "lazy  dogs"), ("assistant", "13\n漢字 café")),
@@ -84,6 +102,11 @@ def test_tokens_are_those_of_transformers(tmp_path: Path, name: str) -> None:
         encoded = template.encode(messages(talk), tokenizer)
         assert encoded.tokens == expected[: len(encoded.tokens)]
         assert theirs.decode(expected[len(encoded.tokens) :]).strip() in ("", "<|endoftext|>")
+        if name in MARKED:
+            marks = theirs.apply_chat_template(given, return_assistant_tokens_mask=True, return_dict=True)
+            assert (
+                encoded.loss_mask == [mark == 1 for mark in marks["assistant_masks"]][: len(encoded.tokens)]
+            )
         prompt = theirs.apply_chat_template(given[:-1], add_generation_prompt=True, return_dict=False)
         assert template.encode_prompt(messages(talk[:-1]), tokenizer) == prompt
         assert encoded.tokens[: len(prompt)] == prompt
@@ -95,15 +118,42 @@ def test_tokens_are_those_of_transformers(tmp_path: Path, name: str) -> None:
                 learned.append(theirs.decode(run))
                 run = []
         answers = [content + END[name] for role, content in talk if role == "assistant"]
-        lead = {"mistral": [" ", " "], "thinking": ["", "<think>\n\n</think>\n\n"]}.get(name, ["", ""])
-        pairs = zip(lead[-len(answers) :], answers, strict=True)
-        assert learned == [before + answer for before, answer in pairs]
+        pairs = zip(BEFORE.get(name, ["", ""])[-len(answers) :], answers, strict=True)
+        assert [text.rstrip("\n") for text in learned] == [before + answer for before, answer in pairs]
     assert theirs.decode([template.end_id(tokenizer)]) == END[name]
 
 
 def test_the_named_default_of_several_templates(tmp_path: Path) -> None:
     several = [{"name": "tool_use", "template": "x"}, {"name": "default", "template": "{{ 1 }}"}]
     assert reader(folder(tmp_path, "chatml", several)).chat_template == "{{ 1 }}"
+
+
+PLAIN = "{% for m in messages %}{{ {'user': 'Q: '}.get(m.role, 'A: ') + m.content + '\n' }}{% endfor %}"
+
+
+@pytest.mark.parametrize(
+    ("rest", "learned"),
+    [
+        ("{% if add_generation_prompt %}A: {% endif %}", [" jumps over", " 13\n漢字 café"]),
+        (
+            "{{ 'A: ' if add_generation_prompt else eos_token }}",
+            [" jumps over", " 13\n漢字 café\n<|im_end|>"],
+        ),
+    ],
+)
+def test_an_answer_that_no_special_token_ends(tmp_path: Path, rest: str, learned: list[str]) -> None:
+    """Is learned to its end and not to a special token behind the next question; with its first token,
+    although that begins with the blank of the prompt."""
+    tokenizer = reader(folder(tmp_path, "chatml"))
+    tokens, mask = JinjaTemplate(source=PLAIN + rest).encode(messages(TALK), tokenizer)
+    runs: list[list[int]] = [[]]
+    for token, wanted in zip(tokens, mask, strict=True):
+        if wanted:
+            runs[-1].append(token)
+        elif runs[-1]:
+            runs.append([])
+    theirs: Any = AutoTokenizer.from_pretrained(tmp_path)
+    assert [theirs.decode(run) for run in runs] == learned
 
 
 HOSTILE = {

@@ -323,8 +323,6 @@ def test_classes_of_other_names_are_told(tmp_path: Path) -> None:
 
 def test_an_import_has_the_labels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     saved("Qwen2", tmp_path / "hub")
-    zoo("classify", tmp_path / "hub", "--text", "fine", status=2)
-    assert "hub: a classifier without the configuration of a run" in capsys.readouterr().err
     zoo("import", tmp_path / "hub", tmp_path / "own")
     assert "Qwen2ForSequenceClassification: " in capsys.readouterr().out
     assert read_labels(tmp_path / "own") == ["bad", "so so", "good"]

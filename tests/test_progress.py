@@ -20,6 +20,7 @@ from zoo.models import LanguageModel
 from zoo.train.lines import validation_in_words
 from zoo.train.run import train
 from zoo.utils import progress as shown
+from zoo.utils.measures import MEASURES
 from zoo.utils.pace import Pace
 from zoo.utils.progress import Progress, progress
 from zoo.utils.run_folder import RunFolder
@@ -225,4 +226,11 @@ def test_what_a_validation_has_measured() -> None:
     loss = {"cross_entropy": 0.5}
     assert validation_in_words(loss) == "0.5000"
     assert validation_in_words(loss | {"bits_per_byte": 1.25}) == "0.5000 (1.2500 bits/byte)"
-    assert validation_in_words(loss | {"accuracy": 0.75, "f1": 0.7}) == "0.5000, accuracy 0.7500"
+    measured = loss | {"accuracy": 0.75, "f1": 0.7}
+    assert validation_in_words(measured) == "0.5000, accuracy 0.7500"
+    assert validation_in_words(measured, MEASURES["accuracy"]) == "0.5000, accuracy 0.7500"
+    assert validation_in_words(measured, MEASURES["f1"]) == "0.5000, accuracy 0.7500, F1 0.7000"
+    of_text = loss | {"bits_per_byte": 1.25}
+    assert validation_in_words(of_text, MEASURES["bits_per_byte"]) == "0.5000 (1.2500 bits/byte)"
+    shown = validation_in_words(of_text, MEASURES["perplexity"])
+    assert shown == "0.5000 (1.2500 bits/byte), perplexity 1.6487"

@@ -20,6 +20,7 @@ from zoo.ablate.sweep import load_sweep
 from zoo.run.config import load_config
 from zoo.run.explanation import explain
 from zoo.utils.errors import ZooError
+from zoo.utils.measures import MEASURES
 from zoo.utils.progress import format_duration
 
 TUNE = {"grid": {"optimizer.lr": [0.001, 0.01, 0.1]}, "seeds": [0, 9], "halving": {"at": [0.5], "keep": 0.3}}
@@ -95,12 +96,39 @@ def test_a_line_per_event_without_one() -> None:
     ]
 
 
+def test_what_is_judged_is_shown() -> None:
+    """Before the loss, which says how a run comes along that has not been judged yet."""
+    rows = [
+        RunProgress(run("b", "finished"), 100, 100, 1.5, 0.75),
+        RunProgress(run("c", "running"), 100, 25, 2.25),
+        RunProgress(run("d", "failed", error="no"), 100, 3, 7.0),
+    ]
+    console = Console(file=StringIO(), width=100)
+    with Display(console, "study", MEASURES["accuracy"]) as display, console.capture() as capture:
+        display.show(rows)
+    assert capture.get().splitlines() == [
+        "2/3 finished: b seed 0, accuracy 0.7500, loss 1.5000",
+        "2/3 failed: d seed 0, step 3 of 100, loss 7.0000, no",
+    ]
+    console = Console(file=StringIO(), width=120, force_terminal=True, color_system=None)
+    with Display(console, "study", MEASURES["accuracy"]) as display, console.capture() as capture:
+        display.show(rows)
+    lines = [line.split() for line in capture.get().splitlines()]
+    assert ["variant", "tuned", "for", "status", "seed", "step", "accuracy", "loss", "left"] in lines
+    assert ["b", "final", "finished", "0", "100/100", "0.7500", "1.5000"] in lines
+    assert ["c", "final", "running", "0", "25/100", "2.2500"] in lines
+
+
 def test_a_run_at_work_is_seen_in_its_metrics(tmp_path: Path) -> None:
-    assert read_progress(tmp_path) == (0, None)
+    assert read_progress(tmp_path) == (0, None, None)
     lines = [{"kind": "train", "step": i, "cross_entropy": 5 - i / 1000} for i in range(1, 1000)]
     text = "".join(json.dumps(line) + "\n" for line in [*lines, {"kind": "monitor", "step": 999}])
     (tmp_path / "metrics.jsonl").write_text(text + '{"kind": "tr')
-    assert read_progress(tmp_path) == (999, 5 - 0.999)
+    assert read_progress(tmp_path) == (999, 5 - 0.999, None)
+    last = json.dumps({"kind": "validation", "step": 999, "cross_entropy": 4.5, "accuracy": 0.25}) + "\n"
+    (tmp_path / "metrics.jsonl").write_text(text + last)
+    assert read_progress(tmp_path, MEASURES["accuracy"]) == (999, 4.5, 0.25)
+    assert read_progress(tmp_path, MEASURES["f1"]) == (999, 4.5, None)
 
 
 def test_durations() -> None:

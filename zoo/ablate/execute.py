@@ -81,7 +81,7 @@ def execute(sweep: Sweep, workers: int, console: Console | None = None) -> Sweep
         if console is not None:
             for note in sweep.notes:
                 console.print(note, highlight=False, markup=False)
-        with Interrupt() as interrupt, Display(console, sweep.name) as display:
+        with Interrupt() as interrupt, Display(console, sweep.name, sweep.measure) as display:
             try:
                 return _Execution(sweep, planner, pool, outcomes, display).loop(interrupt)
             finally:
@@ -267,11 +267,13 @@ class _Execution:
 
     def _progress(self, run: Run, planned: PlannedRun) -> RunProgress:
         if run.status == "running":
-            step, loss = read_progress(self._sweep.runs / run.id)
-        else:
-            outcome = self._outcome(planned)
-            step, loss = outcome.step, outcome.last_loss
-        return RunProgress(run, planned.steps, step, loss)
+            read = read_progress(self._sweep.runs / run.id, self._sweep.measure)
+            return RunProgress(run, planned.steps, *read)
+        outcome, measure = self._outcome(planned), self._sweep.measure
+        value = measure.cost(outcome.losses[max(outcome.losses)]) if outcome.losses else None
+        if measure.is_loss:
+            return RunProgress(run, planned.steps, outcome.step, value)
+        return RunProgress(run, planned.steps, outcome.step, outcome.last_loss, value)
 
 
 def _ladder(sweep: Sweep) -> LadderRecord | None:

@@ -100,7 +100,7 @@ class Lines:
             )
         if line.error:
             return Outcome(ended=True, error=line.error)
-        return Outcome(steps, {steps: line.run.loss}, ended=True, last_loss=line.run.loss)
+        return Outcome(steps, {steps: line.run.loss}, ended=True)
 
     def add(self, key: Key, config: RunConfig, folder: Path, outcome: Outcome, trunk: str) -> None:
         """Add the line of a run that has ended, unless it is there.

@@ -14,6 +14,8 @@ from rich.live import Live
 from rich.table import Table
 
 from zoo.ablate.manifest import Run
+from zoo.ablate.run_metrics import measures_of
+from zoo.utils.measures import CROSS_ENTROPY, Measure
 from zoo.utils.progress import format_duration
 from zoo.utils.run_folder import RunFolder
 
@@ -30,25 +32,28 @@ class RunProgress:
         steps: the number of steps of the whole run.
         step: the number of steps done.
         loss: the last loss; None if there is none yet.
+        value: the last value of what the runs are judged by, if that is not the loss; None likewise.
     """
 
     run: Run
     steps: int
     step: int
     loss: float | None
+    value: float | None = None
 
 
 class Display:
     """Shows the progress of a sweep; a context manager."""
 
-    def __init__(self, console: Console | None, name: str) -> None:
+    def __init__(self, console: Console | None, name: str, measure: Measure = CROSS_ENTROPY) -> None:
         """Prepare the display.
 
         Args:
             console: where to show the progress; None: nowhere.
             name: the name of the sweep.
+            measure: what its runs are judged by.
         """
-        self._console, self._name = console, name
+        self._console, self._name, self._measure = console, name, measure
         # Without auto-refresh, rich starts no thread.
         self._live = Live(console=console, auto_refresh=False) if console and console.is_terminal else None
         self._shown: dict[str, str] = {}  # status by run
@@ -66,7 +71,7 @@ class Display:
         elif self._console is not None:
             for p in progress:
                 if p.run.status not in ("running", self._shown.get(p.run.id, "waiting")):
-                    line = _line(p, progress)
+                    line = self._line(p, progress)
                     self._console.print(line, soft_wrap=True, highlight=False, markup=False)
                 self._shown[p.run.id] = p.run.status
 
@@ -75,7 +80,8 @@ class Display:
         table = Table(title=f"{self._name}: {', '.join(counts)}", title_justify="left", box=None)
         for column in ("variant", "tuned", "for", "status"):
             table.add_column(column, no_wrap=True)
-        for column in ("seed", "step", "loss", "left"):
+        judged = [] if self._measure.is_loss else [self._measure.title]
+        for column in ("seed", "step", *judged, "loss", "left"):
             table.add_column(column, justify="right", no_wrap=True)
         for p in sorted(progress, key=lambda p: ORDER.index(p.run.status)):
             tuned = p.run.tuned.values()
@@ -86,7 +92,8 @@ class Display:
                 p.run.status,
                 str(p.run.seed),
                 f"{p.step}/{p.steps}",
-                "" if p.loss is None else f"{p.loss:.4f}",
+                *[_number(p.value) for _ in judged],
+                _number(p.loss),
                 self._time_left(p),
                 style=STYLES.get(p.run.status),
             )
@@ -100,6 +107,16 @@ class Display:
         seconds_per_step = (time.monotonic() - start) / (progress.step - first)
         return format_duration(seconds_per_step * (progress.steps - progress.step))
 
+    def _line(self, progress: RunProgress, all_runs: Sequence[RunProgress]) -> str:
+        run = progress.run
+        ended = sum(p.run.status in ("finished", "failed", "stopped") for p in all_runs)
+        parts = [f"{run.variant} seed {run.seed}", *(f"{key} {value}" for key, value in run.tuned.items())]
+        parts += [] if run.status == "finished" else [f"step {progress.step} of {progress.steps}"]
+        numbers = {self._measure.title: progress.value, CROSS_ENTROPY.title: progress.loss}
+        parts += [f"{title} {value:.4f}" for title, value in numbers.items() if value is not None]
+        parts += [run.error] if run.error else []
+        return f"{ended}/{len(all_runs)} {run.status}: {', '.join(parts)}"
+
     def __enter__(self) -> Self:
         if self._live is not None:
             self._live.start()
@@ -112,18 +129,23 @@ class Display:
             self._live.stop()
 
 
-def _line(progress: RunProgress, all_runs: Sequence[RunProgress]) -> str:
-    run = progress.run
-    ended = sum(p.run.status in ("finished", "failed", "stopped") for p in all_runs)
-    parts = [f"{run.variant} seed {run.seed}", *(f"{key} {value}" for key, value in run.tuned.items())]
-    parts += [] if run.status == "finished" else [f"step {progress.step} of {progress.steps}"]
-    parts += [f"loss {progress.loss:.4f}"] if progress.loss is not None else []
-    parts += [run.error] if run.error else []
-    return f"{ended}/{len(all_runs)} {run.status}: {', '.join(parts)}"
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4f}"
 
 
-def read_progress(folder: Path) -> tuple[int, float | None]:
-    """The step of a run that is being trained, and its last loss, from the end of metrics.jsonl."""
+def read_progress(folder: Path, measure: Measure = CROSS_ENTROPY) -> tuple[int, float | None, float | None]:
+    """How far a run is that is being trained, from the end of metrics.jsonl.
+
+    Args:
+        folder: the run folder.
+        measure: what the run is judged by.
+
+    Returns:
+        Its step, its last loss, and the last value of the measure if that is not the loss.
+    """
     records = RunFolder(folder).read_last_metrics()
     losses = [record["cross_entropy"] for record in records if record["kind"] in ("train", "validation")]
-    return max((r["step"] for r in records), default=0), losses[-1] if losses else None
+    validations = [measures_of(record) for record in records if record["kind"] == "validation"]
+    values = [] if measure.is_loss else [v[measure.name] for v in validations if measure.name in v]
+    step = max((r["step"] for r in records), default=0)
+    return step, losses[-1] if losses else None, values[-1] if values else None

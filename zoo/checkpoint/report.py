@@ -23,7 +23,7 @@ class LoadReport:
         unexpected: tensors of the checkpoint that such a model does not have, which is allowed.
         skipped: tensors that are not trained or that repeat another one.
         unused: tensors of a part that the model does not have: the LM head of a checkpoint that a classifier
-            is made of.
+            is made of, or what reads images.
         new: tensors that no checkpoint of this architecture has, such as the classifier's head, by their
             names in the model.
     """

@@ -178,6 +178,18 @@ Wide = Annotated[
 ]
 
 
+def named_columns(text: str, example: str) -> dict[str, str]:
+    """``ours=theirs,ours=theirs``, as `example` is.
+
+    Raises:
+        typer.BadParameter: it is not.
+    """
+    pairs = [part.partition("=") for part in text.split(",")]
+    if any(not ours or not theirs for ours, _, theirs in pairs):
+        raise typer.BadParameter(f"{text}: expected ours=theirs,..., for instance {example}")
+    return {ours.strip(): theirs.strip() for ours, _, theirs in pairs}
+
+
 def echo(text: object = "", *, nl: bool = True, err: bool = False) -> None:
     """Print a text as it is; on a terminal with its control characters written out."""
     shown, stream = str(text), sys.stderr if err else sys.stdout

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,18 +16,29 @@ from torch.nn import functional as F
 from zoo.checkpoint.model import load_model
 from zoo.data.classification.class_names import read_labels
 from zoo.data.classification.dataset import ClassificationData, EncodedTexts
-from zoo.data.classification.encoding import EncodedText, TextPairEncoder
-from zoo.data.classification.files import Example, read_examples
+from zoo.data.classification.encoding import (
+    EncodedText,
+    FramedTextEncoder,
+    TextEncoder,
+    TextPairEncoder,
+)
+from zoo.data.classification.files import Columns, Example, read_examples
+from zoo.data.tokenizers.huggingface import HuggingFaceTokenizer
+from zoo.hub.classifier import label_names
 from zoo.models import Model
-from zoo.run.trained import data_of, tokenizer_of
+from zoo.run.trained import check_together, data_of, tokenizer_of
 from zoo.train.confusion import confusions
 from zoo.train.evaluate import Evaluation, classification_metrics
 from zoo.utils.device import find_device
-from zoo.utils.errors import DataError
-from zoo.utils.run_folder import RunFolder, Which
+from zoo.utils.errors import DataError, ZooError, did_you_mean
+from zoo.utils.run_folder import RunFolder, Which, model_folder
 
 BATCH = 64
 """Texts that are classified at a time."""
+UNLIMITED = 2**20
+"""Tokens of a text where neither the model nor its tokenizer names a limit."""
+COLUMNS = ("text", "pair", "label")
+MULTI_LABEL = "multi_label_classification"
 
 
 @dataclass(frozen=True)
@@ -86,43 +97,71 @@ class TextClassifier:
 
     Attributes:
         model: in evaluation mode.
-        data: configuration of the data that the model was trained on.
+        columns: the columns of the files that are read.
         labels: names of the classes.
         encoder: turns texts into the inputs of the model.
+        pairs: whether it was trained on pairs of texts; None: unknown.
     """
 
     model: Model
-    data: ClassificationData
+    columns: Columns
     labels: Sequence[str]
-    encoder: TextPairEncoder
+    encoder: TextEncoder
+    pairs: bool | None
 
     @classmethod
     def load(cls, path: Path, which: Which | None = None, device: str = "auto") -> TextClassifier:
-        """Open a run.
+        """Open a run, or a model without one.
 
         Args:
-            path: a run of data `classification`, or one of its checkpoints.
+            path: a run of data `classification`, one of its checkpoints, or a classifier as on the Hugging
+                Face hub, imported or not.
             which: the checkpoint of a run; None: the best one, or the last one if there is no best.
             device: name of the device, see `find_device`.
 
         Raises:
             ZooError: the run or checkpoint does not exist, or its model does not classify texts.
         """
+        run = RunFolder(path)
+        if which is not None and not run.exists:
+            raise ZooError(f"classify: --which has no effect: {path} is no run")
         if which is None:
-            which = "best" if RunFolder(path).checkpoint("best") else "last"
+            which = "best" if run.checkpoint("best") else "last"
         data = data_of(path) if path.exists() else None
         model = load_model(path, which=which, device=find_device(device)).eval()
         reader: Any = model.recipe.model
-        if data is None and "text-classification" in reader.objectives:
-            raise DataError(
-                f"{path}: a classifier without the configuration of a run, which says how texts become "
-                f"tokens; expected a run, which `model: {{from: {path}}}` with data of type "
-                "'classification' begins"
-            )
-        if not isinstance(data, ClassificationData):
+        known = data is None or isinstance(data, ClassificationData)
+        if not known or "text-classification" not in reader.objectives:
             raise DataError(f"{path}: was not trained to classify texts (data of type 'classification')")
-        encoder = TextPairEncoder(tokenizer_of(path), data.context, reader.n_segments, reader.starts_texts)
-        return cls(model, data, read_labels(path), encoder)
+        tokenizer = tokenizer_of(path)
+        check_together(path, tokenizer, reader.vocab_size)
+        if isinstance(data, ClassificationData):
+            encoder = data.encoder(reader, tokenizer)
+            return cls(model, data.file_columns, read_labels(path), encoder, data.pair is not None)
+        columns, labels = Columns("text", None, "label"), _published_labels(path, model)
+        longest = reader.max_seq_len or UNLIMITED
+        if not isinstance(tokenizer, HuggingFaceTokenizer):
+            own = TextPairEncoder(tokenizer, longest, reader.n_segments, reader.starts_texts)
+            return cls(model, columns, labels, own, None)
+        framed = min(longest, tokenizer.max_length or UNLIMITED)
+        return cls(model, columns, labels, FramedTextEncoder(tokenizer, framed, reader.n_segments), None)
+
+    def with_columns(self, names: Mapping[str, str]) -> TextClassifier:
+        """The same for files with other columns, which have headers.
+
+        Args:
+            names: the columns by what they are: `COLUMNS`.
+
+        Raises:
+            ZooError: an unknown key, or a pair for a model of single texts.
+        """
+        for key in names:
+            if key not in COLUMNS:
+                expected = f"expected {', '.join(COLUMNS)}"
+                raise ZooError(f"classify: --columns {key}: {expected}{did_you_mean(key, COLUMNS)}")
+        if "pair" in names and self.pairs is False:
+            raise ZooError("classify: --columns pair: the model was trained on one text, no pair")
+        return replace(self, columns=replace(self.columns, header=None, **names))
 
     def predict(self, examples: Sequence[Example]) -> list[Prediction]:
         """The predictions for texts, in their order.
@@ -140,7 +179,7 @@ class TextClassifier:
 
     def read(self, file: Path) -> list[Example]:
         """Read the texts of a file without labels, with the columns of the training files."""
-        return read_examples(file, replace(self.data.file_columns, label=None))
+        return read_examples(file, replace(self.columns, label=None))
 
     def score(self, file: Path) -> Scores:
         """Evaluate the predictions for a labelled file with the columns of the training files.
@@ -148,7 +187,7 @@ class TextClassifier:
         Raises:
             DataError: the file cannot be read, or a label is not a class of the model.
         """
-        part = EncodedTexts(read_examples(file, self.data.file_columns), self.labels, self.encoder)
+        part = EncodedTexts(read_examples(file, self.columns), self.labels, self.encoder)
         logits, labels = self._logits(part.encoded), torch.from_numpy(part.labels)
         matrix = confusions(labels, logits.argmax(-1), len(self.labels)).double()
         evaluation = classification_metrics(F.cross_entropy(logits, labels).item(), matrix)
@@ -157,8 +196,8 @@ class TextClassifier:
     def _check(self, example: Example) -> None:
         if not example.text.strip() or (example.pair is not None and not example.pair.strip()):
             raise DataError(f"{example.place}: empty; expected a text")
-        if (example.pair is None) != (self.data.pair is None):
-            expected = "one text, no pair" if self.data.pair is None else "a pair of texts"
+        if self.pairs is not None and (example.pair is not None) != self.pairs:
+            expected = "a pair of texts" if self.pairs else "one text, no pair"
             raise DataError(f"{example.place}: the model was trained on {expected}")
 
     @torch.no_grad()
@@ -170,3 +209,19 @@ class TextClassifier:
             inputs = self.encoder.collate(encoded[first : first + BATCH])
             parts.append(self.model(*(t.to(device) for t in inputs)).cpu().double())
         return torch.cat(parts)
+
+
+def _published_labels(path: Path, model: Model) -> list[str]:
+    """The names of the classes of a model without a run: those of an import, or of its config.json.
+
+    Raises:
+        DataError: there are none, or they do not exclude each other.
+    """
+    config: Mapping[str, Any] = model.published.get("config", {})
+    if config.get("problem_type") == MULTI_LABEL:
+        raise DataError(
+            f"{path}: problem_type: '{MULTI_LABEL}': a text may have several of the labels; expected a "
+            "model of classes that exclude each other"
+        )
+    folder = model_folder(path)
+    return read_labels(folder.path) if folder.labels.is_file() or not config else label_names(config)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from zoo.commands.app import DIVERGED, INTERRUPTED, Overrides, Wide, command, console, echo
+from zoo.commands.app import DIVERGED, INTERRUPTED, Overrides, Wide, command, console, echo, named_columns
 from zoo.utils.errors import ZooError
 
 
@@ -197,7 +197,8 @@ def verdict(
         from zoo.ablate.timing import measure_speeds
 
         measure_speeds(runs[0], rounds)
-    names = None if columns is None else _named_columns(columns)
+    example = "size=params,loss=eval/loss"
+    names = None if columns is None else named_columns(columns, example)
     table = read_table(runs, Export(names, pattern, tag, tokens_per_step), metric)
     if aa:
         table = halved(table, baseline)
@@ -220,11 +221,3 @@ def verdict(
     if aa and any(found.word not in ("equal", "undecided") for found in verdicts.values()):
         echo("alarm: the baseline differs from itself, so the set-up is at fault", err=True)
         raise typer.Exit(DIVERGED)
-
-
-def _named_columns(text: str) -> dict[str, str]:
-    """``ours=theirs,ours=theirs``."""
-    pairs = [part.partition("=") for part in text.split(",")]
-    if any(not ours or not theirs for ours, _, theirs in pairs):
-        raise typer.BadParameter(f"{text}: expected ours=theirs,..., for instance size=params,loss=eval/loss")
-    return {ours.strip(): theirs.strip() for ours, _, theirs in pairs}

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from zoo.commands.app import command, console, echo
+from zoo.commands.app import command, console, echo, named_columns
 from zoo.utils.errors import ZooError
 
 
@@ -109,7 +109,10 @@ def _asked() -> str | None:
 @command()
 def classify(
     run: Annotated[
-        Path, typer.Argument(metavar="RUN", help="A run whose data is of the type classification.")
+        Path,
+        typer.Argument(
+            metavar="RUN", help="A run of data classification, or a classifier in the Hugging Face format."
+        ),
     ],
     text: Annotated[str | None, typer.Option(help="A text to classify.")] = None,
     pair: Annotated[
@@ -117,6 +120,13 @@ def classify(
     ] = None,
     file: Annotated[Path | None, typer.Option(help="A .tsv or .jsonl file of texts to classify.")] = None,
     score: Annotated[Path | None, typer.Option(help="A labelled file to evaluate on.")] = None,
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            help="The columns of the file, e.g. text=sentence,label=gold; default: those of the training, or "
+            "text and label."
+        ),
+    ] = None,
     which: Annotated[
         str | None,
         typer.Option(help="The checkpoint: best, last, or best-NAME of a validation file; default: best."),
@@ -132,11 +142,15 @@ def classify(
         raise ZooError("classify: expected one of --text, --file and --score")
     if pair is not None and text is None:
         raise ZooError("classify: --pair has no effect without --text")
+    if columns is not None and text is not None:
+        raise ZooError("classify: --columns has no effect with --text")
     if as_json and score is None:
         raise ZooError("classify: --json has no effect without --score")
     if which is not None and not re.fullmatch(r"last|best(-[\w-]+)?", which):
         raise ZooError(f"classify: --which {which}: expected best or last, or best-NAME of a validation file")
     classifier = TextClassifier.load(run, which, device)
+    if columns is not None:
+        classifier = classifier.with_columns(named_columns(columns, "text=sentence,label=gold"))
     if score is not None:
         scores = classifier.score(score)
         if as_json:

@@ -15,7 +15,6 @@ from zoo.data.text.dataset import TextData
 from zoo.data.tokenizers.base import Tokenizer
 from zoo.data.tokenizers.saved import find_tokenizer
 from zoo.hub import CONFIG
-from zoo.hub.shards import read_json
 from zoo.models import LanguageModel
 from zoo.run.trained import check_together, data_of, tokenizer_of
 from zoo.utils.errors import DataError
@@ -82,7 +81,7 @@ def load_evaluated_model(path: Path, tokenizer: Path | None, device: torch.devic
         elif isinstance(data, InstructionData) and isinstance(data.template, JinjaTemplate):
             template = data.template
     elif (folder / CONFIG).is_file():
-        hub_config = read_json(folder / CONFIG)
+        hub_config = model.published["config"]
         context, bos_id = context or hub_config.get(POSITIONS), hub_config.get("bos_token_id")
         start_id = start_id if bos_id is None else bos_id
         if not isinstance(start_id, int) or not 0 <= start_id < config.vocab_size:

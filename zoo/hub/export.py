@@ -14,6 +14,8 @@ from torch import Tensor
 
 from zoo.checkpoint.model import FLOATING, load_model
 from zoo.data.classification.class_names import read_labels
+from zoo.data.classification.dataset import ClassificationData
+from zoo.data.classification.encoding import TextPairEncoder
 from zoo.data.files import JsonObject
 from zoo.data.tokenizers.base import Tokenizer
 from zoo.data.tokenizers.huggingface import HuggingFaceTokenizer
@@ -117,6 +119,8 @@ def export(source: Path, out: Path, *, to: str = "hf", dtype: str | None = None)
     if (data := data_of(source)) is not None and data.prompting is not None and tokenizer is not None:
         asked = data.prompting
         notes = {"context": data.length, "end": asked.eos_id(tokenizer), "special": asked.special_tokens}
+    if isinstance(data, ClassificationData) and tokenizer is not None:
+        notes["texts"] = data.encoder(model.recipe.model, tokenizer)
     wanted = None if dtype is None else FLOATING[dtype]
     with suppress(DataError):  # only classifiers have them
         notes["labels"] = read_labels(model_folder(source).path)
@@ -137,6 +141,7 @@ def export_model(
     context: int | None = None,
     end: int | None = None,
     special: Sequence[str] = (),
+    texts: TextPairEncoder | None = None,
     source: Path | None = None,
     base: str | None = None,
     labels: Sequence[str] = (),
@@ -155,6 +160,7 @@ def export_model(
         end: id at which generation stops; None: that of the folder the model came from, or the tokenizer's
             `eos_id`.
         special: names of the ids after the tokenizer's vocabulary, in their order.
+        texts: how a classifier was trained to read texts and pairs, for the tokenizer; None: unknown.
         source: where the model came from, for the README.md; None: there is none.
         labels: names of the classes of a classifier; empty: those of the folder it came from, or LABEL_0, ...
         base: the name of the model that LoRA was trained on, for the adapter; None: unknown.
@@ -205,7 +211,7 @@ def export_model(
             (folder / GENERATION_CONFIG).write_text(json.dumps(generation, indent=2) + "\n", encoding="utf-8")
         write_shards(folder, tensors, dtype, shard_bytes)
         difference, largest = _compare(model, family, folder, inputs)
-        why_not = reason if tokenizer is None else export_tokenizer(tokenizer, folder, special, end)
+        why_not = reason if tokenizer is None else export_tokenizer(tokenizer, folder, special, end, texts)
         written = why_not is None
         words = "" if adapter is None else _write_adapter(adapter, model, family, folder, dtype, inputs)
         about = (

@@ -20,6 +20,7 @@ from zoo.hub.families import family_of
 from zoo.hub.family import Family
 from zoo.hub.rules import Rule, expand
 from zoo.hub.shards import DTYPES, TensorEntry, read_headers, read_json, stream_tensors
+from zoo.hub.text_part import PART, text_part
 from zoo.init import initialise
 from zoo.models import Model
 from zoo.reparam import NoReparam
@@ -38,6 +39,7 @@ class HubFolder:
         entries: the tensors by their names in the files.
         published: the content of config.json (``config``) and, if it is there, generation_config.json
             (``generation``), and the ``dtype`` of all tensors, or float32 if they have several.
+        left_out: the names of the tensors of other parts, such as one that reads images.
     """
 
     path: Path
@@ -45,6 +47,7 @@ class HubFolder:
     recipe: Recipe
     entries: Mapping[str, TensorEntry]
     published: JsonObject
+    left_out: Sequence[str] = ()
 
     @classmethod
     def open(cls, path: Path, head: bool = False) -> HubFolder:
@@ -62,14 +65,18 @@ class HubFolder:
         if not (path / CONFIG).is_file():
             problem = f"no {CONFIG} in it" if path.is_dir() else "no such folder"
             raise CheckpointError(f"{path}: {problem}; expected a folder as on the Hugging Face hub")
-        config = read_json(path / CONFIG)
-        family = family_of(config, str(path / CONFIG))
-        model = family.to_zoo(config, str(path / CONFIG))
+        config, place = read_json(path / CONFIG), str(path / CONFIG)
+        part = text_part(config)
+        if part is not None:
+            config, place = part.config(config), f"{place}: {PART}"
+        family = family_of(config, place)
+        model = family.to_zoo(config, place)
         layers_of = family.layers(model)
         if head:
             family, model = classifier_family(family), read_classifier(family, model, config)
         recipe = Recipe(model=model, init=INITS[model.default_init](), reparam=NoReparam())
         entries = read_headers(path)
+        entries, left_out = (entries, ()) if part is None else part.split(entries)
         for name, layers in layers_of.items():
             if layers > len(entries):  # first of all, as it takes long to declare a great many layers
                 raise CheckpointError(
@@ -79,7 +86,7 @@ class HubFolder:
         published = {"config": config, "dtype": _common_dtype(entries)}
         if (path / GENERATION_CONFIG).is_file():
             published["generation"] = read_json(path / GENERATION_CONFIG)
-        return cls(path, family, recipe, entries, published)
+        return cls(path, family, recipe, entries, published, left_out)
 
     @property
     def labels(self) -> Sequence[str]:
@@ -113,7 +120,7 @@ class HubFolder:
         present = [r for r in rules if r.hub_name in entries]
         _check_shapes(self.path, present, entries, whole)
         used = [r for r in present if r.hub_name in wanted]
-        unused = [r.hub_name for r in present if r.hub_name not in wanted]
+        unused = [*(r.hub_name for r in present if r.hub_name not in wanted), *self.left_out]
         loaded = tuple(r.hub_name for r in used)
         report = LoadReport(architecture, loaded, missing, unexpected, tuple(skipped), tuple(unused))
         fills = frozenset(name for r in used for name in r.zoo_names if name in needed)

@@ -4,19 +4,33 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
+from zoo.data.classification.encoding import FramedTextEncoder, TextPairEncoder
 from zoo.data.objectives.mlm import MASK
 from zoo.data.tokenizers.base import DESCRIPTION, Tokenizer
-from zoo.data.tokenizers.huggingface import SETTINGS_FILE, TOKENIZER_FILE
+from zoo.data.tokenizers.huggingface import (
+    SETTINGS_FILE,
+    TOKENIZER_FILE,
+    HuggingFaceConfig,
+    HuggingFaceTokenizer,
+)
 from zoo.hub.pretrained import from_pretrained
-from zoo.hub.tokenizer_json import samples, special_token, use_generic_class, write_tokenizer
+from zoo.hub.tokenizer_json import frame, samples, special_token, use_generic_class, write_tokenizer
 from zoo.utils.atomic import remove
+
+EXAMPLES = (("a", None), ("a", "b"))
+"""A text and a pair on which it is compared what stands around texts."""
 
 
 def export_tokenizer(
-    tokenizer: Tokenizer, folder: Path, special: Sequence[str], end: int | None
+    tokenizer: Tokenizer,
+    folder: Path,
+    special: Sequence[str],
+    end: int | None,
+    texts: TextPairEncoder | None = None,
 ) -> str | None:
     """Write a tokenizer and compare it with the original in transformers, if that is installed.
 
@@ -25,6 +39,7 @@ def export_tokenizer(
         folder: the model's folder, to which the tokenizer's files are added.
         special: names of the ids after the tokenizer's vocabulary, in their order.
         end: id at which generation stops; None: the tokenizer's `eos_id`.
+        texts: how a classifier was trained to read texts and pairs; None: the model is none.
 
     Returns:
         None, or the reason why there is no tokenizer; nothing is written then.
@@ -37,9 +52,12 @@ def export_tokenizer(
             (trial / DESCRIPTION).unlink()  # it describes a tokenizer without these tokens
             last = tokenizer.eos_id if end is None else end
             _add_special_tokens(trial, special, tokenizer.vocab_size, last)
-        if reason is None and not _encodes_the_same(tokenizer, trial, special):
+        roomy = None if texts is None else replace(texts, context=1024)
+        if reason is None and roomy is not None:
+            _write_frame(trial, roomy)
+        if reason is None and not _encodes_the_same(tokenizer, trial, special, roomy):
             use_generic_class(trial)
-            if not _encodes_the_same(tokenizer, trial, special):
+            if not _encodes_the_same(tokenizer, trial, special, roomy):
                 reason = "transformers reads other tokens with it"
         if reason is None:
             for file in trial.iterdir():
@@ -69,7 +87,26 @@ def _add_special_tokens(folder: Path, names: Sequence[str], first: int, end: int
         file.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def _encodes_the_same(tokenizer: Tokenizer, folder: Path, special: Sequence[str]) -> bool:
+def _write_frame(folder: Path, texts: TextPairEncoder) -> None:
+    """Have transformers put around texts what a classifier was trained with, unless it does so already."""
+    tokenizer = texts.tokenizer
+    theirs = isinstance(tokenizer, HuggingFaceTokenizer)
+    if isinstance(tokenizer, HuggingFaceTokenizer):
+        framed = FramedTextEncoder(tokenizer, texts.context, texts.segments)
+        if all(framed.encode(*example) == texts.encode(*example) for example in EXAMPLES):
+            return
+    file = folder / TOKENIZER_FILE
+    content = json.loads(file.read_text("utf-8"))
+    content["post_processor"] = frame(texts)
+    file.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    if theirs:  # whose description has the hash of the file
+        (folder / DESCRIPTION).unlink()
+        HuggingFaceConfig.load(folder).save(folder)
+
+
+def _encodes_the_same(
+    tokenizer: Tokenizer, folder: Path, special: Sequence[str], classified: TextPairEncoder | None
+) -> bool:
     """Whether transformers encodes a few texts as `tokenizer` does; True if it is not installed."""
     if find_spec("transformers") is None:
         return True
@@ -78,7 +115,11 @@ def _encodes_the_same(tokenizer: Tokenizer, folder: Path, special: Sequence[str]
         reopened = from_pretrained("AutoTokenizer", folder)
         special_ids = reopened.convert_tokens_to_ids(list(special))
         encoded = [reopened.encode(text, add_special_tokens=False) for text in texts]
+        framed = classified is None or all(
+            reopened(*example)["input_ids"] == list(classified.encode(*example).tokens)
+            for example in EXAMPLES
+        )
     except Exception:  # a tokenizer class that is not made for this file raises anything
         return False
     same = encoded == [tokenizer.encode(text) for text in texts]
-    return same and special_ids == list(range(first, first + len(special)))
+    return same and framed and special_ids == list(range(first, first + len(special)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from zoo.data.classification.encoding import TextPairEncoder
 from zoo.data.files import JsonObject
 from zoo.data.tokenizers.base import Tokenizer
 from zoo.data.tokenizers.byte import ByteTokenizer
@@ -15,6 +16,8 @@ from zoo.hub.sentencepiece_json import bpe, inexpressible, parse_model, to_json
 from zoo.utils.errors import DataError
 
 END = "<|endoftext|>"
+START, STOP = "<start>", "<end>"
+"""What a post-processor calls the tokens around texts, which it has by their ids."""
 SAMPLE = "def f(x):\n\treturn  x + 1234  # caf\u00e9, \u4e2d\u6587, \U0001f600\n\n  The end. "
 """Text on which two tokenizers are compared: indentation, digits, and characters of 1 to 4 bytes."""
 WHITE_SPACE = r"[\t-\r\x1c-\x20\x85\xa0\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}]+"
@@ -66,6 +69,27 @@ def special_token(text: str, token: int) -> JsonObject:
     """An entry of ``added_tokens`` in a tokenizer.json."""
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     return {"id": token, "content": text, **flags, "special": True}
+
+
+def frame(texts: TextPairEncoder) -> JsonObject:
+    """The ``post_processor`` of a tokenizer.json that puts around texts what a classifier's encoder does."""
+    ids = {START: texts.tokenizer.start_id} if texts.starts else {}
+    ids |= {STOP: texts.tokenizer.eos_id}
+
+    def part(kind: str, name: str, segment: int) -> JsonObject:
+        return {kind: {"id": name, "type_id": segment}}
+
+    opening = [part("SpecialToken", START, 0)] if texts.starts else []
+    first = [*opening, part("Sequence", "A", 0), part("SpecialToken", STOP, 0)]
+    other = min(1, texts.segments - 1)
+    second = [part("Sequence", "B", other), part("SpecialToken", STOP, other)]
+    special = {name: {"id": name, "ids": [token], "tokens": [name]} for name, token in ids.items()}
+    return {
+        "type": "TemplateProcessing",
+        "single": first,
+        "pair": [*first, *second],
+        "special_tokens": special,
+    }
 
 
 def use_generic_class(folder: Path) -> None:

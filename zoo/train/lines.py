@@ -10,21 +10,32 @@ from typing import Any, TextIO
 from rich.console import Console
 
 from zoo.run.loggers import Logger, Record
+from zoo.utils.measures import CROSS_ENTROPY, LOSSES, MEASURES, Measure, with_perplexity
 from zoo.utils.progress import format_duration
 
 
-def validation_in_words(measured: Mapping[str, Any]) -> str:
-    """A validation loss in nats per target, with the bits per byte or the accuracy where they are known."""
-    bits, accuracy = measured.get("bits_per_byte"), measured.get("accuracy")
+def validation_in_words(measured: Mapping[str, Any], judged: Measure = CROSS_ENTROPY) -> str:
+    """A validation loss in nats per target, with the bits per byte or the accuracy where they are known.
+
+    Args:
+        measured: the values of a validation by the names of their measures.
+        judged: what selects the best checkpoint, which is shown as well.
+    """
+    bits = measured.get("bits_per_byte")
     text = f"{measured['cross_entropy']:.4f}"
     text += "" if bits is None else f" ({bits:.4f} bits/byte)"
-    return text if accuracy is None else f"{text}, accuracy {accuracy:.4f}"
+    known = with_perplexity(measured)
+    shown = [name for name in dict.fromkeys(("accuracy", judged.name)) if name in known]
+    others = [name for name in shown if name not in LOSSES]
+    return ", ".join([text, *(f"{MEASURES[name].title} {known[name]:.4f}" for name in others)])
 
 
 class TrainingLines(Logger):
     """A line for people: the step, the loss, the learning rate, the speed and the remaining time."""
 
-    def __init__(self, console: Console, start: int, steps: int, unit: str) -> None:
+    def __init__(
+        self, console: Console, start: int, steps: int, unit: str, judged: Measure = CROSS_ENTROPY
+    ) -> None:
         """Begin to measure the time.
 
         Args:
@@ -32,8 +43,10 @@ class TrainingLines(Logger):
             start: number of steps done before.
             steps: total number of steps.
             unit: unit of the speed, in the plural.
+            judged: see `validation_in_words`.
         """
         self._console, self._start, self._steps, self._unit = console, start, steps, unit
+        self._judged = judged
         self._begin = time.monotonic()
 
     def write(self, record: Record) -> None:
@@ -46,7 +59,7 @@ class TrainingLines(Logger):
                 speed = f"{record['timing']['tokens_per_second']:,.0f} {self._unit}/s"
                 text = f"loss {record['cross_entropy']:.4f}, lr {record['lr']:.3g}, {speed}{self._left(step)}"
             case "validation":
-                text = f"validation loss {validation_in_words(record)}"
+                text = f"validation loss {validation_in_words(record, self._judged)}"
             case "spike":
                 text = f"loss spike, {record['action']}"
             case _:

@@ -119,7 +119,7 @@ def _session(
     spikes = SpikeControl(job.train.spikes, start.checkpoint, job.folder)
     world.on_main(lambda: _begin(job, start, world, claim, parts, console))
     bar = console if console and console.is_interactive and records is None else None
-    shown = _shown(job, start, console, records, dataset.unit) if bar is None else None
+    shown = _shown(job, start, console, records, parts) if bar is None else None
     with (
         Checkpoints(
             job.folder, world, job.train.keep_last, dataset.fingerprint, parts.measure
@@ -151,12 +151,14 @@ def _session(
 
 
 def _shown(
-    job: Job, start: Start, console: Console | None, records: TextIO | None, unit: str
+    job: Job, start: Start, console: Console | None, records: TextIO | None, parts: Parts
 ) -> Logger | None:
     """What shows the records of a session where no bar is drawn; None: they are not shown."""
     if records is not None:
         return RecordLines(records)
-    return None if console is None else TrainingLines(console, start.step, job.train.steps, unit)
+    if console is None:
+        return None
+    return TrainingLines(console, start.step, job.train.steps, parts.dataset.unit, parts.measure)
 
 
 def _begin(
@@ -429,7 +431,7 @@ class _Session:
         first = next(iter(found.values()))
         by_file = {"by_file": found} if len(found) > 1 else {}
         self.log.write("validation", self.done, tokens=self.done * self.per_step, **first, **by_file)
-        self.bar.validation(validation_in_words(first))
+        self.bar.validation(validation_in_words(first, parts.measure))
         values = {"best": first, **{f"best-{name}": metrics for name, metrics in found.items() if name}}
         name = parts.measure.name
         found_by = {which: with_perplexity(metrics)[name] for which, metrics in values.items()}

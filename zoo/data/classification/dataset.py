@@ -17,7 +17,7 @@ from pydantic import Field, model_validator
 from zoo.config.inputs import READS_FILES
 from zoo.config.registry import DATASETS
 from zoo.data.classification.class_names import sorted_labels, write_labels
-from zoo.data.classification.encoding import EncodedText, TextPairEncoder
+from zoo.data.classification.encoding import EncodedText, TextEncoder, TextPairEncoder
 from zoo.data.classification.files import TSV, Columns, Example, read_examples
 from zoo.data.compression import content_suffix
 from zoo.data.dataset import Batch, BatchSpec, DataConfig, ModelRequirements
@@ -25,7 +25,7 @@ from zoo.data.files import sha256
 from zoo.data.map_dataset import MapDataset
 from zoo.data.split import check_validation, file_digests, read_split
 from zoo.data.tokenizers import AnyTokenizer, ByteConfig
-from zoo.data.tokenizers.base import check_vocabulary
+from zoo.data.tokenizers.base import Tokenizer, check_vocabulary
 from zoo.utils.errors import DataError, did_you_mean
 from zoo.utils.measures import OF_CLASSIFIERS
 
@@ -133,6 +133,10 @@ class ClassificationData(DataConfig):
         """The columns of a training file."""
         return Columns(self.text, self.pair, self.label, self.columns)
 
+    def encoder(self, model: TextModelRequirements, tokenizer: Tokenizer) -> TextPairEncoder:
+        """How a model is given these texts."""
+        return TextPairEncoder(tokenizer, self.context, model.n_segments, model.starts_texts)
+
     def prepare(self, model: ModelRequirements) -> ClassificationDataset:
         """Read and tokenise the texts.
 
@@ -159,7 +163,7 @@ class EncodedTexts:
         n_truncated: number of texts that were longer than the context.
     """
 
-    def __init__(self, examples: Sequence[Example], names: Sequence[str], encoder: TextPairEncoder) -> None:
+    def __init__(self, examples: Sequence[Example], names: Sequence[str], encoder: TextEncoder) -> None:
         """Tokenise.
 
         Args:
@@ -218,7 +222,7 @@ class ClassificationDataset(MapDataset[EncodedTexts]):
                 f"model.classes is {model.classes}"
             )
         self.classes, self.best_metric = len(self.class_names), data.best or "accuracy"
-        self._encoder = TextPairEncoder(self.tokenizer, data.context, model.n_segments, model.starts_texts)
+        self._encoder = data.encoder(model, self.tokenizer)
         self.train_examples = self._encode(train, "training")
         self._validation = {name: self._encode(texts, "validation") for name, texts in held_out.items()}
         self.validation_examples = next(iter(self._validation.values()), None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from zoo.data.map_dataset import padded_length
 from zoo.data.tokenizers.base import Tokenizer
+from zoo.data.tokenizers.huggingface import HuggingFaceTokenizer
 
 
 @dataclass(frozen=True)
@@ -17,7 +19,7 @@ class EncodedText:
     """The tokens of an example.
 
     Attributes:
-        tokens: start (if the model has one), text, end; in a pair also the second text and its end.
+        tokens: the text, or the texts of a pair, with the special tokens around them.
         n_second: number of tokens that belong to the second text, its end included.
         truncated: whether the texts were longer than the context.
     """
@@ -28,42 +30,22 @@ class EncodedText:
 
 
 @dataclass(frozen=True)
-class TextPairEncoder:
-    """Encodes ``start text end [text end]``: BERT's input format with the tokenizer's own special tokens.
-
-    The tokenizer's end-of-document token stands for ``[SEP]``, so it also separates the two texts for models
-    without segments (Devlin et al. 2019). Where a decoder reads the text, which puts a token of its own in
-    front of it, there is no start, as in T5.
+class TextEncoder(ABC):
+    """How a classifier reads a text or a pair.
 
     Attributes:
         tokenizer: tokenizer of the texts.
         context: maximal number of tokens of an example.
         segments: number of segments of the model.
-        starts: whether there is a start.
     """
 
     tokenizer: Tokenizer
     context: int
     segments: int = 1
-    starts: bool = True
 
-    @staticmethod
-    def n_special_tokens(is_pair: bool, starts: bool) -> int:
-        """Number of tokens of an example that are not part of its texts."""
-        return starts + 1 + is_pair
-
+    @abstractmethod
     def encode(self, text: str, pair: str | None = None) -> EncodedText:
         """Tokenise; if the result is too long, the longer text is truncated first, as in BERT."""
-        first = self.tokenizer.encode(text)
-        second = None if pair is None else self.tokenizer.encode(pair)
-        room = self.context - self.n_special_tokens(second is not None, self.starts)
-        lengths = truncated_lengths(len(first), len(second or ()), room)
-        truncated = lengths != (len(first), len(second or ()))
-        end = self.tokenizer.eos_id
-        tokens = [*([self.tokenizer.start_id] if self.starts else []), *first[: lengths[0]], end]
-        if second is None:
-            return EncodedText(tuple(tokens), 0, truncated)
-        return EncodedText((*tokens, *second[: lengths[1]], end), lengths[1] + 1, truncated)
 
     def collate(self, examples: Sequence[EncodedText]) -> tuple[Tensor, Tensor, Tensor]:
         """Pad on the right to the longest example.
@@ -85,6 +67,51 @@ class TextPairEncoder:
             segments[i, end - example.n_second : end] = min(1, self.segments - 1)
             mask[i, :end] = True
         return tokens, segments, mask
+
+
+@dataclass(frozen=True)
+class FramedTextEncoder(TextEncoder):
+    """Encodes as the authors of a Hugging Face tokenizer do, whose files say what stands around texts."""
+
+    tokenizer: HuggingFaceTokenizer
+
+    def encode(self, text: str, pair: str | None = None) -> EncodedText:
+        """See `TextEncoder`."""
+        tokens, segments, truncated = self.tokenizer.encode_framed(text, pair, self.context)
+        return EncodedText(tuple(tokens), sum(segments), truncated)
+
+
+@dataclass(frozen=True)
+class TextPairEncoder(TextEncoder):
+    """Encodes ``start text end [text end]``: BERT's input format with the tokenizer's own special tokens.
+
+    The tokenizer's end-of-document token stands for ``[SEP]``, so it also separates the two texts for models
+    without segments (Devlin et al. 2019). Where a decoder reads the text, which puts a token of its own in
+    front of it, there is no start, as in T5.
+
+    Attributes:
+        starts: whether there is a start.
+    """
+
+    starts: bool = True
+
+    @staticmethod
+    def n_special_tokens(is_pair: bool, starts: bool) -> int:
+        """Number of tokens of an example that are not part of its texts."""
+        return starts + 1 + is_pair
+
+    def encode(self, text: str, pair: str | None = None) -> EncodedText:
+        """See `TextEncoder`."""
+        first = self.tokenizer.encode(text)
+        second = None if pair is None else self.tokenizer.encode(pair)
+        room = self.context - self.n_special_tokens(second is not None, self.starts)
+        lengths = truncated_lengths(len(first), len(second or ()), room)
+        truncated = lengths != (len(first), len(second or ()))
+        end = self.tokenizer.eos_id
+        tokens = [*([self.tokenizer.start_id] if self.starts else []), *first[: lengths[0]], end]
+        if second is None:
+            return EncodedText(tuple(tokens), 0, truncated)
+        return EncodedText((*tokens, *second[: lengths[1]], end), lengths[1] + 1, truncated)
 
 
 def truncated_lengths(first: int, second: int, room: int) -> tuple[int, int]:

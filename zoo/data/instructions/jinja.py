@@ -43,8 +43,8 @@ class JinjaTemplate(Template):
                 if token in message.content:
                     raise DataError(f"message {i + 1} spells out {token!r}, a special token of the tokenizer")
         spans, text = self._answers(messages, reader)
-        tokens, starts = reader.encode_with_offsets(text)
-        mask = [any(start <= at < end for start, end in spans) for at in starts]
+        tokens, places = reader.encode_with_offsets(text)
+        mask = [any(_is_in(place, span) for span in spans) for place in places]
         if not any(mask):
             raise DataError("the chat template leaves out what the assistant says")
         length = len(mask) - mask[::-1].index(True)
@@ -112,13 +112,22 @@ class JinjaTemplate(Template):
                     f"which tokens of message {i + 1} are learned cannot be told: the chat template leaves "
                     "out or changes its text, and marks no {% generation %}"
                 )
-            spans.append((start, _end_of_turn(text, found + len(content), reader.special_tokens)))
+            end = found + len(content)
+            following = messages[i + 1].content.strip() if i + 1 < len(messages) else ""
+            limit = text.find(following, end) if following else -1
+            limit = len(text) if limit < 0 else limit
+            spans.append((start, _end_of_turn(text, end, limit, reader.special_tokens)))
         return spans, text
 
 
-def _end_of_turn(text: str, start: int, special_tokens: Sequence[str]) -> int:
-    """Where the first special token at or after `start` ends; without one, `start` itself."""
-    found = [(at, -len(token)) for token in special_tokens if (at := text.find(token, start)) >= 0]
+def _is_in(place: Span, span: Span) -> bool:
+    """Whether a token has a character of a span, or is a blank without characters there."""
+    return span[0] <= place[0] < span[1] or place[0] < span[0] < place[1]
+
+
+def _end_of_turn(text: str, start: int, limit: int, special_tokens: Sequence[str]) -> int:
+    """Where the first special token ends that begins from `start` to `limit`; without one, `start` itself."""
+    found = [(at, -len(token)) for token in special_tokens if 0 <= (at := text.find(token, start)) < limit]
     if not found:
         return start
     at, length = min(found)

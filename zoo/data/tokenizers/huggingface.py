@@ -34,6 +34,8 @@ BESIDE = (
 )
 """Files of a folder that are kept as they are: tokenizer.json does without them, other readers may not."""
 SPECIAL_TOKENS = tuple(f"{name}_token" for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask"))
+LONGEST = 2**31
+"""Files whose authors name no length have 10^30 or so."""
 READER = "PreTrainedTokenizerFast"
 """The class of transformers that can open any tokenizer.json."""
 
@@ -128,6 +130,12 @@ class HuggingFaceTokenizer(Tokenizer):
         return [token for token in added if token != self.eos_id]
 
     @property
+    def max_length(self) -> int | None:
+        """The number of tokens at which its authors truncate texts; None: the files name none."""
+        named = self._settings.get("model_max_length")
+        return named if isinstance(named, int) and 0 < named <= LONGEST else None
+
+    @property
     def chat_template(self) -> str | None:
         """The Jinja program that turns a conversation into text; None: there is none."""
         if CHAT_TEMPLATE_FILE in self._beside:
@@ -166,10 +174,33 @@ class HuggingFaceTokenizer(Tokenizer):
         """Turn the text of a template into ids; special tokens that it spells out become their ids."""
         return self.encode_with_offsets(text)[0]
 
-    def encode_with_offsets(self, text: str) -> tuple[list[int], list[int]]:
-        """Like `encode_with_special_tokens`, and the position of the character at which each token begins."""
+    def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        """Like `encode_with_special_tokens`, and the positions [start, end) of each token's characters."""
         encoding = self._encoding(text, special=True)
-        return encoding.ids, [start for start, _ in encoding.offsets]
+        return encoding.ids, encoding.offsets
+
+    def encode_framed(
+        self, text: str, pair: str | None, max_length: int | None
+    ) -> tuple[list[int], list[int], bool]:
+        """Turn a text or a pair into ids with the special tokens that its authors put around them.
+
+        Args:
+            text: the text.
+            pair: the second text of a pair; None: there is none.
+            max_length: number of tokens at which the longer text is truncated; None: neither is.
+
+        Returns:
+            The ids, the segment of each, and whether a text was truncated.
+        """
+        self._tokenizer.encode_special_tokens = True
+        with _survived(f"{self._place}: cannot encode a text"):
+            if max_length is not None:
+                self._tokenizer.enable_truncation(max_length)
+            try:
+                encoding = self._tokenizer.encode(text, pair)
+            finally:
+                self._tokenizer.no_truncation()
+        return encoding.ids, encoding.type_ids, bool(encoding.overflowing)
 
     def _encoding(self, text: str, special: bool) -> Any:  # Any: the class of an optional package
         self._tokenizer.encode_special_tokens = not special

@@ -1,0 +1,74 @@
+"""The text model in the folder of one that reads images as well: a part of config.json and of the tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from zoo.data.files import JsonObject
+from zoo.hub.shards import TensorEntry
+
+PART = "text_config"
+"""The field of config.json that describes the text model."""
+SHARED = ("bos_token_id", "eos_token_id", "pad_token_id", "dtype", "torch_dtype", "tie_word_embeddings")
+"""Fields of the whole config.json that hold for the text model too."""
+
+
+@dataclass(frozen=True)
+class TextPart:
+    """How a folder of the whole model is read as one of its text model.
+
+    Attributes:
+        architecture: the class of the text model alone.
+        prefixes: beginnings of the names of its tensors, and what they are in a folder of its own.
+        others: patterns of the tensors of the other parts.
+    """
+
+    architecture: str
+    prefixes: Mapping[str, str]
+    others: tuple[str, ...]
+
+    def config(self, whole: JsonObject) -> JsonObject:
+        """The config.json of the text model."""
+        shared = {name: whole[name] for name in SHARED if name in whole}
+        return {**whole[PART], **shared, "architectures": [self.architecture]}
+
+    def split(self, entries: Mapping[str, TensorEntry]) -> tuple[dict[str, TensorEntry], tuple[str, ...]]:
+        """The tensors by their names in a folder of the text model, and the names of the other parts'."""
+        others = tuple(name for name in entries if any(fnmatchcase(name, p) for p in self.others))
+        return {self._name(name): entries[name] for name in entries if name not in set(others)}, others
+
+    def _name(self, name: str) -> str:
+        for old, new in self.prefixes.items():
+            if name.startswith(old):
+                return new + name.removeprefix(old)
+        return name
+
+
+GEMMA3 = TextPart(
+    architecture="Gemma3ForCausalLM",
+    prefixes={
+        "language_model.model.": "model.",
+        "language_model.lm_head.": "lm_head.",
+        "model.language_model.": "model.",
+    },
+    others=(
+        "vision_tower.*",
+        "multi_modal_projector.*",
+        "model.vision_tower.*",
+        "model.multi_modal_projector.*",
+    ),
+)
+"""Gemma 3 from 4B on: SigLIP and its projection beside the text model; names in files and in memory."""
+
+TEXT_PARTS: Mapping[str, TextPart] = {"Gemma3ForConditionalGeneration": GEMMA3}
+"""By the class that config.json names."""
+
+
+def text_part(config: JsonObject) -> TextPart | None:
+    """How a config.json is read as that of a text model; None: as it is."""
+    architectures = config.get("architectures")
+    if not isinstance(architectures, list) or not architectures or not isinstance(config.get(PART), dict):
+        return None
+    return TEXT_PARTS.get(str(architectures[0]))
