@@ -22,6 +22,7 @@ from zoo.train.run import train
 from zoo.utils.errors import DataError
 
 NAMES = {"id2label": {0: "bad", 1: "so so", 2: "good"}, "label2id": {"bad": 0, "so so": 1, "good": 2}}
+LABELS = ["bad", "so so", "good"]
 SHAPES = {"Qwen2": SIZES, "Bert": {key: SIZES[key] for key in SIZES if key != "num_key_value_heads"}}
 TEXTS = ["the quick fox", "dogs jump over 13 brown foxes, lazy  café", "return x"]
 
@@ -38,7 +39,8 @@ def folder(path: Path, family: str, **more: Any) -> Path:
             pair="<|im_start|> $A <|im_end|> $B:1 <|im_end|>:1",
             special_tokens=[("<|im_start|>", 1), ("<|im_end|>", 2)],
         )
-    transformers.PreTrainedTokenizerFast(
+    fast: Any = transformers.PreTrainedTokenizerFast
+    fast(
         tokenizer_object=tokenizer,
         eos_token="<|im_end|>",
         pad_token="<|endoftext|>",
@@ -76,7 +78,7 @@ def test_probabilities_are_those_of_transformers(family: str, tmp_path: Path) ->
 def test_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """By the columns text and label, or those that are named."""
     hub = folder(tmp_path / "hub", "Bert")
-    gold = [max(zip(theirs(hub, text), NAMES["label2id"], strict=True))[1] for text in TEXTS]
+    gold = [max(zip(theirs(hub, text), LABELS, strict=True))[1] for text in TEXTS]
     (tmp_path / "a.tsv").write_text(
         "text\tlabel\n" + "".join(f"{t}\t{g}\n" for t, g in zip(TEXTS, gold, strict=True))
     )

@@ -23,6 +23,7 @@ from zoo.data.classification.encoding import (
     TextPairEncoder,
 )
 from zoo.data.classification.files import Columns, Example, read_examples
+from zoo.data.files import JsonObject
 from zoo.data.tokenizers.huggingface import HuggingFaceTokenizer
 from zoo.hub.classifier import label_names
 from zoo.models import Model
@@ -217,7 +218,7 @@ def _published_labels(path: Path, model: Model) -> list[str]:
     Raises:
         DataError: there are none, or they do not exclude each other.
     """
-    config: Mapping[str, Any] = model.published.get("config", {})
+    config: JsonObject = model.published.get("config", {})
     if config.get("problem_type") == MULTI_LABEL:
         raise DataError(
             f"{path}: problem_type: '{MULTI_LABEL}': a text may have several of the labels; expected a "
