@@ -53,9 +53,10 @@ def estimate_ladder(sweep: Sweep, workers: int) -> Group:
         here = [run for run in planned if run.params == size.params]
         speed, measured_in = _speed(sweep, size, here, outcomes, workers)
         hours = tokens / speed / 3600
+        per_step = {side.variant: side.per_step for side in size.sides}
         done = sum(
             max(0, min(outcomes.get(run.id, NOT_STARTED).step, run.steps) - run.begins)
-            * size.sides[0].per_step
+            * per_step[run.variant]
             for run in here
         )
         left = max(0.0, hours - done / speed / 3600)

@@ -79,10 +79,25 @@ def judge_ladder(
     """
     manifest = read_manifest(folder)
     baseline = baseline or manifest.baseline
-    ladder = manifest.ladder
-    looks = None
-    if ladder is not None and ladder.until_decided:
-        looks = Looks(sizes=tuple(map(float, ladder.sizes)))
-    margin = ladder.margin if ladder else None
+    margin, looks = declared(folder)
     verdicts = judge(read_table([folder], metric=metric), baseline, margin=margin, alpha=alpha, looks=looks)
     return LadderVerdict(manifest, baseline, alpha, verdicts)
+
+
+def declared(
+    folder: Path, margin: float | None = None, looks: Looks | None = None
+) -> tuple[float | None, Looks]:
+    """The margin and the looks of a ladder: as given, and otherwise as its sweep file says.
+
+    Args:
+        folder: that of sweep.json.
+        margin: see `judge`; None: the sweep's.
+        looks: see `judge`; if it declares nothing: the sweep's.
+    """
+    ladder = read_manifest(folder).ladder
+    looks = looks or Looks()
+    if ladder is None:
+        return margin, looks
+    if ladder.until_decided and looks == Looks():
+        looks = Looks(sizes=tuple(map(float, ladder.sizes)))
+    return ladder.margin if margin is None else margin, looks

@@ -14,7 +14,7 @@ from zoo.ablate.outcome import verify
 from zoo.ablate.run_metrics import RunMetrics, read_run_metrics
 from zoo.ablate.short_names import short_names, shortened
 from zoo.ablate.task_scores import recorded_task
-from zoo.run.config import plain
+from zoo.run.config import RunConfig, plain
 from zoo.train.start import MAY_CHANGE
 from zoo.utils.errors import ZooError, did_you_mean
 from zoo.utils.measures import CROSS_ENTROPY, Measure, find_measure, require_recorded
@@ -178,7 +178,7 @@ def _read_folders(folders: Sequence[Path]) -> Results:
     variant_settings: dict[str, dict[str, object]] = {}
     for folder in folders:
         run = metrics[str(folder)] = read_run_metrics(folder)
-        settings = {k: value for k, value in _flatten(plain(run.config)) if k not in MAY_DIFFER}
+        settings = settings_of(run.config)
         key = json.dumps(settings, sort_keys=True)
         variant_settings[key], seeds = settings, seeds_by_settings.setdefault(key, {})
         if run.config.seed in seeds:
@@ -217,6 +217,11 @@ def _common_metric(runs: Sequence[RunMetrics]) -> str:
     """The measure that the configurations of all runs name; otherwise the loss."""
     names = {run.config.metric for run in runs}
     return next(iter(names)) or CROSS_ENTROPY.name if len(names) == 1 else CROSS_ENTROPY.name
+
+
+def settings_of(config: RunConfig) -> dict[str, object]:
+    """What all runs of a variant have in common, by dotted key."""
+    return {key: value for key, value in _flatten(plain(config)) if key not in MAY_DIFFER}
 
 
 def _flatten(fields: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:

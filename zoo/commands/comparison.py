@@ -184,6 +184,7 @@ def verdict(
     wide: Wide = False,
 ) -> None:
     """Judge runs of several sizes and budgets, whoever made them: does a gain hold, shrink or grow?"""
+    from zoo.ablate.ladder_verdict import declared, is_ladder
     from zoo.ablate.scale.document import document
     from zoo.ablate.scale.runs import parse_counts
     from zoo.ablate.scale.shown import notes, sentences, verdict_table
@@ -193,17 +194,24 @@ def verdict(
 
     if wide and as_json:
         raise ZooError("verdict: --wide has no effect with --json")
-    if rounds is not None:
+    if rounds is not None and aa:
+        raise ZooError("verdict: --time has no effect with --aa, whose sides do the same work")
+    example = "size=params,loss=eval/loss"
+    names = None if columns is None else named_columns(columns, example)
+    looks = Looks(max_seeds, parse_counts(declared_sizes or "", "--declared-sizes"), anytime)
+    if is_ladder(runs[0]):
+        margin, looks = declared(runs[0], margin, looks)
+    export = Export(names, pattern, tag, tokens_per_step)
+    table = read_table(runs, export, metric)
+    if aa:
+        table = halved(table, baseline)
+    verdicts = judge(table, baseline, margin=margin, alpha=alpha, looks=looks)
+    if rounds is not None:  # after everything that could be wrong
         from zoo.ablate.timing import measure_speeds
 
         measure_speeds(runs[0], rounds)
-    example = "size=params,loss=eval/loss"
-    names = None if columns is None else named_columns(columns, example)
-    table = read_table(runs, Export(names, pattern, tag, tokens_per_step), metric)
-    if aa:
-        table = halved(table, baseline)
-    looks = Looks(max_seeds, parse_counts(declared_sizes or "", "--declared-sizes"), anytime)
-    verdicts = judge(table, baseline, margin=margin, alpha=alpha, looks=looks)
+        table = read_table(runs, export, metric)
+        verdicts = judge(table, baseline, margin=margin, alpha=alpha, looks=looks)
     written: Path | None = None
     if out is not None:
         from zoo.report.ladder import write_ladder
@@ -212,12 +220,12 @@ def verdict(
         written = write_ladder(verdicts, baseline, out, margin=margin, alpha=alpha, title=title)
     if as_json:
         echo(document(verdicts, baseline, margin=margin, alpha=alpha).model_dump_json(indent=2))
-        return
-    echo("\n".join(sentences(verdicts, baseline, margin)))
-    console(wide).print(verdict_table(verdicts, baseline).rich())
-    echo("".join(f"note: {note}.\n" for note in notes(verdicts)), nl=False)
-    if written is not None:
-        echo(f"wrote {written}")
+    else:
+        echo("\n".join(sentences(verdicts, baseline, margin)))
+        console(wide).print(verdict_table(verdicts, baseline).rich())
+        echo("".join(f"note: {note}.\n" for note in notes(verdicts)), nl=False)
+        if written is not None:
+            echo(f"wrote {written}")
     if aa and any(found.word not in ("equal", "undecided") for found in verdicts.values()):
         echo("alarm: the baseline differs from itself, so the set-up is at fault", err=True)
         raise typer.Exit(DIVERGED)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from zoo.ablate.table import Table
+from zoo.utils.printable import printable
 
 SPECIAL = {
     "\\": r"\textbackslash{}",
@@ -49,4 +50,6 @@ def _table(table: Table) -> str:
 
 
 def _escape(text: str) -> str:
-    return "".join(SPECIAL.get(character, character) for character in text)
+    line = " ".join(printable(text).split())  # an empty line would end the paragraph
+    guard = "{}" if line.startswith(("[", "*")) else ""  # otherwise an argument of the line break before
+    return guard + "".join(SPECIAL.get(character, character) for character in line)

@@ -1,4 +1,4 @@
-"""`zoo report`: from run folders to a folder with a page, Markdown, CSV files and pictures."""
+"""`zoo report`: from run folders to a folder with a page, Markdown, CSV files, LaTeX and pictures."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from zoo.ablate.table import Table
 from zoo.ablate.verdict import ALPHA, Judgement, judge
 from zoo.report.chapter import Chapter, chapter_of, joined, read_chapter
 from zoo.report.csv_files import tables_csv
+from zoo.report.latex import tables_latex
 from zoo.report.markdown import markdown_page
 from zoo.report.page import draw_images, html_page, write_files
 from zoo.report.section import Section
@@ -31,7 +32,7 @@ def report(
 
     Args:
         paths: the folder of one sweep without sizes, or one or more run folders.
-        out: the folder to write into: report.html, report.md, report.csv, curves.csv, a PNG per plot.
+        out: the folder to write into: report.html, .md, .csv and .tex, curves.csv, a PNG per plot.
         baseline: see `read_results`.
         alpha: see `judge`.
         metric: see `read_results`.
@@ -95,6 +96,7 @@ def _write(
             PAGE: html_page(title, lead, sections, styles, images),
             "report.md": markdown_page(title, lead, sections),
             "report.csv": tables_csv(tables),
+            "report.tex": tables_latex(tables),
             **curves,
             **{f"{key}.png": png for key, png in images.items()},
         },

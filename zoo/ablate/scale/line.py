@@ -16,12 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from zoo.ablate.scale.speedup import ROUNDING, SizeSpeedup
+from zoo.ablate.scale.speedup import ROUNDING, SizeSpeedup, exp
 
 Array = NDArray[np.float64]
 
 FEWEST_SIZES = 4
 """Below so many sizes there is no line."""
+POWER = 0.8
+"""The probability with which a study finds what it calls detectable."""
 PRIOR_SEEDS = 3
 """Degrees of freedom that the other sizes' seed variance counts for at each size."""
 
@@ -67,11 +69,10 @@ class Estimate:
         """Standard error and degrees of freedom of the wider interval."""
         return max(self._errors(), key=lambda pair: float(stats.t.ppf(0.975, pair[1])) * pair[0])
 
-    def detectable(self, power: float = 0.8) -> float:
-        """The factor c that such a study finds with this probability."""
+    def detectable(self) -> float:
+        """The factor c that such a study finds with probability `POWER`."""
         se, df = self.binding
-        share = 1 + float(stats.t.ppf(power, df) / stats.t.ppf(0.975, df))
-        return math.exp(float(stats.t.ppf(0.975, df)) * se * share)
+        return exp(float(stats.t.ppf(0.975, df) + stats.t.ppf(POWER, df)) * se)
 
     def _errors(self) -> tuple[tuple[float, float], tuple[float, float]]:
         return (self.scatter, self.df_scatter), (self.seeds, self.df_seeds)

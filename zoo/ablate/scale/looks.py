@@ -20,6 +20,8 @@ STUDIES = 2_000_000
 """Simulated studies without a difference; the first critical value is the least sure, to some 3 %."""
 CHUNK = 100_000
 FIRST_LOOK = 3
+MOST_LOOKS = 30
+"""Limit of the declared seeds and sizes, our choice: every look takes 16 MB, and no study has so many."""
 MIXTURE = 4.0
 """g: variance of mean / sd that the anytime-valid test expects (arXiv 2310.03722)."""
 
@@ -34,10 +36,10 @@ def critical_values(n_max: int, alpha: float = 0.05, studies: int = STUDIES) -> 
         studies: how many are simulated.
 
     Raises:
-        ValueError: the maximum is below three.
+        ValueError: the maximum is below three, or beyond `MOST_LOOKS`.
     """
-    if n_max < FIRST_LOOK:
-        raise ValueError(f"at most {n_max} seeds; expected {FIRST_LOOK} or more")
+    if not FIRST_LOOK <= n_max <= MOST_LOOKS:
+        raise ValueError(f"at most {n_max} seeds; expected {FIRST_LOOK} to {MOST_LOOKS}")
     random = np.random.default_rng(0)
     counts = np.arange(1, n_max + 1)
     parts = []
@@ -92,7 +94,8 @@ def adjusted_p(p: float, critical: float, df: float, alpha: float) -> float:
         alpha: the probability of a false alarm over all looks. For a share of it, as several variants have,
             the result is an approximation: it takes the spending for proportional.
     """
-    return min(1.0, p * alpha / float(2 * stats.t.sf(critical, df)))
+    of_look = float(2 * stats.t.sf(critical, df))
+    return min(1.0, p * alpha / of_look) if of_look else 1.0
 
 
 def _boundaries(statistics: Array, spent: Sequence[float]) -> tuple[float, ...]:
@@ -102,7 +105,8 @@ def _boundaries(statistics: Array, spent: Sequence[float]) -> tuple[float, ...]:
     for look, total in enumerate(spent):
         reject = round((total - before) * len(statistics))
         here = statistics[alive, look]
-        value = float(np.partition(here, len(here) - reject)[len(here) - reject])
+        # An error too small to be simulated is not spent.
+        value = float(np.partition(here, len(here) - reject)[len(here) - reject]) if reject else math.inf
         values.append(value)
         alive &= statistics[:, look] < value
         before = total

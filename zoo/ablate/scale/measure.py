@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -20,6 +21,8 @@ from zoo.ablate.scale.tuning import tuning_gap
 HUBER_STEPS = 3
 PAIRED_FLOPS = 1.25
 """Sizes of two sides belong together if their FLOPs per token differ by no more than this factor."""
+SAME_BUDGET = 0.01
+"""Budgets of two sides that differ by less than this share are one."""
 
 
 @dataclass(frozen=True)
@@ -117,6 +120,16 @@ class Measured:
     def usable(self) -> list[SizeSpeedup]:
         """The sizes whose losses overlap."""
         return [size for size in self.sizes if size.comparable]
+
+    def half_alone(self, level: float = 0.95) -> float | None:
+        """Half the interval of ln c at the largest usable size by itself; None with one seed.
+
+        What tuning adds belongs in, as far as it is known: all seeds share it.
+        """
+        size = self.usable[-1]
+        if size.se is None:
+            return None
+        return float(stats.t.ppf((1 + level) / 2, size.seeds - 1)) * math.hypot(size.se, self.gap or 0.0)
 
 
 def measure(
@@ -290,7 +303,7 @@ def _add_cost(found: Measured, largest: SizeSpeedup, name: str, rates: Sequence[
         name: of the currency.
         rates: ln of tokens per unit, of the variant's runs and of the baseline's; or of their ratio alone.
     """
-    value, half, df = _at_largest(found.line, largest)
+    value, half, df = _at_largest(found, largest)
     if half is None:
         return
     means = [float(np.mean(rate)) for rate in rates]
@@ -304,22 +317,33 @@ def _add_cost(found: Measured, largest: SizeSpeedup, name: str, rates: Sequence[
     found.costs.append(Cost(name, ln_c, wider, p))
 
 
-def _at_largest(line: Line | None, largest: SizeSpeedup) -> tuple[float, float | None, float]:
+def _at_largest(found: Measured, largest: SizeSpeedup) -> tuple[float, float | None, float]:
     """ln c at the largest size, half its interval, and the degrees of freedom."""
-    if line is not None:
-        value: Estimate = line.largest
+    if found.line is not None:
+        value: Estimate = found.line.largest
         return value.estimate, value.half95, value.binding[1]
-    return largest.ln_c, largest.half_width(), largest.seeds - 1
+    return largest.ln_c, found.half_alone(), largest.seeds - 1
+
+
+def common_budget(ours: AbstractSet[float], theirs: AbstractSet[float]) -> tuple[float, float] | None:
+    """The longest budget that two sides have in common, to a hundredth, as each of them has it."""
+    pairs = [(a, b) for a in ours for b in theirs if abs(b / a - 1) < SAME_BUDGET]
+    return max(pairs, default=None)
 
 
 def _items(pair: Pair) -> ItemDifference | None:
-    """Scores of questions at the largest budget of both sides; None with one seed or one question."""
-    budgets: list[set[float]] = [
+    """Scores of questions at the longest common budget of both sides.
+
+    Returns:
+        None with one seed or one question, or if the sides have no such budget in common.
+    """
+    asked: list[set[float]] = [
         {run.tokens for run in side.compared if run.items is not None} for side in pair.sides
     ]
-    if not all(budgets):
+    tokens = common_budget(*asked)
+    if tokens is None:
         return None
-    scores = [_scores(side.compared, max(tokens)) for side, tokens in zip(pair.sides, budgets, strict=True)]
+    scores = [_scores(side.compared, budget) for side, budget in zip(pair.sides, tokens, strict=True)]
     if min(map(len, scores)) < 2 or len(scores[0][0]) < 2:
         return None
     return compare_items(np.array(scores[0]), np.array(scores[1]))

@@ -42,6 +42,7 @@ class FinishedRun:
         seconds: training time of the whole run.
         items: the score of every question, in the same order in all runs.
         questions: a fingerprint of the questions; empty: it is not known.
+        tuning: whether the run helped to choose the rate; None: it is not known, and read off the table.
         trunk: of a branch that was cooled down from a shared run, the name of that run.
         data: a name or fingerprint of the order of the training data and of the validation set.
         passes: how often the training data were read.
@@ -68,6 +69,7 @@ class FinishedRun:
     place: str = ""
     disturbed: bool = False
     questions: str = ""
+    tuning: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -116,6 +118,7 @@ def read_runs(file: Path) -> RunTable:
     runs = [run_of_row(f"{file}:{line}", row, file.parent) for line, row in rows]
     if not runs:
         raise DataError(f"{file}: no rows; expected one per run")
+    _check_names(file, rows)
     check_runs(runs)
     return RunTable(tuple(runs))
 
@@ -208,6 +211,19 @@ def _check_columns(file: Path, names: Sequence[str]) -> None:
             raise DataError(f"{file}:1: unknown column '{name}'{did_you_mean(name, REQUIRED + OPTIONAL)}")
     if len(set(names)) < len(names):
         raise DataError(f"{file}:1: a column is there twice: {', '.join(names)}")
+
+
+def _check_names(file: Path, rows: Sequence[tuple[int, dict[str, str]]]) -> None:
+    """Refuse a run that stands there several times: its loss was read before the end of its schedule."""
+    seen: dict[str, int] = {}
+    for line, row in rows:
+        name = row.get("run", "").strip()
+        before = seen.setdefault(name, line) if name else line
+        if before != line:
+            raise DataError(
+                f"{file}:{line}: run: value {name!r} stands in line {before} already: a ladder is not read "
+                "inside one run; expected a run per row, each to the end of its own schedule"
+            )
 
 
 def run_of_row(place: str, row: dict[str, str], folder: Path) -> FinishedRun:

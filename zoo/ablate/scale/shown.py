@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from zoo.ablate.scale.line import Estimate, Prediction
-from zoo.ablate.scale.measure import Measured, Pair
+from zoo.ablate.scale.measure import Measured, Pair, common_budget
 from zoo.ablate.scale.runs import format_count
+from zoo.ablate.scale.speedup import exp
 from zoo.ablate.scale.verdict import ScaleVerdict
 from zoo.ablate.table import Column, Table, format_p
 
@@ -17,6 +18,8 @@ Factor = tuple[float, float, float]
 """A factor and the ends of its interval; without one they are NaN."""
 
 DOUBLING = math.log(2)
+LONG = 1e3
+"""Factors from here on are written with two digits."""
 
 
 def sentence(verdict: ScaleVerdict, baseline: str, margin: float | None = None) -> str:
@@ -32,10 +35,9 @@ def sentence(verdict: ScaleVerdict, baseline: str, margin: float | None = None) 
     if verdict.word == "equal":
         assert margin is not None  # the word is only given for a margin
         where = "at one size" if line is None else f"{len(line.x)} sizes"
-        value = (
-            (largest.ln_c, largest.half_width(0.9)) if line is None else _widest(line.middle, line.largest)
-        )
-        low, high = (math.exp(value[0] + sign * (value[1] or 0)) for sign in (-1, 1))
+        alone = (largest.ln_c, verdict.measured.half_alone(0.9))
+        value = alone if line is None else _widest(line.middle, line.largest)
+        low, high = (exp(value[0] + sign * (value[1] or 0)) for sign in (-1, 1))
         return (
             f"{name}: equal to {baseline} within {margin:g} x (90 % interval {low:.2f}-{high:.2f}, {where})."
         )
@@ -43,7 +45,7 @@ def sentence(verdict: ScaleVerdict, baseline: str, margin: float | None = None) 
     less = f", by less than {margin:g} x" if verdict.within_margin else ""
     if line is None:
         size = format_count(largest.params)
-        half = largest.half_width()
+        half = verdict.measured.half_alone()
         return (
             f"{name}: {verdict.word} than {baseline}{less}. At {size}, the only size judged, it needs "
             f"{factor_text(factor(sign * largest.ln_c, half))} {more} tokens."
@@ -96,14 +98,15 @@ def _trend(verdict: ScaleVerdict, sign: int) -> str:
 
 def _per_doubling(slope: Estimate, sign: int = 1) -> Factor:
     half = slope.half95
-    low, high = (math.expm1((sign * slope.estimate + k * half) * DOUBLING) for k in (-1, 1))
-    return math.expm1(sign * slope.estimate * DOUBLING), low, high
+    changes = (sign * slope.estimate + k * half for k in (0, -1, 1))
+    change, low, high = (exp(ln_change * DOUBLING) - 1 for ln_change in changes)
+    return change, low, high
 
 
 def factor(ln_c: float, half: float | None) -> Factor:
     """c with the ends of its interval."""
     half = math.nan if half is None else half
-    return math.exp(ln_c), math.exp(ln_c - half), math.exp(ln_c + half)
+    return exp(ln_c), exp(ln_c - half), exp(ln_c + half)
 
 
 def estimated(value: Estimate | Prediction, sign: int = 1) -> Factor:
@@ -113,8 +116,8 @@ def estimated(value: Estimate | Prediction, sign: int = 1) -> Factor:
 
 def factor_text(value: Factor) -> str:
     """1.20 x (1.10-1.31)."""
-    c, low, high = value
-    return f"{c:.2f} x" if math.isnan(low) else f"{c:.2f} x ({low:.2f}-{high:.2f})"
+    c, low, high = (f"{v:.2f}" if v < LONG else f"{v:.2g}" for v in value)
+    return f"{c} x" if math.isnan(value[1]) else f"{c} x ({low}-{high})"
 
 
 def sentences(verdicts: Mapping[str, ScaleVerdict], baseline: str, margin: float | None) -> list[str]:
@@ -192,7 +195,7 @@ def _verdict_row(verdict: ScaleVerdict) -> list[object]:
     found, line, largest = verdict.measured, verdict.line, verdict.largest
     costs = {cost.name: factor(cost.ln_c, cost.half95) for cost in found.costs}
     drifts = [size.drift for size in found.usable]
-    value = None if largest is None else factor(largest.ln_c, largest.half_width())
+    value = None if largest is None else factor(largest.ln_c, found.half_alone())
     compared = [run for pair in found.pairs.values() for side in pair.sides for run in side.compared]
     seconds = [run.seconds for run in compared if run.seconds is not None]
     tuned = [side for pair in found.pairs.values() for side in pair.sides if side.tuned]
@@ -216,15 +219,16 @@ def _verdict_row(verdict: ScaleVerdict) -> list[object]:
 
 
 def _loss_difference(pair: Pair) -> float | None:
-    """Variant less baseline at the longest budget that both have (to a hundredth), in nats."""
+    """Variant less baseline at the longest budget that both have, in nats."""
     ours, theirs = pair.cells
-    budgets = sorted({tokens for tokens, _ in ours}, reverse=True)
-    for tokens in budgets:
-        losses = [loss for (t, _), loss in theirs.items() if abs(t / tokens - 1) < 0.01]
-        if losses:
-            own = [loss for (t, _), loss in ours.items() if t == tokens]
-            return float(np.mean(losses) - np.mean(own))
-    return None
+    tokens = common_budget(*({tokens for tokens, _ in side} for side in (ours, theirs)))
+    if tokens is None:
+        return None
+    own, other = (
+        np.mean([loss for (t, _), loss in side.items() if t == budget])
+        for side, budget in zip((ours, theirs), tokens, strict=True)
+    )
+    return float(other - own)
 
 
 def size_table(verdicts: Mapping[str, ScaleVerdict]) -> Table:

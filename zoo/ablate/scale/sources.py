@@ -14,6 +14,7 @@ from zoo.ablate.lines import Key, Lines
 from zoo.ablate.manifest import FILE, Manifest, Run, read_manifest, run_folder
 from zoo.ablate.outcome import verify
 from zoo.ablate.quiet import QUIET
+from zoo.ablate.results import settings_of
 from zoo.ablate.run_metrics import RunMetrics, read_run_metrics
 from zoo.ablate.scale.runs import (
     OPTIONAL,
@@ -38,6 +39,8 @@ SCALAR_HEADER = ["Wall time", "Step", "Value"]
 FINISHED = ("finished", "Finished", "FINISHED", "")
 """What a table of W&B or MLflow says of a run that has ended by itself."""
 STATES = ("State", "state", "Status", "status")
+TUNED = ("optimizer.lr",)
+"""The setting in which runs of a variant may differ beside their seeds."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,8 @@ def read_table(paths: Sequence[Path], export: Export | None = None, metric: str 
     """Read runs.
 
     Args:
-        paths: one CSV, the folder of one sweep, run folders, or event files or scalars of TensorBoard.
+        paths: one CSV, the folder of one sweep, run folders, or TensorBoard's: folders with event files, or
+            scalars that were exported as CSV.
         export: how to read what other loggers have written.
         metric: of runs of zoo the loss that they are judged by, one of `zoo.utils.measures.LOSSES`; None:
             the sweep's, or the cross entropy.
@@ -120,7 +124,10 @@ def sweep_table(folder: Path, metric: str | None = None) -> RunTable:
         raise DataError(f"{folder}: a sweep without `scale`; expected a ladder (zoo report reads this one)")
     lines = {} if manifest.lines is None else Lines(folder / manifest.lines).runs
     runs = [
-        lines.get(_key(run)) or _of_sweep(manifest, run, run_folder(folder, run), metric)
+        replace(
+            lines.get(_key(run)) or _of_sweep(manifest, run, run_folder(folder, run), metric),
+            tuning="tune" in run.phases,
+        )
         for run in manifest.runs
         if run.status in ("finished", "failed") and not run.crashed
     ]
@@ -171,6 +178,10 @@ def _folders(paths: Sequence[Path], metric: str | None) -> RunTable:
             f"{unfinished[0]}: has not made all its steps; a ladder is not read inside a run: expected "
             "finished runs"
         )
+    if unvalidated := [str(run.folder.path) for run in metrics if not len(run.validation)]:
+        raise DataError(f"{unvalidated[0]}: has no validation loss, which variants are compared by")
+    if unknown := [str(run.folder.path) for run in metrics if not run.parameters]:
+        raise DataError(f"{unknown[0]}: its number of parameters is not recorded; expected a CSV of runs")
     words = [_words(run) for run in metrics]
     differing = [i for i in range(len(words[0])) if len({word[i] for word in words}) > 1]
     runs = [
@@ -187,7 +198,27 @@ def _folders(paths: Sequence[Path], metric: str | None) -> RunTable:
         for run, word in zip(metrics, words, strict=True)
     ]
     check_runs(runs)
+    _require_same_settings(runs, metrics)
     return RunTable(tuple(runs))
+
+
+def _require_same_settings(runs: Sequence[FinishedRun], metrics: Sequence[RunMetrics]) -> None:
+    """Refuse runs that would count as seeds of each other and differ in another setting.
+
+    Raises:
+        DataError: there are such runs.
+    """
+    seen: dict[tuple[str, float, float], tuple[str, dict[str, object]]] = {}
+    for run, found in zip(runs, metrics, strict=True):
+        settings = {key: value for key, value in settings_of(found.config).items() if key not in TUNED}
+        place, before = seen.setdefault((run.variant, run.size, run.tokens), (run.place, settings))
+        if differing := [key for key in {**before, **settings} if before.get(key) != settings.get(key)]:
+            key = differing[0]
+            raise DataError(
+                f"{run.place}: {key}: {settings.get(key)}, and {before.get(key)} in {place}: both would be "
+                f"seeds of the variant '{run.variant}'; expected runs whose variants differ in the types of "
+                "their parts, or a CSV that names the variants"
+            )
 
 
 def _words(run: RunMetrics) -> list[str]:
@@ -307,15 +338,27 @@ def _last_scalar(path: Path, tag: str | None) -> tuple[int, float]:
         except (ValueError, csv.Error) as error:
             raise DataError(f"{path}: cannot be read as a scalar of TensorBoard: {error}") from error
         return max(steps.items())
-    if not any(path.rglob(EVENTS)):
+    folders = sorted({file.parent for file in path.rglob(EVENTS)})
+    if not folders:
         raise DataError(f"{path}: no event files ({EVENTS})")
     try:
         from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
     except ImportError as error:
         raise DataError(f"event files need tensorboard: {install('tensorboard')}") from error
-    events = EventAccumulator(str(next(iter(sorted(path.rglob(EVENTS)))).parent))
-    events.Reload()
-    tags: list[str] = events.Tags()["scalars"]
-    if tag not in tags:
+    found: dict[Path, tuple[int, float]] = {}
+    tags: set[str] = set()
+    for folder in folders:
+        events = EventAccumulator(str(folder))
+        events.Reload()
+        here: list[str] = events.Tags()["scalars"]
+        tags |= set(here)
+        if tag in here:
+            found[folder] = max((event.step, event.value) for event in events.Scalars(tag))
+    if not found:
         raise DataError(f"{path}: --tag {tag}: expected one of {', '.join(sorted(tags)) or 'no scalar'}")
-    return max((event.step, event.value) for event in events.Scalars(tag))
+    if len(found) > 1:
+        raise DataError(
+            f"{path}: --tag {tag}: {' and '.join(map(str, found))} both have it; expected the folder of one "
+            "run"
+        )
+    return next(iter(found.values()))

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from zoo.config.registry import Config
 from zoo.utils.errors import ZooError
@@ -28,6 +29,9 @@ class Speeds:
     rounds: Mapping[str, tuple[float, ...]]
 
 
+Speed = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
 class Timing(Config):
     """The content of timing.json, in the folder of a ladder.
 
@@ -39,7 +43,7 @@ class Timing(Config):
 
     params: int
     threads: int
-    rounds: tuple[dict[str, float], ...]
+    rounds: tuple[dict[str, Speed], ...]
 
 
 def read_speeds(folder: Path) -> Speeds | None:

@@ -8,6 +8,7 @@ tokens.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -27,6 +28,11 @@ ROUNDING = 1e-9
 """A smaller ln c is that of two sides that are the same."""
 OVERLAP = 0.5
 """The range of ln tokens that the curves must share once the variant's is shifted."""
+
+
+def exp(ln_c: float) -> float:
+    """The factor c; infinite where it is too large for a number, as the ends of wide intervals are."""
+    return math.exp(ln_c) if ln_c < math.log(sys.float_info.max) else math.inf
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 Several rates at one size are its tuning. The rate with the most runs is the chosen one; of equals it is the
 one with the lowest mean loss. The tuning loss of the winner is too low by luck, so runs that chose the rate
-count in the comparison only where there are no others.
+count in the comparison only where there are no others. Where a table does not say which runs these are, they
+are those of a budget and seed that has several rates.
 """
 
 from __future__ import annotations
@@ -101,7 +102,9 @@ def _tuned(runs: Sequence[FinishedRun]) -> TunedSize:
     for run in runs:
         assert run.rate is not None  # `check_runs` refuses sizes where only some runs have a rate
         trials[run.tokens, run.seed].add(run.rate)
-    choosing = [run for run in runs if len(trials[run.tokens, run.seed]) > 1]
+    choosing = [
+        run for run in runs if (len(trials[run.tokens, run.seed]) > 1 if run.tuning is None else run.tuning)
+    ]
     curves: dict[float, dict[float, list[float]]] = defaultdict(lambda: defaultdict(list))
     for run in choosing or runs:
         assert run.rate is not None

@@ -11,9 +11,10 @@ from scipy import stats
 
 from zoo.ablate.scale.chain import claims
 from zoo.ablate.scale.doubts import doubts
-from zoo.ablate.scale.line import FEWEST_SIZES, Line, Prediction, back_test
+from zoo.ablate.scale.line import FEWEST_SIZES, POWER, Line, Prediction, back_test
 from zoo.ablate.scale.looks import (
     FIRST_LOOK,
+    MOST_LOOKS,
     adjusted_p,
     anytime_p,
     critical_values,
@@ -21,7 +22,7 @@ from zoo.ablate.scale.looks import (
 )
 from zoo.ablate.scale.measure import Measured, measure
 from zoo.ablate.scale.runs import SAME_SIZE, RunTable
-from zoo.ablate.scale.speedup import SizeSpeedup
+from zoo.ablate.scale.speedup import SizeSpeedup, exp
 from zoo.ablate.scale.tuned import tuned_sizes
 from zoo.utils.errors import DataError, did_you_mean
 
@@ -151,8 +152,14 @@ def _check_looks(looks: Looks, found: Mapping[str, Measured]) -> None:
     given = [what for what, is_given in declared.items() if is_given]
     if len(given) > 1:
         raise DataError(f"declared: {' and '.join(given)}; expected one of them")
-    if looks.max_seeds is not None and looks.max_seeds < FIRST_LOOK:
-        raise DataError(f"at most {looks.max_seeds} seeds; expected {FIRST_LOOK} or more")
+    if looks.max_seeds is not None and not FIRST_LOOK <= looks.max_seeds <= MOST_LOOKS:
+        raise DataError(f"at most {looks.max_seeds} seeds; expected {FIRST_LOOK} to {MOST_LOOKS}")
+    enough = FEWEST_SIZES <= len(looks.sizes) <= MOST_LOOKS
+    if looks.sizes and not (enough and list(looks.sizes) == sorted(set(looks.sizes))):
+        raise DataError(
+            f"declared sizes {', '.join(f'{size:g}' for size in looks.sizes)}: expected {FEWEST_SIZES} to "
+            f"{MOST_LOOKS}, ascending"
+        )
     of_seeds = looks.max_seeds is not None or looks.anytime
     if of_seeds and all(variant.line is not None for variant in found.values()):
         raise DataError(
@@ -214,24 +221,27 @@ def _claim_at_one_size(
 
 
 def _critical_value_of_sizes(found: Measured, alpha: float, declared: Sequence[float]) -> float:
-    """The critical value of |t| at this look, with the sizes that have been trained so far."""
+    """The critical value of |t| at this look, with the sizes that have been trained so far.
+
+    A smaller size that had to be left out was no look, and counts as not declared.
+    """
     here = [size.params for size in found.usable]
-    first = declared[: len(here)]
-    if len(declared) < FEWEST_SIZES or list(declared) != sorted(set(declared)):
-        raise DataError(
-            f"declared sizes {', '.join(f'{size:g}' for size in declared)}: expected at least "
-            f"{FEWEST_SIZES}, "
-            "ascending"
-        )
-    if len(here) > len(declared) or any(abs(a / b - 1) > SAME_SIZE for a, b in zip(here, first, strict=True)):
+    passed = [left.params for left in found.left_out if left.params < here[-1]]
+    usable = [size for size in declared if not any(_same_size(size, left) for left in passed)]
+    first = usable[: len(here)]
+    if len(here) > len(first) or not all(map(_same_size, here, first)):
         raise DataError(
             f"{found.name}: sizes {', '.join(f'{size:g}' for size in here)} are not the first of those "
             f"declared, {', '.join(f'{size:g}' for size in declared)}; expected no look beyond the "
             "declaration"
         )
     # t does not depend on the unit of ln N, so sizes are told apart to a thousandth.
-    ln_params = tuple(round(math.log(size / declared[0]), 3) for size in declared)
+    ln_params = tuple(round(math.log(size / usable[0]), 3) for size in usable)
     return critical_values_of_sizes(ln_params, FEWEST_SIZES, alpha)[len(here) - FEWEST_SIZES]
+
+
+def _same_size(one: float, other: float) -> bool:
+    return abs(one / other - 1) <= SAME_SIZE
 
 
 def _worded(found: Measured, held: Sequence[str], margin: float | None, looks: Looks) -> ScaleVerdict:
@@ -249,10 +259,6 @@ def _worded(found: Measured, held: Sequence[str], margin: float | None, looks: L
         word = "faster" if value > 0 else "slower"
     test = back_test(usable) if line is not None else None
     missed = test is not None and not test.holds(usable[-1].ln_c)
-    half = _one_size_half(found, 0.95)
-    detectable = None if half is None else math.exp(1.4 * half)
-    if line is not None:
-        detectable = line.middle.detectable()
     return ScaleVerdict(
         word,
         found,
@@ -262,7 +268,7 @@ def _worded(found: Measured, held: Sequence[str], margin: float | None, looks: L
         within_margin=within,
         predicted=None if line is None or missed else line.predict(float(line.x.max()) + math.log(2)),
         back_test=test,
-        detectable=detectable,
+        detectable=_detectable_alone(found) if line is None else line.middle.detectable(),
         warnings=tuple(doubts(found, missed, too_early)),
     )
 
@@ -273,7 +279,7 @@ def _within(found: Measured, margin: float) -> bool:
     At one size the variance of the tuning belongs in; where it is not known nothing is called equal.
     """
     if found.line is None:
-        half = _one_size_half(found, 0.9)
+        half = found.half_alone(0.9)
         return found.gap is not None and half is not None and abs(found.usable[-1].ln_c) + half <= margin
     return all(
         abs(value.estimate) + value.half_width(0.9) <= margin
@@ -281,12 +287,16 @@ def _within(found: Measured, margin: float) -> bool:
     )
 
 
-def _one_size_half(found: Measured, level: float) -> float | None:
-    """Half the interval at the largest size with the variance of the tuning."""
-    size = found.usable[-1]
-    if size.se is None:
+def _detectable_alone(found: Measured) -> float | None:
+    """The factor that the largest size by itself would have shown with probability `POWER`.
+
+    It must exceed what tuning alone makes as well as the noise of the seeds.
+    """
+    half, df = found.half_alone(), found.usable[-1].seeds - 1
+    if half is None:
         return None
-    return float(stats.t.ppf((1 + level) / 2, size.seeds - 1)) * math.hypot(size.se, found.gap or 0.0)
+    quantile = float(stats.t.ppf(POWER, df) / stats.t.ppf(0.975, df))
+    return exp(max(half, GAPS * (found.gap or 0.0)) + quantile * half)
 
 
 def _trend(line: Line) -> Trend:

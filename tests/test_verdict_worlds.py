@@ -1,0 +1,335 @@
+"""Verdicts of worlds whose truth is known, against formulas of their own, and from every source of runs."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from command_line import zoo
+from scipy import optimize, stats
+from synthetic_runs import write_run
+
+from zoo.ablate.scale.document import document
+from zoo.ablate.scale.looks import adjusted_p, critical_values
+from zoo.ablate.scale.runs import FinishedRun, RunTable, read_runs
+from zoo.ablate.scale.shown import factor, factor_text, sentences, tables
+from zoo.ablate.scale.sources import Export, read_table
+from zoo.ablate.scale.tuned import tuned_sizes
+from zoo.ablate.scale.verdict import Looks, judge
+from zoo.ablate.table import Column, Table
+from zoo.report.ladder import write_ladder
+from zoo.report.latex import tables_latex
+from zoo.utils.errors import DataError
+
+SIZES = (1e6, 2e6, 4e6, 8e6, 16e6)
+BUDGETS = (4e6, 8e6, 16e6)
+
+
+def loss(size: float, tokens: float) -> float:
+    """The baseline's, by a law."""
+    return float(0.45 + 0.25 * (size / 1e6) ** -0.3 + 0.8 * (tokens / 1e6) ** -0.3)
+
+
+def world(
+    factors: Sequence[float],
+    tau: float = 0.0,
+    seeds: int = 3,
+    sizes: Sequence[float] = SIZES,
+    budgets: Sequence[float] = BUDGETS,
+    **fields: Any,
+) -> list[FinishedRun]:
+    """Runs of a and b, which is so many times faster at each size; a seed is worth tau in ln tokens."""
+    random = np.random.default_rng(7)
+    return [
+        FinishedRun(name, n, t, s, loss(n, t * (c if name == "b" else 1) * math.exp(noise)), **fields)
+        for n, c in zip(sizes, factors, strict=True)
+        for name in ("a", "b")
+        for t in budgets
+        for s in range(seeds)
+        for noise in [tau * random.standard_normal()]
+    ]
+
+
+def csv_of(file: Path, runs: Sequence[FinishedRun], *columns: str) -> Path:
+    """A table of runs with these columns beside the required ones."""
+    names = ("variant", "size", "tokens", "seed", "loss", *columns)
+    lines = [
+        ",".join(repr(v) if isinstance(v := getattr(r, n), float) else str(v) for n in names) for r in runs
+    ]
+    file.write_text("\n".join([",".join(names), *lines]) + "\n")
+    return file
+
+
+def test_the_truth_of_worlds_without_noise(tmp_path: Path) -> None:
+    """Constant, shrinking, growing and slower: ln c of every size and of the line, from a CSV."""
+    for factors in ([1.0] * 5, [1.5] * 5, [1.5, 1.4, 1.3, 1.2, 1.1], [1.1, 1.2, 1.3, 1.4, 1.5], [0.7] * 5):
+        file = csv_of(tmp_path / "runs.csv", world(factors))
+        found = judge(read_runs(file), "a")["b"]
+        assert [size.ln_c for size in found.measured.sizes] == pytest.approx(np.log(factors), abs=0.003)
+        assert found.line is not None
+        x = np.log(SIZES) - np.log(SIZES).mean()
+        assert found.line.middle.estimate == pytest.approx(np.log(factors).mean(), abs=0.003)
+        assert found.line.slope.estimate == pytest.approx(x @ np.log(factors) / (x @ x), abs=0.002)
+        words = {1.0: "undecided", 1.5: "faster", 1.1: "faster", 0.7: "slower"}
+        assert found.word == words[factors[0]]
+
+
+def shifted(runs: Sequence[FinishedRun], size: float, without: int | None = None) -> float:
+    """ln c of a size by another minimiser, over all five parameters at once."""
+    kept = [run for run in runs if run.size == size and run.seed != without]
+    u, y, side = [], [], []
+    for name in ("a", "b"):
+        for t in BUDGETS:
+            u.append(math.log(t) - np.log(BUDGETS).mean())
+            y.append(np.mean([math.log(r.loss) for r in kept if (r.variant, r.tokens) == (name, t)]))
+            side.append(float(name == "b"))
+    columns = np.array([u, y, side])
+
+    def residuals(p: Any) -> Any:
+        z = columns[0] + columns[2] * (p[3] + p[4] * columns[0])
+        return columns[1] - (p[0] + p[1] * z + p[2] * z**2)
+
+    start = [columns[1].mean(), -0.2, 0.02, 0.2, 0.0]
+    return float(optimize.least_squares(residuals, start, xtol=1e-14, ftol=1e-14, gtol=1e-14).x[3])
+
+
+def test_estimates_and_intervals_by_other_formulas() -> None:
+    """Shift, jackknife, line and the wider of both intervals, written down once more."""
+    runs = world([1.4, 1.35, 1.3, 1.25, 1.2], tau=0.05, seeds=4)
+    found = judge(RunTable(tuple(runs)), "a")["b"]
+    theta = np.array([shifted(runs, n) for n in SIZES])
+    left_out = np.array([[shifted(runs, n, s) for s in range(4)] for n in SIZES])
+    variance = 3 / 4 * ((left_out - left_out.mean(1, keepdims=True)) ** 2).sum(1)
+    assert [size.ln_c for size in found.measured.sizes] == pytest.approx(theta, abs=1e-6)
+    assert [size.se for size in found.measured.sizes] == pytest.approx(np.sqrt(variance), abs=1e-5)
+    x = np.log(SIZES)
+    fit = stats.linregress(x, theta)
+    rest = theta - fit.intercept - fit.slope * x
+    scatter = rest @ rest / 3
+    one = 4 * variance  # of one seed
+    pooled = np.array([(3 * one.sum() - 3 * v) / 12 for v in one])
+    of_size = (3 * one + 3 * pooled) / 6 / 4
+    assert found.line is not None
+    for value, weights in (
+        (found.line.middle, np.full(5, 0.2)),
+        (found.line.largest, 0.2 + (x[-1] - x.mean()) * (x - x.mean()) / ((x - x.mean()) ** 2).sum()),
+        (found.line.slope, (x - x.mean()) / ((x - x.mean()) ** 2).sum()),
+    ):
+        parts = weights**2 * of_size
+        df = parts.sum() ** 2 / (parts**2 / 6).sum()
+        halves = [
+            stats.t.ppf(0.975, 3) * math.sqrt(scatter * weights @ weights),
+            stats.t.ppf(0.975, df) * math.sqrt(parts.sum()),
+        ]
+        assert value.estimate == pytest.approx(weights @ theta, abs=1e-6)
+        assert value.half95 == pytest.approx(max(halves), rel=1e-3)
+
+
+def test_one_size_is_judged_with_what_tuning_adds() -> None:
+    """The interval that is told holds the simulated error of tuning, and so does what could be found."""
+    runs = world([1.02], tau=0.05, seeds=6, sizes=[1e6], rate=3e-3)
+    valley = {1e-3: 0.02, 2e-3: 0.0, 4e-3: 0.0, 8e-3: 0.02}
+    tuning = [
+        FinishedRun(name, 1e6, 8e6, 9, loss(1e6, 8e6) + more * (1 + 0.1 * rate), rate)
+        for name in ("a", "b")
+        for rate, more in valley.items()
+    ]
+    found = judge(RunTable((*runs, *tuning)), "a")["b"]
+    size, gap = found.measured.usable[0], found.measured.gap
+    assert gap is not None
+    assert size.se is not None
+    half = stats.t.ppf(0.975, 5) * math.hypot(size.se, gap)
+    assert found.measured.half_alone() == pytest.approx(half)
+    assert found.word == "undecided"
+    shown = math.exp(max(half, 3 * gap) + stats.t.ppf(0.8, 5) * math.hypot(size.se, gap))
+    assert found.detectable == pytest.approx(shown)
+    (row,) = tables({"b": found}, "a")[0].rows
+    largest = dict(zip([c.title for c in tables({"b": found}, "a")[0].columns], row, strict=True))["largest"]
+    assert largest[2] == pytest.approx(math.exp(size.ln_c + half))
+
+
+def test_seeds_of_the_tuning_may_be_those_of_the_comparison() -> None:
+    """Where a sweep says which runs chose the rate, the others of the same seed and budget are compared."""
+    compared = world([1.3], seeds=3, sizes=[1e6], rate=3.1e-3, tuning=False)
+    tried = [
+        FinishedRun(name, 1e6, 8e6, 0, loss(1e6, 8e6) + more, rate, tuning=True)
+        for name in ("a", "b")
+        for rate, more in ((1e-3, 0.3), (2e-3, 0.1), (4e-3, 0.09), (8e-3, 0.3))
+    ]
+    side = tuned_sizes([run for run in (*compared, *tried) if run.variant == "b"])[1e6]
+    assert list(side.tried) == [1e-3, 2e-3, 4e-3, 8e-3]
+    assert side.interpolated
+    assert not side.reused
+    assert len(side.compared) == 9
+    unknown = [replace(run, tuning=None) for run in (*compared, *tried) if run.variant == "b"]
+    assert len(tuned_sizes(unknown)[1e6].compared) == 8
+
+
+def test_items_are_compared_at_a_common_budget() -> None:
+    """The baseline's longer run, which one budget of the variant asks for, is no match for it."""
+
+    def runs(common: bool) -> list[FinishedRun]:
+        kept = []
+        for run in world([1.2], tau=0.02, sizes=[1e6]):
+            score = run.tokens / 4e6 + 0.1 * run.seed
+            longest = run.tokens == 16e6
+            if run.variant == "b" and longest:
+                continue
+            items = tuple(score + 0.01 * q * (run.seed + 1) for q in range(4))
+            asked = longest if run.variant == "a" and not common else True
+            kept.append(replace(run, items=items if asked else None))
+        return kept
+
+    found = judge(RunTable(tuple(runs(True))), "a")["b"].measured.items
+    assert found is not None
+    assert found.difference == pytest.approx(0.0)  # both at 8M
+    assert judge(RunTable(tuple(runs(False))), "a")["b"].measured.items is None
+
+
+def test_intervals_beyond_all_numbers(tmp_path: Path) -> None:
+    """Two seeds of a loss that hardly falls: the ends are far away, and the page can be written."""
+    assert factor_text(factor(0.5, 800.0)) == "1.65 x (0.00-inf)"
+
+    def flat(run: FinishedRun) -> FinishedRun:
+        apart = 0.01 * (1 - 2 * run.seed) if run.variant == "b" else 0.0
+        return replace(run, loss=(2 + 1e-4 * run.loss) * math.exp(apart))
+
+    for sizes in (SIZES[:1], SIZES):
+        runs = tuple(flat(run) for run in world([1.0] * len(sizes), seeds=2, sizes=sizes))
+        found = judge(RunTable(runs), "a", margin=1.1)
+        assert found["b"].word == "undecided"
+        assert (found["b"].detectable or 0) > 1e20
+        plain = document(found, "a", margin=1.1, alpha=0.05).model_dump_json()
+        assert "NaN" not in plain
+        assert "Infinity" not in plain
+        assert sentences(found, "a", 1.1)
+        assert write_ladder(found, "a", tmp_path, margin=1.1, alpha=0.05, title="wide").exists()
+
+
+def test_an_error_that_is_too_small_to_be_simulated_is_not_spent() -> None:
+    values = critical_values(5, 1e-8, 100_000)
+    assert values[0] == math.inf
+    assert adjusted_p(1e-12, math.inf, 4, 1e-8) == 1.0
+    table = RunTable(tuple(world([1.5], tau=0.01, seeds=4, sizes=[1e6])))
+    with pytest.raises(DataError, match="at most 1000 seeds; expected 3 to 30"):
+        judge(table, "a", looks=Looks(max_seeds=1000))
+
+
+def test_a_declared_size_that_was_left_out_is_no_look() -> None:
+    """A size whose runs diverged does not end a study that goes on."""
+    runs = world([1.5] * 5, tau=0.02)
+    lost = [replace(run, loss=math.inf) if run.size == 2e6 else run for run in runs]
+    declared = (*SIZES, 32e6)
+    found = judge(RunTable(tuple(lost)), "a", looks=Looks(sizes=declared))["b"]
+    assert len(found.measured.usable) == 4
+    assert found.word == "faster"
+    skipped = [run for run in runs if run.size != 2e6]
+    with pytest.raises(DataError, match="are not the first of those declared"):
+        judge(RunTable(tuple(skipped)), "a", looks=Looks(sizes=declared))
+
+
+def test_a_run_that_stands_there_twice_was_read_inside(tmp_path: Path) -> None:
+    file = tmp_path / "runs.csv"
+    rows = [f"a,1M,{t},0,{2 - i / 10},first" for i, t in enumerate((4e6, 8e6, 16e6))]
+    file.write_text("\n".join(["variant,size,tokens,seed,loss,run", *rows]))
+    with pytest.raises(DataError, match=r"runs.csv:3: run: value 'first' stands in line 2 already"):
+        read_runs(file)
+
+
+def folders(root: Path, seed_of_the_decay: int | None = None) -> list[Path]:
+    """Run folders of two optimizers at four sizes, 20 to 80 steps of 64 tokens."""
+    found = []
+    for run in world([1.3] * 4, tau=0.01, seeds=2, sizes=SIZES[:4], budgets=(1280.0, 2560.0, 5120.0)):
+        kind, steps = {"a": "adamw", "b": "lion"}[run.variant], round(run.tokens / 64)
+        changes = [f"optimizer.type={kind}", "optimizer.lr=1e-3", f"train.steps={steps}"]
+        if run.seed == seed_of_the_decay and kind == "adamw":
+            changes.append("optimizer.weight_decay=0.5")
+        found.append(
+            write_run(
+                root / f"{kind}-{run.size:.0f}-{steps}-s{run.seed}",
+                [9.0] * (steps // 10) + [run.loss],
+                seed=run.seed,
+                overrides=changes,
+                size={"parameters": round(run.size), "optimizer_bytes": 1},
+            )
+        )
+    return found
+
+
+def test_run_folders(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Variants are named by the types in which they differ; seeds have the same settings."""
+    zoo("verdict", *folders(tmp_path / "same"), "--baseline", "adamw", "--json")
+    told = json.loads(capsys.readouterr().out)["variants"]["lion"]
+    assert told["word"] == "faster"
+    assert [size["params"] for size in told["sizes"]] == list(SIZES[:4])
+    assert [size["ln_c"] for size in told["sizes"]] == pytest.approx([math.log(1.3)] * 4, abs=0.05)
+    with pytest.raises(
+        DataError, match=r"s1: optimizer.weight_decay: 0.5, and .* in .*s0: both would be seeds"
+    ):
+        read_table(folders(tmp_path / "mixed", seed_of_the_decay=1))
+
+
+def test_the_command_of_every_source(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A table of W&B's, with more columns than are read, and what programs are told."""
+    file = tmp_path / "wandb.csv"
+    rows = [
+        f'"run {i}",finished,{r.variant},{r.size:.0f},{r.tokens:.0f},{r.seed},{r.loss!r},note'
+        for i, r in enumerate(world([1.3] * 5, tau=0.02))
+    ]
+    file.write_text("\n".join(["Name,State,optimizer,params,tokens,seed,eval/loss,Notes", *rows]))
+    columns = "variant=optimizer,size=params,loss=eval/loss"
+    zoo("verdict", file, "--baseline", "a", "--columns", columns, "--json")
+    told = json.loads(capsys.readouterr().out)["variants"]["b"]
+    assert told["word"] == "faster"
+    assert told["line"]["middle"]["estimate"] == pytest.approx(math.log(1.3), abs=0.03)
+    # The baseline's even seeds are twice as fast as its odd ones: an alarm, for programs as well.
+    split = [
+        replace(r, loss=loss(r.size, r.tokens * (1 + r.seed % 2)))
+        for r in world([1.0] * 5, tau=0.0, seeds=4)
+        if r.variant == "a"
+    ]
+    noisy = [replace(r, loss=r.loss * (1 + 1e-4 * math.sin(9 * r.seed + r.tokens))) for r in split]
+    alarm = csv_of(tmp_path / "aa.csv", noisy)
+    for as_json in ([], ["--json"]):
+        zoo("verdict", alarm, "--baseline", "a", "--aa", *as_json, status=1)
+        assert "alarm: the baseline differs from itself" in capsys.readouterr().err
+    zoo("verdict", alarm, "--baseline", "a", "--aa", "--time", "5", status=2)
+    assert "--time has no effect with --aa" in capsys.readouterr().err
+
+
+def test_event_files_of_several_folders(tmp_path: Path) -> None:
+    """The folder that has the tag is found; two that have it are an error."""
+    writers = pytest.importorskip("torch.utils.tensorboard")
+    root = tmp_path / "a-1000000-s0"
+    for folder, tag in (("train", "loss"), ("validation", "eval/loss")):
+        with writers.SummaryWriter(str(root / folder)) as writer:
+            for step, value in ((1, 3.0), (2, 2.0), (100, 1.5)):
+                writer.add_scalar(tag, value, step)
+    export = Export(pattern="{variant}-{size}-s{seed}", tag="eval/loss", tokens_per_step=10.0)
+    (run,) = read_table([root], export).runs
+    assert (run.variant, run.size, run.seed, run.tokens, run.loss) == ("a", 1e6, 0, 1000.0, 1.5)
+    with pytest.raises(DataError, match="--tag accuracy: expected one of eval/loss, loss"):
+        read_table([root], replace(export, tag="accuracy"))
+    with writers.SummaryWriter(str(root / "again")) as writer:
+        writer.add_scalar("eval/loss", 1.0, 1)
+    with pytest.raises(DataError, match="both have it; expected the folder of one run"):
+        read_table([root], export)
+
+
+def test_rows_of_latex_are_no_arguments() -> None:
+    """A row that begins with a bracket would be one of the line break before."""
+    texts = ["[0.9 0.95]", "*", "50% & more_", "two\nlines"]
+    table = Table("odd", "Odd", [Column("variant")], [[text] for text in texts], "note")
+    lines = tables_latex([table]).splitlines()
+    assert lines[lines.index(r"\midrule") + 1 : lines.index(r"\bottomrule")] == [
+        r"{}[0.9 0.95] \\",
+        r"{}* \\",
+        r"50\% \& more\_ \\",
+        r"two lines \\",
+    ]
