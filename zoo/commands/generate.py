@@ -100,15 +100,26 @@ class TextGenerator:
         Raises:
             ZooError: there is no template, the template refuses the conversation, or see `complete`.
         """
-        prompting = self._prompting
-        if not isinstance(prompting, TemplatePrompting):
-            prompting = TemplatePrompting(JinjaTemplate())
+        prompting = self._template
         if not messages or not messages[-1].content:
             raise DataError("prompt: empty; expected some text to answer")
         for message in messages:
             _check_text(message.content)
         ids = prompting.encode_messages(messages, self._tokenizer)
         return self._write(ids, prompting, max_new_tokens, sampling, stop, count, show)
+
+    def has_room(self, messages: Sequence[Message], max_new_tokens: int) -> bool:
+        """Whether the model reads as many tokens as a conversation and the answer to it may have."""
+        longest = self._model.recipe.model.max_seq_len
+        read = len(self._template.encode_messages(messages, self._tokenizer)) + max_new_tokens - 1
+        return longest is None or read <= longest
+
+    @property
+    def _template(self) -> TemplatePrompting:
+        """The template of the training, or else the tokenizer's own."""
+        if isinstance(self._prompting, TemplatePrompting):
+            return self._prompting
+        return TemplatePrompting(JinjaTemplate())
 
     def _write(
         self,

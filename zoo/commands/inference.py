@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -59,6 +58,7 @@ def generate(
     seed: Annotated[int, typer.Option(help="The seed of the sampling.")] = 0,
 ) -> None:
     """Continue or answer a prompt with a trained model; the text is also written to RUN/sample.txt."""
+    from zoo.commands.chat import converse
     from zoo.commands.generate import TextGenerator, keep_sample
     from zoo.data.instructions.files import Message
     from zoo.sampling import Sampling
@@ -71,17 +71,12 @@ def generate(
     if num_return != 1 and (stream or chat):
         raise ZooError("generate: --num-return has no effect with --stream or --chat")
     sampling = Sampling(temperature, top_k, top_p, repetition_penalty, seed)
-    show = partial(echo, nl=False) if stream or chat else None
+    show = partial(echo, nl=False) if stream else None
     generator = TextGenerator(run, device, compile)
     opening = [] if system is None else [Message("system", system)]
     stops = stop or ()
     if chat:
-        messages = [*opening]
-        while (line := _asked()) is not None:
-            messages.append(Message("user", line))
-            [answer] = generator.answer(messages, max_new_tokens, sampling, stop=stops, show=show)
-            echo()
-            messages.append(Message("assistant", answer))
+        converse(generator, opening, max_new_tokens, sampling, stops)
         return
     if opening:
         messages = [*opening, Message("user", asked or "")]
@@ -92,18 +87,6 @@ def generate(
         )
     keep_sample(run, texts[0])
     echo("" if stream else "\n---\n".join(texts))
-
-
-def _asked() -> str | None:
-    """The next line of the user that is not blank; None at the end of the input."""
-    while True:
-        if sys.stdin.isatty():
-            echo("> ", nl=False)
-        line = sys.stdin.readline()
-        if not line:
-            return None
-        if line.strip():
-            return line.rstrip("\n")
 
 
 @command()
