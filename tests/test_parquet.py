@@ -68,6 +68,28 @@ def test_labelled_texts(tmp_path: Path) -> None:
         read_examples(file, Columns("text", "pair", "label"))
 
 
+@pytest.mark.parametrize("metadata", [{"names": ["World", "Sports"], "_type": "ClassLabel"}, {}, [3]])
+def test_class_labels_of_datasets_have_names(tmp_path: Path, metadata: Any) -> None:
+    """As its own files say, in the metadata of their schema; -1 stands for no label in test sets."""
+    described = json.dumps({"info": {"features": {"label": metadata}}})
+    table = pyarrow.table({"text": ["a", "b", "c"], "label": [1, 0, -1]})
+    parquet.write_table(table.replace_schema_metadata({"huggingface": described}), tmp_path / "a.parquet")
+    labels = [e.label for e in read_examples(tmp_path / "a.parquet", Columns("text", None, "label"))]
+    assert labels == (
+        ["Sports", "World", "-1"] if isinstance(metadata, dict) and metadata else ["1", "0", "-1"]
+    )
+
+
+def test_files_that_are_no_tables(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("text\na\n")
+    for path, message in {
+        "a.csv": r"a\.csv: expected a table, whose name ends in \.parquet or \.arrow",
+        ".": r"no file in this directory ends in \.parquet or \.arrow; there are \.csv$",
+    }.items():
+        with pytest.raises(DataError, match=message):
+            list(ParquetCorpus(paths=[str(tmp_path / path)]).documents())
+
+
 @pytest.mark.parametrize(
     ("rows", "message"),
     [

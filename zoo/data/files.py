@@ -58,7 +58,9 @@ def _expand(written: str, suffixes: Sequence[str], otherwise: Sequence[str]) -> 
         inside = _inside(path, suffixes) or _inside(path, otherwise)
         if not inside:
             wanted = " or ".join([*suffixes, *otherwise])
-            raise DataError(f"{written}: no file in this directory ends in {wanted}")
+            others = sorted({file.suffix for file in path.rglob("*") if file.is_file() and file.suffix})
+            there = f"; there are {', '.join(others[:5])}" if others else ""
+            raise DataError(f"{written}: no file in this directory ends in {wanted}{there}")
         _check_single(inside)
         return inside
     if not glob.has_magic(written):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
@@ -18,6 +19,8 @@ BATCH = 1024
 """Rows that become Python objects at a time."""
 Batches = Callable[[list[str]], Iterator[Any]]
 """From names of columns to record batches with these columns."""
+FEATURES = b"huggingface"
+"""Where `datasets` describes the columns, in the metadata of a table's schema."""
 
 
 def read_rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[str, JsonObject]]:
@@ -29,17 +32,20 @@ def read_rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[str, JsonObj
 
     Yields:
         File and number of the row from 1, for messages; and the row, whose lists and structs are lists and
-        dictionaries.
+        dictionaries, and whose class labels of `datasets` are the names of the classes.
 
     Raises:
         DataError: the file cannot be read, is not what its suffix says, has no row or none of the columns,
             or has values that Python cannot hold.
     """
+    if path.suffix not in TABLES:
+        raise DataError(f"{path}: expected a table, whose name ends in {' or '.join(TABLES)}")
     pyarrow = require_pyarrow(path)
     number = 0
     with open_regular(path, DataError) as stream:
         try:
-            names, batches = _parquet(stream) if path.suffix == PARQUET else _arrow(stream)
+            schema, batches = _parquet(stream) if path.suffix == PARQUET else _arrow(stream)
+            names, classes = schema.names, _class_names(schema)
             there = [column for column in columns if column in names]
             if not there:
                 wanted = " or ".join(f"'{column}'" for column in columns)
@@ -48,7 +54,7 @@ def read_rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[str, JsonObj
             for batch in batches(there):
                 for row in batch.to_pylist():
                     number += 1
-                    yield f"{path}: row {number}", row
+                    yield f"{path}: row {number}", {k: _named(v, classes.get(k, ())) for k, v in row.items()}
         except DataError:
             raise
         except (pyarrow.ArrowException, OSError, OverflowError, ValueError) as error:
@@ -57,17 +63,31 @@ def read_rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[str, JsonObj
         raise DataError(f"{path}: the table has no rows; leave it out")
 
 
-def _parquet(stream: IO[bytes]) -> tuple[list[str], Batches]:
-    """The columns of a Parquet file, and how its rows are read."""
+def _class_names(schema: Any) -> dict[str, Sequence[str]]:
+    """The names of the classes by the column that `datasets` has saved as class labels: as numbers."""
+    try:
+        features = json.loads((schema.metadata or {})[FEATURES])["info"]["features"]
+        return {name: tuple(map(str, f["names"])) for name, f in features.items() if "names" in f}
+    except (KeyError, TypeError, ValueError, AttributeError):  # of another program, or of other versions
+        return {}
+
+
+def _named(value: Any, names: Sequence[str]) -> Any:
+    """A class label by its name; any other value as it is."""
+    return names[value] if isinstance(value, int) and 0 <= value < len(names) else value
+
+
+def _parquet(stream: IO[bytes]) -> tuple[Any, Batches]:
+    """The schema of a Parquet file, and how its rows are read."""
     from pyarrow import parquet  # a package of an extra
 
     file = parquet.ParquetFile(stream)
-    return file.schema_arrow.names, lambda columns: file.iter_batches(BATCH, columns=columns)
+    return file.schema_arrow, lambda columns: file.iter_batches(BATCH, columns=columns)
 
 
-def _arrow(stream: IO[bytes]) -> tuple[list[str], Batches]:
+def _arrow(stream: IO[bytes]) -> tuple[Any, Batches]:
     """The same of a stream of Arrow's record batches."""
     from pyarrow import ipc  # a package of an extra
 
     reader = ipc.open_stream(stream)
-    return reader.schema.names, lambda columns: (batch.select(columns) for batch in reader)
+    return reader.schema, lambda columns: (batch.select(columns) for batch in reader)
