@@ -31,7 +31,7 @@ def folder(path: Path, family: str, **more: Any) -> Path:
     """A random classifier of three classes with a tokenizer, which frames texts for those with segments."""
     tokenizer = byte_level()
     size = {"vocab_size": 300, "pad_token_id": 0, "max_position_embeddings": 24}
-    config = getattr(transformers, f"{family}Config")(**SHAPES[family] | size | NAMES | more)
+    config = getattr(transformers, f"{family}Config")(**{**SHAPES[family], **size, **NAMES, **more})
     random_(getattr(transformers, f"{family}ForSequenceClassification")(config)).save_pretrained(path)
     if family == "Bert":
         tokenizer.post_processor = processors.TemplateProcessing(
@@ -115,17 +115,17 @@ def test_labels_that_do_not_exclude_each_other(tmp_path: Path) -> None:
         TextClassifier.load(hub)
 
 
-@pytest.mark.parametrize("source", ["hub", "byte"])
+@pytest.mark.parametrize("source", ["hub", "byte", "padded with its end"])
 def test_a_run_that_is_exported_reads_texts_as_it_was_trained(source: str, tmp_path: Path) -> None:
     """Which its own tokenizer would not do: Qwen's puts nothing around texts."""
     lines = [f"{text}\t{label}" for text in TEXTS for label in ("good", "so so", "bad")]
     (tmp_path / "three.tsv").write_text("text\tlabel\n" + "\n".join(lines) + "\n")
-    hub = folder(tmp_path / "hub", "Qwen2")
+    hub = folder(tmp_path / "hub", "Qwen2", pad_token_id=2 if source == "padded with its end" else 0)
     size = {"type": "gpt", "vocab_size": 256, "d_model": 32, "n_layers": 1, "n_heads": 4}
     own = {"type": "classifier", "trunk": size, "classes": 3, "pool": "last", "bias": False}
     fields = {
         "name": "run",
-        "model": {"from": str(hub)} if source == "hub" else own,
+        "model": own if source == "byte" else {"from": str(hub)},
         "optimizer": {"type": "adamw", "lr": 1e-2},
         "data": {"type": "classification", "context": 24, "train": str(tmp_path / "three.tsv")},
         "train": {"steps": 2, "batch_size": 4, "device": "cpu", "runs_dir": str(tmp_path)},

@@ -120,7 +120,8 @@ def test_markdown_is_read_where_there_is_no_text(tmp_path: Path) -> None:
     assert [source.name for source in corpus.sources()] == ["a.md", "deep/b.markdown"]
     texts(tmp_path / "notes", "c.txt")
     assert [source.name for source in corpus.sources()] == ["c.txt"]
-    with pytest.raises(DataError, match=r"no file in this directory ends in \.rst; there are \.markdown, \.md, \.txt$"):
+    found = r"no file in this directory ends in \.rst; there are \.markdown, \.md, \.txt$"
+    with pytest.raises(DataError, match=found):
         TextCorpus(paths=[str(tmp_path / "notes")], suffixes=[".rst"]).sources()
 
 

@@ -197,6 +197,8 @@ def export_model(
     modules = [replace(r, hub_name=family.name_in_memory(r.hub_name)) for r in rules]
     adapter = adapter_of(changes, whole, modules, family.auto, named) if changes else None
     config |= _notes(family, config, dtype, tokenizer, end, context, origin is not None)
+    if texts is not None and texts.tokenizer.eos_id == config.get("pad_token_id"):
+        config["pad_token_id"] = None  # transformers would take the ends of texts for padding
     padding = config.get("pad_token_id") if family.padding is None else family.padding
     decodes = trunk is not None and family.head is not None and family.head.decodes
     inputs = _inputs(model, padding, text_end(config) if decodes else None)
