@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +14,10 @@ from lm_eval.api.instance import Instance
 from lm_eval.api.registry import get_model
 from lm_eval.evaluator import evaluate
 from lm_eval.models.huggingface import HFLM
-from lm_eval.tasks import TaskManager
 from local_tasks import TASKS, no_network, write_tasks
 from tiny_runs import TEXT, tiny
 from torch.nn import functional as F
 
-import zoo.evaluation.tasks
 from zoo import build_model, load_model, save_model
 from zoo.data.tokenizers.byte import ByteTokenizer
 from zoo.evaluation.harness import ZooLM
@@ -276,38 +273,3 @@ def test_the_name_in_the_harness(both: tuple[Path, Path]) -> None:
 def test_batches_that_are_no_number(both: tuple[Path, Path], batch_size: Any) -> None:
     with pytest.raises(ZooError, match=f"batch_size is {batch_size}; expected a number of at least 1"):
         ours(both[0], batch_size=batch_size)
-
-
-HOSTILE = """
-task: evil
-dataset_path: json
-dataset_kwargs: {data_files: {test: quiz.jsonl}}
-test_split: test
-output_type: loglikelihood
-doc_to_text: !function evil.text
-doc_to_target: "{{choices[0]}}"
-metric_list:
-  - {metric: acc, aggregation: mean, higher_is_better: true}
-"""
-
-
-@pytest.mark.parametrize("name", ["evil", "evil.yaml", "./evil.yaml"])
-def test_code_of_task_files_runs_with_task_path_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    hostile, ran = write_tasks(tmp_path / "hostile"), tmp_path / "ran"
-    code = (
-        f"from pathlib import Path\nPath({str(ran)!r}).touch()\ndef text(doc):\n    return doc['question']\n"
-    )
-    (hostile / "evil.py").write_text(code, encoding="utf-8")
-    (hostile / "evil.yaml").write_text(HOSTILE, encoding="utf-8")
-    monkeypatch.chdir(hostile)
-    few = partial(TaskManager, include_defaults=False)  # to read those of the harness takes seconds
-    monkeypatch.setattr(zoo.evaluation.tasks, "TaskManager", few)
-    settings: dict[str, Any] = {"fewshot": None, "limit": 1, "context": CONTEXT}
-    with offline(), warnings_only():
-        with pytest.raises(ZooError, match=f"no task called '{name}'"):
-            load_tasks([name], None, **settings)
-        assert not ran.exists()
-        load_tasks(["evil"], hostile, **settings)
-    assert ran.exists()

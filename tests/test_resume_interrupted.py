@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import json
+import os
 import signal
 import subprocess
 import sys
 import time
 from io import StringIO
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import pytest
+from forks import CONTEXT, start
 from rich.console import Console
 from tiny_runs import ROOT, SIZES, assert_same, environment, kill, of_kind, tiny, tiny_fields
 
+import zoo.train.checkpoints
 import zoo.train.evaluate
 import zoo.train.step
 from zoo.checkpoint.model import load_model
+from zoo.checkpoint.safetensors import write_tensors
 from zoo.run.config import load_config
 from zoo.train.precision import autocast
 from zoo.train.run import train
@@ -116,6 +122,74 @@ def test_a_signal_breaks_an_evaluation_off_and_the_resumed_run_makes_it(
     assert other is not None
     assert last.read_state() == other.read_state()
     assert train(tiny(tmp_path, steps=20), resume=True) == resumed
+
+
+@pytest.mark.parametrize("call", [1, 3, 5])
+def test_a_signal_while_a_checkpoint_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: int
+) -> None:
+    """Checkpoints of steps 10 and 20 are two files of parts each, and one of random states."""
+    whole = train(tiny(tmp_path, "name=whole", steps=20, checkpoint_every=10))
+    calls = itertools.count(1)
+
+    def written(*arguments: Any) -> None:
+        if next(calls) == call:
+            signal.raise_signal(signal.SIGTERM)
+        write_tensors(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(zoo.train.checkpoints, "write_tensors", written)
+        stopped = train(tiny(tmp_path, steps=20, checkpoint_every=10))
+    assert stopped.step >= 10
+    assert not [*stopped.folder.glob("checkpoints/.*")]
+    assert RunFolder(stopped.folder).checkpoint() == RunFolder(stopped.folder).checkpoint_after(stopped.step)
+    resumed = train(tiny(tmp_path, steps=20, checkpoint_every=10), resume=True)
+    assert_same(whole.folder, resumed.folder)
+
+
+def _stuck(parent: Connection, fields: dict[str, Any], module: str, function: str) -> None:
+    """Train until `function` is called, which never ends."""
+
+    def wait(*arguments: Any, **options: Any) -> None:
+        parent.send("now")
+        time.sleep(600)
+
+    setattr(importlib.import_module(module), function, wait)
+    train(load_config(fields))
+
+
+STUCK = {
+    "encode_in_order": ("zoo.data.text.prepare", 1),
+    "initial_model": ("zoo.train.build", 1),
+    "write_tensors": ("zoo.train.checkpoints", 60),
+    "autocast": ("zoo.train.evaluate", 60),
+}
+"""Where a process is stuck, and how many signals, a second apart, it may need at most."""
+
+
+@pytest.mark.parametrize("function", STUCK)
+def test_a_process_that_is_stuck_is_ended(tmp_path: Path, function: str) -> None:
+    """While it prepares by one SIGTERM, while it saves or evaluates by the second; then the run goes on.
+
+    A file system that does not answer, or a corpus of hours, looks like this.
+    """
+    module, signals = STUCK[function]
+    fields = tiny_fields(tmp_path, steps=20, checkpoint_every=10)
+    here, there = CONTEXT.Pipe()
+    process = start(_stuck, there, {**fields, "name": "stuck"}, module, function)
+    there.close()
+    assert here.recv() == "now"
+    for _ in range(signals):  # two that come at the same time may be one
+        if process.is_alive():
+            os.kill(process.pid or 0, signal.SIGTERM)
+            process.join(60 / signals)
+    assert process.exitcode not in (None, 0)
+    whole = train(load_config({**fields, "name": "whole"}))
+    resumed = train(load_config({**fields, "name": "stuck"}), resume="auto")
+    assert_same(whole.folder, resumed.folder)
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["stuck", "whole"]
+    left = [path for path in tmp_path.rglob(".*") if path.name.endswith((".partial", ".old", ".lock"))]
+    assert not left
 
 
 def test_a_second_ctrl_c_aborts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

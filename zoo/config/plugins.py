@@ -140,7 +140,8 @@ def adapted(kind: Kind[Any], path: str) -> None:
     cls = getattr(module, name, None)
     if not isinstance(cls, type):
         classes = [other for other, value in vars(module).items() if isinstance(value, type)]
-        raise PluginError(f"{module.__file__}: no class called '{name}'{did_you_mean(name, classes)}")
+        place = getattr(module, "__file__", None) or source  # those that are part of Python have no file
+        raise PluginError(f"{place}: no class called '{name}'{did_you_mean(name, classes)}")
     if kind.adapt is not None and path not in kind.choices:
         kind.register(kind.adapt(cls, path))
 

@@ -8,7 +8,7 @@ from typing import Any
 
 
 def from_pretrained(auto: str, folder: Path, **options: Any) -> Any:  # Any: `auto` decides the class
-    """Open a folder with one of transformers' Auto classes.
+    """Open a folder with one of transformers' Auto classes, which neither run nor offer code of its own.
 
     Args:
         auto: name of the class, for instance ``AutoTokenizer``.
@@ -22,7 +22,7 @@ def from_pretrained(auto: str, folder: Path, **options: Any) -> Any:  # Any: `au
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:
-        return getattr(transformers, auto).from_pretrained(folder, **options)
+        return getattr(transformers, auto).from_pretrained(folder, trust_remote_code=False, **options)
     finally:
         logging.set_verbosity(verbosity)
         if has_bars:
