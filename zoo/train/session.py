@@ -121,11 +121,11 @@ def _session(
     bar = console if console and console.is_interactive and records is None else None
     shown = _shown(job, start, console, records, parts) if bar is None else None
     with (
+        Interrupt(world.size > 1, job.train.stop_signal) as interrupt,  # until the last checkpoint is written
         Checkpoints(
             job.folder, world, job.train.keep_last, dataset.fingerprint, parts.measure
         ) as checkpoints,
         MetricsLog(job.folder if world.is_main else None, start, job, shown) as log,
-        Interrupt(world.size > 1, job.train.stop_signal) as interrupt,
         TrainingBar(bar, job.folder.name, start.step, job.train.steps, dataset.unit) as drawn,
         BatchesAhead(parts.dataset, world.device) as batches,
     ):
