@@ -38,6 +38,8 @@ GPU_VERSION ?= 3.12
 GPU_PLATFORM ?= manylinux_2_28_x86_64 manylinux_2_27_x86_64 manylinux_2_17_x86_64 manylinux2014_x86_64
 GPU ?=
 WHEELS ?=
+# Of the wheels only these, where the other machine has the rest: ONLY='pydantic pydantic-core ...'.
+ONLY ?=
 
 .PHONY: help demo study study-report scale-study scale-report campaign gpu gpu-wheels test check wheel-test docs format clean
 
@@ -127,7 +129,7 @@ endif
 	PYTHONPATH=$(CURDIR)$(if $(WHEELS),:$(WHEELS)/site) $(GPU_PYTHON) -m benchmarks.gpu $(GPU)
 
 gpu-wheels: $(VENV)/ready
-	$(BIN)/python -m benchmarks.gpu.requirements > wheels.txt
+	$(BIN)/python -m benchmarks.gpu.requirements $(ONLY) > wheels.txt
 	$(BIN)/python -m pip download --quiet --no-deps --only-binary=:all: --implementation cp \
 		--python-version $(GPU_VERSION) $(GPU_PLATFORM:%=--platform %) \
 		--dest $(or $(WHEELS),wheels) --requirement wheels.txt

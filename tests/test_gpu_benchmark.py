@@ -15,8 +15,8 @@ from benchmarks.gpu import __main__ as program
 from benchmarks.gpu.cells import CELLS, TINY, Generation, Training
 from benchmarks.gpu.measure import figures
 from benchmarks.gpu.page import TESTS
-from benchmarks.gpu.records import Record, attempt
-from benchmarks.gpu.requirements import closure
+from benchmarks.gpu.records import Record, Records, attempt
+from benchmarks.gpu.requirements import chosen, closure
 
 CPU = ["--tiny", "--device", "cpu"]
 PAIR = ("update gpt-0.5b adamw", "update gpt-0.5b amos")
@@ -127,6 +127,33 @@ def test_no_cell_begins_when_the_time_is_over(
     assert "minutes are over" in capsys.readouterr().err
 
 
+def test_a_cell_that_the_end_cuts_off_is_left_to_the_next_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(program, "command", lambda *_: says("import time; time.sleep(600)"))
+    call = [*CPU, "--only", PAIR[0], "--name", "try", "--out", str(tmp_path)]
+    program.main([*call, "--minutes", "0.01"])
+    assert "minutes are over" in capsys.readouterr().err
+    assert not [*tmp_path.iterdir()]
+    program.main([*call, "--limit", "0.5"])
+    (record,) = json.loads((tmp_path / "gpu-try.json").read_text())["cells"].values()
+    assert record["error"] == "not done after 0.5 s"
+
+
+def test_machines_of_one_kind_may_differ_in_their_processors(tmp_path: Path) -> None:
+    file = tmp_path / "gpu-try.json"
+    machine = {"cpu": "one", "cores": 16, "gpu": "H", "torch": "2.11"}
+    Records(file, machine).add("a", Record(1.0))
+    again = Records(file, {**machine, "cpu": "two"})
+    assert again.machine == {**machine, "cpu": "one or two"}
+    again.add("b", Record(2.0))
+    third = Records(file, machine)
+    assert third.machine == {**machine, "cpu": "one or two"}
+    assert [*third.cells] == ["a", "b"]
+    with pytest.raises(SystemExit, match="is of another machine"):
+        Records(file, {**machine, "torch": "2.12"})
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -157,3 +184,6 @@ def test_the_wheels_are_what_zoo_needs_besides_torch() -> None:
     names = {requirement.split("==")[0] for requirement in closure(("zoo", "transformers", "pytest"))}
     assert {"pydantic", "pydantic-core", "annotated-types", "transformers", "tokenizers", "pytest"} <= names
     assert not {name for name in names if name in ("zoo", "torch", "triton") or name.startswith("nvidia-")}
+    assert [requirement.split("==")[0] for requirement in chosen(["pydantic-core"])] == ["pydantic-core"]
+    with pytest.raises(SystemExit, match="not needed: pydantics; expected some of"):
+        chosen(["pydantics"])

@@ -18,6 +18,7 @@ from benchmarks.harness import ROOT
 from zoo.utils.atomic import write_text
 
 LONGEST_ERROR = 300
+CUT = "not done after"
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,11 @@ class Record:
     seconds: float
     figures: Mapping[str, Any] = field(default_factory=dict)
     error: str = ""
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the time was over before it had ended."""
+        return self.error.startswith(CUT)
 
 
 def attempt(command: Sequence[str], limit: float) -> Record:
@@ -55,7 +61,7 @@ def attempt(command: Sequence[str], limit: float) -> Record:
         try:
             out, err = process.communicate(timeout=limit)
         except subprocess.TimeoutExpired:
-            error = f"not done after {limit:g} s"
+            error = f"{CUT} {limit:g} s"
         else:
             error = (
                 "" if process.returncode == 0 else f"status {process.returncode}: {_last_line(err or out)}"
@@ -77,11 +83,15 @@ def _last_line(text: str) -> str:
     return lines[-1][:LONGEST_ERROR] if lines else "it said nothing"
 
 
+SAME = ("gpu", "python", "torch", "tiny")
+"""What the machines of a file have in common; they may differ in their processors."""
+
+
 class Records:
-    """The records of one machine, in a file that each new one replaces.
+    """The records of machines of one kind, in a file that each new one replaces.
 
     Attributes:
-        machine: what they were measured on.
+        machine: what they were measured on; of what differs all values.
         cells: the records by the keys of their cells.
     """
 
@@ -93,17 +103,23 @@ class Records:
             machine: the present one.
 
         Raises:
-            SystemExit: the file is of another machine, or of other versions.
+            SystemExit: the file is of another GPU, or of other versions.
         """
         self.machine, self._file = dict(machine), file
         self.cells: dict[str, Record] = {}
         if not file.exists():
             return
         known = json.loads(file.read_text(encoding="utf-8"))
-        if known["machine"] != self.machine:
+        if any(known["machine"].get(key) != self.machine.get(key) for key in SAME):
             raise SystemExit(
                 f"{file} is of another machine: {known['machine']}; expected {self.machine}. Choose a --name"
             )
+        for key, value in self.machine.items():
+            values = str(known["machine"].get(key, value)).split(" or ")
+            if str(value) not in values:
+                self.machine[key] = " or ".join([*values, str(value)])
+            elif len(values) > 1:
+                self.machine[key] = " or ".join(values)
         self.cells = {key: Record(**record) for key, record in known["cells"].items()}
 
     def add(self, key: str, record: Record) -> None:

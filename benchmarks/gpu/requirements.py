@@ -1,11 +1,13 @@
 """Prints what a machine needs that has Python and torch and no network, for `make gpu-wheels`.
 
 python -m benchmarks.gpu.requirements
+python -m benchmarks.gpu.requirements pydantic pydantic-core   # of these only what it lacks
 """
 
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, requires, version
 
@@ -34,5 +36,19 @@ def closure(roots: Sequence[str]) -> Iterator[str]:
                     waiting.append(needed)
 
 
+def chosen(names: Sequence[str]) -> list[str]:
+    """Of all that is needed the distributions of some names, or all where none are given.
+
+    Raises:
+        SystemExit: one of them is not needed.
+    """
+    found = {requirement.split("==")[0]: requirement for requirement in closure(ROOTS)}
+    if unknown := set(names) - found.keys():
+        raise SystemExit(
+            f"not needed: {', '.join(sorted(unknown))}; expected some of {', '.join(sorted(found))}"
+        )
+    return [found[name] for name in sorted(names or found)]
+
+
 if __name__ == "__main__":
-    print("\n".join(sorted(closure(ROOTS))))
+    print("\n".join(chosen(sys.argv[1:])))
