@@ -12,7 +12,12 @@ import pytest
 from benchmarks.campaigns.__main__ import CAMPAIGNS
 from benchmarks.campaigns.common import Case, Outcome, Tally, run
 from benchmarks.campaigns.exactness import TINY, Exactness
+from benchmarks.campaigns.files import divide
+from benchmarks.campaigns.tiny import difference, fields, finished, state_of
 from zoo.config.registry import MODELS, OPTIMIZERS
+from zoo.run.config import load_config
+from zoo.train.run import train
+from zoo.utils.run_folder import RunFolder
 
 SAMPLE = {"kills": 4, "power": 8, "configurations": 50, "files": 40, "resources": 2, "exactness": 3}
 
@@ -41,6 +46,16 @@ def test_sample(name: str) -> None:
     tally = tried(name, SAMPLE[name])
     assert sum(tally.counts.values()) >= SAMPLE[name]
     assert not tally.bad
+
+
+def test_pieces_of_ranks_are_a_checkpoint(tmp_path: Path) -> None:
+    """What the campaign damages is read as it should be while it is whole."""
+    whole = state_of(finished(tmp_path / "whole"))
+    half = RunFolder(finished(tmp_path / "half", until=6))
+    divide(half)
+    assert len([*half.path.glob("checkpoints/step-00000006/shard-*")]) == 4
+    part = train(load_config(fields(tmp_path / "half")), resume=True).folder
+    assert difference(whole, state_of(part)) is None
 
 
 class Counting:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import threading
@@ -11,13 +12,16 @@ from zipfile import ZipFile
 
 import pytest
 from command_line import zoo
+from pydantic import TypeAdapter, ValidationError
 from tiny_runs import SIZES, tiny, tiny_fields
 
 from zoo.config.yaml import DEEPEST
 from zoo.data.files import read_lines, read_object, read_text, sha256_file
 from zoo.data.images.files import ArrayFile, ImageFolder
 from zoo.data.tokenizers import load_tokenizer
+from zoo.data.tokenizers.huggingface import HuggingFaceConfig
 from zoo.hub.rope import read_rope
+from zoo.nn.rope_scaling import RopeScaling
 from zoo.run import limits
 from zoo.run.config import load_config
 from zoo.train.run import train
@@ -213,14 +217,58 @@ def test_a_tokenizer_on_which_the_library_panics(tmp_path: Path, changes: dict[s
         config.data.tokenizer.build(lambda: iter(())).encode("text")  # type: ignore[attr-defined]
 
 
+def test_memory_that_a_tokenizer_asks_for(tmp_path: Path) -> None:
+    """A table that says it has gigabytes, and replacements that double a text: both ended the process."""
+    pytest.importorskip("tokenizers")
+    model = {"type": "WordLevel", "vocab": {"a": 0, "</s>": 1}, "unk_token": "a"}
+    table = base64.b64encode(b"\xff\xff\xff\xff").decode()
+    double = {"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}
+    unlimited = {**double, "pattern": {"Regex": "a*"}}
+    usual = {**double, "pattern": {"String": " "}}
+    cases: list[tuple[str, dict[str, object], str | None]] = [
+        (
+            "normalizer",
+            {"type": "Precompiled", "precompiled_charsmap": table},
+            "4294967295 bytes in 6 bytes",
+        ),
+        (
+            "normalizer",
+            {"type": "Sequence", "normalizers": [double] * 60},
+            "normalizer: makes up to 1e+18",
+        ),
+        ("decoder", {"type": "Sequence", "decoders": [unlimited] * 60}, "decoder: makes up to 1e+18"),
+        ("normalizer", {"type": "Sequence", "normalizers": [usual] * 3}, None),
+    ]
+    for step, what, message in cases:
+        content = {"version": "1.0", "added_tokens": [], "model": model, step: what}
+        config = HuggingFaceConfig(path=tmp_path, eos="</s>")
+        (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+        if message is None:
+            assert config.build(lambda: iter(())).encode("a") == [0]
+            continue
+        with pytest.raises(DataError) as caught:
+            config.build(lambda: iter(()))
+        assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["llama3", "yarn", "longrope"])
+def test_a_context_beyond_reason(kind: str) -> None:
+    """It ended in an OverflowError when the frequencies were computed."""
+    fields: dict[str, object] = {"context": 2**64, "factor": 2.0}
+    if kind == "longrope":
+        fields |= {"short": [1.0], "long": [2.0]}
+    with pytest.raises(ValidationError, match="less than or equal to 2147483647"):
+        TypeAdapter(RopeScaling).validate_python({"type": kind, **fields})
+
+
 @pytest.mark.parametrize("kind", [{}, [], 3])
 def test_rope_types(kind: object) -> None:
     from zoo.hub.fields import RefusedError
-    from zoo.hub.rope import RopeScaling
+    from zoo.hub.rope import RopeScaling as Codec
 
     scaling = read_rope({"rope_parameters": {"rope_type": kind}})["rope_scaling"]
     with pytest.raises(RefusedError, match="null or a rope_type among"):
-        RopeScaling().to_zoo(scaling)
+        Codec().to_zoo(scaling)
 
 
 @pytest.fixture(scope="module")

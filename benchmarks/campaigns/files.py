@@ -17,7 +17,9 @@ from benchmarks.campaigns.tiny import difference, fields, finished, state_of
 from zoo.ablate.run_metrics import read_run_metrics
 from zoo.ablate.scale.runs import read_runs
 from zoo.ablate.scale.verdict import judge
+from zoo.checkpoint.integrity import CHECKSUMS
 from zoo.checkpoint.model import load_model
+from zoo.checkpoint.safetensors import Part, read_tensors, write_piece
 from zoo.data.tokenizers.saved import find_tokenizer
 from zoo.hub import CONFIG
 from zoo.hub.export import export_model
@@ -34,7 +36,17 @@ CSV = "variant,size,tokens,seed,loss\n" + "".join(
     for seed in range(3)
 )
 LINES = "".join(f'{{"text": "Document {i} with some words in it."}}\n' for i in range(60))
-KINDS = {"resume": 5, "load": 4, "hub": 4, "report": 2, "tokenizer": 1, "jsonl": 1, "parquet": 1, "csv": 1}
+KINDS = {
+    "resume": 5,
+    "pieces_of_ranks": 3,
+    "load": 4,
+    "hub": 4,
+    "report": 2,
+    "tokenizer": 1,
+    "jsonl": 1,
+    "parquet": 1,
+    "csv": 1,
+}
 """What is damaged and read, and how often."""
 
 
@@ -51,6 +63,8 @@ class Files(OneByOne):
             self._whole = state_of(finished(folder / "whole"))
             self._half = finished(folder / "half", until=6)
             self._weights = dict(load_model(self._half).state_dict())
+        self._pieces = Path(shutil.copytree(self._half, folder / "pieces/tiny"))
+        divide(RunFolder(self._pieces))
         self._settings = fields(folder / "half")
         (folder / "runs.csv").write_text(CSV)
         (folder / "corpus.jsonl").write_text(LINES)
@@ -73,8 +87,17 @@ class Files(OneByOne):
 
     def _resume(self, chance: random.Random, folder: Path) -> Outcome:
         run = self._copy(folder)
-        file = chance.choice(sorted(path for path in run.path.rglob("*") if path.is_file()))
-        case = f"resume, {file.relative_to(run.path)}: {damage(file, chance)}"
+        files = sorted(path for path in run.path.rglob("*") if path.is_file())
+        return self._go_on("resume", run, chance.choice(files), chance)
+
+    def _pieces_of_ranks(self, chance: random.Random, folder: Path) -> Outcome:
+        run = RunFolder(Path(shutil.copytree(self._pieces, folder / "runs/tiny")))
+        pieces = sorted(run.path.glob("checkpoints/*/shard-*"))
+        return self._go_on("resume from pieces", run, chance.choice(pieces), chance)
+
+    def _go_on(self, kind: str, run: RunFolder, file: Path, chance: random.Random) -> Outcome:
+        """Damage a file of a run, and resume the run."""
+        case = f"{kind}, {file.relative_to(run.path)}: {damage(file, chance)}"
 
         def act() -> Outcome | None:
             train(load_config(self._settings), resume=True, folder=run)
@@ -162,6 +185,26 @@ class Files(OneByOne):
             judge(read_runs(file), "a")
 
         return attempt(case, act)
+
+
+def divide(run: RunFolder) -> None:
+    """Write the last checkpoint of a run as two ranks do, each its rows (the layout of DCP)."""
+    last = run.checkpoint()
+    assert last is not None
+    for file in (last.model, last.optimizer):
+        tensors, header = read_tensors(file)
+        parts: list[dict[str, Part]] = [{}, {}]
+        for name, tensor in tensors.items():
+            if tensor.dim() == 0 or len(tensor) == 1:  # as plain ones, which the first rank writes
+                parts[0][name] = Part(tensor, (0,) * tensor.dim())
+                continue
+            half, others = len(tensor) // 2, (0,) * (tensor.dim() - 1)
+            parts[0][name] = Part(tensor[:half].contiguous(), (0, *others))
+            parts[1][name] = Part(tensor[half:].contiguous(), (half, *others))
+        metadata = {key: value for key, value in header.items() if key != CHECKSUMS}
+        file.unlink()
+        for rank in range(2):
+            write_piece(file, parts[rank], metadata, rank, ranks=2, save="campaign")
 
 
 def _same(model: Model, weights: dict[str, Tensor]) -> bool:

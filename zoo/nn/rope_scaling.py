@@ -11,6 +11,8 @@ from torch import Tensor
 
 from zoo.config.registry import Config
 
+LONGEST = 2**31 - 1
+"""Tokens of a context."""
 Factors = Annotated[tuple[Annotated[float, Field(gt=0)], ...], Field(min_length=1)]
 
 
@@ -83,7 +85,9 @@ class Llama3Scaling(TurnsScaling):
     type: Literal["llama3"] = "llama3"
     factor: float = Field(gt=0, description="divides the frequencies of slow rotations")
     high_turns: float = Field(4.0, gt=0, description="turns from which a rotation is fast")
-    context: int = Field(8192, gt=0, description="tokens of the context in which turns are counted")
+    context: int = Field(
+        8192, gt=0, le=LONGEST, description="tokens of the context in which turns are counted"
+    )
 
     def __call__(self, frequency: Tensor, base: float, length: int | Tensor) -> Tensor:
         """(r / 2,) -> (r / 2,), see `FrequencyScaling`."""
@@ -102,7 +106,9 @@ class YarnScaling(TurnsScaling):
     type: Literal["yarn"] = "yarn"
     factor: float = Field(gt=0, description="divides the frequencies of slow rotations")
     high_turns: float = Field(32.0, gt=0, description="turns from which a rotation is fast")
-    context: int = Field(gt=0, description="tokens of the original context, in which turns are counted")
+    context: int = Field(
+        gt=0, le=LONGEST, description="tokens of the original context, in which turns are counted"
+    )
     attention_factor: float | None = Field(
         None, gt=0, description="factor of queries and keys; null: 0.1 ln(factor) + 1, and 1 below factor 1"
     )
@@ -145,7 +151,7 @@ class LongRopeScaling(FrequencyScaling):
     type: Literal["longrope"] = "longrope"
     short: Factors = Field(description="divide the frequencies in sequences of up to `context` tokens")
     long: Factors = Field(description="divide the frequencies in longer sequences")
-    context: int = Field(gt=1, description="tokens of the original context")
+    context: int = Field(gt=1, le=LONGEST, description="tokens of the original context")
     factor: float = Field(gt=0, description="the longest sequence over `context`")
     attention_factor: float | None = Field(
         None,

@@ -15,6 +15,7 @@ from zoo.config.inputs import READS_FILES
 from zoo.config.registry import TOKENIZERS
 from zoo.data.files import JsonObject, read_bytes, read_object, read_text, sha256
 from zoo.data.tokenizers.base import Tokenizer, TokenizerConfig
+from zoo.data.tokenizers.bounds import require_growth, require_tables
 from zoo.data.tokenizers.end_of_text import BY_ID, BY_TEXT, find_eos, token_text
 from zoo.utils.errors import DataError
 from zoo.utils.extras import install
@@ -97,7 +98,10 @@ class HuggingFaceTokenizer(Tokenizer):
         library = _library()
         self._place = place
         with _survived(f"{place}: not a {TOKENIZER_FILE}"):
+            require_tables(content)
             self._tokenizer = library.Tokenizer.from_str(content.decode("utf-8"))
+            require_growth(self._tokenizer.normalizer, "normalizer")
+            require_growth(self._tokenizer.decoder, "decoder")
             self._tokenizer.no_truncation()
             self._tokenizer.no_padding()
             vocabulary = self._tokenizer.get_vocab(with_added_tokens=True)
