@@ -156,6 +156,22 @@ def test_an_answer_that_no_special_token_ends(tmp_path: Path, rest: str, learned
     assert [theirs.decode(run) for run in runs] == learned
 
 
+@pytest.mark.parametrize("ends", [True, False])
+def test_answers_that_end_nowhere_are_told(
+    tmp_path: Path, ends: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    place = folder(tmp_path, "chatml")
+    (tmp_path / "train.jsonl").write_text("\n".join(map(json.dumps, ROWS)))
+    rest = "{{ 'A: ' if add_generation_prompt else eos_token }}" if ends else ""
+    data = {"type": "instructions", "validation": None, "context": 32, "train": str(tmp_path / "train.jsonl")}
+    data |= {"template": {"type": "jinja", "source": PLAIN + rest}}
+    data |= {"tokenizer": {"type": "huggingface", "path": str(place)}}
+    model: Any = {"type": "gpt", "vocab_size": 310, "d_model": 16, "n_layers": 1, "n_heads": 2}
+    config: Any = load_config({"model": model, "data": data})
+    config.data.prepare(config.model)
+    assert ("does not learn to stop there" in caplog.text) is not ends
+
+
 HOSTILE = {
     "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}": "more than 2 seconds",
     "{{ 10 ** 1000000000 }}": "more than 2 seconds",

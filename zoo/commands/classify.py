@@ -32,6 +32,7 @@ from zoo.train.confusion import confusions
 from zoo.train.evaluate import Evaluation, classification_metrics
 from zoo.utils.device import find_device
 from zoo.utils.errors import DataError, ZooError, did_you_mean
+from zoo.utils.progress import progress
 from zoo.utils.run_folder import RunFolder, Which, model_folder
 
 BATCH = 64
@@ -206,9 +207,12 @@ class TextClassifier:
         """(n, classes) float64, on the CPU."""
         device = next(self.model.parameters()).device
         parts = []
-        for first in range(0, len(encoded), BATCH):
-            inputs = self.encoder.collate(encoded[first : first + BATCH])
-            parts.append(self.model(*(t.to(device) for t in inputs)).cpu().double())
+        with progress("classifying", len(encoded)) as advance:
+            for first in range(0, len(encoded), BATCH):
+                batch = encoded[first : first + BATCH]
+                inputs = self.encoder.collate(batch)
+                parts.append(self.model(*(t.to(device) for t in inputs)).cpu().double())
+                advance(len(batch))
         return torch.cat(parts)
 
 
