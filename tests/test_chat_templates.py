@@ -163,8 +163,8 @@ def test_answers_that_end_nowhere_are_told(
     place = folder(tmp_path, "chatml")
     (tmp_path / "train.jsonl").write_text("\n".join(map(json.dumps, ROWS)))
     rest = "{{ 'A: ' if add_generation_prompt else eos_token }}" if ends else ""
-    data = {"type": "instructions", "validation": None, "context": 32, "train": str(tmp_path / "train.jsonl")}
-    data |= {"template": {"type": "jinja", "source": PLAIN + rest}}
+    data: dict[str, Any] = {"type": "instructions", "validation": None, "context": 32}
+    data |= {"train": str(tmp_path / "train.jsonl"), "template": {"type": "jinja", "source": PLAIN + rest}}
     data |= {"tokenizer": {"type": "huggingface", "path": str(place)}}
     model: Any = {"type": "gpt", "vocab_size": 310, "d_model": 16, "n_layers": 1, "n_heads": 2}
     config: Any = load_config({"model": model, "data": data})

@@ -1,15 +1,16 @@
-"""Gemma 3 from 4B on: the text model in the folder of one that reads images as well."""
+"""Gemma 3 from 4B on, Mistral Small from 3.1 on: the text model of one that reads images as well."""
 
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import transformers
-from hub_models import random_
+from hub_models import SIZES, random_
 from safetensors.torch import load_file, save_file
 
 from zoo import build_model
@@ -34,6 +35,7 @@ TEXT: dict[str, Any] = {
 }
 EYES = {"hidden_size": 16, "intermediate_size": 20, "num_hidden_layers": 1, "num_attention_heads": 2}
 EYES |= {"image_size": 8, "patch_size": 4}
+LM_HEAD = "language_model.lm_head."
 
 PUBLISHED: dict[str, Any] = {
     "architectures": ["Gemma3ForConditionalGeneration"],
@@ -59,28 +61,44 @@ PUBLISHED: dict[str, Any] = {
 """The fields of the 4B model's file, with some of those of the part that reads images."""
 
 
-def saved(folder: Path, as_in_memory: bool = False) -> Any:
-    """A random one in a folder, its tensors named as in published files or as in memory."""
+def gemma3() -> Any:
     config = transformers.Gemma3Config(
         text_config=TEXT, vision_config=EYES, mm_tokens_per_image=4, image_token_index=60
     )
-    model = random_(transformers.Gemma3ForConditionalGeneration(config))
+    return random_(transformers.Gemma3ForConditionalGeneration(config))
+
+
+def mistral3(tied: bool = False) -> Any:
+    text = SIZES | {"head_dim": 8, "sliding_window": None}
+    text |= {"model_type": "mistral", "tie_word_embeddings": tied}
+    eyes = EYES | {"model_type": "pixtral", "head_dim": 8}
+    config: Any = transformers.Mistral3Config(text_config=text, vision_config=eyes, tie_word_embeddings=tied)
+    return random_(transformers.Mistral3ForConditionalGeneration(config))
+
+
+def saved(model: Any, folder: Path, as_in_memory: bool = False) -> Any:
+    """The model in a folder, its tensors named as in published files or as in memory."""
     model.save_pretrained(folder)
     tensors = load_file(folder / "model.safetensors")
     if as_in_memory:
         named = {
-            f"model.{name}".replace("model.language_model.model.", "model.language_model."): t
-            for name, t in tensors.items()
+            name if name == "lm_head.weight" else f"model.{name}": tensor
+            for old, tensor in tensors.items()
+            for name in [old.replace("language_model.model.", "language_model.").replace(LM_HEAD, "lm_head.")]
         }
         save_file(named, folder / "model.safetensors", {"format": "pt"})
     return model
 
 
+MODELS = {"gemma3": gemma3, "mistral3": mistral3, "mistral3-tied": partial(mistral3, tied=True)}
+
+
+@pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("as_in_memory", [False, True])
 @torch.no_grad()
-def test_logits_are_those_of_the_whole(as_in_memory: bool, tmp_path: Path) -> None:
+def test_logits_are_those_of_the_whole(as_in_memory: bool, name: str, tmp_path: Path) -> None:
     """For texts; and an export is the text model alone, which transformers opens as such."""
-    theirs = saved(tmp_path / "hub", as_in_memory).eval()
+    theirs = saved(MODELS[name](), tmp_path / "hub", as_in_memory).eval()
     ours, report = load_folder(tmp_path / "hub")
     tokens = torch.randint(1, 60, (2, 19), generator=torch.Generator().manual_seed(0))
     expected = theirs(tokens).logits
@@ -89,7 +107,7 @@ def test_logits_are_those_of_the_whole(as_in_memory: bool, tmp_path: Path) -> No
     assert parts == {"vision_tower", "multi_modal_projector"} and "unused (" in str(report)
     export(tmp_path / "hub", tmp_path / "out")
     text: Any = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out")
-    assert type(text).__name__ == "Gemma3ForCausalLM"
+    assert type(text).__name__ == {"gemma3": "Gemma3ForCausalLM"}.get(name, "MistralForCausalLM")
     torch.testing.assert_close(text(tokens).logits, expected, atol=1e-5, rtol=0)
 
 
@@ -104,7 +122,7 @@ def test_the_published_fields() -> None:
 
 
 def test_a_tensor_of_no_part_and_a_field_are_told(tmp_path: Path) -> None:
-    saved(tmp_path)
+    saved(gemma3(), tmp_path)
     file = tmp_path / "model.safetensors"
     save_file(load_file(file) | {"audio_tower.weight": torch.ones(1)}, file, {"format": "pt"})
     with pytest.raises(CheckpointError, match=r"has no place for audio_tower\.weight"):

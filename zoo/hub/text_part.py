@@ -15,19 +15,30 @@ SHARED = ("bos_token_id", "eos_token_id", "pad_token_id", "dtype", "torch_dtype"
 """Fields of the whole config.json that hold for the text model too."""
 
 
+PREFIXES = {
+    "language_model.model.": "model.",
+    "language_model.lm_head.": "lm_head.",
+    "model.language_model.": "model.",
+}
+"""Beginnings of its tensors' names, in files and in memory, and what they are in a folder of its own."""
+OTHERS = (
+    "vision_tower.*",
+    "multi_modal_projector.*",
+    "model.vision_tower.*",
+    "model.multi_modal_projector.*",
+)
+"""Patterns of the tensors that read images."""
+
+
 @dataclass(frozen=True)
 class TextPart:
     """How a folder of the whole model is read as one of its text model.
 
     Attributes:
         architecture: the class of the text model alone.
-        prefixes: beginnings of the names of its tensors, and what they are in a folder of its own.
-        others: patterns of the tensors of the other parts.
     """
 
     architecture: str
-    prefixes: Mapping[str, str]
-    others: tuple[str, ...]
 
     def config(self, whole: JsonObject) -> JsonObject:
         """The config.json of the text model."""
@@ -36,34 +47,22 @@ class TextPart:
 
     def split(self, entries: Mapping[str, TensorEntry]) -> tuple[dict[str, TensorEntry], tuple[str, ...]]:
         """The tensors by their names in a folder of the text model, and the names of the other parts'."""
-        others = tuple(name for name in entries if any(fnmatchcase(name, p) for p in self.others))
-        return {self._name(name): entries[name] for name in entries if name not in set(others)}, others
-
-    def _name(self, name: str) -> str:
-        for old, new in self.prefixes.items():
-            if name.startswith(old):
-                return new + name.removeprefix(old)
-        return name
+        others = tuple(name for name in entries if any(fnmatchcase(name, pattern) for pattern in OTHERS))
+        return {_own_name(name): entries[name] for name in entries if name not in set(others)}, others
 
 
-GEMMA3 = TextPart(
-    architecture="Gemma3ForCausalLM",
-    prefixes={
-        "language_model.model.": "model.",
-        "language_model.lm_head.": "lm_head.",
-        "model.language_model.": "model.",
-    },
-    others=(
-        "vision_tower.*",
-        "multi_modal_projector.*",
-        "model.vision_tower.*",
-        "model.multi_modal_projector.*",
-    ),
-)
-"""Gemma 3 from 4B on: SigLIP and its projection beside the text model; names in files and in memory."""
+def _own_name(name: str) -> str:
+    for old, new in PREFIXES.items():
+        if name.startswith(old):
+            return new + name.removeprefix(old)
+    return name
 
-TEXT_PARTS: Mapping[str, TextPart] = {"Gemma3ForConditionalGeneration": GEMMA3}
-"""By the class that config.json names."""
+
+TEXT_PARTS: Mapping[str, TextPart] = {
+    "Gemma3ForConditionalGeneration": TextPart("Gemma3ForCausalLM"),
+    "Mistral3ForConditionalGeneration": TextPart("MistralForCausalLM"),
+}
+"""By the class that config.json names: Gemma 3 from 4B on, Mistral Small from 3.1 on."""
 
 
 def text_part(config: JsonObject) -> TextPart | None:

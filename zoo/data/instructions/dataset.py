@@ -246,14 +246,14 @@ class InstructionDataset(MapDataset[EncodedConversations]):
             log.warning(f"data: {len(self._skipped):,} lines are left out; the first: {self._skipped[0]}")
         if data.packing:
             self._describe_packing()
-        self._check_ends()
+        self._check_ends(self.tokenizer)
         self.fingerprint = _fingerprint(data, self.tokenizer)
         if self.validation_examples is not None and self.tokenizer.keeps_text:
             self.bytes_per_target = _bytes_per_target(self.validation_examples.encoded, self.tokenizer)
 
-    def _check_ends(self) -> None:
+    def _check_ends(self, tokenizer: Tokenizer) -> None:
         """Warn if no answer ends with the token at which generation stops."""
-        end = self._data.template.end_id(self.tokenizer)
+        end = self._data.template.end_id(tokenizer)
         encoded = self.train_examples.encoded
         if not any(
             token == end and learned for each in encoded for token, learned in zip(*each, strict=True)
