@@ -215,14 +215,15 @@ ROWS = [
     {"conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}]},
     {"instruction": "q", "input": "", "output": "a", "text": "ignored"},
 ]
+COMPLETION = {"prompt": "q", "completion": "a"}
 
 
 def test_layouts_of_a_line(tmp_path: Path) -> None:
     path = tmp_path / "all.jsonl"
     more = {"instruction": "Add.", "input": "1 2", "output": "3"}
-    path.write_text("".join(json.dumps(row) + "\n" for row in [*ROWS, more]))
+    path.write_text("".join(json.dumps(row) + "\n" for row in [COMPLETION, *ROWS, more]))
     *same, last = [conversation.messages for conversation in read_conversations(path)]
-    assert same == [(Message("user", "q"), Message("assistant", "a"))] * 4
+    assert same == [(Message("user", "q"), Message("assistant", "a"))] * 5
     assert last == (Message("user", "Add.\n\n1 2"), Message("assistant", "3"))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -90,7 +91,11 @@ def saved(model: Any, folder: Path, as_in_memory: bool = False) -> Any:
     return model
 
 
-MODELS = {"gemma3": gemma3, "mistral3": mistral3, "mistral3-tied": partial(mistral3, tied=True)}
+MODELS: dict[str, Callable[[], Any]] = {
+    "gemma3": gemma3,
+    "mistral3": mistral3,
+    "mistral3-tied": partial(mistral3, tied=True),
+}
 
 
 @pytest.mark.parametrize("name", MODELS)

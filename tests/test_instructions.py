@@ -221,7 +221,12 @@ def test_what_is_too_long_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixtu
 BAD_LINES: list[tuple[str, str]] = [
     ("[1]", "expected a JSON object, found list"),
     ('{"prompt": ', "not JSON: Expecting value"),
-    ("{}", "expected the keys 'prompt' and 'response', 'messages', 'conversations', or"),
+    ("{}", "expected the keys 'prompt' and 'response' or 'completion', 'messages', 'conversations', or"),
+    ('{"question": "a", "answer": "b"}', "'instruction' and 'output'; found question, answer"),
+    (
+        '{"prompt": "a", "response": "b", "completion": "c"}',
+        "has 'response' and 'completion'; expected one or",
+    ),
     ('{"promt": "a", "response": "b"}', "no field 'prompt'; did you mean 'promt'"),
     ('{"mesages": []}', "expected the keys .*; did you mean 'messages'"),
     ('{"prompt": "a"}', "no field 'response'"),
@@ -229,7 +234,7 @@ BAD_LINES: list[tuple[str, str]] = [
     ('{"prompt": "a", "response": " "}', "field 'response' is empty"),
     ('{"prompt": 3, "response": "b"}', "field 'prompt' must be a string, found int"),
     ('{"prompt": "a", "response": "\\ud800"}', "field 'response' has half a surrogate pair"),
-    ('{"prompt": "a", "response": "b", "messages": []}', "has 'messages' and 'prompt'; expected one or the"),
+    ('{"prompt": "a", "response": "b", "messages": []}', "has 'messages' and 'response'; expected one or the"),
     ('{"prompt": "a", "output": "b"}', "has 'prompt' and 'output'; expected one or the other"),
     ('{"prompt": "a", "response": "b", "system": 3}', "field 'system' must be a string, found int"),
     (

@@ -99,7 +99,15 @@ def _rows(path: Path) -> Iterator[tuple[str, JsonObject]]:
 
 
 def _prompt_and_response(row: JsonObject, place: str) -> tuple[Message, ...]:
-    prompt, response = (text_field(row, key, place) for key in ("prompt", "response"))
+    return _question_and_answer(row, place, "response")
+
+
+def _prompt_and_completion(row: JsonObject, place: str) -> tuple[Message, ...]:
+    return _question_and_answer(row, place, "completion")
+
+
+def _question_and_answer(row: JsonObject, place: str, answer: str) -> tuple[Message, ...]:
+    prompt, response = (text_field(row, key, place) for key in ("prompt", answer))
     return Message("user", prompt), Message("assistant", response)
 
 
@@ -145,13 +153,14 @@ LAYOUTS = (
     Layout(("messages",), _openai),
     Layout(("conversations",), _sharegpt),
     Layout(("prompt", "response"), _prompt_and_response),
+    Layout(("prompt", "completion"), _prompt_and_completion),
     Layout(("instruction", "output"), _alpaca),
 )
 """How a line is read, by its keys:
 
 * ``{"messages": [{"role": ..., "content": ...}, ...]}``,
 * ShareGPT's ``{"conversations": [{"from": "human" or "gpt" or "system", "value": ...}, ...]}``,
-* ``{"prompt": ..., "response": ...}``: a user's message and the assistant's,
+* ``{"prompt": ..., "response": ...}`` or ``"completion"``: a user's message and the assistant's,
 * Alpaca's ``{"instruction": ..., "input": ..., "output": ...}``: the user's message is the instruction and,
   after a blank line, the input, which may be missing or empty.
 
@@ -159,7 +168,7 @@ Each of them may have a key ``system`` as well, the text of a system message in 
 """
 
 SYSTEM: Literal["system"] = "system"
-COLUMNS = (*(key for layout in LAYOUTS for key in layout.keys), "input", SYSTEM)
+COLUMNS = (*dict.fromkeys(key for layout in LAYOUTS for key in layout.keys), "input", SYSTEM)
 """The columns of a table that are read."""
 
 
@@ -169,12 +178,14 @@ def _messages(row: JsonObject, place: str) -> tuple[Message, ...]:
     layouts = whole or [layout for layout in LAYOUTS if any(key in row for key in layout.keys)]
     if not layouts:
         near = did_you_mean(next(iter(row), ""), COLUMNS)
+        found = near if "did you mean" in near or not row else f"; found {', '.join(row)}"
         raise DataError(
-            f"{place}: expected the keys 'prompt' and 'response', 'messages', 'conversations', or "
-            f"'instruction' and 'output'{near}"
+            f"{place}: expected the keys 'prompt' and 'response' or 'completion', 'messages', "
+            f"'conversations', or 'instruction' and 'output'{found}"
         )
-    if len(layouts) > 1:
-        keys = " and ".join(f"'{next(key for key in layout.keys if key in row)}'" for layout in layouts)
+    named = {next(k for k in reversed(each.keys) if k in row): each for each in reversed(layouts)}
+    if len(named) > 1:
+        keys = " and ".join(f"'{key}'" for key in reversed(named))
         raise DataError(f"{place}: has {keys}; expected one or the other")
     messages = layouts[0].read(row, place)
     if not row.get(SYSTEM):
