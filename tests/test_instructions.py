@@ -234,7 +234,7 @@ BAD_LINES: list[tuple[str, str]] = [
     ('{"prompt": "a", "response": " "}', "field 'response' is empty"),
     ('{"prompt": 3, "response": "b"}', "field 'prompt' must be a string, found int"),
     ('{"prompt": "a", "response": "\\ud800"}', "field 'response' has half a surrogate pair"),
-    ('{"prompt": "a", "response": "b", "messages": []}', "has 'messages' and 'response'; expected one or the"),
+    ('{"prompt": "a", "response": "b", "messages": []}', "has 'messages' and 'response'; expected one"),
     ('{"prompt": "a", "output": "b"}', "has 'prompt' and 'output'; expected one or the other"),
     ('{"prompt": "a", "response": "b", "system": 3}', "field 'system' must be a string, found int"),
     (
