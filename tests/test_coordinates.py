@@ -9,6 +9,8 @@ import pytest
 import torch
 from command_line import zoo
 
+from benchmarks.alignment import exponents, gains, weighted
+from benchmarks.coordinates import configuration
 from zoo.diagnose.coordinate_axes import DEPTH, WIDTH, names_at
 from zoo.diagnose.coordinates import _exponent, check_coordinates
 from zoo.run.config import load_config
@@ -115,6 +117,23 @@ def test_exponents_by_hand() -> None:
     ones = torch.ones(512, 1024)
     assert _exponent(ones, torch.ones(7, 1024)) == pytest.approx(1.0)
     assert _exponent(signs, torch.ones(7, 1024)) == pytest.approx(0.5, abs=0.02)
+
+
+def test_how_much_of_an_update_adds_up_over_a_training() -> None:
+    """Gains that grow as m^a, weighted by the fall of the loss; and those of a model, which lie near 1."""
+    found = exponents({"q": 2.0, "o": 3.0}, {"q": 2.0 * 8, "o": 3.0 * 8**0.5}, 8)
+    assert found == pytest.approx({"q": 1.0, "o": 0.5})
+    assert weighted([1.0, 1.0, 0.5], [4.0, 2.0, 1.0]) == pytest.approx((2 * 1.0 + 1 * 0.75) / 3)
+    drawn = torch.randint(64, (3, 4, 33), generator=torch.Generator().manual_seed(0))
+    config = configuration("ngpt", "nugpt", 2)
+    small, large = (
+        list(gains(config, width, 2, lambda step: (drawn[step, :, :-1], drawn[step, :, 1:])))
+        for width in (64, 128)
+    )
+    assert [step for step, _, _ in small] == [1, 2]
+    of_maps = exponents(small[0][2], large[0][2], 2)
+    assert len(of_maps) == 14
+    assert all(0.3 < a < 1.3 for a in of_maps.values())
 
 
 def test_a_width_keeps_the_size_of_heads() -> None:

@@ -75,6 +75,13 @@ TABLE: list[tuple[str, dict[str, Any], str, tuple[float, float, float, float]]] 
     ("mup", {"wd_transfer": "sqrt"}, f"blocks.0.{Q}", (HALF, 1 / 2, 2**0.5, 1)),
     ("mup", {"wd_transfer": "inverse_width"}, f"blocks.0.{Q}", (HALF, 1 / 2, 1, 1)),
     ("mup", {"base": WIDTHS | {"steps": 10}, "horizon": -0.5}, "norm.scale", (1, 0.5, 1, 1)),
+    ("mup", {"base": WIDTHS | {"steps": 10}, "horizon": -0.5}, f"blocks.0.{Q}", (HALF, 1 / 4, 2, 1)),
+    (
+        "mup",  # lr times wd is constant over the horizon as well
+        {"base": WIDTHS | {"steps": 10}, "horizon": -0.5, "wd_transfer": "independent"},
+        f"blocks.0.{Q}",
+        (HALF, 1 / 4, 4, 1),
+    ),
     ("completep", {}, "embedding.weight", (1, 1, 1, 1 / 2)),
     ("completep", {}, f"blocks.3.{Q}", (HALF, 1 / 2, 2, 1 / 8)),
     ("completep", {}, f"blocks.3.{DOWN}", (HALF / 4, 1 / 8, 8, 1 / 2)),
@@ -311,7 +318,12 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"transfer": {"type": "mup", "base": WIDTHS | {"layers": 2}}}, "says nothing of depth"),
     ({"transfer": {"type": "mup", "base": WIDTHS | {"steps": 2}}}, "have no effect without each other"),
     ({"transfer": {"type": "mup", "base": WIDTHS, "horizon": -0.3}}, "have no effect without each other"),
+    (
+        {"transfer": {"type": "mup", "base": WIDTHS | {"steps": 1}, "horizon": 1e308}},
+        r"transfer\.horizon: value 1e\+308",
+    ),
     ({"transfer": {"type": "mup", "base": WIDTHS | {"embed": 0}}}, r"transfer\.base: value 0"),
+    ({"transfer": {"type": "mup", "base": WIDTHS | {"embed": 10**400}}}, r"transfer\.base: value 10{20}"),
     ({"transfer": {"type": "none", "base": WIDTHS}}, "`base` has no effect"),
     ({"transfer": {"type": "nugpt", "base": BASE["nugpt"]}}, "with matrices on the sphere"),
     ({"transfer": {"type": "completep", "base": WIDTHS}}, r"transfer\.base: no layers"),

@@ -221,6 +221,30 @@ def test_an_error_that_is_too_small_to_be_simulated_is_not_spent() -> None:
         judge(table, "a", looks=Looks(max_seeds=1000))
 
 
+def test_the_looks_of_a_study_widen_its_intervals() -> None:
+    """Section 5 of the design: mean +- crit_n s / sqrt(n); and one look at another level."""
+    table = RunTable(tuple(world([1.3], tau=0.05, seeds=4, sizes=[1e6])))
+    once = judge(table, "a")["b"]
+    se = once.measured.usable[0].se
+    assert se is not None
+    assert once.measured.half_alone() == pytest.approx(stats.t.ppf(0.975, 3) * se)
+    looked = judge(table, "a", looks=Looks(max_seeds=6))["b"]
+    assert looked.measured.half_alone() == pytest.approx(5.28 * se, rel=0.03)
+    assert looked.measured.half_alone(0.9) == looked.measured.half_alone()
+    strict = judge(table, "a", alpha=1e-3)["b"]
+    wanted = (stats.t.isf(5e-4, 3) + stats.t.ppf(0.8, 3)) * se
+    assert strict.detectable == pytest.approx(math.exp(wanted))
+
+
+def test_a_loss_that_stays_is_no_ladder() -> None:
+    runs = tuple(replace(run, loss=2.0) for run in world([1.0] * 5))
+    found = judge(RunTable(runs), "a")["b"]
+    assert found.detectable is None
+    assert {left.reason for left in found.measured.left_out} == {
+        "the loss does not fall with more tokens, so that no speed-up can be read off it"
+    }
+
+
 def test_a_declared_size_that_was_left_out_is_no_look() -> None:
     """A size whose runs diverged does not end a study that goes on."""
     runs = world([1.5] * 5, tau=0.02)

@@ -103,7 +103,7 @@ class Sizes:
 class Transfer(Config):
     """A rule, and the sizes at which the settings were chosen."""
 
-    base: dict[str, Annotated[int, Field(gt=0)]] = Field(
+    base: dict[str, Annotated[int, Field(gt=0, le=2**50)]] = Field(
         {}, description="size at which the settings were chosen: of axes (embed, heads, mlp), layers, steps"
     )
     wd_transfer: Literal["rule", "independent", "constant", "sqrt", "inverse_width"] = Field(
@@ -111,7 +111,7 @@ class Transfer(Config):
         description="decay of matrices: the rule's; lr wd constant; wd constant; wd sqrt(m); lr wd over m",
     )
     horizon: float | None = Field(
-        None, description="exponent e: every rate times (steps / base steps)^e; null: the rule's"
+        None, ge=-2, le=2, description="exponent e: every rate times (steps / base steps)^e; null: the rule's"
     )
 
     update_size: ClassVar[UpdateSize] = "entry"
@@ -141,15 +141,14 @@ class Transfer(Config):
     def at(self, spec: ParamSpec, in_block: bool, sizes: Sizes) -> Factors:
         """All factors of a parameter; the arguments are those of `factors`."""
         found, behind = self.factors(spec, in_block, sizes)
-        m = sizes.inputs(spec)
+        m, lr = sizes.inputs(spec), found.lr * sizes.steps**self.exponent
         decays = {
             "rule": found.wd,
-            "independent": 1 / found.lr,
+            "independent": 1 / lr,
             "constant": 1.0,
             "sqrt": math.sqrt(m),
-            "inverse_width": 1 / (m * found.lr),
+            "inverse_width": 1 / (m * lr),
         }
-        lr = found.lr * sizes.steps**self.exponent
         return replace(found, wd=decays[self.wd_transfer], lr=lr).of_a_product(behind)
 
     def at_base(self, spec: ParamSpec) -> ParamSpec:

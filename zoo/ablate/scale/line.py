@@ -69,10 +69,10 @@ class Estimate:
         """Standard error and degrees of freedom of the wider interval."""
         return max(self._errors(), key=lambda pair: float(stats.t.ppf(0.975, pair[1])) * pair[0])
 
-    def detectable(self) -> float:
-        """The factor c that such a study finds with probability `POWER`."""
+    def detectable(self, alpha: float = 0.05) -> float:
+        """The factor c that such a study finds with probability `POWER`, where claims need p <= alpha."""
         se, df = self.binding
-        return exp(float(stats.t.ppf(0.975, df) + stats.t.ppf(POWER, df)) * se)
+        return exp(float(stats.t.isf(alpha / 2, df) + stats.t.ppf(POWER, df)) * se)
 
     def _errors(self) -> tuple[tuple[float, float], tuple[float, float]]:
         return (self.scatter, self.df_scatter), (self.seeds, self.df_seeds)

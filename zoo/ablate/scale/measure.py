@@ -98,6 +98,8 @@ class Measured:
         items: the scores of questions at the largest size, where they are known.
         gap: without a line, the standard deviation that tuning alone gives ln c at the largest size; None
             where the runs do not show how the rates were chosen.
+        critical: without a line, the critical value of |t| where seeds are added until it is decided; None
+            where there is one look, and Student's t holds.
         tau: standard deviation of a run, in ln tokens; None with one seed everywhere.
         kappa: curvature over the learning rate, in ln tokens per (ln rate)^2; None without a parabola.
     """
@@ -113,6 +115,7 @@ class Measured:
     rounds: int = 0
     items: ItemDifference | None = None
     gap: float | None = None
+    critical: float | None = None
     tau: float | None = None
     kappa: float | None = None
 
@@ -124,12 +127,14 @@ class Measured:
     def half_alone(self, level: float = 0.95) -> float | None:
         """Half the interval of ln c at the largest usable size by itself; None with one seed.
 
-        What tuning adds belongs in, as far as it is known: all seeds share it.
+        What tuning adds belongs in, as far as it is known: all seeds share it. Where seeds are added until it
+        is decided, the intervals of all looks hold together.
         """
         size = self.usable[-1]
         if size.se is None:
             return None
-        return float(stats.t.ppf((1 + level) / 2, size.seeds - 1)) * math.hypot(size.se, self.gap or 0.0)
+        quantile = self.critical or float(stats.t.ppf((1 + level) / 2, size.seeds - 1))
+        return quantile * math.hypot(size.se, self.gap or 0.0)
 
 
 def measure(

@@ -25,7 +25,7 @@ Cells = Mapping[tuple[float, int], float]
 HUBER = 1.5
 """Residuals of runs beyond so many standard deviations count linearly in the robust estimate."""
 ROUNDING = 1e-9
-"""A smaller ln c is that of two sides that are the same."""
+"""A smaller ln c is that of two sides that are the same, and a smaller fall of ln loss is none."""
 OVERLAP = 0.5
 """The range of ln tokens that the curves must share once the variant's is shifted."""
 
@@ -114,7 +114,7 @@ def size_speedup(params: float, baseline: Cells, variant: Cells) -> SizeSpeedup:
     shift = ladder.search(y)
     se, seeds = _jackknife(ladder, baseline, variant, shift)
     (curve,) = ladder.project(y, shift)[1]
-    if curve[-2] >= 0:
+    if curve[-2] >= -ROUNDING:
         raise ValueError("the loss does not fall with more tokens, so that no speed-up can be read off it")
     theta, drift = map(float, shift[0])
     return SizeSpeedup(

@@ -17,6 +17,7 @@ from zoo.ablate.scale.looks import (
     MOST_LOOKS,
     adjusted_p,
     anytime_p,
+    anytime_value,
     critical_values,
     critical_values_of_sizes,
 )
@@ -133,11 +134,15 @@ def judge(
         found[name] = measure(name, ours, tuned_sizes(table.of(name)), _ratios(table, baseline, name))
     looks = looks or Looks()
     _check_looks(looks, found)
+    for variant in found.values():
+        variant.critical = _critical_value_of_seeds(variant, alpha, looks)
     all_claims = {name: _claims(variant, alpha, looks) for name, variant in found.items()}
     chains = {name: tuple(p for _, p in chain) for name, chain in all_claims.items() if chain}
     held = claims(chains, alpha) if chains else {}
     return {
-        name: _worded(variant, [claim for claim, _ in all_claims[name][: held.get(name, 0)]], margin, looks)
+        name: _worded(
+            variant, [claim for claim, _ in all_claims[name][: held.get(name, 0)]], margin, alpha, looks
+        )
         for name, variant in found.items()
     }
 
@@ -203,21 +208,33 @@ def _claim_at_one_size(
     if p is None:
         return []
     if looks.max_seeds is not None:
-        if size.seeds > looks.max_seeds:
-            raise DataError(
-                f"{found.name}: {size.seeds} seeds; the declared maximum is {looks.max_seeds}, and the "
-                "error is "
-                "spent: expected no look beyond it"
-            )
-        if size.seeds < FIRST_LOOK:
+        if found.critical is None:  # too early for a look
             return []
-        critical = critical_values(looks.max_seeds, alpha)[size.seeds - FIRST_LOOK]
-        p = adjusted_p(p, critical, size.seeds - 1, alpha)
+        p = adjusted_p(p, found.critical, size.seeds - 1, alpha)
     elif looks.anytime:
         p = anytime_p(abs(size.ln_c) / size.se if size.se else math.inf, size.seeds)
     if found.gap is not None and abs(size.ln_c) <= GAPS * found.gap:
         p = 1.0
     return [("largest", p)]
+
+
+def _critical_value_of_seeds(found: Measured, alpha: float, looks: Looks) -> float | None:
+    """The critical value of |t| at one size after so many seeds; None where none was declared, or no look."""
+    if found.line is not None or not found.usable:
+        return None
+    seeds = found.usable[-1].seeds
+    if looks.anytime:
+        return anytime_value(seeds, alpha)
+    if looks.max_seeds is None:
+        return None
+    if seeds > looks.max_seeds:
+        raise DataError(
+            f"{found.name}: {seeds} seeds; the declared maximum is {looks.max_seeds}, and the error is "
+            "spent: expected no look beyond it"
+        )
+    if seeds < FIRST_LOOK:
+        return None
+    return critical_values(looks.max_seeds, alpha)[seeds - FIRST_LOOK]
 
 
 def _critical_value_of_sizes(found: Measured, alpha: float, declared: Sequence[float]) -> float:
@@ -244,7 +261,9 @@ def _same_size(one: float, other: float) -> bool:
     return abs(one / other - 1) <= SAME_SIZE
 
 
-def _worded(found: Measured, held: Sequence[str], margin: float | None, looks: Looks) -> ScaleVerdict:
+def _worded(
+    found: Measured, held: Sequence[str], margin: float | None, alpha: float, looks: Looks
+) -> ScaleVerdict:
     """The verdict, given which claims of the chain hold."""
     usable, line = found.usable, found.line
     if not usable:
@@ -268,7 +287,7 @@ def _worded(found: Measured, held: Sequence[str], margin: float | None, looks: L
         within_margin=within,
         predicted=None if line is None or missed else line.predict(float(line.x.max()) + math.log(2)),
         back_test=test,
-        detectable=_detectable_alone(found) if line is None else line.middle.detectable(),
+        detectable=_detectable_alone(found, alpha) if line is None else line.middle.detectable(alpha),
         warnings=tuple(doubts(found, missed, too_early)),
     )
 
@@ -287,16 +306,16 @@ def _within(found: Measured, margin: float) -> bool:
     )
 
 
-def _detectable_alone(found: Measured) -> float | None:
+def _detectable_alone(found: Measured, alpha: float) -> float | None:
     """The factor that the largest size by itself would have shown with probability `POWER`.
 
     It must exceed what tuning alone makes as well as the noise of the seeds.
     """
-    half, df = found.half_alone(), found.usable[-1].seeds - 1
+    half, df = found.half_alone(1 - alpha), found.usable[-1].seeds - 1
     if half is None:
         return None
-    quantile = float(stats.t.ppf(POWER, df) / stats.t.ppf(0.975, df))
-    return exp(max(half, GAPS * (found.gap or 0.0)) + quantile * half)
+    se = math.hypot(found.usable[-1].se or 0.0, found.gap or 0.0)
+    return exp(max(half, GAPS * (found.gap or 0.0)) + float(stats.t.ppf(POWER, df)) * se)
 
 
 def _trend(line: Line) -> Trend:
