@@ -13,6 +13,7 @@ from pyarrow import ipc, parquet
 
 from zoo.data.classification.files import Columns, Example, read_examples
 from zoo.data.corpora.parquet import ParquetCorpus
+from zoo.data.corpora.text import TextCorpus
 from zoo.data.instructions.files import read_conversations
 from zoo.data.split import file_digests, read_split
 from zoo.utils.errors import DataError
@@ -78,6 +79,14 @@ def test_class_labels_of_datasets_have_names(tmp_path: Path, metadata: Any) -> N
     assert labels == (
         ["Sports", "World", "-1"] if isinstance(metadata, dict) and metadata else ["1", "0", "-1"]
     )
+
+
+def test_a_table_is_no_text(tmp_path: Path) -> None:
+    corpus = TextCorpus(paths=[str(write(tmp_path, [{"text": "a"}]))])
+    with pytest.raises(
+        DataError, match=r"a\.parquet: a table; expected a text, or data\.corpus: {type: parquet"
+    ):
+        list(corpus.documents())
 
 
 def test_files_that_are_no_tables(tmp_path: Path) -> None:

@@ -81,7 +81,7 @@ def load_evaluated_model(path: Path, tokenizer: Path | None, device: torch.devic
         elif isinstance(data, InstructionData) and isinstance(data.template, JinjaTemplate):
             template = data.template
     elif (folder / CONFIG).is_file():
-        hub_config = model.published["config"]
+        hub_config = model.published.get("config", {})
         context, bos_id = context or hub_config.get(POSITIONS), hub_config.get("bos_token_id")
         start_id = start_id if bos_id is None else bos_id
         if not isinstance(start_id, int) or not 0 <= start_id < config.vocab_size:

@@ -10,6 +10,8 @@ from pydantic import Field
 from zoo.config.registry import CORPORA
 from zoo.data.corpora.base import Document, FileCorpus, StringList
 from zoo.data.files import read_lines, read_text
+from zoo.data.parquet import TABLES
+from zoo.utils.errors import DataError
 
 MANY = 100  # files; with so many a share of the files is about the same share of the text
 PASSAGE = 4096  # characters: long enough to learn from, short enough that one book has hundreds
@@ -47,6 +49,10 @@ class TextCorpus(FileCorpus):
             kind = "file" if len(sources) >= MANY else "passage"
         blank = len(sources) > 1  # an empty file among others is no reason to stop
         for source in sources:
+            if source.path.suffix in TABLES:
+                raise DataError(
+                    f"{source.path}: a table; expected a text, or data.corpus: {{type: parquet, ...}}"
+                )
             if kind == "file":
                 yield Document(source.name, read_text(source.path, blank=blank))
             elif kind == "line":
