@@ -228,6 +228,10 @@ def test_an_interrupted_run_says_so_with_its_status(
     ("error", "message"),
     [
         (
+            RuntimeError("can't start new thread"),
+            "error: no more threads can be started; the limits",
+        ),
+        (
             OSError(errno.EMFILE, "Too many open files"),
             "error: Too many open files; this process may open more",
         ),

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from io import BytesIO
 from pathlib import Path
@@ -27,6 +28,7 @@ from zoo.checkpoint import integrity
 from zoo.checkpoint.model import load_model
 from zoo.checkpoint.recipe import materialise
 from zoo.checkpoint.safetensors import read_tensors, write_tensors
+from zoo.train.checkpoints import WRITER
 from zoo.train.run import train
 from zoo.train.spikecontrol import Rollback, go_back
 from zoo.utils import lock
@@ -430,6 +432,25 @@ def test_two_processes_on_one_run(half: RunFolder, whole: Path) -> None:
         other.wait()
     assert_same(whole, resumed(half, whole))
     assert not half.lock.exists()
+
+
+@pytest.mark.parametrize("name", [WRITER, "zoo-interrupt"])
+def test_a_thread_that_cannot_be_started(
+    half: RunFolder, whole: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Where memory lacks; the error was another one, and afterwards the run goes on."""
+    right = threading.Thread.start
+
+    def start(thread: threading.Thread) -> None:
+        if thread.name == name:
+            raise RuntimeError("can't start new thread")
+        right(thread)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", start)
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            resumed(half, whole)
+    assert_same(whole, resumed(half, whole))
 
 
 def test_a_lock_ends_with_its_process_though_a_child_lives(tmp_path: Path) -> None:

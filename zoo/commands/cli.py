@@ -104,6 +104,10 @@ def _shortage(error: Exception) -> str | None:
     """The message about something that the machine lacks; None for another error, a mistake of zoo."""
     if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
         return f"the memory is exhausted; {SHORTAGES['ENOMEM']}"
+    if "can't start new thread" in str(error):
+        return (
+            "no more threads can be started; the limits of memory and processes (ulimit -v, -u) are too low"
+        )
     if not isinstance(error, OSError):
         return None
     advice = SHORTAGES.get(errno.errorcode.get(error.errno or 0, ""))

@@ -172,8 +172,9 @@ class Checkpoints:
             best or {},
         )
         self._read.clear()
-        self._writer = Thread(target=self._write, args=(content,), name=WRITER, daemon=True)
-        self._writer.start()
+        writer = Thread(target=self._write, args=(content,), name=WRITER, daemon=True)
+        writer.start()  # fails where memory lacks, and then there is nothing to wait for
+        self._writer = writer
 
     def add_evaluation(self, step: int, best: Mapping[Which, float]) -> None:
         """Complete the checkpoint after `step` steps, which was saved before its evaluation.

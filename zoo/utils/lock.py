@@ -7,6 +7,7 @@ seconds as long as it lives.
 
 from __future__ import annotations
 
+import _thread
 import errno
 import os
 import platform
@@ -197,10 +198,9 @@ def _beating(path: Path) -> Iterator[None]:
             with suppress(OSError):
                 os.utime(path)
 
-    thread = threading.Thread(target=beat, daemon=True, name="zoo-lock")
-    thread.start()
+    # Not by `threading`, whose `start` waits for ever for a thread that dies at once because memory lacks.
+    _thread.start_new_thread(beat, ())
     try:
         yield
     finally:
         ended.set()
-        thread.join()
