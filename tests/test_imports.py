@@ -51,3 +51,19 @@ def test_a_misspelt_config_is_told_before_torch_is_imported(command: str) -> Non
     modules, told = imported_by(MISSPELT.format(command=command))
     assert "no config called 'quickstart-gtp'; did you mean 'quickstart-gpt'?" in told
     assert "torch" not in modules
+
+
+WRONG_KEY = """
+from zoo.commands.cli import main
+try:
+    main(["{command}", "quickstart-gpt", "optimizer.lrr=1"])
+except SystemExit as end:
+    assert end.code == 2
+"""
+
+
+@pytest.mark.parametrize("command", ["train", "explain"])
+def test_a_wrong_key_is_told_before_the_engine_is_imported(command: str) -> None:
+    modules, told = imported_by(WRONG_KEY.format(command=command))
+    assert "optimizer.lrr: unknown key; did you mean 'lr'?" in told
+    assert not modules.intersection((*HEAVY, "zoo.train.run"))

@@ -48,10 +48,12 @@ def train(
         require_free(place)
 
     from zoo.run.config import load_config
+
+    loaded = load_config(config, changes)  # a mistake there is told before the engine is imported
     from zoo.train.run import train as run
 
     result = run(
-        load_config(config, changes),
+        loaded,
         "auto" if auto else resume,
         None if Progress.quiet else console(stream=sys.stderr if log_json else None),
         folder=folder,
