@@ -21,6 +21,7 @@ from zoo.ablate.scale.runs import FinishedRun, RunTable, read_runs
 from zoo.ablate.scale.shown import factor, factor_text, sentences, tables
 from zoo.ablate.scale.sources import Export, read_table
 from zoo.ablate.scale.tuned import tuned_sizes
+from zoo.ablate.scale.tuning import Parabola, tuning_gap
 from zoo.ablate.scale.verdict import Looks, judge
 from zoo.ablate.table import Column, Table
 from zoo.report.ladder import write_ladder
@@ -152,6 +153,20 @@ def test_one_size_is_judged_with_what_tuning_adds() -> None:
     (row,) = tables({"b": found}, "a")[0].rows
     largest = dict(zip([c.title for c in tables({"b": found}, "a")[0].columns], row, strict=True))["largest"]
     assert largest[2] == pytest.approx(math.exp(size.ln_c + half))
+
+
+def test_the_error_of_a_random_search_follows_its_points_near_the_best() -> None:
+    """Where the optimum lies between the points is drawn over their distance there, wherever others lie."""
+    parabola = Parabola(math.log(4e-3), 2.0, 0.1)
+
+    def error(*rates: float) -> float:
+        return tuning_gap(parabola, rates, sd=0.0, seeds=1, per_token=1.0, interpolated=False, studies=2000)
+
+    even = error(1e-3, 2e-3, 4e-3, 8e-3, 16e-3)
+    assert error(1e-3, 1.01e-3, 2e-3, 4e-3, 8e-3, 16e-3) == pytest.approx(even, rel=0.05)
+    # A regret of .1 u^2 with u uniform between -h and h, half a step: its variance is .01 h^4 4 / 45.
+    h = math.log(2) / 2
+    assert even == pytest.approx(0.1 * h**2 * math.sqrt(4 / 45) * math.sqrt(2), rel=0.05)
 
 
 def test_seeds_of_the_tuning_may_be_those_of_the_comparison() -> None:

@@ -210,10 +210,11 @@ def _tuning_error(judgement: Judgement) -> Iterator[str]:
     best = [name for name, error in errors.items() if error is not None and not error.interpolated]
     if best:
         step = max(error.step for error in errors.values() if error is not None)
+        random = results.manifest.tune is not None and results.manifest.tune.random
+        point = "the best random point" if random else f"the best point of a x{step:.2g} grid"
         yield (
-            f"the best point of a x{step:.2g} grid was taken, not the vertex of a parabola: all seeds "
-            "share that error, "
-            "which is two to three times as large (tune.choose: parabola)"
+            f"{point} was taken, not the vertex of a parabola: all seeds share that error, which is two to "
+            "three times as large (tune.choose: parabola)"
         )
     compared = [verdict.variant for verdict in judgement.verdicts if verdict.comparison]
     if results.manifest.tune and (unknown := [v for v in compared if gap(results, v) is None]):

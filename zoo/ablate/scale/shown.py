@@ -30,17 +30,15 @@ def sentence(verdict: ScaleVerdict, baseline: str, margin: float | None = None) 
         preposition = "with" if verdict.word == "not comparable" else "against"
         return f"{name}: {verdict.word} {preposition} {baseline} ({reasons})."
     if verdict.word == "undecided":
-        shown = f"; this study would have shown {verdict.detectable:.2f} x" if verdict.detectable else ""
+        shown = f"; this study would have shown {_text(verdict.detectable)} x" if verdict.detectable else ""
         return f"{name}: undecided against {baseline}{shown}."
     if verdict.word == "equal":
         assert margin is not None  # the word is only given for a margin
         where = "at one size" if line is None else f"{len(line.x)} sizes"
         alone = (largest.ln_c, verdict.measured.half_alone(0.9))
         value = alone if line is None else _widest(line.middle, line.largest)
-        low, high = (exp(value[0] + sign * (value[1] or 0)) for sign in (-1, 1))
-        return (
-            f"{name}: equal to {baseline} within {margin:g} x (90 % interval {low:.2f}-{high:.2f}, {where})."
-        )
+        low, high = (_text(exp(value[0] + sign * (value[1] or 0))) for sign in (-1, 1))
+        return f"{name}: equal to {baseline} within {margin:g} x (90 % interval {low}-{high}, {where})."
     more, sign = ("fewer", 1) if verdict.word == "faster" else ("more", -1)
     less = f", by less than {margin:g} x" if verdict.within_margin else ""
     if line is None:
@@ -116,8 +114,12 @@ def estimated(value: Estimate | Prediction, sign: int = 1) -> Factor:
 
 def factor_text(value: Factor) -> str:
     """1.20 x (1.10-1.31)."""
-    c, low, high = (f"{v:.2f}" if v < LONG else f"{v:.2g}" for v in value)
+    c, low, high = map(_text, value)
     return f"{c} x" if math.isnan(value[1]) else f"{c} x ({low}-{high})"
+
+
+def _text(value: float) -> str:
+    return f"{value:.2f}" if value < LONG else f"{value:.2g}"
 
 
 def sentences(verdicts: Mapping[str, ScaleVerdict], baseline: str, margin: float | None) -> list[str]:

@@ -114,7 +114,7 @@ def tuning_gap(
 
     Args:
         parabola: the fitted one, taken for the truth.
-        rates: the grid, ascending, in equal factors.
+        rates: those that are tried, ascending.
         sd: standard deviation of a run's loss, in nats.
         seeds: runs per point of the grid.
         per_token: fall of the loss per e-fold of tokens, in nats: from nats to ln tokens.
@@ -127,10 +127,12 @@ def tuning_gap(
     """
     random = np.random.default_rng(generator)
     x = np.log(rates)
+    best = int(np.abs(x - parabola.ln_rate).argmin().clip(1, len(x) - 2))
+    step = (x[best + 1] - x[best - 1]) / 2
     regrets = np.empty((2, studies))
     for side in range(2):
         # Where the optimum lies between the points of the grid is unknown, so it is drawn as well.
-        centre = parabola.ln_rate + random.uniform(-0.5, 0.5, studies) * (x[1] - x[0])
+        centre = parabola.ln_rate + random.uniform(-0.5, 0.5, studies) * step
 
         def losses(x: Array, centre: Array = centre) -> Array:
             noise: Array = random.normal(0, sd / math.sqrt(seeds), x.shape)
