@@ -54,7 +54,8 @@ def read_rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[str, JsonObj
             for batch in batches(there):
                 for row in batch.to_pylist():
                     number += 1
-                    yield f"{path}: row {number}", {k: _named(v, classes.get(k, ())) for k, v in row.items()}
+                    named = {name: _named(row[name], classes[name]) for name in classes if name in row}
+                    yield f"{path}: row {number}", {**row, **named} if named else row
         except DataError:
             raise
         except (pyarrow.ArrowException, OSError, OverflowError, ValueError) as error:

@@ -13,8 +13,6 @@ PART = "text_config"
 """The field of config.json that describes the text model."""
 SHARED = ("bos_token_id", "eos_token_id", "pad_token_id", "dtype", "torch_dtype", "tie_word_embeddings")
 """Fields of the whole config.json that hold for the text model too."""
-
-
 PREFIXES = {
     "language_model.model.": "model.",
     "language_model.lm_head.": "lm_head.",
@@ -47,8 +45,9 @@ class TextPart:
 
     def split(self, entries: Mapping[str, TensorEntry]) -> tuple[dict[str, TensorEntry], tuple[str, ...]]:
         """The tensors by their names in a folder of the text model, and the names of the other parts'."""
-        others = tuple(name for name in entries if any(fnmatchcase(name, pattern) for pattern in OTHERS))
-        return {_own_name(name): entries[name] for name in entries if name not in set(others)}, others
+        others = {name: None for name in entries if any(fnmatchcase(name, pattern) for pattern in OTHERS)}
+        own = {_own_name(name): entry for name, entry in entries.items() if name not in others}
+        return own, tuple(others)
 
 
 def _own_name(name: str) -> str:

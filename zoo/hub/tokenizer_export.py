@@ -89,8 +89,7 @@ def _add_special_tokens(folder: Path, names: Sequence[str], first: int, end: int
 
 def _write_frame(folder: Path, texts: TextPairEncoder) -> None:
     """Have transformers put around texts what a classifier was trained with, unless it does so already."""
-    tokenizer = texts.tokenizer
-    theirs = isinstance(tokenizer, HuggingFaceTokenizer)
+    tokenizer, framed = texts.tokenizer, None
     if isinstance(tokenizer, HuggingFaceTokenizer):
         framed = FramedTextEncoder(tokenizer, texts.context, texts.segments)
         if all(framed.encode(*example) == texts.encode(*example) for example in EXAMPLES):
@@ -99,7 +98,7 @@ def _write_frame(folder: Path, texts: TextPairEncoder) -> None:
     content = json.loads(file.read_text("utf-8"))
     content["post_processor"] = frame(texts)
     file.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    if theirs:  # whose description has the hash of the file
+    if framed is not None:  # a tokenizer of theirs, whose description has the hash of the file
         (folder / DESCRIPTION).unlink()
         HuggingFaceConfig.load(folder).save(folder)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
@@ -98,14 +99,6 @@ def _rows(path: Path) -> Iterator[tuple[str, JsonObject]]:
     )
 
 
-def _prompt_and_response(row: JsonObject, place: str) -> tuple[Message, ...]:
-    return _question_and_answer(row, place, "response")
-
-
-def _prompt_and_completion(row: JsonObject, place: str) -> tuple[Message, ...]:
-    return _question_and_answer(row, place, "completion")
-
-
 def _question_and_answer(row: JsonObject, place: str, answer: str) -> tuple[Message, ...]:
     prompt, response = (text_field(row, key, place) for key in ("prompt", answer))
     return Message("user", prompt), Message("assistant", response)
@@ -152,8 +145,8 @@ class Layout(NamedTuple):
 LAYOUTS = (
     Layout(("messages",), _openai),
     Layout(("conversations",), _sharegpt),
-    Layout(("prompt", "response"), _prompt_and_response),
-    Layout(("prompt", "completion"), _prompt_and_completion),
+    Layout(("prompt", "response"), partial(_question_and_answer, answer="response")),
+    Layout(("prompt", "completion"), partial(_question_and_answer, answer="completion")),
     Layout(("instruction", "output"), _alpaca),
 )
 """How a line is read, by its keys:
