@@ -1,6 +1,6 @@
 """The optimizer steps of docs/methods.md, ours beside the implementations of pytorch_optimizer, in turns.
 
-python -m benchmarks.successors_step --rounds 15 --name successors-step-cpu
+python -m benchmarks.successors_step --rounds 2 --starts 4 --name successors-step-cpu
 
 The tensors are those of four of GPT-2's blocks at width 384 and a table of 12,288 rows, 12 M parameters.
 SOAP has no basis for a side of that length. Muon and NorMuon train the matrices of the blocks alone.
@@ -11,6 +11,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytorch_optimizer as theirs
 import torch
@@ -123,29 +124,45 @@ def rows(contenders: Sequence[Contender]) -> list[dict[str, str]]:
     ]
 
 
+def measured(method: str, rounds: int, starts: int, keep_memory: bool) -> list[Contender]:
+    """Ours and theirs of a method, in turns, in processes that are started again `starts` times.
+
+    Which pages of memory a process gets changes the time of an elementwise step by a third on some machines,
+    for as long as the process lives, so that one process of each side would compare two draws.
+    """
+    names = [f"{method}/ours"] + [f"{method}/theirs"] * (PAIRS[method][1] is not None)
+    seconds: dict[str, list[float]] = {name: [] for name in names}
+    for start in range(starts):
+        sides = [
+            Contender.start(name, ["benchmarks.successors_step", "--worker", name], keep_memory)
+            for name in (names if start % 2 == 0 else reversed(names))
+        ]
+        # SOAP's QR step is every tenth: a turn has all of its kinds of steps.
+        interleave(sides, rounds, repetitions=10, warmup=1)
+        for side in sides:
+            side.stop()
+            seconds[side.name] += side.rounds
+    return [replace(side, rounds=seconds[side.name]) for side in sorted(sides, key=lambda c: c.name)]
+
+
 def main() -> None:
-    """Measure all contenders in turns."""
+    """Measure the two sides of every method in turns."""
     options = parser(__doc__ or "")
+    options.add_argument("--starts", type=int, default=4, help="times that the processes are started")
     options.add_argument("--worker")
     given = options.parse_args()
     if given.worker:
         work(given.worker)
         return
-    names = [f"{n}/ours" for n in PAIRS] + [f"{n}/theirs" for n, pair in PAIRS.items() if pair[1]]
-    contenders = [
-        Contender.start(name, ["benchmarks.successors_step", "--worker", name], given.keep_memory)
-        for name in names
-    ]
-    # SOAP's QR step is every tenth: a turn has all of its kinds of steps.
-    interleave(contenders, given.rounds, repetitions=10, warmup=1)
-    for contender in contenders:
-        contender.stop()
+    contenders = [c for n in PAIRS for c in measured(n, given.rounds, given.starts, given.keep_memory)]
     by_name = {c.name: c for c in contenders}
     ratios = [
         Ratio.of(n, by_name[f"{n}/ours"], by_name[f"{n}/theirs"]) for n, pair in PAIRS.items() if pair[1]
     ]
     name = given.name or "successors-step-cpu"
-    command = f"python -m benchmarks.successors_step --rounds {given.rounds} --name {name}"
+    command = (
+        f"python -m benchmarks.successors_step --rounds {given.rounds} --starts {given.starts} --name {name}"
+    )
     title = "The optimizer steps of the successors, beside other implementations"
     write(name, title, command, contenders, rows(contenders), ratios)
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import torch
 from pydantic import Field
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from zoo.config.registry import OPTIMIZERS
 from zoo.optim.adam import Decay
@@ -39,6 +40,10 @@ class SOAP(ZooOptimizer):
 
     The first step only begins L and R and takes their bases by eigh; every `precondition_frequency` steps
     the bases follow by a QR step. A vector, and a side longer than `max_precond_dim`, is left as it is.
+
+    The authors carry m to the parameter's axes and back after every step. Q is orthogonal to float32's
+    rounding only, so that this multiplies m by Q_L^T Q_L and Q_R^T Q_R; the same is done here with these two
+    products in memory, which take as much of it as the bases.
 
     Where the first gradient has not full rank the basis of its null space is arbitrary, and the run depends
     on it. Parameters may not be sharded.
@@ -110,12 +115,13 @@ class SOAP(ZooOptimizer):
         state["step"] += 1
         (beta1, beta2), t, lr = group["betas"], int(state["step"].item()), float(group["lr"])
         sides, g = preconditioned(tuple(parameter.shape), group["max_precond_dim"]), gradient(parameter)
-        projected = turned(g, state, sides).contiguous()
+        bases = {side: state[f"Q{side}"] for side in sides}
+        projected = along_sides(g, bases).contiguous()
         step = torch.empty_like(projected)
         for new, m, v, out in blocks([projected], [state["exp_avg"]], [state["exp_avg_sq"]], [step]):
             advance_moments(m, v, new, (beta1, beta2))
             out.copy_(m).div_(v.sqrt().add_(group["eps"]))
-        step = turned(step, state, sides, back=True)
+        step = along_sides(step, transposed(bases))
         rate = -lr * math.sqrt(1 - beta2**t) / (1 - beta1**t)
         for theta, update in blocks([parameter.detach()], [step]):
             theta.add_(update.type_as(theta), alpha=rate)
@@ -124,7 +130,10 @@ class SOAP(ZooOptimizer):
         for side in sides:
             follow(g, state, side, group["shampoo_beta"])
         if t % group["precondition_frequency"] == 0:
-            turn_bases(state, sides)
+            turn_bases(state, bases)
+        else:
+            grams = {side: gram(basis) for side, basis in bases.items()}
+            state["exp_avg"].copy_(along_sides(state["exp_avg"], grams))
 
 
 def follow(g: Tensor, state: dict[str, Tensor], side: int, beta: float) -> None:
@@ -133,16 +142,34 @@ def follow(g: Tensor, state: dict[str, Tensor], side: int, beta: float) -> None:
     state[f"GG{side}"].addmm_(slices, slices.T, beta=beta, alpha=1 - beta)
 
 
-def turn_bases(state: dict[str, Tensor], sides: Sequence[int]) -> None:
+def turn_bases(state: dict[str, Tensor], bases: Mapping[int, Tensor]) -> None:
     """Turn the bases by a QR step, sorted by their eigenvalues; the first moment moves to the new ones."""
-    m = turned(state["exp_avg"], state, sides, back=True)
-    for side in sides:
-        basis, average = state[f"Q{side}"], state[f"GG{side}"]
-        product = average @ basis
+    m = along_sides(state["exp_avg"], transposed(bases))
+    for side, basis in bases.items():
+        product = state[f"GG{side}"] @ basis
         order = (basis * product).sum(0).argsort(descending=True)
         state["exp_avg_sq"].copy_(state["exp_avg_sq"].index_select(side, order))
         basis.copy_(torch.linalg.qr(product[:, order])[0])
-    state["exp_avg"].copy_(turned(m, state, sides))
+    state["exp_avg"].copy_(along_sides(m, bases))
+
+
+class Gram(NamedTuple):
+    """Q^T Q of a basis Q as it was when torch counted this version of it."""
+
+    version: int
+    product: Tensor
+
+
+# No slots: they follow from the bases, also from those of a checkpoint or of an earlier step.
+_GRAMS = WeakTensorKeyDictionary()
+
+
+def gram(basis: Tensor) -> Tensor:
+    """Q^T Q of a basis Q, which is computed again where the basis has been written since."""
+    if basis not in _GRAMS or _GRAMS[basis].version != basis._version:
+        _GRAMS[basis] = Gram(basis._version, basis.T @ basis)
+    kept: Gram = _GRAMS[basis]
+    return kept.product
 
 
 def preconditioned(shape: Sequence[int], longest: int) -> list[int]:
@@ -158,15 +185,19 @@ def state_shapes(shape: tuple[int, ...], longest: int) -> dict[str, tuple[int, .
     return shapes
 
 
-def turned(tensor: Tensor, state: dict[str, Tensor], sides: Sequence[int], *, back: bool = False) -> Tensor:
-    """A tensor of the parameter's shape in the bases, or back from them."""
-    for side in sides:
-        basis = state[f"Q{side}"].T if back else state[f"Q{side}"]
+def along_sides(tensor: Tensor, matrices: Mapping[int, Tensor]) -> Tensor:
+    """The products of a tensor with a matrix along each of these sides, which is the side of its rows."""
+    for side, matrix in matrices.items():
         if side == 0:
-            tensor = (basis.T @ tensor.flatten(1)).view(tensor.shape)
+            tensor = (matrix.T @ tensor.flatten(1)).view(tensor.shape)
         else:
-            tensor = (tensor.movedim(side, -1) @ basis).movedim(-1, side)
+            tensor = (tensor.movedim(side, -1) @ matrix).movedim(-1, side)
     return tensor
+
+
+def transposed(bases: Mapping[int, Tensor]) -> dict[int, Tensor]:
+    """The matrices that lead back from the bases."""
+    return {side: basis.T for side, basis in bases.items()}
 
 
 def eigenbasis(average: Tensor) -> Tensor:
