@@ -87,7 +87,32 @@ def test_the_message_names_the_current_folder_alone(elsewhere: Path) -> None:
     config = load_config("project/run.yaml", ["data.corpus.paths=[notes]"])
     with pytest.raises(DataError) as error, located(config):
         config.data.corpus.sources()  # type: ignore[union-attr]
-    assert str(error.value) == f"notes: no such file or directory in {elsewhere.parent}"
+    assert str(error.value).startswith(
+        "override 'data.corpus.paths=[notes]': data.corpus.paths.0: notes: no such file or directory in "
+        f"{elsewhere.parent}; expected: files, directories (searched recursively) and glob patterns"
+    )
+    assert "looked in" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        (
+            "huggingface",
+            "nowhere: No such file or directory; expected: tokenizer.json, or the folder it is in",
+        ),
+        ("saved", "no tokenizer in nowhere, which is no folder: expected zoo-tokenizer.json, "),
+    ],
+)
+def test_a_tokenizer_that_is_missing(elsewhere: Path, kind: str, expected: str) -> None:
+    text = YAML.replace("cache_dir: cache", f"tokenizer: {{type: {kind}, path: nowhere}}")
+    (elsewhere / "run.yaml").write_text(text, encoding="utf-8")
+    config = load_config("project/run.yaml")
+    with pytest.raises(DataError) as error, located(config):
+        config.data.tokenizer.build(lambda: iter(()))  # type: ignore[union-attr]
+    assert str(error.value).startswith(f"project/run.yaml:3: data.tokenizer.path: {expected}")
+    assert str(error.value).count("expected") == 1
+    assert str(error.value).endswith(f" (looked in {elsewhere} and in {elsewhere.parent})")
 
 
 def test_checkpoints(elsewhere: Path) -> None:

@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from zoo.config.yaml import Located
+from zoo.config.yaml import Path as Keys
 from zoo.utils.run_folder import RunFolder
 
 
@@ -42,22 +43,35 @@ def found(value: Located) -> Located:
     return Located(_found(value.value, value.place), value.place)
 
 
+def key_of(given: Located, missing: Path) -> Keys | None:
+    """The key whose value is a path, of several the first; None: no key has this value.
+
+    Args:
+        given: the configuration.
+        missing: the path as the configuration names it.
+    """
+    if isinstance(given.value, dict | list):
+        items = given.value.items() if isinstance(given.value, dict) else enumerate(given.value)
+        inside = ((key, key_of(item, missing)) for key, item in items)
+        return next(((key, *keys) for key, keys in inside if keys is not None), None)
+    return () if isinstance(given.value, str) and Path(given.value) == missing else None
+
+
 def looked_in(given: Located, missing: Path) -> str:
     """Where a path that is missing was looked for, as the end of a message.
 
     Args:
         given: the configuration, with the places where its values were written.
-        missing: as the configuration names it.
+        missing: the path as the configuration names it.
 
     Returns:
         The folder of the file that names the path, and the current folder; "" if only this one was tried.
     """
-    if isinstance(given.value, dict | list):
-        items = given.value.values() if isinstance(given.value, dict) else given.value
-        return next((words for item in items if (words := looked_in(item, missing))), "")
-    if not isinstance(given.value, str) or Path(given.value) != missing:
+    keys = key_of(given, missing)
+    if keys is None:
         return ""
-    folder = _own_folder(given.value, given.place)
+    value = given.find(keys)[0]
+    folder = _own_folder(value.value, value.place)
     return "" if folder is None else f" (looked in {folder.resolve()} and in {Path.cwd()})"
 
 

@@ -141,7 +141,25 @@ def _suggestion(key: str, path: Path, owner: type[Config], root: type[Config]) -
 
 def _purpose(key: str, error: ErrorDetails, root: type[Config]) -> str:
     _, owners = resolve(root, error["loc"][:-1])
-    field = owners[0].model_fields.get(key) if len(owners) == 1 else None
+    return _expected(owners[0], key) if len(owners) == 1 else ""
+
+
+def expected(config: Config, path: Path) -> str:
+    """What a key is for, as the end of a message; "" if its class does not say.
+
+    Args:
+        config: the configuration.
+        path: a key of it; the last part may be an index.
+    """
+    owner: Any = config
+    *above, key = [part for part in path if isinstance(part, str)] or [""]
+    for part in above:
+        owner = getattr(owner, part, None)
+    return _expected(type(owner), key) if isinstance(owner, Config) else ""
+
+
+def _expected(owner: type[Config], key: str) -> str:
+    field = owner.model_fields.get(key)
     return f"; expected: {field.description}" if field is not None and field.description else ""
 
 

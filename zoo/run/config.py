@@ -22,7 +22,7 @@ import zoo.data.images.digits
 import zoo.data.instructions.dataset
 import zoo.data.text.dataset  # noqa: F401  (these five register themselves)
 from zoo.config.compose import FROM, PLUGINS, extend, find_config, merge, parse_overrides, read_named
-from zoo.config.inputs import READS_FILES, found, looked_in
+from zoo.config.inputs import READS_FILES, found, key_of, looked_in
 from zoo.config.messages import describe, is_written
 from zoo.config.plugins import CLASS_PATH, PluginRecord, adapted, load_installed, records_of
 from zoo.config.registry import (
@@ -142,6 +142,10 @@ class RunConfig(Config):
     def looked_in(self, missing: Path) -> str:
         """Where else than in the current folder a path of this configuration was looked for, in words."""
         return looked_in(self._origin.given, missing)
+
+    def key_of(self, missing: Path) -> Keys:
+        """The key that names a path; empty: no key does."""
+        return key_of(self._origin.given, missing) or ()
 
     @property
     def reach(self) -> Reach | None:

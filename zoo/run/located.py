@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from zoo.config.messages import named_key
+from zoo.config.messages import expected, named_key
+from zoo.config.yaml import Path, dotted
 from zoo.run.config import RunConfig
 from zoo.utils.errors import ConfigError, ZooError
 
@@ -14,7 +15,7 @@ from zoo.utils.errors import ConfigError, ZooError
 def located(config: RunConfig, section: str | None = None) -> Iterator[None]:
     """Put the place of its key in front of the message of a ZooError that is raised within.
 
-    Of a file that is missing the message also says where it was looked for.
+    Of a file that is missing the message also names the key and what it expects, and where it was looked for.
 
     Args:
         config: the configuration that is being used.
@@ -23,17 +24,22 @@ def located(config: RunConfig, section: str | None = None) -> Iterator[None]:
     try:
         yield
     except ZooError as error:
-        lines = str(error).splitlines()
-        found = [_placed(config, line, section if isinstance(error, ConfigError) else None) for line in lines]
-        tried = "" if error.missing is None else config.looked_in(error.missing)
-        error.args, error.missing = ("\n".join(found) + tried,), None
+        blamed = section if isinstance(error, ConfigError) else None
+        keys: Path = () if blamed is None else tuple(blamed.split("."))
+        end = ""
+        if error.missing is not None:
+            keys = config.key_of(error.missing) or keys
+            end = "" if "expected" in str(error) else expected(config, keys)
+            end += config.looked_in(error.missing)
+        lines = [_placed(config, line, keys) for line in str(error).splitlines()]
+        error.args, error.missing = ("\n".join(lines) + end,), None
         raise
 
 
-def _placed(config: RunConfig, line: str, section: str | None) -> str:
-    """A message with its place in front, unless it has one."""
+def _placed(config: RunConfig, line: str, blamed: Path) -> str:
+    """A message with its key and place in front, unless it has them."""
     keys = named_key(line, RunConfig)
-    if not keys and section is not None:
-        keys, line = tuple(section.split(".")), f"{section}: {line}"
+    if not keys and blamed:
+        keys, line = blamed, f"{dotted(blamed)}: {line}"
     place = config.place(keys) if keys else ""
     return f"{place}: {line}" if place else line
