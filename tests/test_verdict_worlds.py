@@ -251,6 +251,28 @@ def test_the_looks_of_a_study_widen_its_intervals() -> None:
     assert strict.detectable == pytest.approx(math.exp(wanted))
 
 
+def test_declared_sizes_widen_the_intervals_of_the_line() -> None:
+    """Section 5 of the design: the critical values of the line's t in the place of Student's."""
+    table, looks = RunTable(tuple(world([1.0] * 5, tau=0.03))), Looks(sizes=(*SIZES, 32e6, 64e6))
+    once, looked = judge(table, "a")["b"], judge(table, "a", looks=looks)["b"]
+    line, wider = once.measured.line, looked.measured.line
+    assert line is not None and wider is not None and looked.measured.critical is not None
+    assert looked.measured.critical == pytest.approx(5.0, rel=0.1)  # of the second of four looks
+    widening = looked.measured.critical / stats.t.ppf(0.975, 3)
+    for one, other in ((line.middle, wider.middle), (line.largest, wider.largest), (line.slope, wider.slope)):
+        assert other.half95 == pytest.approx(one.half95 * widening)
+        assert other.half_width(0.9) == other.half95 > one.half_width(0.9)
+        assert other.p_value == one.p_value
+    assert once.detectable is not None and looked.detectable is not None
+    assert looked.detectable > once.detectable
+    ends = [
+        abs(line.largest.estimate) + half for half in (line.largest.half_width(0.9), wider.largest.half95)
+    ]
+    margin = math.exp(sum(ends) / 2)
+    assert judge(table, "a", margin=margin)["b"].within_margin
+    assert not judge(table, "a", margin=margin, looks=looks)["b"].within_margin
+
+
 def test_a_loss_that_stays_is_no_ladder() -> None:
     runs = tuple(replace(run, loss=2.0) for run in world([1.0] * 5))
     found = judge(RunTable(runs), "a")["b"]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,6 +39,8 @@ class Estimate:
         df_scatter: sizes less two.
         seeds: its standard error by the seeds within the sizes.
         df_seeds: of that, after Satterthwaite.
+        critical: where sizes are added until it is decided, the critical value of |t| with `df_scatter` at
+            this look; None: there is one look, and Student's t holds.
     """
 
     estimate: float
@@ -45,10 +48,16 @@ class Estimate:
     df_scatter: float
     seeds: float
     df_seeds: float
+    critical: float | None = None
 
     def half_width(self, level: float = 0.95) -> float:
-        """Half the confidence interval: the wider of both."""
-        return max(float(stats.t.ppf((1 + level) / 2, df)) * se for se, df in self._errors())
+        """Half the confidence interval: the wider of both.
+
+        Where sizes are added until it is decided, the intervals of all looks hold together with 95 %, also
+        for a lower `level`.
+        """
+        quantile = 0.975 if self.critical is not None else (1 + level) / 2
+        return self._widening * max(float(stats.t.ppf(quantile, df)) * se for se, df in self._errors())
 
     @property
     def half95(self) -> float:
@@ -72,7 +81,12 @@ class Estimate:
     def detectable(self, alpha: float = 0.05) -> float:
         """The factor c that such a study finds with probability `POWER`, where claims need p <= alpha."""
         se, df = self.binding
-        return exp(float(stats.t.isf(alpha / 2, df) + stats.t.ppf(POWER, df)) * se)
+        return exp(float(self._widening * stats.t.isf(alpha / 2, df) + stats.t.ppf(POWER, df)) * se)
+
+    @property
+    def _widening(self) -> float:
+        """The critical value over that of a single look."""
+        return 1.0 if self.critical is None else self.critical / float(stats.t.ppf(0.975, self.df_scatter))
 
     def _errors(self) -> tuple[tuple[float, float], tuple[float, float]]:
         return (self.scatter, self.df_scatter), (self.seeds, self.df_seeds)
@@ -119,8 +133,19 @@ class Line:
         self._slopes = (self.x - self.x.mean()) / ((self.x - self.x.mean()) ** 2).sum()
         fitted = self._theta.mean() + (self.x - self.x.mean()) * (self._slopes @ self._theta)
         self._df = len(sizes) - 2
+        self._critical: float | None = None
         self._residual = float(((self._theta - fitted) ** 2).sum() / self._df)
         self._variances, self._seed_df = _seed_variances(sizes)
+
+    def looked_at(self, critical: float) -> Line:
+        """The same line where sizes are added until it is decided.
+
+        Args:
+            critical: the critical value of |t| at this look.
+        """
+        line = copy(self)
+        line._critical = critical
+        return line
 
     @property
     def middle(self) -> Estimate:
@@ -176,6 +201,7 @@ class Line:
             self._df,
             math.sqrt(total),
             df,
+            self._critical,
         )
 
 

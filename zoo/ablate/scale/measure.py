@@ -98,8 +98,8 @@ class Measured:
         items: the scores of questions at the largest size, where they are known.
         gap: without a line, the standard deviation that tuning alone gives ln c at the largest size; None
             where the runs do not show how the rates were chosen.
-        critical: without a line, the critical value of |t| where seeds are added until it is decided; None
-            where there is one look, and Student's t holds.
+        critical: the critical value of |t| where sizes are added until it is decided, or, without a line,
+            seeds; None where there is one look, and Student's t holds.
         tau: standard deviation of a run, in ln tokens; None with one seed everywhere.
         kappa: curvature over the learning rate, in ln tokens per (ln rate)^2; None without a parabola.
     """

@@ -135,7 +135,11 @@ def judge(
     looks = looks or Looks()
     _check_looks(looks, found)
     for variant in found.values():
-        variant.critical = _critical_value_of_seeds(variant, alpha, looks)
+        if variant.line is None:
+            variant.critical = _critical_value_of_seeds(variant, alpha, looks)
+        elif looks.sizes:
+            variant.critical = _critical_value_of_sizes(variant, alpha, looks.sizes)
+            variant.line = variant.line.looked_at(variant.critical)
     all_claims = {name: _claims(variant, alpha, looks) for name, variant in found.items()}
     chains = {name: tuple(p for _, p in chain) for name, chain in all_claims.items() if chain}
     held = claims(chains, alpha) if chains else {}
@@ -192,10 +196,9 @@ def _claims(found: Measured, alpha: float, looks: Looks) -> list[tuple[str, floa
         return _claim_at_one_size(found, found.usable[-1], alpha, looks)
     line = found.line
     chain = [("middle", line.middle.p_value), ("largest", line.largest.p_value)]
-    if looks.sizes:
-        critical = _critical_value_of_sizes(found, alpha, looks.sizes)
+    if found.critical is not None:
         df = len(line.x) - 2
-        chain = [(name, adjusted_p(p, critical, df, alpha)) for name, p in chain]
+        chain = [(name, adjusted_p(p, found.critical, df, alpha)) for name, p in chain]
     if found.items is not None:
         chain.append(("items", found.items.p_value))
     return chain + [(cost.name, cost.p_value) for cost in found.costs if cost.name == "seconds"]
@@ -220,7 +223,7 @@ def _claim_at_one_size(
 
 def _critical_value_of_seeds(found: Measured, alpha: float, looks: Looks) -> float | None:
     """The critical value of |t| at one size after so many seeds; None where none was declared, or no look."""
-    if found.line is not None or not found.usable:
+    if not found.usable:
         return None
     seeds = found.usable[-1].seeds
     if looks.anytime:
