@@ -110,7 +110,7 @@ def settled_plan(sweep: Sweep, planner: AnyPlanner, outcomes: dict[str, Outcome]
 
 
 def _known(sweep: Sweep, run: PlannedRun) -> Outcome | None:
-    """What the line of a run says; None if it has none."""
+    """The outcome that a run's line records; None if the run has no line."""
     return sweep.lines.outcome(run.key, run.config, run.steps) if sweep.lines is not None else None
 
 
@@ -118,8 +118,8 @@ def _check_data(configs: Iterable[RunConfig], sweep: Sweep) -> None:
     """Refuse a sweep in which no run can read its data; if only some cannot, those runs will fail.
 
     Raises:
-        DataError: that of the first run; or the data does not give the measure that runs are judged by, or
-            the task that they are judged by has longer answers than they read.
+        DataError: no run can read its data (the error is the first run's), the data does not give the measure
+            that runs are judged by, or the task that they are judged by has answers beyond the context.
     """
     errors: dict[str, DataError] = {}
     for config in configs:
@@ -142,10 +142,10 @@ def _check_data(configs: Iterable[RunConfig], sweep: Sweep) -> None:
 
 
 def _check_measure(dataset: Dataset, measure: Measure) -> None:
-    """Refuse a measure that needs more of the data than its configuration tells, as bits per byte do.
+    """Refuse a measure that the prepared data does not give: bits per byte, of a tokenizer that loses text.
 
     Raises:
-        DataError: the data does not give it.
+        DataError: the data does not give the measure.
     """
     try:
         if measure.name in MEASURES:  # those of single files are known from the configuration

@@ -27,7 +27,7 @@ class LadderPlanner:
     """Makes the plans of a sweep whose learning rates are computed: a ladder, or a parabola at one size."""
 
     ids: Sequence[str] = ()
-    """None is known in advance: rates follow from losses."""
+    """Empty: no id is known in advance, since learning rates are computed from losses."""
 
     def __init__(self, sweep: Sweep) -> None:
         """Plan nothing yet."""

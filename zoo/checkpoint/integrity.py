@@ -64,7 +64,7 @@ def require_same(path: Path, name: str, found: str, recorded: str | None) -> Non
     """Compare the checksum of bytes that were read with that of those that were written.
 
     Raises:
-        CheckpointError: they differ.
+        CheckpointError: the checksums differ.
     """
     if recorded not in (None, found):
         raise CheckpointError(

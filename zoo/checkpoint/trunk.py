@@ -44,18 +44,18 @@ class TrunkCheckpoint:
 
     @property
     def recipe(self) -> Recipe:
-        """The classifier's, with the trunk as the model."""
+        """The recipe of the classifier, with the trunk as the model."""
         recipe = self.whole.recipe
         return recipe.model_copy(update={"model": getattr(recipe.model, TRUNK)})
 
     @property
     def published(self) -> Mapping[str, Any]:
-        """The classifier's."""
+        """What was published of the classifier, see `zoo.models.base.Model`."""
         return self.whole.published
 
     @property
     def labels(self) -> Sequence[str]:
-        """None: the classes are those of the head."""
+        """Empty: classes belong to the head, which the trunk does not have."""
         return ()
 
     def restore(self, part: nn.Module) -> None:
@@ -69,7 +69,7 @@ class TrunkCheckpoint:
         and a pattern has to allow it by its name in the model.
 
         Raises:
-            CheckpointError: see there.
+            CheckpointError: see `OpenedCheckpoint.plan`.
         """
         classifier = declare(self.whole.recipe)
         self.whole.restore(classifier)

@@ -149,7 +149,7 @@ class TextClassifier:
         return cls(model, columns, labels, FramedTextEncoder(tokenizer, framed, reader.n_segments), None)
 
     def with_columns(self, names: Mapping[str, str]) -> TextClassifier:
-        """The same for files with other columns, which have headers.
+        """The same classifier for files with other columns, which have headers.
 
         Args:
             names: the columns by what they are: `COLUMNS`.

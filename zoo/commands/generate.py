@@ -174,7 +174,7 @@ class TextGenerator:
         """Refuse texts whose token ids and next logits alone cannot be in memory.
 
         Raises:
-            ConfigError: they need more memory than there is.
+            ConfigError: these tensors need more memory than there is.
         """
         needed = count * (8 * (begun + added) + 4 * self._model.recipe.model.vocab_size)
         key, value = ("--max-new-tokens", added) if count == 1 else ("--num-return", count)

@@ -79,7 +79,7 @@ def require_pyarrow(path: Path) -> Any:
     """The module pyarrow, which a file needs to be read.
 
     Raises:
-        DataError: it is not installed.
+        DataError: pyarrow is not installed.
     """
     try:
         import pyarrow  # a package of an extra

@@ -87,7 +87,7 @@ def _parquet(stream: IO[bytes]) -> tuple[Any, Batches]:
 
 
 def _arrow(stream: IO[bytes]) -> tuple[Any, Batches]:
-    """The same of a stream of Arrow's record batches."""
+    """The schema of a stream of Arrow's record batches, and how its rows are read."""
     from pyarrow import ipc  # a package of an extra
 
     reader = ipc.open_stream(stream)

@@ -50,7 +50,7 @@ class MatrixSpectrum:
 
     @property
     def renormalised_condition_numbers(self) -> Tensor:
-        """The same after renormalising."""
+        """The condition number of each head's renormalised matrix, (heads,)."""
         return condition_numbers(self.renormalised)
 
 

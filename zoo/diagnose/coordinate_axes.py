@@ -51,7 +51,7 @@ class Axis:
 
 
 WIDTH = Axis("width", ("d_model", "n_heads", "n_kv_heads", "d_mlp"), adds_branches=False)
-"""As many more heads of the same size."""
+"""The width grows by more heads of the same size."""
 DEPTH = Axis("depth", ("n_layers", "n_decoder_layers"), adds_branches=True)
 
 

@@ -169,7 +169,7 @@ def _score(text: TokenizedText, windows: Windows | None, nats: float) -> Score:
     """The score of a text by -log p of its tokens.
 
     Raises:
-        DataError: that is not finite.
+        DataError: the sum is not finite.
     """
     if not math.isfinite(nats):
         raise DataError(f"{text.name}: the loss is {nats}; the model's weights are damaged")

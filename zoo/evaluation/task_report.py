@@ -190,7 +190,7 @@ def require_harness() -> None:
     """Check that lm-evaluation-harness is installed.
 
     Raises:
-        ZooError: it is not.
+        ZooError: the package lm_eval is missing.
     """
     if find_spec("lm_eval") is None:
         raise ZooError(f"eval: --tasks needs lm-evaluation-harness: {install('eval')}")

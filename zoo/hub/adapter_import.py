@@ -137,7 +137,7 @@ class AdapterFolder:
 
     @property
     def labels(self) -> Sequence[str]:
-        """The base's."""
+        """The class names of the base model."""
         return self.base.labels
 
     def restore(self, part: nn.Module) -> None:

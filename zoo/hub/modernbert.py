@@ -12,7 +12,7 @@ from zoo.models import ModernBERTConfig
 
 
 class GlobalLayers(Codec):
-    """``layer_types``, as `_read` has shortened it."""
+    """Codec of ``layer_types``, which `_read` has shortened to its shortest cycle."""
 
     def to_zoo(self, value: Value) -> Value:
         """Convert the names of the two types."""
@@ -27,7 +27,7 @@ class GlobalLayers(Codec):
 
 
 class BothSides(Codec):
-    """``local_attention``, the tokens on both sides together."""
+    """Codec of ``local_attention``, which counts the tokens on both sides together; zoo counts one side."""
 
     def to_zoo(self, value: Value) -> Value:
         """Return the half, rounded down as in transformers."""

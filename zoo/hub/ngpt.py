@@ -17,7 +17,7 @@ FIELDS = tuple(
     for name, info in NGPTConfig.model_fields.items()
     if name != "type"
 )
-"""Those that a folder of an older version lacks have their defaults."""
+"""Fields that the folder of an older version lacks have their defaults."""
 
 TENSORS = (
     "embedding.weight",

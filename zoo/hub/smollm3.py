@@ -85,6 +85,6 @@ SMOLLM3 = replace(
     read=_read,
     write=_write,
 )
-"""The fields of Qwen's windows are in its published files too; `_read` has made one of them.
+"""SmolLM 3's published files also have the fields of Qwen's windows, which `_read` turns into one.
 
-In Llama, `PRETRAINING` decided how products were summed; SmolLM 3 has it from there, and does not read it."""
+They have `PRETRAINING` too, which in Llama decides how products are summed; SmolLM 3 does not read it."""

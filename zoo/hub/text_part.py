@@ -44,7 +44,7 @@ class TextPart:
         return {**whole[PART], **shared, "architectures": [self.architecture]}
 
     def split(self, entries: Mapping[str, TensorEntry]) -> tuple[dict[str, TensorEntry], tuple[str, ...]]:
-        """The tensors by their names in a folder of the text model, and the names of the other parts'."""
+        """The text model's tensors by the names they have in its own folder, and the names of all others."""
         others = {name: None for name in entries if any(fnmatchcase(name, pattern) for pattern in OTHERS)}
         own = {_own_name(name): entry for name, entry in entries.items() if name not in others}
         return own, tuple(others)
@@ -61,7 +61,7 @@ TEXT_PARTS: Mapping[str, TextPart] = {
     "Gemma3ForConditionalGeneration": TextPart("Gemma3ForCausalLM"),
     "Mistral3ForConditionalGeneration": TextPart("MistralForCausalLM"),
 }
-"""By the class that config.json names: Gemma 3 from 4B on, Mistral Small from 3.1 on."""
+"""How each class that config.json can name is read: Gemma 3 from 4B on, Mistral Small from 3.1 on."""
 
 
 def text_part(config: JsonObject) -> TextPart | None:

@@ -269,7 +269,7 @@ class MuP(Transfer):
     type: Literal["mup"] = "mup"
 
     def factors(self, spec: ParamSpec, in_block: bool, sizes: Sizes) -> tuple[Factors, float]:
-        """Those of the authors' MuAdamW, which keeps lr times wd; of depth muP says nothing."""
+        """The factors of the authors' MuAdamW, which keeps lr times wd; muP has no rule for depth."""
         return _mup(spec, in_block, sizes)
 
 
@@ -284,7 +284,7 @@ class CompleteP(Transfer):
     branches: ClassVar[bool] = True
 
     def factors(self, spec: ParamSpec, in_block: bool, sizes: Sizes) -> tuple[Factors, float]:
-        """Table 1, with the eps of its version 4, which outside the blocks is over m."""
+        """The factors of Table 1, with the eps of the paper's version 4: outside the blocks it is eps / m."""
         found, behind = _mup(spec, in_block, sizes)
         eps, depth = 1 / sizes.axes["embed"], sizes.depth
         if in_block:

@@ -23,4 +23,4 @@ NAMES = (
 PRODUCTS: list[Any] = [
     getattr(torch.ops.aten, name).default for name in NAMES if is_trusted() and hasattr(torch.ops.aten, name)
 ]
-"""Those of them that this version of torch has; none in a version whose operators are not known."""
+"""The operators of `NAMES` that this version of torch has; none in a version that is not known."""

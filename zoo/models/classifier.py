@@ -92,17 +92,17 @@ class ClassifierConfig(ModelConfig):
 
     @property
     def default_init(self) -> str:  # type: ignore[override]  # depends on a field
-        """The trunk's."""
+        """The default initialisation of the trunk."""
         return self.trunk.default_init
 
     @property
     def max_seq_len(self) -> int | None:
-        """The trunk's."""
+        """The longest sequence that the trunk can read."""
         return self.trunk.max_seq_len
 
     @property
     def vocab_size(self) -> int:
-        """The trunk's number of tokens."""
+        """The number of tokens that the trunk knows."""
         return self.trunk.vocab_size
 
     @property
@@ -154,7 +154,7 @@ class Classifier(Model):
 
     @property
     def fsdp_units(self) -> Sequence[nn.Module]:
-        """The trunk's."""
+        """The units of the trunk."""
         return self.trunk.fsdp_units
 
     def forward(self, tokens: Tensor, segments: Tensor | None = None, mask: Tensor | None = None) -> Tensor:

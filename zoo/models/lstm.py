@@ -91,7 +91,7 @@ class BiasedLMHead(LMHead):
         return self.projection.matmul(h) + self.virtual("bias")
 
     def loss(self, h: Tensor, targets: Tensor, z_loss: float) -> LossParts:
-        """As `LMHead.loss`, of logits with the bias."""
+        """The loss of the logits, to which the bias is added, see `LMHead.loss`."""
         return linear_cross_entropy(
             h.flatten(0, -2), self.weight(), targets.flatten(), bias=self.virtual("bias"), z_loss=z_loss
         )

@@ -82,7 +82,7 @@ class KVCache:
         """Check that `time` further tokens fit, unless the shapes are fixed.
 
         Raises:
-            DataError: they do not.
+            DataError: the cache has fewer free positions.
         """
         if isinstance(self.position, int) and self.position + time > self.capacity:
             raise DataError(

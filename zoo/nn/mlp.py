@@ -125,7 +125,7 @@ class Gated(Module):
 
     @property
     def scale_pairs(self) -> Sequence[ScalePair]:
-        """u enters the product linearly."""
+        """The pair of u and down: the output is linear in u."""
         return [((("u.weight", "rows"),), (("down.weight", "columns"),))]
 
 

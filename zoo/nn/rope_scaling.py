@@ -48,7 +48,7 @@ class FrequencyScaling(Config):
         """Check that the scaling fits heads of which `rotated` entries are rotated.
 
         Raises:
-            ValueError: it does not.
+            ValueError: the scaling was made for heads of another size.
         """
 
 

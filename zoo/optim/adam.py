@@ -41,7 +41,7 @@ class TwoMoments(OptimizerConfig):
         return self.optimizer_class(groups, lr=self.lr, betas=self.betas, eps=self.eps, fused=self.fused)
 
     def largest_step(self, spec: ParamSpec) -> float:
-        """The learning rate."""
+        """The learning rate: the ratio of the moments is 1 where gradients are equal."""
         return self.lr
 
     def slots(self, entry: Entry) -> dict[str, tuple[int, ...]]:

@@ -124,7 +124,7 @@ class LionConfig(OptimizerConfig):
         return Lion(groups, lr=self.lr, betas=self.betas, cautious=self.cautious)
 
     def largest_step(self, spec: ParamSpec) -> float:
-        """The learning rate."""
+        """The learning rate, which every entry moves by."""
         return self.lr
 
     def slots(self, entry: Entry) -> dict[str, tuple[int, ...]]:

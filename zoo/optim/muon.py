@@ -279,11 +279,11 @@ class OrthogonalConfig(OptimizerConfig):
         return self.others.uses_eta
 
     def reads_eta(self, spec: ParamSpec) -> bool:
-        """Whether the other optimizer uses it; Muon uses none."""
+        """Whether the other optimizer uses the eta of a parameter; Muon uses none."""
         return not is_hidden(spec) and self.others.reads_eta(spec)
 
     def shape_factor(self, spec: ParamSpec) -> float:
-        """r of the matrices that a hidden matrix consists of."""
+        """The factor r of the matrices that a hidden matrix consists of, see `update_factor`."""
         if not is_hidden(spec):
             return self.others.shape_factor(spec)
         layout = Layout.of(spec, self.split_heads)
@@ -322,7 +322,7 @@ class OrthogonalConfig(OptimizerConfig):
         return Combined(parts)
 
     def largest_step(self, spec: ParamSpec) -> float | None:
-        """That of the other optimizer."""
+        """The largest step of the other optimizer, which trains all vectors."""
         return self.others.largest_step(spec)
 
     def slots(self, entry: Entry) -> dict[str, tuple[int, ...]]:

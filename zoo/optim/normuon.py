@@ -139,7 +139,7 @@ class NorMuonConfig(OrthogonalConfig):
     )
 
     def slots(self, entry: Entry) -> dict[str, tuple[int, ...]]:
-        """Those of Muon, and a number per row of a hidden matrix."""
+        """The slots of Muon, and a number per row of a hidden matrix."""
         spec, slots = entry.spec, super().slots(entry)
         if is_hidden(spec):
             rows = (1 if axis in spec.fan_in else spec.size(axis) for axis in spec.axes)

@@ -179,11 +179,11 @@ class ProdigyConfig(OptimizerConfig):
 
     @property
     def waits_for(self) -> str:
-        """The estimate is computed by the host."""
+        """The sums from which the host computes the estimate."""
         return "the sums of the estimate"
 
     def not_under_fixed_norm(self) -> str:
-        """The length of a step is given, so that there is nothing to estimate."""
+        """Prodigy estimates the length of a step, which the constraint dictates."""
         return "it estimates the length of the steps, and the constraint dictates it"
 
     def build(self, entries: Sequence[Entry]) -> Prodigy:

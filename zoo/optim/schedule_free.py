@@ -162,7 +162,7 @@ class ScheduleFreeConfig(OptimizerConfig):
     weight_lr_power: float = Field(2.0, ge=0, description="exponent of the largest rate in the weights")
 
     def not_under_fixed_norm(self) -> str:
-        """The average of matrices of one norm has another."""
+        """The average of matrices of one norm has a smaller norm."""
         return "it evaluates an average of the weights, whose norm is not the one that is kept"
 
     def build(self, entries: Sequence[Entry]) -> ScheduleFreeAdamW:

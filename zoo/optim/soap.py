@@ -226,7 +226,7 @@ class SOAPConfig(OptimizerConfig):
 
     @property
     def waits_for(self) -> str:
-        """torch looks whether a factorisation has succeeded."""
+        """The factorisations, of which torch has the host check that they have succeeded."""
         return "factorisations"
 
     def build(self, entries: Sequence[Entry]) -> SOAP:

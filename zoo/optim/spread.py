@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
 
 LIMIT = 2**30
-"""Number of entries of all ranks' matrices that are on their way at a time."""
+"""Number of entries, of all ranks' matrices together, that are sent at a time."""
 
 Work = Callable[[Sequence[int], Sequence[Tensor]], list[Tensor]]
-"""Given the places of some tensors in the list and the whole tensors, returns one of equal shape for each."""
+"""A function of the indices of some tensors and of these tensors, whole; it returns as many of equal shape."""
 
 
 def can_spread(tensor: Tensor) -> bool:

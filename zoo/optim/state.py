@@ -255,7 +255,7 @@ def is_data(value: Any) -> bool:
 
 
 def _parts(optimizer: Optimizer) -> dict[str, Any]:
-    """Live: the state by parameter or other key, the entries of the groups, and the attributes.
+    """Collect what a step may change, without copies: state by parameter or other key, groups, attributes.
 
     What is constant and cannot be saved, such as a function among the settings, is left out.
     """

@@ -31,7 +31,7 @@ from zoo.utils.run_folder import RunFolder
 ETAS = "measured_eta"
 """The key of loaded.json under which a run keeps its measured etas."""
 SIGMAS = "measured_sigma"
-"""That of the standard deviations of what it loaded."""
+"""The key of loaded.json under which a run keeps the standard deviations of the weights that it loaded."""
 
 
 @dataclass(frozen=True)
@@ -148,12 +148,13 @@ def require_room(config: RunConfig, device: torch.device) -> None:
 
 
 def check_transfer(config: RunConfig) -> None:
-    """Refuse a run of which its transfer rule says nothing, from its declarations alone.
+    """Refuse a run to which its transfer rule does not apply, from its declarations alone.
 
-    One that begins with a checkpoint is checked when that is opened.
+    A run that begins with a checkpoint is checked when the checkpoint is opened.
 
     Raises:
-        ConfigError: such a model or optimizer, or a base size that does not fit the model.
+        ConfigError: the rule does not apply to the model or the optimizer, or its base size does not fit the
+            model.
     """
     if isinstance(config.transfer, NoTransfer) or config.checkpoint is not None or config.optimizer is None:
         return

@@ -80,10 +80,10 @@ def _check(recipe: Recipe, model: Model, transfer: Transfer) -> None:
 
 
 def check_optimizer(transfer: Transfer, optimizer: OptimizerConfig) -> None:
-    """Refuse an optimizer of which the rule says nothing.
+    """Refuse an optimizer to which the rule does not apply.
 
     Raises:
-        ConfigError: such an optimizer, or a decay where the rule has none.
+        ConfigError: the rule does not know the optimizer, or the optimizer decays weights and the rule does not.
     """
     if isinstance(transfer, NoTransfer):
         return

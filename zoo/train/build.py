@@ -169,7 +169,7 @@ def _require_memory(job: Job, world: World) -> None:
     """Refuse a model or a batch that cannot be in memory, before anything is built.
 
     Raises:
-        ConfigError: it needs more memory than there is.
+        ConfigError: the model or the batch needs more memory than there is.
     """
     t = job.train
     if job.config.checkpoint is None:

@@ -184,7 +184,7 @@ class Checkpoints:
             best: see `save`.
 
         Raises:
-            CheckpointError: it cannot be written.
+            CheckpointError: the checkpoint cannot be written.
         """
         checkpoint = self._run.checkpoint_after(step)
         found = {

@@ -308,7 +308,7 @@ class _Session:
             The spike that the step is, if its numbers were read.
 
         Raises:
-            DivergenceError: they were, and are not finite.
+            DivergenceError: the numbers were read, and are not finite.
         """
         self.checkpoints.release()
         self.unread = (self.done, result)

@@ -81,7 +81,7 @@ class StepResult:
 
     @property
     def diverged(self) -> Tensor:
-        """The contrary of `is_finite`, 0-dim, bool, on the device; nothing is waited for."""
+        """Whether loss or norm are not finite, 0-dim, bool, on the device, without waiting for the device."""
         loss = self._sums[0] + self._sums[1]
         return ~torch.stack((loss, self.norm.to(loss.dtype))).isfinite().all()
 

@@ -36,7 +36,7 @@ ACCELERATORS = {
     "l4": Accelerator("NVIDIA L4", 22 * GIB, 121e12),
     "l40s": Accelerator("NVIDIA L40S", 44 * GIB, 362e12),
 }
-"""The known ones by the names that `zoo explain --device` takes."""
+"""The known kinds of GPUs, by the names that `zoo explain --device` takes."""
 
 
 def accelerator(key: str) -> Accelerator:

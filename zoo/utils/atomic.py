@@ -86,7 +86,7 @@ class NewFolder:
         """Make the empty folder to fill.
 
         Raises:
-            CheckpointError: it cannot be made.
+            CheckpointError: the folder cannot be made.
         """
         with explained(self.path):
             if self._old.exists() and not self.path.exists():  # killed between the two renames

@@ -1,4 +1,4 @@
-"""The checksum of everything that zoo must notice a damage of: 64 bits, at the speed of memory."""
+"""The checksum by which zoo notices damaged files: 64 bits, computed at the speed of memory."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ def _acquire(path: Path, shared: bool) -> int | str:
 
 
 def _absolute(path: Path) -> Path:
-    """The same place for every process; a lock is never a link, since what it leads to would be written."""
+    """The path of a lock, the same for all processes; a link at its end is not followed, and so not written."""
     return path.parent.resolve() / path.name
 
 
@@ -116,7 +116,7 @@ def _read(descriptor: int, path: Path) -> str:
     """What an open lock file says of its holder.
 
     Raises:
-        CheckpointError: it is no regular file, and a pipe would be waited for.
+        CheckpointError: the lock file is no regular file; reading a pipe would not return.
     """
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         raise CheckpointError(f"{path}: is no regular file; expected a lock file of zoo, or nothing")

@@ -64,7 +64,7 @@ MEASURES: Mapping[str, Measure] = {
 
 
 LOSSES = ("cross_entropy", "bits_per_byte")
-"""Those that fall with training as losses do: a verdict over several sizes is read from them."""
+"""Measures that fall with training as losses do: a verdict over several sizes is read from them."""
 
 OF_CLASSIFIERS = frozenset({"cross_entropy", "accuracy", "f1", "matthews"})
 OF_TEXTS = frozenset({"cross_entropy", "perplexity", "bits_per_byte"})
@@ -107,7 +107,7 @@ def require_recorded(measure: Measure, recorded: Iterable[str]) -> None:
         recorded: the names of what is recorded.
 
     Raises:
-        ValueError: it is not among them.
+        ValueError: the measure is not among `recorded`.
     """
     names = sorted(set(recorded))
     if measure.name not in names:

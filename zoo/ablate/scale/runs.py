@@ -86,7 +86,7 @@ class RunTable:
 
     @property
     def variants(self) -> list[str]:
-        """Their names, in the order in which they first appear."""
+        """The names of the variants, in the order in which they first appear."""
         return list(dict.fromkeys(run.variant for run in self.runs))
 
     def of(self, variant: str) -> list[FinishedRun]:
@@ -319,7 +319,7 @@ def parse_count(text: str) -> float:
     """A number that may end in K, M, B: 1.5M is 1,500,000.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the text is no such number.
     """
     factor = {"K": 1e3, "M": 1e6, "B": 1e9}.get(text[-1:].upper(), 1.0)
     return float(text[:-1] if factor > 1 else text) * factor

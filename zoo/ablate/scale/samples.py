@@ -77,7 +77,7 @@ def _score(place: str, sample: Mapping[str, Any], metric: str | None) -> float:
 
 
 def _log_probability(sample: Mapping[str, Any]) -> object:
-    """That of the answer, if the sample has one per choice and the answer is a choice's number; else None."""
+    """The log-probability of the right answer; None unless the sample has one per choice, and its number."""
     choices, target = sample.get("filtered_resps"), str(sample.get("target"))
     if not isinstance(choices, list) or len(choices) < 2 or not target.isdecimal():
         return None

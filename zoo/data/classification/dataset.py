@@ -112,7 +112,7 @@ class ClassificationData(DataConfig):
 
     @property
     def measures(self) -> frozenset[str]:
-        """Those of classifiers; of several validation files those of each as well."""
+        """The measures of classifiers; several validation files have theirs under ``FILE/`` as well."""
         if self.validation is None:
             return frozenset()
         files = self.validation if isinstance(self.validation, dict) and len(self.validation) > 1 else ()

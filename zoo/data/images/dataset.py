@@ -53,7 +53,7 @@ class ImageData(LabelledImageData):
 
     @property
     def measures(self) -> frozenset[str]:
-        """Those of classifiers, if there are validation images."""
+        """The measures of classifiers, if there are validation images."""
         return super().measures if self.validation is not None else frozenset()
 
     @property

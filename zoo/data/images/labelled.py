@@ -31,7 +31,7 @@ class LabelledImageData(DataConfig):
 
     @property
     def measures(self) -> frozenset[str]:
-        """Those of classifiers."""
+        """The measures of classifiers."""
         return OF_CLASSIFIERS
 
     @property

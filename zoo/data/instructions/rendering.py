@@ -60,7 +60,7 @@ class ChatRenderer:
 
         Raises:
             ChatTemplateError: the template has a mistake, or takes too long or too much memory.
-            DataError: it refuses the messages.
+            DataError: the template refuses the messages.
         """
         variables = [
             {

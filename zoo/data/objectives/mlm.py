@@ -47,7 +47,7 @@ class MaskedLM(Objective):
         return (MASK,)
 
     def tokens_per_example(self, context: int) -> int:
-        """The same number as the model sees."""
+        """The number of tokens that the model reads: `context`."""
         return context
 
     def examples(self, windows: Tensor, seed: int, first: int, vocab_size: int) -> Batch:

@@ -146,7 +146,7 @@ class TextDataset(Dataset):
         self.bytes_per_target = self._bytes_per_target()
 
     def _bytes_per_target(self) -> float | None:
-        """That of the whole validation text; the ends of documents are targets and have no bytes."""
+        """Bytes per token of the whole validation text; ends of documents are targets without bytes."""
         held_out = self.corpus.manifest.validation
         predicted = self.data.objective.predicts_every_token and self.corpus.tokenizer.keeps_text
         if held_out is None or not predicted:

@@ -41,7 +41,7 @@ def require_growth(step: Any, what: str) -> None:
         what: which of the two, for the message.
 
     Raises:
-        ValueError: it makes more than `GROWTH` characters of one.
+        ValueError: the step makes more than `GROWTH` characters of one.
     """
     if step is not None and (growth := _growth(json.loads(step.__getstate__()))) > GROWTH:
         raise ValueError(f"{what}: makes up to {growth:.0e} characters of one; expected at most {GROWTH}")
