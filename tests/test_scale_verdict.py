@@ -22,9 +22,9 @@ from zoo.ablate.scale.looks import (
     critical_values,
     critical_values_of_sizes,
 )
+from zoo.ablate.scale.presentation import sentences
 from zoo.ablate.scale.runs import FinishedRun, RunTable, cells, read_runs
 from zoo.ablate.scale.samples import read_samples
-from zoo.ablate.scale.shown import sentences
 from zoo.ablate.scale.sources import Export, read_table
 from zoo.ablate.scale.speeds import Speeds
 from zoo.ablate.scale.speedup import SizeSpeedup, size_speedup

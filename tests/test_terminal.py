@@ -23,7 +23,7 @@ from benchmarks.screens import draw
 from zoo.ablate.conclusion import conclusion
 from zoo.ablate.config import sweep_schema
 from zoo.ablate.results import read_results
-from zoo.ablate.scale.shown import verdict_table
+from zoo.ablate.scale.presentation import verdict_table
 from zoo.ablate.verdict import judge
 from zoo.commands.app import app, console
 from zoo.config.yaml import dump_yaml, read_yaml

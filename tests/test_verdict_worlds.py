@@ -17,8 +17,8 @@ from synthetic_runs import write_run
 
 from zoo.ablate.scale.document import document
 from zoo.ablate.scale.looks import adjusted_p, critical_values
+from zoo.ablate.scale.presentation import factor, factor_text, sentences, tables
 from zoo.ablate.scale.runs import FinishedRun, RunTable, read_runs
-from zoo.ablate.scale.shown import factor, factor_text, sentences, tables
 from zoo.ablate.scale.sources import Export, read_table
 from zoo.ablate.scale.tuned import tuned_sizes
 from zoo.ablate.scale.tuning import Parabola, tuning_gap

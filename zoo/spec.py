@@ -215,11 +215,11 @@ class Reparameterisation:
         module.specs[name] = module.specs[name].scaled_by(scale)
 
 
-Places = tuple[tuple[str, Literal["rows", "columns", "entries"]], ...]
+TensorSides = tuple[tuple[str, Literal["rows", "columns", "entries"]], ...]
 """Paths of parameters in a module, each with the entries that a factor belongs to."""
 
-ScalePair = tuple[Places, Places]
-"""Places that may be multiplied by a factor, all alike, and those that take its inverse."""
+ScalePair = tuple[TensorSides, TensorSides]
+"""Sides of tensors that may be multiplied by a factor, all alike, and those that take its inverse."""
 
 
 class Module(nn.Module):

@@ -65,9 +65,9 @@ class Shape:
 
 def describe(shapes: Iterable[Shape]) -> str:
     """What was chosen and why, for the terminal."""
-    listed = "; ".join(str(shape) for shape in sorted(shapes, key=lambda s: (s.parameters, s.seconds)))
+    shown = "; ".join(str(shape) for shape in sorted(shapes, key=lambda s: (s.parameters, s.seconds)))
     return (
-        f"compile: auto: {listed}. Minutes: all runs of a shape at {EAGER:.0e} operations per second of a "
+        f"compile: auto: {shown}. Minutes: all runs of a shape at {EAGER:.0e} operations per second of a "
         f"thread; compilation is taken to save {SAVED:.0%} of them and to cost {COMPILATION:.0f} seconds."
     )
 

@@ -10,7 +10,7 @@ from zoo.ablate.execute import SweepResult, execute
 from zoo.ablate.ladder_verdict import LadderVerdict, judge_ladder
 from zoo.ablate.pool import worker_count
 from zoo.ablate.results import read_results
-from zoo.ablate.scale.shown import verdict_table as ladder_table
+from zoo.ablate.scale.presentation import verdict_table as ladder_table
 from zoo.ablate.sweep import Sweep
 from zoo.ablate.tables import verdict_table
 from zoo.ablate.verdict import Judgement, judge
@@ -25,11 +25,11 @@ def conclusion(judgement: Judgement) -> Group:
     return Group(table.rich(), Text(table.note, style="dim"), *sentences, *cautions)
 
 
-def ladder_conclusion(found: LadderVerdict) -> Group:
+def ladder_conclusion(verdict: LadderVerdict) -> Group:
     """The words of a ladder, its table, and the reasons for doubt, for a terminal."""
-    table = ladder_table(found.verdicts, found.baseline)
-    cautions = [Text(f"Caution: {note}.", style="yellow") for note in found.notes]
-    return Group(*map(Text, found.sentences), table.rich(), Text(table.note, style="dim"), *cautions)
+    table = ladder_table(verdict.verdicts, verdict.baseline)
+    cautions = [Text(f"Caution: {note}.", style="yellow") for note in verdict.notes]
+    return Group(*map(Text, verdict.sentences), table.rich(), Text(table.note, style="dim"), *cautions)
 
 
 def run_sweep(sweep: Sweep, workers: int | None, console: Console) -> SweepResult:

@@ -282,11 +282,11 @@ def _shaped(
     problems: list[str],
 ) -> list[Located]:
     """Widths and depths whose models have nearly the wanted numbers of parameters."""
-    found: list[str] = []
-    config = validate(base, found)
+    of_base: list[str] = []
+    config = validate(base, of_base)
     model: Any = None if config is None else config.model
     if config is None or model is None:
-        problems += found or [f"{place}: scale.sizes: `base` has no model whose shape could be scaled"]
+        problems += of_base or [f"{place}: scale.sizes: `base` has no model whose shape could be scaled"]
         return []
     fields = ("d_model", "n_layers", "n_heads")
     if missing := [field for field in fields if not hasattr(model, field)]:

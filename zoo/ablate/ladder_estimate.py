@@ -131,9 +131,9 @@ def _power(sweep: Sweep) -> list[Table | str]:
         table.add_column(column, justify="right")
     smallest, largest = design.params[0], design.params[-1]
     for c in FACTORS:
-        table.add_row(f"{c:g}", *_found(design, faults, math.log(c), 0.0))
+        table.add_row(f"{c:g}", *_detected_shares(design, faults, math.log(c), 0.0))
     for c in FACTORS if len(ladder) > 1 else ():
-        row = _found(design, faults, 0.0, -math.log(c) / math.log(largest / smallest))
+        row = _detected_shares(design, faults, 0.0, -math.log(c) / math.log(largest / smallest))
         table.add_row(f"{c:g} falling to 1", *row)
     lines = "with 95 % intervals of the line" if len(ladder) >= FEWEST_SIZES else "at the largest size alone"
     return [
@@ -144,7 +144,7 @@ def _power(sweep: Sweep) -> list[Table | str]:
     ]
 
 
-def _found(design: Design, faults: Faults, at_largest: float, slope: float) -> list[str]:
+def _detected_shares(design: Design, faults: Faults, at_largest: float, slope: float) -> list[str]:
     """Shares of studies that find what is true: ln c at the largest size, and its slope over ln N."""
 
     def ln_c(params: float) -> float:
@@ -152,16 +152,16 @@ def _found(design: Design, faults: Faults, at_largest: float, slope: float) -> l
 
     studies = measured(design, simulate(design, ln_c, np.random.default_rng(0), STUDIES, faults))
     if len(design.params) < FEWEST_SIZES:
-        alone = [sizes[-1] for sizes in studies]
-        if alone[0].se is None:
+        largest_sizes = [sizes[-1] for sizes in studies]
+        if largest_sizes[0].se is None:
             return ["–", "–", "–"]
-        hits = [size.ln_c > (size.half_width() or math.inf) for size in alone]
+        hits = [size.ln_c > (size.half_width() or math.inf) for size in largest_sizes]
         return ["–", f"{np.mean(hits):.2f}", "–"]
     lines = [Line(sizes) for sizes in studies]
     middle, largest, slopes = zip(*((line.middle, line.largest, line.slope) for line in lines), strict=True)
     in_the_middle = [value.estimate > value.half95 for value in middle]
     at_both = [
-        found and value.estimate > value.half95 for found, value in zip(in_the_middle, largest, strict=True)
+        above and value.estimate > value.half95 for above, value in zip(in_the_middle, largest, strict=True)
     ]
     shrinks = [-value.estimate > value.half95 for value in slopes]
     return [f"{np.mean(values):.2f}" for values in (in_the_middle, at_both, shrinks)]

@@ -44,11 +44,11 @@ class LadderPlanner:
         """The runs that follow from `outcomes`, by id."""
         runs: dict[str, PlannedRun] = {}
         chosen: dict[str, ChosenPoint] = {}
-        found: dict[str, dict[float, float]] = {}
+        best_rates: dict[str, dict[float, float]] = {}
         for number, size in enumerate(self._sweep.ladder, 1):
             tuned = True
             for side in size.sides:
-                choice = self._tune(size, side, found.setdefault(side.variant, {}), outcomes, runs)
+                choice = self._tune(size, side, best_rates.setdefault(side.variant, {}), outcomes, runs)
                 tuned = tuned and choice is not None
                 if choice is None:
                     continue
@@ -63,7 +63,7 @@ class LadderPlanner:
         self,
         size: LadderSize,
         side: Side,
-        found: dict[float, float],
+        best_rates: dict[float, float],
         outcomes: Mapping[str, Outcome],
         runs: dict[str, PlannedRun],
     ) -> ChosenPoint | None:
@@ -87,7 +87,7 @@ class LadderPlanner:
             return loss
 
         keep = tune.halving.keep if tune.halving else 1.0
-        start = bracket(side.rates, found, ln_params)
+        start = bracket(side.rates, best_rates, ln_params)
         result = search(start, *map(loss_at, range(len(rungs))), keep=keep)
         for rate in result.rates:
             planned = trained(rate, result.until[rate])
@@ -96,8 +96,8 @@ class LadderPlanner:
             return ChosenPoint({}, (self._key,))
         if result.ln_best is None:
             return None
-        found[ln_params] = result.ln_best
-        return ChosenPoint({self._key: chosen_rate(found, ln_params)}, ())
+        best_rates[ln_params] = result.ln_best
+        return ChosenPoint({self._key: chosen_rate(best_rates, ln_params)}, ())
 
     def _compare(
         self, size: LadderSize, side: Side, choice: ChosenPoint, runs: dict[str, PlannedRun]
@@ -136,8 +136,8 @@ class LadderPlanner:
             )
         )
         declared = tuple(float(size.params) for size in self._sweep.ladder)
-        found = judge(table, self._sweep.baseline, margin=scale.margin, looks=Looks(sizes=declared))
-        return any(verdict.word == "undecided" for verdict in found.values())
+        verdicts = judge(table, self._sweep.baseline, margin=scale.margin, looks=Looks(sizes=declared))
+        return any(verdict.word == "undecided" for verdict in verdicts.values())
 
     def _run(
         self, size: LadderSize, side: Side, tokens: int, seed: int, rate: float | None, phase: Phase

@@ -114,9 +114,9 @@ class Lines:
         """
         if key in self._lines:
             return
-        found = read_run_metrics(folder)
+        metrics = read_run_metrics(folder)
         loss = math.inf if outcome.error else outcome.losses[max(outcome.losses)]
-        bits = found.final(find_measure("bits_per_byte"))
+        bits = metrics.final(find_measure("bits_per_byte"))
         variant, size, tokens, seed, rate = key
         row: dict[str, object] = {
             "variant": variant,
@@ -126,18 +126,18 @@ class Lines:
             "rate": "" if rate is None else repr(rate),
             "loss": repr(loss),
             "bits_per_byte": "" if bits is None else repr(bits),
-            "flops": repr(found.validation.total["flops"]) if "flops" in found.validation.total else "",
-            "spikes": found.spikes,
-            "data": found.data or "",
+            "flops": repr(metrics.validation.total["flops"]) if "flops" in metrics.validation.total else "",
+            "spikes": metrics.spikes,
+            "data": metrics.data or "",
             "trunk": trunk,
             "run": config.name,
             "config": config_hash(config),
-            "commit": found.environment.get("git_commit") or "",
-            "machine": found.environment.get("processor") or "",
+            "commit": metrics.environment.get("git_commit") or "",
+            "machine": metrics.environment.get("processor") or "",
             "error": outcome.error or "",
         }
-        if found.environment.get("device", "cpu") != "cpu":
-            row["machine"] = found.environment["device"]
+        if metrics.environment.get("device", "cpu") != "cpu":
+            row["machine"] = metrics.environment["device"]
         self._take({name: str(value) for name, value in row.items()}, f"{self.file}:{len(self._rows) + 2}")
         text = io.StringIO(newline="")
         writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")

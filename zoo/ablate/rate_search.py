@@ -67,16 +67,16 @@ def search(start: Sequence[float], *losses: Callable[[float], float | None], kee
     until |= dict.fromkeys(alive, len(early))
     while True:
         known = {rate: value for rate in alive if (value := loss(rate)) is not None}
-        found = RateSearch(tuple(rates), until=dict(until), dropped=frozenset(rates) - {*alive})
+        state = RateSearch(tuple(rates), until=dict(until), dropped=frozenset(rates) - {*alive})
         if len(known) < len(alive):
-            return found
+            return state
         ascending = sorted(rates)
         best = ascending.index(min(known, key=lambda rate: known[rate]))
         missing = [rate for rate in ascending[max(0, best - 1) : best + 2] if rate not in known]
         if not missing and 0 < best < len(rates) - 1:
-            return replace(found, ln_best=_best(known))
+            return replace(state, ln_best=_best(known))
         if not missing and len(rates) == len(start) + MOST_EXTENSIONS:
-            return replace(found, at_border=True)
+            return replace(state, at_border=True)
         if not missing:
             missing = [rounded(extension(known))]
             rates += missing
@@ -101,39 +101,40 @@ def _best(losses: Mapping[float, float]) -> float:
         return math.log(min(losses, key=lambda rate: losses[rate]))
 
 
-def bracket(grid: Sequence[float], found: Mapping[float, float], ln_params: float) -> tuple[float, ...]:
+def bracket(grid: Sequence[float], best_rates: Mapping[float, float], ln_params: float) -> tuple[float, ...]:
     """The rates to begin with at a size: the grid, or three about the line through the smaller sizes.
 
     Args:
         grid: that of the smallest sizes.
-        found: ln of the best rate by ln parameters.
+        best_rates: ln of the best rate by ln parameters.
         ln_params: of the size.
     """
-    if len(found) < FULL_GRIDS:
+    if len(best_rates) < FULL_GRIDS:
         return tuple(grid)
     factor = equal_steps(tuple(grid))
     assert factor is not None  # the schema asks for equal factors
-    middle = math.exp(float(np.polyval(np.polyfit(list(found), list(found.values()), 1), ln_params)))
+    line = np.polyfit(list(best_rates), list(best_rates.values()), 1)
+    middle = math.exp(float(np.polyval(line, ln_params)))
     return tuple(rounded(middle * factor**k) for k in (-1, 0, 1))
 
 
-def chosen_rate(found: Mapping[float, float], ln_params: float) -> float:
+def chosen_rate(best_rates: Mapping[float, float], ln_params: float) -> float:
     """The rate of the comparison: on the line through the sizes tuned so far, else the vertex of this size.
 
     The line goes through the sizes up to this one, and not through larger ones, so that a size is trained to
     the end before the next one is tuned: a sweep that is stopped has a result, and sizes can be added.
 
     Args:
-        found: ln of the best rate by ln parameters, this size included.
+        best_rates: ln of the best rate by ln parameters, this size included.
         ln_params: of this size.
     """
-    x, y = np.array(list(found)), np.array(list(found.values()))
-    if len(found) >= FULL_GRIDS:
+    x, y = np.array(list(best_rates)), np.array(list(best_rates.values()))
+    if len(best_rates) >= FULL_GRIDS:
         line = np.polyfit(x, y, 1)
         rest = y - np.polyval(line, x)
         if math.sqrt(float(rest @ rest) / (len(x) - 2)) < STRAIGHT:
             return rounded(math.exp(float(np.polyval(line, ln_params))))
-    return rounded(math.exp(found[ln_params]))
+    return rounded(math.exp(best_rates[ln_params]))
 
 
 def rounded(rate: float) -> float:

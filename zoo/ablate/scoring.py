@@ -66,7 +66,7 @@ class TaskScoring:
         """
         metric = self.measure.name.rsplit("/", 1)[1].partition(",")[0]
         s = self.settings
-        found = task_metric(
+        task = task_metric(
             self.task,
             metric,
             task_path=s.path,
@@ -74,8 +74,8 @@ class TaskScoring:
             num_fewshot=s.num_fewshot,
             context=context,
         )
-        measure = task_measure(self.measure.name, found.lower_is_better)
-        return replace(self, measure=measure, fewshot=found.fewshot, longest=found.longest)
+        measure = task_measure(self.measure.name, task.lower_is_better)
+        return replace(self, measure=measure, fewshot=task.fewshot, longest=task.longest)
 
     def require_room(self, tokenizer: Tokenizer, context: int) -> None:
         """Refuse a task with an answer that is longer than the context of the runs.

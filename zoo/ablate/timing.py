@@ -50,11 +50,11 @@ def measure_speeds(folder: Path, rounds: int) -> Timing:
             parts[name] = (job, build(job, Start(), ranks))
         for job, part in parts.values():  # compilation and the first allocations
             _tokens_per_second(job, part, 0)
-        names, found = list(parts), []
+        names, speeds = list(parts), []
         for i in range(rounds):
             order = names[i % len(names) :] + names[: i % len(names)]
-            found.append({name: _tokens_per_second(*parts[name], i + 1) for name in order})
-    timing = Timing(params=params, threads=torch.get_num_threads(), rounds=tuple(found))
+            speeds.append({name: _tokens_per_second(*parts[name], i + 1) for name in order})
+    timing = Timing(params=params, threads=torch.get_num_threads(), rounds=tuple(speeds))
     write_text(folder / FILE, timing.model_dump_json(indent=1) + "\n")
     return timing
 

@@ -85,8 +85,8 @@ def order_statistics_band(n: int, level: float) -> tuple[Array, Array]:
 
     # Of n bounds each misses more rarely than the band, and at least a n-th as often.
     lowest, highest = math.log((1 - level) / (4 * n)), math.log((1 - level) / 2)
-    found = brentq(lambda tail: probability_inside(*bounds(tail)) - level, lowest, highest, xtol=1e-10)
-    return bounds(float(found))
+    tail = brentq(lambda x: probability_inside(*bounds(x)) - level, lowest, highest, xtol=1e-10)
+    return bounds(float(tail))
 
 
 def probability_inside(low: Array, high: Array) -> float:

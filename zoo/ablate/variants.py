@@ -105,15 +105,15 @@ def build_variants(
 
 
 def _validate(merged: Located, problems: list[str]) -> RunConfig | None:
-    found: list[str] = []
-    config = validate(inherit(merged, found), found)
+    of_variant: list[str] = []
+    config = validate(inherit(merged, of_variant), of_variant)
     try:
         if config is not None:
             Job.of(config)
     except ConfigError as error:
-        found.append(str(error))
-    problems += found
-    return None if found else config
+        of_variant.append(str(error))
+    problems += of_variant
+    return None if of_variant else config
 
 
 def _transfer_problems(config: RunConfig, merged: Located) -> Iterator[str]:

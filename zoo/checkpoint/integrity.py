@@ -60,13 +60,13 @@ def read_checksums(path: Path, header: Mapping[str, Any]) -> Mapping[str, str]:
     return sums  # type: ignore[no-any-return]  # a dict, as was checked
 
 
-def require_same(path: Path, name: str, found: str, recorded: str | None) -> None:
+def require_same(path: Path, name: str, actual: str, recorded: str | None) -> None:
     """Compare the checksum of bytes that were read with that of those that were written.
 
     Raises:
         CheckpointError: the checksums differ.
     """
-    if recorded not in (None, found):
+    if recorded not in (None, actual):
         raise CheckpointError(
             f"{path}: {name} is damaged: its checksum is another than when it was written; restore the file "
             "from a copy, or go on from another checkpoint"

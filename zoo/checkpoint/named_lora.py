@@ -70,10 +70,10 @@ class NamedLoRA(Reparam):
                         f"{did_you_mean(end, words)}"
                     )
         matching = {name: [i for i, t in enumerate(self.targets) if t.matches(name)] for name in known}
-        for name, found in matching.items():
-            if len(found) > 1:
-                raise ConfigError(f"reparam.targets: {found} all match {name}; expected at most one")
-        return {name for name, found in matching.items() if found}, []
+        for name, indices in matching.items():
+            if len(indices) > 1:
+                raise ConfigError(f"reparam.targets: {indices} all match {name}; expected at most one")
+        return {name for name, indices in matching.items() if indices}, []
 
     def attach(self, p: Declared, init: Init) -> None:
         """Declare A and B, see `zoo.reparam.lora.attach_low_rank`."""

@@ -65,7 +65,7 @@ def compare_names(
     what: str,
     known: Sequence[str],
     needed: Collection[str],
-    found: Sequence[str],
+    stored: Sequence[str],
     allow: Sequence[str],
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Compare the names of a checkpoint's tensors with those that it should have.
@@ -75,7 +75,7 @@ def compare_names(
         what: its architecture, for messages.
         known: names of the tensors that a checkpoint of this architecture has.
         needed: those of them that the model needs.
-        found: names of the tensors of the checkpoint.
+        stored: names of the tensors of the checkpoint.
         allow: patterns (``cls.*``) of names that may be missing or unexpected.
 
     Returns:
@@ -85,9 +85,9 @@ def compare_names(
         CheckpointError: a tensor is missing or unexpected, and no pattern allows it.
         ZooError: a pattern matches no missing or unexpected tensor.
     """
-    all_known, there = set(known), set(found)
+    all_known, there = set(known), set(stored)
     missing = [name for name in known if name in needed and name not in there]
-    unexpected = [name for name in found if name not in all_known]
+    unexpected = [name for name in stored if name not in all_known]
     for pattern in allow:
         if not any(fnmatchcase(name, pattern) for name in missing + unexpected):
             raise ZooError(f"allow: '{pattern}' has no effect: nothing missing or unexpected is called so")

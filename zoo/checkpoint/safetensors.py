@@ -251,7 +251,7 @@ class TensorFile:
         """
         pieces = [] if path.is_file() else pieces_of(path)
         metadata: dict[str, str] = {}
-        found: dict[str, list[tuple[Block, Tensor]]] = {}
+        by_name: dict[str, list[tuple[Block, Tensor]]] = {}
         for file in pieces or [path]:
             with open_tensors(file) as handle:
                 header = handle.metadata() or {}
@@ -261,9 +261,9 @@ class TensorFile:
                 begin = (offsets.get(name, {}).get("saved_offsets") or [0])[0]
                 rows = tensor.shape[0] if tensor.dim() else 1
                 block = Block(file, offset, begin, begin + rows, recorded)
-                found.setdefault(name, []).append((block, tensor))
+                by_name.setdefault(name, []).append((block, tensor))
         tensors, blocks = {}, {}
-        for name, parts in found.items():
+        for name, parts in by_name.items():
             parts.sort(key=lambda part: (part[0].begin, part[0].end))
             blocks[name] = tuple(block for block, _ in parts)
             like = parts[0][1]
@@ -302,11 +302,11 @@ class TensorFile:
                 reading = read_checked(file, buffer)
                 if not reading.complete:
                     raise CheckpointError(f"{block.file}: ends within {name}; expected a complete file")
-                found = reading.checksum
+                actual = reading.checksum
                 if (first, last) != (block.begin, block.end):  # other ranks read the other rows
                     file.seek(block.offset)
-                    found = checksum(*_chunks(file, (block.end - block.begin) * row_bytes))
-            require_same(block.file, name, found, block.checksum)
+                    actual = checksum(*_chunks(file, (block.end - block.begin) * row_bytes))
+            require_same(block.file, name, actual, block.checksum)
             if not reading.finite:
                 require_finite(block.file, name, buffer)
             if not direct:
@@ -422,35 +422,35 @@ def _pickle_hint(path: Path) -> str:
     return ""
 
 
-def check_match(path: Path, found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
+def check_match(path: Path, stored: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
     """Compare the tensors of a file with those of a model. bfloat16 fits into float32 (`train.storage`).
 
     Args:
         path: the file, for the message.
-        found: the tensors of the file.
+        stored: the tensors of the file.
         expected: the tensors of the model.
 
     Raises:
         CheckpointError: names, shapes or dtypes differ.
     """
     problems = []
-    if missing := [name for name in expected if name not in found]:
+    if missing := [name for name in expected if name not in stored]:
         problems.append(f"lacks {shorten(missing)}")
-    if surplus := [name for name in found if name not in expected]:
+    if surplus := [name for name in stored if name not in expected]:
         problems.append(f"has {shorten(surplus)}, which the model has not")
-    both = [name for name in expected if name in found]
-    differing = [n for n in both if not _fits(found[n], expected[n])]
+    both = [name for name in expected if name in stored]
+    differing = [n for n in both if not _fits(stored[n], expected[n])]
     if differing:
-        shown = [f"{n} is {_kind(found[n])}, expected {_kind(expected[n])}" for n in differing]
+        shown = [f"{n} is {_kind(stored[n])}, expected {_kind(expected[n])}" for n in differing]
         problems.append(shorten(shown))
     if problems:
         raise CheckpointError(f"{path}: does not belong to this model: {'; '.join(problems)}")
 
 
-def _fits(found: Tensor, expected: Tensor) -> bool:
+def _fits(stored: Tensor, expected: Tensor) -> bool:
     """Whether a tensor of a file can be read into one of the model without a change of its numbers."""
-    widened = (found.dtype, expected.dtype) == (torch.bfloat16, torch.float32)
-    return found.shape == expected.shape and (widened or found.dtype == expected.dtype)
+    widened = (stored.dtype, expected.dtype) == (torch.bfloat16, torch.float32)
+    return stored.shape == expected.shape and (widened or stored.dtype == expected.dtype)
 
 
 def _kind(tensor: Tensor) -> str:

@@ -141,11 +141,11 @@ class TextClassifier:
             encoder = data.encoder(reader, tokenizer)
             return cls(model, data.file_columns, read_labels(path), encoder, data.pair is not None)
         columns, labels = Columns("text", None, "label"), _published_labels(path, model)
-        longest = reader.max_seq_len or UNLIMITED
+        max_length = reader.max_seq_len or UNLIMITED
         if not isinstance(tokenizer, HuggingFaceTokenizer):
-            own = TextPairEncoder(tokenizer, longest, reader.n_segments, reader.starts_texts)
-            return cls(model, columns, labels, own, None)
-        framed = min(longest, tokenizer.max_length or UNLIMITED)
+            encoder = TextPairEncoder(tokenizer, max_length, reader.n_segments, reader.starts_texts)
+            return cls(model, columns, labels, encoder, None)
+        framed = min(max_length, tokenizer.max_length or UNLIMITED)
         return cls(model, columns, labels, FramedTextEncoder(tokenizer, framed, reader.n_segments), None)
 
     def with_columns(self, names: Mapping[str, str]) -> TextClassifier:

@@ -90,25 +90,25 @@ def report(
     from zoo.report.report import report_sweeps
 
     if len(runs) == 1 and is_ladder(runs[0]):
-        found = judge_ladder(runs[0], baseline, alpha, metric)
+        ladder = judge_ladder(runs[0], baseline, alpha, metric)
         page = write_ladder(
-            found.verdicts,
-            found.baseline,
+            ladder.verdicts,
+            ladder.baseline,
             out,
-            margin=found.margin,
+            margin=ladder.margin,
             alpha=alpha,
-            title=found.manifest.name,
-            doubts=found.notes,
-            description=found.manifest.description,
+            title=ladder.manifest.name,
+            doubts=ladder.notes,
+            description=ladder.manifest.description,
         )
-        console(wide).print(ladder_conclusion(found))
+        console(wide).print(ladder_conclusion(ladder))
         echo(f"wrote {page}")
         return
     if len(runs) > 1 and all(map(is_sweep, runs)):
         verdicts, page = report_sweeps(runs, out, baseline=baseline, alpha=alpha, metric=metric)
         for each in verdicts:
-            told = ladder_conclusion(each) if isinstance(each, LadderVerdict) else conclusion(each)
-            console(wide).print(told)
+            text = ladder_conclusion(each) if isinstance(each, LadderVerdict) else conclusion(each)
+            console(wide).print(text)
         echo(f"wrote {page}")
         return
     judgement, page = write(runs, out, baseline=baseline, alpha=alpha, metric=metric)
@@ -186,8 +186,8 @@ def verdict(
     """Judge runs of several sizes and budgets, whoever made them: does a gain hold, shrink or grow?"""
     from zoo.ablate.ladder_verdict import declared, is_ladder
     from zoo.ablate.scale.document import document
+    from zoo.ablate.scale.presentation import notes, sentences, verdict_table
     from zoo.ablate.scale.runs import parse_counts
-    from zoo.ablate.scale.shown import notes, sentences, verdict_table
     from zoo.ablate.scale.sources import Export, read_table
     from zoo.ablate.scale.tuned import halved
     from zoo.ablate.scale.verdict import Looks, judge
@@ -226,6 +226,6 @@ def verdict(
         echo("".join(f"note: {note}.\n" for note in notes(verdicts)), nl=False)
         if written is not None:
             echo(f"wrote {written}")
-    if aa and any(found.word not in ("equal", "undecided") for found in verdicts.values()):
+    if aa and any(variant.word not in ("equal", "undecided") for variant in verdicts.values()):
         echo("alarm: the baseline differs from itself, so the set-up is at fault", err=True)
         raise typer.Exit(DIVERGED)

@@ -110,9 +110,9 @@ class TextGenerator:
 
     def has_room(self, messages: Sequence[Message], max_new_tokens: int) -> bool:
         """Whether the model reads as many tokens as a conversation and the answer to it may have."""
-        longest = self._model.recipe.model.max_seq_len
+        max_seq_len = self._model.recipe.model.max_seq_len
         read = len(self._template.encode_messages(messages, self._tokenizer)) + max_new_tokens - 1
-        return longest is None or read <= longest
+        return max_seq_len is None or read <= max_seq_len
 
     @property
     def _template(self) -> TemplatePrompting:

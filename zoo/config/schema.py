@@ -25,8 +25,8 @@ def for_editors(schema: dict[str, Any]) -> dict[str, Any]:
     component may stand beside those of its owner.
     """
     definitions: dict[str, Any] = schema.get("$defs", {})
-    found: dict[str, Any] = _optional({**schema, "$defs": _with_inlined(definitions)})
-    return found
+    with_optional: dict[str, Any] = _optional({**schema, "$defs": _with_inlined(definitions)})
+    return with_optional
 
 
 def _with_inlined(definitions: dict[str, Any]) -> dict[str, Any]:

@@ -41,10 +41,10 @@ def find_files(paths: Sequence[str], suffixes: Sequence[str], otherwise: Sequenc
         DataError: a path, pattern or directory yields no file, or a directory has a file twice, compressed
             and not, or several data sets that `datasets` has saved.
     """
-    found: dict[Path, None] = {}
+    files: dict[Path, None] = {}
     for written in paths:
-        found.update(dict.fromkeys(file.resolve() for file in _expand(written, suffixes, otherwise)))
-    return list(found)
+        files.update(dict.fromkeys(file.resolve() for file in _expand(written, suffixes, otherwise)))
+    return list(files)
 
 
 def _expand(written: str, suffixes: Sequence[str], otherwise: Sequence[str]) -> list[Path]:
@@ -66,10 +66,10 @@ def _expand(written: str, suffixes: Sequence[str], otherwise: Sequence[str]) -> 
     if not glob.has_magic(written):
         raise DataError(f"{written}: no such file or directory{_start(path)}").because_missing(written)
     matches = Path(path.anchor).glob(str(path.relative_to(path.anchor)))
-    found = sorted(match for match in matches if match.is_file())
-    if not found:
+    files = sorted(match for match in matches if match.is_file())
+    if not files:
         raise DataError(f"{written}: no file matches this pattern{_start(path)}").because_missing(written)
-    return found
+    return files
 
 
 def _inside(folder: Path, suffixes: Sequence[str]) -> list[Path]:

@@ -67,9 +67,9 @@ def names_at(model: Model, blocks: int) -> dict[str, nn.Module]:
     """
     layers = list(model.layers)
     inside = {module for layer in layers for module in layer.modules()}
-    found = {name: module for name, module in model.named_modules() if name and module not in inside}
+    modules = {name: module for name, module in model.named_modules() if name and module not in inside}
     names = {module: name for name, module in model.named_modules()}
     for i in range(blocks):
         counterpart = layers[round((i + 1) * len(layers) / blocks) - 1]
-        found |= dict(counterpart.named_modules(prefix=names[layers[i]]))
-    return found
+        modules |= dict(counterpart.named_modules(prefix=names[layers[i]]))
+    return modules

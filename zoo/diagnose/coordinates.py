@@ -158,7 +158,7 @@ def check_coordinates(
     optimizer = config.optimizer.model_copy(update={"lr": rate})
     models = [axis.resized(config.model, size) for size in ordered]
     require_room(config.model_copy(update={"model": models[-1]}), torch.device("cpu"))
-    found: dict[str, list[list[list[float]]]] = defaultdict(
+    sizes_by_name: dict[str, list[list[list[float]]]] = defaultdict(
         lambda: [[[] for _ in ordered] for _ in range(steps)]
     )
     aligned: dict[str, list[Alignment]] = defaultdict(list)
@@ -177,7 +177,7 @@ def check_coordinates(
                 )
             for step in range(steps):
                 for name, size in trial.measure().items():
-                    found[name][step][i].append(size)
+                    sizes_by_name[name][step][i].append(size)
                 if step + 1 < steps:
                     trial.step()
             may_shrink |= trial.ends_of_branches if axis.adds_branches else trial.heads
@@ -199,7 +199,7 @@ def check_coordinates(
                 _mean(aligned[name]) if name in aligned else None,
                 name in may_shrink,
             )
-            for name, measured in found.items()
+            for name, measured in sizes_by_name.items()
         ),
     )
 

@@ -55,15 +55,15 @@ class Change:
 
 def changes_of(model: Model) -> dict[str, Change]:
     """The changes that LoRA has trained, by the names of the matrices; empty without LoRA."""
-    found = {}
+    changes = {}
     for p in declared(model):
         method = p.module.reparameterised.get(p.local)
         if isinstance(method, LowRank):
             down, up = (p.module.get_parameter(name).detach().clone() for name in method.added)
             base = p.parameter.detach().clone()
             on_sphere = method.sphere_dim is not None
-            found[p.name] = Change(down, up, method.factor, base, p.spec.role, on_sphere)
-    return found
+            changes[p.name] = Change(down, up, method.factor, base, p.spec.role, on_sphere)
+    return changes
 
 
 def trained_whole(model: Model) -> dict[str, Tensor]:

@@ -145,13 +145,13 @@ def _tensors(folder: Path, config: JsonObject) -> tuple[dict[str, Pair], dict[st
     embeddings = set()
     with open_tensors(place) as file:
         for name in file.keys():  # noqa: SIM118
-            own = name.removeprefix(PREFIX)
-            if found := KEY.fullmatch(own):
-                sides.setdefault(found["module"], {})[found["side"]] = file.get_tensor(name)
-                if found["kind"]:
-                    embeddings.add(found["module"])
-            elif found := WHOLE.fullmatch(own):
-                whole[f"{found['module']}.{found['local']}"] = file.get_tensor(name)
+            local = name.removeprefix(PREFIX)
+            if match := KEY.fullmatch(local):
+                sides.setdefault(match["module"], {})[match["side"]] = file.get_tensor(name)
+                if match["kind"]:
+                    embeddings.add(match["module"])
+            elif match := WHOLE.fullmatch(local):
+                whole[f"{match['module']}.{match['local']}"] = file.get_tensor(name)
             else:
                 raise CheckpointError(f"{place}: {name}: expected matrices, or A and B of LoRA")
     pairs = {}

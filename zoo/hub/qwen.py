@@ -12,7 +12,7 @@ from zoo.hub.window import FULL, LAYER_TYPES, SLIDING, WINDOWS, read_windows, wr
 
 
 def _read(config: JsonObject) -> JsonObject:
-    """Read the window, which the layers from ``max_window_layers`` on have, if ``use_sliding_window`` is set."""
+    """Read the window of the layers from ``max_window_layers`` on, if ``use_sliding_window``."""
     config = read_rope(config)
     if not config.get("use_sliding_window", False):
         if SLIDING in (config.get("layer_types") or ()):
@@ -40,7 +40,7 @@ FIXED = (
     FixedField("use_sliding_window", (True,)),  # false only if `layer_types` contradicts it
 )
 HARMLESS = LLAMA.harmless | {"max_window_layers"}
-"""Fields without an effect; ``max_window_layers`` has none after `_read`, which lists the windows by layer."""
+"""Fields without effect; of ``max_window_layers`` `_read` has made a list of windows."""
 
 QWEN2 = replace(
     LLAMA,

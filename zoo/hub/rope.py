@@ -100,8 +100,8 @@ def _with_lengths(scaling: JsonObject, config: JsonObject) -> JsonObject:
     factor = scaling.get("factor")
     if factor is None and isinstance(longest, int) and isinstance(original, int) and original > 0:
         factor = longest / original
-    found = {ORIGINAL: original, "factor": factor}
-    return {**scaling, **{key: value for key, value in found.items() if value is not None}}
+    lengths = {ORIGINAL: original, "factor": factor}
+    return {**scaling, **{key: value for key, value in lengths.items() if value is not None}}
 
 
 def write_rope(config: JsonObject) -> JsonObject:

@@ -167,8 +167,8 @@ def linear(zoo_name: str, hub_name: str) -> tuple[Rule, Rule]:
 def _layers(general: Rule, names: Collection[str]) -> list[int]:
     """The layers that have any tensor of a rule; of a rule without ``{i}`` the number has no meaning."""
     patterns = [re.escape(name).replace(r"\{i\}", r"(\d+)") for name in general.zoo_names]
-    found = (re.fullmatch("|".join(patterns), name) for name in names)
-    return sorted({int(next(filter(None, match.groups()), 0)) for match in found if match})
+    matches = (re.fullmatch("|".join(patterns), name) for name in names)
+    return sorted({int(next(filter(None, match.groups()), 0)) for match in matches if match})
 
 
 def expand(rules: Sequence[Rule], names: Collection[str], config: ModelConfig | None = None) -> list[Rule]:

@@ -42,10 +42,10 @@ def spreads(model: nn.Module, names: Collection[str]) -> dict[str, float]:
         model: a model of declared parameters; if it is sharded all ranks must call this.
         names: the parameters to measure, frozen ones included.
     """
-    found = {}
+    by_name = {}
     for p in declared(model):
         if p.name in names:
             entries = p.parameter.detach().double()
             mean = (whole(entries.sum()) / p.spec.numel).item()
-            found[p.name] = math.sqrt(whole((entries - mean).square().sum()).item() / p.spec.numel)
-    return found
+            by_name[p.name] = math.sqrt(whole((entries - mean).square().sum()).item() / p.spec.numel)
+    return by_name

@@ -140,16 +140,16 @@ class Transfer(Config):
 
     def at(self, spec: ParamSpec, in_block: bool, sizes: Sizes) -> Factors:
         """All factors of a parameter; the arguments are those of `factors`."""
-        found, behind = self.factors(spec, in_block, sizes)
-        m, lr = sizes.inputs(spec), found.lr * sizes.steps**self.exponent
+        factors, behind = self.factors(spec, in_block, sizes)
+        m, lr = sizes.inputs(spec), factors.lr * sizes.steps**self.exponent
         decays = {
-            "rule": found.wd,
+            "rule": factors.wd,
             "independent": 1 / lr,
             "constant": 1.0,
             "sqrt": math.sqrt(m),
             "inverse_width": 1 / (m * lr),
         }
-        return replace(found, wd=decays[self.wd_transfer], lr=lr).of_a_product(behind)
+        return replace(factors, wd=decays[self.wd_transfer], lr=lr).of_a_product(behind)
 
     def at_base(self, spec: ParamSpec) -> ParamSpec:
         """The declaration at the base size: its shape, and the parts that it consists of."""
@@ -173,13 +173,15 @@ class Transfer(Config):
         Raises:
             ConfigError: `base` lacks what the rule needs, or names what the model does not have.
         """
-        found = {axis: size for p in parameters for axis, size in zip(p.spec.axes, p.spec.shape, strict=True)}
+        axis_sizes = {
+            axis: size for p in parameters for axis, size in zip(p.spec.axes, p.spec.shape, strict=True)
+        }
         for name in self.needs:
             if name not in self.base:
                 raise ConfigError(f"transfer.base: no {name}; expected its size at the base")
         for name in self.base:
-            if name not in {*found, LAYERS, STEPS}:
-                hint = did_you_mean(name, [*found, LAYERS, STEPS])
+            if name not in {*axis_sizes, LAYERS, STEPS}:
+                hint = did_you_mean(name, [*axis_sizes, LAYERS, STEPS])
                 raise ConfigError(f"transfer.base.{name}: the model has no axis of this name{hint}")
         if "head_size" in self.base:
             raise ConfigError(
@@ -190,7 +192,7 @@ class Transfer(Config):
             raise ConfigError(f"transfer.base.{LAYERS} has no effect: the rule says nothing of depth")
         if (STEPS in self.base) != bool(self.exponent) and (STEPS in self.base or self.horizon is not None):
             raise ConfigError(f"transfer.horizon and transfer.base.{STEPS} have no effect without each other")
-        axes = {name: found[name] / size for name, size in self.base.items() if name in found}
+        axes = {name: axis_sizes[name] / size for name, size in self.base.items() if name in axis_sizes}
         depth = n_layers / self.base[LAYERS] if LAYERS in self.base else 1.0
         length = steps / self.base[STEPS] if steps is not None and STEPS in self.base else 1.0
         return Sizes(axes, depth, length)
@@ -285,14 +287,14 @@ class CompleteP(Transfer):
 
     def factors(self, spec: ParamSpec, in_block: bool, sizes: Sizes) -> tuple[Factors, float]:
         """The factors of Table 1, with the eps of the paper's version 4: outside the blocks it is eps / m."""
-        found, behind = _mup(spec, in_block, sizes)
+        factors, behind = _mup(spec, in_block, sizes)
         eps, depth = 1 / sizes.axes["embed"], sizes.depth
         if in_block:
-            found = replace(found, lr=found.lr * depth ** (self.alpha - 1))
+            factors = replace(factors, lr=factors.lr * depth ** (self.alpha - 1))
             eps *= depth**-self.alpha
         if spec.residual_branches > 1:
             behind *= depth**-self.alpha
-        return replace(found, eps=eps), behind
+        return replace(factors, eps=eps), behind
 
 
 @TRANSFERS.register

@@ -133,8 +133,8 @@ class Many:
         at_once = getattr(torch, f"_foreach_{name}", None) if FAST else None
         if at_once is not None:
             lists = [x.tensors if isinstance(x, Many) else x for x in operands]
-            found: Sequence[Any] = at_once(self.tensors, *lists, **options)
-            return found
+            results: Sequence[Any] = at_once(self.tensors, *lists, **options)
+            return results
         return [
             getattr(tensor, name)(*(x.tensors[i] if isinstance(x, Many) else x for x in operands), **options)
             for i, tensor in enumerate(self.tensors)

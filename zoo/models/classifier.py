@@ -175,10 +175,10 @@ class Classifier(Model):
         check_tokens(tokens)
         check_mask(mask, tokens)
         if (start := self.config.decoder_start_id) is None:
-            states = self.trunk.hidden_states(tokens, segments, mask)
+            hidden_states = self.trunk.hidden_states(tokens, segments, mask)
         else:
-            states = self.trunk.target_states(tokens, mask, start)
-        read = pooled(states, mask, self.config.pool)
+            hidden_states = self.trunk.target_states(tokens, mask, start)
+        read = pooled(hidden_states, mask, self.config.pool)
         if self.pooler is not None:
             read = self.pooler(read)
         logits: Tensor = self.head(self.dropout(read))
@@ -200,11 +200,11 @@ class Classifier(Model):
         return tokens, segments, position < time - padding[:, None], torch.arange(batch) % c.classes
 
 
-def pooled(states: Tensor, mask: Tensor | None, pool: Pool) -> Tensor:
+def pooled(hidden_states: Tensor, mask: Tensor | None, pool: Pool) -> Tensor:
     """Reduce the hidden states of each text to one vector.
 
     Args:
-        states: (n, time, d).
+        hidden_states: (n, time, d).
         mask: (n, time) bool, False for padding, which comes after the text; None: there is no padding.
         pool: "first" or "last" for the hidden state of that token of the text, "mean" for the mean of all.
 
@@ -212,10 +212,10 @@ def pooled(states: Tensor, mask: Tensor | None, pool: Pool) -> Tensor:
         (n, d), independent of the hidden states of padding.
     """
     if pool == "first":
-        return states[:, 0]
+        return hidden_states[:, 0]
     if mask is None:
-        return states[:, -1] if pool == "last" else states.mean(1)
+        return hidden_states[:, -1] if pool == "last" else hidden_states.mean(1)
     if pool == "last":
         last = mask.sum(1) - 1
-        return states[torch.arange(len(states), device=states.device), last]
-    return states.masked_fill(~mask[..., None], 0).sum(1) / mask.sum(1, keepdim=True)
+        return hidden_states[torch.arange(len(hidden_states), device=hidden_states.device), last]
+    return hidden_states.masked_fill(~mask[..., None], 0).sum(1) / mask.sum(1, keepdim=True)

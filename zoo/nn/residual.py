@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from zoo.nn.norm import RMSNorm, unit
 from zoo.nn.scaling import AlphaConfig, Scaling
-from zoo.spec import Module, Places, ScalePair
+from zoo.spec import Module, ScalePair, TensorSides
 
 Branch = Callable[..., Tensor]
 Norm = Callable[[tuple[str, int], float], Module]
@@ -102,7 +102,7 @@ def norm_before(residual: str, branch: str, reads: Sequence[str]) -> ScalePair:
         branch: name of the branch.
         reads: the matrices of the branch.
     """
-    columns: Places = tuple((f"{branch}.{name}", "columns") for name in reads)
+    columns: TensorSides = tuple((f"{branch}.{name}", "columns") for name in reads)
     return ((f"{residual}.norm.scale", "entries"),), columns
 
 

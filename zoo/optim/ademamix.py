@@ -16,7 +16,7 @@ from zoo.optim.adam import Decay
 from zoo.optim.base import OptimizerConfig, decayed_groups
 from zoo.optim.blocks import blocks
 from zoo.optim.moments import adam_step, advance_moments
-from zoo.optim.optimizer import ZooOptimizer, gradients, own
+from zoo.optim.optimizer import ZooOptimizer, gradients, local_rows
 from zoo.optim.sharding import reduced_like
 from zoo.optim.slots import slot_dtype
 
@@ -93,7 +93,7 @@ class AdEMAMix(ZooOptimizer):
         warmup = group["alpha_warmup"]
         alpha = group["alpha"] * (min(t / warmup, 1.0) if warmup else 1.0)
         slots = (self.held(parameters, slot) for slot in SLOTS)
-        for theta, g, fast, slow, square in blocks(own(parameters), gradients(parameters), *slots):
+        for theta, g, fast, slow, square in blocks(local_rows(parameters), gradients(parameters), *slots):
             g = g.type_as(fast)
             advance_moments(fast, square, g, (beta1, beta2))
             slow.lerp_(g, slow_share)

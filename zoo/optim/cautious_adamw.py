@@ -12,7 +12,7 @@ from torch.optim.optimizer import ParamsT
 from zoo.optim.blocks import blocks
 from zoo.optim.cautious import agreeing, shares
 from zoo.optim.moments import adam_step, advance_moments, decay_weights
-from zoo.optim.optimizer import ZooOptimizer, gradients, own
+from zoo.optim.optimizer import ZooOptimizer, gradients, local_rows
 from zoo.optim.sharding import complete, reduced_like, totals
 from zoo.optim.slots import slot_dtype
 
@@ -66,7 +66,7 @@ class CautiousAdamW(ZooOptimizer):
             advance_moments(m, v, g, betas)
             count.add_(agreeing(m, g).sum())
         complete(kept, parameters)
-        columns = own(parameters), grads, firsts, seconds, shares(kept, parameters)
+        columns = local_rows(parameters), grads, firsts, seconds, shares(kept, parameters)
         for theta, g, m, v, share in blocks(*columns):
             decay_weights(theta, lr * group["weight_decay"])
             step = agreeing(m, g.type_as(m)).mul_(m).div_(share)

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from zoo.optim.blocks import blocks
-from zoo.optim.optimizer import own
+from zoo.optim.optimizer import local_rows
 from zoo.optim.sharding import complete, totals
 from zoo.optim.slots import slot_dtype
 from zoo.spec import Module
@@ -97,7 +97,7 @@ def keep_norms(optimizer: Optimizer, matrices: Callable[[], Named]) -> None:
             for matrix, size, radius in zip(tensors, sizes, radii, strict=True)
         ]
         squares = totals(tensors)
-        for old, update, scale, square in blocks(exact, own(tensors), scales, squares):
+        for old, update, scale, square in blocks(exact, local_rows(tensors), scales, squares):
             old.addcmul_(update.type_as(old), scale, value=1)
             square.add_(old.sum_of_squares())
         complete(squares, tensors)
@@ -105,7 +105,7 @@ def keep_norms(optimizer: Optimizer, matrices: Callable[[], Named]) -> None:
             torch.where(size > 0, radius / square.sqrt(), 1)
             for size, radius, square in zip(sizes, radii, squares, strict=True)
         ]
-        for theta, moved, factor in blocks(own(tensors), exact, factors):
+        for theta, moved, factor in blocks(local_rows(tensors), exact, factors):
             theta.copy_(moved.mul_(factor))
 
     optimizer.register_step_pre_hook(hold)

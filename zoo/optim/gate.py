@@ -41,8 +41,8 @@ def left_out_where(optimizer: Optimizer, diverged: Tensor) -> Iterator[None]:
 
 def left_out(optimizer: Optimizer) -> Tensor | None:
     """Whether the present step is left out, 0-dim, bool; None: it is taken in any case."""
-    found: Tensor | None = getattr(optimizer, ATTRIBUTE, None)
-    return None if found is None else found > 0
+    flag: Tensor | None = getattr(optimizer, ATTRIBUTE, None)
+    return None if flag is None else flag > 0
 
 
 @contextmanager

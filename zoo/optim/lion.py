@@ -15,7 +15,7 @@ from zoo.optim.base import OptimizerConfig, decayed_groups
 from zoo.optim.blocks import blocks
 from zoo.optim.cautious import agreeing, check_cautious
 from zoo.optim.moments import decay_weights
-from zoo.optim.optimizer import ZooOptimizer, due, gradients, own
+from zoo.optim.optimizer import ZooOptimizer, due, gradients, local_rows
 from zoo.optim.sharding import complete, reduced_like, totals
 from zoo.optim.slots import slot_dtype
 
@@ -73,7 +73,9 @@ class Lion(ZooOptimizer):
 
     def _move(self, parameters: Sequence[Tensor], group: dict[str, Any]) -> None:
         (beta1, beta2), lr = group["betas"], float(group["lr"])
-        for theta, g, m in blocks(own(parameters), gradients(parameters), self.held(parameters, "exp_avg")):
+        for theta, g, m in blocks(
+            local_rows(parameters), gradients(parameters), self.held(parameters, "exp_avg")
+        ):
             g = g.type_as(m)
             update = g.lerp(m, beta1).sign_()
             decay_weights(theta, lr * group["weight_decay"])
@@ -83,7 +85,7 @@ class Lion(ZooOptimizer):
     def _move_cautiously(self, parameters: Sequence[Tensor], group: dict[str, Any]) -> None:
         """The updates are kept until it is known of whole parameters how many entries point along g."""
         (beta1, beta2), lr = group["betas"], float(group["lr"])
-        columns = own(parameters), gradients(parameters), self.held(parameters, "exp_avg")
+        columns = local_rows(parameters), gradients(parameters), self.held(parameters, "exp_avg")
         kept, updates = totals(parameters), []
         for _, g, m, count in blocks(*columns, kept):
             g = g.type_as(m)

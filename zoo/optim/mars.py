@@ -17,7 +17,7 @@ from zoo.optim.adam import Decay
 from zoo.optim.base import OptimizerConfig, grouped
 from zoo.optim.blocks import blocks
 from zoo.optim.moments import adam_step, advance_moments
-from zoo.optim.optimizer import ZooOptimizer, gradients, own
+from zoo.optim.optimizer import ZooOptimizer, gradients, local_rows
 from zoo.optim.sharding import complete, reduced_like, totals
 from zoo.optim.slots import slot_dtype
 
@@ -101,7 +101,7 @@ class MARS(ZooOptimizer):
         norms = [square.sqrt().clamp_min(1) for square in squares]
         moments = (self.held(matrices, slot) for slot in MOMENTS)
         step = AdamWStep(group["betas"], t, group["eps"], float(group["lr"]), group["weight_decay"])
-        for theta, g, last, norm, m, v in blocks(own(matrices), grads, before, norms, *moments):
+        for theta, g, last, norm, m, v in blocks(local_rows(matrices), grads, before, norms, *moments):
             g = g.type_as(last)
             c = corrected(g, last, gamma).div_(norm)
             last.copy_(g)
@@ -111,7 +111,7 @@ class MARS(ZooOptimizer):
         lr, decay = float(group["lr"]) * group["factor_1d"], group["weight_decay_1d"]
         step = AdamWStep(group["betas_1d"], t, group["eps"], lr, decay)
         moments = (self.held(parameters, slot) for slot in MOMENTS)
-        for theta, g, m, v in blocks(own(parameters), gradients(parameters), *moments):
+        for theta, g, m, v in blocks(local_rows(parameters), gradients(parameters), *moments):
             step.take(theta, g.type_as(m), m, v)
 
 

@@ -24,7 +24,7 @@ from zoo.optim.combined import Combined
 from zoo.optim.matrices import MATRIX, Layout
 from zoo.optim.moments import decay_weights
 from zoo.optim.newton_schulz import Coefficients, orthogonal
-from zoo.optim.optimizer import ZooOptimizer, due, gradients, own
+from zoo.optim.optimizer import ZooOptimizer, due, gradients, local_rows
 from zoo.optim.sharding import complete, reduced_like, totals
 from zoo.optim.slots import batches, slot_dtype
 from zoo.optim.spread import with_whole
@@ -138,8 +138,8 @@ class Muon(ZooOptimizer):
             parameters += members
             averages += self._averages(members, group)
 
-        def work(places: Sequence[int], wholes: Sequence[Tensor]) -> list[Tensor]:
-            return self._directions(wholes, [groups[i] for i in places])
+        def work(indices: Sequence[int], wholes: Sequence[Tensor]) -> list[Tensor]:
+            return self._directions(wholes, [groups[i] for i in indices])
 
         updates = self.finished(with_whole(averages, work), parameters, groups)
         by_rate: dict[tuple[float, float], list[int]] = defaultdict(list)
@@ -148,8 +148,8 @@ class Muon(ZooOptimizer):
             lr = float(group["lr"])
             factor = update_factor(rows, columns, group["adjust"])
             by_rate[lr * group["weight_decay"], -lr * factor].append(i)
-        for (share, rate), places in by_rate.items():
-            columns_ = own([parameters[i] for i in places]), [updates[i] for i in places]
+        for (share, rate), indices in by_rate.items():
+            columns_ = local_rows([parameters[i] for i in indices]), [updates[i] for i in indices]
             for theta, update in blocks(*columns_):
                 decay_weights(theta, share)
                 theta.add_(update.type_as(theta), alpha=rate)
@@ -184,17 +184,17 @@ class Muon(ZooOptimizer):
         for i, (matrices, group) in enumerate(zip(split, groups, strict=True)):
             shape = tuple(matrices.shape[1:])
             alike[shape, matrices.dtype, group["ns_steps"], group["coefficients"]].append(i)
-        found: dict[int, Tensor] = {}
-        for places in alike.values():
-            for part in batches([split[i].numel() for i in places], AT_ONCE):
-                few = places[part]
+        by_index: dict[int, Tensor] = {}
+        for indices in alike.values():
+            for part in batches([split[i].numel() for i in indices], AT_ONCE):
+                few = indices[part]
                 together = torch.cat([split[i] for i in few]) if len(few) > 1 else split[few[0]]
                 directions = torch.split(
                     self.direction(together, groups[few[0]]), [len(split[i]) for i in few]
                 )
                 for i, matrices in zip(few, directions, strict=True):
-                    found[i] = groups[i]["layout"].join(matrices, tuple(averages[i].shape))
-        return [found[i] for i in range(len(averages))]
+                    by_index[i] = groups[i]["layout"].join(matrices, tuple(averages[i].shape))
+        return [by_index[i] for i in range(len(averages))]
 
     def direction(self, matrices: Tensor, group: dict[str, Any]) -> Tensor:
         """O of matrices, (n, A, B)."""

@@ -93,7 +93,7 @@ def gradient(parameter: Tensor) -> Tensor:
     return local(parameter.grad).to(slot_dtype(parameter))
 
 
-def own(parameters: Sequence[Tensor]) -> list[Tensor]:
+def local_rows(parameters: Sequence[Tensor]) -> list[Tensor]:
     """This rank's rows of each parameter."""
     return [local(parameter.detach()) for parameter in parameters]
 

@@ -15,7 +15,7 @@ from zoo.config.registry import OPTIMIZERS
 from zoo.optim.adam import Decay
 from zoo.optim.base import OptimizerConfig, decayed_groups
 from zoo.optim.blocks import blocks
-from zoo.optim.optimizer import SteppingOptimizer, due, gradients, own
+from zoo.optim.optimizer import SteppingOptimizer, due, gradients, local_rows
 from zoo.optim.sharding import complete, reduced_like, totals
 from zoo.optim.slots import slot_dtype
 from zoo.utils.errors import ConfigError
@@ -115,7 +115,7 @@ class Prodigy(SteppingOptimizer):
         for group in self.param_groups:
             parameters = due(group)
             moments = (self._held(parameters, slot) for slot in ("exp_avg", "exp_avg_sq"))
-            for theta, m, v in blocks(own(parameters), *moments):
+            for theta, m, v in blocks(local_rows(parameters), *moments):
                 if group["weight_decay"]:
                     theta.add_(theta, alpha=-delta * group["weight_decay"])  # 1 - 1e-8 would be 1 in float32
                 theta.addcdiv_(m, v.sqrt().add_(d * group["eps"]), value=-delta)
@@ -132,7 +132,7 @@ class Prodigy(SteppingOptimizer):
         (beta1, beta2), beta3, d0 = group["betas"], group["beta3"], group["d0"]
         products, sizes = totals(parameters), totals(parameters)
         slots = (self._held(parameters, slot) for slot in SLOTS)
-        columns = own(parameters), gradients(parameters), *slots, products, sizes
+        columns = local_rows(parameters), gradients(parameters), *slots, products, sizes
         for theta, g, m, v, s, p0, product, size in blocks(*columns):
             g = g.type_as(m)
             product.add_(g.dot(p0.sub(theta.type_as(p0))))

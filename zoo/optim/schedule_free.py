@@ -14,7 +14,7 @@ from zoo.config.registry import OPTIMIZERS
 from zoo.optim.adam import Decay
 from zoo.optim.base import OptimizerConfig, decayed_groups
 from zoo.optim.blocks import blocks
-from zoo.optim.optimizer import SteppingOptimizer, due, gradients, own
+from zoo.optim.optimizer import SteppingOptimizer, due, gradients, local_rows
 from zoo.optim.sharding import reduced_like
 from zoo.optim.slots import slot_dtype
 from zoo.utils.sharded import local
@@ -92,7 +92,7 @@ class ScheduleFreeAdamW(SteppingOptimizer):
             parameters = due(group)
             states = [self._state(parameter) for parameter in parameters]
             slots = ([local(state[slot]) for state in states] for slot in SLOTS)
-            for y, g, z, square in blocks(own(parameters), gradients(parameters), *slots):
+            for y, g, z, square in blocks(local_rows(parameters), gradients(parameters), *slots):
                 g = g.type_as(z)
                 square.mul_(beta2).addcmul_(g, g, value=1 - beta2)
                 n = g.div(square.div(1 - beta2**k).sqrt_().add_(group["eps"]))

@@ -172,15 +172,15 @@ def gram(basis: Tensor) -> Tensor:
     return kept.product
 
 
-def preconditioned(shape: Sequence[int], longest: int) -> list[int]:
+def preconditioned(shape: Sequence[int], max_dim: int) -> list[int]:
     """The dimensions that get a basis: none of a vector, and none longer than `longest`."""
-    return [d for d, size in enumerate(shape) if size <= longest] if len(shape) > 1 else []
+    return [d for d, size in enumerate(shape) if size <= max_dim] if len(shape) > 1 else []
 
 
-def state_shapes(shape: tuple[int, ...], longest: int) -> dict[str, tuple[int, ...]]:
+def state_shapes(shape: tuple[int, ...], max_dim: int) -> dict[str, tuple[int, ...]]:
     """Name and shape of every tensor that is kept for a parameter."""
     shapes = {"exp_avg": shape, "exp_avg_sq": shape}
-    for side in preconditioned(shape, longest):
+    for side in preconditioned(shape, max_dim):
         shapes |= {f"GG{side}": (shape[side], shape[side]), f"Q{side}": (shape[side], shape[side])}
     return shapes
 

@@ -27,7 +27,7 @@ LIMIT = 2**30
 """Number of entries, of all ranks' matrices together, that are sent at a time."""
 
 Work = Callable[[Sequence[int], Sequence[Tensor]], list[Tensor]]
-"""A function of the indices of some tensors and of these tensors, whole; it returns as many of equal shape."""
+"""A function of the indices of some tensors and of these, whole; it returns one of equal shape for each."""
 
 
 def can_spread(tensor: Tensor) -> bool:
@@ -58,22 +58,22 @@ def with_whole(tensors: Sequence[Tensor], work: Work) -> list[Tensor]:
         if is_sharded(tensor) and can_spread(tensor):
             ranks = tensor.device_mesh, tensor.placements, tensor.dtype
         alike[ranks].append(i)
-    for ranks, places in alike.items():
+    for ranks, indices in alike.items():
         if ranks is None:
-            found = work(places, [whole(tensors[i]) for i in places])
+            processed = work(indices, [whole(tensors[i]) for i in indices])
             results.update(
                 (i, local(placed_like(new, tensors[i])) if is_sharded(tensors[i]) else new)
-                for i, new in zip(places, found, strict=True)
+                for i, new in zip(indices, processed, strict=True)
             )
             continue
-        for part in batches([tensors[i].numel() for i in places], LIMIT):
-            sharded = {i: tensor for i in places[part] if is_sharded(tensor := tensors[i])}
+        for part in batches([tensors[i].numel() for i in indices], LIMIT):
+            sharded = {i: tensor for i in indices[part] if is_sharded(tensor := tensors[i])}
             results.update(zip(sharded, _spread(sharded, work), strict=True))
     return [results[i] for i in range(len(tensors))]
 
 
-def _spread(by_place: Mapping[int, DTensor], work: Work) -> list[Tensor]:
-    places, tensors = list(by_place), list(by_place.values())
+def _spread(by_index: Mapping[int, DTensor], work: Work) -> list[Tensor]:
+    indices, tensors = list(by_index), list(by_index.values())
     mesh = tensors[0].device_mesh
     dim = next(i for i, p in enumerate(tensors[0].placements) if p.is_shard())
     group, ranks, own = mesh.get_group(dim), mesh.size(dim), mesh.get_local_rank(dim)
@@ -92,7 +92,7 @@ def _spread(by_place: Mapping[int, DTensor], work: Work) -> list[Tensor]:
     gathered = [
         torch.cat([block[j] for block in blocks]).view(tensors[i].shape) for j, i in enumerate(mine[own])
     ]
-    done = work([places[i] for i in mine[own]], gathered)
+    done = work([indices[i] for i in mine[own]], gathered)
     back = [torch.split(result.reshape(-1), [size[j] for size in sizes]) for j, result in enumerate(done)]
     sent = torch.cat([rows[r] for r in range(ranks) for rows in back] or [sent[:0]])
     received = _exchange(sent, to, [sum(size) for size in sizes], group)

@@ -64,10 +64,10 @@ def start_from_forward(
             matrix.prepared = None
         model.train(training)
     reshard(model)
-    if unused := [starter.p.name for starter in starters if not starter.found]:
+    if unused := [starter.p.name for starter in starters if not starter.starts]:
         raise ConfigError(f"reparam.start 'forward': {', '.join(unused)}: not used in the forward pass")
     for starter in starters:
-        for name, values in starter.found.items():
+        for name, values in starter.starts.items():
             assign(starter.p.module.get_parameter(name).data, values)
 
 
@@ -81,17 +81,17 @@ class _Starter:
     """In the place of a kernel: the first input sets the gain, and every input is multiplied.
 
     Attributes:
-        found: the gain, and the bias if there is one, by local name; empty before the first input.
+        starts: the gain, and the bias if there is one, by local name; empty before the first input.
     """
 
     def __init__(self, p: Declared, total: Callable[[Tensor], Tensor]) -> None:
         self.p, self.total = p, total
-        self.found: dict[str, Tensor] = {}
+        self.starts: dict[str, Tensor] = {}
 
     def __call__(self, x: Tensor) -> Tensor:
         """(..., in) -> (..., out)."""
         module, name = self.p.module, self.p.local
-        if not self.found:
+        if not self.starts:
             self._start(x)
         return x @ module.virtual(name).mT
 
@@ -111,8 +111,8 @@ class _Starter:
             )
         method = module.reparameterised[self.p.local]
         assert isinstance(method, RowNorm)
-        self.found[method.length] = 1 / std
+        self.starts[method.length] = 1 / std
         if "bias" in module.specs:
-            self.found["bias"] = -mean / std
-        for name, values in self.found.items():  # for the rest of this pass, where parameters are gathered
+            self.starts["bias"] = -mean / std
+        for name, values in self.starts.items():  # for the rest of this pass, where parameters are gathered
             module.get_parameter(name).copy_(values)

@@ -25,7 +25,7 @@ class Chapter:
         lead: what it is for, and the verdicts in words.
         sections: in order.
         variants: the names of the variants, baseline first.
-        found: the verdict.
+        verdict: the verdict.
         curves: CSV files with the curves of runs, by file name.
     """
 
@@ -33,7 +33,7 @@ class Chapter:
     lead: Sequence[str]
     sections: Sequence[Section]
     variants: Sequence[str]
-    found: Judgement | LadderVerdict
+    verdict: Judgement | LadderVerdict
     curves: Mapping[str, str]
 
 
@@ -51,11 +51,11 @@ def read_chapter(sweep: Path, baseline: str | None, alpha: float, metric: str | 
     """
     if not is_ladder(sweep):
         return chapter_of(judge(read_results([sweep], baseline, metric), alpha))
-    found = judge_ladder(sweep, baseline, alpha, metric)
-    sections = ladder_sections(found.verdicts, found.baseline, found.notes)
-    about = [found.manifest.description] if found.manifest.description else []
-    names = [found.baseline, *found.verdicts]
-    return Chapter(found.manifest.name, [*about, *found.sentences], sections, names, found, {})
+    verdict = judge_ladder(sweep, baseline, alpha, metric)
+    sections = ladder_sections(verdict.verdicts, verdict.baseline, verdict.notes)
+    about = [verdict.manifest.description] if verdict.manifest.description else []
+    names = [verdict.baseline, *verdict.verdicts]
+    return Chapter(verdict.manifest.name, [*about, *verdict.sentences], sections, names, verdict, {})
 
 
 def chapter_of(judgement: Judgement) -> Chapter:

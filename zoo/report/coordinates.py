@@ -72,5 +72,5 @@ def write_coordinates(check: CoordinateCheck, title: str, folder: Path) -> list[
     styles = line_styles(m.name for m in check.modules)
     images = draw_images(sections, styles)
     page = html_page(title, [verdict], sections, styles, images)
-    pictures = {f"{key}.png": png for key, png in images.items()}
-    return write_files(folder, {"coordinates.html": page, **pictures})
+    png_files = {f"{key}.png": png for key, png in images.items()}
+    return write_files(folder, {"coordinates.html": page, **png_files})

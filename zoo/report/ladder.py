@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from zoo.ablate.scale.document import document
-from zoo.ablate.scale.shown import notes, sentences, tables
+from zoo.ablate.scale.presentation import notes, sentences, tables
 from zoo.ablate.scale.verdict import ScaleVerdict
 from zoo.report.csv_files import tables_csv
 from zoo.report.ladder_plots import ladder_plots

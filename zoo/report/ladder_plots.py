@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from zoo.ablate.scale.measure import Pair
+from zoo.ablate.scale.presentation import estimated, factor
 from zoo.ablate.scale.runs import format_count
-from zoo.ablate.scale.shown import estimated, factor
 from zoo.ablate.scale.speedup import SizeSpeedup
 from zoo.ablate.scale.tuned import TunedSize
 from zoo.ablate.scale.verdict import ScaleVerdict
@@ -117,8 +117,8 @@ def _factors(verdict: ScaleVerdict) -> Iterator[Series]:
         yield _band(name, list(inside), [(v.estimate, v.half95) for v in band], beyond=False)
         if verdict.predicted is not None:
             outside = np.linspace(most, most + min(math.log(FARTHEST), most - least), STEPS)
-            told = [line.predict(x) for x in outside]
-            yield _band(name, list(outside), [(v.estimate, v.half95) for v in told], beyond=True)
+            predictions = [line.predict(x) for x in outside]
+            yield _band(name, list(outside), [(v.estimate, v.half95) for v in predictions], beyond=True)
     if verdict.back_test is not None:
         predicted, low, high = estimated(verdict.back_test)
         # Beside the largest size, so that both bars can be seen.

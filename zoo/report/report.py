@@ -75,7 +75,7 @@ def report_sweeps(
     """
     chapters = [read_chapter(sweep, baseline, alpha, metric) for sweep in sweeps]
     title, lead, sections, curves = joined(chapters, alpha)
-    return [chapter.found for chapter in chapters], _write(out, title, lead, sections, curves, chapters)
+    return [chapter.verdict for chapter in chapters], _write(out, title, lead, sections, curves, chapters)
 
 
 def _write(

@@ -89,8 +89,8 @@ def _finish(axes: Axes, plot: Plot, view: View, styles: Mapping[str, LineStyle])
         mark = axes.axvline if plot.variant_rows else axes.axhline
         mark(plot.marked, color=SOFT, lw=1, ls=":")
     for arrow in view.arrows:
-        look = {"arrowstyle": "-|>", "color": styles[arrow.variant].colour, "lw": 1.8}
-        axes.annotate("", (arrow.end, arrow.y), (arrow.start, arrow.y), arrowprops=look)
+        arrow_style = {"arrowstyle": "-|>", "color": styles[arrow.variant].colour, "lw": 1.8}
+        axes.annotate("", (arrow.end, arrow.y), (arrow.start, arrow.y), arrowprops=arrow_style)
     if view.log_x:
         axes.set_xscale("log")
     if view.log_y:

@@ -36,8 +36,8 @@ def origins(kind: str) -> dict[str, tuple[str, str]]:
     Args:
         kind: the plural, a key of `catalogue`.
     """
-    found = Kind.registries[kind].origins() if kind in Kind.registries else {}
-    return found if any(any(pair) for pair in found.values()) else {}
+    modules = Kind.registries[kind].origins() if kind in Kind.registries else {}
+    return modules if any(any(pair) for pair in modules.values()) else {}
 
 
 def _first_comment(text: str) -> str:

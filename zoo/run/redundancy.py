@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from torch import nn
 
-from zoo.spec import Declared, Module, Places, ScalePair, declared
+from zoo.spec import Declared, Module, ScalePair, TensorSides, declared
 
 
 def notes(model: nn.Module) -> list[str]:
@@ -20,7 +20,7 @@ def notes(model: nn.Module) -> list[str]:
             for name, side in (*left, *right)
             if side != "entries" and _has_factor(parameters[name], side)
         }
-        if gained and all(_scalable(parameters, places) for places in (left, right)):
+        if gained and all(_scalable(parameters, sides) for sides in (left, right)):
             lines.append(f"drift: a factor can move between {_text(left)} and {_text(right)}")
     lines += [
         f"drift: a factor can move between rows and columns of {name}"
@@ -40,16 +40,14 @@ def _pairs(model: nn.Module, parameters: dict[str, Declared]) -> Iterator[ScaleP
     """The pairs of all modules, by full names."""
     for path, module in model.named_modules():
         for pair in module.scale_pairs if isinstance(module, Module) else ():
-            left, right = (
-                tuple((f"{path}.{n}" if path else n, side) for n, side in places) for places in pair
-            )
+            left, right = (tuple((f"{path}.{n}" if path else n, side) for n, side in sides) for sides in pair)
             if all(name in parameters for name, _ in (*left, *right)):
                 yield left, right
 
 
-def _scalable(parameters: dict[str, Declared], places: Places) -> bool:
+def _scalable(parameters: dict[str, Declared], sides: TensorSides) -> bool:
     """Whether trained factors, or a trained vector itself, can take a factor at all of the places."""
-    return all(side == "entries" or _has_factor(parameters[name], side) for name, side in places)
+    return all(side == "entries" or _has_factor(parameters[name], side) for name, side in sides)
 
 
 def _has_factor(p: Declared, side: str) -> bool:
@@ -57,5 +55,5 @@ def _has_factor(p: Declared, side: str) -> bool:
     return reparameterisation is not None and side in reparameterisation.sides
 
 
-def _text(places: Places) -> str:
-    return ", ".join(name if side == "entries" else f"{side} of {name}" for name, side in places)
+def _text(sides: TensorSides) -> str:
+    return ", ".join(name if side == "entries" else f"{side} of {name}" for name, side in sides)

@@ -83,7 +83,7 @@ def check_optimizer(transfer: Transfer, optimizer: OptimizerConfig) -> None:
     """Refuse an optimizer to which the rule does not apply.
 
     Raises:
-        ConfigError: the rule does not know the optimizer, or the optimizer decays weights and the rule does not.
+        ConfigError: the rule does not know the optimizer, or has no weight decay and the optimizer has.
     """
     if isinstance(transfer, NoTransfer):
         return
@@ -157,10 +157,10 @@ def rates_of(
         return at(p.spec, in_block)
 
     def at(spec: ParamSpec, in_block: bool) -> Factors:
-        found = transfer.at(spec, in_block, sizes)
+        factors = transfer.at(spec, in_block, sizes)
         if optimizer is None:
-            return found
+            return factors
         own = optimizer.shape_factor(spec) / optimizer.shape_factor(transfer.at_base(spec))
-        return replace(found, lr=found.lr / own, wd=found.wd * own)
+        return replace(factors, lr=factors.lr / own, wd=factors.wd * own)
 
     return rates

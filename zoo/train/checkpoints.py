@@ -187,15 +187,15 @@ class Checkpoints:
             CheckpointError: the checkpoint cannot be written.
         """
         checkpoint = self._run.checkpoint_after(step)
-        found = {
+        pointers = {
             w: {"checkpoint": checkpoint.path.name, self.measure.name: value} for w, value in best.items()
         }
-        self._best |= found
+        self._best |= pointers
 
         def write() -> None:
             state = checkpoint.read_state()
             del state[CheckpointFolder.OWED]
-            checkpoint.write_state({**state, **found})
+            checkpoint.write_state({**state, **pointers})
             for which, value in best.items():
                 self._run.point(which, checkpoint, **{self.measure.name: value})
             self._run.prune(self._keep_last)

@@ -244,12 +244,12 @@ def _common_device(name: str, store: Store, rank: int, size: int) -> torch.devic
     except ZooError as error:
         problem = str(error)
     store.set(f"device/{rank}", own.type if own is not None else f"!{problem}")
-    found = [store.get(f"device/{r}").decode() for r in range(size)]
-    for r, text in enumerate(found):
+    devices = [store.get(f"device/{r}").decode() for r in range(size)]
+    for r, text in enumerate(devices):
         if text[0] == "!":
             raise ZooError(f"process {r}: {text[1:]}")
-    if own is None or len(set(found)) > 1:
-        raise ZooError(f"device '{name}': the processes find {', '.join(found)}; expected one kind")
+    if own is None or len(set(devices)) > 1:
+        raise ZooError(f"device '{name}': the processes find {', '.join(devices)}; expected one kind")
     return own
 
 

@@ -31,7 +31,7 @@ def describe(world: World, step: int) -> dict[str, Any]:
         "from_step": step,
         "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
         "python": platform.python_version(),
-        "packages": {"zoo": zoo.__version__} | {p: found for p in PACKAGES if (found := _version(p))},
+        "packages": {"zoo": zoo.__version__} | {p: version for p in PACKAGES if (version := _version(p))},
         "git_commit": _git_commit(),
         "system": platform.platform(),
         "processor": processor_field("model name") or platform.processor(),

@@ -237,7 +237,7 @@ def forecast(
     state = weights + (slots or 0)
     earlier = gradients if t.accumulation > 1 else 0
     gathered = (FLOAT32 * rest, gather * one) if split else (0, 0)
-    found: list[Activations] = []
+    activations: list[Activations] = []
     for way in ways if blocks else ("none",):
         traced = _trace(job, model, examples, way)
         # A block's gradients are whole until they are summed over ranks, once more in the buffer of that sum.
@@ -255,7 +255,9 @@ def forecast(
         )
         fits = None if device is None else peak <= USABLE * device.memory
         temporary = max(traced.in_blocks, traced.forward) - traced.kept
-        found.append(Activations(way, traced.kept, temporary, peak, traced.flops * t.accumulation, fits))
+        activations.append(
+            Activations(way, traced.kept, temporary, peak, traced.flops * t.accumulation, fits)
+        )
     times = t.accumulation
     again = 2 if parallel.reshard_after_forward else 1
     sums = 1 if deferred else times
@@ -279,7 +281,7 @@ def forecast(
         slots,
         gradients,
         gathered[0] + 2 * gathered[1],
-        found,
+        activations,
         exchanges if split else [],
         t.recompute,
         deferred,
@@ -290,12 +292,12 @@ def forecast(
 def _waits(job: Job) -> list[str]:
     """What a step on a GPU waits for, each after the setting that wants it."""
     spikes = job.train.spikes
-    found = {
+    waits = {
         "train.spikes": "whether it is one" if spikes is not None and spikes.action != "log" else None,
         "train.clip": job.train.clip.waits_for,
         "optimizer": job.optimizer.waits_for,
     }
-    return [f"{setting} for {what}" for setting, what in found.items() if what]
+    return [f"{setting} for {what}" for setting, what in waits.items() if what]
 
 
 def _numbers(tensors: Iterable[Tensor]) -> int:

@@ -123,7 +123,7 @@ def _settle(job: Job, claim: Callable[[], None]) -> None:
     """Sweep what a killed session left of a finished run, unless it lies where nothing can be written."""
     with suppress(ZooError):
         claim()
-        job.folder.settle()
+        job.folder.trim_to_last_checkpoint()
         job.folder.prune(job.train.keep_last)
 
 

@@ -168,7 +168,7 @@ def _begin(
     job.folder.write_config(dump_config(job.config))
     claim()
     if start.checkpoint is not None:  # It could be read, so that no other checkpoint has to take its place.
-        job.folder.settle()
+        job.folder.trim_to_last_checkpoint()
         job.folder.prune(job.train.keep_last)
     copy_sources(job.config.plugins, job.folder.plugins)
     if parts.initial is not None:
@@ -411,7 +411,7 @@ class _Session:
             return {}
         precision, compiled = self.settings.precision, bool(self.settings.compile)
         classes = parts.dataset.classes
-        found: dict[str, dict[str, float]] = {}
+        evaluations: dict[str, dict[str, float]] = {}
         with evaluation_weights(parts.optimizer, parts.model):
             for name, batches in sets.items():
                 evaluation = evaluate(
@@ -425,14 +425,16 @@ class _Session:
                     lambda: interrupt.requested,
                 )
                 self._require_finite("validation loss", evaluation.cross_entropy)
-                found[name] = {key: value for key, value in evaluation._asdict().items() if value is not None}
+                evaluations[name] = {
+                    key: value for key, value in evaluation._asdict().items() if value is not None
+                }
                 if (size := parts.dataset.bytes_per_target) is not None:
-                    found[name]["bits_per_byte"] = bits_per_byte(evaluation.cross_entropy, size)
-        first = next(iter(found.values()))
-        by_file = {"by_file": found} if len(found) > 1 else {}
+                    evaluations[name]["bits_per_byte"] = bits_per_byte(evaluation.cross_entropy, size)
+        first = next(iter(evaluations.values()))
+        by_file = {"by_file": evaluations} if len(evaluations) > 1 else {}
         self.log.write("validation", self.done, tokens=self.done * self.per_step, **first, **by_file)
         self.bar.validation(validation_in_words(first, parts.measure))
-        values = {"best": first, **{f"best-{name}": metrics for name, metrics in found.items() if name}}
+        values = {"best": first, **{f"best-{name}": metrics for name, metrics in evaluations.items() if name}}
         name = parts.measure.name
         found_by = {which: with_perplexity(metrics)[name] for which, metrics in values.items()}
         return self.checkpoints.improvements(found_by)

@@ -188,6 +188,6 @@ def go_back(rollback: Rollback, run: RunFolder, world: World) -> Start:
         target.write_state(state)
         # The run has gone back from here on; `MetricsLog` adds the record of the spike from the state.
         run.point("last", target)
-        run.settle()
+        run.trim_to_last_checkpoint()
     world.wait()
     return Start.at_last_checkpoint(run)

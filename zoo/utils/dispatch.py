@@ -23,8 +23,8 @@ def dispatched_alone(function: Callable[P, R]) -> Callable[P, R]:
     """
 
     @wraps(function)
-    def alone(*args: P.args, **kwargs: P.kwargs) -> R:
+    def locked(*args: P.args, **kwargs: P.kwargs) -> R:
         with _lock:
             return function(*args, **kwargs)
 
-    return alone
+    return locked

@@ -108,7 +108,7 @@ def _acquire(path: Path, shared: bool) -> int | str:
 
 
 def _absolute(path: Path) -> Path:
-    """The path of a lock, the same for all processes; a link at its end is not followed, and so not written."""
+    """The path of a lock, the same for all processes; a link at its end is not followed."""
     return path.parent.resolve() / path.name
 
 

@@ -423,7 +423,7 @@ class RunFolder(ModelFolder):
         """
         _write_json(self.pointer_file(which), {"checkpoint": checkpoint.path.name, **measured})
 
-    def settle(self) -> None:
+    def trim_to_last_checkpoint(self) -> None:
         """Make the folder agree with the last checkpoint, after a session that was killed or has gone back.
 
         last.json alone says how far the run is. Checkpoints after it belong to a dead timeline and are

@@ -131,19 +131,19 @@ def norms(tensors: Iterable[Tensor]) -> Tensor:
     Returns:
         (tensors,), of their dtype.
     """
-    found: list[Tensor] = []
+    of_tensors: list[Tensor] = []
     crossing: dict[ProcessGroup, list[int]] = defaultdict(list)
     for i, tensor in enumerate(tensors):
-        found.append(torch.linalg.vector_norm(local(tensor)))
+        of_tensors.append(torch.linalg.vector_norm(local(tensor)))
         if is_sharded(tensor):
             for mesh_dim, placement in enumerate(tensor.placements):
                 if placement.is_shard():
                     crossing[tensor.device_mesh.get_group(mesh_dim)].append(i)
     if not crossing:
-        return torch.stack(found) if found else torch.zeros(0)
-    squares = torch.stack(found).double().square()
+        return torch.stack(of_tensors) if of_tensors else torch.zeros(0)
+    squares = torch.stack(of_tensors).double().square()
     for group, members in crossing.items():
         part = squares[members]
         torch.distributed.all_reduce(part, group=group)
         squares[members] = part
-    return squares.sqrt().to(found[0].dtype)
+    return squares.sqrt().to(of_tensors[0].dtype)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pydantic import Field
 
 from zoo.ablate.scale.line import Estimate, Prediction
-from zoo.ablate.scale.shown import sentence
+from zoo.ablate.scale.presentation import sentence
 from zoo.ablate.scale.verdict import ScaleVerdict, Trend, Word
 from zoo.config.registry import Config
 
@@ -141,7 +141,7 @@ def document(
 
 
 def _variant(verdict: ScaleVerdict, baseline: str, margin: float | None) -> VariantDocument:
-    found, line, test, law = verdict.measured, verdict.line, verdict.back_test, verdict.measured.law
+    measurement, line, test, law = verdict.measured, verdict.line, verdict.back_test, verdict.measured.law
     return VariantDocument(
         word=verdict.word,
         sentence=sentence(verdict, baseline, margin),
@@ -159,9 +159,9 @@ def _variant(verdict: ScaleVerdict, baseline: str, margin: float | None) -> Vari
                 seeds=size.seeds,
                 comparable=size.comparable,
             )
-            for size in found.sizes
+            for size in measurement.sizes
         ),
-        left_out=tuple(LeftDocument(params=left.params, reason=left.reason) for left in found.left_out),
+        left_out=tuple(LeftDocument(params=left.params, reason=left.reason) for left in measurement.left_out),
         line=None
         if line is None
         else LineDocument(
@@ -175,8 +175,8 @@ def _variant(verdict: ScaleVerdict, baseline: str, margin: float | None) -> Vari
         else BackTestDocument(
             predicted=test.estimate,
             half95=test.half95,
-            found=found.usable[-1].ln_c,
-            hit=test.holds(found.usable[-1].ln_c),
+            found=measurement.usable[-1].ln_c,
+            hit=test.holds(measurement.usable[-1].ln_c),
         ),
         law=None
         if law is None
@@ -185,20 +185,20 @@ def _variant(verdict: ScaleVerdict, baseline: str, margin: float | None) -> Vari
         ),
         costs={
             cost.name: CostDocument(ln_c=cost.ln_c, half95=cost.half95, p_value=cost.p_value)
-            for cost in found.costs
+            for cost in measurement.costs
         },
         items=None
-        if found.items is None
+        if measurement.items is None
         else ItemsDocument(
-            difference=found.items.difference,
-            se=found.items.se,
-            df=found.items.df,
-            p_value=found.items.p_value,
+            difference=measurement.items.difference,
+            se=measurement.items.se,
+            df=measurement.items.df,
+            p_value=measurement.items.p_value,
         ),
         detectable=verdict.detectable,
-        tuning_gap=found.gap,
-        tau=found.tau,
-        kappa=found.kappa,
+        tuning_gap=measurement.gap,
+        tau=measurement.tau,
+        kappa=measurement.kappa,
         warnings=verdict.warnings,
     )
 

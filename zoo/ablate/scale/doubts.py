@@ -9,7 +9,7 @@ import numpy as np
 from scipy import stats
 
 from zoo.ablate.scale.line import FEWEST_SIZES, Line
-from zoo.ablate.scale.measure import Measured
+from zoo.ablate.scale.measure import VariantMeasurement
 from zoo.ablate.scale.runs import FinishedRun, format_count
 from zoo.ablate.scale.simulate import KAPPA, TAU
 from zoo.ablate.scale.tuning import equal_steps
@@ -26,11 +26,11 @@ LARGE_GAP = 2.0
 """Noise and curvature beyond so many times what the simulations assume are named."""
 
 
-def doubts(found: Measured, missed: bool = False, too_early: bool = False) -> list[str]:
+def doubts(measurement: VariantMeasurement, missed: bool = False, too_early: bool = False) -> list[str]:
     """Reasons for doubt without their full stops, the gravest first.
 
     Args:
-        found: the variant.
+        measurement: the variant.
         missed: whether the largest size lies outside what the smaller ones predicted.
         too_early: whether sizes were declared and there are too few for the first look.
     """
@@ -46,7 +46,7 @@ def doubts(found: Measured, missed: bool = False, too_early: bool = False) -> li
         _counts,
         _assumptions,
     )
-    reasons = [sentence for check in checks for sentence in check(found)]
+    reasons = [sentence for check in checks for sentence in check(measurement)]
     if missed:
         reasons.append(
             "the largest size lies outside what the smaller ones predicted: nothing is said beyond it"
@@ -56,8 +56,8 @@ def doubts(found: Measured, missed: bool = False, too_early: bool = False) -> li
     return reasons
 
 
-def _timing(found: Measured) -> Iterator[str]:
-    runs = [run for pair in found.pairs.values() for side in pair.sides for run in side.compared]
+def _timing(measurement: VariantMeasurement) -> Iterator[str]:
+    runs = [run for pair in measurement.pairs.values() for side in pair.sides for run in side.compared]
     disturbed = sum(run.disturbed for run in runs)
     if disturbed:
         yield (
@@ -66,9 +66,9 @@ def _timing(found: Measured) -> Iterator[str]:
         )
 
 
-def _few_sizes(found: Measured) -> Iterator[str]:
-    usable = found.usable
-    if found.line is None:
+def _few_sizes(measurement: VariantMeasurement) -> Iterator[str]:
+    usable = measurement.usable
+    if measurement.line is None:
         if len(usable) > 1:
             yield (
                 f"{len(usable)} usable sizes: no line is drawn below {FEWEST_SIZES}; the word is that of the "
@@ -85,15 +85,16 @@ def _few_sizes(found: Measured) -> Iterator[str]:
         yield f"one seed at {_listed(single)}: the seeds' noise is taken from the other sizes"
 
 
-def _tuning(found: Measured) -> Iterator[str]:
-    sides = [[pair.sides[k] for pair in found.pairs.values()] for k in (0, 1)]
-    names = ("the baseline", found.name)
+def _tuning(measurement: VariantMeasurement) -> Iterator[str]:
+    sides = [[pair.sides[k] for pair in measurement.pairs.values()] for k in (0, 1)]
+    names = ("the baseline", measurement.name)
     if any(side.rate is None for of_side in sides for side in of_side):
         yield "the table has no learning rates, so that nothing is known of the tuning"
     tried = [
-        {n: len(pair.sides[k].tried) * pair.sides[k].seeds for n, pair in found.pairs.items()} for k in (0, 1)
+        {n: len(pair.sides[k].tried) * pair.sides[k].seeds for n, pair in measurement.pairs.items()}
+        for k in (0, 1)
     ]
-    if unequal := [n for n in found.pairs if tried[0][n] != tried[1][n]]:
+    if unequal := [n for n in measurement.pairs if tried[0][n] != tried[1][n]]:
         counts = " and ".join(
             f"{sum(of_side.values())} of {name}" for of_side, name in zip(tried, names, strict=True)
         )
@@ -101,10 +102,12 @@ def _tuning(found: Measured) -> Iterator[str]:
             f"the sides were tuned unequally, at {_listed(unequal)}: {counts} tuning runs; more trials "
             "find more"
         )
-    steps = [{n: equal_steps(tuple(pair.sides[k].tried)) for n, pair in found.pairs.items()} for k in (0, 1)]
+    steps = [
+        {n: equal_steps(tuple(pair.sides[k].tried)) for n, pair in measurement.pairs.items()} for k in (0, 1)
+    ]
     other = [
         n
-        for n, pair in found.pairs.items()
+        for n, pair in measurement.pairs.items()
         if all(side.tuned for side in pair.sides)
         and (pair.baseline.seeds != pair.variant.seeds or not _same_step(steps[0][n], steps[1][n]))
     ]
@@ -112,11 +115,13 @@ def _tuning(found: Measured) -> Iterator[str]:
         first = other[0]
         rules = [
             f"{name} {side.seeds} x {len(side.tried)} runs, {_spacing(of_side[first])}"
-            for name, side, of_side in zip(names, found.pairs[first].sides, steps, strict=True)
+            for name, side, of_side in zip(names, measurement.pairs[first].sides, steps, strict=True)
         ]
         yield f"the sides were tuned by different rules, at {_listed(other)}: {'; '.join(rules)}"
     for of_side, name in zip(sides, names, strict=True):
-        moved = [n for n, side in zip(found.pairs, of_side, strict=True) if side.rate and not side.tuned]
+        moved = [
+            n for n, side in zip(measurement.pairs, of_side, strict=True) if side.rate and not side.tuned
+        ]
         if moved:
             how = (
                 "transferred, not bracketed"
@@ -142,15 +147,17 @@ def _same_step(one: float | None, other: float | None) -> bool:
     return abs(math.log(one / other)) < SAME_STEP
 
 
-def _one_tuning_seed(found: Measured) -> Iterator[str]:
+def _one_tuning_seed(measurement: VariantMeasurement) -> Iterator[str]:
     """Every rate that was tried has a single run, whose loss is as much luck as the seeds differ."""
-    tuned = [side for pair in found.pairs.values() for side in pair.sides if side.tuned]
+    tuned = [side for pair in measurement.pairs.values() for side in pair.sides if side.tuned]
     if all(side.seeds > 1 for side in tuned):
         return
     noise = ""
-    if found.tau is not None:
-        noise = f", and the seed alone moves a run by {found.tau:.2g} in ln tokens (standard deviation)"
-    bearable = found.tau is not None and found.tau <= NOISY and all(side.interpolated for side in tuned)
+    if measurement.tau is not None:
+        noise = f", and the seed alone moves a run by {measurement.tau:.2g} in ln tokens (standard deviation)"
+    bearable = (
+        measurement.tau is not None and measurement.tau <= NOISY and all(side.interpolated for side in tuned)
+    )
     luck = "that seed may have chosen; expected two seeds or more per rate"
     yield (
         f"tuned with one seed: each rate that was tried has a single run{noise}; "
@@ -158,9 +165,9 @@ def _one_tuning_seed(found: Measured) -> Iterator[str]:
     )
 
 
-def _one_size(found: Measured) -> Iterator[str]:
-    if found.usable and found.line is None:
-        known = "" if found.gap is not None else ", and how the rates were chosen is not known"
+def _one_size(measurement: VariantMeasurement) -> Iterator[str]:
+    if measurement.usable and measurement.line is None:
+        known = "" if measurement.gap is not None else ", and how the rates were chosen is not known"
         yield (
             "one size: the error of tuning is shared by all seeds"
             + known
@@ -169,13 +176,13 @@ def _one_size(found: Measured) -> Iterator[str]:
         )
 
 
-def _spikes(found: Measured) -> Iterator[str]:
-    spiked = [run for run in _compared(found) if run.spikes]
+def _spikes(measurement: VariantMeasurement) -> Iterator[str]:
+    spiked = [run for run in _compared(measurement) if run.spikes]
     if spiked:
         yield f"{len(spiked)} runs of the comparison had spikes"
-    if found.line is None or found.robust is None:
+    if measurement.line is None or measurement.robust is None:
         return
-    plain, robust = found.line.middle, found.robust.middle
+    plain, robust = measurement.line.middle, measurement.robust.middle
     if _side(plain.estimate, plain.half95) != _side(robust.estimate, robust.half95):
         yield (
             f"spikes decide: with Huber's estimate it is {math.exp(robust.estimate):.2f} x instead of "
@@ -183,8 +190,8 @@ def _spikes(found: Measured) -> Iterator[str]:
         )
 
 
-def _law(found: Measured) -> Iterator[str]:
-    line, law = found.line, found.law
+def _law(measurement: VariantMeasurement) -> Iterator[str]:
+    line, law = measurement.line, measurement.law
     if line is None or law is None:
         return
     largest = line.largest
@@ -193,28 +200,28 @@ def _law(found: Measured) -> Iterator[str]:
             f"law and line disagree at the largest size: {math.exp(law.ln_c):.2f} x and "
             f"{math.exp(largest.estimate):.2f} x"
         )
-    if _drifts(found, line):
+    if _drifts(measurement, line):
         yield "the factor depends on the budget: the drift excludes 0"
     middle, end = line.middle, largest
     if _side(middle.estimate, middle.half95) * _side(end.estimate, end.half95) < 0:
         yield "the sign changes over the sizes: what holds in the middle is reversed at the largest"
 
 
-def _drifts(found: Measured, line: Line) -> bool:
+def _drifts(measurement: VariantMeasurement, line: Line) -> bool:
     """Whether the mean drift over the sizes excludes 0, by Student's t over sizes."""
-    drifts = [size.drift for size in found.usable]
+    drifts = [size.drift for size in measurement.usable]
     return bool(np.ptp(drifts) > 1e-9) and float(stats.ttest_1samp(drifts, 0.0).pvalue) < 0.05
 
 
-def _conditions(found: Measured) -> Iterator[str]:
-    runs = _compared(found)
+def _conditions(measurement: VariantMeasurement) -> Iterator[str]:
+    runs = _compared(measurement)
     if any(run.trunk for run in runs):
         yield (
             "budgets are branches of one trunk, which are correlated: a seed counts once, with all its "
             "branches"
         )
     kinds: list[set[str]] = [
-        {run.data for pair in found.pairs.values() for run in pair.sides[k].compared} for k in (0, 1)
+        {run.data for pair in measurement.pairs.values() for run in pair.sides[k].compared} for k in (0, 1)
     ]
     if kinds[0] != kinds[1]:
         yield "the sides differ in the order of their data or in their validation set"
@@ -226,32 +233,32 @@ def _conditions(found: Measured) -> Iterator[str]:
             "memorises: "
             "check with a second held-out source"
         )
-    if found.items is None and any(run.items is not None for run in runs):
+    if measurement.items is None and any(run.items is not None for run in runs):
         yield (
             "items: one seed or one question says something of checkpoints, not of recipes; they are not "
             "judged"
         )
-    if not found.rounds and any(cost.name == "seconds" for cost in found.costs):
+    if not measurement.rounds and any(cost.name == "seconds" for cost in measurement.costs):
         yield "seconds are those of the runs: compare them only where nothing else ran on the machine"
 
 
-def _counts(found: Measured) -> Iterator[str]:
+def _counts(measurement: VariantMeasurement) -> Iterator[str]:
     seeds = {
         n: [len({run.seed for run in side.compared}) for side in pair.sides]
-        for n, pair in found.pairs.items()
+        for n, pair in measurement.pairs.items()
     }
     if unequal := [n for n, (ours, theirs) in seeds.items() if ours != theirs]:
         yield (
             f"the sides have different numbers of seeds at {_listed(unequal)}; seeds that are added until "
             "something is decided need a declared maximum"
         )
-    for params, pair in found.pairs.items():
+    for params, pair in measurement.pairs.items():
         if pair.ratio > SAME_COST:
             yield (
                 f"{format_count(params)}: parameters or FLOPs per token differ by {pair.ratio - 1:.1%} "
                 "between the sides"
             )
-    ratios = [max(run.tokens for run in pair.baseline.compared) / n for n, pair in found.pairs.items()]
+    ratios = [max(run.tokens for run in pair.baseline.compared) / n for n, pair in measurement.pairs.items()]
     if len(ratios) > 1 and max(ratios) > SAME_RATIO * min(ratios):
         yield (
             f"tokens per parameter change between {max(ratios):.3g} and {min(ratios):.3g} over the sizes: "
@@ -260,17 +267,17 @@ def _counts(found: Measured) -> Iterator[str]:
         )
 
 
-def _assumptions(found: Measured) -> Iterator[str]:
+def _assumptions(measurement: VariantMeasurement) -> Iterator[str]:
     for what, value, assumed in (
-        ("noise of a run", found.tau, TAU),
-        ("curvature over the rate", found.kappa, KAPPA),
+        ("noise of a run", measurement.tau, TAU),
+        ("curvature over the rate", measurement.kappa, KAPPA),
     ):
         if value is not None and value > LARGE_GAP * assumed:
             yield f"the {what} is {value:.2g} in ln tokens; the properties were simulated with {assumed:g}"
 
 
-def _compared(found: Measured) -> Sequence[FinishedRun]:
-    return [run for pair in found.pairs.values() for side in pair.sides for run in side.compared]
+def _compared(measurement: VariantMeasurement) -> Sequence[FinishedRun]:
+    return [run for pair in measurement.pairs.values() for side in pair.sides for run in side.compared]
 
 
 def _side(value: float, half: float) -> int:

@@ -26,7 +26,7 @@ SAME_BUDGET = 0.01
 
 
 @dataclass(frozen=True)
-class Left:
+class UnusedSize:
     """A size that could not be used.
 
     Attributes:
@@ -82,7 +82,7 @@ class Pair:
 
 
 @dataclass
-class Measured:
+class VariantMeasurement:
     """What is known of a variant before it gets a word.
 
     Attributes:
@@ -107,7 +107,7 @@ class Measured:
     name: str
     pairs: Mapping[float, Pair] = field(default_factory=dict)
     sizes: list[SizeSpeedup] = field(default_factory=list)
-    left_out: list[Left] = field(default_factory=list)
+    left_out: list[UnusedSize] = field(default_factory=list)
     line: Line | None = None
     robust: Line | None = None
     law: Law | None = None
@@ -142,7 +142,7 @@ def measure(
     baseline: Mapping[float, TunedSize],
     variant: Mapping[float, TunedSize],
     speeds: tuple[float, Sequence[float]] | None = None,
-) -> Measured:
+) -> VariantMeasurement:
     """Measure a variant against the baseline.
 
     Args:
@@ -152,48 +152,50 @@ def measure(
         speeds: a size, and ln of the variant's tokens per second over the baseline's in interleaved rounds;
             None: seconds are those of the runs.
     """
-    found = Measured(name)
-    found.pairs = _paired(baseline, variant, found)
-    for params, pair in found.pairs.items():
-        _add_size(found, params, pair)
-    usable = found.usable
+    measurement = VariantMeasurement(name)
+    measurement.pairs = _paired(baseline, variant, measurement)
+    for params, pair in measurement.pairs.items():
+        _add_size(measurement, params, pair)
+    usable = measurement.usable
     if not usable:
-        return found
-    found.tau, found.kappa = _tau(found), _kappa(found)
+        return measurement
+    measurement.tau, measurement.kappa = _tau(measurement), _kappa(measurement)
     if len(usable) >= FEWEST_SIZES:
-        both = {size.params: found.pairs[size.params].cells for size in usable}
-        found.line = Line(usable)
-        found.law = fit_law({n: c[0] for n, c in both.items()}, {n: c[1] for n, c in both.items()})
-        found.robust = Line([_robust(size, both[size.params]) for size in usable])
+        both = {size.params: measurement.pairs[size.params].cells for size in usable}
+        measurement.line = Line(usable)
+        measurement.law = fit_law({n: c[0] for n, c in both.items()}, {n: c[1] for n, c in both.items()})
+        measurement.robust = Line([_robust(size, both[size.params]) for size in usable])
     else:
-        found.gap = _gap(found.pairs[usable[-1].params], usable[-1], found.tau)
+        measurement.gap = _gap(measurement.pairs[usable[-1].params], usable[-1], measurement.tau)
     largest = usable[-1]
-    _add_costs(found, largest, speeds[1] if speeds is not None and speeds[0] == largest.params else [])
-    found.items = _items(found.pairs[usable[-1].params])
-    return found
+    _add_costs(measurement, largest, speeds[1] if speeds is not None and speeds[0] == largest.params else [])
+    measurement.items = _items(measurement.pairs[usable[-1].params])
+    return measurement
 
 
-def _add_size(found: Measured, params: float, pair: Pair) -> None:
+def _add_size(measurement: VariantMeasurement, params: float, pair: Pair) -> None:
     """Fit one size, or leave it out and say why."""
-    for side, name in zip(pair.sides, ("the baseline", found.name), strict=True):
+    for side, name in zip(pair.sides, ("the baseline", measurement.name), strict=True):
         if side.problem:
-            found.left_out.append(Left(params, f"{name}: {side.problem}"))
+            measurement.left_out.append(UnusedSize(params, f"{name}: {side.problem}"))
             return
     ours, theirs = pair.cells
     diverged = sum(not math.isfinite(loss) for side in (ours, theirs) for loss in side.values())
     if diverged:
-        found.left_out.append(Left(params, f"{diverged} {'run' if diverged == 1 else 'runs'} diverged"))
+        measurement.left_out.append(
+            UnusedSize(params, f"{diverged} {'run' if diverged == 1 else 'runs'} diverged")
+        )
         return
     try:
         size = size_speedup(params, ours, theirs)
     except ValueError as error:
-        found.left_out.append(Left(params, str(error)))
+        measurement.left_out.append(UnusedSize(params, str(error)))
         return
-    found.sizes.append(size)
+    measurement.sizes.append(size)
     if not size.comparable:
         low, high = size.limits
         bound = f"more than {math.exp(high):.2f}" if size.ln_c > high else f"less than {math.exp(low):.2f}"
-        found.left_out.append(Left(params, f"losses hardly overlap: the factor is {bound} x"))
+        measurement.left_out.append(UnusedSize(params, f"losses hardly overlap: the factor is {bound} x"))
 
 
 def _robust(size: SizeSpeedup, sides: tuple[Cells, Cells]) -> SizeSpeedup:
@@ -204,7 +206,7 @@ def _robust(size: SizeSpeedup, sides: tuple[Cells, Cells]) -> SizeSpeedup:
 
 
 def _paired(
-    baseline: Mapping[float, TunedSize], variant: Mapping[float, TunedSize], found: Measured
+    baseline: Mapping[float, TunedSize], variant: Mapping[float, TunedSize], measurement: VariantMeasurement
 ) -> dict[float, Pair]:
     """Both sides' runs by the baseline's size: by the number of parameters, else by FLOPs per token."""
     pairs = {
@@ -221,7 +223,9 @@ def _paired(
         if ratios[nearest] <= PAIRED_FLOPS:
             pairs[size] = Pair(side, rest.pop(nearest), max(ratios[nearest], _ratio(nearest, size)))
     unpaired = [size for size in {*baseline, *rest} if size not in pairs]
-    found.left_out += [Left(size, "only one side has runs of this size") for size in sorted(unpaired)]
+    measurement.left_out += [
+        UnusedSize(size, "only one side has runs of this size") for size in sorted(unpaired)
+    ]
     return dict(sorted(pairs.items()))
 
 
@@ -240,11 +244,11 @@ def _slope(size: SizeSpeedup) -> float:
     return abs(size.curve[-2])
 
 
-def _tau(found: Measured) -> float | None:
+def _tau(measurement: VariantMeasurement) -> float | None:
     """Standard deviation of a run, pooled over the cells of all sizes, in ln tokens."""
     squares, freedom = 0.0, 0
-    for size in found.usable:
-        for side in found.pairs[size.params].cells:
+    for size in measurement.usable:
+        for side in measurement.pairs[size.params].cells:
             for tokens in {tokens for tokens, _ in side}:
                 values = [math.log(loss) for (t, _), loss in side.items() if t == tokens]
                 squares += float(np.var(values)) * len(values) / _slope(size) ** 2
@@ -252,12 +256,12 @@ def _tau(found: Measured) -> float | None:
     return math.sqrt(squares / freedom) if freedom else None
 
 
-def _kappa(found: Measured) -> float | None:
+def _kappa(measurement: VariantMeasurement) -> float | None:
     """Curvature over the rate, the mean over all tunings that have a parabola, in ln tokens."""
     bends = [
         side.parabola.curvature / side.parabola.loss / _slope(size)
-        for size in found.usable
-        for side in found.pairs[size.params].sides
+        for size in measurement.usable
+        for side in measurement.pairs[size.params].sides
         if side.parabola is not None
     ]
     return float(np.mean(bends)) if bends else None
@@ -283,32 +287,34 @@ def _gap(pair: Pair, size: SizeSpeedup, tau: float | None) -> float | None:
     return math.sqrt(variance)
 
 
-def _add_costs(found: Measured, largest: SizeSpeedup, speeds: Sequence[float]) -> None:
+def _add_costs(measurement: VariantMeasurement, largest: SizeSpeedup, speeds: Sequence[float]) -> None:
     """The speed-up in FLOPs and seconds at the largest size; half widths add in squares."""
-    found.rounds = len(speeds)
-    sides = found.pairs[largest.params].sides
+    measurement.rounds = len(speeds)
+    sides = measurement.pairs[largest.params].sides
     for name in ("flops", "seconds"):
         if name == "seconds" and speeds:
-            _add_cost(found, largest, name, [speeds])
+            _add_cost(measurement, largest, name, [speeds])
             continue
         rates = [
             [math.log(run.tokens / cost) for run in side.compared if (cost := getattr(run, name)) is not None]
             for side in sides[::-1]
         ]
         if all(rates):
-            _add_cost(found, largest, name, rates)
+            _add_cost(measurement, largest, name, rates)
 
 
-def _add_cost(found: Measured, largest: SizeSpeedup, name: str, rates: Sequence[Sequence[float]]) -> None:
+def _add_cost(
+    measurement: VariantMeasurement, largest: SizeSpeedup, name: str, rates: Sequence[Sequence[float]]
+) -> None:
     """The speed-up in one currency.
 
     Args:
-        found: gets it.
+        measurement: gets it.
         largest: the size.
         name: of the currency.
         rates: ln of tokens per unit, of the variant's runs and of the baseline's; or of their ratio alone.
     """
-    value, half, df = _at_largest(found, largest)
+    value, half, df = _at_largest(measurement, largest)
     if half is None:
         return
     means = [float(np.mean(rate)) for rate in rates]
@@ -319,15 +325,15 @@ def _add_cost(found: Measured, largest: SizeSpeedup, name: str, rates: Sequence[
     wider = math.hypot(half, of_cost)
     t = abs(ln_c) / wider * float(stats.t.ppf(0.975, df)) if wider else math.inf * abs(ln_c)
     p = float(2 * stats.t.sf(t, df)) if wider or ln_c else 1.0
-    found.costs.append(Cost(name, ln_c, wider, p))
+    measurement.costs.append(Cost(name, ln_c, wider, p))
 
 
-def _at_largest(found: Measured, largest: SizeSpeedup) -> tuple[float, float | None, float]:
+def _at_largest(measurement: VariantMeasurement, largest: SizeSpeedup) -> tuple[float, float | None, float]:
     """ln c at the largest size, half its interval, and the degrees of freedom."""
-    if found.line is not None:
-        value: Estimate = found.line.largest
+    if measurement.line is not None:
+        value: Estimate = measurement.line.largest
         return value.estimate, value.half95, value.binding[1]
-    return largest.ln_c, found.half_alone(), largest.seeds - 1
+    return largest.ln_c, measurement.half_alone(), largest.seeds - 1
 
 
 def common_budget(ours: AbstractSet[float], theirs: AbstractSet[float]) -> tuple[float, float] | None:

@@ -34,7 +34,7 @@ def read_samples(file: Path, metric: str | None = None) -> tuple[tuple[float, ..
         DataError: a file that cannot be read or was not written by the harness, no such metric, a question
             that is there twice, or a score that is no finite number.
     """
-    found: dict[int, tuple[str, float]] = {}
+    scores: dict[int, tuple[str, float]] = {}
     first_filter: object = None
     for number, line in enumerate(read_text(file, TEXT_BYTES, DataError).splitlines(), 1):
         place = f"{file}:{number}"
@@ -45,15 +45,15 @@ def read_samples(file: Path, metric: str | None = None) -> tuple[tuple[float, ..
             raise DataError(
                 f"{place}: no doc_id, doc_hash and filter; expected samples of lm-evaluation-harness"
             ) from error
-        first_filter = chosen if not found else first_filter
+        first_filter = chosen if not scores else first_filter
         if chosen != first_filter:
             continue
-        if question in found:
+        if question in scores:
             raise DataError(f"{place}: question {question} is there twice; expected the samples of one run")
-        found[question] = text, _score(place, sample, metric)
-    if not found:
+        scores[question] = text, _score(place, sample, metric)
+    if not scores:
         raise DataError(f"{file}: no samples; expected a line per question")
-    ordered = [found[question] for question in sorted(found)]
+    ordered = [scores[question] for question in sorted(scores)]
     digest = hashlib.sha256(" ".join(text for text, _ in ordered).encode()).hexdigest()
     return tuple(score for _, score in ordered), digest
 

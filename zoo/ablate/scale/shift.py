@@ -54,11 +54,11 @@ class Ladder:
         starts = np.repeat([[theta, 0.0] for theta in STARTS], count, 0)
         all_y = np.tile(y, (len(STARTS), 1))
         all_weights = None if weights is None else np.tile(weights, (len(STARTS), 1))
-        found = self.refine(all_y, starts, all_weights)
-        costs = self.project(all_y, found, all_weights)[0].reshape(-1, count)
+        refined = self.refine(all_y, starts, all_weights)
+        costs = self.project(all_y, refined, all_weights)[0].reshape(-1, count)
         # A curve that is bent back on itself fits as well from the far side; of equals the nearest counts.
         equal = costs <= costs.min(0) * (1 + 1e-6) + 1e-18
-        shifts = found.reshape(-1, count, 2)
+        shifts = refined.reshape(-1, count, 2)
         best = np.where(equal, np.abs(shifts[:, :, 0]), np.inf).argmin(0)
         chosen: Array = shifts[best, np.arange(count)]
         return chosen

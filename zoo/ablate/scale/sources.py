@@ -150,10 +150,10 @@ def _of_sweep(manifest: Manifest, run: Run, folder: Path, metric: str | None) ->
         verify(folder)
         metrics = read_run_metrics(folder)
         loss = _final(metrics, find_measure(manifest.metric if metric is None else metric))
-    found = _finished(
+    finished = _finished(
         run.variant, run.params or 0, run.tokens or 0, run.seed, loss, rate, metrics, str(folder)
     )
-    return replace(found, trunk=run.trunk or "")
+    return replace(finished, trunk=run.trunk or "")
 
 
 def _final(run: RunMetrics, measure: Measure) -> float:
@@ -209,8 +209,8 @@ def _require_same_settings(runs: Sequence[FinishedRun], metrics: Sequence[RunMet
         DataError: there are such runs.
     """
     seen: dict[tuple[str, float, float], tuple[str, dict[str, object]]] = {}
-    for run, found in zip(runs, metrics, strict=True):
-        settings = {key: value for key, value in settings_of(found.config).items() if key not in TUNED}
+    for run, recorded in zip(runs, metrics, strict=True):
+        settings = {key: value for key, value in settings_of(recorded.config).items() if key not in TUNED}
         place, before = seen.setdefault((run.variant, run.size, run.tokens), (run.place, settings))
         if differing := [key for key in {**before, **settings} if before.get(key) != settings.get(key)]:
             key = differing[0]
@@ -345,7 +345,7 @@ def _last_scalar(path: Path, tag: str | None) -> tuple[int, float]:
         from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
     except ImportError as error:
         raise DataError(f"event files need tensorboard: {install('tensorboard')}") from error
-    found: dict[Path, tuple[int, float]] = {}
+    last_values: dict[Path, tuple[int, float]] = {}
     tags: set[str] = set()
     for folder in folders:
         events = EventAccumulator(str(folder))
@@ -353,12 +353,12 @@ def _last_scalar(path: Path, tag: str | None) -> tuple[int, float]:
         here: list[str] = events.Tags()["scalars"]
         tags |= set(here)
         if tag in here:
-            found[folder] = max((event.step, event.value) for event in events.Scalars(tag))
-    if not found:
+            last_values[folder] = max((event.step, event.value) for event in events.Scalars(tag))
+    if not last_values:
         raise DataError(f"{path}: --tag {tag}: expected one of {', '.join(sorted(tags)) or 'no scalar'}")
-    if len(found) > 1:
+    if len(last_values) > 1:
         raise DataError(
-            f"{path}: --tag {tag}: {' and '.join(map(str, found))} both have it; expected the folder of one "
-            "run"
+            f"{path}: --tag {tag}: {' and '.join(map(str, last_values))} both have it; expected the "
+            "folder of one run"
         )
-    return next(iter(found.values()))
+    return next(iter(last_values.values()))

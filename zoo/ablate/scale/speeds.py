@@ -56,8 +56,8 @@ def read_speeds(folder: Path) -> Speeds | None:
     if not file.exists():
         return None
     try:
-        found = Timing.model_validate_json(read_text(file, JSON_BYTES, ZooError))
-        names = found.rounds[0]
-        return Speeds(float(found.params), {name: tuple(r[name] for r in found.rounds) for name in names})
+        timing = Timing.model_validate_json(read_text(file, JSON_BYTES, ZooError))
+        names = timing.rounds[0]
+        return Speeds(float(timing.params), {name: tuple(r[name] for r in timing.rounds) for name in names})
     except (ValidationError, LookupError) as error:
         raise ZooError(f"{file}: not a file that `zoo verdict --time` wrote; delete it") from error

@@ -21,7 +21,7 @@ from zoo.ablate.scale.looks import (
     critical_values,
     critical_values_of_sizes,
 )
-from zoo.ablate.scale.measure import Measured, measure
+from zoo.ablate.scale.measure import VariantMeasurement, measure
 from zoo.ablate.scale.runs import SAME_SIZE, RunTable
 from zoo.ablate.scale.speedup import SizeSpeedup, exp
 from zoo.ablate.scale.tuned import tuned_sizes
@@ -69,7 +69,7 @@ class ScaleVerdict:
     """
 
     word: Word
-    measured: Measured
+    measured: VariantMeasurement
     at_largest: bool = False
     claims: tuple[str, ...] = ()
     trend: Trend | None = None
@@ -129,29 +129,29 @@ def judge(
     if not 0 < alpha < 1:
         raise DataError(f"alpha {alpha:g}: expected a probability between 0 and 1, for instance 0.05")
     ours = tuned_sizes(table.of(baseline))
-    found = {}
+    measurements = {}
     for name in others:
-        found[name] = measure(name, ours, tuned_sizes(table.of(name)), _ratios(table, baseline, name))
+        measurements[name] = measure(name, ours, tuned_sizes(table.of(name)), _ratios(table, baseline, name))
     looks = looks or Looks()
-    _check_looks(looks, found)
-    for variant in found.values():
+    _check_looks(looks, measurements)
+    for variant in measurements.values():
         if variant.line is None:
             variant.critical = _critical_value_of_seeds(variant, alpha, looks)
         elif looks.sizes:
             variant.critical = _critical_value_of_sizes(variant, alpha, looks.sizes)
             variant.line = variant.line.looked_at(variant.critical)
-    all_claims = {name: _claims(variant, alpha, looks) for name, variant in found.items()}
+    all_claims = {name: _claims(variant, alpha, looks) for name, variant in measurements.items()}
     chains = {name: tuple(p for _, p in chain) for name, chain in all_claims.items() if chain}
     held = claims(chains, alpha) if chains else {}
     return {
         name: _worded(
             variant, [claim for claim, _ in all_claims[name][: held.get(name, 0)]], margin, alpha, looks
         )
-        for name, variant in found.items()
+        for name, variant in measurements.items()
     }
 
 
-def _check_looks(looks: Looks, found: Mapping[str, Measured]) -> None:
+def _check_looks(looks: Looks, measurements: Mapping[str, VariantMeasurement]) -> None:
     """Refuse declarations that contradict each other, are impossible or have no effect."""
     declared = {
         "a maximum of seeds": looks.max_seeds is not None,
@@ -170,7 +170,7 @@ def _check_looks(looks: Looks, found: Mapping[str, Measured]) -> None:
             f"{MOST_LOOKS}, ascending"
         )
     of_seeds = looks.max_seeds is not None or looks.anytime
-    if of_seeds and all(variant.line is not None for variant in found.values()):
+    if of_seeds and all(variant.line is not None for variant in measurements.values()):
         raise DataError(
             f"declared: {given[0]}: has no effect on a line across sizes, to which sizes are added and not "
             "seeds; expected the declared sizes"
@@ -186,53 +186,53 @@ def _ratios(table: RunTable, baseline: str, name: str) -> tuple[float, list[floa
     return speeds.size, [math.log(theirs / ours) for theirs, ours in pairs]
 
 
-def _claims(found: Measured, alpha: float, looks: Looks) -> list[tuple[str, float]]:
+def _claims(measurement: VariantMeasurement, alpha: float, looks: Looks) -> list[tuple[str, float]]:
     """The claims of a variant with their p-values, in the order in which they are made."""
-    if not found.usable:
+    if not measurement.usable:
         return []
-    if found.line is None:
+    if measurement.line is None:
         if looks.sizes:
             return []  # the error is spent on looks at the line
-        return _claim_at_one_size(found, found.usable[-1], alpha, looks)
-    line = found.line
+        return _claim_at_one_size(measurement, measurement.usable[-1], alpha, looks)
+    line = measurement.line
     chain = [("middle", line.middle.p_value), ("largest", line.largest.p_value)]
-    if found.critical is not None:
+    if measurement.critical is not None:
         df = len(line.x) - 2
-        chain = [(name, adjusted_p(p, found.critical, df, alpha)) for name, p in chain]
-    if found.items is not None:
-        chain.append(("items", found.items.p_value))
-    return chain + [(cost.name, cost.p_value) for cost in found.costs if cost.name == "seconds"]
+        chain = [(name, adjusted_p(p, measurement.critical, df, alpha)) for name, p in chain]
+    if measurement.items is not None:
+        chain.append(("items", measurement.items.p_value))
+    return chain + [(cost.name, cost.p_value) for cost in measurement.costs if cost.name == "seconds"]
 
 
 def _claim_at_one_size(
-    found: Measured, size: SizeSpeedup, alpha: float, looks: Looks
+    measurement: VariantMeasurement, size: SizeSpeedup, alpha: float, looks: Looks
 ) -> list[tuple[str, float]]:
     p = size.p_value
     if p is None:
         return []
     if looks.max_seeds is not None:
-        if found.critical is None:  # too early for a look
+        if measurement.critical is None:  # too early for a look
             return []
-        p = adjusted_p(p, found.critical, size.seeds - 1, alpha)
+        p = adjusted_p(p, measurement.critical, size.seeds - 1, alpha)
     elif looks.anytime:
         p = anytime_p(abs(size.ln_c) / size.se if size.se else math.inf, size.seeds)
-    if found.gap is not None and abs(size.ln_c) <= GAPS * found.gap:
+    if measurement.gap is not None and abs(size.ln_c) <= GAPS * measurement.gap:
         p = 1.0
     return [("largest", p)]
 
 
-def _critical_value_of_seeds(found: Measured, alpha: float, looks: Looks) -> float | None:
+def _critical_value_of_seeds(measurement: VariantMeasurement, alpha: float, looks: Looks) -> float | None:
     """The critical value of |t| at one size after so many seeds; None where none was declared, or no look."""
-    if not found.usable:
+    if not measurement.usable:
         return None
-    seeds = found.usable[-1].seeds
+    seeds = measurement.usable[-1].seeds
     if looks.anytime:
         return anytime_value(seeds, alpha)
     if looks.max_seeds is None:
         return None
     if seeds > looks.max_seeds:
         raise DataError(
-            f"{found.name}: {seeds} seeds; the declared maximum is {looks.max_seeds}, and the error is "
+            f"{measurement.name}: {seeds} seeds; the declared maximum is {looks.max_seeds}, and the error is "
             "spent: expected no look beyond it"
         )
     if seeds < FIRST_LOOK:
@@ -240,18 +240,20 @@ def _critical_value_of_seeds(found: Measured, alpha: float, looks: Looks) -> flo
     return critical_values(looks.max_seeds, alpha)[seeds - FIRST_LOOK]
 
 
-def _critical_value_of_sizes(found: Measured, alpha: float, declared: Sequence[float]) -> float:
+def _critical_value_of_sizes(
+    measurement: VariantMeasurement, alpha: float, declared: Sequence[float]
+) -> float:
     """The critical value of |t| at this look, with the sizes that have been trained so far.
 
     A smaller size that had to be left out was no look, and counts as not declared.
     """
-    here = [size.params for size in found.usable]
-    passed = [left.params for left in found.left_out if left.params < here[-1]]
+    here = [size.params for size in measurement.usable]
+    passed = [left.params for left in measurement.left_out if left.params < here[-1]]
     usable = [size for size in declared if not any(_same_size(size, left) for left in passed)]
     first = usable[: len(here)]
     if len(here) > len(first) or not all(map(_same_size, here, first)):
         raise DataError(
-            f"{found.name}: sizes {', '.join(f'{size:g}' for size in here)} are not the first of those "
+            f"{measurement.name}: sizes {', '.join(f'{size:g}' for size in here)} are not the first of those "
             f"declared, {', '.join(f'{size:g}' for size in declared)}; expected no look beyond the "
             "declaration"
         )
@@ -265,17 +267,17 @@ def _same_size(one: float, other: float) -> bool:
 
 
 def _worded(
-    found: Measured, held: Sequence[str], margin: float | None, alpha: float, looks: Looks
+    measurement: VariantMeasurement, held: Sequence[str], margin: float | None, alpha: float, looks: Looks
 ) -> ScaleVerdict:
     """The verdict, given which claims of the chain hold."""
-    usable, line = found.usable, found.line
+    usable, line = measurement.usable, measurement.line
     if not usable:
-        word: Word = "not comparable" if found.sizes else "undecided"
-        return ScaleVerdict(word, found, warnings=tuple(doubts(found)))
+        word: Word = "not comparable" if measurement.sizes else "undecided"
+        return ScaleVerdict(word, measurement, warnings=tuple(doubts(measurement)))
     value = usable[-1].ln_c if line is None else line.middle.estimate
     largest = usable[-1].ln_c if line is None else line.largest.estimate
     too_early = bool(looks.sizes) and line is None
-    within = margin is not None and not too_early and _within(found, math.log(margin))
+    within = margin is not None and not too_early and _within(measurement, math.log(margin))
     word = "equal" if within else "undecided"
     if held:
         word = "faster" if value > 0 else "slower"
@@ -283,42 +285,46 @@ def _worded(
     missed = test is not None and not test.holds(usable[-1].ln_c)
     return ScaleVerdict(
         word,
-        found,
+        measurement,
         at_largest="largest" in held and largest * value > 0,
         claims=tuple(held),
         trend=None if line is None else _trend(line),
         within_margin=within,
         predicted=None if line is None or missed else line.predict(float(line.x.max()) + math.log(2)),
         back_test=test,
-        detectable=_detectable_alone(found, alpha) if line is None else line.middle.detectable(alpha),
-        warnings=tuple(doubts(found, missed, too_early)),
+        detectable=_detectable_alone(measurement, alpha) if line is None else line.middle.detectable(alpha),
+        warnings=tuple(doubts(measurement, missed, too_early)),
     )
 
 
-def _within(found: Measured, margin: float) -> bool:
+def _within(measurement: VariantMeasurement, margin: float) -> bool:
     """Two one-sided tests at .05, in the middle and at the largest size.
 
     At one size the variance of the tuning belongs in; where it is not known nothing is called equal.
     """
-    if found.line is None:
-        half = found.half_alone(0.9)
-        return found.gap is not None and half is not None and abs(found.usable[-1].ln_c) + half <= margin
+    if measurement.line is None:
+        half = measurement.half_alone(0.9)
+        return (
+            measurement.gap is not None
+            and half is not None
+            and abs(measurement.usable[-1].ln_c) + half <= margin
+        )
     return all(
         abs(value.estimate) + value.half_width(0.9) <= margin
-        for value in (found.line.middle, found.line.largest)
+        for value in (measurement.line.middle, measurement.line.largest)
     )
 
 
-def _detectable_alone(found: Measured, alpha: float) -> float | None:
+def _detectable_alone(measurement: VariantMeasurement, alpha: float) -> float | None:
     """The factor that the largest size by itself would have shown with probability `POWER`.
 
     It must exceed what tuning alone makes as well as the noise of the seeds.
     """
-    half, df = found.half_alone(1 - alpha), found.usable[-1].seeds - 1
+    half, df = measurement.half_alone(1 - alpha), measurement.usable[-1].seeds - 1
     if half is None:
         return None
-    se = math.hypot(found.usable[-1].se or 0.0, found.gap or 0.0)
-    return exp(max(half, GAPS * (found.gap or 0.0)) + float(stats.t.ppf(POWER, df)) * se)
+    se = math.hypot(measurement.usable[-1].se or 0.0, measurement.gap or 0.0)
+    return exp(max(half, GAPS * (measurement.gap or 0.0)) + float(stats.t.ppf(POWER, df)) * se)
 
 
 def _trend(line: Line) -> Trend:

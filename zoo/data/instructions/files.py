@@ -171,10 +171,10 @@ def _messages(row: JsonObject, place: str) -> tuple[Message, ...]:
     layouts = whole or [layout for layout in LAYOUTS if any(key in row for key in layout.keys)]
     if not layouts:
         near = did_you_mean(next(iter(row), ""), COLUMNS)
-        found = near if "did you mean" in near or not row else f"; found {', '.join(row)}"
+        hint = near if "did you mean" in near or not row else f"; found {', '.join(row)}"
         raise DataError(
             f"{place}: expected the keys 'prompt' and 'response' or 'completion', 'messages', "
-            f"'conversations', or 'instruction' and 'output'{found}"
+            f"'conversations', or 'instruction' and 'output'{hint}"
         )
     named = {next(k for k in reversed(each.keys) if k in row): each for each in reversed(layouts)}
     if len(named) > 1:

@@ -106,13 +106,13 @@ class JinjaTemplate(Template):
                     "the messages before it in another way when the answer is there, and marks no "
                     "{% generation %}"
                 )
-            found = text.find(content, start)
-            if found < 0:
+            begin = text.find(content, start)
+            if begin < 0:
                 raise DataError(
                     f"which tokens of message {i + 1} are learned cannot be told: the chat template leaves "
                     "out or changes its text, and marks no {% generation %}"
                 )
-            end = found + len(content)
+            end = begin + len(content)
             following = messages[i + 1].content.strip() if i + 1 < len(messages) else ""
             limit = text.find(following, end) if following else -1
             limit = len(text) if limit < 0 else limit
@@ -127,10 +127,10 @@ def _is_in(place: Span, span: Span) -> bool:
 
 def _end_of_turn(text: str, start: int, limit: int, special_tokens: Sequence[str]) -> int:
     """Where the first special token ends that begins from `start` to `limit`; without one, `start` itself."""
-    found = [(at, -len(token)) for token in special_tokens if 0 <= (at := text.find(token, start)) < limit]
-    if not found:
+    tokens = [(at, -len(token)) for token in special_tokens if 0 <= (at := text.find(token, start)) < limit]
+    if not tokens:
         return start
-    at, length = min(found)
+    at, length = min(tokens)
     return at - length
 
 

@@ -105,7 +105,7 @@ def _chunks(documents: Iterable[tuple[Key, str]]) -> Iterator[list[tuple[Key, st
 
 
 def _with_ids(chunk: list[tuple[Key, str]], ids: list[Ids]) -> Iterator[tuple[Key, str, Ids]]:
-    return ((key, text, found) for (key, text), found in zip(chunk, ids, strict=True))
+    return ((key, text, each) for (key, text), each in zip(chunk, ids, strict=True))
 
 
 def _first(
@@ -118,8 +118,8 @@ def _first(
             break
         task.ids = encode_texts(tokenizer, task.texts)
     chunk, task = pending.popleft()
-    found = task.result()
-    return _with_ids(chunk, encode_texts(tokenizer, task.texts) if found is None else found)
+    ids = task.result()
+    return _with_ids(chunk, encode_texts(tokenizer, task.texts) if ids is None else ids)
 
 
 @dataclass

@@ -51,7 +51,7 @@ def _encoded(tokenizer: Tokenizer, texts: list[str]) -> object:
         ids = encode_texts(tokenizer, texts)
     except ZooError as error:
         return str(error)
-    return [len(found) for found in ids], np.concatenate(ids)
+    return [len(row) for row in ids], np.concatenate(ids)
 
 
 def _write(answers: BinaryIO, answer: object) -> None:

@@ -163,8 +163,8 @@ class HuggingFaceTokenizer(Tokenizer):
     @property
     def named_special_ids(self) -> dict[str, int]:
         """The ids of `named_special_tokens`, as far as the vocabulary has them."""
-        found = {name: self._tokenizer.token_to_id(text) for name, text in self.named_special_tokens.items()}
-        return {name: token for name, token in found.items() if token is not None}
+        ids = {name: self._tokenizer.token_to_id(text) for name, text in self.named_special_tokens.items()}
+        return {name: token for name, token in ids.items() if token is not None}
 
     def is_special(self, token: int) -> bool:
         """Whether an id is that of a special token."""

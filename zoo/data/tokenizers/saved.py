@@ -19,8 +19,8 @@ from zoo.utils.run_folder import ModelFolder
 
 def has_tokenizer(folder: Path) -> bool:
     """Whether the files of a tokenizer are in a folder, or in its folder for them."""
-    places = (ModelFolder(folder).tokenizer, folder)
-    return any((p / name).is_file() for p in places for name in (DESCRIPTION, TOKENIZER_FILE, MODEL_FILE))
+    folders = (ModelFolder(folder).tokenizer, folder)
+    return any((p / name).is_file() for p in folders for name in (DESCRIPTION, TOKENIZER_FILE, MODEL_FILE))
 
 
 def find_tokenizer(path: str | Path) -> Tokenizer:

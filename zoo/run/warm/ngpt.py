@@ -234,13 +234,13 @@ class _Forward:
         norms = []
         for maps in ((attention.queries, new.attention.queries), (self._keys(old), self._keys(new))):
             theirs, ours = maps
-            found = []
+            of_streams = []
             for x, stream in zip(self.streams, self.new, strict=True):
                 norm = ours(stream).norm(dim=-1)
                 if isinstance(attention.qk, NormThenRotary):  # their length is sqrt(h) already
                     norm = norm * math.sqrt(h) / theirs(old.attention_residual.norm(x)).norm(dim=-1)
-                found.append(norm.flatten(0, 1))
-            norms.append(torch.cat(found).double().mean(0))
+                of_streams.append(norm.flatten(0, 1))
+            norms.append(torch.cat(of_streams).double().mean(0))
         q_norm, k_norm = norms[0].reshape(attention.n_kv_heads, -1), norms[1]
         squared = d / h * lengths * (q_norm * k_norm[:, None])[..., None]
         _set(new.attention.qk.s_qk, squared.mean(1).sqrt())

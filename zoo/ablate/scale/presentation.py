@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from zoo.ablate.scale.line import Estimate, Prediction
-from zoo.ablate.scale.measure import Measured, Pair, common_budget
+from zoo.ablate.scale.measure import Pair, VariantMeasurement, common_budget
 from zoo.ablate.scale.runs import format_count
 from zoo.ablate.scale.speedup import exp
 from zoo.ablate.scale.verdict import ScaleVerdict
@@ -67,10 +67,10 @@ def sentence(verdict: ScaleVerdict, baseline: str, margin: float | None = None) 
     return " ".join(part for part in parts if part)
 
 
-def _left_out(found: Measured) -> Iterator[tuple[str, str]]:
+def _left_out(measurement: VariantMeasurement) -> Iterator[tuple[str, str]]:
     """Every reason for which sizes were left out, and these sizes."""
     by_reason: dict[str, list[str]] = {}
-    for size in found.left_out:
+    for size in measurement.left_out:
         by_reason.setdefault(size.reason, []).append(format_count(size.params))
     return ((reason, ", ".join(sizes)) for reason, sizes in by_reason.items())
 
@@ -194,13 +194,13 @@ def verdict_table(verdicts: Mapping[str, ScaleVerdict], baseline: str) -> Table:
 
 
 def _verdict_row(verdict: ScaleVerdict) -> list[object]:
-    found, line, largest = verdict.measured, verdict.line, verdict.largest
-    costs = {cost.name: factor(cost.ln_c, cost.half95) for cost in found.costs}
-    drifts = [size.drift for size in found.usable]
-    value = None if largest is None else factor(largest.ln_c, found.half_alone())
-    compared = [run for pair in found.pairs.values() for side in pair.sides for run in side.compared]
+    measurement, line, largest = verdict.measured, verdict.line, verdict.largest
+    costs = {cost.name: factor(cost.ln_c, cost.half95) for cost in measurement.costs}
+    drifts = [size.drift for size in measurement.usable]
+    value = None if largest is None else factor(largest.ln_c, measurement.half_alone())
+    compared = [run for pair in measurement.pairs.values() for side in pair.sides for run in side.compared]
     seconds = [run.seconds for run in compared if run.seconds is not None]
-    tuned = [side for pair in found.pairs.values() for side in pair.sides if side.tuned]
+    tuned = [side for pair in measurement.pairs.values() for side in pair.sides if side.tuned]
     return [
         verdict.name,
         verdict.word,
@@ -210,10 +210,10 @@ def _verdict_row(verdict: ScaleVerdict) -> list[object]:
         math.expm1(float(np.mean(drifts)) * DOUBLING) if drifts else None,
         verdict.back_test and estimated(verdict.back_test),
         math.exp(largest.ln_c) if largest is not None and verdict.back_test else None,
-        None if largest is None else _loss_difference(found.pairs[largest.params]),
+        None if largest is None else _loss_difference(measurement.pairs[largest.params]),
         costs.get("flops"),
         costs.get("seconds"),
-        len(found.usable),
+        len(measurement.usable),
         len(compared),
         sum(seconds) / 3600 if seconds else None,
         sum(len(side.tried) * side.seeds for side in tuned),
@@ -259,9 +259,9 @@ def size_table(verdicts: Mapping[str, ScaleVerdict]) -> Table:
 
 
 def _size_rows(verdict: ScaleVerdict) -> Iterator[list[object]]:
-    found = verdict.measured
-    for size in found.sizes:
-        pair = found.pairs[size.params]
+    measurement = verdict.measured
+    for size in measurement.sizes:
+        pair = measurement.pairs[size.params]
         budgets = {run.tokens for run in pair.baseline.compared}
         yield [
             verdict.name,
@@ -279,7 +279,7 @@ def _size_rows(verdict: ScaleVerdict) -> Iterator[list[object]]:
         ]
 
 
-def tuning_table(measured: Mapping[str, Measured], baseline: str) -> Table:
+def tuning_table(measured: Mapping[str, VariantMeasurement], baseline: str) -> Table:
     """The rates of every side and size."""
     columns = [
         Column("variant", align_right=False),
@@ -292,10 +292,10 @@ def tuning_table(measured: Mapping[str, Measured], baseline: str) -> Table:
         Column("problem", align_right=False),
     ]
     rows: list[list[object]] = []
-    for name, found in measured.items():
+    for name, measurement in measured.items():
         # The baseline's rows are the same for every variant.
         for k, side_name in enumerate((baseline, name)):
-            for params, pair in found.pairs.items() if k or name == next(iter(measured)) else ():
+            for params, pair in measurement.pairs.items() if k or name == next(iter(measured)) else ():
                 side = pair.sides[k]
                 if side.rate is None:
                     continue
