@@ -6,7 +6,7 @@ import pytest
 from tiny_runs import SIZES, TEXT
 
 from zoo import build_model, save_model
-from zoo.config.inputs import found
+from zoo.config.inputs import from_current_folder
 from zoo.config.yaml import Located
 from zoo.data.corpora import JsonlCorpus, TextCorpus
 from zoo.data.text.prepare import with_text
@@ -130,9 +130,9 @@ def test_checkpoints(elsewhere: Path) -> None:
 def test_what_is_no_path_stays(elsewhere: Path) -> None:
     for value in (0.05, None, "/absolute/x.tsv", "missing.tsv"):
         located = Located(value, "project/run.yaml:3")
-        assert found(located).value == value
+        assert from_current_folder(located).value == value
     both = Located({"a": Located("run.yaml", "project/run.yaml:3")}, "project/run.yaml:2")
-    assert found(both).plain() == {"a": "project/run.yaml"}
+    assert from_current_folder(both).plain() == {"a": "project/run.yaml"}
 
 
 # ---- texts as they lie around
@@ -145,8 +145,8 @@ def test_markdown_is_read_where_there_is_no_text(tmp_path: Path) -> None:
     assert [source.name for source in corpus.sources()] == ["a.md", "deep/b.markdown"]
     texts(tmp_path / "notes", "c.txt")
     assert [source.name for source in corpus.sources()] == ["c.txt"]
-    found = r"no file in this directory ends in \.rst; there are \.markdown, \.md, \.txt$"
-    with pytest.raises(DataError, match=found):
+    message = r"no file in this directory ends in \.rst; there are \.markdown, \.md, \.txt$"
+    with pytest.raises(DataError, match=message):
         TextCorpus(paths=[str(tmp_path / "notes")], suffixes=[".rst"]).sources()
 
 

@@ -312,6 +312,24 @@ def test_a_file_that_was_changed_is_imported_again(tmp_path: Path) -> None:
     assert load_config({"schedule": "halved"}).schedule.share == 0.25  # type: ignore[attr-defined]
 
 
+def test_what_a_failed_plugin_has_imported_stays_registered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Modules are imported once: without this a notebook would lose zoo's own classes, which are imported late."""
+    (tmp_path / "late_parts.py").write_text(SCHEDULE.replace("halved", "late"))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    file = tmp_path / "mine.py"
+    file.write_text(f"import late_parts\n{SCHEDULE}\nraise ValueError('no')")
+    with pytest.raises(PluginError, match=r"mine\.py:\d+: the plugin cannot be imported: ValueError: no"):
+        load_plugin(file)
+    assert load_config({"schedule": "late"}).schedule.type == "late"  # type: ignore[attr-defined]
+    with pytest.raises(ConfigError, match=r"schedule\.type: value 'halved': no such type"):
+        load_config({"schedule": "halved"})
+    file.write_text(f"import late_parts\n{SCHEDULE}")
+    load_plugin(file)
+    assert load_config({"schedule": "halved"}).schedule.share == 0.5  # type: ignore[attr-defined]
+
+
 LION = """
 import torch
 

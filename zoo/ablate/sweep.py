@@ -18,7 +18,7 @@ from zoo.ablate.scoring import TaskScoring, TaskSettings
 from zoo.ablate.tuning import grid_points, random_points
 from zoo.ablate.variants import SweepVariant, build_variants, require_different_runs
 from zoo.config.compose import extend, find_config, merge, parse_overrides, read_config
-from zoo.config.inputs import LINE_OF_FILE, found
+from zoo.config.inputs import LINE_OF_FILE, from_current_folder
 from zoo.config.yaml import Located
 from zoo.run.config import RunConfig, plain
 from zoo.run.job import Job
@@ -178,7 +178,7 @@ def _scoring(content: Located, config: SweepConfig, measure: Measure) -> TaskSco
         return None
     settings = config.tasks or TaskSettings()
     if settings.path is not None:
-        path = Path(str(found(content.value["tasks"].value["path"]).value)).expanduser()
+        path = Path(str(from_current_folder(content.value["tasks"].value["path"]).value)).expanduser()
         settings = settings.model_copy(update={"path": path})
     return TaskScoring(measure, settings)
 

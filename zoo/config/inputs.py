@@ -28,19 +28,19 @@ LINE_OF_FILE = re.compile(r"(.+):\d+", re.DOTALL)
 """The place of a value that was read from a file; an override's is its text in quotes."""
 
 
-def found(value: Located) -> Located:
+def from_current_folder(value: Located) -> Located:
     """Turn the paths of a field into paths that start at the current folder.
 
     Args:
         value: a path or a pattern, or a list or mapping of them; other values stay as they are.
     """
     if isinstance(value.value, dict):
-        return Located({key: found(item) for key, item in value.value.items()}, value.place)
+        return Located({key: from_current_folder(item) for key, item in value.value.items()}, value.place)
     if isinstance(value.value, list):
-        return Located([found(item) for item in value.value], value.place)
+        return Located([from_current_folder(item) for item in value.value], value.place)
     if not isinstance(value.value, str):
         return value
-    return Located(_found(value.value, value.place), value.place)
+    return Located(_path_from_current_folder(value.value, value.place), value.place)
 
 
 def key_of(given: Located, missing: Path) -> Keys | None:
@@ -75,7 +75,7 @@ def looked_in(given: Located, missing: Path) -> str:
     return "" if folder is None else f" (looked in {folder.resolve()} and in {Path.cwd()})"
 
 
-def _found(written: str, place: str) -> str:
+def _path_from_current_folder(written: str, place: str) -> str:
     folder = _own_folder(written, place)
     return str(folder / written) if folder is not None and _is_there(folder, written) else written
 

@@ -55,10 +55,10 @@ def named_key(message: str, owner: type[Config]) -> Path:
     Returns:
         The key; empty if the message begins with another word.
     """
-    found = KEY.match(message)
-    if found is None or (keys := found["keys"].split("."))[0] not in owner.model_fields:
+    match = KEY.match(message)
+    if match is None or (keys := match["keys"].split("."))[0] not in owner.model_fields:
         return ()
-    return (*keys, *([int(found["index"])] if found["index"] else []))
+    return (*keys, *([int(match["index"])] if match["index"] else []))
 
 
 def is_written(error: ErrorDetails, root: type[Config], given: Located) -> bool:

@@ -273,7 +273,11 @@ def _import_file(path: Path) -> ModuleType:
     with _undone_on_error(str(path), str(path)):
         if former is not None:
             _forget(former)
-        exec(compile(content, str(path), "exec"), module.__dict__)
+        try:
+            exec(compile(content, str(path), "exec"), module.__dict__)
+        except BaseException:
+            del sys.modules[module.__name__]
+            raise
     record_of(module)  # of the content that was executed
     _named[str(path)] = module
     return module
@@ -291,7 +295,10 @@ def _import_module(name: str) -> ModuleType:
 
 @contextmanager
 def _undone_on_error(source: str, place: str) -> Iterator[None]:
-    """Take back what was registered if an import fails, and say what failed where.
+    """Take back what failed modules have registered if an import fails, and say what failed where.
+
+    Modules that were imported before the failure stay imported, and so do their classes: those of zoo itself,
+    which a plugin may be the first to import, would not be registered a second time.
 
     Args:
         source: what is imported.
@@ -304,8 +311,9 @@ def _undone_on_error(source: str, place: str) -> Iterator[None]:
     try:
         yield
     except (Exception, SystemExit) as error:
-        for kind, choices in before.items():
-            kind.restore(choices)
+        for kind in Kind.registries.values():
+            imported = {n: c for n, c in kind.choices.items() if c.__module__ in sys.modules}
+            kind.restore(before.get(kind, {}) | imported)
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
         if missing and f"{source}.".startswith(f"{missing}."):
             raise PluginError(

@@ -22,7 +22,7 @@ import zoo.data.images.digits
 import zoo.data.instructions.dataset
 import zoo.data.text.dataset  # noqa: F401  (these five register themselves)
 from zoo.config.compose import FROM, PLUGINS, extend, find_config, merge, parse_overrides, read_named
-from zoo.config.inputs import READS_FILES, found, key_of, looked_in
+from zoo.config.inputs import READS_FILES, from_current_folder, key_of, looked_in
 from zoo.config.messages import describe, is_written
 from zoo.config.plugins import CLASS_PATH, PluginRecord, adapted, load_installed, records_of
 from zoo.config.registry import (
@@ -355,7 +355,9 @@ def long_form(given: Located, owner: type[Config]) -> Located:
     for key in fields.keys() & owner.model_fields.keys():
         field = owner.model_fields[key]
         fields[key] = (
-            found(fields[key]) if READS_FILES in field.metadata else _component(fields[key], field, key)
+            from_current_folder(fields[key])
+            if READS_FILES in field.metadata
+            else _component(fields[key], field, key)
         )
     return Located(fields, given.place)
 

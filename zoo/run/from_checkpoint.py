@@ -17,7 +17,7 @@ from zoo.checkpoint.model import find_checkpoint, open_checkpoint
 from zoo.checkpoint.recipe import Recipe
 from zoo.checkpoint.trunk import opened_for
 from zoo.config.compose import FROM
-from zoo.config.inputs import found, looked_in
+from zoo.config.inputs import from_current_folder, looked_in
 from zoo.config.registry import DATASETS, INITS, REPARAMS, Config
 from zoo.config.yaml import Located, dotted
 from zoo.data.tokenizers.saved import find_tokenizer
@@ -62,7 +62,7 @@ def inherit(given: Located, problems: list[str]) -> Located:
     kind = source.value.get("type")
     try:
         path, opened = _open(
-            found(source.value[FROM]).value, dotted(part), None if kind is None else kind.value
+            from_current_folder(source.value[FROM]).value, dotted(part), None if kind is None else kind.value
         )
     except ZooError as error:
         tried = "" if error.missing is None else looked_in(source.value[FROM], error.missing)
