@@ -27,7 +27,7 @@ from pydantic import Field
 
 from zoo.config.registry import Config, Kind, location
 from zoo.utils.atomic import write_file
-from zoo.utils.errors import PluginError, ZooError, did_you_mean
+from zoo.utils.errors import ConfigError, PluginError, ZooError, did_you_mean
 from zoo.utils.files import CONFIG_BYTES, read_bytes
 
 log = logging.getLogger("zoo")
@@ -127,7 +127,7 @@ def adapted(kind: Kind[Any], path: str) -> None:
 
     Raises:
         PluginError: if the module is not imported, or has no such class.
-        ConfigError: if the class cannot be used.
+        ConfigError: if the class cannot be used; the message names the line of a class in a file.
     """
     source, name = _split(path)
     files = _files_called(source)
@@ -142,8 +142,15 @@ def adapted(kind: Kind[Any], path: str) -> None:
         classes = [other for other, value in vars(module).items() if isinstance(value, type)]
         place = getattr(module, "__file__", None) or source  # those that are part of Python have no file
         raise PluginError(f"{place}: no class called '{name}'{did_you_mean(name, classes)}")
-    if kind.adapt is not None and path not in kind.choices:
-        kind.register(kind.adapt(cls, path))
+    if kind.adapt is None or path in kind.choices:
+        return
+    try:
+        choice = kind.adapt(cls, path)
+    except ConfigError as error:
+        if module.__spec__ is not None:
+            raise
+        raise ConfigError(f"{location(cls)}: {str(error).removeprefix(f'{path}: ')}") from error
+    kind.register(choice)
 
 
 @cache
