@@ -11,7 +11,7 @@ import argparse
 import math
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -27,11 +27,16 @@ from zoo.ablate.scale.items import compare_items
 from zoo.ablate.scale.law import fit_law
 from zoo.ablate.scale.line import Estimate, Line, back_test
 from zoo.ablate.scale.looks import anytime_value, critical_values, critical_values_of_sizes
-from zoo.ablate.scale.simulate import DESIGN_C, KAPPA, TAU, Design, Faults, as_cells, measured, simulate
+from zoo.ablate.scale.simulate import KAPPA, TAU, Design, Faults, measured, simulate
+from zoo.ablate.scale.speedup import Cells
 from zoo.ablate.scale.tuning import chosen_rates
 
 Array = NDArray[np.float64]
 LARGEST = 6.4e6
+DESIGN_C = Design(
+    (0.2e6, 0.4e6, 0.8e6, 1.6e6, 3.2e6, 6.4e6), (6e6, 7e6, 8e6, 9e6, 10e6, 11e6), (4, 3, 3, 3, 2, 2)
+)
+"""Six sizes a factor of two apart: the recommended design."""
 
 
 @dataclass(frozen=True)
@@ -175,6 +180,21 @@ def bends(studies: int) -> Iterator[Row]:
     yield Row("back-test hits, break at the largest size", studies, out["back-test hits"].mean(), 0.02, 0.02)
     out = of_lines(studies, lambda n: math.log(1.5) * (n / 0.2e6) ** -0.3, 41)
     yield Row("prediction 2 x, ln c ~ N^-.3", studies, out["2 x covered"].mean(), 0.98, 0.015)
+
+
+def as_cells(design: Design, losses: Sequence[Array], study: int) -> list[dict[float, Cells]]:
+    """One study as a table: of each side, by size, the losses by tokens and seed."""
+    return [
+        {
+            params: {
+                (longest * share, seed): float(of_size[study, side, j, seed])
+                for j, share in enumerate(design.budgets)
+                for seed in range(of_size.shape[3])
+            }
+            for params, longest, of_size in zip(design.params, design.tokens, losses, strict=True)
+        }
+        for side in (0, 1)
+    ]
 
 
 def laws(studies: int) -> Iterator[Row]:

@@ -19,7 +19,7 @@ from zoo.nn.linear import matrix
 from zoo.nn.sphere import project
 from zoo.optim import Amos, Combined, Muon, MuonConfig, NorMuon
 from zoo.optim.adamw import AdamWConfig
-from zoo.optim.matrices import Layout
+from zoo.optim.matrices import MatrixLayout
 from zoo.optim.muon import update_factor
 from zoo.optim.newton_schulz import orthogonal
 from zoo.run.config import load_config
@@ -210,15 +210,15 @@ def test_a_parameter_is_split_into_the_matrices_that_its_declaration_says() -> N
         (stack, False, (3, 5, 4)),
         (conv, True, (1, 5, 18)),
     ]:
-        layout, tensor = Layout.of(spec, heads), torch.randn(spec.shape)
+        layout, tensor = MatrixLayout.of(spec, heads), torch.randn(spec.shape)
         matrices = layout.split(tensor)
         assert matrices.shape == shape
         assert torch.equal(layout.join(matrices, spec.shape), tensor)
     assert torch.equal(
-        Layout.of(q, True).split(torch.arange(24.0).view(6, 4))[1], torch.arange(12.0, 24).view(3, 4)
+        MatrixLayout.of(q, True).split(torch.arange(24.0).view(6, 4))[1], torch.arange(12.0, 24).view(3, 4)
     )
     assert torch.equal(
-        Layout.of(o, True).split(torch.arange(24.0).view(4, 6))[1][0], torch.tensor([3.0, 4.0, 5.0])
+        MatrixLayout.of(o, True).split(torch.arange(24.0).view(4, 6))[1][0], torch.tensor([3.0, 4.0, 5.0])
     )
 
 

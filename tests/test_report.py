@@ -22,6 +22,7 @@ from zoo.report.report import report
 from zoo.report.style import line_styles
 from zoo.train.run import train
 from zoo.utils.errors import ZooError
+from zoo.utils.measures import CROSS_ENTROPY
 from zoo.utils.plotting import COLOURS
 
 FINALS = {"adamw": [3.0, 3.01, 2.99], "amos": [2.9, 2.92, 2.89], "muon": [3.0, 2.99, 3.03]}
@@ -207,7 +208,7 @@ def test_a_real_run_as_data(runs: list[Path]) -> None:
     seconds = [line["timing"]["seconds"] for line in clock if line["kind"] == "train"]
     assert found.training.seconds == pytest.approx(seconds)
     without = results.metrics[str(runs[1])]
-    assert (without.final_loss, without.best_loss, without.sample) == (None, None, None)
+    assert (without.final(CROSS_ENTROPY), without.best(CROSS_ENTROPY), without.sample) == (None, None, None)
 
 
 def test_the_same_runs_give_the_same_files(sweep: Path, written: Path, tmp_path: Path) -> None:

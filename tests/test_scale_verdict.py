@@ -25,7 +25,7 @@ from zoo.ablate.scale.looks import (
 from zoo.ablate.scale.presentation import sentences
 from zoo.ablate.scale.runs import FinishedRun, RunTable, cells, read_runs
 from zoo.ablate.scale.samples import read_samples
-from zoo.ablate.scale.sources import Export, read_table
+from zoo.ablate.scale.sources import LoggerExport, read_table
 from zoo.ablate.scale.speeds import Speeds
 from zoo.ablate.scale.speedup import SizeSpeedup, size_speedup
 from zoo.ablate.scale.tuning import at_border, extension, tuning_gap, vertex
@@ -506,18 +506,18 @@ def test_tables_of_other_loggers(tmp_path: Path) -> None:
     rows = [f"x,finished,{r.variant},{r.size},{r.tokens},{r.seed},{r.loss}" for r in worked_runs()]
     file.write_text("\n".join(["Name,State,optimizer,params,tokens,seed,eval/loss", *rows]))
     columns = {"variant": "optimizer", "size": "params", "loss": "eval/loss"}
-    found = judge(read_table([file], Export(columns)), "adamw")["muon"]
+    found = judge(read_table([file], LoggerExport(columns)), "adamw")["muon"]
     assert found.line is not None
     assert found.line.middle.estimate == pytest.approx(0.1926, abs=2e-4)
     with pytest.raises(DataError, match="no column 'optimiser'; did you mean 'optimizer'"):
-        read_table([file], Export({**columns, "variant": "optimiser"}))
+        read_table([file], LoggerExport({**columns, "variant": "optimiser"}))
     with pytest.raises(DataError, match="no column variant"):
-        read_table([file], Export({"size": "params", "loss": "eval/loss"}))
+        read_table([file], LoggerExport({"size": "params", "loss": "eval/loss"}))
     file.write_text(file.read_text().replace("finished", "crashed", 1))
     with pytest.raises(DataError, match="not read inside a run"):
-        read_table([file], Export(columns))
+        read_table([file], LoggerExport(columns))
     with pytest.raises(DataError, match="--tag: has no effect"):
-        read_table([written(tmp_path / "runs.csv")], Export(tag="loss"))
+        read_table([written(tmp_path / "runs.csv")], LoggerExport(tag="loss"))
 
 
 def test_scalars_of_tensorboard(tmp_path: Path) -> None:
@@ -526,14 +526,14 @@ def test_scalars_of_tensorboard(tmp_path: Path) -> None:
         path = tmp_path / f"{r.variant}_{r.size:.0f}_{r.tokens:.0f}_s{r.seed}.csv"
         path.write_text(f"Wall time,Step,Value\n0,1,9.9\n1,2,{r.loss}\n")
         paths.append(path)
-    export = Export(pattern="{variant}_{size}_{tokens}_s{seed}")
+    export = LoggerExport(pattern="{variant}_{size}_{tokens}_s{seed}")
     found = judge(read_table(paths, export), "adamw")["muon"]
     assert found.line is not None
     assert found.line.middle.estimate == pytest.approx(0.1926, abs=2e-4)
     with pytest.raises(DataError, match=r"either \{tokens\} or --tokens-per-step"):
-        read_table(paths, Export(pattern="{variant}_{size}_{tokens}_s{seed}", tokens_per_step=2.0))
+        read_table(paths, LoggerExport(pattern="{variant}_{size}_{tokens}_s{seed}", tokens_per_step=2.0))
     with pytest.raises(DataError, match="is none of the pattern"):
-        read_table(paths, Export(pattern="{variant}-{size}-{seed}", tokens_per_step=2.0))
+        read_table(paths, LoggerExport(pattern="{variant}-{size}-{seed}", tokens_per_step=2.0))
 
 
 def test_fewer_than_four_sizes_have_no_line() -> None:

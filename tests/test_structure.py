@@ -170,6 +170,17 @@ def test_no_question_of_which_model_it_is(part: str) -> None:
                 assert not asked & architectures, f"{file}:{node.lineno}: {ast.unparse(node)}"
 
 
+def test_a_name_of_a_class_has_one_meaning() -> None:
+    """Only models share names: each has a block of its own."""
+    owners: dict[str, set[str]] = {}
+    for file in SOURCES:
+        for node in parse(file).body:
+            if isinstance(node, ast.ClassDef):
+                owners.setdefault(node.name, set()).add(module_of(file))
+    shared = {name: modules for name, modules in owners.items() if len(modules) > 1}
+    assert not {n: m for n, m in shared.items() if {part_of(module) for module in m} != {"models"}}
+
+
 @pytest.mark.parametrize("module", ["zoo", "zoo.commands.cli"])
 def test_importing_is_cheap(module: str) -> None:
     heavy = "pydantic typer rich matplotlib torch" if module == "zoo" else "pydantic matplotlib torch"

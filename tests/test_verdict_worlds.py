@@ -19,7 +19,7 @@ from zoo.ablate.scale.document import document
 from zoo.ablate.scale.looks import adjusted_p, critical_values
 from zoo.ablate.scale.presentation import factor, factor_text, sentences, tables
 from zoo.ablate.scale.runs import FinishedRun, RunTable, read_runs
-from zoo.ablate.scale.sources import Export, read_table
+from zoo.ablate.scale.sources import LoggerExport, read_table
 from zoo.ablate.scale.tuned import tuned_sizes
 from zoo.ablate.scale.tuning import Parabola, tuning_gap
 from zoo.ablate.scale.verdict import Looks, judge
@@ -372,7 +372,7 @@ def test_event_files_of_several_folders(tmp_path: Path) -> None:
         with writers.SummaryWriter(str(root / folder)) as writer:
             for step, value in ((1, 3.0), (2, 2.0), (100, 1.5)):
                 writer.add_scalar(tag, value, step)
-    export = Export(pattern="{variant}-{size}-s{seed}", tag="eval/loss", tokens_per_step=10.0)
+    export = LoggerExport(pattern="{variant}-{size}-s{seed}", tag="eval/loss", tokens_per_step=10.0)
     (run,) = read_table([root], export).runs
     assert (run.variant, run.size, run.seed, run.tokens, run.loss) == ("a", 1e6, 0, 1000.0, 1.5)
     with pytest.raises(DataError, match="--tag accuracy: expected one of eval/loss, loss"):

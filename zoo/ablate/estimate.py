@@ -27,7 +27,7 @@ PROBE_STEPS = 4
 """If no run has finished, the time is estimated from so many steps."""
 
 
-class Cost(NamedTuple):
+class VariantCost(NamedTuple):
     """The cost of all runs of a variant, or of several variants.
 
     Attributes:
@@ -81,7 +81,7 @@ def estimate(sweep: Sweep, workers: int) -> Group:
         table.add_column(column, justify="left" if column == "variant" else "right")
     for name, cost in costs.items():
         table.add_row(name, *cost.cells(flops_per_second))
-    total = Cost(*map(sum, zip(*costs.values(), strict=True)))
+    total = VariantCost(*map(sum, zip(*costs.values(), strict=True)))
     table.add_row("all", *total.cells(workers * flops_per_second), style="bold")
     return Group(
         table,
@@ -93,14 +93,14 @@ def estimate(sweep: Sweep, workers: int) -> Group:
 
 def _cost(
     sweep: Sweep, variant: SweepVariant, planned: tuple[PlannedRun, ...], outcomes: Mapping[str, Outcome]
-) -> Cost:
+) -> VariantCost:
     runs, steps = of_variant(variant, sweep.tune, sweep.seeds)
     targets, flops = step_cost(variant.configs[0])
     # Steps that a run has made beyond those that are needed of it do not count.
     done = sum(
         min(outcomes.get(r.id, NOT_STARTED).step, r.until) for r in planned if r.variant == variant.name
     )
-    return Cost(runs, steps, steps * targets, steps * flops, max(0, steps - done) * flops)
+    return VariantCost(runs, steps, steps * targets, steps * flops, max(0, steps - done) * flops)
 
 
 def _speed(

@@ -38,7 +38,7 @@ def config_hash(config: RunConfig) -> str:
 
 
 @dataclass(frozen=True)
-class Line:
+class RunLine:
     """A row.
 
     Attributes:
@@ -64,7 +64,7 @@ class Lines:
         """
         self.file = file
         self._rows: list[Mapping[str, str]] = []
-        self._lines: dict[Key, Line] = {}
+        self._lines: dict[Key, RunLine] = {}
         if not file.exists():
             return
         names, rows = read_rows(file)
@@ -152,4 +152,4 @@ class Lines:
         if before is not None:
             raise ConfigError(f"{place}: this run stands at {before.run.place} already; expected it once")
         self._rows.append(row)
-        self._lines[key_of(run)] = Line(run, row["config"], row["error"])
+        self._lines[key_of(run)] = RunLine(run, row["config"], row["error"])

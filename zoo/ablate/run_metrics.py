@@ -17,7 +17,7 @@ from zoo.ablate.task_scores import task_scores
 from zoo.run.config import RunConfig, load_config, plain
 from zoo.utils.errors import ZooError
 from zoo.utils.files import CONFIG_BYTES, read_text
-from zoo.utils.measures import CROSS_ENTROPY, MEASURES, Measure, with_perplexity
+from zoo.utils.measures import MEASURES, Measure, with_perplexity
 from zoo.utils.run_folder import RunFolder
 
 FEWEST_SPEEDS = 3
@@ -66,16 +66,6 @@ class RunMetrics:
     sample: str | None
     measured: Mapping[str, Numbers] = field(default_factory=dict)
     speed_spread: float | None = None
-
-    @property
-    def final_loss(self) -> float | None:
-        """The last validation loss."""
-        return self.final(CROSS_ENTROPY)
-
-    @property
-    def best_loss(self) -> float | None:
-        """The lowest validation loss."""
-        return self.best(CROSS_ENTROPY)
 
     def curve(self, measure: Measure) -> Curve:
         """A measure over the course of the run; empty if it was not recorded.

@@ -205,7 +205,7 @@ def open_tensors(path: Path) -> Iterator[Any]:
 
 
 @dataclass(frozen=True)
-class Block:
+class RowBlock:
     """Consecutive rows of a tensor in a file.
 
     Attributes:
@@ -236,7 +236,7 @@ class TensorFile:
     path: Path
     tensors: Mapping[str, Tensor]
     metadata: Mapping[str, str]
-    blocks: Mapping[str, tuple[Block, ...]]
+    blocks: Mapping[str, tuple[RowBlock, ...]]
 
     @classmethod
     def open(cls, path: Path) -> Self:
@@ -251,7 +251,7 @@ class TensorFile:
         """
         pieces = [] if path.is_file() else pieces_of(path)
         metadata: dict[str, str] = {}
-        by_name: dict[str, list[tuple[Block, Tensor]]] = {}
+        by_name: dict[str, list[tuple[RowBlock, Tensor]]] = {}
         for file in pieces or [path]:
             with open_tensors(file) as handle:
                 header = handle.metadata() or {}
@@ -260,7 +260,7 @@ class TensorFile:
             for name, tensor, offset, recorded in _layout(file):
                 begin = (offsets.get(name, {}).get("saved_offsets") or [0])[0]
                 rows = tensor.shape[0] if tensor.dim() else 1
-                block = Block(file, offset, begin, begin + rows, recorded)
+                block = RowBlock(file, offset, begin, begin + rows, recorded)
                 by_name.setdefault(name, []).append((block, tensor))
         tensors, blocks = {}, {}
         for name, parts in by_name.items():
@@ -368,7 +368,7 @@ def checksums_of(path: Path) -> Mapping[str, str]:
     return read_checksums(path, _header(path)[0])
 
 
-def _check_pieces(path: Path, pieces: list[Path], blocks: Mapping[str, Iterable[Block]]) -> None:
+def _check_pieces(path: Path, pieces: list[Path], blocks: Mapping[str, Iterable[RowBlock]]) -> None:
     """Refuse pieces that are not all those of one checkpoint.
 
     Raises:

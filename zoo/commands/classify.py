@@ -44,7 +44,7 @@ MULTI_LABEL = "multi_label_classification"
 
 
 @dataclass(frozen=True)
-class Prediction:
+class ClassPrediction:
     """The prediction for one text.
 
     Attributes:
@@ -165,7 +165,7 @@ class TextClassifier:
             raise ZooError("classify: --columns pair: the model was trained on one text, no pair")
         return replace(self, columns=replace(self.columns, header=None, **names))
 
-    def predict(self, examples: Sequence[Example]) -> list[Prediction]:
+    def predict(self, examples: Sequence[Example]) -> list[ClassPrediction]:
         """The predictions for texts, in their order.
 
         Raises:
@@ -177,7 +177,7 @@ class TextClassifier:
         encoded = [self.encoder.encode(example.text, example.pair) for example in examples]
         rows = self._logits(encoded).softmax(-1).tolist()
         by_label = [dict(zip(self.labels, row, strict=True)) for row in rows]
-        return [Prediction(max(p, key=lambda label: p[label]), p) for p in by_label]
+        return [ClassPrediction(max(p, key=lambda label: p[label]), p) for p in by_label]
 
     def read(self, file: Path) -> list[Example]:
         """Read the texts of a file without labels, with the columns of the training files."""

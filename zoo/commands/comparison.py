@@ -188,7 +188,7 @@ def verdict(
     from zoo.ablate.scale.document import document
     from zoo.ablate.scale.presentation import notes, sentences, verdict_table
     from zoo.ablate.scale.runs import parse_counts
-    from zoo.ablate.scale.sources import Export, read_table
+    from zoo.ablate.scale.sources import LoggerExport, read_table
     from zoo.ablate.scale.tuned import halved
     from zoo.ablate.scale.verdict import Looks, judge
 
@@ -201,7 +201,7 @@ def verdict(
     looks = Looks(max_seeds, parse_counts(declared_sizes or "", "--declared-sizes"), anytime)
     if is_ladder(runs[0]):
         margin, looks = declared(runs[0], margin, looks)
-    export = Export(names, pattern, tag, tokens_per_step)
+    export = LoggerExport(names, pattern, tag, tokens_per_step)
     table = read_table(runs, export, metric)
     if aa:
         table = halved(table, baseline)

@@ -44,7 +44,7 @@ HARMLESS = {
 
 
 @dataclass(frozen=True)
-class Pair:
+class LowRankPair:
     """A and B of one matrix of the Hugging Face model.
 
     Attributes:
@@ -78,7 +78,7 @@ class AdapterFiles:
 
     path: Path
     config: JsonObject
-    pairs: Mapping[str, Pair]
+    pairs: Mapping[str, LowRankPair]
     whole: Mapping[str, Tensor]
 
     @classmethod
@@ -137,7 +137,7 @@ def _check(config: JsonObject, place: Path) -> None:
         raise CheckpointError("\n".join(f"{place}: {problem}" for problem in problems))
 
 
-def _tensors(folder: Path, config: JsonObject) -> tuple[dict[str, Pair], dict[str, Tensor]]:
+def _tensors(folder: Path, config: JsonObject) -> tuple[dict[str, LowRankPair], dict[str, Tensor]]:
     """A and B of every matrix by the names of the modules, and the tensors that are there as a whole."""
     place = folder / ADAPTER_TENSORS
     sides: dict[str, dict[str, Tensor]] = {}
@@ -169,7 +169,7 @@ def _tensors(folder: Path, config: JsonObject) -> tuple[dict[str, Pair], dict[st
             )
         if config.get("use_rslora"):  # whose factor is alpha / sqrt(rank)
             alpha *= rank**0.5
-        pairs[name] = Pair(down, up, alpha, name in embeddings)
+        pairs[name] = LowRankPair(down, up, alpha, name in embeddings)
     return pairs, whole
 
 

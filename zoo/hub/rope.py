@@ -13,7 +13,7 @@ ORIGINAL = "original_max_position_embeddings"
 
 
 @dataclass(frozen=True)
-class Kind:
+class ScalingType:
     """A type of scaling.
 
     Attributes:
@@ -43,8 +43,8 @@ def _yarn(fields: JsonObject) -> JsonObject:
 
 
 KINDS = {
-    "linear": Kind({"factor": "factor"}),
-    "llama3": Kind(
+    "linear": ScalingType({"factor": "factor"}),
+    "llama3": ScalingType(
         {
             "factor": "factor",
             "low_freq_factor": "low_turns",
@@ -52,7 +52,7 @@ KINDS = {
             ORIGINAL: "context",
         }
     ),
-    "yarn": Kind(
+    "yarn": ScalingType(
         {"factor": "factor", ORIGINAL: "context"},
         {
             "beta_slow": "low_turns",
@@ -62,7 +62,7 @@ KINDS = {
         },
         _yarn,
     ),
-    "longrope": Kind(
+    "longrope": ScalingType(
         {"short_factor": "short", "long_factor": "long", ORIGINAL: "context", "factor": "factor"},
         {"attention_factor": "attention_factor"},
     ),

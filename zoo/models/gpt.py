@@ -22,18 +22,15 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from zoo.config.registry import MODELS
-from zoo.kernels.documents import Documents
+from zoo.models.block import PreNormBlock
 from zoo.models.rotary import RotaryDecoder, RotaryDecoderConfig
 from zoo.nn.attention import Attention
-from zoo.nn.kv_cache import LayerCache
 from zoo.nn.linear import Embedding
 from zoo.nn.lm_head import LMHead
 from zoo.nn.mlp import GELUMLP, GatedGELU, SwiGLU
 from zoo.nn.norm import CentredRMSNorm, RMSNorm, RMSNormClass
-from zoo.nn.positions import CachePosition
-from zoo.nn.residual import BranchNorm, PreNorm, SandwichNorm, norm_before
-from zoo.nn.rope import Rope
-from zoo.spec import Module, ScalePair
+from zoo.nn.residual import BranchNorm, PreNorm, SandwichNorm
+from zoo.spec import ScalePair
 
 
 @MODELS.register
@@ -80,7 +77,7 @@ class GPTConfig(RotaryDecoderConfig):
         return GPT(self)
 
 
-class Block(Module):
+class Block(PreNormBlock):
     """Attention and MLP, each with a norm of its own, added to the stream."""
 
     def __init__(self, c: GPTConfig, i: int) -> None:
@@ -99,30 +96,13 @@ class Block(Module):
         residual = {"before": PreNorm, "after": BranchNorm, "both": SandwichNorm}[c.norms]
         self.attention_residual = residual(c.d_model, c.norm_eps, norm=c.norm)
         self.mlp_residual = residual(c.d_model, c.norm_eps, norm=c.norm)
+        # Otherwise there is no scale in front of a branch, or it is a difference from 1.
         self.scales_follow = c.norms != "after" and not c.centred_norms
 
     @property
     def scale_pairs(self) -> Sequence[ScalePair]:
         """Norms in front of branches and the matrices behind them."""
-        if not self.scales_follow:  # there is no scale there, or it is a difference from 1
-            return []
-        return [
-            norm_before("attention_residual", "attention", self.attention.reads),
-            norm_before("mlp_residual", "mlp", self.mlp.reads),
-        ]
-
-    def forward(
-        self,
-        h: Tensor,
-        rope: Rope | None,
-        cache: LayerCache | None = None,
-        position: CachePosition = 0,
-        documents: Documents | None = None,
-    ) -> Tensor:
-        """(batch, time, d) -> the same."""
-        h = self.attention_residual(h, self.attention, rope, cache, position, documents)
-        h = self.mlp_residual(h, self.mlp)
-        return h
+        return super().scale_pairs if self.scales_follow else []
 
 
 class GPT(RotaryDecoder):

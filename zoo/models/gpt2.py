@@ -15,18 +15,15 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from zoo.config.registry import MODELS
-from zoo.kernels.documents import Documents
+from zoo.models.block import PreNormBlock
 from zoo.models.decoder import Decoder, DecoderConfig
 from zoo.nn.attention import Attention
-from zoo.nn.kv_cache import LayerCache
 from zoo.nn.layernorm import LayerNorm
 from zoo.nn.linear import Embedding
 from zoo.nn.lm_head import LMHead
 from zoo.nn.mlp import GELUMLP
-from zoo.nn.positions import CachePosition
-from zoo.nn.residual import PreNorm, norm_before
-from zoo.nn.rope import Rope
-from zoo.spec import Module, ScalePair
+from zoo.nn.residual import PreNorm
+from zoo.spec import ScalePair
 
 
 @MODELS.register
@@ -50,7 +47,7 @@ class GPT2Config(DecoderConfig):
         return GPT2(self)
 
 
-class Block(Module):
+class Block(PreNormBlock):
     """Attention and MLP, each normalised before and added to the stream."""
 
     def __init__(self, c: GPT2Config, i: int) -> None:
@@ -67,27 +64,6 @@ class Block(Module):
         self.mlp = GELUMLP(c.d_model, c.mlp_size, c.residual_branches, bias=True, approximate="tanh")
         self.attention_residual = PreNorm(c.d_model, c.norm_eps, norm=LayerNorm)
         self.mlp_residual = PreNorm(c.d_model, c.norm_eps, norm=LayerNorm)
-
-    @property
-    def scale_pairs(self) -> Sequence[ScalePair]:
-        """Both norms and the matrices behind them."""
-        return [
-            norm_before("attention_residual", "attention", self.attention.reads),
-            norm_before("mlp_residual", "mlp", self.mlp.reads),
-        ]
-
-    def forward(
-        self,
-        h: Tensor,
-        rope: Rope | None,
-        cache: LayerCache | None = None,
-        position: CachePosition = 0,
-        documents: Documents | None = None,
-    ) -> Tensor:
-        """(batch, time, d) -> the same."""
-        h = self.attention_residual(h, self.attention, rope, cache, position, documents)
-        h = self.mlp_residual(h, self.mlp)
-        return h
 
 
 class GPT2(Decoder):

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from zoo.config.registry import MODELS
 from zoo.kernels.documents import Documents
+from zoo.models.block import PreNormBlock
 from zoo.models.rotary import RotaryDecoder, RotaryDecoderConfig
 from zoo.nn.attention import Attention
 from zoo.nn.kv_cache import LayerCache
@@ -24,9 +25,9 @@ from zoo.nn.linear import Embedding
 from zoo.nn.lm_head import LMHead
 from zoo.nn.mlp import GELUMLP
 from zoo.nn.positions import CachePosition
-from zoo.nn.residual import PreNorm, norm_before
+from zoo.nn.residual import PreNorm
 from zoo.nn.rope import Rope
-from zoo.spec import Module, ScalePair
+from zoo.spec import ScalePair
 
 
 @MODELS.register
@@ -50,8 +51,11 @@ class NeoXConfig(RotaryDecoderConfig):
         return NeoX(self)
 
 
-class Block(Module):
+class Block(PreNormBlock):
     """Attention and MLP, each normalised before, added to the stream together or one after the other."""
+
+    attention_residual: PreNorm
+    mlp_residual: PreNorm
 
     def __init__(self, c: NeoXConfig, i: int) -> None:
         super().__init__()
@@ -69,14 +73,6 @@ class Block(Module):
         self.mlp = GELUMLP(c.d_model, c.mlp_size, c.residual_branches, bias=True, approximate=form)
         self.attention_residual = PreNorm(c.d_model, c.norm_eps, norm=LayerNorm)
         self.mlp_residual = PreNorm(c.d_model, c.norm_eps, norm=LayerNorm)
-
-    @property
-    def scale_pairs(self) -> Sequence[ScalePair]:
-        """Both norms and the matrices behind them."""
-        return [
-            norm_before("attention_residual", "attention", self.attention.reads),
-            norm_before("mlp_residual", "mlp", self.mlp.reads),
-        ]
 
     def forward(
         self,

@@ -14,23 +14,19 @@ import math
 from typing import ClassVar, Literal, Self
 
 from pydantic import model_validator
-from torch import Tensor, nn
+from torch import nn
 
 from zoo.config.registry import MODELS
-from zoo.kernels.documents import Documents
+from zoo.models.block import ResidualBlock
 from zoo.models.hypersphere import HypersphereConfig
 from zoo.models.rotary import RotaryDecoder, RotaryDecoderConfig
 from zoo.models.starts import logit_scale
 from zoo.nn.attention import Attention
-from zoo.nn.kv_cache import LayerCache
 from zoo.nn.linear import Embedding
 from zoo.nn.lm_head import LMHead
 from zoo.nn.mlp import ScaledSwiGLU
-from zoo.nn.positions import CachePosition
 from zoo.nn.qk import RotaryThenScaledNorm
-from zoo.nn.rope import Rope
 from zoo.nn.scaling import Scaling
-from zoo.spec import Module
 
 
 @MODELS.register
@@ -62,7 +58,7 @@ class NGPTConfig(HypersphereConfig, RotaryDecoderConfig):
         return NGPT(self)
 
 
-class Block(Module):
+class Block(ResidualBlock):
     """Attention and MLP, each a step on the sphere."""
 
     def __init__(self, c: NGPTConfig, i: int) -> None:
@@ -86,19 +82,6 @@ class Block(Module):
         self.mlp = ScaledSwiGLU(c.d_model, c.mlp_size, c.residual_branches, c.s_u, c.s_nu)
         self.attention_residual = c.residual(c.d_model, c.alpha, first=i == 0)
         self.mlp_residual = c.residual(c.d_model, c.alpha)
-
-    def forward(
-        self,
-        h: Tensor,
-        rope: Rope | None,
-        cache: LayerCache | None = None,
-        position: CachePosition = 0,
-        documents: Documents | None = None,
-    ) -> Tensor:
-        """(batch, time, d), unit norm -> the same."""
-        h = self.attention_residual(h, self.attention, rope, cache, position, documents)
-        h = self.mlp_residual(h, self.mlp)
-        return h
 
 
 class NGPT(RotaryDecoder):

@@ -11,21 +11,17 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from pydantic import Field
-from torch import Tensor, nn
+from torch import nn
 
 from zoo.config.registry import MODELS
-from zoo.kernels.documents import Documents
+from zoo.models.block import ResidualBlock
 from zoo.models.rotary import RotaryDecoder, RotaryDecoderConfig
 from zoo.nn.attention import Attention
-from zoo.nn.kv_cache import LayerCache
 from zoo.nn.linear import Embedding
 from zoo.nn.lm_head import LMHead
 from zoo.nn.mlp import GELUMLP
 from zoo.nn.norm import RMSNorm
-from zoo.nn.positions import CachePosition
 from zoo.nn.residual import PostNorm
-from zoo.nn.rope import Rope
-from zoo.spec import Module
 
 
 @MODELS.register
@@ -42,7 +38,7 @@ class PostGPTConfig(RotaryDecoderConfig):
         return PostGPT(self)
 
 
-class Block(Module):
+class Block(ResidualBlock):
     """Attention and MLP, each added to the stream, which is then normalised."""
 
     def __init__(self, c: PostGPTConfig, i: int) -> None:
@@ -58,19 +54,6 @@ class Block(Module):
         self.mlp = GELUMLP(c.d_model, c.mlp_size, c.residual_branches)
         self.attention_residual = PostNorm(RMSNorm(("embed", c.d_model), c.norm_eps))
         self.mlp_residual = PostNorm(RMSNorm(("embed", c.d_model), c.norm_eps))
-
-    def forward(
-        self,
-        h: Tensor,
-        rope: Rope | None,
-        cache: LayerCache | None = None,
-        position: CachePosition = 0,
-        documents: Documents | None = None,
-    ) -> Tensor:
-        """(batch, time, d) -> the same."""
-        h = self.attention_residual(h, self.attention, rope, cache, position, documents)
-        h = self.mlp_residual(h, self.mlp)
-        return h
 
 
 class PostGPT(RotaryDecoder):

@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-import torch
 from pydantic import Field
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
@@ -16,9 +15,7 @@ from zoo.optim.adam import Decay
 from zoo.optim.base import OptimizerConfig, decayed_groups
 from zoo.optim.blocks import blocks
 from zoo.optim.moments import adam_step, advance_moments
-from zoo.optim.optimizer import ZooOptimizer, gradients, local_rows
-from zoo.optim.sharding import reduced_like
-from zoo.optim.slots import slot_dtype
+from zoo.optim.optimizer import CountingOptimizer, gradients, local_rows
 
 if TYPE_CHECKING:
     from zoo.init.registry import Entry
@@ -26,7 +23,7 @@ if TYPE_CHECKING:
 SLOTS = ("exp_avg_fast", "exp_avg_slow", "exp_avg_sq")
 
 
-class AdEMAMix(ZooOptimizer):
+class AdEMAMix(CountingOptimizer):
     r"""AdEMAMix (Pagliardini, Ablin and Grangier, arXiv 2409.03137).
 
     In step t = 1, 2, ...::
@@ -76,18 +73,12 @@ class AdEMAMix(ZooOptimizer):
         }
         super().__init__(params, defaults)
 
-    def slots(self, parameter: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
-        """Three averages and the number of steps."""
-        averages = {slot: reduced_like(parameter, (), slot_dtype(parameter)) for slot in SLOTS}
-        return {"step": torch.zeros((), dtype=torch.float32), **averages}
+    def averages(self, parameter: Tensor) -> Sequence[str]:
+        """The fast, the slow and the squared average."""
+        return SLOTS
 
-    def update(self) -> None:
-        """Move every parameter that has a gradient."""
-        for group in self.param_groups:
-            for t, parameters in self.counted(group):
-                self._move(parameters, t, group)
-
-    def _move(self, parameters: Sequence[Tensor], t: int, group: dict[str, Any]) -> None:
+    def move(self, parameters: Sequence[Tensor], t: int, group: dict[str, Any]) -> None:
+        """Take a step, see the class."""
         (beta1, beta2, beta3), lr, decay = group["betas"], float(group["lr"]), group["weight_decay"]
         slow_share = 1 - slow_decay(t, beta1, beta3, group["beta3_warmup"])
         warmup = group["alpha_warmup"]

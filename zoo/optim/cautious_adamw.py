@@ -5,21 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from zoo.optim.blocks import blocks
 from zoo.optim.cautious import agreeing, shares
 from zoo.optim.moments import adam_step, advance_moments, decay_weights
-from zoo.optim.optimizer import ZooOptimizer, gradients, local_rows
-from zoo.optim.sharding import complete, reduced_like, totals
-from zoo.optim.slots import slot_dtype
+from zoo.optim.optimizer import CountingOptimizer, gradients, local_rows
+from zoo.optim.sharding import complete, totals
 
 SLOTS = ("exp_avg", "exp_avg_sq")
 
 
-class CautiousAdamW(ZooOptimizer):
+class CautiousAdamW(CountingOptimizer):
     r"""Cautious AdamW (Liang et al., arXiv 2411.16085), eps being added as in AdamW.
 
     m, v   <- the moments of AdamW
@@ -46,18 +44,12 @@ class CautiousAdamW(ZooOptimizer):
         """
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
 
-    def slots(self, parameter: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
-        """Two moments and the number of steps."""
-        averages = {slot: reduced_like(parameter, (), slot_dtype(parameter)) for slot in SLOTS}
-        return {"step": torch.zeros((), dtype=torch.float32), **averages}
+    def averages(self, parameter: Tensor) -> Sequence[str]:
+        """The two moments."""
+        return SLOTS
 
-    def update(self) -> None:
-        """Move every parameter that has a gradient."""
-        for group in self.param_groups:
-            for t, parameters in self.counted(group):
-                self._move(parameters, t, group)
-
-    def _move(self, parameters: Sequence[Tensor], t: int, group: dict[str, Any]) -> None:
+    def move(self, parameters: Sequence[Tensor], t: int, group: dict[str, Any]) -> None:
+        """Take a step, see the class."""
         lr, betas = float(group["lr"]), group["betas"]
         grads, (firsts, seconds) = gradients(parameters), (self.held(parameters, slot) for slot in SLOTS)
         kept = totals(parameters)

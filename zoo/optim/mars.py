@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-import torch
 from pydantic import Field
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
@@ -17,9 +16,8 @@ from zoo.optim.adam import Decay
 from zoo.optim.base import OptimizerConfig, grouped
 from zoo.optim.blocks import blocks
 from zoo.optim.moments import adam_step, advance_moments
-from zoo.optim.optimizer import ZooOptimizer, gradients, local_rows
-from zoo.optim.sharding import complete, reduced_like, totals
-from zoo.optim.slots import slot_dtype
+from zoo.optim.optimizer import CountingOptimizer, gradients, local_rows
+from zoo.optim.sharding import complete, totals
 
 if TYPE_CHECKING:
     from zoo.init.registry import Entry
@@ -27,7 +25,7 @@ if TYPE_CHECKING:
 MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
-class MARS(ZooOptimizer):
+class MARS(CountingOptimizer):
     r"""MARS-AdamW with the gradient before as the correction (Yuan et al., arXiv 2411.10438).
 
     For a matrix, in step t = 1, 2, ...::
@@ -77,18 +75,14 @@ class MARS(ZooOptimizer):
         }
         super().__init__(params, defaults)
 
-    def slots(self, parameter: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
-        """Two moments, and of a matrix the gradient before."""
-        names = [*MOMENTS, *(["previous_grad"] if parameter.dim() == 2 else [])]
-        averages = {slot: reduced_like(parameter, (), slot_dtype(parameter)) for slot in names}
-        return {"step": torch.zeros((), dtype=torch.float32), **averages}
+    def averages(self, parameter: Tensor) -> Sequence[str]:
+        """The two moments, and of a matrix the gradient before."""
+        return (*MOMENTS, "previous_grad") if parameter.dim() == 2 else MOMENTS
 
-    def update(self) -> None:
-        """Move every parameter that has a gradient."""
-        for group in self.param_groups:
-            for t, parameters in self.counted(group):
-                self._move_matrices([p for p in parameters if p.dim() == 2], t, group)
-                self._move_others([p for p in parameters if p.dim() != 2], t, group)
+    def move(self, parameters: Sequence[Tensor], t: int, group: dict[str, Any]) -> None:
+        """Take a step, see the class."""
+        self._move_matrices([p for p in parameters if p.dim() == 2], t, group)
+        self._move_others([p for p in parameters if p.dim() != 2], t, group)
 
     def _move_matrices(self, matrices: Sequence[Tensor], t: int, group: dict[str, Any]) -> None:
         """AdamW with c, which is computed twice: for its norm, and for the step."""

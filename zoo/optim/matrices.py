@@ -12,7 +12,7 @@ from zoo.spec import ParamSpec
 
 
 @dataclass(frozen=True)
-class Layout:
+class MatrixLayout:
     """The matrices that a parameter consists of.
 
     Attributes:
@@ -24,7 +24,7 @@ class Layout:
     parts: tuple[tuple[int, int], ...] = ()
 
     @classmethod
-    def of(cls, spec: ParamSpec, heads: bool) -> Layout:
+    def of(cls, spec: ParamSpec, heads: bool) -> MatrixLayout:
         """The layout of a declared parameter.
 
         Args:
@@ -37,9 +37,9 @@ class Layout:
         return cls(rows, tuple(chosen))
 
     @property
-    def of_rows(self) -> Layout:
+    def of_rows(self) -> MatrixLayout:
         """The same without the parts that divide columns."""
-        return Layout(self.rows, tuple((d, count) for d, count in self.parts if d in self.rows))
+        return MatrixLayout(self.rows, tuple((d, count) for d, count in self.parts if d in self.rows))
 
     def split(self, tensor: Tensor) -> Tensor:
         """A parameter as its matrices, (matrices, A, B)."""
@@ -67,5 +67,5 @@ def _divided(shape: Sequence[int], counts: Mapping[int, int]) -> list[int]:
     return [n for d, size in enumerate(shape) for n in (counts.get(d, 1), size // counts.get(d, 1))]
 
 
-MATRIX = Layout()
+MATRIX = MatrixLayout()
 """A single matrix, whose rows the first dimension counts."""

@@ -21,7 +21,7 @@ from zoo.optim.base import OptimizerConfig, grouped
 from zoo.optim.blocks import blocks
 from zoo.optim.cautious import agreeing, check_cautious, shares
 from zoo.optim.combined import Combined
-from zoo.optim.matrices import MATRIX, Layout
+from zoo.optim.matrices import MATRIX, MatrixLayout
 from zoo.optim.moments import decay_weights
 from zoo.optim.newton_schulz import Coefficients, orthogonal
 from zoo.optim.optimizer import ZooOptimizer, due, gradients, local_rows
@@ -81,7 +81,7 @@ class Muon(ZooOptimizer):
         adjust: UpdateFactor = "match_adam",
         coefficients: Coefficients = "newton_schulz",
         cautious: bool = False,
-        layout: Layout = MATRIX,
+        layout: MatrixLayout = MATRIX,
         dtype: torch.dtype = torch.bfloat16,
         **more: float,
     ) -> None:
@@ -286,7 +286,7 @@ class OrthogonalConfig(OptimizerConfig):
         """The factor r of the matrices that a hidden matrix consists of, see `update_factor`."""
         if not is_hidden(spec):
             return self.others.shape_factor(spec)
-        layout = Layout.of(spec, self.split_heads)
+        layout = MatrixLayout.of(spec, self.split_heads)
         rows, columns = layout.split(torch.empty(spec.shape, device="meta")).shape[1:]
         return update_factor(rows, columns, self.adjust)
 
@@ -305,7 +305,7 @@ class OrthogonalConfig(OptimizerConfig):
         hidden = [entry for entry in entries if is_hidden(entry.spec)]
         if not hidden:
             raise ConfigError(f"optimizer: {kind} is for hidden matrices, and the model has none")
-        if self.split_heads and not any(Layout.of(entry.spec, heads=True).parts for entry in hidden):
+        if self.split_heads and not any(MatrixLayout.of(entry.spec, heads=True).parts for entry in hidden):
             raise ConfigError("optimizer.split_heads has no effect: no matrix of the model consists of heads")
         options = self.model_dump(exclude={"type", "rest", "split_heads"})
         groups = grouped(
@@ -313,7 +313,7 @@ class OrthogonalConfig(OptimizerConfig):
             self.lr,
             lambda entry: {
                 "weight_decay": self.weight_decay,
-                "layout": Layout.of(entry.spec, self.split_heads),
+                "layout": MatrixLayout.of(entry.spec, self.split_heads),
             },
         )
         parts: list[Optimizer] = [self.optimizer_class(groups, **options)]

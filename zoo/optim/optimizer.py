@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from zoo.optim.sharding import reduced_like
 from zoo.optim.slots import initial_slots, slot_dtype
 from zoo.utils.sharded import local
 
@@ -65,7 +66,35 @@ class ZooOptimizer(SteppingOptimizer):
             state.update(self.slots(parameter, group))
         return state
 
-    def counted(self, group: dict[str, Any]) -> ItemsView[int, list[Tensor]]:
+    def held(self, parameters: Sequence[Tensor], slot: str) -> list[Tensor]:
+        """This rank's rows of a slot of each parameter."""
+        return [local(self.state[parameter][slot]) for parameter in parameters]
+
+
+class CountingOptimizer(ZooOptimizer):
+    """An optimizer that keeps running averages, and counts the steps of every parameter."""
+
+    def averages(self, parameter: Tensor) -> Sequence[str]:
+        """The names of the slots of a parameter that have its shape."""
+        raise NotImplementedError
+
+    def move(self, parameters: Sequence[Tensor], t: int, group: dict[str, Any]) -> None:
+        """Take step `t`, from 1, with parameters of a group that have a gradient."""
+        raise NotImplementedError
+
+    def slots(self, parameter: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
+        """The number of steps, and an average for each of the names."""
+        dtype = slot_dtype(parameter)
+        averages = {slot: reduced_like(parameter, (), dtype) for slot in self.averages(parameter)}
+        return {"step": torch.zeros((), dtype=torch.float32), **averages}
+
+    def update(self) -> None:
+        """Move every parameter that has a gradient."""
+        for group in self.param_groups:
+            for t, parameters in self._counted(group):
+                self.move(parameters, t, group)
+
+    def _counted(self, group: dict[str, Any]) -> ItemsView[int, list[Tensor]]:
         """Count a step of every parameter of a group that has a gradient, in its slot ``step``.
 
         Returns:
@@ -78,10 +107,6 @@ class ZooOptimizer(SteppingOptimizer):
             step += 1
             at[int(step.item())].append(parameter)
         return at.items()
-
-    def held(self, parameters: Sequence[Tensor], slot: str) -> list[Tensor]:
-        """This rank's rows of a slot of each parameter."""
-        return [local(self.state[parameter][slot]) for parameter in parameters]
 
 
 def gradient(parameter: Tensor) -> Tensor:

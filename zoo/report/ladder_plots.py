@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from zoo.ablate.scale.measure import Pair
+from zoo.ablate.scale.measure import SizePair
 from zoo.ablate.scale.presentation import estimated, factor
 from zoo.ablate.scale.runs import format_count
 from zoo.ablate.scale.speedup import SizeSpeedup
@@ -151,7 +151,7 @@ def _rate_views(verdicts: Mapping[str, ScaleVerdict], baseline: str) -> list[Vie
     """One view per size at which rates were tried, and one of the chosen rates over the size."""
     sides: dict[str, dict[float, TunedSize]] = {}
     for verdict in verdicts.values():
-        pairs: Mapping[float, Pair] = verdict.measured.pairs
+        pairs: Mapping[float, SizePair] = verdict.measured.pairs
         for k, name in enumerate((baseline, verdict.name)):
             sides.setdefault(name, {}).update({n: pair.sides[k] for n, pair in pairs.items()})
     sizes = sorted({n for of_side in sides.values() for n, side in of_side.items() if side.tuned})

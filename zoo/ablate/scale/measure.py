@@ -39,7 +39,7 @@ class UnusedSize:
 
 
 @dataclass(frozen=True)
-class Cost:
+class CurrencySpeedup:
     """What a variant's token speed-up is in another currency.
 
     Attributes:
@@ -56,7 +56,7 @@ class Cost:
 
 
 @dataclass(frozen=True)
-class Pair:
+class SizePair:
     """Both sides at one size.
 
     Attributes:
@@ -105,13 +105,13 @@ class VariantMeasurement:
     """
 
     name: str
-    pairs: Mapping[float, Pair] = field(default_factory=dict)
+    pairs: Mapping[float, SizePair] = field(default_factory=dict)
     sizes: list[SizeSpeedup] = field(default_factory=list)
     left_out: list[UnusedSize] = field(default_factory=list)
     line: Line | None = None
     robust: Line | None = None
     law: Law | None = None
-    costs: list[Cost] = field(default_factory=list)
+    costs: list[CurrencySpeedup] = field(default_factory=list)
     rounds: int = 0
     items: ItemDifference | None = None
     gap: float | None = None
@@ -173,7 +173,7 @@ def measure(
     return measurement
 
 
-def _add_size(measurement: VariantMeasurement, params: float, pair: Pair) -> None:
+def _add_size(measurement: VariantMeasurement, params: float, pair: SizePair) -> None:
     """Fit one size, or leave it out and say why."""
     for side, name in zip(pair.sides, ("the baseline", measurement.name), strict=True):
         if side.problem:
@@ -207,10 +207,10 @@ def _robust(size: SizeSpeedup, sides: tuple[Cells, Cells]) -> SizeSpeedup:
 
 def _paired(
     baseline: Mapping[float, TunedSize], variant: Mapping[float, TunedSize], measurement: VariantMeasurement
-) -> dict[float, Pair]:
+) -> dict[float, SizePair]:
     """Both sides' runs by the baseline's size: by the number of parameters, else by FLOPs per token."""
     pairs = {
-        size: Pair(side, variant[size], _ratio(_per_token(side, size), _per_token(variant[size], size)))
+        size: SizePair(side, variant[size], _ratio(_per_token(side, size), _per_token(variant[size], size)))
         for size, side in baseline.items()
         if size in variant
     }
@@ -221,7 +221,7 @@ def _paired(
         ratios = {other: _ratio(_per_token(rest[other], other), _per_token(side, size)) for other in rest}
         nearest = min(ratios, key=lambda other: ratios[other])
         if ratios[nearest] <= PAIRED_FLOPS:
-            pairs[size] = Pair(side, rest.pop(nearest), max(ratios[nearest], _ratio(nearest, size)))
+            pairs[size] = SizePair(side, rest.pop(nearest), max(ratios[nearest], _ratio(nearest, size)))
     unpaired = [size for size in {*baseline, *rest} if size not in pairs]
     measurement.left_out += [
         UnusedSize(size, "only one side has runs of this size") for size in sorted(unpaired)
@@ -267,7 +267,7 @@ def _kappa(measurement: VariantMeasurement) -> float | None:
     return float(np.mean(bends)) if bends else None
 
 
-def _gap(pair: Pair, size: SizeSpeedup, tau: float | None) -> float | None:
+def _gap(pair: SizePair, size: SizeSpeedup, tau: float | None) -> float | None:
     """What tuning alone adds to the spread of ln c: the rule simulated on each side's parabola."""
     if tau is None or any(side.parabola is None for side in pair.sides):
         return None
@@ -325,7 +325,7 @@ def _add_cost(
     wider = math.hypot(half, of_cost)
     t = abs(ln_c) / wider * float(stats.t.ppf(0.975, df)) if wider else math.inf * abs(ln_c)
     p = float(2 * stats.t.sf(t, df)) if wider or ln_c else 1.0
-    measurement.costs.append(Cost(name, ln_c, wider, p))
+    measurement.costs.append(CurrencySpeedup(name, ln_c, wider, p))
 
 
 def _at_largest(measurement: VariantMeasurement, largest: SizeSpeedup) -> tuple[float, float | None, float]:
@@ -342,7 +342,7 @@ def common_budget(ours: AbstractSet[float], theirs: AbstractSet[float]) -> tuple
     return max(pairs, default=None)
 
 
-def _items(pair: Pair) -> ItemDifference | None:
+def _items(pair: SizePair) -> ItemDifference | None:
     """Scores of questions at the longest common budget of both sides.
 
     Returns:

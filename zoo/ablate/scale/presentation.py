@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from zoo.ablate.scale.line import Estimate, Prediction
-from zoo.ablate.scale.measure import Pair, VariantMeasurement, common_budget
+from zoo.ablate.scale.measure import SizePair, VariantMeasurement, common_budget
 from zoo.ablate.scale.runs import format_count
 from zoo.ablate.scale.speedup import exp
 from zoo.ablate.scale.verdict import ScaleVerdict
@@ -220,7 +220,7 @@ def _verdict_row(verdict: ScaleVerdict) -> list[object]:
     ]
 
 
-def _loss_difference(pair: Pair) -> float | None:
+def _loss_difference(pair: SizePair) -> float | None:
     """Variant less baseline at the longest budget that both have, in nats."""
     ours, theirs = pair.cells
     tokens = common_budget(*({tokens for tokens, _ in side} for side in (ours, theirs)))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from zoo.ablate.scale.speedup import Cells, SizeSpeedup, size_speedups
+from zoo.ablate.scale.speedup import SizeSpeedup, size_speedups
 
 Array = NDArray[np.float64]
 
@@ -40,12 +40,6 @@ class Design:
     tokens: tuple[float, ...]
     seeds: tuple[int, ...]
     budgets: tuple[float, ...] = (0.25, 0.5, 1.0)
-
-
-DESIGN_C = Design(
-    (0.2e6, 0.4e6, 0.8e6, 1.6e6, 3.2e6, 6.4e6), (6e6, 7e6, 8e6, 9e6, 10e6, 11e6), (4, 3, 3, 3, 2, 2)
-)
-"""Six sizes a factor of two apart: the recommended design."""
 
 
 @dataclass(frozen=True)
@@ -128,18 +122,3 @@ def measured(design: Design, losses: Sequence[Array]) -> list[list[SizeSpeedup]]
         for params, longest, of_size in zip(design.params, design.tokens, losses, strict=True)
     ]
     return [list(sizes) for sizes in zip(*columns, strict=True)]
-
-
-def as_cells(design: Design, losses: Sequence[Array], study: int) -> list[dict[float, Cells]]:
-    """One study as a table: of each side, by size, the losses by tokens and seed."""
-    return [
-        {
-            params: {
-                (longest * share, seed): float(of_size[study, side, j, seed])
-                for j, share in enumerate(design.budgets)
-                for seed in range(of_size.shape[3])
-            }
-            for params, longest, of_size in zip(design.params, design.tokens, losses, strict=True)
-        }
-        for side in (0, 1)
-    ]

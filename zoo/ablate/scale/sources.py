@@ -44,7 +44,7 @@ TUNED = ("optimizer.lr",)
 
 
 @dataclass(frozen=True)
-class Export:
+class LoggerExport:
     """How to read what another logger has written.
 
     Attributes:
@@ -60,7 +60,9 @@ class Export:
     tokens_per_step: float | None = None
 
 
-def read_table(paths: Sequence[Path], export: Export | None = None, metric: str | None = None) -> RunTable:
+def read_table(
+    paths: Sequence[Path], export: LoggerExport | None = None, metric: str | None = None
+) -> RunTable:
     """Read runs.
 
     Args:
@@ -78,7 +80,7 @@ def read_table(paths: Sequence[Path], export: Export | None = None, metric: str 
         raise DataError(
             f"--metric {metric}: a speed-up in tokens is read from a loss; expected {' or '.join(LOSSES)}"
         )
-    export = export or Export()
+    export = export or LoggerExport()
     first = paths[0]
     if export.pattern is not None:
         table = _scalars(paths, export)
@@ -291,7 +293,7 @@ def _exported(file: Path, columns: Mapping[str, str]) -> RunTable:
     return RunTable(tuple(runs))
 
 
-def _scalars(paths: Sequence[Path], export: Export) -> RunTable:
+def _scalars(paths: Sequence[Path], export: LoggerExport) -> RunTable:
     """Event files, or scalars that TensorBoard has exported: one per run, which its name describes."""
     assert export.pattern is not None  # the caller has asked
     fields = re.findall(r"{(\w*)}", export.pattern)

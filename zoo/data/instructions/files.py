@@ -130,7 +130,7 @@ SHAREGPT_SPEAKERS: dict[str, Speaker] = {
 }
 
 
-class Layout(NamedTuple):
+class LineLayout(NamedTuple):
     """A layout of lines.
 
     Attributes:
@@ -143,11 +143,11 @@ class Layout(NamedTuple):
 
 
 LAYOUTS = (
-    Layout(("messages",), _openai),
-    Layout(("conversations",), _sharegpt),
-    Layout(("prompt", "response"), partial(_question_and_answer, answer="response")),
-    Layout(("prompt", "completion"), partial(_question_and_answer, answer="completion")),
-    Layout(("instruction", "output"), _alpaca),
+    LineLayout(("messages",), _openai),
+    LineLayout(("conversations",), _sharegpt),
+    LineLayout(("prompt", "response"), partial(_question_and_answer, answer="response")),
+    LineLayout(("prompt", "completion"), partial(_question_and_answer, answer="completion")),
+    LineLayout(("instruction", "output"), _alpaca),
 )
 """How a line is read, by its keys:
 
