@@ -92,9 +92,8 @@ def linear_cross_entropy(
     rows = chunk or _rows(len(hidden), len(weight))
     trained = [t for t in (hidden, weight, bias) if t is not None and t.requires_grad]
     if torch.is_grad_enabled() and trained:
-        return LossParts(
-            *_LinearCrossEntropy.apply(hidden, weight, bias, targets, z_loss, soft_cap, rows, dtype)  # type: ignore[no-untyped-call]
-        )
+        inputs = hidden, weight, bias, targets, z_loss, soft_cap, rows, dtype
+        return LossParts(*_LinearCrossEntropy.apply(*inputs))  # type: ignore[no-untyped-call]  # torch's
     sums = _sums(hidden, weight, bias, targets, z_loss, soft_cap, rows, dtype, (False, False, False))
     return _parts(sums, _reciprocal_count(targets, sums.cross_entropy.dtype), z_loss)
 

@@ -110,7 +110,7 @@ class _Starter:
                 "batch: its standard deviation is 0; expected another batch, or reparam.start 'rows'"
             )
         method = module.reparameterised[self.p.local]
-        assert isinstance(method, RowNorm)
+        assert isinstance(method, RowNorm)  # `_starts_from_forward` has chosen it
         self.starts[method.length] = 1 / std
         if "bias" in module.specs:
             self.starts["bias"] = -mean / std

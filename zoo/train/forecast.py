@@ -60,7 +60,7 @@ class Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch d
 
     def __init__(self) -> None:
         """Start at 0."""
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()  # type: ignore[no-untyped-call]  # torch's
         self.count = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -354,7 +354,8 @@ def _trace(job: Job, model: Model, examples: int, way: Recompute) -> _Traced:
         for unit in model.fsdp_units:
             for parameter in unit.parameters():
                 if parameter.requires_grad:
-                    parameter.register_post_accumulate_grad_hook(in_backward)  # type: ignore[no-untyped-call]
+                    register = parameter.register_post_accumulate_grad_hook
+                    register(in_backward)  # type: ignore[no-untyped-call]  # torch's
         if model.fsdp_units:
             model.fsdp_units[-1].register_forward_hook(lambda *_: end_of_phase(0))
         state = [*model.parameters(), *model.buffers()]

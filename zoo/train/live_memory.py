@@ -54,13 +54,13 @@ class LiveMemory(TorchDispatchMode):
             resize(storage, size)  # FSDP frees gathered weights so, which is no operator
             see(storage)
 
-        torch.UntypedStorage.resize_ = resize_  # type: ignore[method-assign,assignment]
-        super().__enter__()  # type: ignore[no-untyped-call]
+        torch.UntypedStorage.resize_ = resize_  # type: ignore[method-assign,assignment]  # until the end
+        super().__enter__()  # type: ignore[no-untyped-call]  # torch's
         return self
 
     def __exit__(self, *error: object) -> None:
-        torch.UntypedStorage.resize_ = self._resize  # type: ignore[method-assign]
-        super().__exit__(*error)  # type: ignore[no-untyped-call]
+        torch.UntypedStorage.resize_ = self._resize  # type: ignore[method-assign]  # as it was
+        super().__exit__(*error)  # type: ignore[no-untyped-call]  # torch's
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if any(issubclass(kind, DTensor) for kind in types):

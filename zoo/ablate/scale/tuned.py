@@ -107,7 +107,7 @@ def _tuned(runs: Sequence[FinishedRun]) -> TunedSize:
     ]
     curves: dict[float, dict[float, list[float]]] = defaultdict(lambda: defaultdict(list))
     for run in choosing or runs:
-        assert run.rate is not None
+        assert run.rate is not None  # as above
         curves[run.tokens][run.rate].append(run.loss)
     curve = max(curves.values(), key=len)
     tried = {rate: fmean(curve[rate]) for rate in sorted(curve)}

@@ -208,7 +208,7 @@ class _Processes:
         process: subprocess.Popen[bytes] | None = self._mine.process
         if process is None:
             return None
-        assert process.stdin is not None
+        assert process.stdin is not None  # a pipe
         with contextlib.suppress(BrokenPipeError):  # its answer says so
             pickle.dump(texts, process.stdin, pickle.HIGHEST_PROTOCOL)
             process.stdin.flush()
@@ -219,7 +219,7 @@ class _Processes:
         return np.split(ids, np.cumsum(lengths[:-1]))
 
     def _answer(self, process: subprocess.Popen[bytes]) -> Any:  # Any: what the process has pickled
-        assert process.stdout is not None
+        assert process.stdout is not None  # a pipe
         try:
             return pickle.load(process.stdout)
         except (EOFError, pickle.UnpicklingError):
@@ -239,5 +239,5 @@ class _Processes:
             process.wait()
             for stream in (process.stdin, process.stdout):
                 with contextlib.suppress(OSError):  # closing flushes what the process has not read
-                    stream.close()  # type: ignore[union-attr]
+                    stream.close()  # type: ignore[union-attr]  # both are pipes
         self._folder.cleanup()
