@@ -282,12 +282,12 @@ class TensorFile:
             name: a name in `tensors`.
             target: of the tensor's shape; any dtype and device; sharded by rows, if at all.
         """
-        own = target.detach()
+        local_part = target.detach()
         start = 0
-        if is_sharded(own):
-            slices = own_slices(own)
-            own, start = own.to_local(), slices[0].start if slices else 0
-        rows = own if own.dim() else own.reshape(1)
+        if is_sharded(local_part):
+            slices = own_slices(local_part)
+            local_part, start = local_part.to_local(), slices[0].start if slices else 0
+        rows = local_part if local_part.dim() else local_part.reshape(1)
         dtype = self.tensors[name].dtype
         row_bytes = dtype.itemsize * (rows[:1].numel() if len(rows) else 0)
         for block in self.blocks[name]:

@@ -75,15 +75,15 @@ class TrunkCheckpoint:
         self.whole.restore(classifier)
         state, prefix = classifier.state_dict(), f"{TRUNK}."
         missing = tuple(name for name in needed if prefix + name not in state)
-        own = [pattern for pattern in allow if any(fnmatchcase(name, pattern) for name in missing)]
-        if refused := [n for n in missing if not any(fnmatchcase(n, pattern) for pattern in own)]:
+        allowed = [pattern for pattern in allow if any(fnmatchcase(name, pattern) for name in missing)]
+        if refused := [n for n in missing if not any(fnmatchcase(n, pattern) for pattern in allowed)]:
             kind = type_of(self.recipe.model)
             raise CheckpointError(
                 f"a classifier on a '{kind}' has no {shorten(refused)}; expected the checkpoint of a "
                 "language model, or a pattern that allows it to be drawn at random (checkpoint.allow)"
             )
         there = {prefix + name for name in needed if name not in missing}
-        plan = self.whole.plan(state, there, [pattern for pattern in allow if pattern not in own])
+        plan = self.whole.plan(state, there, [pattern for pattern in allow if pattern not in allowed])
         fills = frozenset(name.removeprefix(prefix) for name in plan.fills)
         report = replace(plan.report, missing=(*plan.report.missing, *missing))
         return LoadPlan(report, fills, lambda to: plan.fill({prefix + name: t for name, t in to.items()}))

@@ -49,7 +49,7 @@ def train(
 
     from zoo.run.config import load_config
 
-    loaded = load_config(config, changes)  # a mistake there is told before the engine is imported
+    loaded = load_config(config, changes)  # mistakes are reported before the engine is imported
     from zoo.train.run import train as run
 
     result = run(

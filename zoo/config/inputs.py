@@ -3,7 +3,7 @@
 A relative path in a YAML file starts at the folder of that file. If nothing is there, it starts at the
 current folder, as all paths did in earlier versions. Paths on the command line and from Python start at the
 current folder, and so do those that zoo records in a run folder. A path that is in neither folder stays as
-it was written, and whoever misses it there finds out with `looked_in` where it was looked for before.
+it was written; the error of its reader names the folders that were tried, see `looked_in`.
 """
 
 from __future__ import annotations

@@ -154,13 +154,15 @@ def evaluate(
     for most in (FIRST_BATCHES, None):
         for kind, of_texts in enumerate(kinds):
             batches = (
-                (own, *batch) for own, batches in zip(sums[kind], of_texts, strict=True) for batch in batches
+                (of_text, *batch)
+                for of_text, batches in zip(sums[kind], of_texts, strict=True)
+                for batch in batches
             )
-            for own, nats, count in islice(batches, most):
-                own.append(nats)
+            for of_text, nats, count in islice(batches, most):
+                of_text.append(nats)
                 advance(count, kind)
     return [
-        [_score(text, each, math.fsum(own)) for text, own in zip(texts, of_texts, strict=True)]
+        [_score(text, each, math.fsum(of_text)) for text, of_text in zip(texts, of_texts, strict=True)]
         for each, of_texts in zip(windows, sums, strict=True)
     ]
 

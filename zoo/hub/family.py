@@ -213,8 +213,8 @@ class Family:
         for old, new in self.renamed_suffixes.items():
             if name.endswith(old):
                 name = name.removesuffix(old) + new
-        if self.head is not None and (own := name.removeprefix(self.head.prefix)) in expected:
-            return own
+        if self.head is not None and (local := name.removeprefix(self.head.prefix)) in expected:
+            return local
         return self.prefix + name if self.prefix + name in expected else name
 
     def name_in_memory(self, name: str) -> str:
@@ -257,7 +257,7 @@ def _expected(model: type[Config], names: Collection[str]) -> list[str]:
         inner = info.annotation
         parted = any(given.startswith(f"{name}.") for given in names)
         if parted and isinstance(inner, type) and issubclass(inner, Config):
-            expected += [f"{name}.{own}" for own in inner.model_fields]
+            expected += [f"{name}.{inner_name}" for inner_name in inner.model_fields]
         else:
             expected.append(name)
     return expected

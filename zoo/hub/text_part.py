@@ -46,8 +46,8 @@ class TextPart:
     def split(self, entries: Mapping[str, TensorEntry]) -> tuple[dict[str, TensorEntry], tuple[str, ...]]:
         """The text model's tensors by the names they have in its own folder, and the names of all others."""
         others = {name: None for name in entries if any(fnmatchcase(name, pattern) for pattern in OTHERS)}
-        own = {_own_name(name): entry for name, entry in entries.items() if name not in others}
-        return own, tuple(others)
+        of_text = {_own_name(name): entry for name, entry in entries.items() if name not in others}
+        return of_text, tuple(others)
 
 
 def _own_name(name: str) -> str:

@@ -121,7 +121,7 @@ class BERTConfig(EncoderConfig):
 
     @property
     def rotates(self) -> bool:
-        """Whether positions are told by RoPE."""
+        """Whether RoPE encodes positions."""
         return isinstance(self.position, RotaryPositions)
 
     @property
@@ -181,7 +181,7 @@ class BERT(Encoder):
         return h
 
     def rope(self, tokens: Tensor) -> Rope | None:
-        """The rotations of the positions (time, h / 2), where positions are told by them."""
+        """The rotations of the positions, (time, h / 2); None without RoPE."""
         c = self.config
         if not isinstance(c.position, RotaryPositions):
             return None

@@ -43,7 +43,7 @@ class EncoderConfig(LanguageModelConfig):
 
     @property
     def rotates(self) -> bool:
-        """Whether positions are told by RoPE."""
+        """Whether RoPE encodes positions."""
         return False
 
     @property

@@ -61,7 +61,7 @@ class ModernBERTConfig(EncoderConfig):
 
     @property
     def rotates(self) -> bool:
-        """Positions are told by RoPE."""
+        """True: RoPE encodes positions."""
         return True
 
     @property

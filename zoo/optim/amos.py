@@ -288,8 +288,8 @@ class Amos(ZooOptimizer):
         groups = self._checked_groups(state_dict)
         super().load_state_dict({**state_dict, "param_groups": groups})
         saved = [i for group in groups for i in group["params"]]
-        own = [p for group in self.param_groups for p in group["params"]]
-        for index, parameter in zip(saved, own, strict=True):
+        parameters = [p for group in self.param_groups for p in group["params"]]
+        for index, parameter in zip(saved, parameters, strict=True):
             for name, value in state_dict["state"].get(index, {}).items():
                 if name != "step":  # torch has cast the slots to the dtype of the parameter
                     self.state[parameter][name] = value.to(

@@ -76,23 +76,23 @@ def _spread(by_index: Mapping[int, DTensor], work: Work) -> list[Tensor]:
     indices, tensors = list(by_index), list(by_index.values())
     mesh = tensors[0].device_mesh
     dim = next(i for i, p in enumerate(tensors[0].placements) if p.is_shard())
-    group, ranks, own = mesh.get_group(dim), mesh.size(dim), mesh.get_local_rank(dim)
+    group, ranks, rank = mesh.get_group(dim), mesh.size(dim), mesh.get_local_rank(dim)
     shards = [tensor.to_local() for tensor in tensors]
     mine = owners([tensor.numel() for tensor in tensors], ranks)
     # To rank r: this rank's rows of the matrices of r. From rank r: its rows of this rank's matrices.
     sent = torch.cat([shards[i].reshape(-1) for theirs in mine for i in theirs])
     to = [sum(shards[i].numel() for i in theirs) for theirs in mine]
     widths = [math.prod(tensor.shape[1:]) for tensor in tensors]
-    sizes = [[_rows(tensors[i], r, ranks) * widths[i] for i in mine[own]] for r in range(ranks)]
+    sizes = [[_rows(tensors[i], r, ranks) * widths[i] for i in mine[rank]] for r in range(ranks)]
     received = _exchange(sent, [sum(size) for size in sizes], to, group)
     blocks = [
         torch.split(part, size)
         for part, size in zip(torch.split(received, [*map(sum, sizes)]), sizes, strict=True)
     ]
     gathered = [
-        torch.cat([block[j] for block in blocks]).view(tensors[i].shape) for j, i in enumerate(mine[own])
+        torch.cat([block[j] for block in blocks]).view(tensors[i].shape) for j, i in enumerate(mine[rank])
     ]
-    done = work([indices[i] for i in mine[own]], gathered)
+    done = work([indices[i] for i in mine[rank]], gathered)
     back = [torch.split(result.reshape(-1), [size[j] for size in sizes]) for j, result in enumerate(done)]
     sent = torch.cat([rows[r] for r in range(ranks) for rows in back] or [sent[:0]])
     received = _exchange(sent, to, [sum(size) for size in sizes], group)

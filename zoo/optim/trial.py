@@ -176,9 +176,9 @@ def explained(cls: type[Optimizer], what: str) -> Iterator[None]:
         if "does not require grad" in text:
             raise ConfigError(SECOND_ORDER) from error
         frames = traceback.extract_tb(error.__traceback__)
-        own = [f"{f.filename}:{f.lineno}" for f in frames if f.filename == inspect.getsourcefile(cls)]
-        installed = not own or "site-packages" in own[-1]
-        place = "" if installed else f" ({own[-1]})"
+        lines = [f"{f.filename}:{f.lineno}" for f in frames if f.filename == inspect.getsourcefile(cls)]
+        installed = not lines or "site-packages" in lines[-1]
+        place = "" if installed else f" ({lines[-1]})"
         raise ConfigError(f"{what} raises {type(error).__name__}: {text}{place}") from error
 
 

@@ -133,8 +133,8 @@ def _factors(verdict: ScaleVerdict) -> Iterator[Series]:
             points=True,
             in_legend=False,
         )
-    own = [factor(size.ln_c, size.half_width() or 0.0) for size in usable]
-    columns = [list(column) for column in zip(*own, strict=True)]
+    factors = [factor(size.ln_c, size.half_width() or 0.0) for size in usable]
+    columns = [list(column) for column in zip(*factors, strict=True)]
     params = [size.params for size in usable]
     yield Series(name, name, params, columns[0], columns[1], columns[2], points=True)
 

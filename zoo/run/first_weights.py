@@ -185,10 +185,10 @@ def declared_model(config: RunConfig, run: RunFolder | None = None) -> InitialMo
     if config.checkpoint is None:
         return _under_rule(config, recipe, declare)
     if run is not None and (last := run.checkpoint()) is not None:
-        own = open_checkpoint(last.path)
-        if (own.recipe.model, own.recipe.reparam) == (recipe.model, recipe.reparam):
-            model = declare(own.recipe)
-            own.restore(model)
+        checkpoint = open_checkpoint(last.path)
+        if (checkpoint.recipe.model, checkpoint.recipe.reparam) == (recipe.model, recipe.reparam):
+            model = declare(checkpoint.recipe)
+            checkpoint.restore(model)
             etas = read_measured_etas(run) if config.eta == "measured" else None
             return InitialModel(model, measured_etas=etas)
     opened = _open(config.checkpoint, recipe)

@@ -160,7 +160,7 @@ def rates_of(
         factors = transfer.at(spec, in_block, sizes)
         if optimizer is None:
             return factors
-        own = optimizer.shape_factor(spec) / optimizer.shape_factor(transfer.at_base(spec))
-        return replace(factors, lr=factors.lr / own, wd=factors.wd * own)
+        shape_ratio = optimizer.shape_factor(spec) / optimizer.shape_factor(transfer.at_base(spec))
+        return replace(factors, lr=factors.lr / shape_ratio, wd=factors.wd * shape_ratio)
 
     return rates

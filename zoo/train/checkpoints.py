@@ -331,10 +331,10 @@ def load_progress(checkpoint: CheckpointFolder, optimizer: torch.optim.Optimizer
     except ValueError as error:
         raise CheckpointError(f"{checkpoint.optimizer}: {error}") from error
     random, _ = read_tensors(checkpoint.random)
-    own = {
+    random_states = {
         name: random[key] for name in random_state(world.device) if (key := f"{world.rank}/{name}") in random
     }
-    set_random_state(own, world.device)
+    set_random_state(random_states, world.device)
 
 
 def load_diagnosis(checkpoint: CheckpointFolder) -> dict[str, Stored]:

@@ -191,17 +191,17 @@ def world(device: str, parallel: ParallelConfig = ParallelConfig()) -> Iterator[
     store, rank, _ = next(rendezvous("env://", timeout=limit))
     try:
         copies = parallel.copies(size)
-        own = _common_device(device, store, rank, size)
-        if own.type == "cuda":
-            torch.cuda.set_device(own)
-        backend = "cpu:gloo,cuda:nccl" if own.type == "cuda" else "gloo"
+        device_of_rank = _common_device(device, store, rank, size)
+        if device_of_rank.type == "cuda":
+            torch.cuda.set_device(device_of_rank)
+        backend = "cpu:gloo,cuda:nccl" if device_of_rank.type == "cuda" else "gloo"
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=limit)
         try:
             shape: tuple[int, ...] = (size,) if copies == 1 else (copies, size // copies)
             names = ("replicate", "shard")[-len(shape) :]
-            mesh = init_device_mesh(own.type, shape, mesh_dim_names=names)
+            mesh = init_device_mesh(device_of_rank.type, shape, mesh_dim_names=names)
             with ends_with_parent():
-                yield World(rank, size, own, mesh, parallel)
+                yield World(rank, size, device_of_rank, mesh, parallel)
         except RuntimeError as error:
             if (gone := lost(error, "the run", parallel.timeout)) is not None:
                 raise gone from error
@@ -238,19 +238,19 @@ def _common_device(name: str, store: Store, rank: int, size: int) -> torch.devic
     Raises:
         ZooError: a rank has none, or the ranks have different kinds of devices.
     """
-    own, problem = None, ""
+    device, problem = None, ""
     try:
-        own = find_device(name, int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"]))
+        device = find_device(name, int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"]))
     except ZooError as error:
         problem = str(error)
-    store.set(f"device/{rank}", own.type if own is not None else f"!{problem}")
+    store.set(f"device/{rank}", device.type if device is not None else f"!{problem}")
     devices = [store.get(f"device/{r}").decode() for r in range(size)]
     for r, text in enumerate(devices):
         if text[0] == "!":
             raise ZooError(f"process {r}: {text[1:]}")
-    if own is None or len(set(devices)) > 1:
+    if device is None or len(set(devices)) > 1:
         raise ZooError(f"device '{name}': the processes find {', '.join(devices)}; expected one kind")
-    return own
+    return device
 
 
 def _agent_stores() -> bool:

@@ -14,12 +14,12 @@ from zoo.utils.errors import DataError
 from zoo.utils.run_folder import RunFolder, model_folder
 
 
-def check_tokenizer(source: CheckpointConfig, own: Tokenizer | None) -> None:
+def check_tokenizer(source: CheckpointConfig, tokenizer: Tokenizer | None) -> None:
     """Refuse a tokenizer under which the token ids of the checkpoint mean something else.
 
     Args:
         source: the checkpoint; a checkpoint without a tokenizer is not compared.
-        own: the tokenizer of the run; None: its data has no tokens.
+        tokenizer: the tokenizer of the run; None: its data has no tokens.
 
     Raises:
         DataError: the tokenizers differ and `source.allow` does not say so, or it does and they are equal.
@@ -29,12 +29,13 @@ def check_tokenizer(source: CheckpointConfig, own: Tokenizer | None) -> None:
         theirs = find_tokenizer(model_folder(source.path).path)
     except DataError:
         theirs = None
-    differs = own is not None and theirs is not None and own.hash != theirs.hash
-    if own is not None and theirs is not None and differs and not allowed:
+    differs = tokenizer is not None and theirs is not None and tokenizer.hash != theirs.hash
+    if tokenizer is not None and theirs is not None and differs and not allowed:
         raise DataError(
-            f"data.tokenizer: a '{own.type}' of {own.vocab_size} tokens, but the weights in {source.path} "
-            f"were trained on those of another one ('{theirs.type}', {theirs.vocab_size} tokens); leave "
-            f"data.tokenizer out to use that, or allow another: checkpoint: {{allow: [{TOKENIZER}]}}"
+            f"data.tokenizer: a '{tokenizer.type}' of {tokenizer.vocab_size} tokens, but the weights in "
+            f"{source.path} were trained on those of another one ('{theirs.type}', {theirs.vocab_size} "
+            f"tokens); leave data.tokenizer out to use that, or allow another: checkpoint: "
+            f"{{allow: [{TOKENIZER}]}}"
         )
     if allowed and not differs:
         raise DataError(

@@ -68,7 +68,7 @@ def locked(path: Path, message: str, *, shared: bool = False, timeout: float = 0
 
 
 def holder(path: Path) -> str | None:
-    """In words, the process that holds a lock; None: there is none, or it cannot be told.
+    """The process that holds a lock, in words; None: no process holds it, or the file does not name it.
 
     Raises:
         CheckpointError: what lies there is no lock file.

@@ -110,8 +110,8 @@ def simulate(
 def _correlated(random: np.random.Generator, shape: tuple[int, ...]) -> Array:
     """Standard normal errors, correlated by `CORRELATION` between the two sides (the second axis)."""
     shared = random.standard_normal((shape[0], 1, *shape[2:]))
-    own = random.standard_normal(shape)
-    errors: Array = math.sqrt(CORRELATION) * shared + math.sqrt(1 - CORRELATION) * own
+    independent = random.standard_normal(shape)
+    errors: Array = math.sqrt(CORRELATION) * shared + math.sqrt(1 - CORRELATION) * independent
     return errors
 
 

@@ -171,7 +171,7 @@ class TextDataset(Dataset):
         return map(self._with_documents, batches)
 
     def _with_documents(self, batch: Batch) -> Batch:
-        """The batch, between tokens and targets the numbers of the documents if they are told apart.
+        """The batch; numbers of documents stand between tokens and targets where attention needs them.
 
         Our choice: the token that ends a document is the first one of the next, as it is the first token
         of a text that is generated. So every token has a target, the first one of a document too.
