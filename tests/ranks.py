@@ -20,14 +20,18 @@ CONTEXT: Any = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["zoo.train.run", "zoo.commands.cli", "torch._dynamo"])
 
 
-def start(count: int, settings: dict[str, Any], fault: str = "", pause: float = 0.0) -> list[BaseProcess]:
-    """Start `zoo train --resume auto` on some ranks; what rank r says on stderr is in ``stderr-r``.
+def start(
+    count: int, settings: dict[str, Any], fault: str = "", pause: float = 0.0, said_in: str = "stderr"
+) -> list[BaseProcess]:
+    """Start `zoo train --resume auto` on some ranks.
 
     Args:
         count: number of ranks.
         settings: the configuration.
-        fault: what the last rank does wrong: "hangs" in its third step, or "no device" is found there.
+        fault: what the last rank does wrong: "hangs" or "fails" in its third step, "no device" or "no config"
+            is found there.
         pause: seconds added to every step.
+        said_in: what rank r says is in the file of this name and ``-r``.
     """
     folder = Path(settings["train"]["runs_dir"]).parent
     path = folder / "config.yaml"
@@ -37,7 +41,8 @@ def start(count: int, settings: dict[str, Any], fault: str = "", pause: float = 
         port = free.getsockname()[1]
     ranks = [
         CONTEXT.Process(
-            target=_rank, args=(rank, count, port, path, fault if rank == count - 1 else "", pause)
+            target=_rank,
+            args=(rank, count, port, path, fault if rank == count - 1 else "", pause, said_in),
         )
         for rank in range(count)
     ]
@@ -46,7 +51,7 @@ def start(count: int, settings: dict[str, Any], fault: str = "", pause: float = 
     return ranks
 
 
-def ended(ranks: list[BaseProcess], within: float = 60) -> list[int | None]:
+def ended(ranks: list[BaseProcess], within: float = 180) -> list[int | None]:
     """The exit statuses; what does not end by itself is killed."""
     end = time.monotonic() + within
     for rank in ranks:
@@ -58,9 +63,9 @@ def ended(ranks: list[BaseProcess], within: float = 60) -> list[int | None]:
     return statuses
 
 
-def said(folder: Path, count: int) -> list[str]:
+def said(folder: Path, count: int, said_in: str = "stderr") -> list[str]:
     """The errors that the ranks have printed."""
-    texts = [(folder / f"stderr-{rank}").read_text(encoding="utf-8") for rank in range(count)]
+    texts = [(folder / f"{said_in}-{rank}").read_text(encoding="utf-8") for rank in range(count)]
     return [line for text in texts for line in text.splitlines() if line.startswith("error: ")]
 
 
@@ -74,7 +79,7 @@ def reached(run: Path, step: int) -> None:
     raise AssertionError(f"{run}: no checkpoint after step {step}")
 
 
-def _rank(rank: int, count: int, port: int, path: Path, fault: str, pause: float) -> None:
+def _rank(rank: int, count: int, port: int, path: Path, fault: str, pause: float, said_in: str) -> None:
     os.environ |= {
         "RANK": str(rank),
         "LOCAL_RANK": str(rank),
@@ -84,7 +89,7 @@ def _rank(rank: int, count: int, port: int, path: Path, fault: str, pause: float
         "MASTER_PORT": str(port),
     }
     torch.set_num_threads(1)
-    errors = os.open(path.parent / f"stderr-{rank}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    errors = os.open(path.parent / f"{said_in}-{rank}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(errors, 2)
     os.dup2(errors, 1)
     import zoo.train.distributed as distributed
@@ -97,6 +102,8 @@ def _rank(rank: int, count: int, port: int, path: Path, fault: str, pause: float
     def slower(self: Stepper, *args: Any) -> None:
         nonlocal steps
         steps += 1
+        if fault == "fails" and steps == 3:
+            raise ZooError("what only this process has")
         time.sleep(3600 if fault == "hangs" and steps == 3 else pause)
         update(self, *args)
 
@@ -106,5 +113,6 @@ def _rank(rank: int, count: int, port: int, path: Path, fault: str, pause: float
     setattr(Stepper, "update", slower)  # noqa: B010
     if fault == "no device":
         setattr(distributed, "find_device", none)  # noqa: B010
-    sys.argv = ["zoo", "train", str(path)]
-    main(["train", str(path), "--resume", "auto"])
+    given = f"{path}.lost" if fault == "no config" else str(path)
+    sys.argv = ["zoo", "train", given]
+    main(["train", given, "--resume", "auto"])

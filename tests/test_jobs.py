@@ -67,29 +67,90 @@ def test_a_hung_rank_is_noticed(tmp_path: Path) -> None:
     assert "step 3: no answer from the other processes within 4 s (train.parallel.timeout)" in error
 
 
+LSTM = {"type": "lstm", "vocab_size": 257, "d_model": 12}
 WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "mesh": (
-        {"parallel": {"shard": 3}},
+        {"train": {"parallel": {"shard": 3}}},
         "",
         "train.parallel: shard 3 x replicate 1 does not make 2 processes",
     ),
-    "batch": ({"batch_size": 5}, "", "train.batch_size 5 does not divide among 2 processes"),
-    "storage": (
-        {"storage": "bf16", "precision": "bf16"},
+    "batch": ({"train": {"batch_size": 5}}, "", "train.batch_size 5 does not divide among 2 processes"),
+    "storage of one process": (
+        {"train": {"storage": "bf16", "precision": "bf16"}},
         "",
         "train.storage bf16: not with 2 processes; expected fp32",
     ),
+    "storage that is not computed with": (
+        {"train": {"storage": "bf16"}},
+        "",
+        "config.yaml:1: train: storage: bf16 needs precision: bf16",
+    ),
+    "recompute": (
+        {"train": {"recompute": "blocks"}, "model": LSTM},
+        "",
+        "train.recompute: 'blocks' needs a model of blocks, and 'lstm' has none",
+    ),
+    "key": ({"train": {"recompte": "blocks"}}, "", "unknown key; did you mean 'recompute'?"),
     "device": ({}, "no device", "process 1: device 'cuda': there is none here"),
+    "config": ({}, "no config", "config.yaml.lost: no such file; did you mean"),
+    "one process": ({}, "fails", "what only this process has"),
 }
+"""Changes of the configuration, what is wrong with the last process, and what one of them says."""
 
 
 @pytest.mark.parametrize("wrong", WRONG)
 def test_one_rank_tells_what_is_wrong_and_all_exit(tmp_path: Path, wrong: str) -> None:
-    train, fault, message = WRONG[wrong]
-    assert ended(start(2, settings(tmp_path, **train), fault=fault)) == [2, 2]
+    changes, fault, message = WRONG[wrong]
+    given = {**settings(tmp_path, **changes.get("train", {})), "model": changes.get("model", MODEL)}
+    assert ended(start(2, given, fault=fault)) == [1 if fault == "fails" else 2, 2]
     (error,) = said(tmp_path, 2)
     assert message in error
-    assert not (tmp_path / "runs").exists()
+    assert (tmp_path / "runs").exists() == (fault == "fails")
+
+
+def shard(checkpoint: Path, number: int, of: str = "model") -> Path:
+    return checkpoint / f"shard-{number:05}-{of}-00001-of-00001.safetensors"
+
+
+def test_one_rank_tells_which_shard_is_wrong(tmp_path: Path) -> None:
+    """Of another checkpoint, missing, torn, and damaged where only one rank reads it."""
+    given = settings(tmp_path, steps=6)
+    assert ended(start(2, given)) == [0, 0]
+    given["train"]["steps"] = 8
+    checkpoints = tmp_path / "runs" / "tiny" / "checkpoints"
+    before, last = checkpoints / "step-00000004", checkpoints / "step-00000006"
+    whole = {path: path.read_bytes() for path in last.glob("shard-*")}
+    second, slots = shard(last, 2), shard(last, 2, "optimizer")
+    flipped = bytearray(whole[slots])
+    flipped[-1] ^= 64
+    damage: list[tuple[Path, bytes | None, str]] = [
+        (second, shard(before, 2).read_bytes(), f"{second}: belongs to another checkpoint than shard-00001"),
+        (second, None, "model.safetensors: expected 2 pieces, shard-00001 and so on; piece 2 is missing"),
+        (slots, whole[slots][:-4], f"{slots}: not a complete safetensors file"),
+        (slots, bytes(flipped), "is damaged: its checksum is another than when it was written"),
+    ]
+    for path, content, message in damage:
+        path.unlink() if content is None else path.write_bytes(content)
+        by_one = content == bytes(flipped)  # the other rank finds that this one has ended
+        assert ended(start(2, given)) == [1 if by_one else 2, 2]
+        (error,) = said(tmp_path, 2)
+        assert message in error
+        assert f"The last good checkpoint is {before}" in error
+        path.write_bytes(whole[path])
+
+
+def test_a_second_world_is_refused(tmp_path: Path) -> None:
+    """Two launches of one run at a time: the second one says who is at work, and the first goes on."""
+    given = settings(tmp_path, steps=100_000)
+    first = start(2, given, pause=0.1)
+    reached(tmp_path / "runs" / "tiny", 2)
+    assert ended(start(2, given, said_in="second")) == [2, 2]
+    (error,) = said(tmp_path, 2, "second")
+    assert "another `zoo train` is at work on this run; wait for it, or stop it" in error
+    assert f"(process {first[0].pid} on " in error
+    os.kill(first[0].pid or 0, signal.SIGTERM)
+    assert ended(first) == [75, 75]
+    assert not said(tmp_path, 2)
 
 
 def test_one_process_takes_a_mesh_of_one(tmp_path: Path) -> None:

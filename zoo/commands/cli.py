@@ -15,6 +15,7 @@ from zoo.commands import training, comparison, inference, measurement, configs, 
 # isort: on
 
 from zoo.commands.app import DIVERGED, USER_ERROR, app, console
+from zoo.train.launch import processes
 from zoo.utils.allocator import ask_for_huge_pages
 from zoo.utils.errors import DivergenceError, RankError, ZooError
 from zoo.utils.printable import printable
@@ -116,9 +117,26 @@ def _shortage(error: Exception) -> str | None:
 
 
 def _fail(message: str, status: int) -> None:
+    """Say what is wrong, of several processes on one only, and exit."""
+    several = _is_one_of_several()
+    if several:
+        from zoo.train.telling import end_unless_first, linger
+
+        end_unless_first(message, status)
     line = f"error: {printable(message)}"
     try:
         console(stream=sys.stderr).print(line, style="red", highlight=False, soft_wrap=True)
     except (OSError, ImportError):  # without a descriptor rich cannot be imported
         sys.stderr.write(f"{line}\n")
+    if several:
+        sys.stderr.flush()
+        linger()
     sys.exit(status)
+
+
+def _is_one_of_several() -> bool:
+    """Whether torchrun or srun has started more processes like this one."""
+    try:
+        return processes() > 1
+    except ZooError:  # which is being told
+        return False

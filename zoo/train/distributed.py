@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -22,18 +21,15 @@ from torch.distributed.fsdp import (
     fully_shard,
     register_fsdp_forward_method,
 )
-from torch.distributed.rendezvous import rendezvous
 
 from zoo.models import Model
 from zoo.run.train_config import ParallelConfig
 from zoo.spec import Module
 from zoo.train.launch import processes
 from zoo.train.orphan import ends_with_parent
+from zoo.train.telling import FAILED, answers, joined, linger, one_tells
 from zoo.utils.device import find_device, total_memory
 from zoo.utils.errors import DivergenceError, RankError, ZooError
-
-ASKING = 1.0
-"""Seconds within which all processes that fail ask which of them tells why."""
 
 
 @dataclass(frozen=True)
@@ -187,35 +183,35 @@ def world(device: str, parallel: ParallelConfig = ParallelConfig()) -> Iterator[
         parallel.copies(1)
         yield World(0, 1, find_device(device), parallel=parallel)
         return
-    limit = timedelta(seconds=parallel.timeout)
-    store, rank, _ = next(rendezvous("env://", timeout=limit))
     try:
-        copies = parallel.copies(size)
-        device_of_rank = _common_device(device, store, rank, size)
-        if device_of_rank.type == "cuda":
-            torch.cuda.set_device(device_of_rank)
-        backend = "cpu:gloo,cuda:nccl" if device_of_rank.type == "cuda" else "gloo"
-        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=limit)
-        try:
+        with one_tells():
+            store, rank = joined(parallel.timeout), int(os.environ["RANK"])
+            copies = parallel.copies(size)
+            device_of_rank = _common_device(device, store, size)
+            if device_of_rank.type == "cuda":
+                torch.cuda.set_device(device_of_rank)
+            dist.init_process_group(
+                "cpu:gloo,cuda:nccl" if device_of_rank.type == "cuda" else "gloo",
+                store=store,
+                rank=rank,
+                world_size=size,
+                timeout=timedelta(seconds=parallel.timeout),
+            )
             shape: tuple[int, ...] = (size,) if copies == 1 else (copies, size // copies)
             names = ("replicate", "shard")[-len(shape) :]
-            mesh = init_device_mesh(device_of_rank.type, shape, mesh_dim_names=names)
-            with ends_with_parent():
-                yield World(rank, size, device_of_rank, mesh, parallel)
-        except RuntimeError as error:
-            if (gone := lost(error, "the run", parallel.timeout)) is not None:
-                raise gone from error
-            raise
-        finally:
-            dist.destroy_process_group()
-    except (ZooError, DivergenceError, RankError) as error:
-        if not _tells(store, rank):
-            time.sleep(2 * ASKING)  # a launcher that sees one process end ends the others, who may be telling
-            sys.exit(2 if isinstance(error, ZooError) else 1)
-        raise
+            try:
+                mesh = init_device_mesh(device_of_rank.type, shape, mesh_dim_names=names)
+                with ends_with_parent():
+                    yield World(rank, size, device_of_rank, mesh, parallel)
+            except RuntimeError as error:
+                if (gone := lost(error, "the run", parallel.timeout)) is not None:
+                    raise gone from error
+                raise
     finally:
-        if rank == 0 and sys.exc_info()[0] is not None and not _agent_stores():
-            time.sleep(ASKING)  # the others ask this process who tells the mistake
+        if dist.is_initialized():
+            dist.destroy_process_group()
+        if sys.exc_info()[0] is not None:
+            linger()
 
 
 def lost(error: RuntimeError, place: str, timeout: int) -> RankError | None:
@@ -232,35 +228,18 @@ def lost(error: RuntimeError, place: str, timeout: int) -> RankError | None:
     return RankError(f"{place}: {what}: {text.splitlines()[0]}")
 
 
-def _common_device(name: str, store: Store, rank: int, size: int) -> torch.device:
+def _common_device(name: str, store: Store, size: int) -> torch.device:
     """The device of this rank.
 
     Raises:
         ZooError: a rank has none, or the ranks have different kinds of devices.
     """
-    device, problem = None, ""
     try:
         device = find_device(name, int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"]))
     except ZooError as error:
-        problem = str(error)
-    store.set(f"device/{rank}", device.type if device is not None else f"!{problem}")
-    devices = [store.get(f"device/{r}").decode() for r in range(size)]
-    for r, text in enumerate(devices):
-        if text[0] == "!":
-            raise ZooError(f"process {r}: {text[1:]}")
-    if device is None or len(set(devices)) > 1:
+        answers(store, size, f"{FAILED}{error}")
+        raise
+    devices = answers(store, size, device.type)
+    if len(set(devices)) > 1:
         raise ZooError(f"device '{name}': the processes find {', '.join(devices)}; expected one kind")
     return device
-
-
-def _agent_stores() -> bool:
-    """Whether torchrun, and not the first rank, holds what the ranks ask each other by."""
-    return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-
-
-def _tells(store: Store, rank: int) -> bool:
-    """Whether this rank is the first one that fails, and is to tell why."""
-    try:
-        return store.compare_set("failed", "", str(rank)).decode() == str(rank)
-    except RuntimeError:  # the process that holds the store is gone
-        return True
