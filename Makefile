@@ -12,15 +12,8 @@ DEMO_CHANGES ?=
 STUDY ?= a-context b-reparam c-optimizers c-continued d-memory e-matrix f-ngpt g-scale
 STUDY_OUT ?= sweeps/study
 CAMPAIGN ?=
-# In the order of docs/results/scale/plan.md, and what each is compared with.
-SCALE ?= q1 q1-context q2-gpt q2-ngpt q3 q3-deep q4
-BASELINE_q1 := model=gpt
-BASELINE_q1-context := model=gpt
-BASELINE_q2-gpt := optimizer=adamw
-BASELINE_q2-ngpt := optimizer=adamw
-BASELINE_q3 := method=small
-BASELINE_q4 := method=small,optimizer=adamw
-SCALE_LINES := docs/results/scale
+# In the order of docs/results/scale/plan.md.
+SCALE ?= q1 q1-context q2-gpt q2-ngpt q3 q3-deep q2-horizon q4
 EMPTY :=
 PROMPT := def $(EMPTY)
 
@@ -41,7 +34,7 @@ WHEELS ?=
 # Of the wheels only these, where the other machine has the rest: ONLY='pydantic pydantic-core ...'.
 ONLY ?=
 
-.PHONY: help demo study study-report scale-study scale-report campaign gpu gpu-wheels test check wheel-test docs format clean
+.PHONY: help demo study study-report scale-study scale-report scale-hours campaign gpu gpu-wheels test check wheel-test docs format clean
 
 help:
 	@echo "make demo    train and sample an nGPT, compare GPT, nGPT, WeSaR and Amos: a verdict in minutes"
@@ -57,7 +50,8 @@ help:
 	@echo "make study   run the sweeps of configs/sweeps/study (many hours on a CPU; goes on where it was), then:"
 	@echo "make study-report  their verdicts, tables and curves from the run folders, in sweeps/study/report"
 	@echo "make scale-study  run the sweeps of configs/sweeps/scale (days on two cores; goes on where it was), then:"
-	@echo "make scale-report  their verdicts, tables and pictures from the committed lines, in docs/results/scale"
+	@echo "make scale-report  their verdicts, tables and pictures from the committed lines, docs/results/scale.md"
+	@echo "make scale-hours  core-hours that each of its questions has taken, and still takes at the measured speed"
 	@echo "make format  format the code"
 	@echo "make clean   delete runs of the demo, caches, the site and the environment"
 
@@ -74,6 +68,50 @@ $(VENV)/docs: $(VENV)/ready
 	touch $@
 
 wheel-test: $(VENV)/ready
+	$(BIN)/python tests/wheel_commands.py
+
+docs: $(VENV)/docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	! grep -rE '(src|href)="https?://[^"]*\.(js|css|woff2?)"' site --include=*.html
+
+# The text, then the comparison, which ends with the verdict. Finished runs of the comparison are kept.
+demo: $(VENV)/ready
+	rm -rf $(DEMO)/demo-text
+	$(BIN)/zoo train demo-text train.runs_dir=$(DEMO) $(DEMO_CHANGES)
+	@$(BIN)/zoo generate $(DEMO)/demo-text --prompt '$(PROMPT)' --max-new-tokens 100
+	$(BIN)/zoo sweep configs/sweeps/demo.yaml --workers 2 --out $(DEMO) $(DEMO_CHANGES)
+	@$(BIN)/zoo report $(DEMO)/demo --out $(DEMO)/report
+
+study: $(VENV)/ready
+	@for sweep in $(STUDY); do \
+		$(BIN)/zoo sweep configs/sweeps/study/$$sweep.yaml --out $(STUDY_OUT); \
+		case $$? in 0|1) ;; *) exit 1 ;; esac; \
+	done
+	@$(MAKE) --no-print-directory study-report
+
+# Of the sweeps that have begun.
+study-report: $(VENV)/ready
+	@for sweep in $(STUDY); do \
+		test ! -e $(STUDY_OUT)/$$sweep/sweep.json || \
+		$(BIN)/zoo report $(STUDY_OUT)/$$sweep --out $(STUDY_OUT)/report/$$sweep || exit; \
+	done
+
+# Run folders may be gone: a sweep goes on from its lines in docs/results/scale, which get one more with every run.
+scale-study: $(VENV)/ready
+	@for sweep in $(SCALE); do \
+		$(BIN)/python -m benchmarks.scale hours $$sweep; \
+		$(BIN)/zoo sweep configs/sweeps/scale/$$sweep.yaml; \
+		case $$? in 0|1) ;; *) exit 1 ;; esac; \
+	done
+	@$(MAKE) --no-print-directory scale-report
+
+scale-hours: $(VENV)/ready
+	@$(BIN)/python -m benchmarks.scale hours $(SCALE)
+
+scale-report: $(VENV)/ready
+	@$(BIN)/python -m benchmarks.scale report
+
+test: $(VENV)/ready
 	$(BIN)/python tests/wheel_commands.py
 
 docs: $(VENV)/docs

@@ -436,37 +436,83 @@ def step_seconds(cell: Cell) -> float:
     return min(seconds[1:])
 
 
+@dataclass(frozen=True)
+class Row:
+    """A row of the drift table.
+
+    Attributes:
+        side: what it is about.
+        axis: over which the rate drifts.
+        sizes: at which all seeds have a best rate inside their grids.
+        border: sizes at which a best rate lies at the border.
+        rates: the geometric means over the seeds.
+        drift: None with fewer than two sizes.
+        seeds: how many.
+    """
+
+    side: Side
+    axis: str
+    sizes: tuple[int, ...]
+    border: tuple[int, ...]
+    rates: tuple[float, ...]
+    drift: Drift | None
+    seeds: int
+
+    @property
+    def name(self) -> str:
+        """Model, optimizer, rule and axis."""
+        rule = "" if self.side.rule == "none" else f", {self.side.rule}"
+        return f"{self.side.model} {self.side.optimizer}{rule}: {self.axis}"
+
+    def __str__(self) -> str:
+        """The row in Markdown."""
+        side = self.side
+        border = f" (at the border: {_listed(self.border)})" if self.border else ""
+        octaves = "one size" if self.drift is None else str(self.drift)
+        plural = "s" * (self.seeds > 1)
+        return (
+            f"| {side.model} | {side.optimizer} | {side.rule} | {self.axis} | {_listed(self.sizes)}{border} "
+            f"| {_listed(f'{rate:.2g}' for rate in self.rates)} | {octaves}, {self.seeds} seed{plural} |"
+        )
+
+
 def report(table: Table, part: Part) -> str:
     """The drift table, of the sizes at which all seeds have a best rate."""
-    rows = [
+    head = [
         "| model | optimizer | rule | axis | sizes | best rates | octaves from the smallest to the largest |",
         "|---|---|---|---|---|---|---|",
     ]
+    return "\n".join([*head, *map(str, rows(table, part))])
+
+
+def rows(table: Table, part: Part) -> Iterator[Row]:
+    """The rows of the table that have a best rate."""
     for side, axis, sizes in part:
-        rows += _row(table, side, axis, sizes, part.seeds)
-    return "\n".join(rows)
-
-
-def _row(table: Table, side: Side, axis: str, sizes: Sequence[int], seeds: int) -> Iterator[str]:
-    found = [best for seed in range(seeds) if (best := table.row(side, axis, sizes, seed)[1])]
-    if not found:
-        return
-    reached = range(min(map(len, found)))
-    inside = [i for i in reached if all(best[i] is not None for best in found)]
-    rates = [[rate for i in inside if (rate := best[i]) is not None] for best in found]
-    means = [math.exp(mean(math.log(rate) for rate in of_size)) for of_size in zip(*rates, strict=True)]
-    octaves = str(drift([sizes[i] for i in inside], rates)) if len(inside) > 1 else "one size"
-    border = [sizes[i] for i in reached if i not in inside]
-    at_border = f" (at the border: {_listed(border)})" if border else ""
-    plural = "s" * (len(found) > 1)
-    yield (
-        f"| {side.model} | {side.optimizer} | {side.rule} | {axis} | {_listed(sizes[i] for i in inside)}"
-        f"{at_border} | {_listed(f'{rate:.2g}' for rate in means)} | {octaves}, {len(found)} seed{plural} |"
-    )
+        found = [best for seed in range(part.seeds) if (best := table.row(side, axis, sizes, seed)[1])]
+        if not found:
+            continue
+        reached = range(min(map(len, found)))
+        inside = [i for i in reached if all(best[i] is not None for best in found)]
+        rates = [[rate for i in inside if (rate := best[i]) is not None] for best in found]
+        means = [math.exp(mean(math.log(rate) for rate in of_size)) for of_size in zip(*rates, strict=True)]
+        yield Row(
+            side,
+            axis,
+            tuple(sizes[i] for i in inside),
+            tuple(sizes[i] for i in reached if i not in inside),
+            tuple(means),
+            drift([sizes[i] for i in inside], rates) if len(inside) > 1 else None,
+            len(found),
+        )
 
 
 def _listed(values: Iterable[object]) -> str:
     return " ".join(map(str, values))
+
+
+def every_side() -> tuple[Side, ...]:
+    """All rows that the table can have."""
+    return tuple(sides_of(MODELS, OPTIMIZERS, ()))
 
 
 def sides_of(models: Sequence[str], optimizers: Sequence[str], rules: Sequence[str]) -> Iterator[Side]:

@@ -231,6 +231,11 @@ class SweepConfig(Config):
         description="a CSV that gets a line for every run of a ladder that has ended, and from which the "
         "sweep goes on where run folders are gone; relative to the file that names it",
     )
+    lines_of: tuple[str, ...] = Field(
+        (),
+        description="the `lines` of other ladders, whose runs with the same settings are taken over instead "
+        "of trained again; relative to the file that names them",
+    )
     out: str = Field("sweeps", description="folder of the sweeps and of their runs")
 
     @field_validator("metric")
@@ -261,6 +266,8 @@ class SweepConfig(Config):
             raise ValueError("tune.halving: a task is scored when a run has ended; expected no halving")
         if self.lines and not self.scale:
             raise ValueError("lines: has no effect without scale: a line is a run of a ladder")
+        if self.lines_of and not self.lines:
+            raise ValueError("lines_of: has no effect without lines, which the others' are copied into")
         if self.lines and self.tune and self.tune.halving:
             raise ValueError("lines: a run that halving stops has no line; expected tune without halving")
         if self.scale and self.tune and self.tune.choose != "parabola":

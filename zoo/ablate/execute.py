@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from os.path import relpath
 
@@ -101,12 +101,25 @@ def settled_plan(sweep: Sweep, planner: AnyPlanner, outcomes: dict[str, Outcome]
         planner: its planner.
         outcomes: by id; those of runs that are new in the plan are added.
     """
+    return plan_of_known(planner, outcomes, lambda run: _known(sweep, run) or sweep.outcome(run.id))
+
+
+def plan_of_known(
+    planner: AnyPlanner, outcomes: dict[str, Outcome], look: Callable[[PlannedRun], Outcome]
+) -> SweepPlan:
+    """The plan once all runs in it have been looked for.
+
+    Args:
+        planner: of the sweep.
+        outcomes: by id; those of runs that are new in the plan are added.
+        look: finds the outcome of a run.
+    """
     while True:
         plan = planner.plan(outcomes)
         new = [run for run in plan.runs if run.id not in outcomes]
         if not new:
             return plan
-        outcomes |= {run.id: _known(sweep, run) or sweep.outcome(run.id) for run in new}
+        outcomes |= {run.id: look(run) for run in new}
 
 
 def _known(sweep: Sweep, run: PlannedRun) -> Outcome | None:

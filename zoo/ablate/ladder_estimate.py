@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from rich.console import Group
@@ -32,8 +32,8 @@ TRUNK = 0.8
 def estimate_ladder(sweep: Sweep, workers: int) -> Group:
     """The cost of every size, and the power of the design.
 
-    The time is that of finished runs of the same size, or of a few steps of the baseline in a folder that is
-    then deleted. Points that tuning adds beyond a border are not counted.
+    The time is that of finished runs of the same size, of their lines, or of a few steps of the baseline in
+    a folder that is then deleted. Points that tuning adds beyond a border are not counted.
 
     Args:
         sweep: a ladder, from `load_sweep`.
@@ -42,48 +42,21 @@ def estimate_ladder(sweep: Sweep, workers: int) -> Group:
     Raises:
         ZooError: a run folder was edited, or the steps cannot be trained.
     """
-    outcomes: dict[str, Outcome] = {}
-    planned = settled_plan(sweep, planner_of(sweep), outcomes).runs
     table = Table(title=f"{sweep.name}: what it costs", title_justify="left", box=None, pad_edge=False)
     for column in ("size", "runs", "tuning", "tokens", "per parameter", "tokens/s", "core-hours", "left"):
         table.add_column(column, justify="right")
-    total = np.zeros(5)
-    for index, size in enumerate(sweep.ladder):
-        runs, tuning, tokens = of_size(size, index, sweep.tune)
-        here = [run for run in planned if run.params == size.params]
-        speed, measured_in = _speed(sweep, size, here, outcomes, workers)
-        hours = tokens / speed / 3600
-        per_step = {side.variant: side.per_step for side in size.sides}
-        done = sum(
-            max(0, min(outcomes.get(run.id, NOT_STARTED).step, run.steps) - run.begins)
-            * per_step[run.variant]
-            for run in here
-        )
-        left = max(0.0, hours - done / speed / 3600)
+    costs = ladder_costs(sweep, workers)
+    for size, cost in zip(sweep.ladder, costs, strict=True):
         ratios = [f"{budget / size.params:.3g}" for budget in (size.budgets[0], size.budgets[-1])]
         table.add_row(
             format_count(size.params),
-            f"{runs}",
-            f"{tuning}",
-            format_count(tokens),
+            *cost.cells[:3],
             "-".join(dict.fromkeys(ratios)),
-            f"{speed:,.0f} ({measured_in})",
-            f"{hours:.3g}",
-            f"{left:.3g}",
+            f"{cost.speed:,.0f} ({cost.measured_in})",
+            *cost.cells[3:],
         )
-        total += [runs, tuning, tokens, hours, left]
-    runs, tuning, tokens, hours, left = total
-    table.add_row(
-        "all",
-        f"{runs:.0f}",
-        f"{tuning:.0f}",
-        format_count(tokens),
-        "",
-        "",
-        f"{hours:.3g}",
-        f"{left:.3g}",
-        style="bold",
-    )
+    total = total_cost(costs)
+    table.add_row("all", *total.cells[:3], "", "", *total.cells[3:], style="bold")
     note = (
         f"Core-hours: hours of one of {workers} workers, at the speed of finished runs of that size or of "
         f"{PROBE_STEPS} "
@@ -92,6 +65,77 @@ def estimate_ladder(sweep: Sweep, workers: int) -> Group:
         * bool(sweep.tune and sweep.tune.halving)
     )
     return Group(table, note, *sweep.notes, *_power(sweep))
+
+
+@dataclass(frozen=True)
+class LadderCost:
+    """What a size of a ladder costs, or several.
+
+    Attributes:
+        runs: of the comparison.
+        tuning: runs that choose the rates, without those that borders add.
+        tokens: of both.
+        hours: of one worker.
+        left: of them, those that are still to be trained.
+        measured_in: what the speed was measured in.
+    """
+
+    runs: int
+    tuning: int
+    tokens: float
+    hours: float
+    left: float
+    measured_in: str
+
+    @property
+    def speed(self) -> float:
+        """Tokens per second of a worker."""
+        return self.tokens / self.hours / 3600
+
+    @property
+    def cells(self) -> list[str]:
+        """Runs, tuning, tokens, hours, hours left."""
+        return [
+            f"{self.runs}",
+            f"{self.tuning}",
+            format_count(self.tokens),
+            f"{self.hours:.3g}",
+            f"{self.left:.3g}",
+        ]
+
+
+def total_cost(costs: Sequence[LadderCost]) -> LadderCost:
+    """The cost of all sizes."""
+    return LadderCost(
+        sum(cost.runs for cost in costs),
+        sum(cost.tuning for cost in costs),
+        sum(cost.tokens for cost in costs),
+        sum(cost.hours for cost in costs),
+        sum(cost.left for cost in costs),
+        ", ".join(dict.fromkeys(cost.measured_in for cost in costs)),
+    )
+
+
+def ladder_costs(sweep: Sweep, workers: int) -> list[LadderCost]:
+    """What every size costs; see `estimate_ladder`."""
+    outcomes: dict[str, Outcome] = {}
+    planned = settled_plan(sweep, planner_of(sweep), outcomes).runs
+    costs = []
+    for index, size in enumerate(sweep.ladder):
+        runs, tuning, tokens = of_size(size, index, sweep.tune)
+        here = [run for run in planned if run.params == size.params]
+        speed, measured_in = _speed(sweep, size, here, outcomes, workers)
+        per_step = {side.variant: side.per_step for side in size.sides}
+        done = sum(
+            max(0, min(outcomes.get(run.id, NOT_STARTED).step, run.steps) - run.begins)
+            * per_step[run.variant]
+            for run in here
+        )
+        left = max(0.0, tokens - done)
+        costs.append(
+            LadderCost(runs, tuning, tokens, tokens / speed / 3600, left / speed / 3600, measured_in)
+        )
+    return costs
 
 
 def _speed(
@@ -107,6 +151,9 @@ def _speed(
     speeds = [read_run_metrics(folder).tokens_per_second for folder in folders if folder.is_dir()]
     if known := [speed for speed in speeds if speed is not None]:
         return float(np.median(known)), "runs"
+    lines = [line for line in sweep.lines or () if line.run.size == size.params]
+    if known := [line.run.tokens / line.seconds for line in lines if line.seconds]:
+        return float(np.median(known)), "lines"
     side = size.sides[0]
     seconds = probe(replace(sweep, variants=size.variants[:1]), workers)
     return side.per_step / seconds, "steps"

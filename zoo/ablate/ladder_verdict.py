@@ -43,12 +43,7 @@ class LadderVerdict:
     @property
     def notes(self) -> list[str]:
         """Reasons for doubt without their full stops, the gravest first."""
-        reasons = []
-        for name, verdict in self.verdicts.items():
-            if name.endswith(AGAIN) and verdict.word not in ("equal", "undecided"):
-                reasons.append(
-                    f"{name}: the baseline differs from itself: something is wrong with the set-up"
-                )
+        reasons = alarms(self.verdicts)
         waiting = [run for run in self.manifest.runs if run.status not in ("finished", "failed", "stopped")]
         if waiting:
             reasons.append(
@@ -56,6 +51,15 @@ class LadderVerdict:
             )
         reasons += crashes(self.manifest)
         return reasons + notes(self.verdicts)
+
+
+def alarms(verdicts: Mapping[str, ScaleVerdict]) -> list[str]:
+    """What is wrong if a copy of the baseline is neither equal nor undecided; without full stops."""
+    return [
+        f"{name}: the baseline differs from itself: something is wrong with the set-up"
+        for name, verdict in verdicts.items()
+        if name.endswith(AGAIN) and verdict.word not in ("equal", "undecided")
+    ]
 
 
 def is_ladder(folder: Path) -> bool:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from zoo.ablate.identity import digest, portable_settings
 from zoo.ablate.outcome import Outcome
@@ -15,13 +16,15 @@ from zoo.ablate.run_metrics import read_run_metrics
 from zoo.ablate.scale.runs import FinishedRun, read_rows, run_of_row
 from zoo.run.config import RunConfig
 from zoo.utils.atomic import write_text
-from zoo.utils.errors import ConfigError
+from zoo.utils.errors import ConfigError, DataError
 from zoo.utils.measures import find_measure
 
 COLUMNS = (
     *("variant", "size", "tokens", "seed", "rate", "loss", "bits_per_byte", "flops", "spikes", "data"),
-    *("trunk", "run", "config", "commit", "machine", "error"),
+    *("trunk", "run", "config", "commit", "machine", "worker_seconds", "error"),
 )
+FIRST_COLUMNS = tuple(name for name in COLUMNS if name != "worker_seconds")
+"""Those of files from before 2026-11-23."""
 
 Key = tuple[str, float, float, int, float | None]
 """What tells the runs of a table apart: variant, size, tokens, seed, rate."""
@@ -43,35 +46,63 @@ class RunLine:
 
     Attributes:
         run: as a verdict reads it.
-        config: see `config_hash`.
-        error: why the run ended before its last step; "": it did not.
+        row: text by column.
+        seconds: that a worker trained it, by the clock, without evaluations; None: it is not known.
     """
 
     run: FinishedRun
-    config: str
-    error: str
+    row: Mapping[str, str]
+    seconds: float | None
+
+    @classmethod
+    def of(cls, row: Mapping[str, str], place: str) -> Self:
+        """Read a row.
+
+        Raises:
+            DataError: a value is no number, or out of range.
+        """
+        run = run_of_row(place, dict(row), Path())
+        text = row["worker_seconds"]
+        try:
+            return cls(run, row, float(text) if text else None)
+        except ValueError:
+            raise DataError(f"{place}: worker_seconds: value {text!r}: expected a number") from None
+
+    @property
+    def name(self) -> str:
+        """The id of the run."""
+        return self.row["run"]
+
+    def outcome(self, steps: int) -> Outcome:
+        """How the run has ended, which has so many steps."""
+        if error := self.row["error"]:
+            return Outcome(ended=True, error=error)
+        return Outcome(steps, {steps: self.run.loss}, ended=True)
 
 
 class Lines:
     """The rows of a CSV, and those that are added to it."""
 
-    def __init__(self, file: Path) -> None:
-        """Read the file, if it is there.
+    def __init__(self, file: Path, others: Sequence[Path] = ()) -> None:
+        """Read the files that are there.
+
+        Args:
+            file: the rows.
+            others: files of other ladders: a row of theirs stands for a run with the same settings.
 
         Raises:
-            DataError: the file cannot be read, or a row is not as `add` writes it.
-            ConfigError: the file has other columns.
+            DataError: a file cannot be read, or a row is not as `add` writes it.
+            ConfigError: a file has other columns.
         """
         self.file = file
-        self._rows: list[Mapping[str, str]] = []
         self._lines: dict[Key, RunLine] = {}
-        if not file.exists():
-            return
-        names, rows = read_rows(file)
-        if tuple(names) != COLUMNS:
-            raise ConfigError(f"{file}:1: expected the columns {','.join(COLUMNS)}, which `zoo sweep` writes")
-        for number, row in rows:
-            self._take(row, f"{file}:{number}")
+        for line in _read(file):
+            self._take(line)
+        self._others = {line.row["config"]: line for other in others for line in _read(other)}
+
+    def __iter__(self) -> Iterator[RunLine]:
+        """The lines, in the order of the file."""
+        return iter(self._lines.values())
 
     @property
     def runs(self) -> dict[Key, FinishedRun]:
@@ -91,16 +122,19 @@ class Lines:
         """
         line = self._lines.get(key)
         if line is None:
-            return None
-        if line.config != config_hash(config):
+            other = self._other(config)
+            return None if other is None else other.outcome(steps)
+        if line.row["config"] != config_hash(config):
             raise ConfigError(
-                f"{line.run.place}: config: value {line.config}: the sweep file now stands for a run with "
-                f"other settings, {config_hash(config)}; expected the sweep file of these lines, or another "
-                "`lines`"
+                f"{line.run.place}: config: value {line.row['config']}: the sweep file now stands for a run "
+                f"with other settings, {config_hash(config)}; expected the sweep file of these lines, or "
+                "another `lines`"
             )
-        if line.error:
-            return Outcome(ended=True, error=line.error)
-        return Outcome(steps, {steps: line.run.loss}, ended=True)
+        return line.outcome(steps)
+
+    def _other(self, config: RunConfig) -> RunLine | None:
+        """The line of another file for a run with these settings."""
+        return self._others.get(config_hash(config)) if self._others else None
 
     def add(self, key: Key, config: RunConfig, folder: Path, outcome: Outcome, trunk: str) -> None:
         """Add the line of a run that has ended, unless it is there.
@@ -114,42 +148,66 @@ class Lines:
         """
         if key in self._lines:
             return
-        metrics = read_run_metrics(folder)
-        loss = math.inf if outcome.error else outcome.losses[max(outcome.losses)]
-        bits = metrics.final(find_measure("bits_per_byte"))
-        variant, size, tokens, seed, rate = key
-        row: dict[str, object] = {
-            "variant": variant,
-            "size": f"{size:.0f}",
-            "tokens": f"{tokens:.0f}",
-            "seed": seed,
-            "rate": "" if rate is None else repr(rate),
-            "loss": repr(loss),
-            "bits_per_byte": "" if bits is None else repr(bits),
-            "flops": repr(metrics.validation.total["flops"]) if "flops" in metrics.validation.total else "",
-            "spikes": metrics.spikes,
-            "data": metrics.data or "",
-            "trunk": trunk,
-            "run": config.name,
-            "config": config_hash(config),
-            "commit": metrics.environment.get("git_commit") or "",
-            "machine": metrics.environment.get("processor") or "",
-            "error": outcome.error or "",
-        }
-        if metrics.environment.get("device", "cpu") != "cpu":
-            row["machine"] = metrics.environment["device"]
-        self._take({name: str(value) for name, value in row.items()}, f"{self.file}:{len(self._rows) + 2}")
+        other = self._other(config)
+        known = _measured(config, folder, outcome, trunk) if other is None else other.row
+        self._take(RunLine.of({**known, **_columns_of(key)}, f"{self.file}:{len(self._lines) + 2}"))
         text = io.StringIO(newline="")
         writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
         writer.writeheader()
-        writer.writerows(self._rows)
+        writer.writerows(line.row for line in self)
         self.file.parent.mkdir(parents=True, exist_ok=True)
         write_text(self.file, text.getvalue())
 
-    def _take(self, row: Mapping[str, str], place: str) -> None:
-        run = run_of_row(place, dict(row), self.file.parent)
-        before = self._lines.get(key_of(run))
-        if before is not None:
-            raise ConfigError(f"{place}: this run stands at {before.run.place} already; expected it once")
-        self._rows.append(row)
-        self._lines[key_of(run)] = RunLine(run, row["config"], row["error"])
+    def _take(self, line: RunLine) -> None:
+        before = self._lines.setdefault(key_of(line.run), line)
+        if before is not line:
+            raise ConfigError(
+                f"{line.run.place}: this run stands at {before.run.place} already; expected it once"
+            )
+
+
+def _read(file: Path) -> Iterator[RunLine]:
+    """The rows of a file; none if it is not there."""
+    if not file.exists():
+        return
+    names, rows = read_rows(file)
+    if tuple(names) not in (COLUMNS, FIRST_COLUMNS):
+        raise ConfigError(f"{file}:1: expected the columns {','.join(COLUMNS)}, which `zoo sweep` writes")
+    for number, row in rows:
+        yield RunLine.of({"worker_seconds": "", **row}, f"{file}:{number}")
+
+
+def _columns_of(key: Key) -> dict[str, str]:
+    """What tells a run apart, as texts."""
+    variant, size, tokens, seed, rate = key
+    return {
+        "variant": variant,
+        "size": f"{size:.0f}",
+        "tokens": f"{tokens:.0f}",
+        "seed": str(seed),
+        "rate": "" if rate is None else repr(rate),
+    }
+
+
+def _measured(config: RunConfig, folder: Path, outcome: Outcome, trunk: str) -> dict[str, str]:
+    """What the folder of a run says, as texts."""
+    metrics = read_run_metrics(folder)
+    total = metrics.validation.total if len(metrics.validation) else {}
+    seconds = total.get("seconds", math.nan)
+    bits = metrics.final(find_measure("bits_per_byte"))
+    device = metrics.environment.get("device", "cpu")
+    row: dict[str, object] = {
+        "loss": repr(math.inf if outcome.error else outcome.losses[max(outcome.losses)]),
+        "bits_per_byte": "" if bits is None else repr(bits),
+        "flops": repr(total["flops"]) if "flops" in total else "",
+        "spikes": metrics.spikes,
+        "data": metrics.data or "",
+        "trunk": trunk,
+        "run": config.name,
+        "config": config_hash(config),
+        "commit": metrics.environment.get("git_commit") or "",
+        "machine": device if device != "cpu" else metrics.environment.get("processor") or "",
+        "worker_seconds": "" if math.isnan(seconds) else f"{seconds:.1f}",
+        "error": outcome.error or "",
+    }
+    return {name: str(value) for name, value in row.items()}

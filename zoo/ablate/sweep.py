@@ -168,8 +168,14 @@ def load_sweep(file: Path, overrides: Sequence[str] = (), out: Path | None = Non
         notes,
         config.description,
         _scoring(content, config, measure),
-        None if config.lines is None else Lines(_beside(content.value["lines"])),
+        _lines(content) if config.lines else None,
     )
+
+
+def _lines(content: Located) -> Lines:
+    """The rows of runs that have ended, here and in other ladders."""
+    others = content.value["lines_of"].value if "lines_of" in content.value else ()
+    return Lines(_beside(content.value["lines"]), [_beside(other) for other in others])
 
 
 def _scoring(content: Located, config: SweepConfig, measure: Measure) -> TaskScoring | None:

@@ -67,6 +67,24 @@ def sentence(verdict: ScaleVerdict, baseline: str, margin: float | None = None) 
     return " ".join(part for part in parts if part)
 
 
+def word_text(verdict: ScaleVerdict) -> str:
+    """The word, and what belongs to it in a few words more."""
+    if verdict.word == "undecided" and verdict.detectable:
+        return f"undecided; would have shown {_text(verdict.detectable)} x"
+    if verdict.word in ("faster", "slower") and not verdict.at_largest and verdict.largest is not None:
+        return f"{verdict.word}, not shown at {format_count(verdict.largest.params)}"
+    return verdict.word
+
+
+def speedup_text(verdict: ScaleVerdict) -> str:
+    """The token speed-up in the middle of the sizes, without a line at the largest size; "" if unknown."""
+    if verdict.line is not None:
+        return factor_text(estimated(verdict.line.middle))
+    if verdict.largest is None:
+        return ""
+    return factor_text(factor(verdict.largest.ln_c, verdict.measured.half_alone()))
+
+
 def _left_out(measurement: VariantMeasurement) -> Iterator[tuple[str, str]]:
     """Every reason for which sizes were left out, and these sizes."""
     by_reason: dict[str, list[str]] = {}

@@ -19,7 +19,7 @@ from zoo.utils.files import JSON_BYTES, read_text
 
 REQUIRED = ("variant", "size", "tokens", "seed", "loss")
 OPTIONAL = ("rate", "flops", "seconds", "items", "horizon", "trunk", "data", "passes", "overlap", "spikes")
-RECORDED = ("run", "config", "commit", "machine", "error", "bits_per_byte")
+RECORDED = ("run", "config", "commit", "machine", "worker_seconds", "error", "bits_per_byte")
 """Columns that `zoo sweep` writes beside them, see `zoo.ablate.lines`; a verdict does not read them."""
 LONGEST_FIELD = 2**27
 """Characters: the scores of some ten million questions."""

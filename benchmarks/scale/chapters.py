@@ -1,0 +1,167 @@
+"""What is known of each question of the study across scale, from committed lines alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from benchmarks.scale.questions import Question
+from zoo.ablate.ladder_verdict import alarms
+from zoo.ablate.progress import LadderProgress
+from zoo.ablate.scale.presentation import notes, sentences, speedup_text, word_text
+from zoo.ablate.scale.runs import format_count
+from zoo.ablate.scale.verdict import ScaleVerdict
+from zoo.report.ladder import ladder_sections
+from zoo.report.plot import Plot
+from zoo.report.section import Section
+
+NO_RUN = "no run yet"
+PICTURE = "across-sizes"
+"""The plot of a ladder that stands on the first page."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of the table of claims, as texts.
+
+    Attributes:
+        claim: what is claimed.
+        paper: the figure of its source.
+        here: the token speed-up with its interval.
+        word: that of the verdict.
+        scale: sizes and budgets that it rests on.
+        decided: whether all runs of the question have ended.
+    """
+
+    claim: str
+    paper: str
+    here: str
+    word: str
+    scale: str
+    decided: bool
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """A question with all that is known of it.
+
+    Attributes:
+        key: of its page.
+        title: the heading.
+        question: in the words of its sweep file.
+        status: how many runs there are, in a sentence.
+        rows: of the table of claims.
+        sentences: of the verdict.
+        alarms: why no word of the study is to be believed, without full stops.
+        sections: of its page.
+        styled: the names whose lines its plots have, in the order of their styles.
+        picture: the key of the plot that stands on the first page; empty: none.
+        command: what says the same of the lines.
+    """
+
+    key: str
+    title: str
+    question: str
+    status: str
+    rows: Sequence[Row] = ()
+    sentences: Sequence[str] = ()
+    alarms: Sequence[str] = ()
+    sections: Sequence[Section] = ()
+    styled: Sequence[str] = ()
+    picture: str = ""
+    command: str = ""
+    plots: Mapping[str, Plot] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Find the plots of all sections by their keys."""
+        blocks = [block for section in self.sections for block in section.blocks]
+        object.__setattr__(self, "plots", {block.key: block for block in blocks if isinstance(block, Plot)})
+
+
+def status(state: LadderProgress, counted: set[str]) -> str:
+    """How many of the planned runs exist, and what they took.
+
+    Args:
+        state: of the question.
+        counted: the ids of runs whose hours another question has; those of this question are added.
+    """
+    if not state.ended:
+        return f"{NO_RUN.capitalize()}; {state.planned} are planned."
+    new = {name: seconds for name, seconds in state.seconds.items() if name not in counted}
+    shared = len([line for line in state.lines if line.name in counted])
+    counted |= {line.name for line in state.lines}
+    taken = f", {shared} of them taken over from an earlier question" if shared else ""
+    hours = f"{sum(new.values()) / 3600:.3g} core-hours" if new else "hours that are not known"
+    begin = f"All runs have ended, {state.ended}" if state.complete else f"{state.ended} runs have ended"
+    return (
+        f"{begin}{taken}, in {hours}; {state.planned} were planned, without the rates that are added beyond "
+        "the border of a grid."
+    )
+
+
+def judged(question: Question, state: LadderProgress, counted: set[str]) -> Chapter:
+    """A ladder whose variants get words.
+
+    Args:
+        question: the question.
+        state: its runs.
+        counted: see `status`.
+    """
+    sweep = state.sweep
+    verdicts = state.verdicts()
+    runs = status(state, counted)
+    scale = sweep.scale
+    assert scale is not None  # a ladder
+    doubts = [*alarms(verdicts), *notes(verdicts)]
+    if verdicts and not state.complete:
+        doubts.insert(0, "not all runs have ended: what is said is so far, and the last word may be another")
+    lines = state.lines.file.name
+    return Chapter(
+        question.key,
+        question.title,
+        sweep.description or "",
+        runs,
+        tuple(_rows(question, state, verdicts)),
+        sentences(verdicts, sweep.baseline, scale.margin),
+        alarms(verdicts),
+        ladder_sections(verdicts, sweep.baseline, doubts) if verdicts else (),
+        (sweep.baseline, *verdicts),
+        PICTURE if any(verdict.measured.sizes for verdict in verdicts.values()) else "",
+        f"zoo verdict docs/results/scale/{lines} --baseline '{sweep.baseline}' --margin {scale.margin:g}",
+    )
+
+
+def _rows(question: Question, state: LadderProgress, verdicts: Mapping[str, ScaleVerdict]) -> Iterator[Row]:
+    for claim in question.claims:
+        verdict = verdicts.get(claim.variant)
+        if verdict is None:
+            word = "begun" if state.ended else NO_RUN
+            yield Row(claim.text, claim.paper, "", word, _planned(state), False)
+            continue
+        word = word_text(verdict)
+        yield Row(
+            claim.text,
+            claim.paper,
+            speedup_text(verdict),
+            word if state.complete else f"so far: {word}",
+            _measured(state, verdict),
+            state.complete,
+        )
+
+
+def _planned(state: LadderProgress) -> str:
+    ladder = state.sweep.ladder
+    return f"planned: {_range([size.params for size in ladder])}"
+
+
+def _measured(state: LadderProgress, verdict: ScaleVerdict) -> str:
+    sizes = [size.params for size in verdict.measured.usable]
+    if not sizes:
+        return _planned(state)
+    tokens = [run.tokens for size in sizes for run in verdict.measured.pairs[size].baseline.compared]
+    return f"{_range(sizes)}, {len(sizes)} sizes; {_range(tokens)} tokens"
+
+
+def _range(values: Sequence[float]) -> str:
+    ends = dict.fromkeys(format_count(value) for value in (min(values), max(values)))
+    return " to ".join(ends)

@@ -1,0 +1,154 @@
+"""The pages of the study across scale, as Markdown with pictures, and the table in README."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from benchmarks.harness import table
+from benchmarks.scale.chapters import Chapter, Row
+from zoo.report.markdown import markdown_page
+from zoo.report.page import draw_images, write_files
+from zoo.report.style import line_styles
+
+TITLE = "The study across scale"
+FOLDER = "scale"
+"""Of the lines, and of the pages of single questions."""
+ABOUT = (
+    "`make scale-report` writes this page, its pictures and the pages of the single questions from the "
+    "lines in `docs/results/scale`, one for every run that has ended; nothing in them is written by hand. "
+    "[The plan](scale/plan.md) was committed before the first run and says what is compared with what, "
+    "how it is tuned, and in which order. Sizes are parameters without those of the vocabulary. *Here* is "
+    "a token speed-up: with 1.2 x the baseline needs 1.2 times the tokens of the variant for the same "
+    "loss, in the middle of the sizes, with a 95 % interval. The word is that of [`zoo "
+    "verdict`](../verdict-across-scale.md)."
+)
+BEYOND = (
+    "Each sentence is about models of the sizes, budgets and contexts that its row names, trained on this "
+    "corpus with the rules of the plan. Of larger models, longer runs or other text none of them says "
+    "anything; where a line is extended, it is to twice the largest size and no farther."
+)
+BEGIN, END = "<!-- scale: begin -->", "<!-- scale: end -->"
+README_BEFORE = "## Install"
+"""What the table stands in front of in README, until its marks are there."""
+
+
+def pages(chapters: Sequence[Chapter]) -> dict[str, str | bytes]:
+    """All files by their paths under docs/results."""
+    files: dict[str, str | bytes] = {f"{FOLDER}.md": front_page(chapters)}
+    for chapter in chapters:
+        files[f"{FOLDER}/{chapter.key}/report.md"] = own_page(chapter)
+        images = draw_images(chapter.sections, line_styles(chapter.styled))
+        files |= {f"{FOLDER}/{chapter.key}/{key}.png": png for key, png in images.items()}
+    return files
+
+
+def own_page(chapter: Chapter) -> str:
+    """The page of a question, with all its tables."""
+    lead = [text for text in (chapter.question, chapter.status) if text]
+    if chapter.sections:
+        lead += [f"{chapter.command} says the same."] if chapter.command else []
+        lead += chapter.sentences
+    return markdown_page(chapter.title, lead, chapter.sections)
+
+
+def front_page(chapters: Sequence[Chapter]) -> str:
+    """The page that opens with the table of claims."""
+    parts = [f"# {TITLE}", *_withheld(chapters), claims(chapters), ABOUT, "## Questions"]
+    for chapter in chapters:
+        parts += [f"### {chapter.title}", " ".join(filter(None, (chapter.question, chapter.status)))]
+        parts += _listed(chapter.sentences)
+        if chapter.picture:
+            plot = chapter.plots[chapter.picture]
+            picture = f"{FOLDER}/{chapter.key}/{plot.key}.png"
+            parts += [f"![{plot.title}]({picture})", f"{plot.title}. {plot.note}"]
+        parts.append(f"[All tables and pictures]({FOLDER}/{chapter.key}/report.md)")
+    parts += ["## What a reader may conclude", *_conclusions(chapters), BEYOND]
+    return "\n\n".join(parts) + "\n"
+
+
+def _listed(sentences: Sequence[str]) -> list[str]:
+    """A list as one block; none if it is empty."""
+    return ["\n".join(f"* {sentence}" for sentence in sentences)] if sentences else []
+
+
+def _withheld(chapters: Sequence[Chapter]) -> list[str]:
+    reasons = [reason for chapter in chapters for reason in chapter.alarms]
+    return (
+        [f"**No word of the study counts until this is explained: {'; '.join(reasons)}.**"] if reasons else []
+    )
+
+
+def claims(chapters: Sequence[Chapter], rows: Sequence[Row] | None = None) -> str:
+    """The table of claims.
+
+    Args:
+        chapters: all questions.
+        rows: of them; None: all.
+    """
+    alarm = bool(_withheld(chapters))
+    every = [row for chapter in chapters for row in chapter.rows] if rows is None else rows
+    return table(
+        [
+            {
+                "claim": row.claim,
+                "paper": row.paper or "–",
+                "here": row.here or "–",
+                "word": "withheld" if alarm and row.here else row.word,
+                "range of scale": row.scale,
+            }
+            for row in every
+        ]
+    )
+
+
+def _conclusions(chapters: Sequence[Chapter]) -> Iterator[str]:
+    decided = [chapter for chapter in chapters if chapter.rows and all(row.decided for row in chapter.rows)]
+    if not decided or _withheld(chapters):
+        yield "Nothing yet: no question has all its runs." if not decided else _withheld(chapters)[0]
+        return
+    for chapter in decided:
+        yield from _listed(chapter.sentences)
+    open_ = [chapter.title for chapter in chapters if chapter not in decided]
+    if open_:
+        yield f"Nothing follows yet from: {'; '.join(open_)}."
+
+
+def readme(text: str, chapters: Sequence[Chapter]) -> str:
+    """README with the decided claims between marks; as it is while none is decided.
+
+    Raises:
+        ValueError: there are neither marks nor the heading that the table stands in front of.
+    """
+    rows = [row for chapter in chapters for row in chapter.rows if row.decided]
+    if not rows or _withheld(chapters):
+        return text
+    link = f"From [the study across scale](docs/results/{FOLDER}.md), which has all claims, runs and doubts."
+    block = f"{BEGIN}\n{claims(chapters, rows)}\n\n{link}\n{END}\n"
+    if BEGIN in text:
+        return re.sub(f"{re.escape(BEGIN)}.*?{re.escape(END)}\n", lambda _: block, text, flags=re.S)
+    if README_BEFORE not in text:
+        raise ValueError(f"README: neither {BEGIN} nor {README_BEFORE!r}")
+    return text.replace(README_BEFORE, f"{block}\n{README_BEFORE}", 1)
+
+
+def write(results: Path, front: Path, chapters: Sequence[Chapter]) -> None:
+    """Write all pages, and delete pictures that none of them shows any more.
+
+    Args:
+        results: the folder docs/results.
+        front: README.md.
+        chapters: all questions.
+    """
+    files: Mapping[str, str | bytes] = pages(chapters)
+    for chapter in chapters:
+        folder = results / FOLDER / chapter.key
+        folder.mkdir(parents=True, exist_ok=True)
+        for old in folder.glob("*.png"):
+            if f"{FOLDER}/{chapter.key}/{old.name}" not in files:
+                old.unlink()
+    write_files(results, files)
+    text = front.read_text(encoding="utf-8")
+    if (new := readme(text, chapters)) != text:
+        front.write_text(new, encoding="utf-8")

@@ -1,0 +1,113 @@
+"""The questions of the study across scale, in the order in which they are run: docs/results/scale/plan.md.
+
+A question that is a ladder has a sweep file of its name, which says everything but the claims.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.harness import ROOT
+
+SWEEPS = ROOT / "configs/sweeps/scale"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim about a variant against the baseline of its question.
+
+    Attributes:
+        variant: as the sweep file names it.
+        text: the claim.
+        paper: the figure of its source; empty: none of the three papers has one.
+    """
+
+    variant: str
+    text: str
+    paper: str = ""
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question.
+
+    Attributes:
+        key: of its pages and lines, and of its sweep file.
+        title: the heading.
+        claims: in the order of the table.
+        described: whether it is a ladder of rates, whose variants get no words.
+    """
+
+    key: str
+    title: str
+    claims: tuple[Claim, ...] = ()
+    described: bool = False
+
+    @property
+    def file(self) -> Path:
+        """Its sweep file."""
+        return SWEEPS / f"{self.key}.yaml"
+
+
+def _optimizers(model: str) -> tuple[Claim, ...]:
+    amos = "at most 70 % of AdamW's steps on BERT and T5, 1.43 x" if model == "GPT" else ""
+    return (
+        Claim("optimizer=amos", f"Amos needs fewer tokens than AdamW ({model})", amos),
+        Claim("optimizer=muon", f"Muon needs fewer tokens than AdamW ({model})"),
+        Claim("optimizer=adafactor", f"Adafactor needs fewer tokens than AdamW ({model})"),
+        Claim("optimizer=normuon", f"NorMuon needs fewer tokens than AdamW ({model})"),
+        Claim("optimizer=soap", f"SOAP needs fewer tokens than AdamW ({model})"),
+    )
+
+
+NGPT = "nGPT needs fewer tokens than GPT, context"
+LADDERS = (
+    Question(
+        "q1",
+        "Q1: nGPT against GPT",
+        (
+            Claim("model=ngpt", f"{NGPT} 128", "4 x at context 1k, 10 x at 4k (0.5B and 1B)"),
+            Claim("model=gpt again", "GPT against itself, other seeds: no claim may hold"),
+        ),
+    ),
+    Question("q1-context", "Q1 at context 512", (Claim("model=ngpt", f"{NGPT} 512"),)),
+    Question("q2-gpt", "Q2: optimizers on GPT", _optimizers("GPT")),
+    Question("q2-ngpt", "Q2: optimizers on nGPT", _optimizers("nGPT")),
+    Question(
+        "q3",
+        "Q3: WeSaR and other starts and reparameterisations",
+        (
+            Claim(
+                "method=wesar", "WeSaR needs fewer tokens than Small", "perplexity 17.74 against 20.64 (1.3B)"
+            ),
+            Claim("method=he", "He against Small", "perplexity 16.70 against 16.55"),
+            Claim("method=wesar-fixed", "WeSaR with fixed gates against Small"),
+            Claim("method=weight-norm", "Weight Normalization against Small", "18.87 against 20.64 (1.3B)"),
+            Claim("method=sigma-reparam", "sigma-Reparam against Small", "25.26 against 20.64 (1.3B)"),
+        ),
+    ),
+    Question("q3-deep", "Q3: deep and narrow, rates up to divergence", described=True),
+    Question(
+        "q2-horizon",
+        "Q2: past the horizon",
+        (
+            Claim("run=amos", "Amos can be trained past its horizon, against AdamW-Cont.", "BERT, Figure 1a"),
+            Claim("run=wsd", "WSD against AdamW-Cont."),
+            Claim("run=cosine", "AdamW that knew the horizon against AdamW-Cont."),
+        ),
+    ),
+    Question(
+        "q4",
+        "Q4: do the methods add up?",
+        tuple(
+            Claim(f"method={method},optimizer={optimizer}", f"{start} with {name}, against Small with AdamW")
+            for method, start in (("small", "Small"), ("he", "He"), ("wesar", "WeSaR"))
+            for optimizer, name in (("adamw", "AdamW"), ("amos", "Amos"), ("muon", "Muon"))
+            if (method, optimizer) != ("small", "adamw")
+        ),
+    ),
+)
+"""Those with a sweep file."""
+DRIFTING = Question("q5", "Q5: rates that transfer")
+"""That of `benchmarks.drift`."""

@@ -1,0 +1,326 @@
+"""The pages of the study across scale: from lines alone, at every stage, without a diff."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+from tiny_sweeps import base
+
+from benchmarks.drift import Line as DriftLine
+from benchmarks.drift import Part, Side, Table, configuration, due
+from benchmarks.harness import RESULTS
+from benchmarks.scale.__main__ import chapters
+from benchmarks.scale.chapters import Chapter, judged
+from benchmarks.scale.page import BEGIN, END, claims, front_page, own_page, pages, readme, write
+from benchmarks.scale.questions import DRIFTING, LADDERS, Claim, Question
+from benchmarks.scale.rates import drifting
+from benchmarks.scale.stability import by_method, largest_stable, stability
+from zoo.ablate.execute import plan_of_known
+from zoo.ablate.ladder_plan import LadderPlanner
+from zoo.ablate.lines import COLUMNS, Lines, config_hash
+from zoo.ablate.outcome import Outcome
+from zoo.ablate.plan import PlannedRun
+from zoo.ablate.progress import LadderProgress, progress
+from zoo.ablate.sweep import Sweep, load_sweep
+from zoo.commands.cli import main
+from zoo.config.yaml import dump_yaml
+
+WIDTHS = (8, 12, 16, 24, 32)
+BEST = 1e-2
+"""The best rate of the law below."""
+ASKED = Question(
+    "asked",
+    "Is Small faster than He?",
+    (Claim("init=small", "Small needs fewer tokens", "1.5 x"), Claim("init=he again", "no claim may hold")),
+)
+
+
+def ladder(folder: Path, **changes: Any) -> Sweep:
+    fields = {
+        "description": "Which start needs fewer tokens?",
+        "base": base(folder, eval_every=100, checkpoint_every=100) | {"schedule": {"type": "constant"}},
+        "axes": {"init": ["he", "small"]},
+        "scale": {
+            "sizes": [{"model.d_model": width} for width in WIDTHS],
+            "budgets": {"steps": [10, 20, 40]},
+            "seeds": 3,
+            "margin": 1.05,
+            "again": True,
+        },
+        "tune": {"grid": {"optimizer.lr": [5e-3, 1e-2, 2e-2]}, "choose": "parabola", "seeds": [100]},
+        "lines": str(folder / "asked.csv"),
+        **changes,
+    }
+    file = folder / "asked.yaml"
+    file.write_text(dump_yaml({key: value for key, value in fields.items() if value is not None}))
+    return load_sweep(file)
+
+
+def law(run: PlannedRun) -> float:
+    """The losses of docs/verdict-across-scale.md's worked example, with 1.3 x for Small."""
+    c = 1.3 if run.variant == "init=small" else 1.0
+    noise = 0.004 * math.sin(1.9 * run.params + 2.3 * run.tokens + 2.4 * run.config.seed)
+    rate = next((float(value) for value in run.point.values()), BEST)
+    off = 0.05 * math.log(rate / BEST) ** 2
+    loss: float = (
+        0.45 + 0.25 * (run.params / 1e4) ** -0.3 + 0.8 * (c * run.tokens / 1e3) ** -0.3 + noise + off
+    )
+    return loss
+
+
+def row_of(run: PlannedRun, loss: float) -> dict[str, str]:
+    variant, size, tokens, seed, rate = run.key
+    values = {"variant": variant, "size": f"{size:.0f}", "tokens": f"{tokens:.0f}", "seed": str(seed)}
+    values |= {"rate": "" if rate is None else repr(rate), "loss": repr(loss), "run": run.id, "spikes": "1"}
+    return dict.fromkeys(COLUMNS, "") | values | {"config": config_hash(run.config), "worker_seconds": "36.0"}
+
+
+def trained(sweep: Sweep) -> Iterator[dict[str, str]]:
+    """The lines of a ladder, one after the other, as if every run had the loss of the law."""
+    planner, outcomes = LadderPlanner(sweep), dict[str, Outcome]()
+    ended: set[str] = set()
+
+    def look(run: PlannedRun) -> Outcome:
+        return Outcome(run.steps, {run.steps: law(run)}, ended=True)
+
+    for run in plan_of_known(planner, outcomes, look).runs:
+        if run.id not in ended:
+            ended.add(run.id)
+            yield row_of(run, law(run))
+
+
+def write_rows(file: Path, rows: list[dict[str, str]]) -> None:
+    with file.open("w", encoding="utf-8", newline="") as text:
+        writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, str]]:
+    return list(trained(ladder(tmp_path_factory.mktemp("law"))))
+
+
+def chapter(folder: Path, rows: list[dict[str, str]]) -> tuple[Chapter, LadderProgress]:
+    sweep = ladder(folder)
+    if rows:
+        write_rows(folder / "asked.csv", rows)
+    found = progress(sweep)
+    return judged(ASKED, found, set()), found
+
+
+def first_of(rows: list[dict[str, str]], sizes: int) -> list[dict[str, str]]:
+    """The lines of the smallest sizes."""
+    kept = sorted({float(row["size"]) for row in rows})[:sizes]
+    return [row for row in rows if float(row["size"]) in kept]
+
+
+def test_without_a_line(tmp_path: Path) -> None:
+    found, _ = chapter(tmp_path, [])
+    assert (
+        found.status == "No run yet; 180 are planned."
+    )  # 5 sizes x 3 sides x (3 rates + 3 budgets x 3 seeds)
+    assert {row.word for row in found.rows} == {"no run yet"}
+    assert "no question has all its runs" in front_page([found])
+    assert readme("# zoo\n\n## Install\n", [found]) == "# zoo\n\n## Install\n"
+
+
+def test_a_begun_question_says_what_is_known(tmp_path: Path, rows: list[dict[str, str]]) -> None:
+    found, state = chapter(tmp_path, rows[:3])  # a part of the tuning
+    assert found.status.startswith("3 runs have ended, in 0.03 core-hours; 180 were planned")
+    assert {row.word for row in found.rows} == {"begun"}
+    assert not state.complete
+
+    three, _ = chapter(tmp_path, first_of(rows, 3))
+    assert [row.word[:18] for row in three.rows] == ["so far: undecided;", "so far: undecided;"]
+    assert "would have shown" in three.rows[0].word  # no word before the first look at declared sizes
+    assert "Nothing yet" in front_page([three])
+    assert readme("## Install\n", [three]) == "## Install\n"
+
+    four, _ = chapter(tmp_path, first_of(rows, 4))
+    assert four.rows[0].word.startswith("so far: faster")
+    assert any("not all runs have ended" in str(note) for s in four.sections for note in s.notes)
+    # A size of which one run is missing does not count.
+    last = [row for row in first_of(rows, 4) if row["variant"] == "init=small"][-1]
+    fewer, _ = chapter(tmp_path, [row for row in first_of(rows, 4) if row is not last])
+    assert fewer.rows[0].word.startswith("so far: undecided")
+
+
+def test_every_word_is_that_of_zoo_verdict(
+    tmp_path: Path, rows: list[dict[str, str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    found, state = chapter(tmp_path, rows)
+    assert state.complete
+    assert found.status.startswith("All runs have ended, 180, in 1.8 core-hours")
+    with pytest.raises(SystemExit):
+        main(["verdict", str(tmp_path / "asked.csv"), "--baseline", "init=he", "--margin", "1.05"])
+    said = capsys.readouterr().out
+    for sentence in found.sentences:
+        assert sentence in said
+    small, again = found.rows
+    assert small.word == "faster"
+    assert small.here.startswith("1.3")
+    assert again.word.split(";")[0] in ("undecided", "equal")
+    page = front_page([found])
+    assert page.index("| claim |") < page.index("## Questions")
+    assert found.sentences[0] in page.split("## What a reader may conclude")[1]
+    front = readme("# zoo\n\nText.\n\n## Install\n\nMore.\n", [found])
+    assert front.index("Text.") < front.index(BEGIN) < front.index("| faster |") < front.index(END)
+    assert front.endswith("## Install\n\nMore.\n")
+    assert readme(front, [found]) == front
+
+
+def test_the_pages_twice_are_the_same(tmp_path: Path, rows: list[dict[str, str]]) -> None:
+    (tmp_path / "README.md").write_text("## Install\n")
+    results = tmp_path / "results"
+    stale = results / "scale/asked/ladder-9.png"
+    stale.parent.mkdir(parents=True)
+    stale.write_bytes(b"")
+    contents = []
+    for _ in range(2):
+        write(results, tmp_path / "README.md", [chapter(tmp_path, first_of(rows, 1))[0]])
+        files = [file for file in results.rglob("*") if file.is_file()]
+        contents.append({file: file.read_bytes() for file in files})
+    assert contents[0] == contents[1]
+    assert not stale.exists()
+    assert "across-sizes.png" in {file.name for file in contents[0]}
+    assert (tmp_path / "README.md").read_text() == "## Install\n"
+
+
+def test_an_alarm_withholds_all_words(tmp_path: Path, rows: list[dict[str, str]]) -> None:
+    """The baseline with other seeds needs fewer tokens than itself: the set-up is at fault."""
+    wrong = [dict(row) for row in rows]
+    for row in wrong:
+        if row["variant"] == "init=he again":
+            row["loss"] = repr(float(row["loss"]) - 0.1)
+    found, _ = chapter(tmp_path, wrong)
+    assert found.alarms
+    page = front_page([found])
+    assert "No word of the study counts" in page
+    assert "| faster" not in claims([found])
+    assert "withheld" in claims([found])
+    assert readme("## Install\n", [found]) == "## Install\n"
+
+
+def test_lines_of_another_ladder_are_taken_over(tmp_path: Path, rows: list[dict[str, str]]) -> None:
+    """The same runs under another name are copied and not trained, and their hours count once."""
+    others = tmp_path / "others"
+    others.mkdir()
+    write_rows(others / "asked.csv", rows)
+    axes = {"start": {"plain": {"init": "he"}, "wesar": {"init": "he", "reparam": "wesar"}}}
+    changes: dict[str, Any] = {"axes": axes, "lines_of": [str(others / "asked.csv")]}
+    sweep = ladder(tmp_path, **changes)
+    assert sweep.lines is not None
+    run = LadderPlanner(sweep).plan({}).runs[0]
+    assert run.variant == "start=plain"
+    outcome = sweep.lines.outcome(run.key, run.config, run.steps)
+    assert outcome is not None
+    assert outcome.losses == {run.steps: law(run)}
+    assert progress(sweep).ended == 0  # not before it is taken over
+    sweep.lines.add(run.key, run.config, tmp_path / "no folder", outcome, "")
+    (line,) = Lines(tmp_path / "asked.csv")
+    assert line.run.variant == "start=plain"
+    assert line.name in {row["run"] for row in rows}
+    counted = {line.name}
+    assert "1 of them taken over" in judged(ASKED, progress(ladder(tmp_path, **changes)), counted).status
+
+
+def test_lines_without_seconds_can_be_read(tmp_path: Path, rows: list[dict[str, str]]) -> None:
+    old = [name for name in COLUMNS if name != "worker_seconds"]
+    with (tmp_path / "old.csv").open("w", encoding="utf-8", newline="") as text:
+        writer = csv.DictWriter(text, old, extrasaction="ignore", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows[:2])
+    assert [line.seconds for line in Lines(tmp_path / "old.csv")] == [None, None]
+
+
+def test_the_largest_stable_rate(tmp_path: Path) -> None:
+    axes = {"method": {"small": {"init": "small"}, "he": {}}, "optimizer.lr": [1e-3, 2e-3, 4e-3]}
+    scale = {"sizes": [{"model.n_layers": n} for n in (1, 2)], "budgets": {"steps": [10]}, "seeds": 2}
+    sweep = ladder(tmp_path, axes=axes, scale=scale, tune=None)
+    written = list(trained(sweep))
+    for row in written:
+        if row["variant"] == "method=he,optimizer.lr=0.004" and row["seed"] == "1":
+            row["loss"] = "inf"
+        if row["variant"] == "method=small,optimizer.lr=0.002":
+            row["loss"] = repr(float(row["loss"]) + 2)
+    write_rows(tmp_path / "asked.csv", written[:-1])  # the last rate of the last method has one seed
+    found = progress(sweep)
+    grouped = dict(by_method(found))
+    stable = {method: largest_stable(rates) for (_, method), rates in grouped.items()}
+    assert stable == {"small": 1e-3, "he": 2e-3}
+    shown = stability(ASKED, found, set())
+    assert shown.picture in shown.plots
+    assert "| 0.002 |" in own_page(shown)
+
+
+def test_the_drift_table_as_a_picture(tmp_path: Path) -> None:
+    side = Side("gpt", "adamw", "none")
+    table, file = Table([]), tmp_path / "drift.csv"
+    empty = drifting(DRIFTING, file)
+    assert empty.status.startswith("No run yet")
+    assert not empty.picture
+    while runs := due(table, Part((side,), ("width",), sizes=3)):
+        cell, rate = runs[0]
+        best = 3e-3 * (cell.width / 64) ** -0.25
+        values = (cell.model, cell.optimizer, cell.rule, cell.width, cell.layers, cell.horizon, cell.seed)
+        line = DriftLine(*values, rate, 2 + 0.1 * math.log(rate / best) ** 2, 36.0)
+        table.append(file, replace(line, config=hash_of(line)))
+    found = drifting(DRIFTING, file)
+    assert found.picture == "drift"
+    assert list(found.plots["drift"].views[0].series[0].y) == ["gpt adamw: width"]
+    assert "-0.50 (" in own_page(found)
+
+
+@pytest.fixture(scope="module")
+def sweeps() -> dict[str, Sweep]:
+    return {question.key: load_sweep(question.file) for question in LADDERS}
+
+
+def test_every_claim_is_about_a_variant(sweeps: dict[str, Sweep]) -> None:
+    for question in LADDERS:
+        names = {variant.name for size in sweeps[question.key].ladder for variant in size.variants}
+        assert names - {sweeps[question.key].baseline} == {claim.variant for claim in question.claims} or (
+            question.described and not question.claims
+        )
+
+
+def test_questions_share_runs(sweeps: dict[str, Sweep]) -> None:
+    """The baselines of Q2 are sides of Q1, so that their lines are taken over."""
+
+    def runs(key: str, variant: str) -> set[str]:
+        sweep = sweeps[key]
+        runs = LadderPlanner(sweep).plan({}).runs  # the tuning of the smallest size
+        return {config_hash(run.config) for run in runs if run.variant == variant}
+
+    gpt, ngpt = runs("q1", "model=gpt"), runs("q1", "model=ngpt")
+    assert len(gpt) == len(ngpt) == 3
+    assert runs("q2-gpt", "optimizer=adamw") == runs("q2-horizon", "run=cosine") == gpt
+    assert runs("q2-ngpt", "optimizer=adamw") == ngpt
+    assert runs("q2-horizon", "run=amos") == runs("q2-gpt", "optimizer=amos")
+    for name in ("small", "he", "wesar"):
+        assert runs("q4", f"method={name},optimizer=adamw") == runs("q3", f"method={name}")
+
+
+def test_the_committed_pages_are_those_of_the_committed_lines() -> None:
+    """`make scale-report` leaves no diff; bytes of pictures depend on versions of matplotlib."""
+    for name, content in pages(list(chapters())).items():
+        file = RESULTS / name
+        assert file.is_file(), f"{name}: make scale-report"
+        if isinstance(content, str):
+            assert file.read_text(encoding="utf-8") == content, f"{name}: make scale-report"
+        else:
+            drawn, kept = (Image.open(io.BytesIO(data)) for data in (content, file.read_bytes()))
+            assert drawn.size == kept.size, f"{name}: make scale-report"
+
+
+def hash_of(line: DriftLine) -> str:
+    return config_hash(configuration(line.cell, line.rate, Path()))

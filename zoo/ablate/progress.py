@@ -1,0 +1,99 @@
+"""How far a ladder is, from its lines alone: run folders may be gone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import takewhile
+
+from zoo.ablate.amount import of_size
+from zoo.ablate.execute import plan_of_known
+from zoo.ablate.ladder_plan import LadderPlanner
+from zoo.ablate.lines import Lines
+from zoo.ablate.outcome import Outcome
+from zoo.ablate.plan import NOT_STARTED, PlannedRun
+from zoo.ablate.scale.line import FEWEST_SIZES
+from zoo.ablate.scale.runs import RunTable
+from zoo.ablate.scale.verdict import Looks, ScaleVerdict, judge
+from zoo.ablate.sweep import Sweep
+
+
+@dataclass(frozen=True)
+class LadderProgress:
+    """What the lines of a ladder say.
+
+    Attributes:
+        sweep: the ladder.
+        lines: of it.
+        planned: how many runs it has, without those that tuning adds beyond a border.
+        sizes: of every variant the parameters of the sizes, from the smallest on, all of whose runs have
+            lines.
+    """
+
+    sweep: Sweep
+    lines: Lines
+    planned: int
+    sizes: Mapping[str, frozenset[int]]
+
+    @property
+    def ended(self) -> int:
+        """The number of runs that have lines."""
+        return len(list(self.lines))
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing is left to train."""
+        return bool(self.sizes) and all(len(sizes) == len(self.sweep.ladder) for sizes in self.sizes.values())
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """How long workers have trained the runs, by their ids, as far as the lines know it."""
+        return {line.name: line.seconds for line in self.lines if line.seconds is not None}
+
+    def verdicts(self) -> dict[str, ScaleVerdict]:
+        """The verdict of every variant that has a size in common with the baseline.
+
+        Of a ladder that is not complete it is a look at declared sizes: below `FEWEST_SIZES` no word is
+        given, and from there on the error of looking early is paid for. The word of the complete ladder is
+        that of `zoo verdict` on its lines.
+        """
+        ours = self.sizes.get(self.sweep.baseline, frozenset())
+        common = {name: sizes & ours for name, sizes in self.sizes.items() if sizes & ours}
+        runs = tuple(line.run for line in self.lines if line.run.size in common.get(line.run.variant, ()))
+        if len(common) < 2:
+            return {}
+        scale = self.sweep.scale
+        assert scale is not None  # a ladder
+        declared = tuple(float(size.params) for size in self.sweep.ladder)
+        early = not self.complete and len(declared) >= FEWEST_SIZES
+        looks = Looks(sizes=declared) if early else None
+        return judge(RunTable(runs), self.sweep.baseline, margin=scale.margin, looks=looks)
+
+
+def progress(sweep: Sweep) -> LadderProgress:
+    """Read how far a ladder is.
+
+    Args:
+        sweep: a ladder with `lines`.
+
+    Raises:
+        ConfigError: a line is that of a run with other settings than the sweep file has.
+    """
+    assert sweep.lines is not None and sweep.ladder  # the caller has asked for both
+    lines = Lines(sweep.lines.file)  # a line of another ladder counts once it has been taken over
+    outcomes: dict[str, Outcome] = {}
+
+    def look(run: PlannedRun) -> Outcome:
+        return lines.outcome(run.key, run.config, run.steps) or NOT_STARTED
+
+    runs = plan_of_known(LadderPlanner(sweep), outcomes, look).runs if lines.runs else ()
+    amounts = [of_size(size, index, sweep.tune) for index, size in enumerate(sweep.ladder)]
+    reached: dict[str, dict[int, bool]] = {}
+    for run in runs:
+        of_variant = reached.setdefault(run.variant, {})
+        of_variant[run.params] = of_variant.get(run.params, True) and outcomes[run.id].ended
+    sizes = {
+        name: frozenset(takewhile(of_variant.get, (size.params for size in sweep.ladder)))
+        for name, of_variant in reached.items()
+    }
+    return LadderProgress(sweep, lines, sum(compared + tuned for compared, tuned, _ in amounts), sizes)
