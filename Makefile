@@ -112,48 +112,6 @@ scale-report: $(VENV)/ready
 	@$(BIN)/python -m benchmarks.scale report
 
 test: $(VENV)/ready
-	$(BIN)/python tests/wheel_commands.py
-
-docs: $(VENV)/docs
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
-	! grep -rE '(src|href)="https?://[^"]*\.(js|css|woff2?)"' site --include=*.html
-
-# The text, then the comparison, which ends with the verdict. Finished runs of the comparison are kept.
-demo: $(VENV)/ready
-	rm -rf $(DEMO)/demo-text
-	$(BIN)/zoo train demo-text train.runs_dir=$(DEMO) $(DEMO_CHANGES)
-	@$(BIN)/zoo generate $(DEMO)/demo-text --prompt '$(PROMPT)' --max-new-tokens 100
-	$(BIN)/zoo sweep configs/sweeps/demo.yaml --workers 2 --out $(DEMO) $(DEMO_CHANGES)
-	@$(BIN)/zoo report $(DEMO)/demo --out $(DEMO)/report
-
-study: $(VENV)/ready
-	@for sweep in $(STUDY); do \
-		$(BIN)/zoo sweep configs/sweeps/study/$$sweep.yaml --out $(STUDY_OUT); \
-		case $$? in 0|1) ;; *) exit 1 ;; esac; \
-	done
-	@$(MAKE) --no-print-directory study-report
-
-# Of the sweeps that have begun.
-study-report: $(VENV)/ready
-	@for sweep in $(STUDY); do \
-		test ! -e $(STUDY_OUT)/$$sweep/sweep.json || \
-		$(BIN)/zoo report $(STUDY_OUT)/$$sweep --out $(STUDY_OUT)/report/$$sweep || exit; \
-	done
-
-# Run folders may be gone: a sweep goes on from its lines in docs/results/scale.
-scale-study: $(VENV)/ready
-	@for sweep in $(SCALE); do \
-		$(BIN)/zoo sweep configs/sweeps/scale/$$sweep.yaml; \
-		case $$? in 0|1) ;; *) exit 1 ;; esac; \
-	done
-	@$(MAKE) --no-print-directory scale-report
-
-# Of the sweeps that have lines.
-scale-report: $(VENV)/ready
-	@$(foreach lines,$(wildcard $(SCALE_LINES)/q*.csv),$(BIN)/zoo verdict $(lines) --margin 1.05 \
-		--baseline $(BASELINE_$(basename $(notdir $(lines)))) --out $(basename $(lines)) || exit;)
-
-test: $(VENV)/ready
 	@$(BROWSER_NOTICE)
 	$(PYTEST) $(BROWSERLESS)
 

@@ -134,6 +134,13 @@ def test_continuous_integration_covers_the_declared_and_the_pinned_versions() ->
     assert PROJECT["requires-python"] == f">={matrix['python'][0]}"
 
 
+def test_a_target_of_the_makefile_has_one_recipe() -> None:
+    """Of two recipes make takes the last one, with a warning that nobody reads."""
+    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text("utf-8"), re.M)
+    assert {"test", "demo", "check"} < set(targets)
+    assert sorted(targets) == sorted(set(targets))
+
+
 def test_what_every_pull_request_is_checked_for(tmp_path: Path) -> None:
     """The hook that pre-commit runs accepts this repository's files, and refuses bad ones."""
     script = [sys.executable, str(ROOT / ".github/check_files.py")]
