@@ -1,7 +1,7 @@
-"""What inductor makes of nGPT's step on the sphere: one pass over the stream, counted in its code.
+"""What inductor makes of nGPT's step on the sphere and of its queries and keys: one pass over each.
 
 The code is for a processor, without vectors and threads, whose kernel is one loop over rows where a GPU has
-one kernel. It is not compiled.
+one kernel, or Triton's for a GPU. Neither is compiled.
 """
 
 from __future__ import annotations
@@ -16,11 +16,16 @@ import torch
 from torch import Tensor
 
 from zoo import build_model
+from zoo.nn.norm import unit
+from zoo.nn.qk import RotaryThenScaledNorm
+from zoo.nn.rope import rotation
+from zoo.nn.scaling import ScalingConfig
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # the compiler warns of itself
 
 OUTERMOST = re.compile(r"^ {8}for ?\(", re.MULTILINE)
 WRITTEN: dict[str, Any] = {"force_disable_caches": True, "cpp.threads": 1, "cpp.simdlen": 1}
+TRITON_KERNEL = re.compile(r"async_compile\.triton\(")
 ROWS, WIDTH = 32, 64
 
 
@@ -34,8 +39,10 @@ class Written(Exception):  # noqa: N818 - nothing has failed
     """Raised in the place of compiling what was written."""
 
 
-def passes(monkeypatch: pytest.MonkeyPatch, function: Callable[..., Any], *inputs: Tensor) -> list[int]:
-    """Loops over rows in the code of the forward pass, and of the backward pass if there is one."""
+def passes(
+    monkeypatch: pytest.MonkeyPatch, function: Callable[..., Any], *inputs: Tensor, triton: bool = False
+) -> list[int]:
+    """Loops over rows, or kernels of Triton: of the forward pass, and with gradients of the backward pass."""
     from torch._dynamo.backends.common import aot_autograd
     from torch._functorch._aot_autograd.utils import make_boxed_func
     from torch._functorch.partitioners import min_cut_rematerialization_partition
@@ -46,9 +53,11 @@ def passes(monkeypatch: pytest.MonkeyPatch, function: Callable[..., Any], *input
     from torch._inductor.graph import GraphLowering
 
     found: list[int] = []
+    settings = WRITTEN | ({"cpu_backend": "triton"} if triton else {})
+    kernel = TRITON_KERNEL if triton else OUTERMOST
 
     def written(code: str) -> None:
-        found.append(len(OUTERMOST.findall(code)))
+        found.append(len(kernel.findall(code)))
         raise Written
 
     def backend(graph: torch.fx.GraphModule, examples: list[Any]) -> Any:
@@ -60,6 +69,8 @@ def passes(monkeypatch: pytest.MonkeyPatch, function: Callable[..., Any], *input
         return make_boxed_func(graph.forward)
 
     monkeypatch.setattr(GraphLowering, "save_output_code", staticmethod(written))
+    # The version of a Triton that is not needed to write for it.
+    monkeypatch.setattr("torch.utils._triton.triton_hash_with_backend", lambda *_: "")
     torch._dynamo.reset()
     compiler = aot_autograd(
         fw_compiler=backend,
@@ -68,7 +79,7 @@ def passes(monkeypatch: pytest.MonkeyPatch, function: Callable[..., Any], *input
         decompositions=select_decomp_table,
         partition_fn=min_cut_rematerialization_partition,
     )
-    with config.patch(WRITTEN):
+    with config.patch(settings):
         outputs = torch.compile(function, fullgraph=True, dynamic=False, backend=compiler)(*inputs)
         outputs = outputs if isinstance(outputs, tuple) else (outputs,)
         if any(t.requires_grad for t in inputs):
@@ -95,6 +106,36 @@ def test_normalise_interpolate_normalise(monkeypatch: pytest.MonkeyPatch, dtype:
     h, branch = torch.randn(1, ROWS, WIDTH), torch.randn(1, ROWS, WIDTH, dtype=dtype)
     assert passes(monkeypatch, step, h, branch) == [1]
     assert passes(monkeypatch, step, h.requires_grad_(), branch.requires_grad_()) == [1, 1]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_rotate_normalise_scale(monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype) -> None:
+    """Queries and keys together: one kernel, and without gradients one loop for each of the two."""
+    size, heads = 16, 2
+    qk = RotaryThenScaledNorm(heads, size, WIDTH, ScalingConfig()).requires_grad_(False)
+    cos, sin = rotation(torch.arange(ROWS), size, 10000.0)
+
+    def transform(q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        first, second = qk(q, k, (cos, sin))
+        return first, second
+
+    q, k = torch.randn(2, 1, ROWS, heads, size).to(dtype)
+    assert passes(monkeypatch, transform, q, k, triton=True) == [1]
+    assert passes(monkeypatch, transform, q, k) == [1]
+    gradients = q.requires_grad_(), k.requires_grad_()
+    assert passes(monkeypatch, transform, *gradients, triton=True) == [1, 2]
+
+
+def test_a_concatenation_is_a_kernel_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rotation as it is often written."""
+    cos, sin = torch.randn(2, ROWS, 1, 8)
+
+    def transform(q: Tensor) -> Tensor:
+        first, second = q.chunk(2, dim=-1)
+        turned = torch.cat((first * cos - second * sin, first * sin + second * cos), dim=-1)
+        return unit(turned)
+
+    assert passes(monkeypatch, transform, torch.randn(1, ROWS, 2, 16), triton=True)[0] > 1
 
 
 def test_two_passes_are_counted_as_two(monkeypatch: pytest.MonkeyPatch) -> None:

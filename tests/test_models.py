@@ -269,7 +269,7 @@ def test_yarn_slows_what_turns_seldom() -> None:
     between = ratio[(turns > 1) & (turns < 32)].diff()
     torch.testing.assert_close(between, between[:1].expand_as(between))  # linear in the number of the pair
     cos, sin = rotation(torch.arange(9), 64, 10000.0, scaling)
-    torch.testing.assert_close(cos**2 + sin**2, torch.full_like(cos, (0.1 * math.log(4) + 1) ** 2))
+    torch.testing.assert_close(cos**2 + sin[:, 1] ** 2, torch.full_like(cos, (0.1 * math.log(4) + 1) ** 2))
 
 
 def test_longrope_chooses_by_the_length_that_a_cache_allows() -> None:

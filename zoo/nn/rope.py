@@ -8,7 +8,8 @@ from torch import Tensor, library
 from zoo.nn.rope_scaling import FrequencyScaling
 
 Rope = tuple[Tensor, Tensor]
-"""Cosines and sines of the angles of RoPE, float32 (..., time, r / 2) each, for r entries of a head."""
+"""The angles of RoPE for r entries of a head, float32: their cosines (..., time, r / 2) and signed sines
+(..., time, 2, r / 2): minus the sines for the first entries of the pairs, the sines for the second."""
 
 
 def rotation(
@@ -18,7 +19,7 @@ def rotation(
     scaling: FrequencyScaling | None = None,
     length: int | Tensor | None = None,
 ) -> Rope:
-    """The angles of RoPE, as cosines and sines.
+    """The angles of RoPE, as cosines and signed sines.
 
     Args:
         where: positions, (..., time) int64.
@@ -29,7 +30,8 @@ def rotation(
             each token's document; None: the largest position and 1.
 
     Returns:
-        Two float32 tensors (..., time, r / 2), where `where` lives, multiplied by the scaling's magnitude.
+        Two float32 tensors, (..., time, r / 2) and (..., time, 2, r / 2), where `where` lives, multiplied by
+        the scaling's magnitude.
     """
     even = torch.arange(0, size, 2, device=where.device, dtype=torch.float32)
     frequency = base ** (-even / size)
@@ -44,33 +46,37 @@ def rotation(
 
 @library.custom_op("zoo::angles", mutates_args=())
 def _angles(where: Tensor, frequency: Tensor) -> tuple[Tensor, Tensor]:
-    """Cosines and sines (..., r / 2) of the frequencies, (r / 2,) or (..., r / 2), at the positions (...).
+    """Cosines and signed sines of the frequencies, (r / 2,) or (..., r / 2), at the positions (...).
 
     A custom operator, because inductor would otherwise recompute the cosines in every layer.
     """
     angle = where.to(frequency.dtype).unsqueeze(-1) * frequency
-    return angle.cos(), angle.sin()
+    sin = angle.sin()
+    return angle.cos(), torch.stack((-sin, sin), dim=-2)
 
 
 @_angles.register_fake
 def _(where: Tensor, frequency: Tensor) -> tuple[Tensor, Tensor]:
-    cos, sin = (frequency.new_empty(*where.shape, frequency.shape[-1]) for _ in range(2))
-    return cos, sin
+    half = frequency.shape[-1]
+    return frequency.new_empty(*where.shape, half), frequency.new_empty(*where.shape, 2, half)
 
 
 def rotate(x: Tensor, rope: Rope) -> Tensor:
     """Rotate each pair (x_i, x_{i + r/2}) by the angle of its position and frequency, at least in float32.
 
+    Written without a concatenation of the pair's two results, from which inductor makes a kernel of its own:
+    the pairs times their cosines, plus the exchanged pairs times their signed sines.
+
     Args:
         x: (batch, time, heads, h); entries from r on stay as they are.
-        rope: cosines and sines (time, r / 2) from `rotation`.
+        rope: cosines and signed sines from `rotation`.
 
     Returns:
         The same shape and dtype.
     """
     exact = torch.promote_types(x.dtype, torch.float32)
-    cos, sin = (r.unsqueeze(-2).to(exact) for r in rope)
-    half = cos.shape[-1]
-    first, second, rest = torch.tensor_split(x.to(exact), (half, 2 * half), dim=-1)
-    turned = (first * cos - second * sin, first * sin + second * cos)
-    return torch.cat((*turned, rest) if rest.shape[-1] else turned, dim=-1).to(x.dtype)
+    cos, sin = rope[0].unsqueeze(-2).unsqueeze(-2).to(exact), rope[1].unsqueeze(-3).to(exact)
+    size = 2 * cos.shape[-1]
+    pairs = torch.unflatten(x[..., :size].to(exact), -1, (2, -1))
+    turned = (pairs * cos + pairs.flip(-2) * sin).flatten(-2).to(x.dtype)
+    return turned if x.shape[-1] == size else torch.cat((turned, x[..., size:]), dim=-1)
