@@ -127,8 +127,9 @@ def rows(contenders: Sequence[Contender]) -> list[dict[str, str]]:
 def measured(method: str, rounds: int, starts: int, keep_memory: bool) -> list[Contender]:
     """Ours and theirs of a method, in turns, in processes that are started again `starts` times.
 
-    Which pages of memory a process gets changes the time of an elementwise step by a third on some machines,
-    for as long as the process lives, so that one process of each side would compare two draws.
+    On some machines an elementwise step of one process takes a third longer than that of another with the
+    same code, for as long as they live, probably by the pages of memory that they got. One process of each
+    side would compare two such draws.
     """
     names = [f"{method}/ours"] + [f"{method}/theirs"] * (PAIRS[method][1] is not None)
     seconds: dict[str, list[float]] = {name: [] for name in names}
