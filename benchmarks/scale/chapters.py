@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from benchmarks.scale.questions import Question
 from zoo.ablate.ladder_verdict import alarms
@@ -70,12 +70,12 @@ class Chapter:
     styled: Sequence[str] = ()
     picture: str = ""
     command: str = ""
-    plots: Mapping[str, Plot] = field(init=False)
 
-    def __post_init__(self) -> None:
-        """Find the plots of all sections by their keys."""
+    @property
+    def plots(self) -> dict[str, Plot]:
+        """The plots of all sections by their keys."""
         blocks = [block for section in self.sections for block in section.blocks]
-        object.__setattr__(self, "plots", {block.key: block for block in blocks if isinstance(block, Plot)})
+        return {block.key: block for block in blocks if isinstance(block, Plot)}
 
 
 def status(state: LadderProgress, counted: set[str]) -> str:
@@ -112,7 +112,8 @@ def judged(question: Question, state: LadderProgress, counted: set[str]) -> Chap
     runs = status(state, counted)
     scale = sweep.scale
     assert scale is not None  # a ladder
-    doubts = [*alarms(verdicts), *notes(verdicts)]
+    alarming = alarms(verdicts)
+    doubts = [*alarming, *notes(verdicts)]
     if verdicts and not state.complete:
         doubts.insert(0, "not all runs have ended: what is said is so far, and the last word may be another")
     lines = state.lines.file.name
@@ -123,7 +124,7 @@ def judged(question: Question, state: LadderProgress, counted: set[str]) -> Chap
         runs,
         tuple(_rows(question, state, verdicts)),
         sentences(verdicts, sweep.baseline, scale.margin),
-        alarms(verdicts),
+        alarming,
         ladder_sections(verdicts, sweep.baseline, doubts) if verdicts else (),
         (sweep.baseline, *verdicts),
         PICTURE if any(verdict.measured.sizes for verdict in verdicts.values()) else "",

@@ -15,7 +15,6 @@ from zoo.commands import training, comparison, inference, measurement, configs, 
 # isort: on
 
 from zoo.commands.app import DIVERGED, USER_ERROR, app, console
-from zoo.train.launch import processes
 from zoo.utils.allocator import ask_for_huge_pages
 from zoo.utils.errors import DivergenceError, RankError, ZooError
 from zoo.utils.printable import printable
@@ -136,6 +135,8 @@ def _fail(message: str, status: int) -> None:
 
 def _is_one_of_several() -> bool:
     """Whether torchrun or srun has started more processes like this one."""
+    from zoo.train.launch import processes
+
     try:
         return processes() > 1
     except ZooError:  # which is being told

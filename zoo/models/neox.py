@@ -83,11 +83,10 @@ class Block(PreNormBlock):
         documents: Documents | None = None,
     ) -> Tensor:
         """(batch, time, d) -> the same."""
+        if not self.parallel:
+            return super().forward(h, rope, cache, position, documents)
         attended = self.attention_residual.added(h, self.attention, rope, cache, position, documents)
-        if self.parallel:
-            return h + attended + self.mlp_residual.added(h, self.mlp)
-        h = self.mlp_residual(h + attended, self.mlp)
-        return h
+        return h + attended + self.mlp_residual.added(h, self.mlp)
 
 
 class NeoX(RotaryDecoder):
