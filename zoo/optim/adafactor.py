@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -14,6 +14,7 @@ from torch.optim.optimizer import ParamsT
 from zoo.config.registry import OPTIMIZERS
 from zoo.optim.base import OptimizerConfig, grouped
 from zoo.optim.optimizer import ZooOptimizer, due, gradient
+from zoo.optim.param_group import ParamGroup
 from zoo.optim.sharding import reduced_like
 from zoo.optim.slots import batches, slot_dtype
 from zoo.utils.sharded import local, sum_over_ranks
@@ -82,7 +83,7 @@ class Adafactor(ZooOptimizer):
         }
         super().__init__(params, defaults)
 
-    def slots(self, parameter: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
+    def slots(self, parameter: Tensor, group: ParamGroup) -> dict[str, Tensor]:
         """The state of a parameter before its first step: zeros, on its device and sharded as it is."""
         moments = {
             slot: reduced_like(parameter, dims, slot_dtype(parameter))
@@ -98,7 +99,7 @@ class Adafactor(ZooOptimizer):
                 self._advance(parameters[part], group)
                 self._apply(parameters[part], group)
 
-    def _advance(self, parameters: Sequence[Tensor], group: dict[str, Any]) -> None:
+    def _advance(self, parameters: Sequence[Tensor], group: ParamGroup) -> None:
         """Update the second moments."""
         moments = []
         for parameter in parameters:
@@ -114,7 +115,7 @@ class Adafactor(ZooOptimizer):
             mean = total.div_(math.prod(parameter.shape[d] for d in dims)).add_(group["eps"])
             local(state[slot]).lerp_(mean, state["step"].item() ** -group["decay"])
 
-    def _apply(self, parameters: Sequence[Tensor], group: dict[str, Any]) -> None:
+    def _apply(self, parameters: Sequence[Tensor], group: ParamGroup) -> None:
         """Update the parameters, each by at most a share of its root mean square."""
         updates = self._updates(parameters)
         squares = [_sum_of_squares(u) for u in updates]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -12,6 +11,7 @@ from torch import Tensor
 from zoo.config.registry import CLIPS
 from zoo.optim.clip import Clip, ClipConfig, Gradients
 from zoo.optim.fixed_norm import frobenius
+from zoo.utils.plain import JsonObject
 from zoo.utils.sharded import local
 
 
@@ -54,11 +54,11 @@ class AdaGC(Clip):
                 local(grad).mul_(h)
             self._usual[name] = self._beta * usual + (1 - self._beta) * h * n
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> JsonObject:
         """The number of steps, and gamma by the name of the parameter."""
         return {"steps": self._steps, "usual": dict(self._usual)}
 
-    def load(self, state: Mapping[str, Any]) -> None:
+    def load(self, state: JsonObject) -> None:
         """Restore a `state`."""
         self._steps = state.get("steps", 0)
         self._usual = dict(state.get("usual", {}))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -12,6 +12,7 @@ from torch.optim import Adam, Optimizer
 
 from zoo.config.registry import OPTIMIZERS
 from zoo.optim.base import Decays, OptimizerConfig, decayed_groups
+from zoo.optim.param_group import ParamGroup
 from zoo.optim.slots import initial_slots
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ class AdamConfig(TwoMoments):
 
 
 @initial_slots.register
-def _moments(optimizer: Adam, parameter: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
+def _moments(optimizer: Adam, parameter: Tensor, group: ParamGroup) -> dict[str, Tensor]:
     """The step count and the two moments, of Adam and of its subclass AdamW."""
     step = torch.zeros((), dtype=torch.float32, device=parameter.device if group["fused"] else None)
     return {"step": step, **{slot: torch.zeros_like(parameter) for slot in ("exp_avg", "exp_avg_sq")}}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 from torch import Tensor
@@ -16,6 +16,7 @@ from zoo.optim.base import OptimizerConfig, decayed_groups
 from zoo.optim.blocks import blocks
 from zoo.optim.moments import adam_step, advance_moments
 from zoo.optim.optimizer import CountingOptimizer, gradients, local_rows
+from zoo.optim.param_group import ParamGroup
 
 if TYPE_CHECKING:
     from zoo.init.registry import Entry
@@ -77,7 +78,7 @@ class AdEMAMix(CountingOptimizer):
         """The fast, the slow and the squared average."""
         return SLOTS
 
-    def move(self, parameters: Sequence[Tensor], t: int, group: dict[str, Any]) -> None:
+    def move(self, parameters: Sequence[Tensor], t: int, group: ParamGroup) -> None:
         """Take a step, see the class."""
         (beta1, beta2, beta3), lr, decay = group["betas"], float(group["lr"]), group["weight_decay"]
         slow_share = 1 - slow_decay(t, beta1, beta3, group["beta3_warmup"])

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import torch
 from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, field_validator
 from torch import Tensor, nn
-from torch.optim.optimizer import ParamsT
+from torch.optim.optimizer import ParamsT, StateDict
 
 from zoo.config.registry import OPTIMIZERS
 from zoo.init.registry import eta
@@ -26,6 +26,7 @@ from zoo.optim.attach import attach
 from zoo.optim.base import OptimizerConfig, grouped
 from zoo.optim.gate import left_out
 from zoo.optim.optimizer import ZooOptimizer
+from zoo.optim.param_group import ParamGroup
 from zoo.optim.sharding import reduced_like
 from zoo.optim.slots import batches, slot_dtype
 from zoo.spec import reduced_shape
@@ -138,7 +139,7 @@ class Amos(ZooOptimizer):
         *,
         reduction: Reduction = "one_axis",
         overrides: Overrides | None = None,
-        **options: Any,
+        **options: Any,  # the constructor's, which checks them
     ) -> Amos:
         """Build Amos for any module, with eta and shared slots inferred from the types of its layers.
 
@@ -172,7 +173,7 @@ class Amos(ZooOptimizer):
         reduction: Reduction = "one_axis",
         scaling_eta: ScalingEta = "target",
         scaling_slots: ScalingSlots = "entry",
-        **options: Any,
+        **options: Any,  # the constructor's, which checks them
     ) -> Amos:
         """Build Amos for the parameters of a registry.
 
@@ -185,13 +186,13 @@ class Amos(ZooOptimizer):
             **options: the constructor's.
         """
 
-        def facts(entry: Entry) -> dict[str, Any]:
+        def facts(entry: Entry) -> ParamGroup:
             value = _eta(entry.spec, scaling_eta) if entry.eta == eta(entry.spec) else entry.eta
             return {"eta": value, "reduce": entry.reduce(reduction, scaling_slots)}
 
         return cls(grouped(entries, lr, facts), lr, **options)
 
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
+    def add_param_group(self, param_group: ParamGroup) -> None:
         """Add a group, which needs `eta` and `reduce`.
 
         Raises:
@@ -211,7 +212,7 @@ class Amos(ZooOptimizer):
         """Return whether it heeds `zoo.optim.gate`: the C++ kernel, of CPUs, does not."""
         return not any(group["fused"] for group in self.param_groups)
 
-    def slots(self, parameter: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
+    def slots(self, parameter: Tensor, group: ParamGroup) -> dict[str, Tensor]:
         """Return the state of a parameter before its first step: zeros, placed as the parameter is."""
         dims = shared_dims(parameter, group["reduce"])
         state = {
@@ -238,7 +239,7 @@ class Amos(ZooOptimizer):
         multi_step(together, unless)
 
     @uncompiled  # whose counts are tensors, as checkpoints want them, and are read as numbers
-    def _advance_count(self, group: dict[str, Any]) -> list[tuple[Step, list[Variable]]]:
+    def _advance_count(self, group: ParamGroup) -> list[tuple[Step, list[Variable]]]:
         """Count the step of the variables of a group that have a gradient.
 
         Returns:
@@ -275,7 +276,7 @@ class Amos(ZooOptimizer):
             due[Step(correction=correction, momentum=group["momentum"] or None, **options)].append(variable)
         return list(due.items())
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Restore a `state_dict`.
 
         eta and the shared dimensions are facts of the model: those of a checkpoint have to be the same.
@@ -296,7 +297,7 @@ class Amos(ZooOptimizer):
                         dtype=slot_dtype(parameter), device=parameter.device
                     )
 
-    def _checked_groups(self, state_dict: dict[str, Any]) -> list[dict[str, Any]]:
+    def _checked_groups(self, state_dict: StateDict) -> list[ParamGroup]:
         """Return the groups of a `state_dict`, with the eta and the dimensions of the model."""
         saved, own = state_dict["param_groups"], self.param_groups
         if [len(g["params"]) for g in saved] != [len(g["params"]) for g in own]:
@@ -332,14 +333,14 @@ class Amos(ZooOptimizer):
             groups.append({**group, **facts, "params": theirs["params"]})
         return groups
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         """Restore what was pickled or saved; options that were not known then have their defaults."""
         super().__setstate__(state)
         for group in self.param_groups:
             group.update({k: v for k, v in self.defaults.items() if k in OPTIONS and k not in group})
 
 
-def _takes_many(variable: Variable, group: dict[str, Any]) -> bool:
+def _takes_many(variable: Variable, group: ParamGroup) -> bool:
     """Whether `multi_step` serves a variable; a compiler merges the operations of the other paths itself."""
     if not variable.has_rows or torch.compiler.is_compiling():
         return False
@@ -371,13 +372,14 @@ def _eta(spec: ParamSpec, scaling_eta: ScalingEta) -> float:
     return eta(spec)
 
 
-def _check_slots(slots: dict[str, Any], parameter: Tensor, shape: tuple[int, ...], place: str) -> None:
+def _check_slots(slots: Mapping[str, object], parameter: Tensor, shape: tuple[int, ...], place: str) -> None:
     """Raise a `CheckpointError` for slots of other names or shapes than those of a parameter."""
     expected = {"step": (), "v": shape, "b": shape, "m": tuple(parameter.shape)}
     if not slots:
         return
     for name in ("step", "v", "b", *(["m"] if "m" in slots else [])):
-        saved = tuple(slots[name].shape) if isinstance(slots.get(name), Tensor) else None
+        slot = slots.get(name)
+        saved = tuple(slot.shape) if isinstance(slot, Tensor) else None
         if saved != expected[name]:
             raise CheckpointError(f"{place} {name} has shape {saved}, expected {expected[name]}")
 
@@ -416,7 +418,7 @@ class AmosConfig(OptimizerConfig):
 
     @field_validator("clip_value", mode="wrap")
     @classmethod
-    def _number_or_by_targets(cls, value: Any, check: ValidatorFunctionWrapHandler) -> Any:
+    def _number_or_by_targets(cls, value: object, check: ValidatorFunctionWrapHandler) -> object:
         """One message for both types."""
         try:
             return check(value)

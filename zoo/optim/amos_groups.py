@@ -6,12 +6,12 @@ import difflib
 import logging
 import math
 from collections.abc import Mapping
-from typing import Any
 
 from torch import Tensor
 
 from zoo.kernels.amos import BusyError
 from zoo.optim.amos_fused import check_fused
+from zoo.optim.param_group import ParamGroup
 from zoo.utils.errors import ConfigError
 
 log = logging.getLogger("zoo")
@@ -45,7 +45,7 @@ OPTIONAL = ("momentum", "clip_value")
 POSITIVE = ("eta", "clip_value")
 
 
-def check_keys(group: Mapping[str, Any], place: str) -> None:
+def check_keys(group: Mapping[str, object], place: str) -> None:
     """Check the keys of a group; as in torch, keys that no optimizer knows are the user's and are kept.
 
     Args:
@@ -69,7 +69,7 @@ def check_keys(group: Mapping[str, Any], place: str) -> None:
             raise ConfigError(f"{place}: no '{key}'; Amos.for_module infers it from the layers")
 
 
-def check_group(group: dict[str, Any], place: str) -> None:
+def check_group(group: ParamGroup, place: str) -> None:
     """Check the values of a group, with its parameters.
 
     Where the kernel of `fused` cannot be compiled because of a stale lock, `fused` is set to False with

@@ -7,7 +7,6 @@ optimizer they run in any loop.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
 from torch import Tensor, nn
@@ -57,7 +56,7 @@ def attach(optimizer: Optimizer, model: nn.Module) -> None:
     followers = [m for m in model.modules() if isinstance(m, Module) and m.follows_step()]
     reparameterised = [m for m in model.modules() if isinstance(m, Module) and m.reparameterised]
 
-    def after_step(optimizer: Optimizer, *_: Any) -> None:
+    def after_step(optimizer: Optimizer, *_: object) -> None:
         unchanged = left_out(optimizer)
         for follower in followers:
             with kept_where(unchanged, [local(p.detach()) for p in follower.parameters()]):

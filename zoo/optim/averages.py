@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import nn
@@ -18,10 +18,10 @@ from zoo.optim.attach import spheres
 class Averaging(Protocol):
     """What such an optimizer looks like: its methods move the parameters to either point."""
 
-    def train(self) -> Any:
+    def train(self) -> object:
         """Move the parameters to where the next gradient is computed."""
 
-    def eval(self) -> Any:
+    def eval(self) -> object:
         """Move the parameters to where the model is evaluated."""
 
 

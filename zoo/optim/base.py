@@ -6,7 +6,7 @@ import functools
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 from torch import Tensor
@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from zoo.config.registry import Config
+from zoo.optim.param_group import ParamGroup
 from zoo.spec import ParamSpec
 from zoo.utils.errors import ConfigError
 
@@ -33,7 +34,7 @@ class OptimizerConfig(Config):
 
     lr: float = Field(gt=0, allow_inf_nan=False, description="learning rate before the schedule's factor")
 
-    older: ClassVar[Mapping[str, Any]] = {}
+    older: ClassVar[Mapping[str, object]] = {}
     """Fields that older versions did not have, with the value that they behave like: for the complete
     configurations in their run folders."""
 
@@ -173,7 +174,7 @@ def decayed_groups(
     weight_decay: float,
     decays: Decays = "matrices",
     eps: float | None = None,
-) -> list[dict[str, Any]]:
+) -> list[ParamGroup]:
     """Parameter groups with their weight decay, see `grouped`.
 
     Args:
@@ -184,16 +185,14 @@ def decayed_groups(
         eps: eps of an entry whose factor is 1; None: the groups have none.
     """
 
-    def options(entry: Entry) -> dict[str, Any]:
+    def options(entry: Entry) -> dict[str, float]:
         decay = weight_decay if decays == "all" or entry.decays else 0.0
         return {"weight_decay": decay} | ({} if eps is None else {"eps": eps})
 
     return grouped(entries, lr, options)
 
 
-def grouped(
-    entries: Iterable[Entry], lr: float, options: Callable[[Entry], dict[str, Any]]
-) -> list[dict[str, Any]]:
+def grouped(entries: Iterable[Entry], lr: float, options: Callable[[Entry], ParamGroup]) -> list[ParamGroup]:
     """Group parameters by their learning rates and options, each times the factors of the entry.
 
     Args:
@@ -207,7 +206,7 @@ def grouped(
     Raises:
         ConfigError: There are no parameters.
     """
-    members: dict[tuple[tuple[str, Any], ...], list[tuple[str, Tensor]]] = defaultdict(list)
+    members: dict[tuple[tuple[str, object], ...], list[tuple[str, Tensor]]] = defaultdict(list)
     for entry in entries:
         rate = {"lr": lr if entry.lr_factor == 1 else lr * entry.lr_factor}
         others = options(entry)

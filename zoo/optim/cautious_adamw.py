@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
@@ -12,6 +11,7 @@ from zoo.optim.blocks import blocks
 from zoo.optim.cautious import agreeing, shares
 from zoo.optim.moments import adam_step, advance_moments, decay_weights
 from zoo.optim.optimizer import CountingOptimizer, gradients, local_rows
+from zoo.optim.param_group import ParamGroup
 from zoo.optim.sharding import complete, totals
 
 SLOTS = ("exp_avg", "exp_avg_sq")
@@ -48,7 +48,7 @@ class CautiousAdamW(CountingOptimizer):
         """The two moments."""
         return SLOTS
 
-    def move(self, parameters: Sequence[Tensor], t: int, group: dict[str, Any]) -> None:
+    def move(self, parameters: Sequence[Tensor], t: int, group: ParamGroup) -> None:
         """Take a step, see the class."""
         lr, betas = float(group["lr"]), group["betas"]
         grads, (firsts, seconds) = gradients(parameters), (self.held(parameters, slot) for slot in SLOTS)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from collections.abc import Sequence
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
 from zoo.config.registry import CLIPS, Config
+from zoo.utils.plain import JsonObject
 
 Gradients = Sequence[tuple[str, Tensor]]
 """Names, and parameters with a gradient, plain or sharded."""
@@ -41,11 +42,11 @@ class Clip:
         if self.largest is not None:
             scale_to(gradients, self.largest, norm)
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> JsonObject:
         """What the next steps depend on, as data of JSON."""
         return {}
 
-    def load(self, state: Mapping[str, Any]) -> None:
+    def load(self, state: JsonObject) -> None:
         """Restore a `state`; {} is that before the first step."""
 
 

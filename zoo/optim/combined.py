@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any
 
 from torch import Tensor
 from torch.optim import Optimizer
+from torch.optim.optimizer import StateDict
 
 from zoo.optim.optimizer import ZooOptimizer
+from zoo.optim.param_group import ParamGroup
 from zoo.optim.slots import initial_slots
 
 
@@ -41,7 +42,7 @@ class Combined(ZooOptimizer):
             part.param_groups = [next(groups) for _ in part.param_groups]
             part.state = self.state
 
-    def slots(self, parameter: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
+    def slots(self, parameter: Tensor, group: ParamGroup) -> dict[str, Tensor]:
         """The slots that the part which trains the parameter keeps for it."""
         part = next(p for p in self.parts if any(g is group for g in p.param_groups))
         return initial_slots(part, parameter, group)
@@ -51,7 +52,7 @@ class Combined(ZooOptimizer):
         for part in self.parts:
             part.step()
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Restore a `state_dict`: each part loads and checks its share."""
         saved = iter(state_dict["param_groups"])
         for part in self.parts:
@@ -63,5 +64,5 @@ class Combined(ZooOptimizer):
         self.state = defaultdict(dict, {p: s for part in self.parts for p, s in part.state.items()})
         self._share()
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {**super().__getstate__(), "parts": self.parts}

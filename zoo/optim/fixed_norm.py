@@ -12,7 +12,6 @@ are this rule with AdamW, Muon, Lion and Amos.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
@@ -72,7 +71,7 @@ def keep_norms(optimizer: Optimizer, matrices: Callable[[], Named]) -> None:
     before: list[tuple[Tensor, Tensor]] = []
 
     @torch.no_grad()
-    def hold(_: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def hold(_: Optimizer, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
         if any((*args[1:], *kwargs.values())):  # args[0] is the optimizer
             raise ConfigError("hyperball: a step with a closure, which would see the weights at zero")
         for _name, matrix in matrices():
@@ -81,7 +80,7 @@ def keep_norms(optimizer: Optimizer, matrices: Callable[[], Named]) -> None:
                 local(matrix.detach()).zero_()
 
     @torch.no_grad()
-    def turn(*_: Any) -> None:
+    def turn(*_: object) -> None:
         rates = {p: float(group["lr"]) for group in optimizer.param_groups for p in group["params"]}
         tensors = [matrix for matrix, _ in before]
         exact = [old.to(slot_dtype(old)) for _, old in before]

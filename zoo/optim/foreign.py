@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import torch
 from pydantic import create_model, model_validator
@@ -19,7 +19,8 @@ from torch.optim import Optimizer
 from zoo.config.registry import OPTIMIZERS
 from zoo.optim.averages import set_training_mode
 from zoo.optim.base import OptimizerConfig, grouped
-from zoo.optim.signature import constructor_arguments, fields
+from zoo.optim.param_group import ParamGroup
+from zoo.optim.signature import FieldDefinitions, constructor_arguments, fields
 from zoo.optim.state import tensors_in
 from zoo.optim.trial import (
     CLOSURE,
@@ -70,7 +71,7 @@ class ForeignOptimizerConfig(OptimizerConfig):
         decay = {} if getattr(self, "weight_decay", None) is None else {"weight_decay": 0.0}
         return Trial(self.optimizer_class, self.optimizer_of, self.lr, decay)
 
-    def optimizer_of(self, groups: list[dict[str, Any]]) -> Optimizer:
+    def optimizer_of(self, groups: list[ParamGroup]) -> Optimizer:
         """The optimizer of groups whose `params` are pairs of a name and a parameter.
 
         Raises:
@@ -105,7 +106,7 @@ class ForeignOptimizerConfig(OptimizerConfig):
         """
         decay: float | None = getattr(self, "weight_decay", None)
 
-        def options(entry: Entry) -> dict[str, Any]:
+        def options(entry: Entry) -> dict[str, float]:
             return {} if decay is None else {"weight_decay": decay if entry.decays else 0.0}
 
         settings = self
@@ -193,7 +194,7 @@ def config_class(cls: type, path: str) -> type[ForeignOptimizerConfig]:
 OPTIMIZERS.adapt = config_class
 
 
-def _fields_of(cls: type) -> dict[str, Any]:
+def _fields_of(cls: type) -> FieldDefinitions:
     """Definitions of the fields of a configuration, but for `type` and `lr`.
 
     Raises:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 from torch import Tensor
@@ -16,6 +16,7 @@ from zoo.optim.blocks import blocks
 from zoo.optim.cautious import agreeing, check_cautious
 from zoo.optim.moments import decay_weights
 from zoo.optim.optimizer import ZooOptimizer, due, gradients, local_rows
+from zoo.optim.param_group import ParamGroup
 from zoo.optim.sharding import complete, reduced_like, totals
 from zoo.optim.slots import slot_dtype
 
@@ -56,7 +57,7 @@ class Lion(ZooOptimizer):
         defaults = {"lr": lr, "betas": betas, "weight_decay": weight_decay, "cautious": cautious}
         super().__init__(params, defaults)
 
-    def slots(self, parameter: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
+    def slots(self, parameter: Tensor, group: ParamGroup) -> dict[str, Tensor]:
         """One running average."""
         return {"exp_avg": reduced_like(parameter, (), slot_dtype(parameter))}
 
@@ -71,7 +72,7 @@ class Lion(ZooOptimizer):
             else:
                 self._move(parameters, group)
 
-    def _move(self, parameters: Sequence[Tensor], group: dict[str, Any]) -> None:
+    def _move(self, parameters: Sequence[Tensor], group: ParamGroup) -> None:
         (beta1, beta2), lr = group["betas"], float(group["lr"])
         for theta, g, m in blocks(
             local_rows(parameters), gradients(parameters), self.held(parameters, "exp_avg")
@@ -82,7 +83,7 @@ class Lion(ZooOptimizer):
             theta.add_(update, alpha=-lr)
             m.lerp_(g, 1 - beta2)
 
-    def _move_cautiously(self, parameters: Sequence[Tensor], group: dict[str, Any]) -> None:
+    def _move_cautiously(self, parameters: Sequence[Tensor], group: ParamGroup) -> None:
         """The updates are kept until it is known of whole parameters how many entries point along g."""
         (beta1, beta2), lr = group["betas"], float(group["lr"])
         columns = local_rows(parameters), gradients(parameters), self.held(parameters, "exp_avg")

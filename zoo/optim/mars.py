@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 from torch import Tensor
@@ -17,6 +17,7 @@ from zoo.optim.base import OptimizerConfig, grouped
 from zoo.optim.blocks import blocks
 from zoo.optim.moments import adam_step, advance_moments
 from zoo.optim.optimizer import CountingOptimizer, gradients, local_rows
+from zoo.optim.param_group import ParamGroup
 from zoo.optim.sharding import complete, totals
 
 if TYPE_CHECKING:
@@ -79,12 +80,12 @@ class MARS(CountingOptimizer):
         """The two moments, and of a matrix the gradient before."""
         return (*MOMENTS, "previous_grad") if parameter.dim() == 2 else MOMENTS
 
-    def move(self, parameters: Sequence[Tensor], t: int, group: dict[str, Any]) -> None:
+    def move(self, parameters: Sequence[Tensor], t: int, group: ParamGroup) -> None:
         """Take a step, see the class."""
         self._move_matrices([p for p in parameters if p.dim() == 2], t, group)
         self._move_others([p for p in parameters if p.dim() != 2], t, group)
 
-    def _move_matrices(self, matrices: Sequence[Tensor], t: int, group: dict[str, Any]) -> None:
+    def _move_matrices(self, matrices: Sequence[Tensor], t: int, group: ParamGroup) -> None:
         """AdamW with c, which is computed twice: for its norm, and for the step."""
         gamma = group["gamma"] * group["betas"][0] / (1 - group["betas"][0])
         grads, before = gradients(matrices), self.held(matrices, "previous_grad")
@@ -101,7 +102,7 @@ class MARS(CountingOptimizer):
             last.copy_(g)
             step.take(theta, c, m, v)
 
-    def _move_others(self, parameters: Sequence[Tensor], t: int, group: dict[str, Any]) -> None:
+    def _move_others(self, parameters: Sequence[Tensor], t: int, group: ParamGroup) -> None:
         lr, decay = float(group["lr"]) * group["factor_1d"], group["weight_decay_1d"]
         step = AdamWStep(group["betas_1d"], t, group["eps"], lr, decay)
         moments = (self.held(parameters, slot) for slot in MOMENTS)

@@ -6,7 +6,7 @@ import math
 import warnings
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
 import torch
 from pydantic import BeforeValidator, Field, model_validator
@@ -25,6 +25,7 @@ from zoo.optim.matrices import MATRIX, MatrixLayout
 from zoo.optim.moments import decay_weights
 from zoo.optim.newton_schulz import Coefficients, orthogonal
 from zoo.optim.optimizer import ZooOptimizer, due, gradients, local_rows
+from zoo.optim.param_group import ParamGroup
 from zoo.optim.sharding import complete, reduced_like, totals
 from zoo.optim.slots import batches, slot_dtype
 from zoo.optim.spread import with_whole
@@ -125,7 +126,7 @@ class Muon(ZooOptimizer):
                     name, shape = type(self).__name__, tuple(parameter.shape)
                     raise ConfigError(f"{name}: shape {shape}, expected a matrix")
 
-    def slots(self, parameter: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
+    def slots(self, parameter: Tensor, group: ParamGroup) -> dict[str, Tensor]:
         """The state of a parameter before its first step: zeros, on its device and sharded as it is."""
         return {"momentum_buffer": reduced_like(parameter, (), slot_dtype(parameter))}
 
@@ -154,7 +155,7 @@ class Muon(ZooOptimizer):
                 decay_weights(theta, share)
                 theta.add_(update.type_as(theta), alpha=rate)
 
-    def _averages(self, parameters: Sequence[Tensor], group: dict[str, Any]) -> list[Tensor]:
+    def _averages(self, parameters: Sequence[Tensor], group: ParamGroup) -> list[Tensor]:
         """u of every parameter, sharded as it is, in the precision of the iteration."""
         for parameter in parameters:
             self.state_of(parameter, group)
@@ -177,10 +178,10 @@ class Muon(ZooOptimizer):
                 u.copy_(agreeing(m, g).mul_(average).div_(share))
         return averages
 
-    def _directions(self, averages: Sequence[Tensor], groups: Sequence[dict[str, Any]]) -> list[Tensor]:
+    def _directions(self, averages: Sequence[Tensor], groups: Sequence[ParamGroup]) -> list[Tensor]:
         """O of whole parameters; the matrices of one shape, of whatever parameters, at once."""
         split = [group["layout"].split(u) for u, group in zip(averages, groups, strict=True)]
-        alike: dict[tuple[Any, ...], list[int]] = defaultdict(list)
+        alike: dict[tuple[object, ...], list[int]] = defaultdict(list)
         for i, (matrices, group) in enumerate(zip(split, groups, strict=True)):
             shape = tuple(matrices.shape[1:])
             alike[shape, matrices.dtype, group["ns_steps"], group["coefficients"]].append(i)
@@ -196,12 +197,12 @@ class Muon(ZooOptimizer):
                     by_index[i] = groups[i]["layout"].join(matrices, tuple(averages[i].shape))
         return [by_index[i] for i in range(len(averages))]
 
-    def direction(self, matrices: Tensor, group: dict[str, Any]) -> Tensor:
+    def direction(self, matrices: Tensor, group: ParamGroup) -> Tensor:
         """O of matrices, (n, A, B)."""
         return orthogonal(matrices, group["ns_steps"], group["coefficients"])
 
     def finished(
-        self, updates: list[Tensor], parameters: Sequence[Tensor], groups: Sequence[dict[str, Any]]
+        self, updates: list[Tensor], parameters: Sequence[Tensor], groups: Sequence[ParamGroup]
     ) -> list[Tensor]:
         """The updates, made of this rank's rows of the orthogonal matrices of each parameter."""
         return updates
@@ -220,7 +221,7 @@ def is_hidden(spec: ParamSpec) -> bool:
     return spec.role in (Role.LINEAR, Role.CONV) and not OUTSIDE & set(spec.axes)
 
 
-def present_name(value: Any) -> Any:
+def present_name(value: object) -> object:
     """The present name of an update factor that was renamed."""
     if isinstance(value, str) and value in FORMER_NAMES:
         new = FORMER_NAMES[value]

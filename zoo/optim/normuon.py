@@ -15,6 +15,7 @@ from zoo.optim.adam import Decay
 from zoo.optim.adamw import AdamWConfig
 from zoo.optim.muon import Muon, OrthogonalConfig, Rest, UpdateFactor, is_hidden
 from zoo.optim.newton_schulz import orthogonal
+from zoo.optim.param_group import ParamGroup
 from zoo.optim.sharding import reduced_like
 from zoo.optim.slots import slot_dtype
 from zoo.utils.sharded import is_sharded, local, own_slices, sum_over_ranks
@@ -43,7 +44,7 @@ class NorMuon(Muon):
         lr: float = 0.02,
         beta2: float = 0.95,
         adjust: UpdateFactor = "shape",
-        **options: Any,
+        **options: Any,  # those of Muon, which checks them
     ) -> None:
         """All arguments but `params` are defaults that a group may override.
 
@@ -59,18 +60,18 @@ class NorMuon(Muon):
         """
         super().__init__(params, lr, adjust=adjust, beta2=beta2, **options)
 
-    def slots(self, parameter: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
+    def slots(self, parameter: Tensor, group: ParamGroup) -> dict[str, Tensor]:
         """One running average of the gradient, and one number per row."""
         columns = tuple(d for d in range(parameter.dim()) if d not in group["layout"].rows)
         second = reduced_like(parameter, columns, slot_dtype(parameter))
         return {**super().slots(parameter, group), "second_momentum_buffer": second}
 
-    def direction(self, matrices: Tensor, group: dict[str, Any]) -> Tensor:
+    def direction(self, matrices: Tensor, group: ParamGroup) -> Tensor:
         """O of matrices (n, A, B), whose norm is taken as in the authors' code."""
         return orthogonal(matrices, group["ns_steps"], group["coefficients"], added=True)
 
     def finished(
-        self, updates: list[Tensor], parameters: Sequence[Tensor], groups: Sequence[dict[str, Any]]
+        self, updates: list[Tensor], parameters: Sequence[Tensor], groups: Sequence[ParamGroup]
     ) -> list[Tensor]:
         """Bring the rows of every matrix to one size; each matrix keeps its norm.
 

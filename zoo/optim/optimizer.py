@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, ItemsView, Sequence
-from typing import Any, overload
+from typing import overload
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from zoo.optim.param_group import ParamGroup
 from zoo.optim.sharding import reduced_like
 from zoo.optim.slots import initial_slots, slot_dtype
 from zoo.utils.sharded import local
@@ -55,11 +56,11 @@ class ZooOptimizer(SteppingOptimizer):
     The slots are known before the first step, so that checkpoints can be checked and sizes be told.
     """
 
-    def slots(self, parameter: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
+    def slots(self, parameter: Tensor, group: ParamGroup) -> dict[str, Tensor]:
         """The state of a parameter before its first step: zeros, on its device and sharded as it is."""
         raise NotImplementedError
 
-    def state_of(self, parameter: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
+    def state_of(self, parameter: Tensor, group: ParamGroup) -> dict[str, Tensor]:
         """The state of a parameter, which starts from its `slots`."""
         state: dict[str, Tensor] = self.state[parameter]
         if not state:
@@ -78,11 +79,11 @@ class CountingOptimizer(ZooOptimizer):
         """The names of the slots of a parameter that have its shape."""
         raise NotImplementedError
 
-    def move(self, parameters: Sequence[Tensor], t: int, group: dict[str, Any]) -> None:
+    def move(self, parameters: Sequence[Tensor], t: int, group: ParamGroup) -> None:
         """Take step `t`, from 1, with parameters of a group that have a gradient."""
         raise NotImplementedError
 
-    def slots(self, parameter: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
+    def slots(self, parameter: Tensor, group: ParamGroup) -> dict[str, Tensor]:
         """The number of steps, and an average for each of the names."""
         dtype = slot_dtype(parameter)
         averages = {slot: reduced_like(parameter, (), dtype) for slot in self.averages(parameter)}
@@ -94,7 +95,7 @@ class CountingOptimizer(ZooOptimizer):
             for t, parameters in self._counted(group):
                 self.move(parameters, t, group)
 
-    def _counted(self, group: dict[str, Any]) -> ItemsView[int, list[Tensor]]:
+    def _counted(self, group: ParamGroup) -> ItemsView[int, list[Tensor]]:
         """Count a step of every parameter of a group that has a gradient, in its slot ``step``.
 
         Returns:
@@ -128,11 +129,11 @@ def gradients(parameters: Sequence[Tensor]) -> list[Tensor]:
     return [local(parameter.grad) for parameter in parameters if parameter.grad is not None]
 
 
-def due(group: dict[str, Any]) -> list[Tensor]:
+def due(group: ParamGroup) -> list[Tensor]:
     """The parameters of a group that have a gradient."""
     return [parameter for parameter in group["params"] if parameter.grad is not None]
 
 
 @initial_slots.register
-def _slots(optimizer: ZooOptimizer, parameter: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
+def _slots(optimizer: ZooOptimizer, parameter: Tensor, group: ParamGroup) -> dict[str, Tensor]:
     return optimizer.slots(parameter, group)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -147,7 +147,7 @@ class Prodigy(SteppingOptimizer):
 
     def _begin(self, parameter: Tensor) -> None:
         """Give a parameter its slots: p0 is where it is."""
-        state: dict[str, Any] = self.state[parameter]
+        state: dict[str, Tensor] = self.state[parameter]
         if not state:
             state.update({slot: reduced_like(parameter, (), slot_dtype(parameter)) for slot in SLOTS})
             local(state["p0"]).copy_(local(parameter))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -15,6 +15,7 @@ from zoo.optim.adam import Decay
 from zoo.optim.base import OptimizerConfig, decayed_groups
 from zoo.optim.blocks import blocks
 from zoo.optim.optimizer import SteppingOptimizer, due, gradients, local_rows
+from zoo.optim.param_group import ParamGroup
 from zoo.optim.sharding import reduced_like
 from zoo.optim.slots import slot_dtype
 from zoo.utils.sharded import local
@@ -105,13 +106,13 @@ class ScheduleFreeAdamW(SteppingOptimizer):
 
     def _state(self, parameter: Tensor) -> dict[str, Tensor]:
         """The slots of a parameter: z starts where it is."""
-        state: dict[str, Any] = self.state[parameter]
+        state: dict[str, Tensor] = self.state[parameter]
         if not state:
             state.update({slot: reduced_like(parameter, (), slot_dtype(parameter)) for slot in SLOTS})
             local(state["z"]).copy_(local(parameter))
         return state
 
-    def _advance(self, group: dict[str, Any]) -> tuple[float, float]:
+    def _advance(self, group: ParamGroup) -> tuple[float, float]:
         """Count the step; returns the share of z in the new average, and the learning rate."""
         group["k"] += 1
         k, warmup = group["k"], group["warmup_steps"]

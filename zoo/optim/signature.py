@@ -8,12 +8,17 @@ import types
 from collections.abc import Iterator, Sequence
 from functools import reduce
 from operator import or_
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
 
 from pydantic import Field, TypeAdapter, ValidationError
 from torch.optim import Optimizer
 
 from zoo.utils.errors import ConfigError
+
+Annotation: TypeAlias = Any
+"""What an annotation says: a class, a union, a literal. Any: Python's types have no name for all of these."""
+FieldDefinitions: TypeAlias = dict[str, Any]
+"""Fields by name, as arguments of `pydantic.create_model`: a pair of an `Annotation` and a default."""
 
 SCALARS = (float, int, bool, str, type(None))
 
@@ -47,7 +52,7 @@ def constructor_arguments(cls: type[Optimizer]) -> dict[str, inspect.Parameter]:
     return arguments
 
 
-def fields(arguments: dict[str, inspect.Parameter]) -> dict[str, Any]:
+def fields(arguments: dict[str, inspect.Parameter]) -> FieldDefinitions:
     """Definitions of pydantic fields for the arguments that a YAML file can give.
 
     An argument whose default cannot be written in YAML (a function, a dtype, infinity) keeps it.
@@ -68,7 +73,7 @@ def fields(arguments: dict[str, inspect.Parameter]) -> dict[str, Any]:
     return definitions
 
 
-def _hint(owner: type, parameter: inspect.Parameter) -> Any:
+def _hint(owner: type, parameter: inspect.Parameter) -> Annotation:
     """The annotation of an argument; Any where there is none or it cannot be evaluated."""
     if parameter.annotation is parameter.empty:
         return Any
@@ -78,11 +83,12 @@ def _hint(owner: type, parameter: inspect.Parameter) -> Any:
         return Any
 
 
-def _simple(annotation: Any) -> Any:
+def _simple(annotation: Annotation) -> Annotation:
     """The part of an annotation that plain values can have; None where there is no such part."""
-    if annotation in SCALARS or get_origin(annotation) is Literal:
+    origin: Annotation = get_origin(annotation)
+    parts = get_args(annotation)
+    if annotation in SCALARS or origin is Literal:
         return annotation
-    origin, parts = get_origin(annotation), get_args(annotation)
     if origin in (Union, types.UnionType):
         kinds = [kind for part in parts if (kind := _simple(part)) is not None]
         return reduce(or_, kinds) if kinds else None
@@ -93,7 +99,7 @@ def _simple(annotation: Any) -> Any:
     return None
 
 
-def _kind_of(default: Any) -> Any:
+def _kind_of(default: object) -> Annotation:
     """What a default says of the type of an argument without a simple annotation."""
     if isinstance(default, bool | str):
         return type(default)
@@ -102,7 +108,7 @@ def _kind_of(default: Any) -> Any:
     return tuple[Any, ...] if isinstance(default, tuple) else Any
 
 
-def _accepts(kind: Any, default: Any) -> bool:
+def _accepts(kind: Annotation, default: object) -> bool:
     if kind is None:
         return False
     try:
@@ -112,7 +118,7 @@ def _accepts(kind: Any, default: Any) -> bool:
     return True
 
 
-def _is_plain(value: Any) -> bool:
+def _is_plain(value: object) -> bool:
     """Whether YAML can write a value."""
     return all(
         isinstance(leaf, SCALARS) and not (isinstance(leaf, float) and not math.isfinite(leaf))
@@ -120,7 +126,7 @@ def _is_plain(value: Any) -> bool:
     )
 
 
-def _leaves(value: Any) -> Iterator[Any]:
+def _leaves(value: object) -> Iterator[object]:
     if isinstance(value, dict):
         value = [*value.keys(), *value.values()]
     if isinstance(value, list | tuple):

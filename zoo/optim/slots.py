@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import singledispatch
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from zoo.optim.param_group import ParamGroup
+
 
 @singledispatch
-def initial_slots(optimizer: Optimizer, parameter: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
+def initial_slots(optimizer: Optimizer, parameter: Tensor, group: ParamGroup) -> dict[str, Tensor]:
     """The slots of a parameter before its first step, by their names.
 
     Each class of optimizers registers an implementation (``initial_slots.register``).

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 import torch
 from pydantic import Field
@@ -18,6 +18,7 @@ from zoo.optim.base import OptimizerConfig, decayed_groups
 from zoo.optim.blocks import blocks
 from zoo.optim.moments import advance_moments
 from zoo.optim.optimizer import ZooOptimizer, due, gradient
+from zoo.optim.param_group import ParamGroup
 from zoo.optim.slots import slot_dtype
 from zoo.utils.errors import ConfigError
 from zoo.utils.sharded import is_sharded
@@ -90,7 +91,7 @@ class SOAP(ZooOptimizer):
                 "SOAP: sharded parameters; expected whole ones, since its bases are of whole sides"
             )
 
-    def slots(self, parameter: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
+    def slots(self, parameter: Tensor, group: ParamGroup) -> dict[str, Tensor]:
         """Two moments, and for each side that has a basis the average and the basis."""
         dtype, device = slot_dtype(parameter), parameter.device
         slots = {"step": torch.zeros((), dtype=torch.float32)}
@@ -111,7 +112,7 @@ class SOAP(ZooOptimizer):
             for parameter in begun:
                 self._move(parameter, self.state[parameter], group)
 
-    def _move(self, parameter: Tensor, state: dict[str, Tensor], group: dict[str, Any]) -> None:
+    def _move(self, parameter: Tensor, state: dict[str, Tensor], group: ParamGroup) -> None:
         state["step"] += 1
         (beta1, beta2), t, lr = group["betas"], int(state["step"].item()), float(group["lr"])
         sides, g = preconditioned(tuple(parameter.shape), group["max_precond_dim"]), gradient(parameter)

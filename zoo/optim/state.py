@@ -11,8 +11,9 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from functools import cache
-from typing import Any
+from typing import Any, TypeAlias, TypedDict
 
 import torch
 from torch import Tensor, nn
@@ -20,14 +21,30 @@ from torch.optim import Optimizer
 
 from zoo.optim.averages import Averaging
 from zoo.optim.fixed_norm import RADIUS, radius_slot
+from zoo.optim.param_group import ParamGroup
 from zoo.optim.sharding import placed_like
 from zoo.optim.slots import initial_slots, slots_are_known
 from zoo.utils.errors import CheckpointError
 from zoo.utils.files import parse_json
+from zoo.utils.plain import Json
 from zoo.utils.sharded import Stored, assign, is_sharded
 
-State = dict[str, dict[str, Any]]
+Value: TypeAlias = Any
+"""What `is_data` describes, and in a saved state also a tensor in a file.
+
+Any: it depends on the class of the optimizer, which may come from elsewhere.
+"""
+
+State = dict[str, dict[str, Value]]
 """``{parameter name: {slot: value}}``; under `GLOBAL` what belongs to no single parameter."""
+
+
+class Layout(TypedDict, total=False):
+    """Arguments of `_placed`."""
+
+    device: str
+    stride: tuple[int, ...]
+
 
 GLOBAL = ""
 STRUCTURE = "structure"
@@ -74,7 +91,7 @@ def state_by_name(optimizer: Optimizer) -> State:
     return state
 
 
-def load_state_by_name(optimizer: Optimizer, state: Mapping[str, Mapping[str, Any]]) -> None:
+def load_state_by_name(optimizer: Optimizer, state: Mapping[str, Mapping[str, Value]]) -> None:
     """Replace the state of `optimizer` by a copy of `state`.
 
     Args:
@@ -91,7 +108,7 @@ def load_state_by_name(optimizer: Optimizer, state: Mapping[str, Mapping[str, An
         _load_everything(optimizer, state)
 
 
-def _slots(optimizer: Optimizer, parameter: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
+def _slots(optimizer: Optimizer, parameter: Tensor, group: ParamGroup) -> dict[str, Tensor]:
     """The slots of a parameter, of which only those that do not exist yet are made."""
     state: dict[str, Tensor] = optimizer.state[parameter]
     names = initial_slots(optimizer, torch.empty_like(parameter, device="meta"), group).keys()
@@ -100,12 +117,12 @@ def _slots(optimizer: Optimizer, parameter: Tensor, group: dict[str, Any]) -> di
     return first | radius | state
 
 
-def _first_slots(optimizer: Optimizer, parameter: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
+def _first_slots(optimizer: Optimizer, parameter: Tensor, group: ParamGroup) -> dict[str, Tensor]:
     """The slots of a parameter before its first step, that of a constraint included."""
     return initial_slots(optimizer, parameter, group) | radius_slot(optimizer, parameter)
 
 
-def _load_slots(optimizer: Optimizer, state: Mapping[str, Mapping[str, Any]]) -> None:
+def _load_slots(optimizer: Optimizer, state: Mapping[str, Mapping[str, Value]]) -> None:
     """Load slots that are known in advance."""
     expected = {name: (p, _first_slots(optimizer, p, group)) for name, p, group in _named(optimizer)}
     want = {f"{name}/{slot}" for name, (_, slots) in expected.items() for slot in slots}
@@ -122,7 +139,7 @@ def _load_slots(optimizer: Optimizer, state: Mapping[str, Mapping[str, Any]]) ->
         optimizer.state[parameter] = slots
 
 
-def _load_everything(optimizer: Optimizer, state: Mapping[str, Mapping[str, Any]]) -> None:
+def _load_everything(optimizer: Optimizer, state: Mapping[str, Mapping[str, Value]]) -> None:
     """Load all that an optimizer of unknown slots has saved."""
     saved = dict(state.get(GLOBAL, {}))
     kind = type(optimizer).__qualname__
@@ -139,7 +156,7 @@ def _load_everything(optimizer: Optimizer, state: Mapping[str, Mapping[str, Any]
         )
     layouts = saved["layouts"]
 
-    def placed(value: Any, path: str, parameter: Tensor) -> Any:
+    def placed(value: Value, path: str, parameter: Tensor) -> Value:
         return mapped(value, lambda tensor, at: _placed(tensor, parameter, **layouts.get(at, {})), path)
 
     some = next(iter(named.values()))
@@ -151,7 +168,7 @@ def _load_everything(optimizer: Optimizer, state: Mapping[str, Mapping[str, Any]
             named[name].copy_(placed(value, "", named[name]))
 
 
-def flatten(state: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Tensor], dict[str, str]]:
+def flatten(state: Mapping[str, Mapping[str, Value]]) -> tuple[dict[str, Tensor], dict[str, str]]:
     """A state as named tensors and the metadata of their file.
 
     Args:
@@ -164,7 +181,7 @@ def flatten(state: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Tensor], 
         CheckpointError: A value is of a kind that cannot be saved.
     """
     tensors: dict[str, Tensor] = {}
-    structure: dict[str, list[Any]] = {}
+    structure: dict[str, list[Json]] = {}
     for name, slots in state.items():
         for slot, value in slots.items():
             if isinstance(value, Tensor) and isinstance(slot, str) and "/" not in slot:
@@ -196,10 +213,10 @@ def unflatten(tensors: Mapping[str, Tensor | Stored], metadata: Mapping[str, str
     return state
 
 
-def snapshot(optimizer: Optimizer) -> dict[str, Any]:
+def snapshot(optimizer: Optimizer) -> dict[str, Value]:
     """A copy of everything that a step of `optimizer` may change but the parameters, for `restore`."""
 
-    def copied(value: Any) -> Any:
+    def copied(value: Value) -> Value:
         return mapped(value, lambda tensor, _: tensor.detach().clone())
 
     parts = _parts(optimizer)
@@ -207,7 +224,7 @@ def snapshot(optimizer: Optimizer) -> dict[str, Any]:
     return {**copied(parts), "state": state}
 
 
-def restore(optimizer: Optimizer, saved: Mapping[str, Any]) -> None:
+def restore(optimizer: Optimizer, saved: Mapping[str, Value]) -> None:
     """Put an optimizer back to a `snapshot`, whose tensors it takes over."""
     optimizer.state.clear()
     optimizer.state.update(saved["state"])
@@ -219,7 +236,7 @@ def restore(optimizer: Optimizer, saved: Mapping[str, Any]) -> None:
     vars(optimizer).update(saved["attributes"])
 
 
-def mapped(value: Any, function: Callable[[Any, str], Any], path: str = "") -> Any:
+def mapped(value: Value, function: Callable[[Value, str], Value], path: str = "") -> Value:
     """A copy of nested containers with ``function(tensor, path)`` in the place of every tensor."""
     if isinstance(value, Tensor | Stored):
         return function(value, path)
@@ -231,7 +248,7 @@ def mapped(value: Any, function: Callable[[Any, str], Any], path: str = "") -> A
     return value
 
 
-def tensors_in(value: Any, path: str = "") -> Iterator[tuple[str, Tensor]]:
+def tensors_in(value: Value, path: str = "") -> Iterator[tuple[str, Tensor]]:
     """All tensors in nested containers, each with its path."""
     if isinstance(value, Tensor):
         yield path, value
@@ -243,7 +260,7 @@ def tensors_in(value: Any, path: str = "") -> Iterator[tuple[str, Tensor]]:
             yield from tensors_in(item, f"{path}/{i}")
 
 
-def is_data(value: Any) -> bool:
+def is_data(value: Value) -> bool:
     """Whether `flatten` can save a value; a parameter belongs to the model."""
     if isinstance(value, dict):
         return type(value) is dict and all(is_data(part) for item in value.items() for part in item)
@@ -254,7 +271,7 @@ def is_data(value: Any) -> bool:
     )
 
 
-def _parts(optimizer: Optimizer) -> dict[str, Any]:
+def _parts(optimizer: Optimizer) -> dict[str, Value]:
     """Collect what a step may change, without copies: state by parameter or other key, groups, attributes.
 
     What is constant and cannot be saved, such as a function among the settings, is left out.
@@ -271,7 +288,7 @@ def _parts(optimizer: Optimizer) -> dict[str, Any]:
     return {"state": dict(optimizer.state), "groups": groups, "attributes": attributes}
 
 
-def _encoded(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
+def _encoded(value: Value, path: str, tensors: dict[str, Tensor]) -> Json:
     """A value as JSON; its tensors go to `tensors` under their paths."""
     if isinstance(value, Tensor):
         while path in tensors:  # keys 1 and "1" of a dict, for instance
@@ -293,7 +310,7 @@ def _encoded(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
     raise CheckpointError(f"{path} is a {type(value).__name__}, which cannot be saved")
 
 
-def _decoded(value: Any, tensors: dict[str, Tensor | Stored]) -> Any:
+def _decoded(value: Json, tensors: dict[str, Tensor | Stored]) -> Value:
     """The inverse of `_encoded`, which takes the tensors out of `tensors`."""
     if isinstance(value, list):
         return [_decoded(item, tensors) for item in value]
@@ -309,9 +326,9 @@ def _decoded(value: Any, tensors: dict[str, Tensor | Stored]) -> Any:
     return tuple(items) if "tuple" in value else deque(items, value["maxlen"])
 
 
-def _layout(tensor: Tensor, device: torch.device) -> dict[str, Any]:
-    """Arguments of `_placed` for a tensor that is not contiguous on `device`."""
-    layout: dict[str, Any] = {}
+def _layout(tensor: Tensor, device: torch.device) -> Layout:
+    """What distinguishes a tensor from a contiguous one on `device`."""
+    layout: Layout = {}
     if tensor.device.type != device.type:
         layout["device"] = tensor.device.type
     if not is_sharded(tensor) and not tensor.is_contiguous() and 0 not in tensor.stride():
@@ -339,7 +356,7 @@ def _placed(
     return placed
 
 
-def _check_names(optimizer: Optimizer, want: Any, have: Any) -> None:
+def _check_names(optimizer: Optimizer, want: AbstractSet[str], have: AbstractSet[str]) -> None:
     problems = [
         f"{what}: {', '.join(sorted(names))}"
         for what, names in (("missing", want - have), ("unexpected", have - want))
@@ -351,7 +368,7 @@ def _check_names(optimizer: Optimizer, want: Any, have: Any) -> None:
         )
 
 
-def _named(optimizer: Optimizer) -> Iterator[tuple[str, Tensor, dict[str, Any]]]:
+def _named(optimizer: Optimizer) -> Iterator[tuple[str, Tensor, ParamGroup]]:
     """Name, parameter and group of everything the optimizer trains.
 
     Raises:

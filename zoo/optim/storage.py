@@ -8,8 +8,6 @@ half the distance between two numbers, and with it most of a slow drift.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -53,13 +51,13 @@ def store_in_bfloat16(model: nn.Module, optimizer: Optimizer) -> None:
     matrices = [p.parameter for p in declared(model) if p.spec.role in MATRICES]
     gradients: dict[Tensor, Tensor | None] = {}
 
-    def to_float32(*_: Any) -> None:
+    def to_float32(*_: object) -> None:
         for p in matrices:
             gradients[p], p.grad = p.grad, None
             p.data = p.data.float()
             p.grad = None if (g := gradients[p]) is None else g.float()
 
-    def to_bfloat16(*_: Any) -> None:
+    def to_bfloat16(*_: object) -> None:
         for p in matrices:
             p.grad = None
             p.data = round_stochastically(p.data)

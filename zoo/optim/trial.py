@@ -8,12 +8,13 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from zoo.optim.param_group import ParamGroup
 from zoo.optim.state import flatten, load_state_by_name, state_by_name, unflatten
 from zoo.utils.errors import CheckpointError, ConfigError
 
@@ -44,14 +45,14 @@ class Trial:
     """
 
     optimizer_class: type[Optimizer]
-    build: Callable[[list[dict[str, Any]]], Optimizer]
+    build: Callable[[list[ParamGroup]], Optimizer]
     lr: float
-    vector_options: Mapping[str, Any]
+    vector_options: Mapping[str, object]
 
     def start(self, values: Sequence[Tensor]) -> tuple[list[Tensor], Optimizer]:
         """Copies of a matrix and a vector as parameters, and the optimizer that trains them."""
         matrix, vector = parameters = [value.detach().clone().requires_grad_() for value in values]
-        groups: list[dict[str, Any]] = [
+        groups: list[ParamGroup] = [
             {"params": [("matrix", matrix)], "lr": self.lr},
             {"params": [("vector", vector)], "lr": self.lr, **self.vector_options},
         ]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 from torch import Tensor
 
 from zoo.config.registry import CLIPS
 from zoo.optim.clip import Clip, ClipConfig, Gradients, scale_to
+from zoo.utils.plain import JsonObject
 
 EPS = 1e-6
 """Added to the standard deviation."""
@@ -58,11 +58,11 @@ class ZClip(Clip):
         self._mean = self._alpha * self._mean + (1 - self._alpha) * kept
         self._variance = self._alpha * self._variance + (1 - self._alpha) * (kept - self._mean) ** 2
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> JsonObject:
         """Mean and variance; before the end of the warm-up the norms so far."""
         return {"mean": self._mean, "variance": self._variance, "norms": list(self._norms)}
 
-    def load(self, state: Mapping[str, Any]) -> None:
+    def load(self, state: JsonObject) -> None:
         """Restore a `state`."""
         self._mean = state.get("mean")
         self._variance = state.get("variance", 0.0)
