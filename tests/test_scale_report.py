@@ -14,8 +14,10 @@ import pytest
 from PIL import Image
 from tiny_sweeps import base
 
-from benchmarks.drift import Line as DriftLine
-from benchmarks.drift import Part, Side, Table, configuration, due
+from benchmarks.drift.cells import Part, Side, configuration
+from benchmarks.drift.lines import Line as DriftLine
+from benchmarks.drift.lines import Table
+from benchmarks.drift.training import due
 from benchmarks.harness import RESULTS
 from benchmarks.scale.__main__ import chapters
 from benchmarks.scale.chapters import Chapter, judged
@@ -32,6 +34,8 @@ from zoo.ablate.progress import LadderProgress, progress
 from zoo.ablate.sweep import Sweep, load_sweep
 from zoo.commands.cli import main
 from zoo.config.yaml import dump_yaml
+from zoo.report.interactive import plotly_figure
+from zoo.report.style import line_styles
 
 WIDTHS = (8, 12, 16, 24, 32)
 BEST = 1e-2
@@ -276,7 +280,9 @@ def test_the_drift_table_as_a_picture(tmp_path: Path) -> None:
         table.append(file, replace(line, config=hash_of(line)))
     found = drifting(DRIFTING, file)
     assert found.picture == "drift"
-    assert list(found.plots["drift"].views[0].series[0].y) == ["gpt adamw: width"]
+    drawn = plotly_figure(found.plots["drift"], line_styles(found.styled))
+    assert drawn["views"][0]["layout"]["xaxis"]["range"] == [-2, 2]
+    assert list(found.plots["drift"].views[0].series[0].y) == ["gpt adamw"]
     assert "-0.50 (" in own_page(found)
 
 

@@ -10,7 +10,7 @@ import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from benchmarks.drift import RESULTS as DRIFT
+from benchmarks.drift.lines import RESULTS as DRIFT
 from benchmarks.harness import RESULTS, ROOT, table
 from benchmarks.scale.chapters import Chapter, judged
 from benchmarks.scale.page import write

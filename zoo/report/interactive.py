@@ -138,9 +138,11 @@ def _layout(plot: Plot, view: View, styles: Mapping[str, LineStyle]) -> Json:
         (x if plot.variant_rows else y)["rangemode"] = "tozero"
     if view.ticks:
         x |= {"tickvals": list(view.ticks), "ticktext": view.tick_texts}
+    if view.limits:
+        x |= {"range": list(view.limits)}
     if plot.variant_rows:
-        y |= {"type": "category", "range": [view.row_count - 0.4, -0.6]}
-        height = 110 + ROW_HEIGHT * view.row_count
+        y |= {"type": "category", "range": [len(view.rows) - 0.4, -0.6]}
+        height = 110 + ROW_HEIGHT * len(view.rows)
         marked: Json = {"x0": plot.marked, "x1": plot.marked, "yref": "paper", "y0": 0, "y1": 1}
     else:
         x["hoverformat"] = ".5s"

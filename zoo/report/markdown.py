@@ -21,11 +21,12 @@ def markdown_page(title: str, lead: Sequence[str], sections: Sequence[Section]) 
     parts = [f"# {_escape(title)}", *map(_escape, lead)]
     for section in sections:
         parts += [f"## {section.title}", *(f"> {_escape(note)}." for note in section.notes)]
-        parts += [_block(block) for block in section.blocks]
+        parts += [markdown_block(block) for block in section.blocks]
     return "\n\n".join(parts) + "\n"
 
 
-def _block(block: Table | Plot | Image | Sample) -> str:
+def markdown_block(block: Table | Plot | Image | Sample) -> str:
+    """A table, a plot or a text with what explains it."""
     if isinstance(block, Table):
         return f"{_table(block)}\n{_escape(block.note)}"
     if isinstance(block, Sample):

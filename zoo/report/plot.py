@@ -72,6 +72,8 @@ class View:
         log_x: whether the horizontal axis is logarithmic.
         log_y: whether the vertical axis is logarithmic.
         ticks: where the horizontal axis has its ticks; empty: the drawing library decides.
+        limits: the ends of the horizontal axis of a plot with a row per variant, where arrows stand for what
+            lies beyond; None: everything is inside.
         arrows: drawn in front.
     """
 
@@ -82,6 +84,7 @@ class View:
     log_x: bool = False
     log_y: bool = False
     ticks: Sequence[float] = ()
+    limits: tuple[float, float] | None = None
     arrows: Sequence[Arrow] = ()
 
     @property
@@ -90,9 +93,9 @@ class View:
         return [format_count(tick) if tick >= 1e4 else f"{tick:.4g}" for tick in self.ticks]
 
     @property
-    def row_count(self) -> int:
-        """The number of rows in a plot with a row per variant."""
-        return len({name for series in self.series for name in series.y})
+    def rows(self) -> list[str]:
+        """The names of the rows in a plot with a row per variant, from the top."""
+        return list(dict.fromkeys(str(name) for series in self.series for name in series.y))
 
 
 @dataclass(frozen=True)
@@ -108,7 +111,8 @@ class Plot:
         zero_line: whether a line marks zero, where there is no difference.
         one_line: whether a line marks a factor of one instead.
         from_zero: whether the values are amounts, whose axis starts at zero.
-        panels: whether all views are drawn on paper, side by side.
+        panels: whether all views are drawn on paper, side by side; with a row per variant they share the
+            rows.
     """
 
     key: str

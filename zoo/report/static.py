@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from math import inf
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
+from matplotlib.markers import CARETLEFT, CARETRIGHT
 from matplotlib.ticker import MaxNLocator, NullLocator, StrMethodFormatter
 
 from zoo.report.plot import Plot, Series, View
@@ -33,21 +35,27 @@ def draw_png(plot: Plot, styles: Mapping[str, LineStyle]) -> bytes:
     per_row = max(1, LEGEND_WIDTH // (6 + max(map(len, legend), default=0)))
     columns = min(PANELS_PER_ROW, len(views))
     rows = -(-len(views) // columns)
+    names = list(dict.fromkeys(name for view in views for name in view.rows)) if plot.variant_rows else []
     height = (
-        1.2 + 0.35 * views[0].row_count
+        1.2 + 0.35 * len(names)
         if plot.variant_rows
         else 0.2 * (len(legend) / per_row) + (4.3 if rows == columns == 1 else 3.0 * rows + 0.4)
     )
     figure = new_figure(9, height)
-    axes = list(figure.subplots(rows, columns, squeeze=False).flat)
+    axes = list(figure.subplots(rows, columns, squeeze=False, sharey=plot.variant_rows).flat)
     for unused in axes[len(views) :]:
         unused.remove()
     for panel, view in zip(axes, views, strict=False):
         dress(panel, view.name if len(views) > 1 else plot.title, view.x, view.y)
         for series in view.series:
-            draw = _draw_point if plot.variant_rows else _draw_line
-            draw(panel, series, styles[series.variant])
+            if plot.variant_rows:
+                _draw_point(panel, series, styles[series.variant], names, view.limits)
+            else:
+                _draw_line(panel, series, styles[series.variant])
         _finish(panel, plot, view, styles)
+    if names:
+        axes[0].set_yticks(range(len(names)), names)
+        axes[0].set_ylim(len(names) - 0.4, -0.6)
     if legend:
         lines = [Line2D([], [], label=variant, **styles[variant].matplotlib) for variant in legend]
         figure.legend(
@@ -75,12 +83,21 @@ def _draw_line(axes: Axes, series: Series, style: LineStyle) -> None:
     axes.plot(series.x, series.y, lw=width, marker=marker, ms=3.5, **drawn)
 
 
-def _draw_point(axes: Axes, series: Series, style: LineStyle) -> None:
-    errors = None
-    if series.low:
-        ends = list(zip(series.x, series.low, series.high, strict=True))
-        errors = [[x - low for x, low, _ in ends], [high - x for x, _, high in ends]]
-    axes.errorbar(series.x, series.y, xerr=errors, color=style.colour, fmt="o", ms=7, lw=2, capsize=4)
+def _draw_point(
+    axes: Axes, series: Series, style: LineStyle, names: Sequence[str], limits: tuple[float, float] | None
+) -> None:
+    """Draw points with error bars; of what lies beyond the limits, an arrow at the border."""
+    low, high = limits or (-inf, inf)
+    ends = series.low or series.x, series.high or series.x
+    for x, left, right, name in zip(series.x, *ends, series.y, strict=True):
+        y = names.index(str(name))
+        axes.plot(x, y, "o", color=style.colour, ms=7)
+        axes.hlines(y, max(left, low), min(right, high), color=style.colour, lw=2)
+        marks = (max(left, low), CARETLEFT, left < low), (min(right, high), CARETRIGHT, right > high)
+        for end, arrow, beyond in marks:
+            if series.low or beyond:
+                mark = arrow if beyond else "|"
+                axes.plot(end, y, marker=mark, color=style.colour, ms=8, mew=1.4, clip_on=False)
 
 
 def _finish(axes: Axes, plot: Plot, view: View, styles: Mapping[str, LineStyle]) -> None:
@@ -104,6 +121,5 @@ def _finish(axes: Axes, plot: Plot, view: View, styles: Mapping[str, LineStyle])
         axes.yaxis.set_minor_locator(NullLocator())
     if plot.from_zero:
         (axes.set_xlim if plot.variant_rows else axes.set_ylim)(0)
-    if plot.variant_rows:
-        axes.margins(y=0.15)
-        axes.invert_yaxis()
+    if view.limits:
+        axes.set_xlim(*view.limits)

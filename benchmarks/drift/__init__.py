@@ -1,0 +1,1 @@
+"""How far the best learning rate drifts over widths, depths and horizons."""
