@@ -1,4 +1,4 @@
-"""Parts of a model that are not trained, addressed by role, axes and depth: never by name."""
+"""Parts of a model that are not trained, which are addressed by role, axes and depth, never by name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class FreezeRule(Config):
     roles: tuple[Role, ...] = Field((), description="one of these roles; empty: any")
     axes: tuple[str, ...] = Field((), description="all of these axes, by name")
     depth: tuple[int, int] | None = Field(
-        None, description="first and last depth: 0 embeddings, 1..L the layers, L + 1 what follows; null: any"
+        None, description="first and last depth: 0 embeddings, 1..L the layers, L + 1 after them; null: any"
     )
 
     @model_validator(mode="after")

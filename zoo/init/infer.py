@@ -1,8 +1,8 @@
-"""Entries for the parameters of any module: Amos then serves every PyTorch model.
+"""Registry entries for the parameters of any module, by which Amos can train every PyTorch model.
 
 zoo's modules have declared their parameters; `zoo.init.module_rules` declares those of PyTorch's modules,
-`zoo.hub.layouts` those of transformers. What is left is guessed from the shape of the parameter, and named
-in a warning.
+`zoo.hub.layouts` those of transformers. Other parameters are guessed from their shapes and named in a
+warning.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from zoo.utils.errors import ConfigError
 log = logging.getLogger("zoo")
 
 RULES_OF_OTHERS = {"transformers": "zoo.hub.layouts"}
-"""Packages, and the modules that add rules for theirs to `parameter_specs`; imported when a model has one."""
+"""Packages, and the modules that register rules for their classes with `parameter_specs`. A module is
+imported when a model contains a class of the package."""
 
 
 def infer(model: nn.Module, overrides: Overrides | None = None) -> list[Entry]:
@@ -91,7 +92,7 @@ def _inferred(model: nn.Module) -> list[Inferred]:
         for relative, spec in parameter_specs(module).items():
             *inner, local = relative.split(".")
             owner = module.get_submodule(".".join(inner))
-            specs.setdefault((owner, local), spec)  # modules further out come first, and know more
+            specs.setdefault((owner, local), spec)  # outer modules come first, and know more
         for originals, of_originals in _originals(module, specs):
             parametrised[originals] = module
             specs |= {(originals, local): spec for local, spec in of_originals.items()}
@@ -110,7 +111,7 @@ def _inferred(model: nn.Module) -> list[Inferred]:
                 continue  # integers have no gradients: a quantised weight
             new = Inferred(Entry(name, module, local, spec, eta(spec), None), guessed)
             inferred = parameters.setdefault(id(parameter), new)
-            if inferred.guessed and not guessed:  # another module that shares it has a rule
+            if inferred.guessed and not guessed:  # another owner of the tensor has a rule
                 inferred.entry, inferred.guessed = new.entry, False
             elif inferred is not new and not guessed:
                 shared = _shared(inferred.entry.spec, spec)

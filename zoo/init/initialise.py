@@ -16,9 +16,9 @@ from zoo.spec import Module, ParamSpec, Role, declared
 from zoo.utils.sharded import is_sharded, own_slices
 
 CHUNK = 2**22
-"""Number of random numbers that are in memory at a time while a shard is drawn; a multiple of `BLOCK`."""
+"""How many random numbers are in memory at a time while a shard is drawn; a multiple of `BLOCK`."""
 BLOCK = 16
-"""torch's CPU generator makes normal numbers in blocks of 16, and the last 16 of a tensor anew."""
+"""torch's CPU generator draws normal numbers in blocks of 16, and redraws the last 16 of a tensor."""
 
 
 def generator(seed: int, name: str) -> torch.Generator:
@@ -61,7 +61,7 @@ def draw(init: Init, spec: ParamSpec, source: torch.Generator, rows: slice | Non
 
 
 def _draw_rows(shape: tuple[int, ...], std: float, source: torch.Generator, rows: slice) -> Tensor:
-    """Return some rows of a random tensor, without ever holding more of it than a chunk besides.
+    """Return some rows of a random tensor, with at most one more chunk of it in memory.
 
     The numbers before them are drawn and dropped, because the generator cannot skip any.
     """
@@ -118,7 +118,7 @@ def reset(buffer: Tensor, start: float | Literal["unit"], source: torch.Generato
 
 
 def _fill(parameter: Tensor, init: Init, spec: ParamSpec, source: torch.Generator) -> None:
-    """Fill the data of a parameter: all of it, or the rows or the other part that a shard holds."""
+    """Fill the data of a parameter: the whole tensor, or the rows or the other part that this shard holds."""
     if is_sharded(parameter) and parameter.dim():
         rows, *rest = own_slices(parameter)
         parameter.to_local().copy_(draw(init, spec, source, rows)[:, *rest])

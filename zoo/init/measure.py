@@ -1,4 +1,4 @@
-"""Scales measured on a checkpoint's weights, in the place of declared ones: Amos' eta, and sigma."""
+"""Scales that are measured on a checkpoint's weights and replace declared ones: Amos' eta, and sigma."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the parameters of PyTorch's own modules are: one rule per type of module.
+"""Declarations of the parameters of PyTorch's own modules: one rule per type of module.
 
 A layer of PyTorch does not state its ranges. Every rule takes 1 for the standard deviations of inputs and
 outputs unless the type of the module says otherwise: the second kernel of `nn.TransformerEncoderLayer`
@@ -17,7 +17,7 @@ from torch import nn
 from zoo.spec import Module, ParamSpec, Role
 
 ACTIVATION_STD = math.sqrt(1 / 2)
-"""Standard deviation of what an activation gives for inputs of standard deviation 1 (Amos, Table 1)."""
+"""Standard deviation of an activation's output for inputs of standard deviation 1 (Amos, Table 1)."""
 
 Specs = Mapping[str, ParamSpec]
 
@@ -34,7 +34,7 @@ def parameter_specs(module: nn.Module) -> Specs:
 
     Returns:
         Declarations by the name relative to the module. Parameters that it lacks (a bias) may be
-        included. Empty for a type without a rule.
+        included. A type without a rule has none.
     """
     return {}
 
@@ -66,7 +66,7 @@ def after_activation(spec: ParamSpec) -> ParamSpec:
 
 @parameter_specs.register
 def _zoo(module: Module) -> Specs:
-    """zoo's own modules have declared their parameters."""
+    """Return the declarations of a zoo module, which has made them itself."""
     return module.specs
 
 
@@ -107,7 +107,7 @@ def _convolution(module: nn.Conv1d | nn.Conv2d | nn.Conv3d) -> Specs:
 def _transposed_convolution(module: nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d) -> Specs:
     """A convolution of an input that is 0 except at one in `stride` places of every spatial dimension.
 
-    Of its channels, an output reads those of its group; the other ones count as 0 as well.
+    An output reads only the channels of its group; the other channels count as 0 as well.
     """
     kernel_axes = tuple(f"kernel_{i}" for i in range(len(module.kernel_size)))
     shape = (module.in_channels, module.out_channels // module.groups, *module.kernel_size)
@@ -146,7 +146,7 @@ def _batch_or_instance_norm(module: nn.BatchNorm1d | nn.InstanceNorm1d) -> Specs
 
 @parameter_specs.register
 def _attention(module: nn.MultiheadAttention) -> Specs:
-    """Three kernels, stacked if all inputs have one size; `bias_k`, `bias_v` are a key and a value more."""
+    """Three kernels, stacked if all inputs have one size; `bias_k`, `bias_v` are an extra key and value."""
     d = module.embed_dim
     learned_vector = ParamSpec(Role.POSITION, (1, 1, d), ("batch", "time", "embed"))
     return {
@@ -199,5 +199,5 @@ def _recurrent_kernels(out: int, x: int, h: int) -> Specs:
 
 
 def _part_of_sum(spec: ParamSpec, fan_in: int) -> ParamSpec:
-    """Declare a kernel that gives a part of a sum of `fan_in` terms: that part of the variance."""
+    """Declare a kernel that contributes a part of a sum of `fan_in` terms, and that part of its variance."""
     return replace(spec, output_std=math.sqrt(spec.fan_in_size / fan_in))

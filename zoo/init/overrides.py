@@ -40,12 +40,12 @@ class Inferred:
 
 
 def override(parameters: Sequence[Inferred], overrides: Overrides, model: str) -> None:
-    """Replace the entries of the parameters that overrides match, which are no guesses then.
+    """Replace the entries of the parameters that overrides match; these entries no longer count as guessed.
 
     Args:
         parameters: all parameters of the model; changed in place.
         overrides: see `Overrides`.
-        model: its name, for messages.
+        model: name of the model, for messages.
 
     Raises:
         ConfigError: An override is malformed or matches nothing, or two overrides match one parameter.

@@ -1,4 +1,4 @@
-"""The registry: for each parameter what init, optimizers and reports need, derived from its declaration."""
+"""The registry: what init, optimizers and reports need to know of each parameter, by its declaration."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ ScalingSlots = Literal["shared", "entry"]
 
 
 class EtaOverride(Config):
-    """Another eta, or other shared slots, for some variables, addressed by role and axes (A.4, A.9)."""
+    """Another eta, or other shared slots, for the variables with a role and axes (Amos, A.4 and A.9)."""
 
     role: Role = Field(description="the role of the variables")
-    axes: tuple[str, ...] = Field((), description="axes they must have, by name")
+    axes: tuple[str, ...] = Field((), description="axes that the variables must have, by name")
     eta: float | None = Field(None, gt=0, description="the new eta")
     factor: float | None = Field(None, gt=0, description="or: multiply the derived eta")
     per: str | None = Field(
@@ -116,12 +116,12 @@ class Entry:
 
     @property
     def parameter(self) -> nn.Parameter:
-        """The present tensor."""
+        """The tensor that the owner holds now."""
         return self.owner.get_parameter(self.local)
 
     @property
     def decays(self) -> bool:
-        """Whether AdamW's weight decay acts on the parameter: on matrices only, unless their norm is kept."""
+        """Whether AdamW's weight decay acts on the parameter: it acts on matrices whose norm is not fixed."""
         return (self.spec.role in MATRICES or self.spec.decays) and not self.spec.keeps_norm
 
     @property
@@ -135,11 +135,10 @@ class Entry:
         Args:
             mode: `none`; `one_axis`: the input dimensions of kernels, the width of embeddings, all
                 dimensions of other parameters; `dense`: all dimensions of linear kernels as well.
-            scaling_slots: whether the entries of a scaling have a slot each, or share one as those of other
-                vectors do.
+            scaling_slots: whether each entry of a scaling has a slot, or all share one, as in other vectors.
 
         Returns:
-            Dimensions in increasing order; () for none.
+            Dimensions in increasing order; () if none is shared.
         """
         spec, everything = self.spec, tuple(range(len(self.spec.shape)))
         if self.reduced is not None:
@@ -240,7 +239,7 @@ class Registry(Sequence[Entry]):
 
 
 def eta(spec: ParamSpec) -> float:
-    """Return Amos' scale of the trained tensor: the virtual tensor's over the factor in front of it."""
+    """Return Amos' scale of the trained tensor: that of the virtual tensor over the factor in front."""
     value = virtual_eta(spec)
     return value if spec.sphere_dim is not None else value / spec.scale
 

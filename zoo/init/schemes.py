@@ -1,7 +1,8 @@
 """Initialisation schemes: the standard deviation of each matrix, from its declaration.
 
 A scheme gives the standard deviation of the *virtual* tensor, the one that the layer computes with. The
-trained tensor is drawn with that divided by the factor of its reparameterisation (`ParamSpec.scale`).
+trained tensor is drawn with this standard deviation divided by the factor of its reparameterisation
+(`ParamSpec.scale`).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class Init(Config):
         raise NotImplementedError
 
     def position_std(self, spec: ParamSpec) -> float:
-        """Return the standard deviation of a table of relative positions: by default that of its output."""
+        """Return the standard deviation of a table of relative positions: by default its `output_std`."""
         return spec.output_std
 
     def lookup_scale(self, spec: ParamSpec) -> float:
@@ -138,7 +139,7 @@ class NGPTInit(Init):
 class AmosInit(Init):
     """The standard deviation of every matrix is its eta.
 
-    That start is zoo's choice. The Amos paper defines eta as the scale to which a variable should converge
+    This start is zoo's choice. The Amos paper defines eta as the scale to which a variable should converge
     (section 2), and does not say where it should start.
     """
 
@@ -150,7 +151,7 @@ class AmosInit(Init):
     )
 
     def matrix_std(self, spec: ParamSpec) -> float:
-        """Return eta, of a kernel times the standard deviation of its input with `unit_inputs`."""
+        """Return eta; with `unit_inputs`, a kernel's is multiplied by the standard deviation of its input."""
         is_kernel = spec.role is not Role.EMBEDDING or spec.tied
         return virtual_eta(spec) * (spec.input_std if self.unit_inputs and is_kernel else 1.0)
 
@@ -164,9 +165,9 @@ def virtual_eta(spec: ParamSpec) -> float:
     """Return Amos' model-oriented scale eta of the tensor that a layer computes with.
 
     eta is output_std / (input_std sqrt(fan_in)) for kernels and for embeddings that also are a kernel,
-    output_std / 2 for biases, and output_std otherwise (Amos, section 2 and A.4); unit vectors of n entries
-    have 1 / sqrt(n). No paper has a rule for scalings and gates: a scaling has the value that its layer
-    declares, and all others the value they start from (docs/results/amos-scalings.md).
+    output_std / 2 for biases, and output_std otherwise (Amos, section 2 and A.4); for unit vectors of n
+    entries it is 1 / sqrt(n). No paper has a rule for scalings and gates: a scaling has the value that its
+    layer declares, and all others the value they start from (docs/results/amos-scalings.md).
     """
     if spec.sphere_dim is not None:
         return 1 / math.sqrt(spec.shape[spec.sphere_dim])
@@ -184,7 +185,8 @@ def virtual_eta(spec: ParamSpec) -> float:
 def virtual_std(init: Init, spec: ParamSpec) -> float:
     """Return the standard deviation of the tensor that a layer computes with, before the projection.
 
-    That of an embedding includes the factor on its vectors, unless it is tied to a language model head.
+    The standard deviation of an embedding includes the factor on its vectors, unless it is tied to a language
+    model head.
     """
     if spec.role is Role.POSITION:
         return init.position_std(spec)

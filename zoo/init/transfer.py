@@ -1,12 +1,13 @@
-"""Rules by which starts and learning rates that are right at one size are right at another.
+"""Rules that transfer initial standard deviations and learning rates from one size of a model to another.
 
-A rule multiplies what the initialisation and the optimizer give to each parameter by powers of the ratios of
-sizes: m of a width, L of the depth, T of the steps, each over its value at the base size. At the base size
-every factor is 1.
+A rule multiplies the settings that the initialisation and the optimizer have for each parameter by powers of
+the ratios of sizes: m for a width, L for the depth, T for the steps, each divided by its value at the base
+size. At the base size every factor is 1.
 
 Some rules put a fixed factor c behind a matrix, such as 1/m behind the read-out. For optimizers whose update
-does not depend on the scale of the gradient, this is the same as c times the start and the learning rate,
-the decay and eps over c. That is how zoo applies it (our choice), so that no checkpoint depends on a rule.
+does not depend on the scale of the gradient, the same is reached by multiplying the start and the learning
+rate by c and dividing the decay and eps by c. zoo does the latter (our choice), so that no checkpoint depends
+on a rule.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ from zoo.spec import Declared, ParamSpec, Role
 from zoo.utils.errors import ConfigError, did_you_mean
 
 LAYERS, STEPS = "layers", "steps"
-"""What `base` may name besides axes."""
+"""The keys that `base` may have besides names of axes."""
 
 UpdateSize = Literal["entry", "spectral"]
-"""What a learning rate is the size of: an update's entries (Adam), or its singular values (Muon)."""
+"""The quantity that a learning rate sets: the entries of an update (Adam), or its singular values (Muon)."""
 
 Use = Literal["hidden", "read-out", "table", "vector"]
 """How a parameter grows with the width; see `Sizes.use`."""
@@ -35,13 +36,13 @@ Use = Literal["hidden", "read-out", "table", "vector"]
 
 @dataclass(frozen=True)
 class Factors:
-    """What a rule multiplies the settings of a parameter by.
+    """The factors by which a rule multiplies the settings of a parameter.
 
     Attributes:
-        start: of the initial standard deviation.
-        lr: of the learning rate.
-        wd: of the decoupled weight decay, which the learning rate multiplies again.
-        eps: of the optimizer's eps.
+        start: factor of the initial standard deviation.
+        lr: factor of the learning rate.
+        wd: factor of the decoupled weight decay, which the learning rate multiplies again.
+        eps: factor of the optimizer's eps.
     """
 
     start: float = 1.0
@@ -59,9 +60,9 @@ class Sizes:
     """The ratios of the sizes of a model and its run to the base size.
 
     Attributes:
-        axes: of each axis that has a base size, by its name.
-        depth: of the number of layers.
-        steps: of the number of steps.
+        axes: ratio of each axis that has a base size, by its name.
+        depth: ratio of the number of layers.
+        steps: ratio of the number of steps.
     """
 
     axes: Mapping[str, float]
@@ -73,17 +74,18 @@ class Sizes:
         return math.prod(self.axes.get(axis, 1.0) for axis in spec.fan_in)
 
     def outputs(self, spec: ParamSpec) -> float:
-        """The ratio of the number of a matrix' outputs, or of a vector's entries."""
+        """The ratio of the number of outputs of a matrix, or of entries of a vector."""
         return math.prod(self.axes.get(axis, 1.0) for axis in spec.axes if axis not in spec.fan_in)
 
     def use(self, spec: ParamSpec, in_block: bool) -> Use:
         """How a parameter grows.
 
         A matrix is hidden if axes of its inputs and of its outputs have a base size, and a read-out if only
-        its inputs have one. Embeddings are tables; what has at most one growing axis counts as a vector.
+        its inputs have one. Embeddings are tables; other parameters with at most one growing axis count as
+        vectors.
 
         Raises:
-            ConfigError: only one of a hidden matrix' axes has a base size.
+            ConfigError: Only one of the axes of a hidden matrix has a base size.
         """
         if spec.role is Role.EMBEDDING:
             return "table"
@@ -115,18 +117,18 @@ class Transfer(Config):
     )
 
     update_size: ClassVar[UpdateSize] = "entry"
-    """The kind of optimizer that the rule speaks of."""
+    """The kind of optimizer that the rule was derived for."""
     on_sphere: ClassVar[bool] = False
-    """Whether the rule speaks of matrices on nGPT's sphere, or else of free ones."""
+    """Whether the rule is for matrices on nGPT's sphere; otherwise it is for free ones."""
     needs: ClassVar[tuple[str, ...]] = ("embed",)
-    """What `base` must name."""
+    """The keys that `base` must have."""
     branches: ClassVar[bool] = False
-    """Whether the rule speaks of the ends of residual branches."""
+    """Whether the rule changes the ends of residual branches."""
     own_horizon: ClassVar[float] = 0.0
     """The exponent of the horizon that belongs to the rule."""
 
     def factors(self, spec: ParamSpec, in_block: bool, sizes: Sizes) -> tuple[Factors, float]:
-        """What the rule says of a parameter, `wd_transfer` and `horizon` aside.
+        """The rule's factors for a parameter, without those of `wd_transfer` and `horizon`.
 
         Args:
             spec: the declaration of the virtual tensor.
@@ -166,9 +168,9 @@ class Transfer(Config):
         """The ratios of a model's sizes to the base size.
 
         Args:
-            parameters: those of the model.
-            n_layers: number of its layers.
-            steps: of the run; None: not known.
+            parameters: the parameters of the model.
+            n_layers: number of layers of the model.
+            steps: number of steps of the run; None: it is not known.
 
         Raises:
             ConfigError: `base` lacks what the rule needs, or names what the model does not have.
@@ -211,11 +213,11 @@ class Transferred(Init):
         return self.init.matrix_std(self._base(spec)) * start
 
     def position_std(self, spec: ParamSpec) -> float:
-        """Return that of the base size."""
+        """Return the standard deviation at the base size."""
         return self.init.position_std(self._base(spec))
 
     def lookup_scale(self, spec: ParamSpec) -> float:
-        """Return that of the base size, over the factor that a tied table has on its logits."""
+        """Return the factor at the base size, over the factor that a tied table has on its logits."""
         return self.init.lookup_scale(self._base(spec)) / self.logits_scale(spec)
 
     def logits_scale(self, spec: ParamSpec) -> float:
@@ -245,7 +247,7 @@ def _mup(spec: ParamSpec, in_block: bool, sizes: Sizes) -> tuple[Factors, float]
         case "read-out":
             return Factors(), 1 / m
         case "table" if spec.tied:
-            return Factors(), 1 / m  # of the logits; the vectors that are looked up are multiplied by m
+            return Factors(), 1 / m  # for the logits; the vectors that are looked up are multiplied by m
         case _:
             return Factors(), 1.0
 
@@ -271,7 +273,7 @@ class MuP(Transfer):
     type: Literal["mup"] = "mup"
 
     def factors(self, spec: ParamSpec, in_block: bool, sizes: Sizes) -> tuple[Factors, float]:
-        """The factors of the authors' MuAdamW, which keeps lr times wd; muP has no rule for depth."""
+        """Return the factors of the authors' MuAdamW, which keeps lr times wd; muP has no rule for depth."""
         return _mup(spec, in_block, sizes)
 
 
@@ -305,7 +307,7 @@ class Spectral(Transfer):
     update_size: ClassVar[UpdateSize] = "spectral"
 
     def factors(self, spec: ParamSpec, in_block: bool, sizes: Sizes) -> tuple[Factors, float]:
-        """The spectral condition for hidden matrices, whose lr times wd goes as one over the width.
+        """Apply the spectral condition to hidden matrices, whose lr times wd is proportional to 1 / width.
 
         The rate is that of an orthogonal update without any factor of its shape.
         """
@@ -329,7 +331,7 @@ class NuGPT(Transfer):
     own_horizon: ClassVar[float] = -1 / 3
 
     def factors(self, spec: ParamSpec, in_block: bool, sizes: Sizes) -> tuple[Factors, float]:
-        """Rates of tables m^(-1/2), of matrices by their alignment, of scalings 1; nothing decays."""
+        """Return rates: m^(-1/2) for tables, by alignment for matrices, 1 for scalings; nothing decays."""
         m = sizes.axes["embed"]
         exponent = {"measured": 0.75, "full": 1.0, "none": 0.5}[self.alignment]
         if spec.role is Role.EMBEDDING:

@@ -1,4 +1,4 @@
-"""What every model offers, whatever it reads and predicts."""
+"""The interface of every model, whatever its inputs and predictions are."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class ModelConfig(Config):
             reach: how far the run can move a parameter; None: no run is configured.
 
         Raises:
-            NoRuleError: there is no rule for an `auto`.
+            NoRuleError: There is no rule for an `auto`.
         """
         return self
 
@@ -55,7 +55,7 @@ class ModelConfig(Config):
 
         Args:
             base_width: d_model at the base size, at which nothing changes.
-            depth: the number of layers over that of the base size.
+            depth: the number of layers divided by that of the base size.
         """
         return self
 
@@ -65,15 +65,15 @@ class ModelConfig(Config):
 
 
 class Model(Module):
-    """What every architecture offers besides ``model(*inputs) -> logits``.
+    """The base class of architectures: what they offer besides ``model(*inputs) -> logits``.
 
     Attributes:
         config: the sizes.
         recipe: the `zoo.checkpoint.recipe.Recipe` that the model was made from, set by
             `zoo.checkpoint.recipe.declare`. It is untyped because recipes belong to a layer above models.
-        published: what the folder of another library said of the model it was read from, as JSON: the
-            content of its files of settings. It goes with the model through training and into its
-            checkpoints, so that an export can write again what zoo has no use for. Empty for other models.
+        published: the contents of the settings files, as JSON, of the folder of another library that the
+            model was read from. They stay with the model through training and are part of its checkpoints, so
+            that an export can write settings that zoo itself does not use. Empty for other models.
     """
 
     config: ModelConfig

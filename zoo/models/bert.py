@@ -4,8 +4,9 @@
     h <- LayerNorm(h + ATTN(h));  h <- LayerNorm(h + MLP(h))
     logits <- E_token LayerNorm(GELU(W h + b)) + b_out
 
-Post-norm, biases in every map, and a head that multiplies by the token table (Devlin et al. 2019).
-Rotary positions make it the Amos paper's RoPE, relative ones its RPE; Shaw's form of those has its own name.
+Post-norm, biases in every map, and a head that multiplies by the token table (Devlin et al. 2019). With
+rotary positions it is the Amos paper's RoPE, with relative ones its RPE; Shaw's form of relative positions
+has its own name.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class AbsolutePositions(Config):
 
     assumed: ClassVar[bool] = True
     type: Literal["absolute"] = "absolute"
-    length: int = Field(512, gt=0, description="positions there are vectors for")
+    length: int = Field(512, gt=0, description="number of positions that have a vector")
     offset: int = Field(
         0,
         ge=0,
@@ -75,7 +76,7 @@ class ShawPositions(Config):
     """A learned vector for each distance, added to keys and values in every layer (Shaw et al. 2018)."""
 
     type: Literal["shaw"] = "shaw"
-    distance: int = Field(16, gt=0, description="from here on all distances are the same")
+    distance: int = Field(16, gt=0, description="distances from this one on share a vector")
 
 
 Positions = Annotated[
@@ -95,7 +96,9 @@ class BERTConfig(EncoderConfig):
     d_mlp: int | None = Field(None, gt=0, description="inner width of the MLP; null: 4 d_model")
     position: Positions = Field(AbsolutePositions(), description="how positions enter the model")
     n_segments: int = Field(2, gt=0, description="number of segments (token types)")
-    dropout: float = Field(0.0, ge=0, lt=1, description="of embeddings and of what a branch gives")
+    dropout: float = Field(
+        0.0, ge=0, lt=1, description="dropout of embeddings and of the outputs of branches"
+    )
     attention_dropout: float = Field(0.0, ge=0, lt=1, description="of attention probabilities")
     gelu: Literal["exact", "tanh"] = Field(
         "exact", description="tanh: the approximation of the released RPE and GPT-2"
@@ -131,12 +134,12 @@ class BERTConfig(EncoderConfig):
 
     @property
     def gelu_form(self) -> Literal["none", "tanh"]:
-        """What torch calls the form of GELU."""
+        """The form of GELU by its name in torch."""
         return "tanh" if self.gelu == "tanh" else "none"
 
     @property
     def start(self) -> float | None:
-        """What the matrices of `zero_start` start from; None: random numbers."""
+        """The constant that the matrices of `zero_start` start from; None: random numbers."""
         return 0.0 if self.zero_start else None
 
     @property
@@ -159,7 +162,7 @@ class BERTConfig(EncoderConfig):
 
 
 class BERT(Encoder):
-    """Tokens, some of them masked -> logits of what they were."""
+    """Tokens, some of them masked -> logits of the original tokens."""
 
     def __init__(self, c: BERTConfig) -> None:
         super().__init__()
@@ -174,7 +177,7 @@ class BERT(Encoder):
         """Embed the tokens and pass them through all blocks, as described in `LanguageModel`."""
         self.check_inputs(tokens, segments, mask)
         rope = self.rope(tokens)
-        seen = None if mask is None else mask[:, None, None]  # for all heads and queries alike
+        seen = None if mask is None else mask[:, None, None]  # the same for all heads and queries
         h: Tensor = self.embedding(tokens, segments)
         for block in self.blocks:
             h = block(h, rope, seen)

@@ -4,8 +4,8 @@ logits <- W pool(hidden states) + b;  on the hypersphere  logits <- (W Norm(pool
 
 The parameters of the trunk are declared as in the language model. An nGPT trunk gets a head of nGPT's kind,
 with one unit vector for each class and an s_z of the trunk's form, so that all of the model is on the
-sphere. Of an encoder-decoder the head reads the encoder, or the decoder, for which the text is source and
-target at once.
+sphere. In an encoder-decoder the head reads the hidden states of the encoder, or those of the decoder, for
+which the text is source and target at once.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class ClassifierConfig(ModelConfig):
         description="of an encoder-decoder whose head reads the decoder: id of the token that the decoder "
         "begins with (T5: 0); null: the head reads the encoder",
     )
-    dropout: float = Field(0.0, ge=0, lt=1, description="of what the head reads")
-    bias: bool = Field(True, description="whether the head has one; decoders of transformers have none")
+    dropout: float = Field(0.0, ge=0, lt=1, description="dropout of the pooled hidden state")
+    bias: bool = Field(True, description="whether the head has a bias; transformers gives decoders none")
     pooler: bool = Field(
         False,
         description="whether a layer comes between the pooled hidden state and the head: tanh(W h + b) as in "
@@ -107,7 +107,7 @@ class ClassifierConfig(ModelConfig):
 
     @property
     def ties_embedding(self) -> bool:
-        """Whether the trunk's embedding is declared as the table of a head, as it was with the head."""
+        """Whether the trunk's embedding is declared as the table of a head, as in the language model."""
         return self.trunk.ties_embedding
 
     @property
@@ -117,7 +117,7 @@ class ClassifierConfig(ModelConfig):
 
     @property
     def starts_texts(self) -> bool:
-        """Whether a text has a start token; a decoder begins with one of its own."""
+        """Whether texts have a start token; a decoder as reader begins with `decoder_start_id` instead."""
         return self.decoder_start_id is None
 
     def with_starts(self, reach: Reach | None) -> Self:
@@ -170,7 +170,8 @@ class Classifier(Model):
             Logits (n, classes).
 
         Raises:
-            DataError: inputs of another shape or dtype, or texts longer than the trunk can read.
+            DataError: The inputs have another shape or dtype, or the texts are longer than the trunk can
+                read.
         """
         check_tokens(tokens)
         check_mask(mask, tokens)
@@ -185,7 +186,7 @@ class Classifier(Model):
         return logits
 
     def loss(self, *batch: Tensor, z_loss: float = 0.0) -> LossParts:
-        """The loss described in `Model` of (tokens, segments, mask, labels), and the accuracy."""
+        """The loss described in `Model`, of a batch (tokens, segments, mask, labels), and the accuracy."""
         *inputs, labels = batch
         return classify(self(*inputs), labels, z_loss=z_loss)
 

@@ -46,7 +46,7 @@ class DecoderConfig(LanguageModelConfig):
         AttentionOptions(), description="window, QK-norm, QK-clip and gates of the attention"
     )
     soft_cap: float | None = Field(
-        None, gt=0, description="c of logits <- c tanh(logits / c) behind the head; it hides their divergence"
+        None, gt=0, description="c of logits <- c tanh(logits / c) behind the head; it hides diverging logits"
     )
 
     @model_validator(mode="after")
@@ -65,14 +65,14 @@ class DecoderConfig(LanguageModelConfig):
         normalised: bool = False,
         norm: type[RMSNorm] = RMSNorm,
     ) -> dict[str, Any]:
-        """The arguments of `Attention` that `attention` decides.
+        """The arguments of `Attention` that follow from the field `attention`.
 
         Args:
             block: number of the block, from 0.
-            eps: of the norms of queries and keys.
-            each_head: whether queries and keys have a norm per head by another option.
+            eps: eps of the norms of queries and keys.
+            each_head: whether another option asks for a norm of queries and keys per head.
             normalised: whether the output is normalised next.
-            norm: of queries and keys.
+            norm: class of the norms of queries and keys.
         """
         options, h = self.attention, self.head_size
         kind = "head" if each_head else options.qk_norm
@@ -94,7 +94,7 @@ class DecoderConfig(LanguageModelConfig):
         }
 
     def bare_qk(self) -> Module:
-        """What is done to queries and keys that are not normalised."""
+        """The transformation of queries and keys that are not normalised."""
         return NoTransform()
 
     @property
@@ -178,15 +178,16 @@ class Decoder(LanguageModel):
             mask: has no effect: padding after a text is not seen by its tokens.
             cache: keys and values of the tokens before, extended in place; None: there are none.
             documents: (batch, time) integers, the number of each token's document. Tokens see those of their
-                own document only, and positions begin anew with every document; None: each row is one.
+                own document only, and positions begin anew with every document; None: each row is one
+                document.
 
         Returns:
             (batch, time, d).
 
         Raises:
-            DataError: tokens or documents of another shape or dtype, more tokens than there are positions
-                or than the cache has room for, documents with a cache, or of a model that does not
-                distinguish them.
+            DataError: The tokens or the documents have another shape or dtype, the tokens are more than there
+                are positions or than the cache has room for, or documents are given together with a cache or
+                to a model that does not distinguish them.
         """
         check_tokens(tokens)
         time = tokens.shape[1]
@@ -206,14 +207,14 @@ class Decoder(LanguageModel):
             where, length = document_positions(documents), document_lengths(documents)
         ropes = self.ropes(where, length)
         h = self.embed(tokens, where)
-        within = () if documents is None else (self._told_apart(documents, h.dtype),)
+        within = () if documents is None else (self._separated(documents, h.dtype),)
         for i, (block, rope) in enumerate(zip(self.blocks, ropes, strict=True)):
             h = block(h, rope, cache.layers[i] if cache else None, position, *within)
         if cache:
             cache.position += time
         return self.final_norm(h)
 
-    def _told_apart(self, documents: Tensor, dtype: torch.dtype) -> Documents:
+    def _separated(self, documents: Tensor, dtype: torch.dtype) -> Documents:
         c = self.config
         windows = {c.attention.window_of(i) for i in range(c.n_layers)}
         return Documents.of(documents, c.head_size, dtype, windows)
@@ -224,11 +225,11 @@ class Decoder(LanguageModel):
         Args:
             where: positions of the tokens, int64 (time,) or (batch, time).
             length: number of tokens that a sequence may have, those in a cache and yet to come included, or
-                int64 (batch, time) of each token's document; None: the largest position and 1.
+                int64 (batch, time) of each token's document; None: the largest position plus 1.
 
         Returns:
-            Of each block cosines and sines, (time, r / 2) or (batch, time, r / 2) each, r being the number of
-            entries of a head that are rotated; None: the block does not rotate.
+            For each block its cosines and sines, (time, r / 2) or (batch, time, r / 2) each, r being the
+            number of entries of a head that are rotated, or None if the block does not rotate.
         """
         return [None] * self.config.n_layers
 
@@ -238,7 +239,7 @@ class Decoder(LanguageModel):
         return h
 
     def final_norm(self, h: Tensor) -> Tensor:
-        """What is done to the stream (batch, time, d) between the last block and the head: nothing."""
+        """The norm of the stream (batch, time, d) between the last block and the head: the identity."""
         return h
 
     def remove_head(self) -> None:

@@ -1,4 +1,4 @@
-"""What every bidirectional encoder with the head of a masked language model shares."""
+"""The common part of all bidirectional encoders with the head of a masked language model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from zoo.utils.errors import DataError
 
 
 class EncoderConfig(LanguageModelConfig):
-    """What follows from the sizes of an encoder."""
+    """Properties of an encoder that follow from its sizes."""
 
     default_init: ClassVar[str] = "bert"
     objectives: ClassVar[frozenset[str]] = frozenset({"mlm"})
@@ -63,7 +63,7 @@ class EncoderConfig(LanguageModelConfig):
 
 
 class Encoder(LanguageModel):
-    """Tokens, some of them masked -> logits of what they were; a subclass adds `hidden_states`.
+    """Tokens, some of them masked -> logits of the original tokens; a subclass adds `hidden_states`.
 
     Attributes:
         config: the sizes.
@@ -95,7 +95,7 @@ class Encoder(LanguageModel):
         return logits
 
     def loss(self, *batch: Tensor, z_loss: float = 0.0) -> LossParts:
-        """The loss described in `Model`; the head is applied only to positions whose target counts."""
+        """The loss described in `Model`; the head is applied only where the target is not ignored."""
         *inputs, targets = batch
         counted = targets != IGNORED
         return self.lm_head.loss(self.hidden_states(*inputs)[counted], targets[counted], z_loss)
@@ -109,7 +109,11 @@ class Encoder(LanguageModel):
         return tokens.masked_fill(masked, c.vocab_size - 1), tokens.masked_fill(~masked, IGNORED)
 
     def check_inputs(self, tokens: Tensor, segments: Tensor | None, mask: Tensor | None) -> None:
-        """Check shapes and dtypes, and that there are not more tokens than positions."""
+        """Check the shapes and dtypes, and that there are no more tokens than positions.
+
+        Raises:
+            DataError: A tensor has another shape or dtype, or there are more tokens than positions.
+        """
         check_tokens(tokens)
         limit = self.max_seq_len
         if limit is not None and tokens.shape[1] > limit:

@@ -1,4 +1,4 @@
-"""What every encoder-decoder shares: the sizes, the loss, the caches of decoding."""
+"""The common part of all encoder-decoders: the sizes, the loss, the caches of decoding."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ class EncoderDecoderConfig(LanguageModelConfig):
     vocab_size: int = Field(gt=0, description="number of tokens, sentinels among them")
     d_model: int = Field(gt=0, description="width of the streams")
     n_layers: int = Field(gt=0, description="number of the encoder's blocks")
-    n_decoder_layers: int | None = Field(None, gt=0, description="of the decoder's; null: n_layers")
+    n_decoder_layers: int | None = Field(
+        None, gt=0, description="number of the decoder's blocks; null: n_layers"
+    )
     n_heads: int = Field(gt=0, description="number of heads")
     d_head: int | None = Field(None, gt=0, description="entries per head; null: d_model / n_heads")
     d_mlp: int | None = Field(None, gt=0, description="inner width of the MLP; null: 4 d_model")
@@ -167,7 +169,7 @@ class EncoderDecoder(LanguageModel):
         del self.read_out
 
     def forward(self, source: Tensor, prefix: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Predict at every position of a target the token that follows.
+        """Predict the token that follows at every position of a target.
 
         Args:
             source: (batch, source) int64.
@@ -178,13 +180,13 @@ class EncoderDecoder(LanguageModel):
             Logits (batch, time, vocab).
 
         Raises:
-            DataError: source, prefix or `mask` of another shape or dtype.
+            DataError: The source, the prefix or `mask` has another shape or dtype.
         """
         logits: Tensor = self.lm_head(self.decode(prefix, self.encode(source, mask), mask))
         return logits
 
     def loss(self, *batch: Tensor, z_loss: float = 0.0) -> LossParts:
-        """The loss described in `Model` of (source, prefix, targets), computed in chunks."""
+        """The loss described in `Model`, of a batch (source, prefix, targets), computed in chunks."""
         source, prefix, targets = batch
         return self.lm_head.loss(self.decode(prefix, self.encode(source)), targets, z_loss)
 
@@ -233,7 +235,7 @@ def check_prefix(prefix: Tensor, cache: DecoderCache | None) -> CachePosition:
     """Check the tokens of a target, and return how many tokens are before them.
 
     Raises:
-        DataError: tokens of another shape or dtype, or more than the cache has room for.
+        DataError: The tokens have another shape or dtype, or are more than the cache has room for.
     """
     check_tokens(prefix)
     if cache is None:

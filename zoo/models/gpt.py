@@ -96,7 +96,7 @@ class Block(PreNormBlock):
         residual = {"before": PreNorm, "after": BranchNorm, "both": SandwichNorm}[c.norms]
         self.attention_residual = residual(c.d_model, c.norm_eps, norm=c.norm)
         self.mlp_residual = residual(c.d_model, c.norm_eps, norm=c.norm)
-        # Otherwise there is no scale in front of a branch, or it is a difference from 1.
+        # Otherwise no norm is in front of a branch, or its parameter is the difference of a scale from 1.
         self.scales_follow = c.norms != "after" and not c.centred_norms
 
     @property
@@ -126,7 +126,7 @@ class GPT(RotaryDecoder):
         return [] if self.config.tied or self.config.centred_norms else [head]
 
     def embed(self, tokens: Tensor, where: Tensor) -> Tensor:
-        """The vectors of the tokens, scaled if the model is made so, (batch, time, d)."""
+        """The vectors of the tokens, (batch, time, d), times sqrt(d_model) with `scaled_embedding`."""
         h: Tensor = self.embedding(tokens)
         # The factor is rounded to the dtype of the vectors, as it was when Gemma was trained.
         return h if self.embedding_scale is None else h * h.new_tensor(self.embedding_scale)

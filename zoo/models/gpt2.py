@@ -33,7 +33,7 @@ class GPT2Config(DecoderConfig):
     default_init: ClassVar[str] = "gpt2"
     reads_documents: ClassVar[bool] = True
     type: Literal["gpt2"] = "gpt2"
-    context: int = Field(1024, gt=0, description="positions there are vectors for")
+    context: int = Field(1024, gt=0, description="number of positions that have a vector")
     tied: bool = Field(True, description="use the input embedding as the language model head")
     norm_eps: float = Field(1e-5, gt=0, description="added to the variance in LayerNorm")
 

@@ -35,7 +35,7 @@ class HypersphereConfig(LanguageModelConfig):
 
     @property
     def depth(self) -> int | None:
-        """The number of blocks for the rules of `zoo.models.starts`; None: these are not for this model."""
+        """The number of blocks for the rules of `zoo.models.starts`; None: they do not cover this model."""
         return None
 
     def with_starts(self, reach: Reach | None) -> Self:
@@ -45,7 +45,8 @@ class HypersphereConfig(LanguageModelConfig):
             reach: see `ModelConfig`.
 
         Raises:
-            NoRuleError: another scaling is `auto`, this is no decoder, or nothing is known of the run.
+            NoRuleError: A scaling other than alpha and s_z is `auto`, the model is no decoder, or nothing is
+                known of the run.
         """
         scalings: dict[str, ScalingConfig] = {
             key: getattr(self, key) for key in ("alpha", "s_qk", "s_u", "s_nu", "s_z")
@@ -91,8 +92,8 @@ class HypersphereConfig(LanguageModelConfig):
     def transferred(self, base_width: int, depth: float) -> Self:
         """The configuration whose scalings start where nuGPT has them (arXiv 2604.27077, section 3.1).
 
-        The trained value that a scaling starts from, which divides its effective rate, stays that of the
-        base size. alpha goes as one over the depth and s_z as the root of the width.
+        The trained value that a scaling starts from, which divides its effective rate, stays that of the base
+        size. alpha is proportional to 1 / depth and s_z to the square root of the width.
         """
         scale = base_width**-0.5
 
@@ -105,7 +106,7 @@ class HypersphereConfig(LanguageModelConfig):
         return self.model_copy(update={name: start(*pair) for name, pair in scalings.items()})
 
     def warn_of_no_effect(self) -> None:
-        """Log a warning about a setting that changes nothing, once in a process."""
+        """Log a warning about a setting that changes nothing, once per process."""
         if self.s_u.kind == "scalar":
             _warn_once("ngpt: one scalar s_u changes nothing, the MLP's output is normalised")
 

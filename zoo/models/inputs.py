@@ -36,7 +36,7 @@ def check_documents(documents: Tensor, tokens: Tensor) -> None:
     """Check that `documents` numbers the document of every token.
 
     Raises:
-        DataError: `documents` has another shape than the tokens, or is not of integers.
+        DataError: `documents` has another shape than the tokens, or its dtype is not an integer type.
     """
     if documents.shape != tokens.shape or documents.dtype not in (torch.int64, torch.int32):
         raise DataError(

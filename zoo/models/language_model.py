@@ -26,7 +26,7 @@ class LanguageModelConfig(ModelConfig):
 
     Attributes:
         bidirectional: whether the hidden state of a token depends on the tokens after it.
-        has_decoder: whether a decoder writes of what an encoder has read, so that there are `target_states`.
+        has_decoder: whether the model has an encoder and a decoder, and hence `target_states`.
         reads_documents: whether a row of a batch may have several documents that do not see each other, given
             as a second input.
     """
@@ -145,7 +145,7 @@ class LanguageModel(Model):
             The hidden states of the last layer, (batch, time, d); those of padding have no meaning.
 
         Raises:
-            DataError: inputs of another shape or dtype, or more tokens than `max_seq_len`.
+            DataError: The inputs have another shape or dtype, or there are more tokens than `max_seq_len`.
         """
         raise NotImplementedError
 
@@ -154,9 +154,9 @@ class LanguageModel(Model):
         raise NotImplementedError
 
     def target_states(self, tokens: Tensor, mask: Tensor | None, start_id: int) -> Tensor:
-        """Read texts twice: as sources, and as the targets that a decoder would write of them.
+        """Read texts twice: as sources in the encoder, and as targets in the decoder.
 
-        Only a model whose configuration says `has_decoder` has them.
+        Only a model whose configuration has `has_decoder` offers this method.
 
         Args:
             tokens: (batch, time) int64.
@@ -168,7 +168,7 @@ class LanguageModel(Model):
             own. Those of padding have no meaning.
 
         Raises:
-            DataError: inputs of another shape or dtype.
+            DataError: The inputs have another shape or dtype.
         """
         raise NotImplementedError
 
@@ -215,9 +215,9 @@ class LanguageModel(Model):
             multiple_of: the capacity of the cache is rounded up to a multiple of this number.
 
         Raises:
-            ZooError: the model writes no text, does not support padding but `mask` is given, or has no use
-                for `start_id`.
-            DataError: the tokens are more than `max_seq_len`, or `mask` does not fit the prompt.
+            ZooError: The model writes no text, `mask` is given but the model does not support padding, or the
+                model has no use for `start_id`.
+            DataError: The tokens are more than `max_seq_len`, or `mask` does not fit the prompt.
         """
         name = type(self).__name__
         if self.writes != "continuation":
@@ -242,7 +242,7 @@ class LanguageModel(Model):
         """The capacity of a cache for sequences of `length` tokens, the last of which is not read.
 
         Raises:
-            DataError: the tokens to read are more than `max_seq_len`.
+            DataError: The tokens to read are more than `max_seq_len`.
         """
         if self.max_seq_len is not None and length - 1 > self.max_seq_len:
             raise DataError(

@@ -3,8 +3,8 @@
 x_t <- E token_t;  h_t, c_t <- LSTM(x_t, h_{t-1}, c_{t-1});  logits <- E h_t + b
 
 The paper gives the sizes, the dropout and the eta of the kernel, 1/sqrt(32) for an input of standard
-deviation 1/4. For the rest it refers to Gers et al. (2000), whose cell this is. 1/4 is d^(-1/4): the table
-and h then have the same scale, and the logits E h have standard deviation 1. The code that the authors
+deviation 1/4. For the rest it refers to Gers et al. (2000), whose cell is used here. 1/4 is d^(-1/4): the
+table and h then have the same scale, and the logits E h have standard deviation 1. The code that the authors
 released later has another cell (normalised inputs and memory, one gate for both forgetting and input); the
 constant 1 in the forget gate and the positions of dropout are those of that code, and its starts are offered
 (`zero_start`, and `unit_inputs` of the initialisation `amos`).
@@ -42,15 +42,17 @@ class LSTMConfig(LanguageModelConfig):
     d_memory: int = Field(1024, gt=0, description="size of the memory c")
     tied: bool = Field(True, description="use the input embedding as the language model head")
     forget_bias: float = Field(1.0, description="constant added to the forget gate before the sigmoid")
-    hidden_dropout: float = Field(0.0, ge=0, lt=1, description="of x and h, at every step anew")
-    memory_dropout: float = Field(0.0, ge=0, lt=1, description="of what is projected, once per sequence")
+    hidden_dropout: float = Field(0.0, ge=0, lt=1, description="dropout of x and h, drawn anew at every step")
+    memory_dropout: float = Field(
+        0.0, ge=0, lt=1, description="dropout of the projected vector, drawn once per sequence"
+    )
     zero_start: bool = Field(
         False, description="the projection starts at 0, as in the Amos paper's released code"
     )
     streams: int | None = Field(
         None,
         gt=0,
-        description="sequences of a training batch, each of which goes on where it was in the batch before "
+        description="sequences of a training batch, each of which continues the one of the batch before "
         "(objective stream); null: every sequence starts from zeros (objective causal)",
     )
 
@@ -171,7 +173,7 @@ class LSTMModel(LanguageModel):
             Logits (batch, time, vocab), or (batch, 1, vocab).
 
         Raises:
-            DataError: tokens of another shape or dtype.
+            DataError: The tokens have another shape or dtype.
         """
         check_tokens(tokens)
         h, state = self.read(tokens, cache.state if cache else None)
@@ -187,7 +189,7 @@ class LSTMModel(LanguageModel):
         carried on. In evaluation they start from zeros, so that a row may be a whole text.
 
         Raises:
-            DataError: in training, the number of sequences is not that of the carried state.
+            DataError: In training, the number of sequences is not that of the carried state.
         """
         tokens, targets = batch
         check_tokens(tokens)
@@ -246,7 +248,7 @@ class Carried(Module):
         """The state that a batch of `batch` sequences starts from.
 
         Raises:
-            DataError: the state has another number of sequences.
+            DataError: The state has another number of sequences.
         """
         h, c = self.get_buffer("h"), self.get_buffer("c")
         if batch != len(h):

@@ -4,9 +4,9 @@
     h <- h + ATTN(LayerNorm(h));  h <- h + MLP(LayerNorm(h))
     logits <- E_token LayerNorm(GELU(W LayerNorm(h))) + b_out
 
-There are no biases but that of the output (section 2.1.1), and in the first block no norm in front of
-attention, because the embedding is normalised. Every third block attends to all tokens and the others to
-those within 64 positions, with another base of RoPE (section 2.1.2). The MLP is a gated GELU.
+There are no biases but that of the output (section 2.1.1), and no norm in front of the attention of the first
+block, because the embedding is normalised. Every third block attends to all tokens and the others to those
+within 64 positions, with another base of RoPE (section 2.1.2). The MLP is a gated GELU.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ class ModernBERTConfig(EncoderConfig):
     d_mlp: int | None = Field(None, gt=0, description="inner width of the MLP; null: 3/2 d_model")
     global_blocks: Annotated[tuple[bool, ...], Field(min_length=1)] = Field(
         (True, False, False),
-        description="whether a block attends to all tokens: one entry for one block after the other, from "
-        "its beginning again after its end",
+        description="whether a block attends to all tokens: one entry per block, repeated if there are "
+        "more blocks",
     )
-    reach: int = Field(64, ge=0, description="how far from its own a query of the other blocks sees tokens")
+    reach: int = Field(64, ge=0, description="largest distance between a query and a key in the other blocks")
     rope_base: float = Field(160000.0, gt=0, description="base of the rotary frequencies in global blocks")
     rope_local_base: float = Field(10000.0, gt=0, description="base of the rotary frequencies in the others")
-    embedding_dropout: float = Field(0.0, ge=0, lt=1, description="of the normalised embedding")
+    embedding_dropout: float = Field(0.0, ge=0, lt=1, description="dropout of the normalised embedding")
     attention_dropout: float = Field(
-        0.0, ge=0, lt=1, description="of attention probabilities, and of what attention gives"
+        0.0, ge=0, lt=1, description="dropout of attention probabilities and of the outputs of attention"
     )
-    mlp_dropout: float = Field(0.0, ge=0, lt=1, description="of the inner activations of the MLP")
+    mlp_dropout: float = Field(0.0, ge=0, lt=1, description="dropout of the inner activations of the MLP")
     norm_eps: float = Field(1e-5, gt=0, description="added to the variance in LayerNorm")
 
     @property
@@ -83,7 +83,7 @@ class ModernBERTConfig(EncoderConfig):
 
 
 class ModernBERT(Encoder):
-    """Tokens, some of them masked -> logits of what they were."""
+    """Tokens, some of them masked -> logits of the original tokens."""
 
     def __init__(self, c: ModernBERTConfig) -> None:
         super().__init__()
@@ -101,7 +101,7 @@ class ModernBERT(Encoder):
     def hidden_states(
         self, tokens: Tensor, segments: Tensor | None = None, mask: Tensor | None = None
     ) -> Tensor:
-        """Embed, pass through all blocks and normalise, as described in `LanguageModel`.
+        """Embed the tokens, pass them through all blocks and normalise, as described in `LanguageModel`.
 
         Segments have no effect, because the model does not distinguish them.
         """

@@ -3,7 +3,8 @@
     h <- h + ATTN(LayerNorm_1(h)) + MLP(LayerNorm_2(h));  logits <- E_out LayerNorm(h)
 
 Both branches read the same stream, which is the parallel residual of section 2.1; without `parallel` the MLP
-reads what attention has written. Every map but the head has a bias. Pythia has this architecture.
+reads the stream that attention has been added to. Every map but the head has a bias. Pythia has this
+architecture.
 """
 
 from __future__ import annotations

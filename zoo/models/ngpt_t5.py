@@ -1,4 +1,4 @@
-"""nGPT's encoder-decoder: T5's plan, every vector on the hypersphere.
+"""nGPT's encoder-decoder: the architecture of T5 with every vector on the hypersphere.
 
 Encoder:  h_A <- Norm(ATTN(h));            h <- Norm(h + alpha_A (h_A - h))
           h_M <- Norm(MLP(h));             h <- Norm(h + alpha_M (h_M - h));   memory <- h
@@ -48,7 +48,7 @@ from zoo.spec import Module
 
 @MODELS.register
 class NGPTT5Config(HypersphereConfig, EncoderDecoderConfig):
-    """Normalised encoder-decoder on the hypersphere: nGPT's parts, T5's plan."""
+    """Normalised encoder-decoder on the hypersphere: nGPT's parts in T5's architecture."""
 
     default_init: ClassVar[str] = "ngpt"
     type: Literal["ngpt-t5"] = "ngpt-t5"
@@ -140,7 +140,7 @@ class NGPTT5(EncoderDecoder):
     def decode(
         self, prefix: Tensor, memory: Tensor, mask: Tensor | None = None, cache: DecoderCache | None = None
     ) -> Tensor:
-        """Go on with a target: (batch, time) int64 -> (batch, time, d), unit norm."""
+        """Continue a target: (batch, time) int64 -> (batch, time, d), unit norm."""
         position = check_prefix(prefix, cache)
         rope = self.rope(position, prefix.shape[1], prefix.device)
         h: Tensor = self.embedding(prefix)

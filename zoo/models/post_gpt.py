@@ -1,4 +1,4 @@
-"""GPT with post-norm: what WeSaR's paper compares sigma-Reparam on, besides pre-norm (section 5.3).
+"""GPT with post-norm, on which WeSaR's paper compares sigma-Reparam besides pre-norm (section 5.3).
 
 h <- RMSNorm(h + ATTN(h));  h <- RMSNorm(h + MLP(h));  logits <- E_out h
 

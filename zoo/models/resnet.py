@@ -1,4 +1,4 @@
-"""ResNet (He, Zhang, Ren and Sun 2015), in the form Amos trains it on ImageNet (A.9).
+"""ResNet (He, Zhang, Ren and Sun 2015), in the form that the Amos paper trains on ImageNet (A.9).
 
 h <- ReLU(branch(h) + shortcut(h));  logits <- W mean(h) + b
 
@@ -151,16 +151,16 @@ class ResNetConfig(ModelConfig):
     objectives: ClassVar[frozenset[str]] = frozenset({"classification"})
 
     type: Literal["resnet"] = "resnet"
-    depth: Literal[18, 34, 50, 101, 152] = Field(description="layers, which say what the blocks are")
+    depth: Literal[18, 34, 50, 101, 152] = Field(description="number of layers, which determines the blocks")
     classes: int = Field(gt=1, description="number of classes")
     channels: int = Field(3, gt=0, description="channels of an image")
     width: int = Field(64, gt=0, description="channels of the stem; every stage but the first doubles them")
     stem_size: int = Field(7, gt=0, description="size of the first filters, odd; 3 for small images")
-    stem_stride: int = Field(2, gt=0, description="their stride; 1 for small images")
+    stem_stride: int = Field(2, gt=0, description="stride of the first filters; 1 for small images")
     pool_size: int = Field(3, gt=0, description="size of the max-pool's patches, odd; 1: no pooling")
     pool_stride: int = Field(2, gt=0, description="the max-pool's stride; 1 for small images")
     label_smoothing: float = Field(
-        0.0, ge=0, lt=1, description="share of a label that is spread over all classes, in training"
+        0.0, ge=0, lt=1, description="label smoothing: probability spread over all classes, in training"
     )
 
     @model_validator(mode="after")
@@ -181,8 +181,8 @@ class ResNetConfig(ModelConfig):
     def pooled_std(self) -> float:
         """Standard deviation of the input of the first block.
 
-        The maximum of n normal numbers has about 1 / sqrt(2 ln n) (Amos, Table 6). Without a max-pool, the
-        input is the output of a ReLU.
+        The maximum of n normal numbers has a standard deviation of about 1 / sqrt(2 ln n) (Amos, Table 6).
+        Without a max-pool, the input is the output of a ReLU.
         """
         patch = self.pool_size**2
         return ACTIVATION_STD if patch == 1 else 1 / math.sqrt(2 * math.log(patch))
@@ -225,7 +225,7 @@ class ResNet(Model):
             Logits (n, classes).
 
         Raises:
-            DataError: images of another shape or dtype.
+            DataError: The images have another shape or dtype.
         """
         c = self.config
         if images.dim() != 4 or images.shape[1] != c.channels or not images.is_floating_point():

@@ -30,13 +30,13 @@ class RotaryDecoderConfig(DecoderConfig):
     )
     rope_blocks: Annotated[tuple[bool, ...], Field(min_length=1)] = Field(
         (True,),
-        description="whether queries and keys are rotated (SmolLM 3: three of four): one entry for "
-        "one block after the other, from its beginning again after its end",
+        description="whether queries and keys are rotated (SmolLM 3: three of four): one entry per "
+        "block, repeated if there are more blocks",
     )
     rope_window_base: float | None = Field(
         None,
         gt=0,
-        description="base, without rope_scaling, in blocks with a window (Gemma 3); null: as in the others",
+        description="base in blocks with a window, without rope_scaling (Gemma 3); null: as in the others",
     )
 
     @property
@@ -69,7 +69,7 @@ class RotaryDecoder(Decoder):
     config: RotaryDecoderConfig
 
     def ropes(self, where: Tensor, length: int | Tensor | None = None) -> Sequence[Rope | None]:
-        """The rotations of queries and keys, as described in `Decoder`; equal ones are the same tensors."""
+        """The rotations of queries and keys, as described in `Decoder`; equal blocks share the tensors."""
         c = self.config
         rope = rotation(where, c.rotated, c.rope_base, c.rope_scaling, length)
         local = rope if c.rope_window_base is None else rotation(where, c.rotated, c.rope_window_base)

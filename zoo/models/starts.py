@@ -17,12 +17,13 @@ Reach = Callable[[ParamSpec], float | None]
 """How far an entry of a parameter can move in a run, at most; None where the optimizer has no bound."""
 
 SLOW = 0.05
-"""Share of its reach above which the way of s_z is too long. It lies between the runs that were measured to
-gain from the start sqrt(d_model) and the paper's long runs, about .02, in which it loses (Table 4)."""
+"""The start of s_z is sqrt(d_model) if the way from 1 to sqrt(d_model) is more than this share of its reach.
+The threshold lies between our measured runs, which gain from the start sqrt(d_model), and the paper's long
+runs with a share of about .02, which lose by it (Table 4)."""
 
 
 class NoRuleError(ConfigError):
-    """There is no rule for an `auto`.
+    """The error of an `auto` for which there is no rule.
 
     Attributes:
         path: the keys of the value in the configuration of the model.
@@ -41,8 +42,8 @@ def alpha_start(n_layers: int) -> float:
 def logit_scale(d_model: int) -> float:
     """Return sqrt(d_model), the s_z that gives logits a standard deviation of 1.
 
-    It is Amos' rule, output over input standard deviation, because the product of two random unit vectors
-    has standard deviation 1 / sqrt(d_model).
+    It follows from Amos' rule, output over input standard deviation, because the dot product of two random
+    unit vectors has standard deviation 1 / sqrt(d_model).
     """
     return math.sqrt(d_model)
 

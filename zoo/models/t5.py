@@ -4,10 +4,11 @@ Encoder:  h <- h + ATTN(RMSNorm(h));                    h <- h + MLP(RMSNorm(h))
 Decoder:  h <- h + ATTN(RMSNorm(h));  h <- h + CROSS(RMSNorm(h), memory);  h <- h + MLP(RMSNorm(h))
           logits <- E_out RMSNorm(h)
 
-There are no biases, and the scores are not divided by sqrt(h): the queries are initialised that much smaller
-instead. Positions enter as a bias of the scores of self-attention, with one table for each stack. The MLP is
-a gated GELU. Source and target share the input embedding, and the head has a matrix of its own. That is v1.1;
-the first T5 has `mlp: relu`, and `tied: true`: E_out is the embedding, and h is divided by sqrt(d) before it.
+There are no biases, and the scores are not divided by sqrt(h): the queries are initialised smaller by that
+factor instead. Positions enter as a bias of the scores of self-attention, with one table for each stack. The
+MLP is a gated GELU. Source and target share the input embedding, and the head has a matrix of its own. This
+is v1.1; the first T5 has `mlp: relu` and `tied: true`, with which E_out is the embedding and h is divided by
+sqrt(d) before it.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ class T5Config(EncoderDecoderConfig):
     mlp: Literal["geglu", "relu"] = Field("geglu", description="three matrices (v1.1) or two (the first T5)")
     tied: bool = Field(False, description="use the embedding, over sqrt(d_model), as the head (the first T5)")
     buckets: int = Field(32, gt=0, multiple_of=4, description="buckets of distances")
-    max_distance: int = Field(128, gt=0, description="from here on all distances share a bucket")
-    dropout: float = Field(0.0, ge=0, lt=1, description="of streams, branches, MLP and probabilities")
+    max_distance: int = Field(128, gt=0, description="distances from this one on share a bucket")
+    dropout: float = Field(0.0, ge=0, lt=1, description="dropout of streams, branches, MLP and probabilities")
     norm_eps: float = Field(1e-6, gt=0, description="added to the mean square in RMSNorm")
 
     @model_validator(mode="after")

@@ -57,20 +57,21 @@ class MultiHeadAttention(Module):
             n_kv_heads: number of key and value heads, a divisor of `n_heads`.
             qk: what is done to queries and keys, see `zoo.nn.qk`.
             scale: factor of the scores before the softmax.
-            residual_branches: 2N, for W_o.
+            residual_branches: number of residual branches of the stack, 2N for N layers, one of which W_o
+                ends.
             head_size: entries per head, h; None: d_model / n_heads.
-            query_std: standard deviation that the queries should have, as in T5, which has no `scale`; None:
-                that of the output of every other matrix.
+            query_std: standard deviation that the queries should have, as in T5, where `scale` is 1; None:
+                the same as for the outputs of the other matrices.
             input_std: standard deviation of the entries of the stream.
             sphere: "embed" if the matrices are on nGPT's sphere.
-            normalised: whether q and k, and whether the output, are normalised next. If the output is and
+            normalised: whether q and k are normalised next, and whether the output is. If the output is and
                 there are no biases, the scale of v has no effect either, because W_o is linear.
             qk_rescaled: whether a trained scaling multiplies q and k next.
             bias: whether each of the four maps has a bias.
             qkv_bias: whether the maps to queries, keys and values have a bias.
-            gate: whether sigmoid(x W_g) multiplies what the heads give, one for each head or for each of its
-                entries (arXiv 2505.06708).
-            qk_clip: see `zoo.nn.qk_clip`; None: no clipping.
+            gate: sigmoid(x W_g) multiplies the outputs of the heads, with one gate for each head or for each
+                entry of a head (arXiv 2505.06708); None: there is no gate.
+            qk_clip: threshold of the logits, see `zoo.nn.qk_clip`; None: no clipping.
             qv_start: the constant that the maps to queries and values start from; None: random numbers.
         """
         super().__init__()
@@ -109,7 +110,7 @@ class MultiHeadAttention(Module):
                 per_head if gate == "head" else matrix(heads, embed, parts=each, **stream)
             )
         # On the sphere the entries of x W_g are of the size 1 / sqrt(d); the gate sees sqrt(d) times as much,
-        # which is our choice, as nGPT does it with nu.
+        # which is our choice and what nGPT does with nu.
         self.output_gate_scale = None if sphere is None else 1 / input_std
         self.clip = None if qk_clip is None else QKClip(n_heads, qk_clip)
 
@@ -119,22 +120,22 @@ class MultiHeadAttention(Module):
         return ("q.weight", "k.weight", "v.weight", *(["output_gate.weight"] if self.output_gate else []))
 
     def follows_step(self) -> bool:
-        """Whether there is a QK-clip.
+        """Whether the module has a QK-clip, which acts after every optimizer step.
 
         Raises:
-            ConfigError: It cannot act on the projections.
+            ConfigError: The QK-clip cannot act on the projections.
         """
         if self.clip is not None:
             self.clip.check(self.q, self.k)
         return self.clip is not None
 
     def after_step(self) -> None:
-        """Clip queries and keys."""
+        """Apply the QK-clip to the projections to queries and keys."""
         if self.clip is not None:
             self.clip.apply_to(self.q, self.k, self.n_kv_heads)
 
     def gated(self, y: Tensor, x: Tensor) -> Tensor:
-        """What the heads give, times the gate of each query's token.
+        """The outputs of the heads, multiplied by the gate of each query's token.
 
         Args:
             y: (batch, time, heads, h).
@@ -150,7 +151,7 @@ class MultiHeadAttention(Module):
 
     @property
     def scale_pairs(self) -> Sequence[ScalePair]:
-        """Rows of v and columns of o; rows of q and of k, unless they are normalised in between."""
+        """Rows of v with columns of o and, unless q and k are normalised, rows of q with rows of k."""
         bare = not self.q.specs["weight"].normalised
         pairs: list[ScalePair] = [((("v.weight", "rows"),), (("o.weight", "columns"),))]
         return [*pairs, ((("q.weight", "rows"),), (("k.weight", "rows"),))] if bare else pairs
@@ -176,8 +177,8 @@ class MultiHeadAttention(Module):
             q: (batch, time, heads, h).
             k: (batch, keys, kv heads, h).
             v: the same shape as `k`.
-            *args: what else a subclass needs.
-            **kwargs: what else a subclass needs.
+            *args: further arguments of a subclass.
+            **kwargs: further arguments of a subclass.
 
         Returns:
             (batch, time, heads, h).
@@ -225,8 +226,8 @@ class Attention(MultiHeadAttention):
             rope: cosines and sines of the positions of these tokens, as `qk` takes them.
             cache: keys and values of the tokens before; extended in place.
             position: number of tokens in the cache.
-            documents: the documents of the tokens, which do not see each other; None: all are of one. There
-                is no cache with it.
+            documents: the documents of the tokens; tokens of different documents do not see each other, and
+                there is no cache. None: all tokens belong to one document.
 
         Returns:
             (batch, time, d).

@@ -34,8 +34,8 @@ class DropoutAttention(MultiHeadAttention):
             q: (batch, time, heads, h).
             k: (batch, keys, kv heads, h).
             v: the same shape as `k`.
-            bias: (1 or batch, 1 or heads, time, keys), a number to add or, bool, False for what must not
-                be seen; None: everything is seen.
+            bias: (1 or batch, 1 or heads, time, keys), numbers that are added to the scores, or bool, False
+                for keys that must not be seen; None: every key is seen.
 
         Returns:
             (batch, time, heads, h).

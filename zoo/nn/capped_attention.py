@@ -10,7 +10,7 @@ from zoo.nn.loss import capped
 
 
 def capped_attention(q: Tensor, k: Tensor, v: Tensor, scale: float, cap: float, seen: Tensor) -> Tensor:
-    """Softmax attention with scores <- cap tanh(scores / cap), all of which are held at once, in float32.
+    """Softmax attention with scores <- cap tanh(scores / cap). All scores are in memory at once, in float32.
 
     Args:
         q: (batch, time, heads, h).
@@ -18,14 +18,14 @@ def capped_attention(q: Tensor, k: Tensor, v: Tensor, scale: float, cap: float, 
         v: the same shape as `k`.
         scale: factor of the scores, in front of the cap.
         cap: the bound of the scores.
-        seen: (1 or batch, time, keys) bool.
+        seen: (1 or batch, time, keys) bool, whether a query sees a key.
 
     Returns:
         (batch, time, heads, h), in the dtype of `q`.
     """
     exact = torch.promote_types(q.dtype, torch.float32)
     grouped = rearrange(q, "b t (g n) h -> b g n t h", g=k.shape[2]).to(exact) * scale
-    with torch.autocast(q.device.type, enabled=False):  # it would round the scores
+    with torch.autocast(q.device.type, enabled=False):  # autocast would round the scores
         scores = capped(grouped @ rearrange(k, "b s g h -> b g 1 h s").to(exact), cap)
         probabilities = scores.masked_fill(~seen[:, None, None], float("-inf")).softmax(-1)
         y = probabilities.to(v.dtype) @ rearrange(v, "b s g h -> b g 1 s h")

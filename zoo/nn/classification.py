@@ -63,15 +63,15 @@ def classify(
         logits: (n, classes), floating point; the loss is computed in float32 or float64.
         labels: (n,) int64 in [0, classes), or -1 for an example that is ignored.
         z_loss: coefficient of mean(logsumexp^2).
-        label_smoothing: share of every label that is spread evenly over all classes (Szegedy et al.
-            2015, section 7).
+        label_smoothing: share of the target probability that is spread evenly over all classes (Szegedy et
+            al. 2015, section 7).
 
     Returns:
         The parts; the cross entropy is that of the smoothed labels. All parts are 0 if every example is
         ignored.
 
     Raises:
-        ZooError: shapes that do not fit together, labels that are not int64.
+        ZooError: The shapes do not fit together, or the labels are not int64.
     """
     if logits.dim() != 2 or labels.shape != logits.shape[:1] or labels.dtype != torch.int64:
         raise ZooError(

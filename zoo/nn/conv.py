@@ -18,7 +18,7 @@ def filters(out: int, into: tuple[str, int], size: int, input_std: float = 1.0) 
         input_std: standard deviation of the input.
 
     Returns:
-        The declaration; it is summed over input channels, height and width (Amos, A.9.1).
+        The declaration, whose fan-in is input channels, height and width (Amos, A.9.1).
     """
     axes = ("channels", into[0], "height", "width")
     return ParamSpec(

@@ -82,7 +82,7 @@ class KVCache:
         """Check that `time` further tokens fit, unless the shapes are fixed.
 
         Raises:
-            DataError: the cache has fewer free positions.
+            DataError: The cache has fewer than `time` free positions.
         """
         if isinstance(self.position, int) and self.position + time > self.capacity:
             raise DataError(
@@ -93,8 +93,8 @@ class KVCache:
     def fix_shapes(self) -> None:
         """Make shapes independent of the position, so that one compiled step serves every token.
 
-        From now on attention goes over all positions of the cache, and `check_room` checks nothing: the
-        position is a tensor, whose value a compiled step must not read.
+        From then on attention goes over all positions of the cache, and `check_room` checks nothing, because
+        the position is a tensor, whose value a compiled step must not read.
         """
         self.position = torch.tensor(self.position, device=self.layers[0].keys.device)
 

@@ -17,7 +17,7 @@ class LayerNorm(Module):
         Args:
             axis: name and size of the normalised axis.
             eps: added to the variance.
-            bias: whether there is one.
+            bias: whether the norm has a bias.
         """
         super().__init__()
         self.eps = eps

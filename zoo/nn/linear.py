@@ -37,7 +37,7 @@ def matrix(
         normalised: whether the output is normalised next.
         rescaled: whether a trained scaling multiplies the output next.
         start: the constant that all entries start from; None: random numbers.
-        parts: axes that consist of equal parts, and how many.
+        parts: axes that consist of equal parts, and their numbers of parts.
 
     Returns:
         The declaration.
@@ -65,8 +65,8 @@ class Matrix(Module):
     """A module that multiplies by its parameter `weight`, (out, in).
 
     Attributes:
-        prepared: what multiplies by the virtual weight in the place of `matmul`, see `zoo.nn.prepared` and
-            `zoo.reparam.forward_start`; None outside of these.
+        prepared: a function that multiplies by the virtual weight instead of `matmul`; set within
+            `zoo.nn.prepared` and `zoo.reparam.forward_start`, otherwise None.
     """
 
     weight: Tensor
@@ -80,9 +80,8 @@ class Matrix(Module):
 
         Args:
             x: (..., in).
-            scale: factor of x W^T, (out,) or (1,) or a number; None: 1. In training it multiplies W, which
-                has fewer entries than the output. If W is prepared, it multiplies the output, which has few
-                rows then.
+            scale: factor of x W^T, (out,) or (1,) or a number; None: 1. It multiplies W, which in training
+                has fewer entries than the output, or, if W is prepared for few rows, the output.
 
         Returns:
             (..., out).
@@ -96,7 +95,7 @@ class Matrix(Module):
         return linear(x, weight, factor)
 
     def prepare(self, rows: int) -> None:
-        """Set `prepared` for inputs of `rows` rows, unless the weight is sharded or only looked up in."""
+        """Set `prepared` for inputs of `rows` rows, unless the weight is sharded or only looked up."""
         spec = self.specs["weight"]
         if (spec.role is Role.LINEAR or spec.tied) and type(self.weight) is nn.Parameter:
             self.prepared = PreparedMatrix(self.virtual("weight"), rows)
@@ -109,7 +108,7 @@ class Linear(Matrix):
         """Create the kernel and, if asked for, the bias.
 
         Args:
-            spec: the kernel, shape (out, in).
+            spec: the declaration of the kernel, (out, in).
             bias: whether there is a bias, which is declared along the output axis of the kernel.
         """
         super().__init__()
@@ -136,7 +135,7 @@ class Linear(Matrix):
 class Embedding(Matrix):
     """One vector of size `width` for each of `rows` items.
 
-    An embedding that is tied to the language model head is declared with the range of the head: the
+    An embedding that is tied to the language model head is declared with the ranges of the head: the
     Amos paper (A.4) gives BERT's table the scale of a kernel, and T5's, which is not tied, 1.
     """
 

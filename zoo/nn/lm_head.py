@@ -68,7 +68,7 @@ class LMHead(Module):
         return s.expand(len(weight)) if isinstance(s, Tensor) else weight.new_full((len(weight),), s)
 
     def scaled(self, h: Tensor) -> Tensor:
-        """F h, of the shape of h."""
+        """f h, of the shape of h."""
         return h if self.factor == 1 else h * self.factor
 
     def forward(self, h: Tensor) -> Tensor:

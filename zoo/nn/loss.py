@@ -83,7 +83,7 @@ def linear_cross_entropy(
         The parts; only `total` has a gradient, with respect to hidden, weight, scale and bias.
 
     Raises:
-        ZooError: the shapes do not fit together, the targets are not int64, or `chunk` is below 1.
+        ZooError: The shapes do not fit together, the targets are not int64, or `chunk` is below 1.
     """
     _check(hidden, weight, targets, scale, bias, chunk)
     if scale is not None:

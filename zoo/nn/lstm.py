@@ -18,8 +18,9 @@ from zoo.kernels.recurrence import recurrence
 from zoo.spec import Module, ParamSpec, Role
 
 MEMORY_STD = 0.29
-"""Standard deviation of sigmoid(o) tanh(c) after many steps, if x, h and the gates have the declared ones and
-the constant of the forget gate is 1. Found by simulation, since h is fed back; 0.22 with the constant 0."""
+"""Standard deviation of sigmoid(o) tanh(c) after many steps, if x, h and the gates have the declared standard
+deviations and the constant of the forget gate is 1. It was found by simulation, since h is fed back; with the
+constant 0 it would be 0.22."""
 
 CHUNK = 256
 """Number of steps computed at once without gradients, so that a text may have any length."""

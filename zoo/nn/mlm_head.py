@@ -32,7 +32,7 @@ class HeadTransform(Module):
             eps: added to the variance in the norm.
             approximate: "tanh" for the approximation of GELU in GPT-2.
             start: the constant that W starts from; None: random numbers.
-            bias: whether the matrix and the norm have one.
+            bias: whether the matrix and the norm have a bias each.
         """
         super().__init__()
         transformed = ("transformed", d_model)

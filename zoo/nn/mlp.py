@@ -41,7 +41,8 @@ class GELUMLP(Module):
         Args:
             d_model: width of the stream.
             d_mlp: inner width.
-            residual_branches: 2N, for W_d.
+            residual_branches: number of residual branches of the stack, 2N for N layers, one of which W_d
+                ends.
             bias: whether each of the two maps has a bias.
             approximate: "tanh" for the approximation of GELU in GPT-2.
             down_start: the constant that W_d starts from; None: random numbers.
@@ -76,7 +77,8 @@ class ReLUMLP(Module):
         Args:
             d_model: width of the stream.
             d_mlp: inner width.
-            residual_branches: 2N, for W_d.
+            residual_branches: number of residual branches of the stack, 2N for N layers, one of which W_d
+                ends.
             dropout: probability of dropping an entry of the inner activations.
         """
         super().__init__()
@@ -106,7 +108,8 @@ class Gated(Module):
         Args:
             d_model: width of the stream.
             d_mlp: inner width.
-            residual_branches: 2N, for W_d.
+            residual_branches: number of residual branches of the stack, 2N for N layers, one of which W_d
+                ends.
             normalised: whether the output is normalised next; the scale of u then has no effect either.
         """
         super().__init__()
@@ -125,7 +128,7 @@ class Gated(Module):
 
     @property
     def scale_pairs(self) -> Sequence[ScalePair]:
-        """The pair of u and down: the output is linear in u."""
+        """Rows of u with columns of down, because the output is linear in u."""
         return [((("u.weight", "rows"),), (("down.weight", "columns"),))]
 
 
@@ -155,10 +158,11 @@ class GatedGELU(Gated):
         Args:
             d_model: width of the stream.
             d_mlp: inner width.
-            residual_branches: 2N, for W_d.
+            residual_branches: number of residual branches of the stack, 2N for N layers, one of which W_d
+                ends.
             dropout: probability of dropping an entry of the product.
             normalised: as for `Gated`.
-            approximate: as for `GELUMLP`.
+            approximate: "tanh" for the approximation of GELU in GPT-2.
         """
         super().__init__(d_model, d_mlp, residual_branches, normalised)
         self.dropout = nn.Dropout(dropout)

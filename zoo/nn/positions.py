@@ -15,7 +15,7 @@ def positions(start: CachePosition, time: int, device: torch.device, padding: Te
     Args:
         start: number of tokens before the first one, padding included.
         time: number of tokens.
-        device: where the result lives.
+        device: device of the result.
         padding: (batch,) int64, number of padding tokens in front of each text; None: there is no padding.
 
     Returns:
@@ -40,7 +40,7 @@ def document_positions(documents: Tensor) -> Tensor:
 
 
 def document_lengths(documents: Tensor) -> Tensor:
-    """How many tokens the document of each token has; argument and result as of `document_positions`."""
+    """The number of tokens of each token's document; shapes and dtypes are those of `document_positions`."""
     number = _begins(documents).cumsum(1) - 1
     counts = torch.zeros_like(number).scatter_add_(1, number, torch.ones_like(number))
     return counts.gather(1, number)

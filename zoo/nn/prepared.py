@@ -13,7 +13,7 @@ from zoo.nn.linear import Matrix
 
 @contextmanager
 def prepared(model: nn.Module, rows: int) -> Iterator[None]:
-    """Speed up forward passes within a `with` block, in which the model is in evaluation mode.
+    """Speed up the forward passes within a `with` block, which puts the model into evaluation mode.
 
     Reparameterisations are folded into a copy of their matrices, which on a CPU is laid out for products with
     few rows. Changes of the weights within the block have no effect.

@@ -1,4 +1,4 @@
-"""What can be done to queries and keys before their dot products are taken.
+"""The transformations of queries and keys before their dot products are taken.
 
 Each is a module (q, k, rope) -> (q, k) on (batch, time, heads, h), where `rope` holds the cosines and sines
 of the positions, (time, r / 2) or (batch, time, r / 2), or is None.

@@ -4,7 +4,7 @@ With S the largest logit of a head since the last step and tau the threshold::
 
     eta = min(1, tau / S);  W_q <- sqrt(eta) W_q,  W_k <- sqrt(eta) W_k
 
-Keys that a group of heads shares, and with them its queries, take the smallest eta of the group.
+Heads that share their keys (grouped queries) take the smallest eta of the group.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from zoo.utils.errors import ConfigError
 from zoo.utils.sharded import is_sharded
 
 BLOCK = 256
-"""Queries whose logits are computed at once."""
+"""Number of queries whose logits are computed at once."""
 
 
 class QKClip(Module):
-    """The largest logits of the heads, as a buffer, and what they do to the projections."""
+    """Keeps the largest logit of each head in a buffer and scales the projections down by it."""
 
     largest: Tensor
 
@@ -36,14 +36,15 @@ class QKClip(Module):
     def measure(
         self, q: Tensor, k: Tensor, scale: float, window: int | None = None, documents: Tensor | None = None
     ) -> None:
-        """Take in the largest logit of every head that a query sees, once more in matrix products of q and k.
+        """Raise the buffer to the largest logit of each head; the visible logits are computed again for it.
 
         Args:
             q: (batch, time, heads, h), as they enter the dot products.
             k: (batch, time, kv heads, h).
             scale: factor of the logits.
             window: how many keys a query sees, its own included; None: all up to its own.
-            documents: (batch, time) int64, the number of each token's document; None: all are of one.
+            documents: (batch, time) int64, the number of each token's document; None: all tokens belong to
+                one document.
         """
         time, group = q.shape[1], q.shape[2] // k.shape[2]
         keys = k.repeat_interleave(group, 2) if group > 1 else k
@@ -73,12 +74,12 @@ class QKClip(Module):
             if projection.specs["weight"].sphere is not None:
                 raise ConfigError(
                     "model.attention.qk_clip changes the norms of W_q and W_k, which a constraint keeps; "
-                    "expected one of both"
+                    "expected one of the two"
                 )
 
     @torch.no_grad()
     def apply_to(self, q: Linear, k: Linear, n_kv_heads: int) -> None:
-        """Scale the projections down, and begin to measure anew. All ranks must call this."""
+        """Scale the projections down and reset the buffer. All ranks must call this method."""
         if distributed.is_initialized():
             distributed.all_reduce(self.largest, distributed.ReduceOp.MAX)
         eta = (self.threshold / self.largest.clamp_min(self.threshold)).view(n_kv_heads, -1).amin(1)
@@ -90,7 +91,7 @@ class QKClip(Module):
 
 
 def scale_rows(parameter: Tensor, factors: Tensor) -> None:
-    """Multiply equal blocks of rows by a factor each, in place; plain or sharded."""
+    """Multiply equal blocks of rows of a plain or sharded tensor by one factor each, in place."""
     rows = factors.repeat_interleave(parameter.shape[0] // len(factors)).to(parameter.dtype)
     rows = rows.view(-1, *(1 for _ in parameter.shape[1:]))
     if is_sharded(parameter):

@@ -1,4 +1,4 @@
-"""Attention that meets a learned vector of the distance between a query and a key."""
+"""Attention with a learned vector for each distance between a query and a key."""
 
 from __future__ import annotations
 
@@ -72,10 +72,10 @@ class RelativeAttention(DistanceAttention):
 
         Args:
             d_model: width of the stream.
-            *sizes: the other sizes of `Attention`: query and key heads, equally many.
-            distance: r, from which on all distances are the same.
+            *sizes: numbers of query heads and of key heads, which are equal.
+            distance: r, the distance from which on all distances share a vector.
             biases_twice: whether the biases of the maps count for the table as well.
-            **parts: as for `BiasedAttention`.
+            **parts: further arguments of `BiasedAttention`.
         """
         super().__init__(d_model, *sizes, **parts)
         self.biases_twice = biases_twice
@@ -148,7 +148,7 @@ def distance_rows(time: int, rows: int, device: torch.device) -> Tensor:
     Args:
         time: number of positions.
         rows: 2 r + 1.
-        device: of the result.
+        device: device of the result.
     """
     position, distance = torch.arange(time, device=device), rows // 2
     return (position - position[:, None]).clamp(-distance, distance) + distance

@@ -21,8 +21,8 @@ Norm = Callable[[tuple[str, int], float], Module]
 """A function from an axis and eps to a norm."""
 
 ALPHA = 0.25
-"""The value that alpha should get to: in the paper's runs of 24 layers of width 1,024 it ends at about .22
-for attention and .33 for the MLP (nGPT, Figure 6)."""
+"""The value that alpha is declared to reach: in the paper's runs of 24 layers of width 1,024 it ends at about
+.22 for attention and .33 for the MLP (nGPT, Figure 6)."""
 
 
 class Unnormed(Module):
@@ -95,7 +95,7 @@ class SandwichNorm(PreNorm):
 
 
 def norm_before(residual: str, branch: str, reads: Sequence[str]) -> ScalePair:
-    """The scale of a `PreNorm`, and the columns of the matrices that read what it normalises.
+    """The scale of a `PreNorm`, with the columns of the matrices that read the normalised stream.
 
     Args:
         residual: name of the connection in its block.
@@ -110,7 +110,7 @@ class PostNorm(Module):
     """h <- norm(h + dropout(branch(h))), the original transformer's (Vaswani et al. 2017)."""
 
     def __init__(self, norm: Module, dropout: float = 0.0) -> None:
-        """Keep the parts.
+        """Store the norm and create the dropout.
 
         Args:
             norm: applied to the sum, (..., d) -> (..., d).

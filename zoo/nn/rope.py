@@ -26,8 +26,8 @@ def rotation(
         size: r, the number of entries of a head that are rotated, even.
         base: 10000 in the papers.
         scaling: change of the frequencies for contexts that are longer than those of the training, or None.
-        length: number of positions of the sequence, by which a scaling may choose, or int64 (..., time) of
-            each token's document; None: the largest position and 1.
+        length: number of positions of the sequence, by which a scaling may choose the frequencies, or int64
+            (..., time) of each token's document; None: the largest position plus 1.
 
     Returns:
         Two float32 tensors, (..., time, r / 2) and (..., time, 2, r / 2), where `where` lives, multiplied by

@@ -17,7 +17,7 @@ Factors = Annotated[tuple[Annotated[float, Field(gt=0)], ...], Field(min_length=
 
 
 class FrequencyScaling(Config):
-    """A change of the frequencies, and of the length of what is rotated.
+    """A change of the frequencies, and of the magnitude of rotated queries and keys.
 
     Attributes:
         by_length: whether the frequencies depend on the length of the sequence.
@@ -48,7 +48,7 @@ class FrequencyScaling(Config):
         """Check that the scaling fits heads of which `rotated` entries are rotated.
 
         Raises:
-            ValueError: the scaling was made for heads of another size.
+            ValueError: The scaling has factors for another number of pairs.
         """
 
 
@@ -123,12 +123,12 @@ class YarnScaling(TurnsScaling):
         if self.whole_pairs:
             first, last = math.floor(first), math.ceil(last)
         first, last = max(first, 0), min(last, rotated - 1)
-        width = last - first or 0.001  # a step, where both are one pair
+        width = last - first or 0.001  # both are one pair: a step
         slow = ((torch.arange(len(frequency), device=frequency.device) - first) / width).clamp(0, 1)
         return slow * frequency / self.factor + (1 - slow) * frequency
 
     def _pair(self, turns: float, base: float, rotated: int) -> float:
-        """The number of the pair, in between as well, that makes so many turns within the context."""
+        """The index of the pair that makes `turns` turns within the context, as a real number."""
         return rotated * math.log(self.context / (turns * 2 * math.pi)) / (2 * math.log(base))
 
     @property

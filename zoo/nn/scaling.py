@@ -12,7 +12,7 @@ from zoo.spec import Module, ParamSpec, Role
 from zoo.utils.errors import ConfigError
 
 LEAST_SCALE = 1e-10
-"""The least `scale`, our choice, and the inverse of the largest: both have room in float32."""
+"""The smallest `scale` that is accepted, and the inverse of the largest (our choice: float32 holds both)."""
 
 
 class ScalingConfig(Config):
@@ -64,10 +64,10 @@ class Scaling(Module):
             axes: name and size of each axis of the `vector` form.
             config: form, initial value and s_scale.
             default_scale: s_scale if the config has none.
-            target: the effective value that the scaling should get to, if that can be declared.
+            target: the effective value that the scaling should reach; None: it is not known.
 
         Raises:
-            ConfigError: `init` is still `auto`, which a configuration of a run resolves.
+            ConfigError: `init` is still `auto`, which is resolved by the configuration of a run.
         """
         super().__init__()
         if config.init == "auto":

@@ -19,8 +19,8 @@ def project(matrices: Iterable[tuple[Tensor, int]], unless: Tensor | None = None
 
     Args:
         matrices: pairs of a matrix and the dimension along which its vectors get unit norm.
-        unless: 0-dim, bool: the matrices, which are finite then, stay as they are, bit for bit; None: they
-            never do.
+        unless: 0-dim bool; if it is True the matrices, which must be finite, keep their values bit for bit.
+            None: they are always normalised.
     """
     pairs = [(matrix, local(matrix.detach()), dim) for matrix, dim in matrices]
     squares = []

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from zoo.init.registry import Entry
 
 ENTRIES_AT_A_TIME = 1 << 20
-"""Entries of updates that are held at a time, or those of one larger tensor."""
+"""Number of entries of updates that are in memory at a time, unless a single tensor has more."""
 
 
 class Adafactor(ZooOptimizer):
@@ -40,9 +40,9 @@ class Adafactor(ZooOptimizer):
         U      <- G / sqrt(V)
         theta  <- theta - alpha U / max(1, RMS(U) / clip_threshold)
 
-    A vector has no R and C, but V itself. torch's own always takes the minimum with 1 / sqrt(t),
-    always scales, and puts a floor under mean(R) where the paper adds eps to G^2: with its default
-    small gradients get too small a step, with the paper's eps a row without gradient becomes NaN.
+    A vector has no R and C, but V itself. torch's Adafactor always takes the minimum with 1 / sqrt(t), always
+    scales, and puts a floor under mean(R) where the paper adds eps to G^2: with torch's default eps the steps
+    of small gradients are too small, with the paper's a row without gradient becomes NaN.
 
     Slots are float32 (float64 for float64). Parameters may be sharded (DTensor): all means are
     over all ranks.

@@ -55,7 +55,7 @@ class AdaGC(Clip):
             self._usual[name] = self._beta * usual + (1 - self._beta) * h * n
 
     def state(self) -> JsonObject:
-        """The number of steps, and gamma by the name of the parameter."""
+        """The number of steps, and gamma of each parameter by its name."""
         return {"steps": self._steps, "usual": dict(self._usual)}
 
     def load(self, state: JsonObject) -> None:
@@ -78,7 +78,7 @@ class AdaGCConfig(ClipConfig):
     warmup: int = Field(
         100,
         ge=1,
-        description="first steps: clip_norm clips, and the smallest norm becomes the usual one",
+        description="first steps, in which clip_norm clips and the smallest norm becomes the usual one",
     )
 
     def build(self, largest: float | None) -> AdaGC:

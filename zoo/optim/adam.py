@@ -1,4 +1,4 @@
-"""Adam: torch's, with the classic L2 decay on matrices only."""
+"""torch's Adam, with the classic L2 decay on matrices only."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class TwoMoments(OptimizerConfig):
     decays: Decays = Field(
         "matrices", description="what weight decay acts on; all: as in the released code of the Amos paper"
     )
-    fused: bool = Field(True, description="one pass over memory")
+    fused: bool = Field(True, description="torch's fused kernel, which reads memory once")
 
     def build(self, entries: Sequence[Entry]) -> Optimizer:
         """torch's optimizer; matrices and vectors are in different groups."""
@@ -42,7 +42,7 @@ class TwoMoments(OptimizerConfig):
         return self.optimizer_class(groups, lr=self.lr, betas=self.betas, eps=self.eps, fused=self.fused)
 
     def largest_step(self, spec: ParamSpec) -> float:
-        """The learning rate: the ratio of the moments is 1 where gradients are equal."""
+        """The learning rate, because the ratio of the moments is 1 where all gradients are equal."""
         return self.lr
 
     def slots(self, entry: Entry) -> dict[str, tuple[int, ...]]:
@@ -64,7 +64,7 @@ class AdamConfig(TwoMoments):
 
     @property
     def update_size(self) -> UpdateSize | None:
-        """Entries of an update are of the size of lr; no rule speaks of an L2 decay."""
+        """Entries of an update are of the size of lr; None with an L2 decay, which no rule covers."""
         return None if self.weight_decay else "entry"
 
 

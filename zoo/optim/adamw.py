@@ -1,4 +1,4 @@
-"""AdamW: torch's, with decoupled weight decay on matrices only."""
+"""torch's AdamW, with decoupled weight decay on matrices only."""
 
 from __future__ import annotations
 

@@ -60,8 +60,8 @@ class AdEMAMix(CountingOptimizer):
             alpha: weight of the slow average.
             eps: added to the root of the second moment.
             weight_decay: decoupled weight decay, times lr.
-            alpha_warmup: steps over which `alpha` rises; None: none. The authors take the whole run.
-            beta3_warmup: the same of the slow average's decay.
+            alpha_warmup: steps over which `alpha` rises, for the authors all steps of the run; None: 0.
+            beta3_warmup: steps over which the decay of the slow average rises; None: 0.
         """
         defaults = {
             "lr": lr,
@@ -120,9 +120,11 @@ class AdEMAMixConfig(OptimizerConfig):
     eps: float = Field(1e-8, gt=0, description="added to the root of the second moment")
     weight_decay: float = Field(0.0, ge=0, description="decoupled weight decay of matrices, times lr")
     alpha_warmup: int | None = Field(
-        None, ge=1, description="steps over which alpha rises; null: none. The authors take the whole run"
+        None, ge=1, description="steps over which alpha rises, for the authors the whole run; null: 0"
     )
-    beta3_warmup: int | None = Field(None, ge=1, description="the same of the slow average's decay")
+    beta3_warmup: int | None = Field(
+        None, ge=1, description="steps over which the slow average's decay rises; null: 0"
+    )
 
     def build(self, entries: Sequence[Entry]) -> AdEMAMix:
         """The optimizer; its groups are the matrices and the vectors."""

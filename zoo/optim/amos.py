@@ -1,4 +1,4 @@
-"""Amos: an optimizer that decays the weights of each variable towards a scale of its own."""
+"""Amos: an optimizer whose weight decay brings each variable to a scale of its own."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ if TYPE_CHECKING:
 ScalingEta = Literal["target", "start"]
 
 SLOTS_AT_A_TIME = 1 << 18
-"""Entries of slots that are advanced together, which makes temporary copies of them."""
+"""Number of entries of slots that are advanced together; temporary copies of them are made."""
 
 OLD_SCALINGS = "; scalings of zoo 0.2 and before: scaling_eta='start', scaling_slots='shared'"
 
 ETA_TOLERANCE = 1e-6
-"""Relative difference up to which the eta of a checkpoint is that of the model."""
+"""Relative difference up to which the eta of a checkpoint counts as equal to that of the model."""
 
 
 class Amos(ZooOptimizer):
@@ -66,7 +66,7 @@ class Amos(ZooOptimizer):
         theta  <- theta + delta
 
     The factors c and d decay by themselves, so that the learning rate needs no schedule with a horizon, and
-    training can go on from any checkpoint. A rule of thumb is xi = 1 / sqrt(number of independent batches
+    training can continue from any checkpoint. A rule of thumb is xi = 1 / sqrt(number of independent batches
     in the training set).
 
     Every group has `eta`, the scale that its variables should converge to (section 2 of the paper), and
@@ -98,18 +98,19 @@ class Amos(ZooOptimizer):
             lr: xi, the global learning rate; ``group["lr"]`` may change at every step.
             beta: decay of the running average of the mean square of the gradient.
             momentum: decay of the running average of the update, or None.
-            clip_value: largest absolute value of a gradient entry, or None. "by targets" is 1 / sqrt(n), n
-                being ``group["targets"]``, the number of targets whose mean loss the gradient is of; whoever
-                calls `step` sets it before every step, as zoo's training does.
+            clip_value: largest absolute value of a gradient entry, or None. "by targets" is 1 / sqrt(n),
+                where n = ``group["targets"]`` is the number of targets in the mean loss. The caller of `step`
+                sets it before every step, as zoo's training does.
             extra_l2: additional L2 decay (Amos-Extra).
             c_coef: p, how fast the weight decay slows down.
             d_coef: q, how fast the learning rate decays.
-            maximize: go up the gradient.
-            foreach: how many parameters a call of an operation serves. True: many, joined in copies; False:
-                one, which needs the least memory; None: many on a GPU, where every call costs a launch, and
-                on a CPU one, whose pieces stay in the cache. At most one of `foreach` and `fused` is True.
-            fused: take the step by a C++ kernel, which reads memory once and is compiled at first use;
-                CPU only. Slots have to be shared over trailing dimensions, as those of `nn.Linear` are.
+            maximize: whether to maximise the loss instead of minimising it.
+            foreach: how many parameters one operation updates. True: many, joined in copies; False: one,
+                which needs the least memory; None: many on a GPU, where every operation costs a launch, and
+                one on a CPU, where its pieces stay in the cache. At most one of `foreach` and `fused` is
+                True.
+            fused: whether a C++ kernel takes the step, which reads memory once and is compiled at first use;
+                CPU only. Slots have to be shared over trailing dimensions, like those of `nn.Linear`.
 
         Raises:
             ConfigError: A value is out of range, a group has a key that resembles one of Amos, a group
@@ -152,11 +153,11 @@ class Amos(ZooOptimizer):
             reduction: the dimensions that share a slot: `none`, `one_axis` or `dense` (A.8).
             overrides: other `eta` and `reduce` by pattern of names or class of modules, see `infer`:
                 ``{"*.gate": {"eta": 0.1}, MyLayer: {"eta": 0.5, "reduce": (0,)}}``.
-            **options: the constructor's.
+            **options: arguments of the constructor.
 
         Raises:
-            ConfigError: A module without parameters, or overrides that are malformed, match nothing or
-                match one parameter twice.
+            ConfigError: The module has no parameters, or an override is malformed, matches nothing or matches
+                a parameter that another one matches.
         """
         from zoo.init.infer import infer
 
@@ -183,7 +184,7 @@ class Amos(ZooOptimizer):
             reduction: which dimensions share a slot: `none`, `one_axis` or `dense` (A.8).
             scaling_eta: see `AmosConfig`.
             scaling_slots: see `AmosConfig`.
-            **options: the constructor's.
+            **options: arguments of the constructor.
         """
 
         def facts(entry: Entry) -> ParamGroup:
@@ -196,7 +197,7 @@ class Amos(ZooOptimizer):
         """Add a group, which needs `eta` and `reduce`.
 
         Raises:
-            ConfigError: see the constructor.
+            ConfigError: The group is not valid, see the constructor.
         """
         place = f"parameter group {len(self.param_groups)}"
         check_keys(param_group, place)
@@ -209,7 +210,7 @@ class Amos(ZooOptimizer):
 
     @property
     def is_gated(self) -> bool:
-        """Return whether it heeds `zoo.optim.gate`: the C++ kernel, of CPUs, does not."""
+        """Return whether the optimizer respects `zoo.optim.gate`; the C++ kernel for CPUs does not."""
         return not any(group["fused"] for group in self.param_groups)
 
     def slots(self, parameter: Tensor, group: ParamGroup) -> dict[str, Tensor]:
@@ -238,9 +239,9 @@ class Amos(ZooOptimizer):
                     take_step(others[part], numbers)
         multi_step(together, unless)
 
-    @uncompiled  # whose counts are tensors, as checkpoints want them, and are read as numbers
+    @uncompiled  # the counts are tensors, as checkpoints need them, and are read as numbers
     def _advance_count(self, group: ParamGroup) -> list[tuple[Step, list[Variable]]]:
-        """Count the step of the variables of a group that have a gradient.
+        """Increment the step counts of the variables of a group that have a gradient.
 
         Returns:
             The numbers of the step, each with the variables that take it.
@@ -263,7 +264,7 @@ class Amos(ZooOptimizer):
                 state.update(self.slots(parameter, group))
             elif not group["momentum"]:
                 state.pop("m", None)
-            elif "m" not in state:  # momentum starts now, as it would with the first step
+            elif "m" not in state:  # momentum starts in this step, as in a first step
                 state["m"] = reduced_like(parameter, (), slot_dtype(parameter))
             dims = shared_dims(parameter, group["reduce"])
             stepping.append(Variable(parameter, state, dims, group["maximize"]))
@@ -279,12 +280,12 @@ class Amos(ZooOptimizer):
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Restore a `state_dict`.
 
-        eta and the shared dimensions are facts of the model: those of a checkpoint have to be the same.
-        The slots keep their precision, whatever the parameters have.
+        eta and the shared dimensions are properties of the model: those of a checkpoint have to be the same.
+        The slots keep their precision, whatever the dtype of the parameters is.
 
         Raises:
-            CheckpointError: The groups or the slots are not those of this optimizer, or a value makes no
-                sense. The optimizer is then as it was.
+            CheckpointError: The groups or the slots are not those of this optimizer, or a value is out of
+                range. The optimizer is unchanged then.
         """
         groups = self._checked_groups(state_dict)
         super().load_state_dict({**state_dict, "param_groups": groups})
@@ -334,14 +335,14 @@ class Amos(ZooOptimizer):
         return groups
 
     def __setstate__(self, state: dict[str, object]) -> None:
-        """Restore what was pickled or saved; options that were not known then have their defaults."""
+        """Restore a pickled or saved state; options that did not exist then have their defaults."""
         super().__setstate__(state)
         for group in self.param_groups:
             group.update({k: v for k, v in self.defaults.items() if k in OPTIONS and k not in group})
 
 
 def _takes_many(variable: Variable, group: ParamGroup) -> bool:
-    """Whether `multi_step` serves a variable; a compiler merges the operations of the other paths itself."""
+    """Whether `multi_step` updates a variable; not if a compiler merges the operations itself."""
     if not variable.has_rows or torch.compiler.is_compiling():
         return False
     if group["foreach"] is None:
@@ -350,9 +351,9 @@ def _takes_many(variable: Variable, group: ParamGroup) -> bool:
 
 
 def _clip_by(targets: float | None) -> float:
-    """Return 1 / sqrt(targets): 1 for the gradient of the summed loss over sqrt(targets).
+    """Return 1 / sqrt(targets), which is 1 for the gradient of the summed loss over sqrt(targets).
 
-    The released code of the paper clips so. The paper has the option and no value (Algorithm 1).
+    The paper's released code clips this way. The paper has the option, but gives no value (Algorithm 1).
 
     Raises:
         ConfigError: The number of targets was not set.
@@ -366,14 +367,14 @@ def _clip_by(targets: float | None) -> float:
 
 
 def _eta(spec: ParamSpec, scaling_eta: ScalingEta) -> float:
-    """The declared eta; of a scaling the one that is chosen."""
+    """The declared eta; for a scaling the one that `scaling_eta` selects."""
     if scaling_eta == "start" and spec.target is not None and spec.start is not None:
         return spec.start
     return eta(spec)
 
 
 def _check_slots(slots: Mapping[str, object], parameter: Tensor, shape: tuple[int, ...], place: str) -> None:
-    """Raise a `CheckpointError` for slots of other names or shapes than those of a parameter."""
+    """Raise a `CheckpointError` if the names or shapes of slots do not fit a parameter."""
     expected = {"step": (), "v": shape, "b": shape, "m": tuple(parameter.shape)}
     if not slots:
         return
@@ -386,7 +387,7 @@ def _check_slots(slots: Mapping[str, object], parameter: Tensor, shape: tuple[in
 
 @OPTIMIZERS.register
 class AmosConfig(OptimizerConfig):
-    """Amos: a weight decay per variable, from the scale that it should have; little memory; no horizon."""
+    """Amos: weight decay by the scale that each variable should have; little memory; no horizon."""
 
     method_family: ClassVar[str] = "model-oriented scale"
     method_source: ClassVar[str] = "arXiv 2210.11693"
@@ -407,7 +408,7 @@ class AmosConfig(OptimizerConfig):
         "one_axis", description="the dimensions that share a slot (A.8)"
     )
     scaling_eta: ScalingEta = Field(
-        "target", description="eta of nGPT's scalings: what their layer declares, or their start"
+        "target", description="eta of nGPT's scalings: the value that their layer declares, or their start"
     )
     scaling_slots: Literal["shared", "entry"] = Field(
         "entry", description="nGPT's scalings: one slot for every entry, or one for a whole vector"
@@ -419,7 +420,7 @@ class AmosConfig(OptimizerConfig):
     @field_validator("clip_value", mode="wrap")
     @classmethod
     def _number_or_by_targets(cls, value: object, check: ValidatorFunctionWrapHandler) -> object:
-        """One message for both types."""
+        """Give one message for both types."""
         try:
             return check(value)
         except ValidationError as error:
@@ -427,16 +428,16 @@ class AmosConfig(OptimizerConfig):
 
     @property
     def waits_for(self) -> str | None:
-        """Return what the bound of gradient entries is computed from, if it is not a number."""
+        """Return the quantity by which gradient entries are clipped, unless it is a constant."""
         return "the number of targets" if self.clip_value == BY_TARGETS else None
 
     @property
     def uses_eta(self) -> bool:
-        """Return True."""
+        """Return True, because every update depends on eta."""
         return True
 
     def largest_step(self, spec: ParamSpec) -> float:
-        """xi eta; both of Amos' decays make it smaller."""
+        """Return xi eta, which both of Amos' decays make smaller."""
         return self.lr * _eta(spec, self.scaling_eta)
 
     def build(self, entries: Sequence[Entry]) -> Amos:

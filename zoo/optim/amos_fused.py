@@ -15,19 +15,19 @@ from zoo.utils.errors import ConfigError
 from zoo.utils.sharded import is_sharded
 
 LONGEST_ROW = 1 << 18
-"""Entries of a row that one thread takes the mean of; means over longer rows are taken by all threads."""
+"""Longest row whose mean one thread computes; means over longer rows are computed by all threads."""
 
 
 def check_fused(parameter: Tensor, name: str) -> None:
-    """Check that `fused_step` serves a parameter, and compile the kernel.
+    """Check that `fused_step` can update a parameter, and compile the kernel.
 
     Args:
         parameter: plain or sharded.
-        name: the parameter's, for messages.
+        name: name of the parameter, for messages.
 
     Raises:
         ConfigError: The parameter is not on the CPU or not contiguous, or the compiler fails.
-        BusyError: Another process compiles it, and does not end.
+        BusyError: Another process is compiling the kernel and does not finish.
     """
     if parameter.device.type != "cpu":
         raise ConfigError(f"{name} is on {parameter.device}, but Amos(fused=True) runs on the CPU only")
@@ -40,8 +40,8 @@ def check_fused(parameter: Tensor, name: str) -> None:
 def fused_step(variables: Sequence[Variable], step: Step) -> None:
     """Take a step with some variables.
 
-    The kernel works on rows that share a slot. Where the slots are shared over other dimensions than the
-    last ones, as of the (in, out) kernels of some libraries, torch takes the step.
+    The kernel works on rows that share a slot. Where the slots are shared over other dimensions than the last
+    ones, as in the (in, out) kernels of some libraries, torch operations take the step.
 
     Args:
         variables: of one group, checked by `check_fused`.
@@ -59,7 +59,7 @@ def fused_step(variables: Sequence[Variable], step: Step) -> None:
 
 
 def _needs_all_threads(variable: Variable) -> bool:
-    """Return whether the mean over a row is not one thread's: the row spans ranks, or is long."""
+    """Return whether the mean over a row needs more than one thread: the row spans ranks, or is long."""
     return variable.shared > LONGEST_ROW or crosses_ranks(variable.parameter, variable.dims)
 
 

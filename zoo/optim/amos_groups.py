@@ -1,4 +1,4 @@
-"""The parameter groups of Amos: which keys they have, and which values make sense."""
+"""The parameter groups of Amos: their keys, and the values that are valid."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ OPTIONS = (
     *("lr", "beta", "momentum", "clip_value", "extra_l2", "c_coef", "d_coef", "eta", "reduce"),
     *("maximize", "foreach", "fused", "targets"),
 )
-"""What Amos reads of a group besides its parameters."""
+"""The keys that Amos reads in a group besides `params`."""
 
 BY_TARGETS = "by targets"
-"""The `clip_value` that is 1 / sqrt(number of targets)."""
+"""The `clip_value` that means 1 / sqrt(number of targets)."""
 
 KEYS_OF_SCHEDULERS = ("initial_lr", "max_lr", "min_lr", "swa_lr", "base_momentum", "max_momentum")
-"""What torch's learning rate schedulers write into groups; some resemble options."""
+"""Keys that torch's learning rate schedulers write into groups; some resemble options."""
 
 RESEMBLANCE = 0.75
 """Ratio of `difflib` from which on an unknown key is taken for a misspelt option."""
@@ -50,7 +50,7 @@ def check_keys(group: Mapping[str, object], place: str) -> None:
 
     Args:
         group: a parameter group, without the defaults.
-        place: its name in messages.
+        place: the group's name in messages.
 
     Raises:
         ConfigError: `eta` or `reduce` is missing, a key resembles one of `OPTIONS`, or it is `weight_decay`.
@@ -70,18 +70,18 @@ def check_keys(group: Mapping[str, object], place: str) -> None:
 
 
 def check_group(group: ParamGroup, place: str) -> None:
-    """Check the values of a group, with its parameters.
+    """Check the values of a group together with its parameters.
 
     Where the kernel of `fused` cannot be compiled because of a stale lock, `fused` is set to False with
     a warning.
 
     Args:
         group: a complete parameter group.
-        place: its name in messages.
+        place: the group's name in messages.
 
     Raises:
-        ConfigError: A value is out of range or of the wrong type, a parameter does not have the
-            dimensions of `reduce` or no floating point dtype, or `fused` is impossible.
+        ConfigError: A value is out of range or of the wrong type, a parameter lacks a dimension of `reduce`
+            or has no floating point dtype, or `fused` is impossible.
     """
     for key, (low, high, expected) in RANGES.items():
         value = group[key]

@@ -2,7 +2,7 @@
 
 Parameters whose rows have one length are joined to one matrix: the entries of a row share a slot, so that a
 row's mean square is its norm, and the update is two operations that broadcast a column of factors. torch has
-no ``_foreach`` function that broadcasts, which is why gradients and weights are copied to be joined.
+no ``_foreach`` function that broadcasts; therefore gradients and weights are copied and joined.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from zoo.optim.slots import batches, slot_dtype
 from zoo.utils.sharded import sum_over_ranks
 
 TOGETHER = 1 << 27
-"""Entries that are joined. Their three temporary tensors have 512 MB each in float32; torch's AdamW with
-foreach has one as large as all weights. With half of it a step that may be left out takes more launches than
-AdamW's, with momentum and 0.5B parameters."""
+"""Number of entries that are joined. Their three temporary tensors have 512 MB each in float32; torch's AdamW
+with foreach has one as large as all weights. With half as many entries, a step that may be skipped takes more
+launches than AdamW's (with momentum and 0.5B parameters)."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Rows:
         variable: the variable.
         theta: this rank's weights, in their own shape.
         count: number of this rank's rows.
-        length: entries of this rank in a row; 0 where it has none.
+        length: number of this rank's entries in a row; 0 if it has none.
         eta: the scale.
     """
 
@@ -57,21 +57,21 @@ def multi_step(variables: Sequence[tuple[Step, Variable]], unless: Tensor | None
     """Take a step with variables of any groups, whose entries that share a slot are rows.
 
     Args:
-        variables: each with the numbers of its step; those that differ in eta only are taken together.
-        unless: 0-dim, bool: nothing changes; None: it does in any case.
+        variables: each with the numbers of its step; variables whose numbers differ only in eta are joined.
+        unless: 0-dim bool; if it is True nothing changes. None: the step is always taken.
     """
     alike: dict[tuple[Step, torch.device, torch.dtype], list[Rows]] = defaultdict(list)
     for step, variable in variables:
         rows = Rows.of(variable, step.eta)
         alike[replace(step, eta=1.0), rows.theta.device, slot_dtype(rows.theta)].append(rows)
     for (step, _, dtype), members in alike.items():
-        # By what is the same on all ranks, whose sums are exchanged in this order.
+        # Sorted by what is the same on all ranks, because their sums are exchanged in this order.
         members.sort(key=lambda rows: (rows.variable.shared, rows.variable.dims))
         _step(members, step, dtype, unless)
 
 
 def _step(members: list[Rows], step: Step, dtype: torch.dtype, unless: Tensor | None) -> None:
-    """Take a step with variables that are sorted alike on all ranks; `step` has all numbers but eta."""
+    """Take a step with variables in the same order on all ranks; `step` has all numbers but eta."""
     parts = _parts(members)
     norms = [torch.linalg.vector_norm(_gradients(part, step, dtype), dim=1) for part in parts]
     squares = torch.cat(norms).square_()
@@ -119,7 +119,7 @@ def _apply(
 
 
 def _parts(members: list[Rows]) -> list[list[Rows]]:
-    """Neighbours of equal row length in lists, each of at most `TOGETHER` entries or of one variable."""
+    """Lists of neighbours of equal row length, each of at most `TOGETHER` entries or of one variable."""
     parts = []
     for _, equal in groupby(members, lambda rows: rows.length):
         part = list(equal)
@@ -133,12 +133,12 @@ def _gradients(part: list[Rows], step: Step, dtype: torch.dtype) -> Tensor:
 
 
 def _joined(tensors: list[Tensor], part: list[Rows], dtype: torch.dtype) -> Tensor:
-    """The rows of tensors that are shaped as the variables, (rows, row length); one alone is not copied."""
+    """The rows of tensors of the variables' shapes, (rows, row length); a single tensor is not copied."""
     matrices = [t.reshape(rows.count, rows.length) for t, rows in zip(tensors, part, strict=True)]
     return (matrices[0] if len(matrices) == 1 else torch.cat(matrices)).to(dtype)
 
 
 def _column(numbers: Sequence[float], counts: Sequence[int], like: Tensor) -> Tensor:
-    """Each number as often as its count says; neighbours that are equal are written at once."""
+    """A column in which each number is repeated by its count; equal neighbours are written at once."""
     runs = groupby(zip(numbers, counts, strict=True), lambda pair: pair[0])
     return torch.cat([like.new_full((sum(count for _, count in run),), number) for number, run in runs])

@@ -17,13 +17,13 @@ from zoo.utils.sharded import local, sum_over_ranks
 
 @dataclass(frozen=True)
 class Variable:
-    """A parameter with a gradient, and what its step needs to know of it.
+    """A parameter with a gradient, and the data that its step needs.
 
     Attributes:
         parameter: plain or sharded.
         slots: its state, by name.
         dims: the dimensions that share a slot.
-        maximize: whether the step goes up the gradient.
+        maximize: whether the step goes in the direction of the gradient.
     """
 
     parameter: Tensor
@@ -33,7 +33,7 @@ class Variable:
 
     @property
     def has_rows(self) -> bool:
-        """Return whether the entries that share a slot are neighbours, rows of a matrix."""
+        """Return whether the entries that share a slot are adjacent, as the rows of a matrix are."""
         n = self.parameter.dim()
         return self.dims == tuple(range(n - len(self.dims), n))
 
@@ -66,7 +66,7 @@ def eager_step(variables: Sequence[Variable], step: Step, unless: Tensor | None 
     Args:
         variables: of one group.
         step: the numbers of the step.
-        unless: 0-dim, bool: nothing changes; None: it does in any case.
+        unless: 0-dim bool; if it is True nothing changes. None: the step is always taken.
     """
     for variable, by in zip(variables, advance(variables, step, unless), strict=True):
         m = variable.local("m") if step.momentum else None
@@ -80,8 +80,8 @@ def advance(
 
     Args:
         variables: as in `eager_step`.
-        step: as there.
-        unless: as there.
+        step: as in `eager_step`.
+        unless: as in `eager_step`.
 
     Returns:
         The factors of `amos_update.factors`, for each variable.

@@ -19,7 +19,7 @@ TINY = 2.0**-125
 """Lower bound of v, as in the authors' code: gradients that were always 0 give an update of exactly 0."""
 
 CHUNK = 1 << 18
-"""Entries that a CPU processes at a time, so that intermediate results stay in the cache."""
+"""Number of entries that a CPU processes at a time, so that intermediate results stay in the cache."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def clipped(g: Tensor, clip_value: float | None) -> Tensor:
 def chunks(tensor: Tensor, like: Tensor) -> Sequence[Tensor]:
     """Return `tensor`, which can be expanded to `like`, in pieces of about `CHUNK` entries of `like`.
 
-    On a GPU, where every operation costs a launch, and for a compiler, which merges the operations, it is
+    On a GPU, where every operation costs a launch, and for a compiler, which merges the operations, there is
     one piece.
     """
     small = like.dim() == 0 or like.numel() <= CHUNK
@@ -88,7 +88,7 @@ def factors(
         b: the slot of the decay factors, of the shape of `v`, updated in place.
         mean_square: M2(g)^2, of the shape of `v`.
         step: the numbers of this step.
-        eta: the scale of every slot, of the shape of `v`; None: that of `step`, for all of them.
+        eta: the scale of every slot, of the shape of `v`; None: all slots have that of `step`.
 
     Returns:
         The factors of the gradient and of theta in `delta`, which is added to theta; each of the shape
@@ -114,15 +114,15 @@ def apply(
     step: Step,
     unless: Tensor | None = None,
 ) -> None:
-    """Add `delta` to `theta`, in place; with momentum its running average `m`, updated in place.
+    """Add `delta` to `theta`, in place; with momentum, update `m` in place and add it instead.
 
     Args:
         theta: the variable.
-        g: its gradient.
-        m: its running average, or None without momentum.
-        by: from `factors`.
+        g: the gradient of the variable.
+        m: the running average of `delta`, or None without momentum.
+        by: the factors of `g` and `theta`, from `factors`.
         step: the numbers of this step.
-        unless: 0-dim, bool: nothing changes; None: it does in any case.
+        unless: 0-dim bool; if it is True nothing changes. None: the step is always taken.
     """
     every = [theta, g, *by, *([] if m is None else [m])]
     for theta_, g_, for_g, for_theta, *m_ in zip(*(chunks(t, theta) for t in every), strict=True):

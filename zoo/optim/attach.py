@@ -1,6 +1,6 @@
-"""What follows every optimizer step: the projection onto spheres, the measurements of reparameterisations.
+"""Hooks after every optimizer step: the projection onto spheres, and updates of reparameterisations.
 
-Both belong to the declarations of a model, not to an optimizer and not to a training loop: as hooks of the
+Both follow from the declarations of a model, not from an optimizer or a training loop. As hooks of the
 optimizer they run in any loop.
 """
 
@@ -24,12 +24,12 @@ _ATTACHED: WeakKeyDictionary[Optimizer, WeakSet[nn.Module]] = WeakKeyDictionary(
 
 
 def attach(optimizer: Optimizer, model: nn.Module) -> None:
-    """Keep `model` what it declares to be after every step of `optimizer`.
+    """Have every step of `optimizer` preserve the constraints that `model` declares.
 
     A matrix whose norm is kept takes the steps of Hyperball. After each step, every vector that nGPT keeps
     on a sphere gets unit norm again, and the reparameterisations measure the new weights (spectral norms, for
     instance), so that evaluation, accumulated batches and recomputed activations see the measurements of the
-    last step. A step that the optimizer leaves out (`zoo.optim.gate`) is followed by nothing. Attaching a
+    last step. Nothing follows a step that the optimizer skips (`zoo.optim.gate`). Attaching a
     second time changes nothing.
 
     Args:
@@ -73,7 +73,7 @@ def attach(optimizer: Optimizer, model: nn.Module) -> None:
 
 
 def spheres(model: nn.Module) -> Iterator[tuple[str, Tensor, int]]:
-    """The trained parameters on spheres: name, tensor as it is now, and the dimension of unit norm."""
+    """The trained parameters on spheres: name, current tensor, and the dimension of unit norm."""
     for path, module in model.named_modules():
         for name, spec in module.specs.items() if isinstance(module, Module) else ():
             if spec.sphere_dim is not None and not spec.frozen:

@@ -1,4 +1,4 @@
-"""Optimizers that train at one point and are evaluated at another, such as Schedule-Free AdamW."""
+"""Optimizers that compute gradients at one point and are evaluated at another (Schedule-Free AdamW)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from zoo.optim.attach import spheres
 
 @runtime_checkable
 class Averaging(Protocol):
-    """What such an optimizer looks like: its methods move the parameters to either point."""
+    """The interface of such an optimizer: its methods move the parameters to either point."""
 
     def train(self) -> object:
         """Move the parameters to where the next gradient is computed."""
@@ -26,20 +26,21 @@ class Averaging(Protocol):
 
 
 def set_training_mode(optimizer: Optimizer) -> None:
-    """Have an optimizer that has just been built train; some start in evaluation mode."""
+    """Put a newly built optimizer into training mode; some start in evaluation mode."""
     if isinstance(optimizer, Averaging):
         optimizer.train()
 
 
 @contextmanager
 def evaluation_weights(optimizer: Optimizer, model: nn.Module) -> Iterator[None]:
-    """Within, the parameters are those that the optimizer wants to be evaluated: an average, for instance.
+    """Within a `with` block, set the parameters to those to evaluate, an average for instance.
 
-    Vectors on spheres are averaged and projected. Afterwards all parameters are bit for bit what they were.
+    Vectors on spheres are averaged and projected. At the end all parameters get their values back bit for
+    bit.
 
     Args:
-        optimizer: Any optimizer; most evaluate where they train.
-        model: The model of its parameters.
+        optimizer: Any optimizer; for most of them nothing changes.
+        model: The model that it trains.
     """
     if not isinstance(optimizer, Averaging):
         yield

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from zoo.init.transfer import UpdateSize
 
 Decays = Literal["matrices", "all"]
-"""Which variables weight decay acts on."""
+"""The variables that weight decay acts on."""
 
 FLOAT32 = 4
 """Bytes of a number."""
@@ -35,19 +35,19 @@ class OptimizerConfig(Config):
     lr: float = Field(gt=0, allow_inf_nan=False, description="learning rate before the schedule's factor")
 
     older: ClassVar[Mapping[str, object]] = {}
-    """Fields that older versions did not have, with the value that they behave like: for the complete
-    configurations in their run folders."""
+    """Fields that older versions did not have, with the value that reproduces their behaviour. Complete
+    configurations in old run folders are read with them."""
 
     has_own_schedule: ClassVar[bool] = False
-    """Whether it takes the place of a learning rate schedule, so that one around it is an error."""
+    """Whether the optimizer replaces a learning rate schedule, so that a schedule beside it is an error."""
 
     @property
     def update_size(self) -> UpdateSize | None:
-        """What the learning rate is the size of, for transfer rules; None: no rule speaks of it."""
+        """The quantity whose size is the learning rate, for transfer rules; None: no rule covers it."""
         return None
 
     def shape_factor(self, spec: ParamSpec) -> float:
-        """What the optimizer multiplies the learning rate of a parameter by because of its shape."""
+        """The factor by which the optimizer multiplies a parameter's learning rate because of its shape."""
         return 1.0
 
     @property
@@ -61,15 +61,15 @@ class OptimizerConfig(Config):
 
     @property
     def waits_for(self) -> str | None:
-        """What each step has a GPU tell the host before it goes on; None: nothing."""
+        """The quantity that each step copies from the GPU to the host, which waits for it; None: nothing."""
         return None
 
     def not_under_fixed_norm(self) -> str | None:
-        """Why the norm of a matrix cannot be kept under this optimizer (Hyperball); None: it can be."""
+        """Why this optimizer cannot train matrices of fixed norm (Hyperball); None: it can."""
         return None
 
     def largest_step(self, spec: ParamSpec) -> float | None:
-        """How far an entry of a vector moves, at most, in a step whose schedule factor is 1.
+        """The largest distance that an entry of a vector moves in a step whose schedule factor is 1.
 
         Args:
             spec: the declaration of the vector.
@@ -80,9 +80,9 @@ class OptimizerConfig(Config):
         return None
 
     def reach(self, spec: ParamSpec, schedule: ScheduleConfig, steps: int) -> float | None:
-        """How far an entry of a vector moves, at most, in a run: the bound of `largest_step`, summed.
+        """The largest distance that an entry of a vector moves in a run: the sum of `largest_step`.
 
-        What a run uses of this bound is .5 to .8 where the gradient keeps its sign.
+        Where the gradient keeps its sign, the distance is .5 to .8 of this bound.
         """
         step = self.largest_step(spec)
         if step is None or self.has_own_schedule:
@@ -104,24 +104,24 @@ class OptimizerConfig(Config):
         raise NotImplementedError
 
     def slots(self, entry: Entry) -> dict[str, tuple[int, ...]] | None:
-        """Name and shape of every tensor of state that is kept for a parameter, step counts aside.
+        """Name and shape of every state tensor of a parameter, without step counts.
 
         Returns:
-            None if that cannot be known before the first step.
+            Shapes by name, or None if they cannot be known before the first step.
         """
         raise NotImplementedError
 
     def state_bytes(self, entry: Entry) -> int | None:
-        """Bytes of these tensors, which are float32; None if they cannot be known."""
+        """Bytes of the tensors of `slots`, which are float32; None if they cannot be known."""
         slots = self.slots(entry)
         if slots is None:
             return None
         return FLOAT32 * (sum(math.prod(shape) for shape in slots.values()) + entry.spec.keeps_norm)
 
 
-@functools.cache  # every vector of a model asks for the sum of the same run
+@functools.cache  # all vectors of a model need the same sum
 def _summed_factors(schedule: ScheduleConfig, steps: int) -> float:
-    """The sum of a schedule's factors over the steps of a run, from at most 20,000 of them."""
+    """The sum of a schedule's factors over the steps of a run, estimated from at most 20,000 steps."""
     stride = max(1, steps // 10_000)
     return stride * sum(schedule.factor(t, steps) for t in range(stride // 2, steps, stride))
 
@@ -135,7 +135,8 @@ class ScheduleConfig(Config):
         """The factor on the learning rate of a step.
 
         Args:
-            step: The number of steps before it: 0 for the first, whose factor is 1/W with warm-up, not 0.
+            step: The number of steps before this one: 0 for the first, whose factor with warm-up is 1/W, not
+                0.
             total: The number of steps of the whole run.
         """
         if step + 1 < self.warmup:
@@ -157,7 +158,7 @@ class ScheduleConfig(Config):
         """The schedule as a torch scheduler; its ``step`` is called after each step of the optimizer.
 
         Args:
-            optimizer: The optimizer whose learning rates it sets.
+            optimizer: The optimizer whose learning rates the scheduler sets.
             total_steps: The number of steps of the whole run.
 
         Raises:
@@ -180,8 +181,8 @@ def decayed_groups(
     Args:
         entries: the registry.
         lr: learning rate of an entry whose factor is 1.
-        weight_decay: the decay of what decays; 0 for all others.
-        decays: what decays.
+        weight_decay: the decay of the variables selected by `decays`; that of the others is 0.
+        decays: the variables that weight decay acts on.
         eps: eps of an entry whose factor is 1; None: the groups have none.
     """
 

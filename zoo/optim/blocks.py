@@ -1,7 +1,7 @@
-"""Elementwise work on all tensors of a step, cut into pieces that a processor's cache holds.
+"""Elementwise operations on all tensors of a step, in blocks that fit a processor's cache.
 
-An optimizer reads and writes every number of its state once in a step, but in several operations. Done with
-whole tensors each operation fetches them from memory again; done piece by piece, only the first one does.
+An optimizer reads and writes every number of its state once in a step, but in several operations. On whole
+tensors each operation reads them from memory again; block by block, only the first one does.
 """
 
 from __future__ import annotations
@@ -15,21 +15,22 @@ from zoo.kernels.foreach import Many
 from zoo.optim.slots import batches
 
 ENTRIES_PER_THREAD = 1 << 17
-"""Seven float32 tensors of them take 3.7 MB; with fewer, the calls of operations begin to cost more."""
+"""Entries of a block. Seven float32 tensors take 3.7 MB; with smaller blocks the calls cost more."""
 
 
 def blocks(*columns: Sequence[Tensor]) -> Iterator[list[Many]]:
-    """Go through tensors that are computed with entry by entry.
+    """Divide tensors of an elementwise computation into blocks.
 
-    On a CPU large tensors are cut and small ones are taken together. Other devices get all at once.
+    On a CPU large tensors are cut and small ones are taken together. On other devices there is a single
+    block.
 
     Args:
-        *columns: lists of equal length, for example all parameters, all gradients and all averages. At one
-            place the tensors have one shape; a 0-dim tensor beside larger ones is not cut and comes with
-            every piece of them.
+        *columns: lists of equal length, for example all parameters, all gradients and all averages. Tensors
+            at the same index have one shape; a 0-dim tensor beside larger ones is not cut and is part of
+            every block of them.
 
     Yields:
-        For every column its part of the block; an operation in place changes the given tensors.
+        For every column its part of the block; in-place operations change the given tensors.
     """
     rows: list[Sequence[Tensor]] = list(zip(*columns, strict=True))
     if not rows:
@@ -44,7 +45,7 @@ def blocks(*columns: Sequence[Tensor]) -> Iterator[list[Many]]:
 
 
 def _cut(row: Sequence[Tensor], limit: int) -> Iterable[Sequence[Tensor]]:
-    """The tensors at one place in pieces of at most `limit` entries; as they are if one is not contiguous."""
+    """The tensors at one index in pieces of at most `limit` entries; uncut if one is not contiguous."""
     if row[0].numel() <= limit or not all(tensor.is_contiguous() for tensor in row):
         return [row]
     count = -(-row[0].numel() // limit)

@@ -9,7 +9,7 @@ from torch import Tensor
 from zoo.kernels.foreach import Many
 
 LEAST_SHARE = 1e-3
-"""Lower limit of the share of kept entries that an update is divided by."""
+"""Lower limit of the share of kept entries, by which an update is divided."""
 
 
 def agreeing(update: Many, g: Many) -> Many:
@@ -21,21 +21,21 @@ def shares(kept: Sequence[Tensor], parameters: Sequence[Tensor]) -> list[Tensor]
     """The share of kept entries of each parameter, 0-dim, at least `LEAST_SHARE`.
 
     Args:
-        kept: their number among all entries, 0-dim.
-        parameters: whole or sharded.
+        kept: number of kept entries of each parameter, 0-dim.
+        parameters: the parameters, whole or sharded.
     """
     return [(n / p.numel()).clamp_min(LEAST_SHARE) for n, p in zip(kept, parameters, strict=True)]
 
 
 def check_cautious(cautious: bool, momentum: float) -> None:
-    """Refuse a cautious form that leaves nothing out.
+    """Refuse a cautious form that can leave no entry out.
 
     Args:
-        cautious: whether it is asked for.
+        cautious: whether the cautious form is configured.
         momentum: share of earlier gradients in the update.
 
     Raises:
-        ValueError: Without momentum, an update never points against the gradient.
+        ValueError: The momentum is 0, without which an update never points against the gradient.
     """
     if cautious and momentum == 0:
         raise ValueError("cautious has no effect without momentum; expected a first beta or momentum above 0")

@@ -18,7 +18,7 @@ SLOTS = ("exp_avg", "exp_avg_sq")
 
 
 class CautiousAdamW(CountingOptimizer):
-    r"""Cautious AdamW (Liang et al., arXiv 2411.16085), eps being added as in AdamW.
+    r"""Cautious AdamW (Liang et al., arXiv 2411.16085); eps is added as in AdamW.
 
     m, v   <- the moments of AdamW
     mask    = [m g > 0] / max(share of ones, 1e-3)

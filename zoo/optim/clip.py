@@ -16,7 +16,7 @@ Gradients = Sequence[tuple[str, Tensor]]
 
 
 class Clip:
-    """Clips the gradients of every step; what it knows of earlier steps is in the checkpoint.
+    """Clips the gradients of every step; its memory of earlier steps is part of the checkpoint.
 
     Attributes:
         largest: `train.clip_norm`, the largest global norm; None: there is none.
@@ -26,28 +26,28 @@ class Clip:
         self.largest = largest
 
     def prepare(self, model: nn.Module) -> None:
-        """Look at the model whose gradients will be clipped, before the first step.
+        """Prepare for the model whose gradients will be clipped, before the first step.
 
         Raises:
-            ConfigError: clipping has no effect on this model, or is impossible.
+            ConfigError: The clipping has no effect on this model, or is impossible.
         """
 
     def clip(self, gradients: Gradients, norm: Tensor) -> None:
         """Clip gradients in place.
 
         Args:
-            gradients: the parameters whose gradients count, the same on all ranks.
+            gradients: the parameters whose gradients are clipped, the same on all ranks.
             norm: their global norm, 0-dim, the same on all ranks.
         """
         if self.largest is not None:
             scale_to(gradients, self.largest, norm)
 
     def state(self) -> JsonObject:
-        """What the next steps depend on, as data of JSON."""
+        """The state that the next steps depend on, as JSON data."""
         return {}
 
     def load(self, state: JsonObject) -> None:
-        """Restore a `state`; {} is that before the first step."""
+        """Restore a `state`; {} is the state before the first step."""
 
 
 def scale_to(gradients: Gradients, largest: float, norm: Tensor) -> None:
@@ -56,11 +56,12 @@ def scale_to(gradients: Gradients, largest: float, norm: Tensor) -> None:
 
 
 class ClipConfig(Config):
-    """How gradients are clipped.
+    """The configuration of a kind of clipping.
 
     Attributes:
-        needs_reparam: whether it has an effect only on a model with a reparameterisation.
-        waits_for: what each step has a GPU tell the host before it goes on; None: nothing.
+        needs_reparam: whether the clipping has an effect only on a model with a reparameterisation.
+        waits_for: the quantity that each step copies from the GPU to the host, which waits for it; None:
+            nothing.
     """
 
     needs_reparam: ClassVar[bool] = False

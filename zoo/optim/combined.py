@@ -36,14 +36,14 @@ class Combined(ZooOptimizer):
         self._share()
 
     def _share(self) -> None:
-        """Make the groups and the state of this optimizer those of the parts."""
+        """Make this optimizer share the groups and the state of its parts."""
         groups = iter(self.param_groups)
         for part in self.parts:
             part.param_groups = [next(groups) for _ in part.param_groups]
             part.state = self.state
 
     def slots(self, parameter: Tensor, group: ParamGroup) -> dict[str, Tensor]:
-        """The slots that the part which trains the parameter keeps for it."""
+        """The slots of the parameter in the part that trains it."""
         part = next(p for p in self.parts if any(g is group for g in p.param_groups))
         return initial_slots(part, parameter, group)
 

@@ -1,4 +1,4 @@
-"""What is kept constant of parameters while they are trained: the base class, and nothing."""
+"""Constraints, which keep a property of parameters constant during training: base class and `none`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Constraint(Config):
         """Refuse an optimizer that the constraint cannot be combined with.
 
         Raises:
-            ConfigError: The optimizer, or one of its settings.
+            ConfigError: The constraint excludes this optimizer, or one of its settings.
         """
 
 

@@ -1,6 +1,6 @@
-"""Hyperball: the norm of a matrix stays as it was drawn, behind any optimizer (arXiv 2606.16899).
+"""Hyperball: every matrix keeps its initial norm under any optimizer (arXiv 2606.16899).
 
-With u the optimizer's update without weight decay, and R the Frobenius norm of the first W::
+With u the optimizer's update without weight decay, and R the Frobenius norm of the initial W::
 
     W' = W - lr R u / |u|
     W  <- R W' / |W'|
@@ -32,11 +32,11 @@ RADIUS = "radius"
 Named = Iterator[tuple[str, Tensor]]
 
 _KEPT: WeakKeyDictionary[Optimizer, list[Callable[[], Named]]] = WeakKeyDictionary()
-"""For every optimizer that keeps norms, functions that yield the matrices as they are now."""
+"""For every optimizer that keeps norms, functions that yield the current matrices."""
 
 
 def starts_at_zero(names: Sequence[str]) -> str:
-    """The message on matrices of zeros."""
+    """The error message about matrices of zeros."""
     return (
         f"constraint: hyperball keeps the norm of {', '.join(names)} at zero, where nothing could ever be "
         "learned; expected matrices that do not start at zero"
@@ -44,7 +44,7 @@ def starts_at_zero(names: Sequence[str]) -> str:
 
 
 def fixed_norms(model: nn.Module) -> Named:
-    """The trained parameters whose norm is kept: name, and tensor as it is now."""
+    """The trained parameters whose norm is kept: name and current tensor."""
     for path, module in model.named_modules():
         for name, spec in module.specs.items() if isinstance(module, Module) else ():
             if spec.keeps_norm and not spec.frozen:
@@ -54,12 +54,12 @@ def fixed_norms(model: nn.Module) -> Named:
 def keep_norms(optimizer: Optimizer, matrices: Callable[[], Named]) -> None:
     """Have every step of an optimizer follow the rule of this module.
 
-    During the optimizer's own step the matrices are zero: what it leaves there is its update in full
-    precision, without any decay of the weights. That is our choice, the formula is the authors'.
+    During the optimizer's own step the matrices are zero, so that their values after it are its update in
+    full precision, without any weight decay. This implementation is our choice; the formula is the authors'.
 
     Args:
         optimizer: any optimizer whose displacement does not depend on the weights.
-        matrices: a function that yields the matrices as they are now, which the optimizer trains.
+        matrices: a function that yields the current matrices, which the optimizer trains.
 
     Raises:
         ConfigError: A matrix is zero.
@@ -116,8 +116,8 @@ def frobenius(matrices: Sequence[Tensor], values: Sequence[Tensor] | None = None
     """The norm of every matrix over all ranks, 0-dim each, in float32 or float64.
 
     Args:
-        matrices: whole or sharded.
-        values: this rank's entries in their place; None: the entries of the matrices.
+        matrices: the matrices, whole or sharded.
+        values: this rank's entries to take instead; None: the entries of the matrices.
     """
     entries = [local(matrix) for matrix in matrices] if values is None else values
     squares = totals(matrices)

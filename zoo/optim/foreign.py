@@ -41,10 +41,10 @@ if TYPE_CHECKING:
     from zoo.init.registry import Entry
 
 LARGEST_TRIED = 1 << 20
-"""Entries of the largest parameter on which a step is taken where meta tensors do not suffice."""
+"""Entries of the largest parameter for which a step is tried on real tensors where meta tensors fail."""
 
 _SERVED: set[tuple[type[OptimizerConfig], str]] = set()
-"""Configurations whose optimizers have been tried out."""
+"""Configurations whose optimizers have passed the trial."""
 
 
 class ForeignOptimizerConfig(OptimizerConfig):
@@ -72,7 +72,7 @@ class ForeignOptimizerConfig(OptimizerConfig):
         return Trial(self.optimizer_class, self.optimizer_of, self.lr, decay)
 
     def optimizer_of(self, groups: list[ParamGroup]) -> Optimizer:
-        """The optimizer of groups whose `params` are pairs of a name and a parameter.
+        """Build the optimizer of groups whose `params` are pairs of a name and a parameter.
 
         Raises:
             ConfigError: The constructor fails.
@@ -92,13 +92,13 @@ class ForeignOptimizerConfig(OptimizerConfig):
         return optimizer
 
     def not_under_fixed_norm(self) -> str | None:
-        """A step that depends on the weights cannot be taken at zero, as the constraint does it."""
+        """The reason if a step depends on the weights: the constraint takes steps at weights of zero."""
         if depends_on_weights(self._trial):
             return "its step depends on the weights, not only on their gradients"
         return None
 
     def build(self, entries: Sequence[Entry]) -> Optimizer:
-        """The optimizer; of its groups, those of matrices have the weight decay, if it knows one.
+        """Build the optimizer; the groups of matrices have the weight decay, if the class has one.
 
         Raises:
             ConfigError: The constructor fails, or the parameters are sharded and the optimizer is not
@@ -138,17 +138,17 @@ class ForeignOptimizerConfig(OptimizerConfig):
         return settings
 
     def slots(self, entry: Entry) -> dict[str, tuple[int, ...]] | None:
-        """The tensors that a step leaves behind for such a parameter; None: that cannot be known."""
+        """Name and shape of the state tensors after a step; None: they cannot be known."""
         kept = self._kept(entry)
         return None if kept is None else {name: tuple(tensor.shape) for name, tensor in kept.items()}
 
     def state_bytes(self, entry: Entry) -> int | None:
-        """The bytes of these tensors; None: that cannot be known."""
+        """The bytes of the state tensors; None: they cannot be known."""
         kept = self._kept(entry)
         return None if kept is None else sum(t.numel() * t.element_size() for t in kept.values())
 
     def _kept(self, entry: Entry) -> dict[str, Tensor] | None:
-        """The state of a parameter after a step, on meta tensors or small ones; numbers aside."""
+        """The state tensors of a parameter after a step on meta tensors or small ones, without numbers."""
         devices = ["meta", *(["cpu"] if entry.spec.numel <= LARGEST_TRIED else [])]
         for device in devices:
             parameter = torch.zeros(entry.spec.shape, device=device, requires_grad=True)
@@ -170,10 +170,10 @@ def config_class(cls: type, path: str) -> type[ForeignOptimizerConfig]:
 
     Args:
         cls: The class.
-        path: What the configuration's `type` says.
+        path: The value of `type` in the configuration.
 
     Raises:
-        ConfigError: It is no class of optimizers, or one that zoo cannot serve; the message says why.
+        ConfigError: The class is no class of optimizers, or one that zoo cannot serve; the message says why.
     """
     try:
         definitions = _fields_of(cls)
@@ -198,7 +198,7 @@ def _fields_of(cls: type) -> FieldDefinitions:
     """Definitions of the fields of a configuration, but for `type` and `lr`.
 
     Raises:
-        ConfigError: It is no class of optimizers, or one that zoo cannot serve.
+        ConfigError: The class is no class of optimizers, or one that zoo cannot serve.
     """
     if not issubclass(cls, Optimizer) or cls is Optimizer:
         raise ConfigError("it is no subclass of torch.optim.Optimizer")

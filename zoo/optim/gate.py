@@ -1,7 +1,7 @@
-"""Steps that are not taken where the gradient is not finite, decided by the device without asking the host.
+"""Skipping steps whose gradient is not finite, decided on the device without waiting for the host.
 
-torch's fused optimizers read an attribute `found_inf` for it, which its GradScaler sets for the time of a
-step: where it is 1 they leave weights, slots and their counts of steps as they are. Amos does the same.
+torch's fused optimizers read the attribute `found_inf`, which GradScaler sets during a step: if it is 1, they
+leave weights, slots and step counts unchanged. Amos does the same.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ ATTRIBUTE = "found_inf"
 
 
 def is_gated(optimizer: Optimizer) -> bool:
-    """Whether an optimizer heeds `left_out_where`: by torch's mark of fused optimizers, or by its own."""
+    """Whether an optimizer respects `left_out_where`: by torch's mark of fused optimizers, or its own."""
     return any(getattr(optimizer, mark, False) for mark in ("_step_supports_amp_scaling", "is_gated"))
 
 
 @contextmanager
 def left_out_where(optimizer: Optimizer, diverged: Tensor) -> Iterator[None]:
-    """Within, `optimizer` takes no step if `diverged`; one that is not gated takes it all the same.
+    """Within a `with` block, `optimizer` skips its step if `diverged`, provided that it `is_gated`.
 
     Args:
-        optimizer: any.
-        diverged: 0-dim, bool, on the device of the parameters.
+        optimizer: any optimizer.
+        diverged: 0-dim bool on the device of the parameters.
     """
     if not is_gated(optimizer):
         yield
@@ -40,18 +40,18 @@ def left_out_where(optimizer: Optimizer, diverged: Tensor) -> Iterator[None]:
 
 
 def left_out(optimizer: Optimizer) -> Tensor | None:
-    """Whether the present step is left out, 0-dim, bool; None: it is taken in any case."""
+    """Whether the present step is skipped, 0-dim bool; None: it is taken in any case."""
     flag: Tensor | None = getattr(optimizer, ATTRIBUTE, None)
     return None if flag is None else flag > 0
 
 
 @contextmanager
 def kept_where(unchanged: Tensor | None, tensors: Sequence[Tensor]) -> Iterator[None]:
-    """Put some tensors back at the end to what they were at the beginning.
+    """Restore some tensors at the end of a `with` block to their values at its beginning.
 
     Args:
-        unchanged: whether they are put back, 0-dim, bool; None: they are not.
-        tensors: plain, not trained, changed in place meanwhile.
+        unchanged: whether to restore the tensors, 0-dim bool; None: they are not restored.
+        tensors: plain tensors without gradient, which the block changes in place.
     """
     if unchanged is None:
         yield

@@ -1,6 +1,6 @@
-"""Hyperball as a setting: which matrices keep their norm, and what it cannot be combined with.
+"""Hyperball as a setting: the matrices that keep their norm, and the settings that exclude it.
 
-`zoo.optim.fixed_norm` has the rule.
+`zoo.optim.fixed_norm` implements the update.
 """
 
 from __future__ import annotations
@@ -23,19 +23,20 @@ from zoo.utils.errors import ConfigError
 log = logging.getLogger("zoo")
 
 DECAYS = ("weight_decay", "extra_l2")
-"""Settings of optimizers that are a weight decay of matrices."""
+"""The settings of optimizers that decay matrices."""
 
 
 @CONSTRAINTS.register
 class Hyperball(Constraint):
-    """Hyperball: every step turns a matrix by about lr, and its norm stays as drawn (arXiv 2606.16899)."""
+    """Hyperball: every step turns a matrix by about lr, and its norm stays constant (arXiv 2606.16899)."""
 
     method_family: ClassVar[str] = "fixed norm"
     method_source: ClassVar[str] = "arXiv 2606.16899"
 
     type: Literal["hyperball"] = "hyperball"
     matrices: Literal["all", "hidden"] = Field(
-        "all", description="all: every matrix but embeddings; hidden: not those of inputs and outputs either"
+        "all",
+        description="all: every matrix but embeddings; hidden: without those of inputs and outputs as well",
     )
 
     def apply(self, model: nn.Module) -> None:
@@ -70,7 +71,7 @@ class Hyperball(Constraint):
         """Refuse weight decay, and optimizers that the rule is not defined for.
 
         Raises:
-            ConfigError: The optimizer, or one of its settings.
+            ConfigError: The optimizer is excluded, or one of its settings is.
         """
         check_under_fixed_norm(optimizer)
 
@@ -79,7 +80,7 @@ def check_under_fixed_norm(optimizer: OptimizerConfig) -> None:
     """Refuse an optimizer that cannot train matrices whose norm is kept.
 
     Raises:
-        ConfigError: It decays matrices, or its step is not a displacement that may be rescaled.
+        ConfigError: The optimizer decays matrices, or its step is not a displacement that may be rescaled.
     """
     for key in DECAYS:
         if value := getattr(optimizer, key, 0):

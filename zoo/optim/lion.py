@@ -84,7 +84,7 @@ class Lion(ZooOptimizer):
             m.lerp_(g, 1 - beta2)
 
     def _move_cautiously(self, parameters: Sequence[Tensor], group: ParamGroup) -> None:
-        """The updates are kept until it is known of whole parameters how many entries point along g."""
+        """Keep the updates until the number of entries that point along g is known for whole parameters."""
         (beta1, beta2), lr = group["betas"], float(group["lr"])
         columns = local_rows(parameters), gradients(parameters), self.held(parameters, "exp_avg")
         kept, updates = totals(parameters), []
@@ -127,7 +127,7 @@ class LionConfig(OptimizerConfig):
         return Lion(groups, lr=self.lr, betas=self.betas, cautious=self.cautious)
 
     def largest_step(self, spec: ParamSpec) -> float:
-        """The learning rate, which every entry moves by."""
+        """The learning rate, by which every entry moves."""
         return self.lr
 
     def slots(self, entry: Entry) -> dict[str, tuple[int, ...]]:

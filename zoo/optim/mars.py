@@ -1,4 +1,4 @@
-"""MARS: AdamW on a gradient whose variance is reduced by the gradient before it."""
+"""MARS: AdamW on a gradient whose variance is reduced by means of the previous gradient."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 class MARS(CountingOptimizer):
-    r"""MARS-AdamW with the gradient before as the correction (Yuan et al., arXiv 2411.10438).
+    r"""MARS-AdamW with the previous gradient as the correction (Yuan et al., arXiv 2411.10438).
 
     For a matrix, in step t = 1, 2, ...::
 
         c      <- g + gamma beta1 / (1 - beta1) (g - g_before),  c <- c / max(1, |c|)
-        theta  <- AdamW with c in the place of g, decoupled decay
+        theta  <- AdamW step with c instead of g, decoupled decay
 
-    Whatever is not two-dimensional takes AdamW with `lr_1d` / `lr` times the learning rate, `betas_1d` and
-    `weight_decay_1d`. The exact form, which costs a second backward pass, is not offered.
+    Parameters that are not two-dimensional take steps of AdamW with `lr_1d` / `lr` times the learning rate,
+    `betas_1d` and `weight_decay_1d`. The exact form, which costs a second backward pass, is not offered.
     """
 
     def __init__(
@@ -60,9 +60,9 @@ class MARS(CountingOptimizer):
             eps: added to the root of the second moment.
             weight_decay: decoupled weight decay of matrices, times lr.
             gamma: how much of the difference of two gradients is added.
-            lr_1d: learning rate of everything else, in proportion to `lr` as given here.
-            betas_1d: decays of everything else.
-            weight_decay_1d: weight decay of everything else.
+            lr_1d: learning rate of all other parameters; its ratio to `lr` stays constant.
+            betas_1d: decays of the averages of all other parameters.
+            weight_decay_1d: weight decay of all other parameters.
         """
         defaults = {
             "lr": lr,
@@ -77,7 +77,7 @@ class MARS(CountingOptimizer):
         super().__init__(params, defaults)
 
     def averages(self, parameter: Tensor) -> Sequence[str]:
-        """The two moments, and of a matrix the gradient before."""
+        """The two moments and, for a matrix, the previous gradient."""
         return (*MOMENTS, "previous_grad") if parameter.dim() == 2 else MOMENTS
 
     def move(self, parameters: Sequence[Tensor], t: int, group: ParamGroup) -> None:
@@ -86,7 +86,7 @@ class MARS(CountingOptimizer):
         self._move_others([p for p in parameters if p.dim() != 2], t, group)
 
     def _move_matrices(self, matrices: Sequence[Tensor], t: int, group: ParamGroup) -> None:
-        """AdamW with c, which is computed twice: for its norm, and for the step."""
+        """Take AdamW steps with c, which is computed twice: for its norm, and for the step."""
         gamma = group["gamma"] * group["betas"][0] / (1 - group["betas"][0])
         grads, before = gradients(matrices), self.held(matrices, "previous_grad")
         squares = totals(matrices)
@@ -111,7 +111,7 @@ class MARS(CountingOptimizer):
 
 
 def corrected(g: Many, before: Many, gamma: float) -> Many:
-    """g + gamma (g - before), which lies beyond g on the line from the gradient before."""
+    """g + gamma (g - before), which lies beyond g on the line from the previous gradient."""
     return before.lerp(g, 1 + gamma)
 
 
@@ -153,9 +153,13 @@ class MARSConfig(OptimizerConfig):
     eps: float = Field(1e-8, gt=0, description="added to the root of the second moment")
     weight_decay: float = Field(0.0, ge=0, description="decoupled weight decay of matrices, times lr")
     gamma: float = Field(0.025, ge=0, description="how much of the difference of two gradients is added")
-    lr_1d: float = Field(3e-3, gt=0, description="learning rate of all but matrices, before the schedule")
-    betas_1d: tuple[Decay, Decay] = Field((0.9, 0.95), description="decays of the averages of all others")
-    weight_decay_1d: float = Field(0.1, ge=0, description="weight decay of all others; the authors' default")
+    lr_1d: float = Field(3e-3, gt=0, description="learning rate of all other parameters, before the schedule")
+    betas_1d: tuple[Decay, Decay] = Field(
+        (0.9, 0.95), description="decays of the averages of all other parameters"
+    )
+    weight_decay_1d: float = Field(
+        0.1, ge=0, description="weight decay of all other parameters; the authors' default"
+    )
 
     def build(self, entries: Sequence[Entry]) -> MARS:
         """The optimizer; its groups are the parameters of one learning rate."""
@@ -163,7 +167,7 @@ class MARSConfig(OptimizerConfig):
         return MARS(grouped(entries, self.lr, lambda entry: {}), **options)
 
     def slots(self, entry: Entry) -> dict[str, tuple[int, ...]]:
-        """Two moments, and of a matrix the gradient before."""
+        """The two moments and, for a matrix, the previous gradient."""
         shape = entry.spec.shape
         names = ("exp_avg", "exp_avg_sq", *(("previous_grad",) if len(shape) == 2 else ()))
         return dict.fromkeys(names, shape)

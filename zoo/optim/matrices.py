@@ -1,4 +1,4 @@
-"""The matrices that a parameter consists of: which dimensions are rows, and what is split."""
+"""The matrices that a parameter consists of: which dimensions are rows, and which are split."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class MatrixLayout:
 
     Attributes:
         rows: the dimensions that count rows; all others count columns.
-        parts: into how many parts each dimension is split, each of which belongs to a matrix of its own.
+        parts: number of parts of each dimension; each part belongs to a matrix of its own.
     """
 
     rows: tuple[int, ...] = (0,)
@@ -29,7 +29,7 @@ class MatrixLayout:
 
         Args:
             spec: the declaration.
-            heads: whether every head is a matrix of its own. Experts, whose axis has an entry for each, are.
+            heads: whether every head is a matrix of its own. Every expert is one in any case.
         """
         rows = tuple(d for d, axis in enumerate(spec.axes) if axis not in spec.fan_in)
         counts = [(spec.axes.index(axis), count) for axis, count in spec.parts]
@@ -38,11 +38,11 @@ class MatrixLayout:
 
     @property
     def of_rows(self) -> MatrixLayout:
-        """The same without the parts that divide columns."""
+        """The layout without the parts that divide columns."""
         return MatrixLayout(self.rows, tuple((d, count) for d, count in self.parts if d in self.rows))
 
     def split(self, tensor: Tensor) -> Tensor:
-        """A parameter as its matrices, (matrices, A, B)."""
+        """The matrices of a parameter, (matrices, A, B)."""
         counts, order = self._axes(tensor.dim())
         shape = _divided(tensor.shape, counts)
         rows = math.prod(shape[2 * d + 1] for d in self.rows)
@@ -56,16 +56,16 @@ class MatrixLayout:
         return matrices.reshape([split[d] for d in order]).permute(inverse).reshape(shape)
 
     def _axes(self, dims: int) -> tuple[dict[int, int], list[int]]:
-        """The number of parts by dimension, and the order: all counts of parts, then rows, then columns."""
+        """The number of parts by dimension, and the order of the axes: parts, then rows, then columns."""
         columns = [d for d in range(dims) if d not in self.rows]
         inner = [2 * d + 1 for d in (*self.rows, *columns)]
         return dict(self.parts), [*range(0, 2 * dims, 2), *inner]
 
 
 def _divided(shape: Sequence[int], counts: Mapping[int, int]) -> list[int]:
-    """The shape with every dimension as the number of its parts and the size of one."""
+    """The shape in which every split dimension becomes two: the number of parts, and the size of one."""
     return [n for d, size in enumerate(shape) for n in (counts.get(d, 1), size // counts.get(d, 1))]
 
 
 MATRIX = MatrixLayout()
-"""A single matrix, whose rows the first dimension counts."""
+"""A single matrix, whose first dimension counts its rows."""

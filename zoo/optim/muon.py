@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from zoo.init.transfer import UpdateSize
 
 OUTSIDE = frozenset({"vocab", "classes", "image"})
-"""Axes of a model's inputs and outputs: a kernel with one of them is no hidden matrix."""
+"""Axes of a model's inputs and outputs; a kernel with one of them is no hidden matrix."""
 
 AT_ONCE = 1 << 26
 """Number of entries of the matrices of one shape that are orthogonalised together."""
@@ -46,7 +46,7 @@ AT_ONCE = 1 << 26
 UpdateFactor = Literal["match_adam", "shape", "spectral"]
 
 FORMER_NAMES = {"match_rms_adamw": "match_adam", "original": "shape"}
-"""Names of update factors up to version 0.2."""
+"""Names that update factors had up to version 0.2."""
 
 
 class Muon(ZooOptimizer):
@@ -97,7 +97,7 @@ class Muon(ZooOptimizer):
             nesterov: Whether to use Nesterov momentum.
             adjust: How the learning rate depends on the shape. With "match_adam" an update has the root
                 mean square of AdamW's, so that AdamW's learning rates fit.
-            coefficients: Those of the Newton-Schulz iteration, see `orthogonal`.
+            coefficients: The coefficients of the Newton-Schulz iteration, see `orthogonal`.
             cautious: Whether entries that point against the gradient are left out.
             layout: The matrices that the parameters of a group consist of.
             dtype: The precision of the Newton-Schulz iteration.
@@ -179,7 +179,7 @@ class Muon(ZooOptimizer):
         return averages
 
     def _directions(self, averages: Sequence[Tensor], groups: Sequence[ParamGroup]) -> list[Tensor]:
-        """O of whole parameters; the matrices of one shape, of whatever parameters, at once."""
+        """O of whole parameters; all matrices of one shape are orthogonalised together."""
         split = [group["layout"].split(u) for u, group in zip(averages, groups, strict=True)]
         alike: dict[tuple[object, ...], list[int]] = defaultdict(list)
         for i, (matrices, group) in enumerate(zip(split, groups, strict=True)):
@@ -204,7 +204,7 @@ class Muon(ZooOptimizer):
     def finished(
         self, updates: list[Tensor], parameters: Sequence[Tensor], groups: Sequence[ParamGroup]
     ) -> list[Tensor]:
-        """The updates, made of this rank's rows of the orthogonal matrices of each parameter."""
+        """The updates, computed from this rank's rows of the orthogonal matrices of each parameter."""
         return updates
 
 
@@ -243,7 +243,7 @@ class OrthogonalConfig(OptimizerConfig):
     weight_decay: float = Field(0.0, ge=0, description="decoupled weight decay of matrices, times lr")
     ns_steps: int = Field(5, ge=1, description="steps of the Newton-Schulz iteration")
     coefficients: Coefficients = Field(
-        "newton_schulz", description="of the iteration: Jordan's, or those of Polar Express"
+        "newton_schulz", description="coefficients of the iteration: Jordan's, or those of Polar Express"
     )
     adjust: Annotated[UpdateFactor, BeforeValidator(present_name)] = Field(
         "match_adam",
@@ -252,7 +252,7 @@ class OrthogonalConfig(OptimizerConfig):
     )
     split_heads: bool = Field(False, description="orthogonalise each head's part of a matrix by itself")
     rest: Rest | None = Field(
-        None, description="for all other parameters; null: AdamW with this lr and weight_decay"
+        None, description="optimizer of all other parameters; null: AdamW with this lr and weight_decay"
     )
 
     @model_validator(mode="after")
@@ -271,7 +271,7 @@ class OrthogonalConfig(OptimizerConfig):
 
     @property
     def waits_for(self) -> str | None:
-        """What the other optimizer waits for."""
+        """The quantity that the other optimizer waits for."""
         return self.others.waits_for
 
     @property
@@ -300,7 +300,7 @@ class OrthogonalConfig(OptimizerConfig):
         """Muon and the other optimizer, if there are parameters for it, as one.
 
         Raises:
-            ConfigError: The model has no hidden matrices, or none that consists of heads to split.
+            ConfigError: The model has no hidden matrices, or `split_heads` is set and none consists of heads.
         """
         kind = self.optimizer_class.__name__.lower()
         hidden = [entry for entry in entries if is_hidden(entry.spec)]

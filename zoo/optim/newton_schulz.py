@@ -16,7 +16,7 @@ Coefficients = Literal["newton_schulz", "polar_express"]
 Triple = tuple[float, float, float]
 
 QUINTIC: Triple = (3.4445, -4.7750, 2.0315)
-"""Keller Jordan's: a steep slope at 0, and results between .5 and 1.5."""
+"""Keller Jordan's coefficients: a steep slope at 0, and results between .5 and 1.5."""
 
 POLAR_EXPRESS: tuple[Triple, ...] = (
     (8.28721201814563, -23.595886519098837, 17.300387312530933),
@@ -27,10 +27,10 @@ POLAR_EXPRESS: tuple[Triple, ...] = (
     (1.891301407787398, -1.2679958271945868, 0.37680408948524835),
     (1.8750014808534479, -1.2500016453999487, 0.3750001645474248),
 )
-"""The best polynomial of every step for singular values of at least 1e-3 (Amsel et al., arXiv 2505.16932)."""
+"""The optimal polynomials for singular values of at least 1e-3 (Amsel et al., arXiv 2505.16932)."""
 
 LIMIT: Triple = (1.875, -1.25, 0.375)
-"""What the triples of `POLAR_EXPRESS` converge to."""
+"""The triple that those of `POLAR_EXPRESS` converge to."""
 
 SAFETY = 1.01
 """Factor by which rounded singular values may exceed 1 (arXiv 2505.16932, Algorithm 1)."""
@@ -49,19 +49,22 @@ def triples(coefficients: Coefficients, steps: int) -> Iterator[Triple]:
 def orthogonal(
     matrix: Tensor, steps: int, coefficients: Coefficients = "newton_schulz", added: bool = False
 ) -> Tensor:
-    """About U V^T of `matrix` = U S V^T.
+    """Approximate U V^T of `matrix` = U S V^T.
 
     Args:
         matrix: (A, B), or (n, A, B) for n matrices at once, of the dtype to compute in.
         steps: The number of steps of the iteration.
-        coefficients: Those of Keller Jordan, with which singular values end between .5 and 1.5, or those of
-            Polar Express, with which they converge to 1.
-        added: Whether 1e-7 is added to the norm that the matrix is divided by (NorMuon), not its least value.
+        coefficients: Keller Jordan's, with which singular values end between .5 and 1.5, or those of Polar
+            Express, with which they converge to 1.
+        added: Whether 1e-7 is added to the norm by which the matrix is divided (NorMuon); otherwise it is the
+            lower bound of the norm.
 
     Returns:
-        As `matrix`, of its shape and dtype.
+        The factor, in the shape and dtype of `matrix`.
     """
-    if len(matrix) == 1 and matrix.dim() == 3:  # as alone: a batch's bfloat16 products are rounded otherwise
+    if (
+        len(matrix) == 1 and matrix.dim() == 3
+    ):  # as for one matrix: batched bfloat16 products round differently
         return orthogonal(matrix[0], steps, coefficients, added)[None]
     norm = torch.linalg.matrix_norm(matrix, keepdim=True) * (SAFETY if coefficients == "polar_express" else 1)
     matrix = matrix / (norm + LEAST_NORM if added else norm.clamp(min=LEAST_NORM))
@@ -70,7 +73,7 @@ def orthogonal(
     batched = matrix.dim() > 2
     product, fused = (torch.bmm, torch.baddbmm) if batched else (torch.mm, torch.addmm)
     gram = x.new_empty((*x.shape[:-1], x.shape[-2]))
-    polynomial, spare = torch.empty_like(gram), torch.empty_like(x)  # written again in every step
+    polynomial, spare = torch.empty_like(gram), torch.empty_like(x)  # overwritten in every step
     for a, b, c in triples(coefficients, steps):
         product(x, x.mT, out=gram)
         fused(gram, gram, gram, beta=b, alpha=c, out=polynomial)

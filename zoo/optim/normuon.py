@@ -34,8 +34,8 @@ class NorMuon(Muon):
         s  <- beta2 s + (1 - beta2) mean of U^2 over each row
         U  <- U / (sqrt(s) + 1e-10), put back to the norm it had
 
-    s needs no bias correction: the norm takes the common factor away. Rows are counted by the axes outside
-    fan_in. Of heads that are split, each keeps its norm if they divide the rows.
+    s needs no bias correction, because the norm cancels the common factor. The axes outside fan_in count
+    rows. With split heads that divide the rows, each head keeps its norm.
     """
 
     def __init__(
@@ -56,12 +56,12 @@ class NorMuon(Muon):
             **options: as for `Muon`.
 
         Raises:
-            ConfigError: a vector.
+            ConfigError: A parameter has fewer than two dimensions.
         """
         super().__init__(params, lr, adjust=adjust, beta2=beta2, **options)
 
     def slots(self, parameter: Tensor, group: ParamGroup) -> dict[str, Tensor]:
-        """One running average of the gradient, and one number per row."""
+        """A running average of the gradient, and one number per row."""
         columns = tuple(d for d in range(parameter.dim()) if d not in group["layout"].rows)
         second = reduced_like(parameter, columns, slot_dtype(parameter))
         return {**super().slots(parameter, group), "second_momentum_buffer": second}
@@ -75,8 +75,8 @@ class NorMuon(Muon):
     ) -> list[Tensor]:
         """Bring the rows of every matrix to one size; each matrix keeps its norm.
 
-        A row becomes shorter by a common factor, so that the norm afterwards follows from the sums of
-        squares before, and no matrix has to be whole: ranks exchange one number for each.
+        Each row is divided by one number, so that the norm afterwards follows from the rows' sums of squares
+        before. No matrix has to be whole: ranks exchange one number for each matrix.
         """
         seconds = [self.state[parameter]["second_momentum_buffer"] for parameter in parameters]
         layouts = [group["layout"].of_rows for group in groups]
@@ -132,11 +132,11 @@ class NorMuonConfig(OrthogonalConfig):
     optimizer_class: ClassVar = NorMuon
 
     type: Literal["normuon"] = "normuon"
-    adjust: UpdateFactor = Field("shape", description="factor on lr of an (A, B) matrix, see muon")
+    adjust: UpdateFactor = Field("shape", description="factor on lr of an (A, B) matrix, see `muon`")
     beta2: Decay = Field(0.95, description="decay of the rows' second moment")
     rest: Rest | None = Field(
         AdamWConfig(lr=3e-3),
-        description="for all other parameters; null: AdamW with this lr and weight_decay",
+        description="optimizer of all other parameters; null: AdamW with this lr and weight_decay",
     )
 
     def slots(self, entry: Entry) -> dict[str, tuple[int, ...]]:

@@ -53,7 +53,7 @@ class SteppingOptimizer(Optimizer):
 class ZooOptimizer(SteppingOptimizer):
     """An optimizer whose subclasses define the slots of a parameter as well.
 
-    The slots are known before the first step, so that checkpoints can be checked and sizes be told.
+    The slots are known before the first step, so that checkpoints can be checked and memory be computed.
     """
 
     def slots(self, parameter: Tensor, group: ParamGroup) -> dict[str, Tensor]:
@@ -99,8 +99,8 @@ class CountingOptimizer(ZooOptimizer):
         """Count a step of every parameter of a group that has a gradient, in its slot ``step``.
 
         Returns:
-            The number of the step, from 1, and the parameters whose step it is. One that was without a
-            gradient for a while is behind the others.
+            Pairs of a step number, from 1, and the parameters that take this step; a parameter that had no
+            gradient for some steps has a lower number than the others.
         """
         at: dict[int, list[Tensor]] = defaultdict(list)
         for parameter in due(group):
@@ -113,9 +113,9 @@ class CountingOptimizer(ZooOptimizer):
 def gradient(parameter: Tensor) -> Tensor:
     """This rank's rows of the gradient, in the precision of the slots.
 
-    The parameter must have one.
+    The parameter must have a gradient.
     """
-    assert parameter.grad is not None  # callers pass parameters that are due
+    assert parameter.grad is not None  # callers pass parameters from `due`
     return local(parameter.grad).to(slot_dtype(parameter))
 
 
@@ -125,7 +125,7 @@ def local_rows(parameters: Sequence[Tensor]) -> list[Tensor]:
 
 
 def gradients(parameters: Sequence[Tensor]) -> list[Tensor]:
-    """This rank's rows of the gradient of each parameter, which has one, in its own precision."""
+    """This rank's rows of each parameter's gradient, which must exist, in the gradient's precision."""
     return [local(parameter.grad) for parameter in parameters if parameter.grad is not None]
 
 

@@ -1,4 +1,4 @@
-"""Prodigy: AdamW that estimates its learning rate from the distance to the start."""
+"""Prodigy: AdamW that estimates its learning rate from the distance to the initial point."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Prodigy(SteppingOptimizer):
         d    <- max(d, d_coef num / sum |s|), growing by `growth_rate` at most once it has left d0
         p    <- p - delta weight_decay p - delta m / (sqrt(v) + d eps), with the old d in delta
 
-    As long as all gradients have been 0 a step changes nothing.
+    As long as all gradients have been 0, a step changes nothing.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Prodigy(SteppingOptimizer):
         """Estimate d, then move every parameter that has a gradient.
 
         Raises:
-            ConfigError: groups have different learning rates, which Prodigy cannot tell apart.
+            ConfigError: The groups have different learning rates, but the estimate is one for all.
         """
         rates = {float(group["lr"]) for group in self.param_groups} - {0.0}
         if len(rates) > 1:
@@ -121,9 +121,9 @@ class Prodigy(SteppingOptimizer):
                 theta.addcdiv_(m, v.sqrt().add_(d * group["eps"]), value=-delta)
 
     def _sums(self, d: float, delta: float) -> tuple[float, float]:
-        """Advance the averages; returns the new part of the numerator, and the denominator.
+        """Advance the averages, and return the new part of the numerator, and the denominator.
 
-        The sums are fetched from their device at once.
+        All sums are copied from their device at once.
         """
         parameters = [parameter for group in self.param_groups for parameter in due(group)]
         for parameter in parameters:
@@ -146,7 +146,7 @@ class Prodigy(SteppingOptimizer):
         return (d / d0) * delta * sum(numbers[:middle]), sum(numbers[middle:])
 
     def _begin(self, parameter: Tensor) -> None:
-        """Give a parameter its slots: p0 is where it is."""
+        """Create the slots of a parameter; p0 is its present value."""
         state: dict[str, Tensor] = self.state[parameter]
         if not state:
             state.update({slot: reduced_like(parameter, (), slot_dtype(parameter)) for slot in SLOTS})
@@ -183,14 +183,14 @@ class ProdigyConfig(OptimizerConfig):
         return "the sums of the estimate"
 
     def not_under_fixed_norm(self) -> str:
-        """Prodigy estimates the length of a step, which the constraint dictates."""
+        """The reason: Prodigy estimates the length of a step, which the constraint dictates."""
         return "it estimates the length of the steps, and the constraint dictates it"
 
     def build(self, entries: Sequence[Entry]) -> Prodigy:
         """The optimizer; its groups are the matrices and the vectors.
 
         Raises:
-            ConfigError: parameters with different learning rates (layer_decay).
+            ConfigError: The parameters have different learning rates (layer_decay).
         """
         if len({entry.lr_factor for entry in entries}) > 1:
             raise ConfigError("optimizer: prodigy estimates one learning rate; expected no layer_decay")
@@ -198,5 +198,5 @@ class ProdigyConfig(OptimizerConfig):
         return Prodigy(groups, **self.model_dump(exclude={"type", "weight_decay"}))
 
     def slots(self, entry: Entry) -> dict[str, tuple[int, ...]]:
-        """Two moments, the estimate's sum, and where the parameter started."""
+        """The two moments, the sum of the estimate, and the initial parameter."""
         return dict.fromkeys(SLOTS, entry.spec.shape)

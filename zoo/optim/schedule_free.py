@@ -1,4 +1,4 @@
-"""Schedule-Free AdamW: an average of the iterates in the place of a learning rate schedule."""
+"""Schedule-Free AdamW: an average of the iterates replaces the learning rate schedule."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class ScheduleFreeAdamW(SteppingOptimizer):
         """Move every parameter that has a gradient.
 
         Raises:
-            RuntimeError: the parameters hold x: `train` was not called after `eval`.
+            RuntimeError: The parameters hold x, because `train` was not called after `eval`.
         """
         for group in self.param_groups:
             if not group["training"]:
@@ -105,7 +105,7 @@ class ScheduleFreeAdamW(SteppingOptimizer):
                 z.add_(n, alpha=-lr)
 
     def _state(self, parameter: Tensor) -> dict[str, Tensor]:
-        """The slots of a parameter: z starts where it is."""
+        """The slots of a parameter; z starts at its present value."""
         state: dict[str, Tensor] = self.state[parameter]
         if not state:
             state.update({slot: reduced_like(parameter, (), slot_dtype(parameter)) for slot in SLOTS})
@@ -113,7 +113,7 @@ class ScheduleFreeAdamW(SteppingOptimizer):
         return state
 
     def _advance(self, group: ParamGroup) -> tuple[float, float]:
-        """Count the step; returns the share of z in the new average, and the learning rate."""
+        """Count the step, and return the share of z in the new average and the learning rate."""
         group["k"] += 1
         k, warmup = group["k"], group["warmup_steps"]
         lr = float(group["lr"]) * (min(1.0, k / warmup) if warmup else 1.0)
@@ -124,12 +124,12 @@ class ScheduleFreeAdamW(SteppingOptimizer):
 
     @torch.no_grad()
     def eval(self) -> None:
-        """Put the parameters to x, where the model is evaluated."""
+        """Set the parameters to x, where the model is evaluated."""
         self._move(False, lambda beta1: 1 - 1 / beta1)
 
     @torch.no_grad()
     def train(self) -> None:
-        """Put the parameters back to y, where gradients are taken."""
+        """Set the parameters back to y, where gradients are taken."""
         self._move(True, lambda beta1: 1 - beta1)
 
     def _move(self, training: bool, share: Callable[[float], float]) -> None:
@@ -163,7 +163,7 @@ class ScheduleFreeConfig(OptimizerConfig):
     weight_lr_power: float = Field(2.0, ge=0, description="exponent of the largest rate in the weights")
 
     def not_under_fixed_norm(self) -> str:
-        """The average of matrices of one norm has a smaller norm."""
+        """The reason: an average of matrices of one norm has a smaller norm."""
         return "it evaluates an average of the weights, whose norm is not the one that is kept"
 
     def build(self, entries: Sequence[Entry]) -> ScheduleFreeAdamW:

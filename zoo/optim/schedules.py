@@ -16,7 +16,7 @@ from zoo.utils.errors import ConfigError
 
 @SCHEDULES.register
 class Constant(ScheduleConfig):
-    """Constant: Amos' own; training has no horizon."""
+    """Constant: the schedule of Amos; training needs no horizon."""
 
     type: Literal["constant"] = "constant"
 
@@ -39,7 +39,7 @@ class LinearDecay(ScheduleConfig):
 
 @SCHEDULES.register
 class LinearRestart(ScheduleConfig):
-    """Linear to 0 at step `after`, then as if it were linear to 0 over the whole, longer run.
+    """Linear to 0 at step `after`, then as in a schedule that is linear to 0 over the whole, longer run.
 
     The Amos paper calls it AdamW-Cont. (section 5.1): a finished run is continued, and its learning rate
     jumps to what it would have been in the longer run. It equals a finished run with the schedule `linear`

@@ -60,12 +60,12 @@ def reduced_like(parameter: Tensor, dims: Sequence[int], dtype: torch.dtype) -> 
 
 
 def totals(parameters: Sequence[Tensor]) -> list[Tensor]:
-    """A zero for each parameter, 0-dim, to which sums over its entries are added."""
+    """A 0-dim zero for each parameter, to which sums over its entries are added."""
     return [torch.zeros((), dtype=slot_dtype(p), device=local(p).device) for p in parameters]
 
 
 def complete(sums: Sequence[Tensor], parameters: Sequence[Tensor]) -> None:
-    """Make sums over this rank's entries of each parameter sums over all, in place."""
+    """Turn sums over this rank's entries of each parameter into sums over all entries, in place."""
     sum_over_ranks(sums, parameters, [tuple(range(parameter.dim())) for parameter in parameters])
 
 

@@ -24,9 +24,9 @@ SCALARS = (float, int, bool, str, type(None))
 
 
 def constructor_arguments(cls: type[Optimizer]) -> dict[str, inspect.Parameter]:
-    """The named arguments of a constructor, the parameters to train aside.
+    """The named arguments of a constructor, without the parameters to train.
 
-    Where it takes ``**kwargs``, the optional arguments of the classes that it is derived from are included.
+    If it takes ``**kwargs``, the optional arguments of its base classes are included.
 
     Args:
         cls: A class of optimizers.
@@ -55,7 +55,7 @@ def constructor_arguments(cls: type[Optimizer]) -> dict[str, inspect.Parameter]:
 def fields(arguments: dict[str, inspect.Parameter]) -> FieldDefinitions:
     """Definitions of pydantic fields for the arguments that a YAML file can give.
 
-    An argument whose default cannot be written in YAML (a function, a dtype, infinity) keeps it.
+    An argument whose default cannot be written in YAML (a function, a dtype, infinity) keeps its default.
 
     Raises:
         ConfigError: An argument without default cannot be given in YAML.
@@ -84,7 +84,7 @@ def _hint(owner: type, parameter: inspect.Parameter) -> Annotation:
 
 
 def _simple(annotation: Annotation) -> Annotation:
-    """The part of an annotation that plain values can have; None where there is no such part."""
+    """The part of an annotation that plain values can satisfy; None if there is no such part."""
     origin: Annotation = get_origin(annotation)
     parts = get_args(annotation)
     if annotation in SCALARS or origin is Literal:
@@ -100,7 +100,7 @@ def _simple(annotation: Annotation) -> Annotation:
 
 
 def _kind_of(default: object) -> Annotation:
-    """What a default says of the type of an argument without a simple annotation."""
+    """The type that a default implies for an argument without a simple annotation."""
     if isinstance(default, bool | str):
         return type(default)
     if isinstance(default, int | float):
@@ -119,7 +119,7 @@ def _accepts(kind: Annotation, default: object) -> bool:
 
 
 def _is_plain(value: object) -> bool:
-    """Whether YAML can write a value."""
+    """Whether a value can be written in YAML."""
     return all(
         isinstance(leaf, SCALARS) and not (isinstance(leaf, float) and not math.isfinite(leaf))
         for leaf in _leaves(value)

@@ -32,22 +32,23 @@ LEAST_EIGENVALUE = 1e-30
 class SOAP(ZooOptimizer):
     r"""SOAP (Vyas et al., arXiv 2409.11321, Algorithm 3), for matrices of any number of dimensions.
 
-    Of a matrix with gradient G; L and R are running averages of G G^T and G^T G, Q_L and Q_R their bases::
+    For a matrix with gradient G, where L and R are running averages of G G^T and G^T G with eigenbases Q_L
+    and Q_R::
 
         G'     = Q_L^T G Q_R
         m, v   <- averages of G' and G'^2
         W      <- W - lr sqrt(1 - beta2^t) / (1 - beta1^t) Q_L (m / (sqrt(v) + eps)) Q_R^T
         W      <- W - lr weight_decay W
 
-    The first step only begins L and R and takes their bases by eigh; every `precondition_frequency` steps
-    the bases follow by a QR step. A vector, and a side longer than `max_precond_dim`, is left as it is.
+    The first step only initialises L and R and computes their bases by eigh; every `precondition_frequency`
+    steps the bases are updated by a QR step. Vectors and sides longer than `max_precond_dim` get no basis.
 
-    The authors carry m to the parameter's axes and back after every step. Q is orthogonal to float32's
-    rounding only, so that this multiplies m by Q_L^T Q_L and Q_R^T Q_R; the same is done here with these two
-    products in memory, which take as much of it as the bases.
+    The authors transform m to the parameter's axes and back after every step. Q is orthogonal only up to
+    float32 rounding, so that this multiplies m by Q_L^T Q_L and Q_R^T Q_R. Here these two products are kept
+    in memory and multiplied; they take as much memory as the bases.
 
-    Where the first gradient has not full rank the basis of its null space is arbitrary, and the run depends
-    on it. Parameters may not be sharded.
+    If the first gradient does not have full rank, the basis of its null space is arbitrary, and the run
+    depends on it. Parameters may not be sharded.
     """
 
     def __init__(
@@ -67,14 +68,14 @@ class SOAP(ZooOptimizer):
             params: parameters, or groups of them.
             lr: learning rate.
             betas: decays of the two averages.
-            shampoo_beta: decay of L and R; None: that of the second moment.
+            shampoo_beta: decay of L and R; None: the decay of the second moment.
             eps: added to the root of the second moment.
             weight_decay: decoupled weight decay, times lr.
             precondition_frequency: steps between updates of the bases.
             max_precond_dim: the longest side that gets a basis.
 
         Raises:
-            ConfigError: a sharded parameter.
+            ConfigError: A parameter is sharded.
         """
         defaults = {
             "lr": lr,
@@ -138,13 +139,13 @@ class SOAP(ZooOptimizer):
 
 
 def follow(g: Tensor, state: dict[str, Tensor], side: int, beta: float) -> None:
-    """Add a gradient to the average of G G^T, of the products of its slices along a side."""
+    """Add a gradient to the running average of the Gram matrix (G G^T or G^T G) of a side."""
     slices = g.movedim(side, 0).flatten(1)
     state[f"GG{side}"].addmm_(slices, slices.T, beta=beta, alpha=1 - beta)
 
 
 def turn_bases(state: dict[str, Tensor], bases: Mapping[int, Tensor]) -> None:
-    """Turn the bases by a QR step, sorted by their eigenvalues; the first moment moves to the new ones."""
+    """Update the bases by a QR step, sorted by eigenvalues; the first moment moves to the new bases."""
     m = along_sides(state["exp_avg"], transposed(bases))
     for side, basis in bases.items():
         product = state[f"GG{side}"] @ basis
@@ -155,18 +156,18 @@ def turn_bases(state: dict[str, Tensor], bases: Mapping[int, Tensor]) -> None:
 
 
 class Gram(NamedTuple):
-    """Q^T Q of a basis Q as it was when torch counted this version of it."""
+    """Q^T Q of a basis Q, with the version counter of the tensor Q at that time."""
 
     version: int
     product: Tensor
 
 
-# No slots: they follow from the bases, also from those of a checkpoint or of an earlier step.
+# They are no slots, because they follow from the bases, also from those of a checkpoint.
 _GRAMS = WeakTensorKeyDictionary()
 
 
 def gram(basis: Tensor) -> Tensor:
-    """Q^T Q of a basis Q, which is computed again where the basis has been written since."""
+    """Q^T Q of a basis Q, which is computed again if the basis has changed since."""
     if basis not in _GRAMS or _GRAMS[basis].version != basis._version:
         _GRAMS[basis] = Gram(basis._version, basis.T @ basis)
     kept: Gram = _GRAMS[basis]
@@ -174,7 +175,7 @@ def gram(basis: Tensor) -> Tensor:
 
 
 def preconditioned(shape: Sequence[int], max_dim: int) -> list[int]:
-    """The dimensions that get a basis: none of a vector, and none longer than `longest`."""
+    """The dimensions that get a basis: none of a vector, and none longer than `max_dim`."""
     return [d for d, size in enumerate(shape) if size <= max_dim] if len(shape) > 1 else []
 
 
@@ -187,7 +188,7 @@ def state_shapes(shape: tuple[int, ...], max_dim: int) -> dict[str, tuple[int, .
 
 
 def along_sides(tensor: Tensor, matrices: Mapping[int, Tensor]) -> Tensor:
-    """The products of a tensor with a matrix along each of these sides, which is the side of its rows."""
+    """The product of a tensor with a matrix along each of the given sides, which its rows are counted by."""
     for side, matrix in matrices.items():
         if side == 0:
             tensor = (matrix.T @ tensor.flatten(1)).view(tensor.shape)
@@ -197,7 +198,7 @@ def along_sides(tensor: Tensor, matrices: Mapping[int, Tensor]) -> Tensor:
 
 
 def transposed(bases: Mapping[int, Tensor]) -> dict[int, Tensor]:
-    """The matrices that lead back from the bases."""
+    """The transposed bases, which lead back to the parameter's axes."""
     return {side: basis.T for side, basis in bases.items()}
 
 
@@ -227,14 +228,14 @@ class SOAPConfig(OptimizerConfig):
 
     @property
     def waits_for(self) -> str:
-        """The factorisations, of which torch has the host check that they have succeeded."""
+        """The factorisations, whose success torch checks on the host."""
         return "factorisations"
 
     def build(self, entries: Sequence[Entry]) -> SOAP:
         """The optimizer; its groups are the matrices and the vectors.
 
         Raises:
-            ConfigError: sharded parameters.
+            ConfigError: Parameters are sharded.
         """
         groups = decayed_groups(entries, self.lr, self.weight_decay)
         return SOAP(groups, **self.model_dump(exclude={"type", "weight_decay"}))

@@ -1,8 +1,8 @@
-"""Work on whole matrices, spread over the ranks that hold their rows.
+"""Computations on whole matrices, distributed over the ranks that hold their rows.
 
-Gathering every matrix on every rank would repeat the work on all of them. Instead an all-to-all brings each
-matrix to one rank, and a second one takes the rows of the result back: every
-rank sends and receives twice its own shard, where an all-gather would bring it all matrices.
+Gathering every matrix on every rank would repeat the work on all ranks. Instead an all-to-all sends each
+matrix to one rank, and a second one returns the rows of the result: every rank sends and receives twice its
+own shard, whereas an all-gather would send it all matrices.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LIMIT = 2**30
 """Number of entries, of all ranks' matrices together, that are sent at a time."""
 
 Work = Callable[[Sequence[int], Sequence[Tensor]], list[Tensor]]
-"""A function of the indices of some tensors and of these, whole; it returns one of equal shape for each."""
+"""A function of the indices of some tensors and of the whole tensors; returns one of equal shape each."""
 
 
 def can_spread(tensor: Tensor) -> bool:
@@ -46,7 +46,7 @@ def with_whole(tensors: Sequence[Tensor], work: Work) -> list[Tensor]:
 
     Args:
         tensors: plain or sharded.
-        work: returns tensors of the dtypes that it is given.
+        work: a function that returns tensors of the dtypes of its arguments.
 
     Returns:
         This rank's rows of the results, in the order of `tensors`.
@@ -102,7 +102,7 @@ def _spread(by_index: Mapping[int, DTensor], work: Work) -> list[Tensor]:
 
 
 def owners(sizes: Sequence[int], ranks: int) -> list[list[int]]:
-    """Which tensors each rank works on: the largest first, always on the rank with the least work."""
+    """The tensors that each rank works on: the largest first, each for the rank with the least work."""
     mine: list[list[int]] = [[] for _ in range(ranks)]
     load = [0] * ranks
     for i in sorted(range(len(sizes)), key=lambda i: -sizes[i]):
@@ -113,14 +113,14 @@ def owners(sizes: Sequence[int], ranks: int) -> list[list[int]]:
 
 
 def _rows(tensor: DTensor, rank: int, ranks: int) -> int:
-    """How many rows of a tensor a rank holds, see `zoo.utils.sharded.own_slices`."""
+    """The number of rows of a tensor that a rank holds, see `zoo.utils.sharded.own_slices`."""
     rows = tensor.shape[0]
     piece = -(-rows // ranks)
     return max(0, min(piece, rows - rank * piece))
 
 
 def _exchange(sent: Tensor, sizes: list[int], to: list[int], group: dist.ProcessGroup) -> Tensor:
-    """An all-to-all of entries; as bytes, because gloo does not know every dtype."""
+    """An all-to-all of entries, sent as bytes because gloo does not support every dtype."""
     received = sent.new_empty(sum(sizes))
     width = sent.element_size()
     dist.all_to_all_single(

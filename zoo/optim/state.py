@@ -1,4 +1,4 @@
-"""An optimizer's state by the names of its parameters, which survives another order or sharding.
+"""An optimizer's state by the names of its parameters, independent of their order and sharding.
 
 The state of zoo's own optimizers, Adam and AdamW is known before the first step: one tensor for each
 slot. Of any other optimizer everything that may change is kept: the state of each parameter and of
@@ -36,7 +36,7 @@ Any: it depends on the class of the optimizer, which may come from elsewhere.
 """
 
 State = dict[str, dict[str, Value]]
-"""``{parameter name: {slot: value}}``; under `GLOBAL` what belongs to no single parameter."""
+"""``{parameter name: {slot: value}}``; the key `GLOBAL` has the values of no single parameter."""
 
 
 class Layout(TypedDict, total=False):
@@ -48,10 +48,10 @@ class Layout(TypedDict, total=False):
 
 GLOBAL = ""
 STRUCTURE = "structure"
-"""Key of the metadata that describes the values that are no tensors of a single slot."""
+"""Metadata key of the description of all values that are not one tensor per slot."""
 
 SCHEDULED = frozenset({"params", "param_names", "lr", "initial_lr"})
-"""Entries of a group that the model and the schedule determine."""
+"""Entries of a group that the model and the schedule determine, and that are not saved."""
 
 CHANGING = ("state", "groups", "attributes")
 """What a step may change: the optimizer's state, the entries of its groups, and its attributes."""
@@ -59,7 +59,7 @@ CHANGING = ("state", "groups", "attributes")
 
 @cache
 def _not_state() -> frozenset[str]:
-    """Attributes of every torch optimizer, which imports torch's compiler, and one of torch's schedulers."""
+    """Attributes of every torch optimizer and of torch's schedulers; the call imports torch's compiler."""
     return frozenset({*vars(Optimizer([torch.zeros(1, requires_grad=True)], {})), "_opt_called"})
 
 
@@ -70,9 +70,9 @@ def state_by_name(optimizer: Optimizer) -> State:
         optimizer: An optimizer whose groups know the names of their parameters.
 
     Returns:
-        The live values, sharded where the parameters are. Where the slots are known in advance, those that
-        do not exist yet (before the first step, or of a momentum that was just switched on) are the ones
-        that the next step would start from, so that the names do not depend on the step.
+        The live values, sharded where the parameters are. If the slots are known in advance, those that do
+        not exist yet (before the first step, or for a momentum that was just switched on) have the values
+        from which the next step would start, so that the names do not depend on the step.
     """
     if slots_are_known(optimizer):
         return {name: _slots(optimizer, parameter, group) for name, parameter, group in _named(optimizer)}
@@ -96,11 +96,11 @@ def load_state_by_name(optimizer: Optimizer, state: Mapping[str, Mapping[str, Va
 
     Args:
         optimizer: An optimizer of the same class for the same parameters; sharded or not.
-        state: As from `state_by_name`, of whole tensors or of tensors in a file.
+        state: A result of `state_by_name`, with whole tensors or tensors in a file.
 
     Raises:
         CheckpointError: Names are missing or unexpected (the message lists them all), or shapes
-            differ. The optimizer is then as it was.
+            differ. The optimizer is unchanged then.
     """
     if slots_are_known(optimizer):
         _load_slots(optimizer, state)
@@ -109,7 +109,7 @@ def load_state_by_name(optimizer: Optimizer, state: Mapping[str, Mapping[str, Va
 
 
 def _slots(optimizer: Optimizer, parameter: Tensor, group: ParamGroup) -> dict[str, Tensor]:
-    """The slots of a parameter, of which only those that do not exist yet are made."""
+    """The slots of a parameter; those that do not exist yet are created."""
     state: dict[str, Tensor] = optimizer.state[parameter]
     names = initial_slots(optimizer, torch.empty_like(parameter, device="meta"), group).keys()
     first = {} if names <= state.keys() else initial_slots(optimizer, parameter, group)
@@ -118,7 +118,7 @@ def _slots(optimizer: Optimizer, parameter: Tensor, group: ParamGroup) -> dict[s
 
 
 def _first_slots(optimizer: Optimizer, parameter: Tensor, group: ParamGroup) -> dict[str, Tensor]:
-    """The slots of a parameter before its first step, that of a constraint included."""
+    """The slots of a parameter before its first step, including that of a constraint."""
     return initial_slots(optimizer, parameter, group) | radius_slot(optimizer, parameter)
 
 
@@ -140,7 +140,7 @@ def _load_slots(optimizer: Optimizer, state: Mapping[str, Mapping[str, Value]]) 
 
 
 def _load_everything(optimizer: Optimizer, state: Mapping[str, Mapping[str, Value]]) -> None:
-    """Load all that an optimizer of unknown slots has saved."""
+    """Load the saved state of an optimizer whose slots are not known in advance."""
     saved = dict(state.get(GLOBAL, {}))
     kind = type(optimizer).__qualname__
     if saved.get("optimizer") != kind:
@@ -172,10 +172,10 @@ def flatten(state: Mapping[str, Mapping[str, Value]]) -> tuple[dict[str, Tensor]
     """A state as named tensors and the metadata of their file.
 
     Args:
-        state: From `state_by_name`.
+        state: A result of `state_by_name`.
 
     Returns:
-        Tensors, ``parameter/slot`` for a slot that is one; metadata, empty where all slots are.
+        Tensors, named ``parameter/slot`` where a slot is a tensor; metadata, empty if all slots are tensors.
 
     Raises:
         CheckpointError: A value is of a kind that cannot be saved.
@@ -214,7 +214,7 @@ def unflatten(tensors: Mapping[str, Tensor | Stored], metadata: Mapping[str, str
 
 
 def snapshot(optimizer: Optimizer) -> dict[str, Value]:
-    """A copy of everything that a step of `optimizer` may change but the parameters, for `restore`."""
+    """A copy of everything but the parameters that a step of `optimizer` may change, for `restore`."""
 
     def copied(value: Value) -> Value:
         return mapped(value, lambda tensor, _: tensor.detach().clone())
@@ -225,7 +225,7 @@ def snapshot(optimizer: Optimizer) -> dict[str, Value]:
 
 
 def restore(optimizer: Optimizer, saved: Mapping[str, Value]) -> None:
-    """Put an optimizer back to a `snapshot`, whose tensors it takes over."""
+    """Restore a `snapshot`, whose tensors become the optimizer's."""
     optimizer.state.clear()
     optimizer.state.update(saved["state"])
     for group, entries in zip(optimizer.param_groups, saved["groups"], strict=True):
@@ -237,7 +237,7 @@ def restore(optimizer: Optimizer, saved: Mapping[str, Value]) -> None:
 
 
 def mapped(value: Value, function: Callable[[Value, str], Value], path: str = "") -> Value:
-    """A copy of nested containers with ``function(tensor, path)`` in the place of every tensor."""
+    """A copy of nested containers in which ``function(tensor, path)`` replaces every tensor."""
     if isinstance(value, Tensor | Stored):
         return function(value, path)
     if isinstance(value, dict):
@@ -261,7 +261,7 @@ def tensors_in(value: Value, path: str = "") -> Iterator[tuple[str, Tensor]]:
 
 
 def is_data(value: Value) -> bool:
-    """Whether `flatten` can save a value; a parameter belongs to the model."""
+    """Whether `flatten` can save a value; it does not save parameters, which belong to the model."""
     if isinstance(value, dict):
         return type(value) is dict and all(is_data(part) for item in value.items() for part in item)
     if type(value) in (list, tuple, deque):
@@ -274,7 +274,7 @@ def is_data(value: Value) -> bool:
 def _parts(optimizer: Optimizer) -> dict[str, Value]:
     """Collect what a step may change, without copies: state by parameter or other key, groups, attributes.
 
-    What is constant and cannot be saved, such as a function among the settings, is left out.
+    Constants that cannot be saved, such as a function among the settings, are left out.
     """
     groups = [
         {
@@ -289,9 +289,9 @@ def _parts(optimizer: Optimizer) -> dict[str, Value]:
 
 
 def _encoded(value: Value, path: str, tensors: dict[str, Tensor]) -> Json:
-    """A value as JSON; its tensors go to `tensors` under their paths."""
+    """A value as JSON; its tensors are added to `tensors` under their paths."""
     if isinstance(value, Tensor):
-        while path in tensors:  # keys 1 and "1" of a dict, for instance
+        while path in tensors:  # for instance for keys 1 and "1" of a dict
             path += "_"
         tensors[path] = value
         return {"tensor": path}
@@ -311,7 +311,7 @@ def _encoded(value: Value, path: str, tensors: dict[str, Tensor]) -> Json:
 
 
 def _decoded(value: Json, tensors: dict[str, Tensor | Stored]) -> Value:
-    """The inverse of `_encoded`, which takes the tensors out of `tensors`."""
+    """The inverse of `_encoded`; removes the tensors from `tensors`."""
     if isinstance(value, list):
         return [_decoded(item, tensors) for item in value]
     if not isinstance(value, dict):
@@ -342,9 +342,9 @@ def _placed(
     device: str | None = None,
     stride: tuple[int, ...] | None = None,
 ) -> Tensor:
-    """A copy of `tensor` where `parameter` is, sharded alike if it has the same shape.
+    """A copy of `tensor` on the device of `parameter`, sharded like it if the shapes are equal.
 
-    The strides matter for equality bit by bit: products of matrices round according to them.
+    The strides matter for bitwise equality, because the rounding of matrix products depends on them.
     """
     if is_sharded(parameter) and tensor.shape == parameter.shape:
         return placed_like(tensor, torch.empty_like(parameter, dtype=tensor.dtype))

@@ -1,9 +1,9 @@
 """Matrices stored in bfloat16, with stochastic rounding after each step.
 
-nGPT's authors train so (the README of their code). A step computes with float32 copies: the optimizer, the
-projection onto spheres and all other hooks see float32, and what they leave is rounded up or down with
-probabilities that make the rounding right on average. Rounding to nearest would lose every step smaller than
-half the distance between two numbers, and with it most of a slow drift.
+nGPT's authors train this way (README of their code). A step computes with float32 copies: the optimizer, the
+projection onto spheres and all other hooks see float32, and the result is rounded up or down with
+probabilities that make the rounding unbiased. Rounding to nearest would lose every step smaller than half the
+distance between two numbers, and with it most of a slow drift.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from zoo.spec import MATRICES, declared
 from zoo.utils.errors import ConfigError
 
 LOW_BITS = 16
-"""bfloat16 is float32 without its last 16 bits."""
+"""Number of bits dropped from float32: bfloat16 is float32 without its last 16 bits."""
 
 
 def round_stochastically(x: Tensor) -> Tensor:
-    """Round float32 to bfloat16, up or down with probabilities of mean `x`; from torch's generator."""
+    """Round float32 to bfloat16, up or down at random with mean `x`, by torch's generator."""
     noise = torch.randint(0, 1 << LOW_BITS, x.shape, dtype=torch.int32, device=x.device)
     kept = (x.contiguous().view(torch.int32) + noise) & -(1 << LOW_BITS)
     return kept.view(torch.float32).to(torch.bfloat16)
 
 
 def store_in_bfloat16(model: nn.Module, optimizer: Optimizer) -> None:
-    """Store the matrices of a model in bfloat16 from here on; the start is rounded to nearest.
+    """Store the matrices of a model in bfloat16 from now on; their present values are rounded to nearest.
 
-    Call it after everything else was attached to the optimizer and its state was loaded, which torch would
-    cast to bfloat16.
+    Call it after everything else was attached to the optimizer and after its state was loaded, because torch
+    would cast a loaded state to bfloat16.
 
     Args:
-        model: of declared parameters, not sharded.
-        optimizer: one that zoo knows by its slots, which has not taken a step since it was built.
+        model: a model of declared parameters, not sharded.
+        optimizer: an optimizer whose slots are known, and that has not taken a step since it was built.
 
     Raises:
         ConfigError: The optimizer cannot round stochastically: its slots are not known, or it moves the

@@ -26,16 +26,16 @@ SECOND_ORDER = "it needs a second backward pass through the gradient; zoo comput
 
 SHAPES = ((6, 4), (5,))
 SHARDS = (slice(0, 3), slice(3, None))
-"""The rows of the parameters that each of two ranks would have."""
+"""The rows of the parameters that each of two ranks would hold."""
 
 ELEMENTWISE_STEPS = 10
 TOLERANCE = 1e-4
-"""Difference between two updates that counts as none, relative to the largest movement."""
+"""Largest difference of two updates that count as equal, relative to the largest movement."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """What is tried out.
+    """The optimizer that is tried out, and its settings.
 
     Attributes:
         optimizer_class: The class of the optimizer.
@@ -61,7 +61,7 @@ class Trial:
     def step(
         self, parameters: Sequence[Tensor], optimizer: Optimizer, seed: int, rows: slice = slice(None)
     ) -> None:
-        """Take a step with the gradients that `seed` gives whole parameters, or with some of their rows."""
+        """Take a step with gradients drawn from `seed` for whole parameters, or with some rows of them."""
         torch.manual_seed(seed)
         gradients = [1 + torch.randn(shape) for shape in SHAPES]
         for parameter, gradient in zip(parameters, gradients, strict=True):
@@ -117,11 +117,11 @@ def is_elementwise(trial: Trial) -> bool:
 
 
 def check_sharded_steps(trial: Trial, like: DTensor) -> None:
-    """Take two steps with sharded parameters, on all ranks: not every operation knows them.
+    """Take two steps with sharded parameters on all ranks, because not every operation supports them.
 
     Args:
         trial: What is tried out.
-        like: A parameter whose ranks and placements the trial has.
+        like: A parameter whose ranks and placements the trial takes.
 
     Raises:
         ConfigError: A step fails; the message says why.
@@ -154,7 +154,7 @@ def depends_on_weights(trial: Trial) -> bool:
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Warnings are not shown, and the random state is afterwards what it was."""
+    """Hide warnings, and restore the random state at the end."""
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
@@ -166,7 +166,7 @@ def explained(cls: type[Optimizer], what: str) -> Iterator[None]:
 
     Args:
         cls: The class of optimizers.
-        what: What raises, in words.
+        what: The operation that raises, in words.
     """
     try:
         yield
@@ -184,6 +184,6 @@ def explained(cls: type[Optimizer], what: str) -> Iterator[None]:
 
 
 def _values() -> list[Tensor]:
-    """Where the trial starts: a matrix and a vector."""
+    """The initial parameters of the trial: a matrix and a vector."""
     torch.manual_seed(0)
     return [torch.randn(shape) for shape in SHAPES]

@@ -1,4 +1,4 @@
-"""Clipping by the gradient of the virtual tensors, which does not depend on the reparameterisation."""
+"""Clipping by the gradient of the virtual tensors, which is independent of the reparameterisation."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ from zoo.utils.sharded import whole
 class VirtualNorm(Clip):
     """Clip by the global norm of the gradient of the virtual tensors.
 
-    A gate multiplies the gradient of its matrix: that of W in gate * W is the gate times that of the product.
-    A global norm of trained tensors therefore depends on the common sigma, and at small widths WeSaR's is
-    above 1 in every step. Here each norm is divided by the gate in front of its tensor, and the gradients of
-    the gates themselves do not count, so that the norm is that of the plain model with the same virtual
-    tensors. All gradients, those of the gates included, are multiplied by one factor.
+    A gate multiplies the gradient of its matrix: the gradient of W in gate * W is the gate times the gradient
+    of the product. The global norm over trained tensors therefore depends on the common sigma, and at small
+    widths WeSaR's norm is above 1 in every step. Here each norm is divided by the gate in front of its
+    tensor, and the gradients of the gates themselves do not count, so that the norm is that of the plain
+    model with the same virtual tensors. All gradients, those of the gates included, are multiplied by one
+    factor.
 
     The WeSaR paper clips by the trained tensors. This norm is our choice.
     """
@@ -34,7 +35,8 @@ class VirtualNorm(Clip):
             model: the model, plain or sharded.
 
         Raises:
-            ConfigError: no tensor is reparameterised, or one by something else than a gate.
+            ConfigError: No tensor is reparameterised, or one is reparameterised by something else than a
+                gate.
         """
         parameters = list(declared(model))
         self._parameters = {p.name: p for p in parameters if p.spec.role is not Role.GATE}
@@ -60,7 +62,7 @@ class VirtualNorm(Clip):
         counted = [(name, p.grad) for name, p in gradients if name in self._parameters and p.grad is not None]
         norms = torch.stack(frobenius([grad for _, grad in counted]))
         factors = torch.stack([self._factor(name).to(norms) for name, _ in counted]).abs()
-        smallest = torch.finfo(norms.dtype).tiny  # a gate of 0 leaves no gradient to divide
+        smallest = torch.finfo(norms.dtype).tiny  # with a gate of 0 there is no gradient to divide
         norm: Tensor = torch.linalg.vector_norm(norms / factors.clamp_min(smallest))
         return norm
 
@@ -74,7 +76,7 @@ class VirtualNorm(Clip):
 
 @CLIPS.register
 class VirtualNormConfig(ClipConfig):
-    """The global norm, as of the virtual tensors: it does not depend on gates (WeSaR)."""
+    """The global norm of the virtual tensors' gradients, which does not depend on gates (WeSaR)."""
 
     type: Literal["virtual"] = "virtual"
     needs_reparam: ClassVar[bool] = True
@@ -83,7 +85,7 @@ class VirtualNormConfig(ClipConfig):
         """The clipping of a run.
 
         Raises:
-            ConfigError: there is no `train.clip_norm`.
+            ConfigError: There is no `train.clip_norm`.
         """
         if largest is None:
             raise ConfigError("train.clip: virtual has no effect: clip_norm is null; expected a number")

@@ -13,7 +13,7 @@ from zoo.optim.clip import Clip, ClipConfig, Gradients, scale_to
 from zoo.utils.plain import JsonObject
 
 EPS = 1e-6
-"""Added to the standard deviation."""
+"""A constant that is added to the standard deviation."""
 
 
 class ZClip(Clip):
@@ -27,8 +27,8 @@ class ZClip(Clip):
         mu       <- alpha mu + (1 - alpha) n*
         sigma^2  <- alpha sigma^2 + (1 - alpha) (n* - mu)^2,  with the new mu
 
-    The further out a norm is, the harder it is clipped. mu and sigma start as mean and population variance of
-    the first `warmup` norms, of steps where clip_norm alone clips.
+    The further out a norm is, the harder it is clipped. mu and sigma^2 start as mean and population variance
+    of the first `warmup` norms, in whose steps only clip_norm clips.
     """
 
     def __init__(self, largest: float | None, alpha: float, threshold: float, warmup: int) -> None:
@@ -59,7 +59,7 @@ class ZClip(Clip):
         self._variance = self._alpha * self._variance + (1 - self._alpha) * (kept - self._mean) ** 2
 
     def state(self) -> JsonObject:
-        """Mean and variance; before the end of the warm-up the norms so far."""
+        """The mean and the variance; before the end of the warm-up, the norms so far."""
         return {"mean": self._mean, "variance": self._variance, "norms": list(self._norms)}
 
     def load(self, state: JsonObject) -> None:
@@ -79,9 +79,13 @@ class ZClipConfig(ClipConfig):
 
     type: Literal["zclip"] = "zclip"
     alpha: float = Field(0.97, ge=0, lt=1, description="decay of the running mean and variance of the norm")
-    threshold: float = Field(2.5, gt=0, description="standard deviations above the mean that are usual")
-    warmup: int = Field(25, ge=2, description="first steps, whose mean and variance are taken")
+    threshold: float = Field(
+        2.5, gt=0, description="number of standard deviations above the mean from which a norm is clipped"
+    )
+    warmup: int = Field(
+        25, ge=2, description="number of first steps, from whose norms the mean and variance start"
+    )
 
     def build(self, largest: float | None) -> ZClip:
-        """The clipping of a run; `train.clip_norm` bounds the norm besides, as the authors' max_grad_norm."""
+        """The clipping of a run; `train.clip_norm` also bounds the norm, like the authors' max_grad_norm."""
         return ZClip(largest, self.alpha, self.threshold, self.warmup)

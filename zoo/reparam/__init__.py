@@ -1,4 +1,4 @@
-"""Reparameterisations: the tensor that a layer uses is computed from trained tensors."""
+"""Reparameterisations, which compute the (virtual) tensor that a layer uses from trained tensors."""
 
 from zoo.reparam.base import Reparam
 from zoo.reparam.convert import Conversion, merge, split

@@ -14,7 +14,7 @@ from zoo.spec import Declared, ParamSpec, declared
 from zoo.utils.errors import ConfigError
 
 LEAST_VARIANCE = 1e-20
-"""Limit of `sigma2`, our choice: the trained factor that makes up for it, up to 1e10, has room in float32."""
+"""The smallest `sigma2` that is accepted (our choice): float32 holds the compensating factor, up to 1e10."""
 
 log = logging.getLogger("zoo")
 
@@ -23,10 +23,10 @@ class Reparam(Config):
     """A method of reparameterisation: the tensors that it acts on, and how it reparameterises them.
 
     Attributes:
-        preserves_outputs: whether the virtual tensors start as those of the model without the method,
+        preserves_outputs: whether the virtual tensors start with the values of the model without the method,
             so that `split` can reparameterise a trained model without a change of its outputs.
         common_std: whether all trained matrices have one standard deviation and gates carry the scale; None:
-            the transfer rules say nothing of the method.
+            the transfer rules do not cover the method.
         scales_branches: whether the method puts a factor behind residual branches.
         no_effect_reason: why the tensors of `has_no_effect_on` are left out, for the warning.
     """

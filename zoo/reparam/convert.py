@@ -23,7 +23,7 @@ class Conversion:
     Attributes:
         tensors: number of tensors rewritten.
         max_difference: largest absolute difference of any logit on a fixed input.
-        max_logit: largest absolute logit before, for scale.
+        max_logit: largest absolute logit before the conversion, for comparison.
     """
 
     tensors: int
@@ -33,9 +33,9 @@ class Conversion:
 
 @torch.no_grad()
 def merge(model: Model) -> Conversion:
-    """Replace the trained tensors by the virtual ones: a plain model, which costs nothing more at inference.
+    """Replace the trained tensors by the virtual ones: the model is a plain one then, without extra cost.
 
-    Parameters that the method had frozen are trained again. The lookup factor of a tied table stays.
+    Parameters that the method had frozen become trainable again. The lookup factor of a tied table stays.
 
     Args:
         model: reparameterised or not; changed in place.
@@ -77,7 +77,7 @@ def split(model: Model, method: Reparam, init: Init, seed: int = 0) -> Conversio
         model: a plain model.
         method: the method of reparameterisation.
         init: the scheme that LoRA's A is drawn from.
-        seed: the seed of that.
+        seed: the seed of A.
 
     Returns:
         The number of tensors the method acts on and the largest difference of a logit.

@@ -2,10 +2,11 @@
 
 C.1 has one sentence: alpha is determined "from the value of the forward computation in the first step". What
 follows is our reading, after Salimans and Kingma (arXiv 1602.07868, section 3): each unit's gain is 1 / std
-of t = v x / ||v|| over the batch and its positions, and a bias becomes -mean(t) / std(t), so that what the
-unit gives has mean 0 and standard deviation 1. Our choices, where the papers are silent: the variance is the
-population's; layers start one after the other, each on the outputs of those already started; dropout is off;
-there is no factor for the ends of residual branches; embeddings, tied ones too, keep the norms of their rows.
+of t = v x / ||v|| over the batch and its positions, and a bias becomes -mean(t) / std(t), so that the outputs
+of the unit have mean 0 and standard deviation 1. Our choices, where the papers are silent: the variance is
+the population's; layers start one after the other, each on the outputs of those already started; dropout is
+off; there is no factor for the ends of residual branches; embeddings, tied ones too, keep the norms of their
+rows.
 """
 
 from __future__ import annotations
@@ -36,13 +37,13 @@ def start_from_forward(
 
     Args:
         model: initialised, plain or sharded.
-        inputs: a training batch without its targets.
+        *inputs: a training batch without its targets.
         total: the sum of a float64 tensor over all ranks, which see different batches.
-        reshard: shards again what the forward pass has gathered.
+        reshard: shards a module again whose parameters the forward pass has gathered.
 
     Raises:
         ConfigError: A matrix belongs to a layer that is no linear map, is not used in the forward pass, or
-            has a unit whose value is the same everywhere.
+            has a unit whose output is the same at all positions of the batch.
     """
     parameters = [p for p in declared(model) if _starts_from_forward(p)]
     if others := [p.name for p in parameters if not isinstance(p.module, Matrix)]:
@@ -78,7 +79,7 @@ def _starts_from_forward(p: Declared) -> bool:
 
 
 class _Starter:
-    """In the place of a kernel: the first input sets the gain, and every input is multiplied.
+    """A function in the place of a kernel: the first input sets the gain; every input is multiplied.
 
     Attributes:
         starts: the gain, and the bias if there is one, by local name; empty before the first input.

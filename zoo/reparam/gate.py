@@ -35,7 +35,7 @@ class Gate(Reparameterisation):
 
     @property
     def sides(self) -> frozenset[str]:
-        """Return both sides: a trained gate is a factor of either."""
+        """Return both sides if the gate is trained, because it is a factor of either side."""
         return frozenset() if self.parameter is None else frozenset({"rows", "columns"})
 
     def factor(self, module: Module) -> Tensor | float:
@@ -52,12 +52,12 @@ class Gate(Reparameterisation):
         return weight if isinstance(factor, float) and factor == 1.0 else weight * factor
 
     def factored(self, module: Module, weight: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Return the weight and the trained gate, so that the gate may be applied where that is cheapest."""
+        """Return the weight and the trained gate, so that the gate can be applied where it is cheapest."""
         factor = self.factor(module)
         return (weight, factor) if isinstance(factor, Tensor) else (self(module, weight), None)
 
     def virtual_rows(self, module: Module, weight: Tensor, index: Tensor) -> Tensor:
-        """Return the rows `index` of the virtual table as a merged one has them, times the lookup factor."""
+        """Return the rows `index` of the virtual table, as in a merged model, times the lookup factor."""
         rows = self(module, F.embedding(index, weight))
         return rows if self.lookup == 1.0 else rows * self.lookup
 

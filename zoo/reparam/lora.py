@@ -62,9 +62,10 @@ class LoRA(Reparam):
     rank: int = Field(8, gt=0, description="rank r of the change")
     alpha: float = Field(8.0, gt=0, description="the change is alpha / r B A")
     roles: tuple[Role, ...] = Field((Role.LINEAR, Role.CONV), description="roles of the matrices to change")
-    axes: tuple[str, ...] = Field((), description="axes these must have, by name")
+    axes: tuple[str, ...] = Field((), description="axes that these matrices must have, by name")
     trains: tuple[str, ...] = Field(
-        ("classes",), description="what has one of these axes is trained as a whole: the head of a classifier"
+        ("classes",),
+        description="parameters with one of these axes are trained as a whole: a classifier's head",
     )
 
     @field_validator("roles")
@@ -84,7 +85,7 @@ class LoRA(Reparam):
         return not set(self.trains) & set(spec.axes)
 
     def has_no_effect_on(self, spec: ParamSpec) -> bool:
-        """Return False: the change moves matrices on a sphere as well."""
+        """Return False, because the change moves matrices on a sphere as well."""
         return False
 
     def choose(self, parameters: list[Declared]) -> tuple[set[str], list[Declared]]:

@@ -48,7 +48,7 @@ class WeSaR(Reparam):
     def attach(self, p: Declared, init: Init) -> None:
         """Attach a gate that starts at the scheme's standard deviation over the common one.
 
-        The common one of vectors of n entries on a sphere is 1 / sqrt(n).
+        For vectors of n entries on a sphere the common standard deviation is 1 / sqrt(n).
         """
         sigma = math.sqrt(self.sigma2) if p.spec.sphere is None else p.spec.size(p.spec.sphere) ** -0.5
         start = virtual_std(init, p.spec) / sigma
@@ -57,7 +57,7 @@ class WeSaR(Reparam):
 
 @REPARAMS.register
 class ResidualScaling(Reparam):
-    """y = f(LN(x)) / sqrt(2N) + x: a fixed gate on what ends a residual branch (WeSaR, section 5.1)."""
+    """y = f(LN(x)) / sqrt(2N) + x: a fixed gate on the last map of a residual branch (WeSaR, section 5.1)."""
 
     method_family: ClassVar[str] = "factors"
     method_source: ClassVar[str] = "WeSaR, section 5.1"

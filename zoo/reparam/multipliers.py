@@ -44,7 +44,7 @@ class Multiplied(Reparameterisation):
 
     @property
     def sides(self) -> frozenset[str]:
-        """Return the sides that have factors; one factor of all entries is one of either side."""
+        """Return the sides that have factors; a single factor of all entries counts for both sides."""
         names = (
             {"rows", "columns"}
             if self.scalar
@@ -104,7 +104,7 @@ class Multipliers(Reparam):
         return spec.role in MATRICES and (self.read_out or not is_read_out)
 
     def has_no_effect_on(self, spec: ParamSpec) -> bool:
-        """Return whether a normalisation takes the common factor of the matrix away."""
+        """Return whether a normalisation cancels the common factor of the matrix."""
         return spec.normalised and spec.role is not Role.EMBEDDING
 
     def choose(self, parameters: list[Declared]) -> tuple[set[str], list[Declared]]:

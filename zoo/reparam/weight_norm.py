@@ -64,8 +64,8 @@ def norm(rows: Tensor) -> Tensor:
 class WeightNormalization(Reparam):
     """One trained length per row, differentiated through the norm (Weight Normalization; WeSaR, C.1).
 
-    A model that was built and not trained yet has the norms of its rows; `zoo train` sets g before the
-    first step, and `zoo.reparam.start_from_forward` does so in a loop of one's own.
+    When a model is built, g is set to the norms of its rows. With `start: forward`, `zoo train` sets g again
+    before the first step; in a training loop of your own, call `zoo.reparam.start_from_forward`.
     """
 
     method_family: ClassVar[str] = "norms"
