@@ -1,4 +1,4 @@
-"""Training batches that are made in a thread while the model is trained on the batch before."""
+"""Training batches that a thread prepares while the model is trained on the previous batch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from zoo.data.dataset import Batch, BatchSpec, Dataset
 
 
 class BatchesAhead:
-    """The training batches of a data set; a context manager.
+    """A context manager that prepares the training batches of a data set ahead of time.
 
     A batch is a pure function of its `BatchSpec`, so that making it early changes no number.
     """
@@ -22,8 +22,8 @@ class BatchesAhead:
         """Start no thread yet.
 
         Args:
-            dataset: makes the batches.
-            device: where the batches will be needed. For a GPU they are in pinned memory, which is copied
+            dataset: the source of the batches.
+            device: the device that trains. For a GPU the batches are in pinned memory, which can be copied
                 while the GPU computes.
         """
         self._dataset, self._pin = dataset, device.type == "cuda"
@@ -31,7 +31,7 @@ class BatchesAhead:
         self._made: dict[BatchSpec, Future[Batch]] = {}
 
     def batch(self, spec: BatchSpec) -> Batch:
-        """This rank's part of a training batch, on the CPU; the batch of the next step is begun."""
+        """This rank's part of a training batch, on the CPU; the thread then begins the next one."""
         following = replace(spec, step=spec.step + 1)
         batch = self._made.pop(spec, None) or self._thread.submit(self._make, spec)
         self._made = {following: self._thread.submit(self._make, following)}

@@ -1,4 +1,4 @@
-"""Numbers on their way from a device to the host, which computes something else meanwhile."""
+"""Numbers that are copied from a device to the host while both continue to compute."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from torch import Tensor
 
 
 def arrives_alone(device: torch.device) -> bool:
-    """Whether numbers of a device can be copied to the host while both of them work on."""
+    """Whether numbers can be copied from the device to the host asynchronously."""
     return device.type == "cuda"
 
 
 class Arriving:
-    """A few numbers that were, or will be, computed on a device.
+    """A few numbers that a device has computed or will compute.
 
-    On a GPU the copy begins when this is created, behind what was asked of the GPU before. Reading waits for
-    that work only, and not for what was asked of it later.
+    On a GPU the copy is queued when the object is created. Reading waits for the work that was queued before
+    it, and not for work that was queued later.
     """
 
     def __init__(self, numbers: Tensor) -> None:
         """Begin the copy.
 
         Args:
-            numbers: (n,), on any device; not to be written to before they are read.
+            numbers: (n,), on any device; must not be overwritten before they are read.
         """
         self._numbers, self._copied = numbers, None
         if numbers.is_cuda:

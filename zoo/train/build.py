@@ -35,7 +35,7 @@ class Parts:
     """A model with its optimizer and its data, at some step of a run.
 
     Attributes:
-        measure: what selects the best checkpoint.
+        measure: the measure that selects the best checkpoint.
         dataset: the training and validation examples.
         model: the model, on its device, sharded if there are several ranks.
         registry: the model's parameters with their declarations.
@@ -73,7 +73,7 @@ def build(job: Job, start: Start, world: World) -> Parts:
         ZooError: the data, the sizes or the checkpoint cannot be used.
     """
     t = job.train
-    t.examples_at_once(world.size)  # refuses a batch that does not divide
+    t.examples_at_once(world.size)  # raises if the batch cannot be divided
     if t.storage == "bf16" and world.size > 1:
         raise ConfigError(f"train.storage bf16: not with {world.size} processes; expected fp32")
     c = job.config
@@ -92,7 +92,7 @@ def build(job: Job, start: Start, world: World) -> Parts:
             model = load_model(start.checkpoint.path, device=world.device, prepare=prepare)
         c.constraint.apply(model)
     else:
-        # The model comes first: what it refuses is known before any text is tokenised.
+        # The model comes first, so that its errors are raised before any text is tokenised.
         initial = initial_model(c, world.device, prepare)
         model = initial.model
         if c.checkpoint is not None:
@@ -154,7 +154,7 @@ def _selecting(metric: str | None, dataset: Dataset) -> Measure:
     """The measure that selects the best checkpoint.
 
     Raises:
-        ConfigError: the data does not give the one that the run names.
+        ConfigError: The data does not have the measure that the configuration names.
     """
     measure = find_measure(metric or dataset.best_metric)
     if metric is not None:
@@ -166,7 +166,7 @@ def _selecting(metric: str | None, dataset: Dataset) -> Measure:
 
 
 def _require_memory(job: Job, world: World) -> None:
-    """Refuse a model or a batch that cannot be in memory, before anything is built.
+    """Refuse a model or a batch that does not fit into memory, before anything is built.
 
     Raises:
         ConfigError: the model or the batch needs more memory than there is.
@@ -174,7 +174,7 @@ def _require_memory(job: Job, world: World) -> None:
     t = job.train
     if job.config.checkpoint is None:
         require_room(job.config, world.device)
-    # Token ids of inputs and targets, and the first activation of the part that is computed at once.
+    # Token ids of inputs and targets, and the first activations of the examples computed at once.
     examples = t.batch_size // world.size
     width = getattr(job.model, "d_model", 1)
     needed = examples * job.data.length * (16 + 4 * width // t.accumulation)

@@ -1,9 +1,9 @@
 """Checkpoints of a run: the model, the optimizer's state by name, random states, and the step.
 
-Every rank writes its own shards, in a thread, while the next gradient is computed. A checkpoint's
-folder (`zoo.utils.run_folder`) appears complete or not at all, so a run that was killed at any moment can go
-on. What it takes to use the model, the run's configuration and tokenizer, is linked into
-it: a copy of the folder is enough.
+Every rank writes its own shards, in a thread, while the next gradient is computed. A checkpoint's folder
+(`zoo.utils.run_folder`) appears complete or not at all, so a run that was killed at any moment can continue.
+The run's configuration and tokenizer, which are needed to use the model, are linked into it: a copy of the
+folder is enough.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ class _Content:
 
     Attributes:
         files: parts of tensors and metadata, by the property of `CheckpointFolder` that names their file.
-        whole: the same of files that the main rank writes alone.
+        whole: the same for the files that only the main rank writes.
         state: the content of state.json.
-        save: what the pieces of this checkpoint have in common.
+        save: identifier shared by all pieces of this checkpoint.
         best: the values of the measure that are the best so far, by the name of the checkpoint.
     """
 
@@ -69,16 +69,16 @@ log = logging.getLogger("zoo")
 WRITER = "zoo: checkpoint"
 """Name of the thread that writes a checkpoint."""
 CLIP = "clip"
-"""Key of the state of clipping in a checkpoint's state.json."""
+"""Key of the clipping state in a checkpoint's state.json."""
 
 
 class Checkpoints:
     """Writes a run's checkpoints, and keeps the last few and the best.
 
-    It is a context, at whose end the last checkpoint is complete.
+    It is a context manager, at whose end the last checkpoint is complete.
 
     Attributes:
-        measure: what selects the best checkpoints.
+        measure: the measure that selects the best checkpoints.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Checkpoints:
             world: the ranks; the main one writes.
             keep_last: number of checkpoints to keep besides the best.
             data: the fingerprint of the data.
-            measure: what selects the best checkpoints.
+            measure: the measure that selects the best checkpoints.
         """
         self._run, self._world, self._keep_last, self._data = run, world, keep_last, data
         self.measure = measure
@@ -118,7 +118,7 @@ class Checkpoints:
         if error is None or (kind is not None and issubclass(kind, DivergenceError | Rollback)):
             self.finish()
         elif isinstance(error, Exception) and self._group is None and self._writer is not None:
-            self._writer.join()  # of several ranks others may have failed, for which nobody should wait
+            self._writer.join()  # other ranks may have failed, and nobody should wait for them
 
     def improvements(self, values: Mapping[Which, float]) -> dict[Which, float]:
         """The values of the measure, by the name of a best checkpoint, that are better than those so far."""
@@ -135,13 +135,13 @@ class Checkpoints:
         diagnosis: Mapping[str, Tensor] | None = None,
         notes: Mapping[str, Any] | None = None,
     ) -> None:
-        """Begin to write the state after `step` steps. All ranks must call this.
+        """Begin to write the state after `step` steps. All ranks must call this method.
 
         On a CPU the files are written from the tensors themselves: call `release` before they change. From
         another device they are copied to the CPU first.
 
         Args:
-            step: number of steps done.
+            step: number of optimizer steps done.
             model: plain or sharded.
             optimizer: the optimizer of the model.
             best: the values of the measure that are the best so far, by the name of the checkpoint.
@@ -149,7 +149,7 @@ class Checkpoints:
             notes: more entries of state.json.
 
         Raises:
-            CheckpointError: an earlier checkpoint could not be written; those before it are intact.
+            CheckpointError: The previous checkpoint could not be written; those before it are intact.
         """
         self.finish()
         name = self._run.checkpoint_after(step).path.name
@@ -173,7 +173,7 @@ class Checkpoints:
         )
         self._read.clear()
         writer = Thread(target=self._write, args=(content,), name=WRITER, daemon=True)
-        writer.start()  # fails where memory lacks, and then there is nothing to wait for
+        writer.start()  # raises if memory is short, and then there is no thread to wait for
         self._writer = writer
 
     def add_evaluation(self, step: int, best: Mapping[Which, float]) -> None:
@@ -203,12 +203,12 @@ class Checkpoints:
         self._world.on_main(write)
 
     def release(self) -> None:
-        """Return when the tensors of the last `save` may change."""
+        """Wait until the tensors of the last `save` may change."""
         if self._writer is not None:
             self._read.wait()
 
     def finish(self) -> None:
-        """Return when the last checkpoint is complete. All ranks must call this.
+        """Wait until the last checkpoint is complete. All ranks must call this method.
 
         Raises:
             CheckpointError: a rank could not write its files; earlier checkpoints are intact.
@@ -221,7 +221,7 @@ class Checkpoints:
             raise error
 
     def _write(self, content: _Content) -> None:
-        """Write a checkpoint together with the other ranks, in a thread; what fails is kept for `finish`."""
+        """Write a checkpoint together with the other ranks, in a thread; an error is kept for `finish`."""
         main, checkpoint = self._world.is_main, self._run.checkpoint_after(content.state["step"])
         new = NewFolder(checkpoint.path)
         try:
@@ -264,7 +264,7 @@ class Checkpoints:
         self._run.prune(self._keep_last)
 
     def _together(self, work: Callable[[], object] | None) -> None:
-        """Do this rank's part of something; what fails on any rank fails on all."""
+        """Do this rank's part of a task; a failure on any rank becomes one on all ranks."""
         error: Exception | None = None
         try:
             if work is not None:
@@ -280,17 +280,17 @@ class Checkpoints:
 
 
 def _kept(part: Part, copy: bool = False) -> Part:
-    """A part on the CPU for a thread to read: the tensor itself, unless it is elsewhere or `copy` is set."""
+    """A part on the CPU for a thread to read; copied if it is on another device or `copy` is set."""
     tensor = part.tensor.clone() if copy and part.tensor.device.type == "cpu" else part.tensor.to("cpu")
     return Part(tensor, part.begins)
 
 
 def check_same_data(checkpoint: CheckpointFolder, dataset: Dataset) -> None:
-    """Refuse to continue with other data, whose batches would not be those of the run.
+    """Refuse to continue with other data, which would make other batches than those of the run.
 
     Args:
         checkpoint: the checkpoint to resume from.
-        dataset: the data as it is now.
+        dataset: the present data.
 
     Raises:
         CheckpointError: the data has changed since.
@@ -305,7 +305,7 @@ def check_same_data(checkpoint: CheckpointFolder, dataset: Dataset) -> None:
 
 @contextmanager
 def explained_damage(checkpoint: CheckpointFolder) -> Iterator[None]:
-    """Add to the error about a damaged checkpoint from which other checkpoint the run can go on."""
+    """Name, in the error about a damaged checkpoint, another one from which the run can continue."""
     try:
         yield
     except CheckpointError as error:

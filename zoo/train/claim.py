@@ -1,4 +1,4 @@
-"""One process at a time trains a run; another one is refused before it has imported or prepared anything."""
+"""Locks by which one process at a time trains a run; a second one is refused before any other work."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from zoo.utils.lock import holder, locked
 from zoo.utils.run_folder import RunFolder
 
 ASKING = 0.5
-"""Seconds to wait for a lock that another process may hold for a moment, because it asks who has it."""
+"""Seconds to wait for a lock that another process may hold for a moment to test who has it."""
 
 
 def require_free(run: RunFolder) -> None:
     """Refuse a run that another process trains or is about to begin.
 
     Raises:
-        ZooError: there is such a process, which the message names.
+        ZooError: Another process trains the run; the message names it.
     """
     for lock in (run.starting, run.lock):
         if (other := holder(lock)) is not None:
@@ -31,7 +31,7 @@ def claimable(run: RunFolder) -> Iterator[Callable[[], None]]:
     """Make this process the only one that trains a run, until the end of a `with` block.
 
     Args:
-        run: the run, whose folder need not exist yet: a lock beside it is held until it does.
+        run: the run, whose folder need not exist yet: until it exists, a lock beside it is held.
 
     Yields:
         A function to call before anything else is done for the run, and once more when its folder exists. It
@@ -52,7 +52,7 @@ def claimable(run: RunFolder) -> Iterator[Callable[[], None]]:
                 require_free(run)
             if not run.exists:
                 hold(run.starting, beginning)
-            if run.exists:  # perhaps by another process, just now
+            if run.exists:  # another process may just have created it
                 hold(run.lock, whole)
                 beginning.close()
 
@@ -64,7 +64,7 @@ def _message(run: RunFolder) -> str:
 
 
 def _remove_empty(folders: list[Path]) -> None:
-    """Remove those of these folders, from the innermost outwards, that have nothing in them."""
+    """Remove the empty ones of these folders, from the innermost outwards."""
     for folder in folders:
         with suppress(OSError):
             folder.rmdir()

@@ -15,10 +15,10 @@ class Clock:
     """
 
     def __init__(self, peak_share: float | None = None) -> None:
-        """Start at 0.
+        """Start with 0 seconds.
 
         Args:
-            peak_share: the MFU of one token per second, see `zoo.train.utilisation`; None: unknown.
+            peak_share: the MFU of one token per second, see `zoo.train.utilisation`; None: it is not known.
         """
         self._peak_share = peak_share
         self.seconds = 0.0

@@ -1,4 +1,4 @@
-"""torch.compile of a model's loss: of the whole, or block by block."""
+"""torch.compile of a model's loss: of the whole model, or block by block."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from zoo.utils.errors import ConfigError
 
 
 def compiled_loss(model: Model, how: Compile) -> Loss:
-    """The loss of a model, compiled if that is asked for.
+    """The loss of a model, compiled as configured.
 
     Args:
         model: the model; its `compiled_parts` are replaced by compiled ones where `how` is "blocks".
         how: `train.compile`.
 
     Raises:
-        ConfigError: `how` is "blocks", and the model has none.
+        ConfigError: `how` is "blocks", but the model has no blocks.
     """
     if how == "blocks":
         if not model.compiled_parts:

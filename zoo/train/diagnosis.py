@@ -1,7 +1,7 @@
 """Measurements of every variable at an interval: its scale relative to eta, and the ratio of Assumption 1.
 
-Each of the `WINDOW` steps before a measurement takes a pass over the gradients, and a copy of the weights is
-held during that time; docs/results/diagnose.md gives the share of a step.
+Each of the `WINDOW` steps before a measurement costs a pass over the gradients, and needs a copy of the
+weights; docs/results/diagnose.md gives the share of a step.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from zoo.train.gradients import GradientAverages
 from zoo.utils.sharded import Stored, norms
 
 WINDOW = 100
-"""Number of steps whose gradients are averaged: with decay 0.98 earlier ones would weigh 0.13 in all."""
+"""Number of steps whose gradients are averaged; with decay 0.98, all earlier ones would weigh 0.13."""
 
 
 class Diagnosis:
@@ -42,7 +42,7 @@ class Diagnosis:
         optimizer.register_step_pre_hook(self._before_update)
 
     def begin(self, step: int) -> None:
-        """Set the number of the step that comes next, counted from 1."""
+        """Set the number of the next step, counted from 1."""
         self._step = step
 
     def _before_update(self, *_: Any) -> None:
@@ -50,7 +50,7 @@ class Diagnosis:
             self._averages.add()
 
     def _next(self, every: int) -> int:
-        """The next step that is followed by a measurement."""
+        """The number of the next step that a measurement follows."""
         return min(-(-self._step // every) * every, self._steps)
 
     @property
@@ -59,7 +59,7 @@ class Diagnosis:
         return self._every is not None and self._step == self._next(self._every)
 
     def measure(self) -> dict[str, Any]:
-        """Measure after a step, and start the next window. All ranks must call this.
+        """Measure after a step, and start the next window. All ranks must call this method.
 
         Returns:
             `gradients`, the number of averaged gradients; `floor`, the ratio of pure noise; and for every

@@ -39,7 +39,7 @@ class World:
     Attributes:
         rank: number of this process.
         size: number of processes.
-        device: where this process computes.
+        device: the device of this process.
         mesh: mesh of the ranks that share a copy of the model, or of copies and shards; None for a single
             process.
         parallel: how the ranks share the model.
@@ -58,7 +58,7 @@ class World:
 
     @property
     def copies(self) -> int:
-        """How many ranks hold each row of a sharded tensor."""
+        """The number of ranks that hold each row of a sharded tensor."""
         return self.mesh.size(0) if self.mesh is not None and self.mesh.ndim == 2 else 1
 
     @property
@@ -93,13 +93,13 @@ class World:
         return values
 
     def on_main(self, act: Callable[[], object]) -> None:
-        """Do something on the main rank, while the others wait.
+        """Call a function on the main rank, while the others wait.
 
         Args:
-            act: called on the main rank only.
+            act: the function, which is called on the main rank only.
 
         Raises:
-            ZooError: the main rank's, on all ranks.
+            ZooError: `act` raised it on the main rank; it is raised on all ranks.
         """
         mistake: ZooError | None = None
         if self.is_main:
@@ -112,7 +112,7 @@ class World:
             raise mistake
 
     def wait(self) -> None:
-        """Return when all ranks have called this."""
+        """Wait until all ranks have called this method."""
         if self.mesh is not None:
             dist.barrier()
 
@@ -143,19 +143,20 @@ class World:
 
         Args:
             model: plain or sharded.
-            now: whether it is the last one of its step; others reduce as `ParallelConfig.sync` says.
+            now: whether it is the last backward pass of its step; earlier ones reduce by
+                `ParallelConfig.sync`.
         """
         if isinstance(model, FSDPModule):
             model.set_requires_gradient_sync(now or not self._defers(model))
 
     def _defers(self, model: nn.Module) -> bool:
-        """Whether gradients stay whole until the last part of a batch."""
+        """Whether gradients stay unsharded until the last part of a batch."""
         whole = sum(p.numel() for p in model.parameters() if p.requires_grad)
         processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if self.device.type == "cpu" else 1
         return self.parallel.defers(whole, total_memory(self.device) // processes)
 
     def lost(self, error: RuntimeError, place: str) -> RankError | None:
-        """The error to raise where another rank is gone; None where `error` is about something else."""
+        """The error to raise if another rank is gone; None if `error` has another reason."""
         return None if self.mesh is None else lost(error, place, self.parallel.timeout)
 
     def reshard(self, model: nn.Module) -> None:
@@ -168,7 +169,7 @@ class World:
 def world(device: str, parallel: ParallelConfig = ParallelConfig()) -> Iterator[World]:  # noqa: B008 (frozen)
     """Join the processes that torchrun or srun started; without them, a world of one process.
 
-    A mistake that several ranks notice is raised on one of them; the others exit with its status.
+    An error of the user that several ranks notice is raised on one of them; the others exit with its status.
 
     Args:
         device: name of the device, as in the configuration.
@@ -215,7 +216,7 @@ def world(device: str, parallel: ParallelConfig = ParallelConfig()) -> Iterator[
 
 
 def lost(error: RuntimeError, place: str, timeout: int) -> RankError | None:
-    """What to raise for what torch reports when another rank is gone; None for any other error."""
+    """The error to raise for torch's error when another rank is gone; None for any other error."""
     text = str(error)
     if isinstance(error, RankError | DivergenceError):
         return None
@@ -232,7 +233,7 @@ def _common_device(name: str, store: Store, size: int) -> torch.device:
     """The device of this rank.
 
     Raises:
-        ZooError: a rank has none, or the ranks have different kinds of devices.
+        ZooError: A rank has no such device, or the ranks have different kinds of devices.
     """
     try:
         device = find_device(name, int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"]))

@@ -21,7 +21,7 @@ PACKAGES = ("torch", "numpy", "pydantic", "safetensors", "sentencepiece", "einop
 
 
 def describe(world: World, step: int) -> dict[str, Any]:
-    """Versions, machine, threads, source and command; no environment variables.
+    """The versions, machine, threads, source commit and command; environment variables are left out.
 
     Args:
         world: the ranks.

@@ -18,16 +18,16 @@ from zoo.train.precision import Precision, autocast
 from zoo.train.step import Loss
 
 
-class EvaluationStopped(Exception):  # noqa: N818 - nothing is wrong
-    """An evaluation was broken off, because a stop was requested on some rank."""
+class EvaluationStopped(Exception):  # noqa: N818 - it is no error
+    """Raised when an evaluation ends early, because a stop was requested on some rank."""
 
 
 class Evaluation(NamedTuple):
-    """The metrics over the examples of all ranks; all but the cross entropy are those of classifiers.
+    """The metrics over the examples of all ranks; only classifiers have other ones than cross entropy.
 
     Attributes:
         cross_entropy: mean over the targets in nats, without z-loss.
-        accuracy: share of the targets that are predicted.
+        accuracy: share of the targets that are predicted correctly.
         f1: see `zoo.train.confusion.f1`.
         matthews: Matthews' correlation coefficient.
     """
@@ -56,8 +56,8 @@ def evaluate(
         loss: its loss.
         batches: this rank's inputs and targets; equally many on all ranks.
         world: the ranks.
-        precision: of the forward pass.
-        classes: number of classes of a classifier; None: the model is none.
+        precision: precision of the forward pass.
+        classes: number of classes of a classifier; None: the model is no classifier.
         compiled: whether the loss is compiled, or parts of it.
         stop: whether a stop was requested on this rank; called before every batch.
 
@@ -74,7 +74,7 @@ def evaluate(
                 raise EvaluationStopped
             *inputs, targets = (t.to(world.device) for t in batch)
             size = len(targets) if size is None else size
-            # A smaller last batch is not worth a compilation.
+            # A smaller last batch is not worth another compilation.
             smaller = compiled and len(targets) < size
             last = torch.compiler.set_stance("force_eager") if smaller else nullcontext()
             with last, autocast(precision, world.device):
@@ -95,7 +95,7 @@ def evaluate(
 
 
 def bits_per_byte(cross_entropy: float, bytes_per_target: float) -> float:
-    """The cross entropy of a text per byte instead of per token: models with other tokenizers compare by it.
+    """The cross entropy of a text per byte, by which models with different tokenizers can be compared.
 
     Args:
         cross_entropy: mean over the targets in nats.
@@ -105,7 +105,7 @@ def bits_per_byte(cross_entropy: float, bytes_per_target: float) -> float:
 
 
 def _any_rank(asked: bool, world: World) -> bool:
-    """Whether a rank was asked; on one rank this needs no exchange."""
+    """Whether any rank was asked to stop; a single rank needs no communication."""
     if world.size == 1:
         return asked
     return bool(world.sum(torch.tensor(float(asked), device=world.device)) > 0)

@@ -1,8 +1,8 @@
-"""What a training step will take on every rank: memory, operations, collectives. Nothing is allocated.
+"""The predicted cost of a training step on every rank: memory, operations, collectives.
 
-Weights, gradients and the optimizer's state are sums over declarations. Activations are counted: the
-forward and the backward pass of one rank's examples run on fake tensors, which have sizes and no memory. They
-are those of torch's operators for a CPU; a GPU fuses some operators and keeps less.
+Nothing is allocated. Weights, gradients and the optimizer's state are sums over declarations. Activations are
+counted in a forward and a backward pass of one rank's examples on fake tensors, which have sizes and no
+memory. The passes use torch's operators for a CPU; a GPU fuses some operators and keeps less.
 """
 
 from __future__ import annotations
@@ -39,33 +39,34 @@ from zoo.utils.printable import readable_bytes
 Recompute = Literal["none", "blocks", "selective"]
 BFLOAT16 = 2
 USABLE = 0.92
-"""The share of a GPU's memory that tensors can have. Our choice: the rest is for the context, the buffers of
+"""The share of a GPU's memory that tensors can use (our choice). The rest is for the context, the buffers of
 NCCL, and gaps between tensors."""
 FLASH = "_scaled_dot_product_flash_attention"
 COUNTED_AS = {
     getattr(torch.ops.aten, f"{FLASH}_for_cpu{end}"): getattr(torch.ops.aten, FLASH + end)
     for end in ("", "_backward")
 }
-"""The operators of attention on a CPU, of which torch counts no operations, and those of a GPU."""
+"""Attention operators of a CPU, whose operations torch does not count, and their equivalents on a GPU."""
 
 
 class Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch does not annotate it
     """Counts the operations of matrix products and attention as torch's `FlopCounterMode` does.
 
-    That one holds on to what checkpointed blocks compute again, which would show as memory.
+    `FlopCounterMode` keeps the tensors that checkpointed blocks compute again alive, which would count as
+    memory.
 
     Attributes:
         count: floating point operations so far.
     """
 
     def __init__(self) -> None:
-        """Start at 0."""
+        """Start with 0 operations."""
         super().__init__()  # type: ignore[no-untyped-call]  # torch's
         self.count = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if any(issubclass(kind, DTensor) for kind in types):
-            return NotImplemented  # it comes back with the rank's own part
+            return NotImplemented  # called again with the rank's local tensor
         result = func(*args, **(kwargs or {}))
         operator = COUNTED_AS.get(func._overloadpacket, func._overloadpacket)
         if (counts := flop_registry.get(operator)) is not None:
@@ -75,17 +76,17 @@ class Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch d
 
 @dataclass(frozen=True)
 class Activations:
-    """What a way to recompute makes of a step, on every rank; bytes.
+    """The memory in bytes and the operations of a step on every rank, with one mode of recomputation.
 
     Attributes:
         recompute: the value of `train.recompute`.
-        kept: kept at the end of the forward pass for the backward pass: activations, weights that autocast
+        kept: memory at the end of the forward pass for the backward pass: activations, weights that autocast
             has rounded, and the gradients that the head computes in advance.
-        temporary: what the forward pass holds besides at its peak, which in language models is a chunk of the
-            logits.
-        peak: the most memory of the whole step.
-        flops: operations of matrix products and attention in the step, those computed again included.
-        fits: whether the peak is within `USABLE` of the device's memory; None: no device is named.
+        temporary: additional memory at the peak of the forward pass, which in language models is a chunk of
+            the logits.
+        peak: peak memory of the whole step.
+        flops: operations of matrix products and attention in the step, including recomputation.
+        fits: whether the peak is within `USABLE` of the device's memory; None: no device is given.
     """
 
     recompute: Recompute
@@ -98,7 +99,7 @@ class Activations:
 
 @dataclass(frozen=True)
 class Exchange:
-    """A kind of collective: how many a step has on every rank, and the bytes of the whole tensors."""
+    """A kind of collective: its number in a step on every rank, and the bytes of the whole tensors."""
 
     kind: str
     count: int
@@ -107,23 +108,24 @@ class Exchange:
 
 @dataclass(frozen=True)
 class Forecast:
-    """A training step on every rank; bytes.
+    """The forecast of a training step on every rank; sizes are in bytes.
 
     Attributes:
         ranks: number of ranks.
         copies: number of copies of the model among them.
-        examples: examples that a rank computes at once; `parts` times as many make its share of the batch.
+        examples: examples that a rank computes at once; its share of the batch is `parts` times as large.
         parts: `train.accumulation`.
         weights: the rank's rows of the weights, and the buffers.
-        slots: its part of the optimizer's state; None: not known before training.
-        gradients: its rows of the gradients, or whole ones where their sum over ranks is deferred.
+        slots: the rank's part of the optimizer's state; None: not known before training.
+        gradients: the rank's rows of the gradients, or whole gradients if their sum over ranks is deferred.
         gathered: the weights of the root, which stay gathered during a part, and of two blocks.
-        activations: one for each way to recompute that the model can be trained with.
+        activations: one entry for each mode of recomputation that the model supports.
         exchanges: collectives of forward pass, backward pass and norm. The update may add some, which depend
             on the optimizer.
-        configured: the way that the configuration asks for.
+        configured: the mode of recomputation in the configuration.
         whole_gradients: whether `gradients` are whole.
-        waits: what every step has a GPU tell the host before it goes on, after the setting that wants it.
+        waits: the quantities that each step copies from the GPU to the host, which waits for them; each after
+            the setting that needs it.
     """
 
     ranks: int
@@ -141,7 +143,7 @@ class Forecast:
     waits: Sequence[str]
 
     def table(self) -> Group:
-        """The forecast for the terminal."""
+        """The forecast as a table for the terminal."""
         kinds = "whole, until their one sum over ranks" if self.whole_gradients else "the rank's own rows"
         lines = [
             f"{self.ranks} ranks, {self.ranks // self.copies} to a copy of the model; each computes "
@@ -177,10 +179,10 @@ class _Traced:
 
     Attributes:
         kept: at the end of the forward pass.
-        in_blocks: at most until the last block has ended in the forward pass.
-        forward: at most in the rest of it.
-        head_backward: at most in the backward pass until the first gradient of a block is there.
-        blocks_backward: at most in the rest of it.
+        in_blocks: the peak until the last block has ended in the forward pass.
+        forward: the peak in the rest of the forward pass.
+        head_backward: the peak in the backward pass until the first gradient of a block is computed.
+        blocks_backward: the peak in the rest of the backward pass.
         flops: operations of both passes.
     """
 
@@ -198,17 +200,17 @@ def forecast(
     device: Accelerator | None = None,
     ways: Sequence[Recompute] = get_args(Recompute),
 ) -> Forecast:
-    """Foresee a training step.
+    """Predict the memory, operations and collectives of a training step.
 
     Args:
         job: the run.
         ranks: number of processes, each with a device.
-        device: their kind; None: it does not matter whether the step fits, and gradients are summed after
-            every part unless `train.parallel.sync` says otherwise.
-        ways: the ways to recompute that are compared; of a model without blocks only "none" is.
+        device: the kind of the devices. None: whether the step fits is not tested, and gradients are summed
+            after every part unless `train.parallel.sync` says otherwise.
+        ways: the modes of recomputation to compare; a model without blocks has only "none".
 
     Raises:
-        ConfigError: the ranks cannot share the batch or the model so.
+        ConfigError: The batch or the model cannot be divided over so many ranks.
     """
     t, parallel = job.train, job.train.parallel
     examples = t.examples_at_once(ranks)
@@ -240,7 +242,8 @@ def forecast(
     activations: list[Activations] = []
     for way in ways if blocks else ("none",):
         traced = _trace(job, model, examples, way)
-        # A block's gradients are whole until they are summed over ranks, once more in the buffer of that sum.
+        # A block's gradients are whole until they are summed over ranks, and the buffer of that sum is as
+        # large.
         in_flight = (FLOAT32 + reduce) * one if split else 0
         always = state + earlier + gathered[0]
         peak = max(
@@ -290,7 +293,7 @@ def forecast(
 
 
 def _waits(job: Job) -> list[str]:
-    """What a step on a GPU waits for, each after the setting that wants it."""
+    """The quantities that a step on a GPU waits for, each after the setting that needs it."""
     spikes = job.train.spikes
     waits = {
         "train.spikes": "whether it is one" if spikes is not None and spikes.action != "log" else None,
@@ -305,7 +308,7 @@ def _numbers(tensors: Iterable[Tensor]) -> int:
 
 
 def _rows(tensors: Iterable[Tensor], shards: int) -> int:
-    """The entries that the first rank holds: FSDP divides the first dimension as `torch.chunk` does."""
+    """The number of entries on the first rank; FSDP divides the first dimension as `torch.chunk` does."""
     return sum(_share(tensor.shape, shards) for tensor in tensors)
 
 
@@ -314,7 +317,7 @@ def _share(shape: Sequence[int], shards: int) -> int:
 
 
 def _slots(job: Job, model: Model, shards: int) -> int | None:
-    """The bytes of the first rank's slots: each is divided as its parameter, unless it has fewer rows."""
+    """The bytes of the first rank's slots; a slot is divided like its parameter, unless it has fewer rows."""
     total = 0
     for entry in Registry(model, None, job.config.eta_overrides, job.config.layer_decay):
         slots = job.optimizer.slots(entry)

@@ -1,10 +1,10 @@
-"""Running averages of gradients, and the ratio of Assumption 1 of the Amos paper made of them.
+"""Running averages of gradients, and the ratio of Assumption 1 of the Amos paper.
 
     ratio = M2(E[g]) / sqrt(E[M2(g)^2]) >= xi                (Amos, Assumption 1 and section A.6)
 
-E is a running average with decay 0.98, M2 the quadratic mean of the entries. Gradients that are
-nothing but independent noise do not give 0: an average with weights w that add up to 1 keeps
-sum(w^2) of the variance, so that their ratio is `floor`, about 0.1.
+E is a running average with decay 0.98, M2 the quadratic mean of the entries. For independent noise the ratio
+is not 0: an average with weights w that add up to 1 keeps the share sum(w^2) of the variance, so that the
+ratio is `floor`, about 0.1.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from zoo.train.distributed import World
 from zoo.utils.sharded import Stored, local
 
 DECAY = 0.98
-"""Of the running averages, as in the paper's Figure 6."""
+"""Decay of the running averages, as in the paper's Figure 6."""
 
 SQUARE, COUNT = "square", "count"
 
@@ -51,7 +51,7 @@ class GradientAverages:
         self._mean: list[Tensor] = []
         self._square = torch.zeros(
             len(self._entries), dtype=self._world.sum_dtype, device=self._world.device
-        )  # of this rank's entries; summed over ranks when it is asked for
+        )  # of this rank's entries; summed over ranks when the ratios are computed
 
     @torch.no_grad()
     def add(self) -> None:
@@ -67,18 +67,18 @@ class GradientAverages:
         self._square.lerp_(self._sums_of_squares(gradients), 1 - DECAY)
 
     def ratios(self) -> dict[str, float | None]:
-        """The ratios by name, None where all gradients were zero. All ranks must call this."""
+        """The ratios by name, None where all gradients were zero. All ranks must call this method."""
         if not self.count:
             return dict.fromkeys(entry.name for entry in self._entries)
         of_means = self._world.sum(self._sums_of_squares([local(mean) for mean in self._mean]))
         squares = self._world.sum(self._square.clone())
-        unstarted = 1 - DECAY**self.count  # what the averages, which start at 0, have of 1
+        unstarted = 1 - DECAY**self.count  # sum of the weights of averages that start at 0
         ratios = (of_means / squares / unstarted).sqrt().tolist()
         return {e.name: r if math.isfinite(r) else None for e, r in zip(self._entries, ratios, strict=True)}
 
     @property
     def floor(self) -> float | None:
-        """The ratio of gradients that are independent and of mean 0: sqrt(sum of the squared weights)."""
+        """The ratio for independent gradients of mean 0: sqrt(sum of the squared weights)."""
         if not self.count:
             return None
         return math.sqrt((1 - DECAY) / (1 + DECAY) * (1 + DECAY**self.count) / (1 - DECAY**self.count))
@@ -100,7 +100,7 @@ class GradientAverages:
             return self.clear()
         self.count = int(placed_like(state[COUNT], torch.tensor(0)))
         self._mean = [placed_like(state[f"mean/{e.name}"], _zeros(e.parameter)) for e in self._entries]
-        share = float(self._world.is_main)  # the sum over ranks is what counts
+        share = float(self._world.is_main)  # only the sum over ranks is used
         self._square = placed_like(state[SQUARE], self._square) * share
 
     def _sums_of_squares(self, tensors: list[Tensor]) -> Tensor:
@@ -109,5 +109,5 @@ class GradientAverages:
 
 
 def _zeros(parameter: Tensor) -> Tensor:
-    """Zeros in the place of a parameter, in the precision of slots."""
+    """Zeros shaped and sharded like a parameter, in the precision of slots."""
     return torch.zeros_like(parameter.detach(), dtype=slot_dtype(parameter))

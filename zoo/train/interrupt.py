@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and another signal: training ends after the step, saved; the second time at once."""
+"""Handling of Ctrl-C, SIGTERM and another signal: save and stop after the step; the second time at once."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from types import FrameType, TracebackType
 from typing import Any, Self
 
 GRACE_SECONDS = 2.0
-"""Time for Python to handle a second signal, before the process is ended."""
+"""Time that Python has to handle a second signal before the process is ended."""
 
 
 def _forget_pipe() -> None:
-    """Let a forked process not write its signals into the pipe of its parent."""
+    """Keep a forked process from writing its signals into the pipe of its parent."""
     with suppress(ValueError):  # the fork was not made by the main thread
         signal.set_wakeup_fd(-1)
 
@@ -24,14 +24,14 @@ if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
 
 
 class Interrupt:
-    """A context in which the first signal only requests a stop, and the same signal once more aborts.
+    """A context manager in which a first signal requests a stop, and the same signal again aborts.
 
-    The second signal ends the process also while it computes something that Python cannot interrupt, such as
-    an operation of torch that takes hours: a thread waits for it.
+    A thread waits for the second signal, which therefore ends the process even during something that Python
+    cannot interrupt, such as an operation of torch that takes hours.
 
     Attributes:
         requested: whether training is to stop after the current step.
-        by_hand: whether Ctrl-C has requested it, and no scheduler.
+        by_hand: whether the stop was requested by Ctrl-C and not by a scheduler.
     """
 
     def __init__(self, launched: bool = False, also: str | None = None) -> None:
@@ -39,7 +39,7 @@ class Interrupt:
 
         Args:
             launched: whether torchrun started this process. It forwards a Ctrl-C that the terminal has sent
-                to all processes already, so a second one means nothing; torchrun has its own timeout.
+                to all processes already, so a second one is ignored; torchrun has its own timeout.
             also: the name of one more signal.
         """
         self.requested = self.by_hand = False
@@ -81,7 +81,7 @@ class Interrupt:
         self.by_hand = self.by_hand or number == signal.SIGINT
 
     def _watch(self) -> None:
-        """End the process some time after a signal has come twice, if it is still in the context then."""
+        """End the process after a signal has come twice, if the context is not left within the grace time."""
         seen: set[int] = set()
         while numbers := os.read(self._read, 1):
             if numbers[0] in seen and numbers[0] in self._signals and not self._left.wait(GRACE_SECONDS):

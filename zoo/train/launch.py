@@ -11,13 +11,18 @@ from zoo.utils.errors import ConfigError
 def processes() -> int:
     """The number of processes that torchrun or srun has started; 1 without them.
 
-    Srun's environment is taken over where it stands for torchrun's: MASTER_ADDR says that it is meant.
+    If MASTER_ADDR is set, the variables of srun are copied to those of torchrun.
 
     Raises:
-        ConfigError: MASTER_ADDR is set, but neither has started this process.
+        ConfigError: MASTER_ADDR is set, but neither torchrun nor srun has started this process.
     """
     if "RANK" not in os.environ and {"MASTER_ADDR", "SLURM_PROCID"} <= os.environ.keys():
-        names = ("PROCID", "LOCALID", "STEP_NUM_TASKS", "STEP_TASKS_PER_NODE")  # the last like 8(x2),4
+        names = (
+            "PROCID",
+            "LOCALID",
+            "STEP_NUM_TASKS",
+            "STEP_TASKS_PER_NODE",
+        )  # the last one has the form 8(x2),4
         values = [re.match(r"\d+", os.environ.get(f"SLURM_{name}", "")) for name in names]
         for key, value in zip(("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"), values, strict=True):
             if value is None:

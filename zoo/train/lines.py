@@ -1,4 +1,4 @@
-"""What training prints where no bar can be drawn: a line per log interval, or every record as JSON."""
+"""The output of training without a progress bar: a line per log interval, or every record as JSON."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def validation_in_words(measured: Mapping[str, Any], judged: Measure = CROSS_ENT
 
     Args:
         measured: the values of a validation by the names of their measures.
-        judged: what selects the best checkpoint, which is shown as well.
+        judged: the measure that selects the best checkpoint, which is shown as well.
     """
     bits = measured.get("bits_per_byte")
     text = f"{measured['cross_entropy']:.4f}"
@@ -31,7 +31,7 @@ def validation_in_words(measured: Mapping[str, Any], judged: Measure = CROSS_ENT
 
 
 class TrainingLines(Logger):
-    """A line for people: the step, the loss, the learning rate, the speed and the remaining time."""
+    """Lines for people: the step, the loss, the learning rate, the speed and the remaining time."""
 
     def __init__(
         self, console: Console, start: int, steps: int, unit: str, judged: Measure = CROSS_ENTROPY
@@ -50,7 +50,7 @@ class TrainingLines(Logger):
         self._begin = time.monotonic()
 
     def write(self, record: Record) -> None:
-        """Print a line for the size of the model, losses and spikes; measurements of matrices have none."""
+        """Print a line for model sizes, losses and spikes; measurements of matrices are not printed."""
         step = record["step"]
         match record["kind"]:
             case "size":
@@ -73,7 +73,7 @@ class TrainingLines(Logger):
         return f", {format_duration(per_step * (self._steps - step))} left" if step < self._steps else ""
 
     def close(self) -> None:
-        """Do nothing: every line has been flushed."""
+        """Do nothing, because every line has been flushed."""
 
 
 class RecordLines(Logger):
@@ -89,4 +89,4 @@ class RecordLines(Logger):
         self._stream.flush()
 
     def close(self) -> None:
-        """Do nothing: every line has been flushed."""
+        """Do nothing, because every line has been flushed."""

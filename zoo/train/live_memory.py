@@ -1,4 +1,4 @@
-"""The bytes of all tensors that are alive, counted operator by operator: real, sharded, or fake ones."""
+"""The bytes of all live tensors (real, sharded or fake), counted operator by operator."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from zoo.utils.sharded import local
 class LiveMemory(TorchDispatchMode):
     """Counts the storages of the tensors that operators return, until they are freed.
 
-    It finds what `torch.distributed._tools.MemTracker` finds, which looks at modules besides, takes several
-    times as long, and refuses a step of several parts. Tensors on the device "meta" have no memory and do not
-    count.
+    The result is that of `torch.distributed._tools.MemTracker`, which also attributes memory to modules,
+    takes several times as long, and does not support a step of several parts. Tensors on the device "meta"
+    have no memory and do not count.
 
     Attributes:
         now: bytes of the storages that are alive.
@@ -33,7 +33,7 @@ class LiveMemory(TorchDispatchMode):
         """Start counting when the `with` statement begins.
 
         Args:
-            tensors: what is in memory already and counts too, plain or sharded.
+            tensors: tensors that are in memory already and are counted as well, plain or sharded.
         """
         super().__init__()  # type: ignore[no-untyped-call]  # torch does not annotate it
         self.now = self.peak = 0
@@ -45,13 +45,13 @@ class LiveMemory(TorchDispatchMode):
         self.peak = self.now
 
     def __enter__(self) -> Self:
-        # DTensor tries operators on fake tensors of its own, which take no memory of a rank.
+        # DTensor runs operators on fake tensors of its own, which take no memory on a rank.
         self._outer = active_fake_mode()
         self._resize = torch.UntypedStorage.resize_
         resize, see = self._resize, self._see_storage
 
         def resize_(storage: torch.UntypedStorage, size: int) -> None:
-            resize(storage, size)  # FSDP frees gathered weights so, which is no operator
+            resize(storage, size)  # FSDP frees gathered weights this way, without an operator
             see(storage)
 
         torch.UntypedStorage.resize_ = resize_  # type: ignore[method-assign,assignment]  # until the end
@@ -64,7 +64,7 @@ class LiveMemory(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if any(issubclass(kind, DTensor) for kind in types):
-            return NotImplemented  # it comes back with the rank's own part
+            return NotImplemented  # called again with the rank's local tensor
         result = func(*args, **(kwargs or {}))
         if active_fake_mode() is self._outer:
             self._see(result)

@@ -1,7 +1,7 @@
 """metrics.jsonl: one JSON object per line, appended while training, cut back when a run resumes.
 
 Every line has `kind` (size, train, validation, monitor, diagnose) and `step`, the number of optimizer steps
-done. What a second run does not reproduce is under `timing`; everything else is equal bit for bit.
+done. Values that a second run does not reproduce are under `timing`; all others are equal bit for bit.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class MetricsLog:
             run: the run folder; None: nothing is written.
             start: where the session starts; lines after its checkpoint are dropped.
             job: the run, whose loggers get every record as well; None: no loggers.
-            shown: gets the records of this session as well, for the terminal; None: nothing does.
+            shown: a logger that shows the records of this session on the terminal; None: they are not shown.
         """
         self._run, self._start, self._job = run, start, job
         self._loggers: list[Logger] = [] if shown is None else [shown]
@@ -80,7 +80,7 @@ class MetricsLog:
         self._open.close()
 
     def write(self, kind: str, step: int, **values: Any) -> None:
-        """Append a line and pass it to the operating system.
+        """Append a line and flush it to the operating system.
 
         Raises:
             CheckpointError: the file cannot be written, for instance because the disk is full.
@@ -94,6 +94,6 @@ class MetricsLog:
                 logger.write(record)
 
     def flush(self) -> None:
-        """Write all lines to the disk, so that no checkpoint is ahead of the file."""
+        """Write all lines to disk, so that no checkpoint is ahead of the file."""
         if self._file is not None:
             os.fsync(self._file.fileno())

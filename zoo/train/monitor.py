@@ -10,7 +10,7 @@ from zoo.utils.sharded import norms
 
 
 class Monitor:
-    """Measures one step: created before it, given its gradient, read after it.
+    """Measures one step: create it before the step, show it the gradient, and read it after the step.
 
     It holds a copy of every matrix during the step, and is therefore not used at every step.
     """
@@ -22,13 +22,13 @@ class Monitor:
         self._gradients: dict[str, float] = {}
 
     def see_gradient(self) -> None:
-        """Measure the norms of the gradients in `.grad`. All ranks must call this."""
+        """Measure the norms of the gradients in `.grad`. All ranks must call this method."""
         gradients = {entry.name: entry.parameter.grad for entry, _ in self._before}
         seen = {name: gradient for name, gradient in gradients.items() if gradient is not None}
         self._gradients = dict(zip(seen, norms(seen.values()).tolist(), strict=True))
 
     def measure(self) -> dict[str, dict[str, float | None]]:
-        """Measure after the step. All ranks must call this.
+        """Measure after the step. All ranks must call this method.
 
         Returns:
             For every matrix: `update_ratio` = ||dW|| / ||W|| with W before the step (None for a

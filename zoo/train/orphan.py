@@ -1,4 +1,4 @@
-"""The end of a rank whose launcher was killed: without torchrun, nobody could stop it."""
+"""Stopping a rank whose launcher was killed, because nothing else would end it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 POLL_SECONDS = 1.0
 GRACE_SECONDS = 60.0
-"""Time for the current step and its checkpoint, which needs all other ranks as well."""
+"""Seconds for the current step and its checkpoint, which needs all other ranks as well."""
 
 
 @contextmanager

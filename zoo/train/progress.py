@@ -10,13 +10,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 
 class TrainingBar:
-    """A progress bar on the main rank, nothing on the others."""
+    """A progress bar on the main rank; other ranks draw nothing."""
 
     def __init__(self, console: Console | None, name: str, start: int, steps: int, unit: str) -> None:
         """Create the bar; it is shown when the context is entered.
 
         Args:
-            console: where to draw; None: nowhere.
+            console: where to draw; None: nothing is drawn.
             name: name of the run.
             start: number of steps done before.
             steps: total number of steps.

@@ -1,4 +1,4 @@
-"""Recomputed activations: less memory for a second forward pass of the blocks."""
+"""Recomputation of activations, which saves memory at the cost of a second forward pass of the blocks."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from zoo.utils.errors import ConfigError
 
 
 def recompute(model: Model, what: Literal["none", "blocks", "selective"]) -> None:
-    """Have the backward pass compute activations again; weights, losses and gradients stay what they are.
+    """Have the backward pass compute activations again; losses and gradients do not change.
 
-    A block keeps its input, and with `selective` the outputs of its `PRODUCTS` besides.
+    A block keeps its input and, with `selective`, the outputs of its `PRODUCTS`.
 
     Args:
         model: plain or sharded, before it is compiled.

@@ -35,7 +35,8 @@ class RunResult:
         validation: the last validation loss in nats per target; None without validation examples.
         best: the lowest validation loss.
         signalled: whether a signal other than Ctrl-C ended the session, on this or another rank.
-        evaluated: whether the evaluation after the step was made; otherwise a resumed run begins with it.
+        evaluated: whether the evaluation after the last step was made; otherwise a resumed run begins with
+            it.
     """
 
     folder: Path
@@ -63,26 +64,26 @@ def train(
 ) -> RunResult:
     """Train a model as configured, alone or as one of torchrun's processes.
 
-    The run folder gets the resolved configuration, environment.json,
-    metrics.jsonl, the tokenizer and checkpoints. Ctrl-C or SIGTERM ends the run after the step,
-    saved. A run that has finished with the same configuration is left as it is.
+    The run folder gets the resolved configuration, environment.json, metrics.jsonl, the tokenizer and
+    checkpoints. Ctrl-C or SIGTERM saves and ends the run after the current step. A run that has finished with
+    the same configuration is left as it is.
 
     Args:
         config: with `model`, `optimizer`, `data` and `train`.
-        resume: continue from the last checkpoint, bit for bit as if the run had never stopped; "auto": if
-            there is a run, and otherwise start it.
+        resume: whether to continue from the last checkpoint, bit for bit as if the run had never stopped;
+            "auto": continue if there is a run, otherwise start one.
         console: where to show progress, as a bar on a terminal and as lines elsewhere; None: silent.
-        until: stop after this step, saved, as if interrupted there; None: do all steps.
+        until: save and stop after this step, as if interrupted there; None: do all steps.
         folder: the run folder; None: ``<train.runs_dir>/<name>``.
-        records: where to write the records of metrics.jsonl as well, one line of JSON each, instead of
-            progress for people; None: nowhere.
+        records: an additional stream for the records of metrics.jsonl, one line of JSON each; progress is not
+            shown then. None: there is none.
 
     Returns:
         The step that was reached, and the validation losses.
 
     Raises:
-        ConfigError: parts of the configuration are missing, there is another run in the folder, or the
-            configuration is not the one that a resumed run was started with.
+        ConfigError: Parts of the configuration are missing, there is another run in the folder, or a resumed
+            run was started with another configuration.
         ZooError: the data, the sizes, the device or the checkpoint cannot be used.
         DivergenceError: the loss, the gradient or the weights are not finite; the last checkpoint is kept.
         RankError: another process of the run has ended or does not answer; the last checkpoint is kept.
@@ -103,7 +104,7 @@ def train(
         if not ranks.is_main:
             Progress.console = None
         ranks.on_main(partial(_settle, job, claim) if finished else claim)
-        start = choose_start(job, resume)  # another process may have begun the run or gone on until now
+        start = choose_start(job, resume)  # another process may have started or continued the run meanwhile
         if not start.is_finished(job.train.steps):
             return _result(job, run_session(job, start, ranks, claim, own_console, until, records))
         if own_console:
@@ -112,7 +113,7 @@ def train(
 
 
 def _nothing_to_do(job: Job, step: int) -> str:
-    """What is said of a run that has the steps that it is asked for, or more."""
+    """The message for a run that has all the requested steps, or more."""
     if step == job.train.steps:
         return f"{job.folder} has all its {step} steps already: nothing to do."
     asked = f"train.steps is {job.train.steps}"
@@ -120,7 +121,7 @@ def _nothing_to_do(job: Job, step: int) -> str:
 
 
 def _settle(job: Job, claim: Callable[[], None]) -> None:
-    """Sweep what a killed session left of a finished run, unless it lies where nothing can be written."""
+    """Remove temporary files that a killed session left in a finished run, unless it is read-only."""
     with suppress(ZooError):
         claim()
         job.folder.trim_to_last_checkpoint()

@@ -1,4 +1,4 @@
-"""One session of a run: from where it starts until it is finished, interrupted or diverged."""
+"""One session of a run: from its start until the run is finished, interrupted or diverged."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Ended:
 
     Attributes:
         step: the number of steps done.
-        signalled: whether a signal other than Ctrl-C ended it, on this or another rank.
+        signalled: whether a signal other than Ctrl-C ended the session, on this or another rank.
         evaluated: whether the evaluation that follows the last step was made.
     """
 
@@ -68,20 +68,20 @@ def run_session(
     until: int | None = None,
     records: TextIO | None = None,
 ) -> Ended:
-    """Train from `start` to the end, or until interrupted.
+    """Train from `start` to the end of the run, or until the session is interrupted.
 
     Args:
         job: the run.
         start: where the session starts, from `choose_start`.
         world: the ranks.
-        claim: locks the run once its folder exists.
-        console: where to show progress; None: nowhere.
+        claim: a function that locks the run once its folder exists.
+        console: where to show progress; None: it is not shown.
         until: stop after this step as if interrupted there; None: do all steps.
-        records: where the main rank writes the records of metrics.jsonl as well, instead of progress for
-            people; None: nowhere.
+        records: an additional stream on which the main rank writes the records of metrics.jsonl instead of
+            progress; None: there is none.
 
     Returns:
-        How the session ended; its last step is in a checkpoint.
+        The end of the session, whose last step is in a checkpoint.
 
     Raises:
         ZooError: the data, the sizes, the checkpoint or the disk cannot be used.
@@ -109,7 +109,7 @@ def _session(
     """`run_session` until the first rollback.
 
     Raises:
-        Rollback: a spike occurred that the run goes back for.
+        Rollback: A spike occurred because of which the run goes back to a checkpoint.
     """
     parts = build(job, start, world)
     dataset = parts.dataset
@@ -153,7 +153,7 @@ def _session(
 def _shown(
     job: Job, start: Start, console: Console | None, records: TextIO | None, parts: Parts
 ) -> Logger | None:
-    """What shows the records of a session where no bar is drawn; None: they are not shown."""
+    """The logger that shows the records of a session without a progress bar; None: they are not shown."""
     if records is not None:
         return RecordLines(records)
     if console is None:
@@ -164,10 +164,10 @@ def _shown(
 def _begin(
     job: Job, start: Start, world: World, claim: Callable[[], None], parts: Parts, console: Console | None
 ) -> None:
-    """Make the folder a run of this process, and write what its session begins with."""
+    """Create or claim the run folder, and write the first records of the session."""
     job.folder.write_config(dump_config(job.config))
     claim()
-    if start.checkpoint is not None:  # It could be read, so that no other checkpoint has to take its place.
+    if start.checkpoint is not None:  # It could be read, so that no other checkpoint has to replace it.
         job.folder.trim_to_last_checkpoint()
         job.folder.prune(job.train.keep_last)
     copy_sources(job.config.plugins, job.folder.plugins)
@@ -181,7 +181,7 @@ def _begin(
 
 
 def _advice(run: RunFolder, step: int, reason: str) -> str:
-    """The message of a run that diverged: where it stopped and what can be done."""
+    """The message about a run that diverged: where it stopped, and how to continue."""
     last = run.checkpoint()
     kept = f"the last good checkpoint is {last}" if last else "there is no checkpoint yet"
     return (
@@ -194,14 +194,15 @@ def _advice(run: RunFolder, step: int, reason: str) -> str:
 class _Session:
     """The training loop, with its evaluations, measurements, log lines and checkpoints.
 
-    Where every step is taken whatever its numbers are, a GPU is not waited for: its numbers are read when the
-    gradient of the next step has been asked for, or sooner if something is written that depends on them.
+    If every step is taken whatever its measurements are, the host does not wait for the GPU: it reads the
+    measurements of a step when the gradient of the next one has been queued, or earlier if something is
+    written that depends on them.
 
     Attributes:
         done: number of steps done.
-        is_behind: whether numbers are read a step later.
-        unread: a step that was taken and whose numbers were not read yet.
-        read: the last numbers that were read.
+        is_behind: whether the measurements of a step are read one step later.
+        unread: a step that was taken and whose measurements were not read yet.
+        read: the last measurements that were read.
     """
 
     def __init__(
@@ -228,7 +229,7 @@ class _Session:
         self.clock = Clock(peak_share(job, world, parts.dataset.units_per_example))
 
     def loop(self, interrupt: Interrupt, until: int) -> int:
-        """Take step after step, at most to step `until`; returns how many are done."""
+        """Take steps, at most up to step `until`, and return the number of steps done."""
         stopped = not self._first_evaluation(interrupt)
         while self.done < min(until, self.settings.steps) and not stopped:
             stopped = self._step(interrupt) or self.done == until
@@ -244,7 +245,7 @@ class _Session:
         return self.done
 
     def _first_evaluation(self, interrupt: Interrupt) -> bool:
-        """Evaluate the first weights, or those that the last session did not; returns whether it could."""
+        """Evaluate the initial weights, or those that the last session did not; return False if stopped."""
         if self.done and not self.owes_evaluation:
             return True
         try:
@@ -262,13 +263,13 @@ class _Session:
         return self.done % every == 0 or self.done == self.settings.steps
 
     def _batch_spec(self, batch_size: int, skipped: int = 0) -> BatchSpec:
-        """The batch of the next step, `skipped` batches later than without rollbacks."""
+        """The specification of the next step's batch, `skipped` batches later than without rollbacks."""
         return BatchSpec(
             self.job.config.seed, self.done + skipped, batch_size, self.world.rank, self.world.size
         )
 
     def _step(self, interrupt: Interrupt) -> bool:
-        """Take one step and log it; returns whether any rank was asked to stop."""
+        """Take one step and log it; return whether any rank was asked to stop."""
         parts, every = self.parts, self.settings.monitor_every
         batch = self.batches.batch(
             self._batch_spec(self.settings.batch_size, self.spikes.rollback_state.skipped)
@@ -295,46 +296,46 @@ class _Session:
             self.log.write("spike", self.done, **spike.record())
         if self.diagnosis.due:
             self.log.write("diagnose", self.done, **self.diagnosis.measure())
-        assert self.read is not None  # that of this step, or of the one before
+        assert self.read is not None  # the result of this step, or of the one before
         self.bar.step(self.done, self.read.cross_entropy, self.clock.tokens_per_second, self.clock.mfu)
         if self._due(self.settings.log_every):
             self._log(self.read)
         return self.read.stop
 
     def _update_unread(self, result: StepResult) -> Spike | None:
-        """Step without waiting for the numbers of the step, unless something is to be written after it.
+        """Take a step without waiting for its measurements, unless they are needed right after it.
 
         Returns:
-            The spike that the step is, if its numbers were read.
+            The spike, if the measurements were read and the step is one.
 
         Raises:
-            DivergenceError: the numbers were read, and are not finite.
+            DivergenceError: The measurements were read and are not finite.
         """
         self.checkpoints.release()
         self.unread = (self.done, result)
         try:
             self.parts.stepper.update(result, unread=True)
-        except torch.linalg.LinAlgError:  # type: ignore[attr-defined]  # SOAP factorises; not finite is refused
+        except torch.linalg.LinAlgError:  # type: ignore[attr-defined]  # SOAP's factorisation of non-finite numbers
             self._learn()
             raise
         return self._judge_unread() if self.read is None or self._is_looked_at else None
 
     @property
     def _is_looked_at(self) -> bool:
-        """Whether something is written after the current step that depends on its numbers."""
+        """Whether something is written after the current step that depends on its measurements."""
         settings = self.settings
         regular = settings.log_every, settings.eval_every, settings.checkpoint_every
         intervals = (*regular, *([settings.monitor_every] if settings.monitor_every else []))
         return self.diagnosis.due or any(map(self._due, intervals))
 
     def _judge_unread(self) -> Spike | None:
-        """Read and judge the numbers of a step that was taken before they were there.
+        """Read and judge the measurements of a step that was taken before they had arrived.
 
         Returns:
-            The spike that it is, if it is one; the matrix that it moved most is not known any more.
+            The spike, if the step is one; the matrix that moved most is no longer known.
 
         Raises:
-            DivergenceError: the loss or the gradient is not finite. What was computed since is dropped.
+            DivergenceError: The loss or the gradient is not finite. Later computations are dropped.
         """
         if self.unread is None:
             return None
@@ -347,22 +348,22 @@ class _Session:
         return spike
 
     def _learn(self) -> None:
-        """Read the numbers of a step whose log lines are written already, if there is one."""
+        """Read the measurements of a step whose log lines are written already, if there is one."""
         if (spike := self._judge_unread()) is not None:
             self.log.write("spike", spike.at, **spike.record())
 
     def _update(self, result: StepResult) -> Spike | None:
-        """Judge the gradient that was computed, and step; but for `_update_unread` no other place does.
+        """Judge the gradient that was computed, and take the step; only `_update_unread` does so, too.
 
-        A spike whose action is `log` is a step as any other. One that is skipped or gone back for leaves
-        weights and optimizer as they were: its step is tried and undone, to name the matrix that it would
-        have moved most.
+        A spike whose action is `log` is a normal step. If the action is `skip` or `rollback`, weights and
+        optimizer stay unchanged: the step is tried and undone, to name the matrix that it would have moved
+        most.
 
         Returns:
-            The spike that the step is, if it is one.
+            The spike, if the step is one.
 
         Raises:
-            Rollback: training is to go on from an earlier checkpoint.
+            Rollback: Training is to continue from an earlier checkpoint.
             DivergenceError: the loss or the gradient is not finite, or `train.spikes` gives up.
         """
         self.checkpoints.release()
@@ -380,7 +381,7 @@ class _Session:
                 parts.stepper.update(result)
                 spike = self.spikes.name_culprit(spike, monitor.measure())
         parts.optimizer.zero_grad()
-        self.checkpoints.finish()  # it may be the one to go back to
+        self.checkpoints.finish()  # the run may go back to it
         return self.spikes.leave_out(spike)
 
     def _log(self, result: StepResult) -> None:
@@ -397,10 +398,10 @@ class _Session:
         )
 
     def _evaluate(self, interrupt: Interrupt) -> dict[Which, float]:
-        """Evaluate and log; returns the measure where it is the best so far, by the checkpoint's name.
+        """Evaluate and log; return the measures that are the best so far, by the checkpoint's name.
 
         Raises:
-            EvaluationStopped: a stop was requested meanwhile; nothing is logged.
+            EvaluationStopped: A stop was requested during the evaluation; nothing is logged.
         """
         parts, count = self.parts, self.settings.eval_batches
         parallel = self.settings.batch_size // self.settings.accumulation
@@ -468,7 +469,7 @@ class _Session:
 
 
 def sizes(parts: Parts) -> dict[str, int]:
-    """Number of parameters, and the bytes of the optimizer's state as they are after a step."""
+    """The number of parameters, and the bytes of the optimizer's state after a step."""
     slots = [tensor for _, tensor in tensors_in(list(parts.optimizer.state.values()))]
     return {
         "parameters": sum(entry.spec.numel for entry in parts.registry),

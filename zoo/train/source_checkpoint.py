@@ -15,14 +15,14 @@ from zoo.utils.run_folder import RunFolder, model_folder
 
 
 def check_tokenizer(source: CheckpointConfig, tokenizer: Tokenizer | None) -> None:
-    """Refuse a tokenizer under which the token ids of the checkpoint mean something else.
+    """Refuse a tokenizer by which the token ids of the checkpoint have other meanings.
 
     Args:
         source: the checkpoint; a checkpoint without a tokenizer is not compared.
         tokenizer: the tokenizer of the run; None: its data has no tokens.
 
     Raises:
-        DataError: the tokenizers differ and `source.allow` does not say so, or it does and they are equal.
+        DataError: The tokenizers differ and `source.allow` does not permit it, or it does and they are equal.
     """
     allowed = TOKENIZER in source.allow
     try:
@@ -44,12 +44,12 @@ def check_tokenizer(source: CheckpointConfig, tokenizer: Tokenizer | None) -> No
 
 
 def report_loading(initial: InitialModel, run: RunFolder, console: Console | None) -> None:
-    """Write loaded.json, and print what was loaded; does nothing for a model that was not loaded.
+    """Write loaded.json and print what was loaded; do nothing for a model that was not loaded.
 
     Args:
         initial: the model before its first step.
         run: the run folder.
-        console: where to print; None: nowhere.
+        console: where to print; None: nothing is printed.
     """
     report, conversion = initial.report, initial.conversion
     if report is None:

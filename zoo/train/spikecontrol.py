@@ -1,4 +1,4 @@
-"""What is done about a loss spike: it is logged, its batch is skipped, or the run goes back to a checkpoint.
+"""Actions on a loss spike: log it, skip its batch, or roll the run back to a checkpoint.
 
 The state that these decisions depend on is in the checkpoints, so a resumed run takes the same steps. The
 steps themselves are taken by the training loop, `zoo.train.session`.
@@ -19,20 +19,20 @@ from zoo.utils.errors import CheckpointError, DivergenceError
 from zoo.utils.run_folder import CheckpointFolder, RunFolder
 
 KEY = "spikes"
-"""Key of the state in a checkpoint's state.json."""
+"""Key of the spike control's state in a checkpoint's state.json."""
 COOL_STEPS, COOL_FACTOR, AT_MOST = 100, 0.5, 10
 """Defaults of `SpikeConfig`'s fields that only rollbacks use."""
 
 
 @dataclass(frozen=True)
 class RollbackState:
-    """What a run's rollbacks have changed about the steps to come.
+    """The effect of a run's rollbacks on later steps.
 
     Attributes:
         skipped: number of batches that were left out: step s uses the batch of step s + `skipped`.
         cool_until: last step of the reduced learning rate.
         streak: number of rollbacks in a row before that step was passed; the rate is reduced as many times.
-        rollbacks: the records of the spikes that the run went back for.
+        rollbacks: the records of the spikes that caused rollbacks.
     """
 
     skipped: int = 0
@@ -41,8 +41,8 @@ class RollbackState:
     rollbacks: tuple[dict[str, Any], ...] = field(default=())
 
 
-class Rollback(Exception):  # noqa: N818 - nothing has failed
-    """Raised to leave the training loop; training goes on from an earlier checkpoint."""
+class Rollback(Exception):  # noqa: N818 - it is no error
+    """Raised to leave the training loop; training then continues from an earlier checkpoint."""
 
     def __init__(self, spike: Spike, state: RollbackState, settings: SpikeConfig) -> None:
         super().__init__(f"step {spike.at}: back to the last checkpoint")
@@ -50,7 +50,7 @@ class Rollback(Exception):  # noqa: N818 - nothing has failed
 
 
 class SpikeControl:
-    """Judges the gradient of every step, and decides what becomes of a spike. It takes no step itself.
+    """Judges the gradient of every step, and chooses the action on a spike. It takes no step itself.
 
     Attributes:
         rollback_state: the effect of earlier rollbacks.
@@ -59,11 +59,11 @@ class SpikeControl:
     def __init__(
         self, settings: SpikeConfig | None, checkpoint: CheckpointFolder | None, run: RunFolder
     ) -> None:
-        """Restore what an earlier session knew.
+        """Restore the state of an earlier session.
 
         Args:
             settings: `train.spikes`; None: no step is a spike.
-            checkpoint: where the session begins; None: at the first step.
+            checkpoint: the checkpoint from which the session starts; None: it starts at the first step.
             run: the run folder.
         """
         self._settings, self._run = settings or SpikeConfig(), run
@@ -79,12 +79,12 @@ class SpikeControl:
 
     @property
     def takes_every_step(self) -> bool:
-        """Whether a spike is a step as any other, which can be judged after it was taken."""
+        """Whether spikes are taken like other steps, so that they can be judged afterwards."""
         return self._detector is None or self._settings.action == "log"
 
     @staticmethod
     def rollback_records(checkpoint: CheckpointFolder | None) -> list[dict[str, Any]]:
-        """The records of the spikes that a run went back for, up to one of its checkpoints."""
+        """The records of the spikes that caused rollbacks of a run, up to one of its checkpoints."""
         state = checkpoint.read_state().get(KEY, {}) if checkpoint else {}
         return list(state.get("position", {}).get("rollbacks", ()))
 
@@ -95,15 +95,15 @@ class SpikeControl:
         return float((self._settings.cool_factor or COOL_FACTOR) ** self.rollback_state.streak)
 
     def set_usual(self, matrices: Mapping[str, Mapping[str, float | None]]) -> None:
-        """Take the update ratios of a `Monitor` as those that a spike is compared with."""
+        """Store the update ratios of a `Monitor`, with which those of a spike are compared."""
         ratios = {name: row["update_ratio"] for name, row in matrices.items()}
         self._usual_ratios = {name: ratio for name, ratio in ratios.items() if ratio}
 
     def judge(self, step: int, result: StepResult) -> Spike | None:
-        """Whether a step is a spike; its `action` says what is to be done.
+        """Return the spike with its `action` if a step is one, otherwise None.
 
         Args:
-            step: its number, from 1.
+            step: number of the step, from 1.
             result: loss and norm of the gradient; the same on all ranks.
         """
         if self._detector is None:
@@ -115,7 +115,7 @@ class SpikeControl:
 
         Args:
             spike: the spike.
-            matrices: what a `Monitor` measured of its step.
+            matrices: the measurements of a `Monitor` for the step of the spike.
         """
         ratios = {name: ratio for name, row in matrices.items() if (ratio := row["update_ratio"])}
         usual = self._usual_ratios
@@ -127,14 +127,14 @@ class SpikeControl:
         return replace(spike, culprit=name, update_ratio=ratios[name], update_rise=rises.get(name))
 
     def leave_out(self, spike: Spike) -> Spike:
-        """Decide how a step that is not taken is left out: its batch alone, or all since a checkpoint.
+        """Decide what is dropped with a step that is not taken: its batch, or all since a checkpoint.
 
         Returns:
-            The spike, whose action is `skip`: also where there is no checkpoint yet to go back to.
+            The spike with the action `skip`, which it also is if there is no checkpoint to go back to.
 
         Raises:
-            Rollback: training is to go on from an earlier checkpoint.
-            DivergenceError: too many steps in a row were left out, or the run went back too often.
+            Rollback: Training is to continue from an earlier checkpoint.
+            DivergenceError: Too many steps in a row were skipped, or the run was rolled back too often.
         """
         settings, state = self._settings, self.rollback_state
         if spike.action == "rollback" and self._run.checkpoint() is not None:
@@ -149,7 +149,7 @@ class SpikeControl:
         return replace(spike, action="skip")
 
     def state(self) -> dict[str, Any]:
-        """The entry of a checkpoint's state.json; empty where no spikes are looked for."""
+        """The entry of a checkpoint's state.json; empty without spike detection."""
         if self._detector is None:
             return {}
         known = {"usual": self._usual_ratios, "position": asdict(self.rollback_state)}
@@ -157,10 +157,10 @@ class SpikeControl:
 
 
 def go_back(rollback: Rollback, run: RunFolder, world: World) -> Start:
-    """Make a checkpoint before a spike the last one of the run, and skip the batches since.
+    """Make a checkpoint before a spike the last one of the run, and skip the batches after it.
 
-    It is the last checkpoint; or the one before that, if it is kept, where the spike comes soon after another
-    rollback, which did not help then.
+    The run goes back to the last checkpoint. If the spike comes soon after another rollback, which then did
+    not help, it goes back to the previous one, if that is kept.
 
     Args:
         rollback: the spike, and the effect of earlier rollbacks.
@@ -168,7 +168,7 @@ def go_back(rollback: Rollback, run: RunFolder, world: World) -> Start:
         world: the ranks; the main one writes.
 
     Returns:
-        Where training goes on.
+        The start from which training continues.
     """
     if world.is_main:
         spike, before, settings = rollback.spike, rollback.state, rollback.settings
@@ -186,7 +186,7 @@ def go_back(rollback: Rollback, run: RunFolder, world: World) -> Start:
         state = target.read_state()
         state[KEY] = {**state.get(KEY, {}), "position": asdict(after), "episode": spike.episode}
         target.write_state(state)
-        # The run has gone back from here on; `MetricsLog` adds the record of the spike from the state.
+        # The rollback is done at this point; `MetricsLog` adds the record of the spike from the state.
         run.point("last", target)
         run.trim_to_last_checkpoint()
     world.wait()

@@ -28,19 +28,19 @@ class Spike:
 
     Attributes:
         at: the step, counted from 1.
-        what: "loss" or "grad_norm".
+        what: the number that spikes, "loss" or "grad_norm".
         value: the loss or the norm of this step; None: it is not finite.
         usual: the median over the steps before; None: there were too few.
-        z: how many robust standard deviations `value` lies above `usual`, for the gradient in its
-            logarithm.
+        z: number of robust standard deviations by which `value` exceeds `usual`; for the norm of the
+            gradient, of its logarithm.
         depth: difference of the loss and its median in nats per target; None: the loss is not finite.
         episode: number of the spike in its run, from 1; consecutive steps are one spike.
         length: number of steps of the spike so far.
-        action: what was done about it.
+        action: the action that was taken.
         culprit: the matrix whose update ratio rose most over its usual one.
-        update_ratio: ||dW|| / ||W|| of that matrix in this step; of a step that was left out, what it would
-            have been.
-        update_rise: `update_ratio` over the usual one; None: it was not measured before.
+        update_ratio: ||dW|| / ||W|| of that matrix in this step, or the value that a skipped step would have
+            had.
+        update_rise: `update_ratio` over its usual value; None: there is no earlier measurement.
     """
 
     at: int
@@ -68,7 +68,7 @@ class Spike:
 
 
 class History:
-    """A window of the last numbers, which the next one is compared with."""
+    """A window of the last numbers, with which the next number is compared."""
 
     def __init__(self, length: int, numbers: list[float], logarithmic: bool) -> None:
         self._logarithmic = logarithmic
@@ -76,7 +76,7 @@ class History:
         self._seen = deque(map(self._scaled, numbers), maxlen=length)
 
     def append(self, value: float) -> None:
-        """Add a number, which displaces the oldest one of a full window."""
+        """Add a number, which replaces the oldest one of a full window."""
         self.numbers.append(value)
         self._seen.append(self._scaled(value))
 
@@ -114,14 +114,14 @@ class Detector:
         self._first, self._last = state.get("first", 0), state.get("last", -1)
 
     def judge(self, step: int, loss: float, grad_norm: float) -> Spike | None:
-        """Whether a step is a spike.
+        """Return the spike if a step is one, otherwise None.
 
-        Its numbers enter the windows in any case, if they are finite: a new level of the loss becomes usual.
+        Finite numbers enter the windows in any case, so that a new level of the loss becomes the usual one.
 
         Args:
             step: number of the step, from 1.
-            loss: its cross entropy in nats per target.
-            grad_norm: global norm of its gradient before clipping.
+            loss: cross entropy of the step in nats per target.
+            grad_norm: global norm of the gradient of the step before clipping.
         """
         judged = [("loss", loss, self._loss), ("grad_norm", grad_norm, self._norm)]
         if finite := math.isfinite(loss) and math.isfinite(grad_norm):
@@ -138,7 +138,7 @@ class Detector:
     def _spike(
         self, step: int, loss: float, spiking: list[tuple[str, float, History, float | None]]
     ) -> Spike:
-        """The spike of a step, by the number that stands out most."""
+        """The spike of a step, described by the number with the largest z-score."""
         if step != self._last + 1:
             self._episode, self._first = self._episode + 1, step
         self._last = step
@@ -150,7 +150,7 @@ class Detector:
         return Spike(step, what, known, window.usual, z, depth, self._episode, length, action)
 
     def state(self) -> dict[str, Any]:
-        """What a later session needs to continue, as plain data."""
+        """The state that a later session needs to continue, as plain data."""
         return {
             "losses": list(self._loss.numbers),
             "norms": list(self._norm.numbers),

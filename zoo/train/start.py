@@ -1,4 +1,4 @@
-"""Whether a run may start or go on in its folder, and at which step."""
+"""Whether a run may start or continue in its folder, and at which step."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ PLACES = frozenset(
         "data.validation",
     }
 )
-"""Settings that say where files lie, which a run that was moved may find elsewhere: the contents are
-compared by a fingerprint (`check_same_data`), and the tokenizer is kept with the run."""
+"""Settings that are paths of files, which may differ for a run that was moved: the contents are compared by a
+fingerprint (`check_same_data`), and the tokenizer is kept with the run."""
 
 MAY_CHANGE = {"metric", "description"} | frozenset(
     f"train.{key}"
@@ -52,10 +52,10 @@ MAY_CHANGE = {"metric", "description"} | frozenset(
 
 @dataclass(frozen=True)
 class Start:
-    """Where a session begins.
+    """The start of a session.
 
     Attributes:
-        step: number of optimizer steps done before.
+        step: number of optimizer steps done before the session.
         checkpoint: the state after those steps; None: the run begins from its first weights.
     """
 
@@ -64,16 +64,16 @@ class Start:
 
     @property
     def owes_evaluation(self) -> bool:
-        """Whether the earlier session was stopped before the evaluation after its last step was complete."""
+        """Whether the earlier session stopped before the evaluation after its last step was complete."""
         return self.checkpoint is not None and self.checkpoint.owes_evaluation
 
     def is_finished(self, steps: int) -> bool:
-        """Whether nothing is left to do in a run of so many steps."""
+        """Whether nothing is left to do in a run of `steps` steps."""
         return self.step >= steps and not self.owes_evaluation
 
     @classmethod
     def at_last_checkpoint(cls, run: RunFolder) -> Start:
-        """The last checkpoint of a run; a run that was killed before its first one starts again."""
+        """The start at the last checkpoint of a run, or at step 0 if it was killed before its first one."""
         checkpoint = run.checkpoint("last")
         return cls() if checkpoint is None else cls(checkpoint.step, checkpoint)
 
@@ -82,15 +82,15 @@ def choose_start(job: Job, resume: bool | Auto) -> Start:
     """Decide where a session begins; nothing is written.
 
     Args:
-        job: what to train, and where.
-        resume: whether to continue the run in the folder; "auto": if there is one.
+        job: the run to train, with its folder.
+        resume: whether to continue the run in the folder; "auto": continue if there is a run.
 
     Returns:
         The start; at the last step or after it there is nothing left to do.
 
     Raises:
-        ConfigError: the folder exists and `resume` is false, `resume` is true and there is no run, or the
-            configuration differs from the one that the run was started with.
+        ConfigError: The folder exists and `resume` is false, `resume` is true and there is no run, or the run
+            was started with another configuration.
     """
     folder = job.folder
     if folder.is_vacant:
@@ -112,7 +112,7 @@ def choose_start(job: Job, resume: bool | Auto) -> Start:
     refused = [
         f"{key} was {old!r}, is {new!r}"
         for key, old, new in changed
-        if {key, key.rpartition(".")[0]}.isdisjoint(MAY_CHANGE | PLACES)  # of a mapping of files each key
+        if {key, key.rpartition(".")[0]}.isdisjoint(MAY_CHANGE | PLACES)  # for a mapping of files: each key
     ]
     if refused:
         raise ConfigError(

@@ -23,23 +23,23 @@ from zoo.utils.errors import DivergenceError
 from zoo.utils.sharded import whole
 
 Loss = Callable[..., LossParts]
-"""(*inputs, targets, z_loss=0.0) -> parts: the loss of a `zoo.models.Model`."""
+"""The loss of a `zoo.models.Model`: (*inputs, targets, z_loss=0.0) -> its parts."""
 
 
 class StepResult:
     """The measurements of a step over the whole batch of all ranks.
 
-    They are on their way from the device at first; the first one that is asked for waits for all.
+    They are copied from the device asynchronously; reading the first one waits for all.
 
     Attributes:
         norm: `grad_norm` as a tensor on the device, for clipping.
     """
 
     def __init__(self, sums: Tensor, norm: Tensor) -> None:
-        """Begin to copy them to the host.
+        """Begin to copy the measurements to the host.
 
         Args:
-            sums: what `Stepper.backward` returned.
+            sums: the result of `Stepper.backward`.
             norm: the global norm of the gradient, 0-dim, the same on all ranks.
         """
         self.norm, self._sums = norm, sums
@@ -71,7 +71,7 @@ class StepResult:
 
     @property
     def targets(self) -> float:
-        """Number of targets that the loss is the mean over."""
+        """Number of targets over which the loss is the mean."""
         return self._read[3]
 
     @property
@@ -81,7 +81,7 @@ class StepResult:
 
     @property
     def diverged(self) -> Tensor:
-        """Whether loss or norm are not finite, 0-dim, bool, on the device, without waiting for the device."""
+        """Whether the loss or the norm is not finite: 0-dim bool on the device, without waiting for it."""
         loss = self._sums[0] + self._sums[1]
         return ~torch.stack((loss, self.norm.to(loss.dtype))).isfinite().all()
 
@@ -94,7 +94,7 @@ class StepResult:
         """Check the loss and the norm of the gradient.
 
         Raises:
-            DivergenceError: one of them is not finite.
+            DivergenceError: The loss or the norm is not finite.
         """
         if not self.is_finite:
             numbers = f"the loss is {self.loss:.4g}, the norm of its gradient {self.grad_norm:.4g}"
@@ -108,12 +108,12 @@ class Stepper:
     Attributes:
         model: the model, in training mode.
         loss: the model's loss, compiled or not.
-        optimizer: the optimizer. What follows every step, such as the projection onto spheres, is attached to
-            it (`zoo.optim.attach`).
+        optimizer: the optimizer, to which hooks after every step are attached, such as the projection onto
+            spheres (`zoo.optim.attach`).
         world: the ranks.
         accumulation: number of parts that a batch is divided into.
         precision: precision of the forward pass.
-        clip: clips the gradient.
+        clip: the clipping of the gradient.
         z_loss: coefficient of the z-loss.
         unclipped: names of the parameters whose gradients are neither counted nor clipped.
     """
@@ -139,7 +139,8 @@ class Stepper:
             stop: as in `gradient`.
 
         Returns:
-            (4,), the same on all ranks: cross entropy, z-loss, how many ranks were asked to stop, targets.
+            (4,), the same on all ranks: cross entropy, z-loss, number of ranks asked to stop, number of
+            targets.
         """
         device = self.world.device
         moved = [t.to(device, non_blocking=t.is_pinned()) for t in batch]
@@ -158,7 +159,7 @@ class Stepper:
         return self.world.sum(sums)
 
     def gradient(self, batch: Batch, stop: Callable[[], bool]) -> StepResult:
-        """Compute the gradient of a batch into the parameters' `.grad`; the weights stay as they are.
+        """Compute the gradient of a batch into the parameters' `.grad`; the weights do not change.
 
         Args:
             batch: this rank's inputs and targets, on the CPU.
@@ -174,13 +175,13 @@ class Stepper:
         """Clip the gradient in the parameters' `.grad`, step the optimizer, and clear the gradient.
 
         Args:
-            result: what `gradient` returned.
-            unread: do not wait for the measurements. If they are not finite, an optimizer that is gated
-                (`zoo.optim.gate`) leaves weights and slots as they are. Of another one they may become
-                numbers that are not finite. The caller ends the run once it has read the measurements.
+            result: the result of `gradient`.
+            unread: whether to step without waiting for the measurements. If they are not finite, an optimizer
+                that is gated (`zoo.optim.gate`) leaves weights and slots unchanged, whereas those of another
+                optimizer may become non-finite. The caller ends the run once it has read the measurements.
 
         Raises:
-            DivergenceError: the loss or the norm of the gradient is not finite; the weights stay as they are.
+            DivergenceError: The loss or the norm of the gradient is not finite; the weights are unchanged.
         """
         if not unread:
             result.require_finite()
@@ -201,7 +202,7 @@ class Stepper:
 
 @contextmanager
 def undone(model: nn.Module, optimizer: torch.optim.Optimizer) -> Iterator[None]:
-    """Undo at the end what steps inside have changed: weights, buffers and the optimizer's state."""
+    """Restore weights, buffers and the optimizer's state at the end of a `with` block."""
     tensors = [*model.parameters(), *model.buffers()]
     before, state = [t.detach().clone() for t in tensors], snapshot(optimizer)
     yield
@@ -212,5 +213,5 @@ def undone(model: nn.Module, optimizer: torch.optim.Optimizer) -> Iterator[None]
 
 
 def global_norm(tensors: Iterable[Tensor | None]) -> Tensor:
-    """The norm of all tensors as one vector, 0-dim and whole, the same on all ranks; None counts as 0."""
+    """The norm of all tensors together, 0-dim and unsharded, the same on all ranks; None counts as 0."""
     return whole(torch.nn.utils.get_total_norm([t.detach() for t in tensors if t is not None]))

@@ -1,7 +1,7 @@
-"""Of several processes that fail, one says why; the others end without a word.
+"""Error reports of several processes: the first one that fails reports; the others end quietly.
 
-They agree by the store through which the processes of a launch find each other, so that they can do so before
-a process group exists and after it has broken.
+The processes agree through the store by which the processes of a launch find each other, and can therefore do
+so before a process group exists and after it has broken.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from torch.distributed.rendezvous import rendezvous
 from zoo.utils.errors import DivergenceError, RankError, ZooError
 
 ASKING = 1.0
-"""Seconds within which all processes that fail ask which of them tells why."""
+"""Seconds within which all processes that fail ask which of them reports."""
 
 ARRIVING = 30
-"""Seconds to wait for the other processes before a mistake is told that was found before they were met."""
+"""Seconds to wait for the other processes before an error is reported that precedes their first contact."""
 
 FAILED = "!"
-"""What the answer of a process begins with that has failed instead."""
+"""Prefix of the answer of a process that has failed."""
 
 _stores: list[Store] = []
-"""The store of this process, once it has joined the others."""
+"""The store, once this process has joined the others; otherwise empty."""
 
 
 def joined(timeout: int) -> Store:
@@ -39,8 +39,8 @@ def joined(timeout: int) -> Store:
         timeout: seconds to wait for the others, at the first call.
 
     Raises:
-        RuntimeError: they did not come.
-        ValueError: the environment lacks an address.
+        RuntimeError: The other processes did not join in time.
+        ValueError: The environment lacks an address.
     """
     if not _stores:
         _stores.append(next(rendezvous("env://", timeout=timedelta(seconds=timeout)))[0])
@@ -48,12 +48,12 @@ def joined(timeout: int) -> Store:
 
 
 def answers(store: Store, size: int, answer: str) -> list[str]:
-    """What each process says about itself, in order.
+    """The answers of all processes, in the order of their ranks.
 
     Args:
         store: see `joined`.
         size: number of processes, which are waited for.
-        answer: what this one says; `FAILED` and a message if it cannot go on.
+        answer: the answer of this process; `FAILED` and a message if it cannot continue.
 
     Raises:
         ZooError: a process has failed.
@@ -68,31 +68,33 @@ def answers(store: Store, size: int, answer: str) -> list[str]:
 
 @contextmanager
 def one_tells() -> Iterator[None]:
-    """Within, what several processes raise is raised by the first of them; the others end quietly."""
+    """Within a `with` block, let only the first of several failing processes raise; others end quietly."""
     try:
         yield
     except (ZooError, DivergenceError, RankError) as error:
         end_unless_first(str(error), 2 if isinstance(error, ZooError) else 1)
         raise
     except Exception as error:
-        _is_first(str(error))  # the others fail because this one does
+        _is_first(str(error))  # the others fail because this process does
         raise
 
 
 def end_unless_first(problem: str, status: int) -> None:
-    """End this process quietly if another one has failed before it, which tells why.
+    """End this process quietly if another one has failed before it, which reports the reason.
 
     Args:
-        problem: what this one would say; those that wait for its answer hear of it.
-        status: its exit status.
+        problem: the message of this process, which those that wait for its answer receive.
+        status: the exit status of this process.
     """
     if not _is_first(problem):
-        time.sleep(2 * ASKING)  # a launcher that sees one process end ends the others, who may be telling
+        time.sleep(
+            2 * ASKING
+        )  # a launcher ends all processes once one has ended, and another may be reporting
         sys.exit(status)
 
 
 def linger() -> None:
-    """Keep a failed process for as long as the others may ask, if they ask it: torchrun answers by itself."""
+    """Keep a failed process alive while others may query its store; torchrun has a store of its own."""
     if _rank() == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         time.sleep(ASKING)
 
@@ -104,7 +106,7 @@ def _is_first(problem: str) -> bool:
         store = joined(ARRIVING)
         first = store.compare_set("failed", "", str(_rank())).decode() == str(_rank())
         store.set(_place(_rank()), FAILED + problem)
-    except (RuntimeError, ValueError):  # there is no other, or the one that holds the store is gone
+    except (RuntimeError, ValueError):  # there is no other process, or the one that holds the store is gone
         return True
     return first
 

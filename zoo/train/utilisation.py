@@ -1,4 +1,4 @@
-"""Model FLOPs utilisation: the share of a GPU's peak that the matrix products of training would reach.
+"""Model FLOPs utilisation (MFU): the share of a GPU's peak at which training computes matrix products.
 
 MFU = units/s * operations/unit / peak, where the operations are those of the forward and the backward pass
 without recomputation (Chowdhery et al. 2022, PaLM, appendix B), counted by `flops_per_target`.
