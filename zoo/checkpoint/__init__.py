@@ -1,1 +1,1 @@
-"""Model files: their format, how they are read, and the report of what was loaded."""
+"""Model files: their format, reading and writing them, and the report of loading."""

@@ -33,11 +33,11 @@ PLUGINS, PUBLISHED = "plugins", "published"
 
 @dataclass(frozen=True)
 class ModelFile:
-    """A file whose header was read, and whose tensors were not.
+    """A model file whose header has been read, but not its tensors.
 
     Attributes:
         file: the file.
-        recipe: the recipe of its model.
+        recipe: the recipe of the model.
         scales: ratio of virtual and stored tensor by name, for tensors where it is not the recipe's.
         lookups: the same for the factor of embedding lookups.
         published: see `zoo.models.base.Model`.
@@ -56,7 +56,7 @@ class ModelFile:
 
     @property
     def labels(self) -> list[str]:
-        """The names of the classes, if they lie beside the file; see `OpenedCheckpoint`."""
+        """The names of the classes, if they are stored beside the file; see `OpenedCheckpoint`."""
         folder = self.path.parent
         return read_labels(folder) if ModelFolder(folder).labels.is_file() else []
 
@@ -71,7 +71,7 @@ class ModelFile:
 
         Args:
             path: a .safetensors file.
-            expected: what the message names as expected where the file has no recipe.
+            expected: the expected kind of file, for the message if the file has no recipe.
 
         Raises:
             CheckpointError: the file is missing or truncated, or zoo did not write it.
@@ -118,10 +118,10 @@ class ModelFile:
         return model
 
     def restore(self, part: nn.Module) -> None:
-        """Attach the gates that the recipe does not have, and set `scales` and `lookups`.
+        """Attach gates that the recipe does not describe, and set `scales` and `lookups`.
 
-        Versions before 0.3 put WeSaR's gates on more of the matrices on nGPT's sphere. A file that has such
-        a gate keeps it. A transfer rule puts a fixed factor on the logits of a tied table.
+        Versions before 0.3 put WeSaR's gates on more of the matrices on nGPT's sphere; a model of such a file
+        keeps these gates. A transfer rule puts a fixed factor on the logits of a tied table.
 
         Args:
             part: the model on the meta device, or a submodule that is such a model.
@@ -148,8 +148,8 @@ class ModelFile:
             allow: patterns (``head.*``) of tensors that may be missing or unexpected.
 
         Raises:
-            CheckpointError: tensors are missing or unexpected, or have other shapes or dtypes.
-            ZooError: a pattern matches no tensor.
+            CheckpointError: Tensors are missing or unexpected, or have other shapes or dtypes.
+            ZooError: A pattern matches no tensor.
         """
         kind = type_of(self.recipe.model)
         missing, unexpected = compare_names(
@@ -171,10 +171,10 @@ class ModelFile:
 
 
 def metadata(model: Model) -> dict[str, str]:
-    """The header of a model's file: format, version, the recipe and what was published of it, as JSON.
+    """The header of a model's file as JSON: format, version, recipe and published settings.
 
-    The scales of a model that was split come from its matrices, and a model that was merged may have kept
-    a lookup factor: factors that differ from those of the recipe are added.
+    Factors that differ from those of the recipe are added: the scales of a split model, which come from its
+    matrices, and the lookup factor that a merged model may have kept.
     """
     recipe: Recipe = model.recipe
     header = {"format": "zoo", "version": VERSION, "recipe": recipe.model_dump_json()}

@@ -1,4 +1,4 @@
-"""Formats of other libraries' checkpoints, which register themselves here: see `zoo.hub.formats`.
+"""The registry of other libraries' checkpoint formats, which `zoo.hub.formats` fills.
 
 This module imports neither torch nor the readers, so that registering a format costs nothing.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class OpenedCheckpoint(Protocol):
-    """A checkpoint of any format whose weights have not been read yet."""
+    """A checkpoint of any format, whose weights have not been read yet."""
 
     @property
     def recipe(self) -> Recipe:
@@ -30,16 +30,16 @@ class OpenedCheckpoint(Protocol):
 
     @property
     def published(self) -> Mapping[str, Any]:
-        """See `zoo.models.base.Model`."""
+        """The published settings of the model, see `zoo.models.base.Model`."""
         ...
 
     @property
     def labels(self) -> Sequence[str]:
-        """The names of the classes in the order of their indices; empty: there are none, or none is known."""
+        """The names of the classes in the order of their indices; empty if they are not known."""
         ...
 
     def restore(self, part: nn.Module) -> None:
-        """Set up a model that was declared on the meta device as far as the recipe does not describe it."""
+        """Complete a model on the meta device with the properties that its recipe does not describe."""
 
     def plan(self, whole: Mapping[str, Tensor], needed: Collection[str], allow: Sequence[str]) -> LoadPlan:
         """Decide which tensors to read, given the state dict of a model that has all of them."""
@@ -48,14 +48,14 @@ class OpenedCheckpoint(Protocol):
 
 @dataclass(frozen=True)
 class FolderFormat:
-    """Folders that describe themselves.
+    """A format of folders that describe their model.
 
     Attributes:
         marker: name of the file by which such a folder is recognised.
-        load: reads the model of a folder; takes its path and the options of the format, of which all have
-            `dtype`, that of the model or None for float32.
-        open: reads everything but the weights.
-        tokenizer_folder: the folder that has the tokenizer.
+        load: a function that reads the model of a folder. Its arguments are the path and the options of the
+            format, one of which is `dtype`, the dtype of the model or None for float32.
+        open: a function that reads everything but the weights.
+        tokenizer_folder: a function that returns the folder with the tokenizer.
     """
 
     marker: str
@@ -66,8 +66,8 @@ class FolderFormat:
 
 FOLDER_FORMATS: list[FolderFormat] = []
 FILE_FORMATS: dict[str, Callable[..., Model]] = {}
-"""Files that do not describe themselves: the name by which the user selects the format, and the function that
-reads the model; it takes the path and the options of the format."""
+"""Formats of files that do not describe their model: the name by which the user selects the format, and the
+function that reads the model; its arguments are the path and the options of the format."""
 
 
 def folder_format(path: Path) -> FolderFormat | None:
@@ -76,7 +76,7 @@ def folder_format(path: Path) -> FolderFormat | None:
 
 
 def holds_model(path: Path) -> bool:
-    """Whether a path is a checkpoint, a file of weights or a folder of another library, and no run."""
+    """Whether a path is a checkpoint, a file of weights or a folder of another library, but not a run."""
     if path.is_file():
         return path.suffix == CheckpointFolder(path).model.suffix
     if RunFolder(path).exists:

@@ -1,8 +1,8 @@
-"""Whether the tensors of a file are those that were written: a checksum of each, and no NaN.
+"""The integrity of tensors in files: a checksum of each tensor, and no NaN or infinity.
 
-The checksums are an entry of a safetensors file's metadata, a JSON object. A tensor has its own under its
-name, so that each of several processes can write a file with its part of a checkpoint. The entry "" is that
-of the rest of the header.
+The checksums are a JSON object in the metadata of a safetensors file. There is one for each tensor under its
+name, so that each of several processes can write a file with its part of a checkpoint. The key "" has the
+checksum of the rest of the header.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ from zoo.utils.files import parse_json
 from zoo.utils.permissions import Permissions
 
 METADATA = "__metadata__"
-"""Key of a header in the format safetensors: strings that are no tensors."""
+"""Key of the metadata, a mapping of strings, in a safetensors header."""
 CHECKSUMS = "checksums"
-"""Key of the metadata."""
+"""Key of the checksums in the metadata."""
 HEADER = ""
-"""Name of the header's own checksum."""
+"""Key of the header's own checksum."""
 CHUNK = 1 << 21
-"""Bytes that are read while others are checked: few enough for the cache of a processor."""
+"""Number of bytes that are read while others are checked; they fit a processor's cache."""
 WRITTEN = 1 << 19
-"""Bytes that are checked and then written: few enough for the cache of one core."""
+"""Number of bytes that are checked and then written; they fit the cache of one core."""
 
 
 def metadata_of(header: Mapping[str, Any]) -> Mapping[str, str]:
-    """The metadata of a header, which the format lets be absent or null."""
+    """The metadata of a header, which may be absent or null in the format."""
     return header.get(METADATA) or {}
 
 
 def checksum_of_header(header: Mapping[str, Any]) -> str:
-    """The checksum of a header without its checksums: tensors with their places, and metadata."""
+    """The checksum of a header without its checksums: the tensors with their offsets, and the metadata."""
     metadata = {key: value for key, value in metadata_of(header).items() if key != CHECKSUMS}
     return checksum(json.dumps({**header, METADATA: metadata}, sort_keys=True).encode())
 
 
 def read_checksums(path: Path, header: Mapping[str, Any]) -> Mapping[str, str]:
-    """The checksums of a file's tensors; empty for a file without them, from an older zoo or another library.
+    """The checksums of a file's tensors; empty if the file, of an older zoo or another library, has none.
 
     Raises:
         CheckpointError: the header is damaged.
@@ -61,7 +61,7 @@ def read_checksums(path: Path, header: Mapping[str, Any]) -> Mapping[str, str]:
 
 
 def require_same(path: Path, name: str, actual: str, recorded: str | None) -> None:
-    """Compare the checksum of bytes that were read with that of those that were written.
+    """Compare the checksum of the bytes that were read with the recorded one.
 
     Raises:
         CheckpointError: the checksums differ.
@@ -74,11 +74,11 @@ def require_same(path: Path, name: str, actual: str, recorded: str | None) -> No
 
 
 class Reading(NamedTuple):
-    """What is known of a tensor that was read.
+    """The result of reading a tensor.
 
     Attributes:
         complete: whether the file was long enough.
-        checksum: of the bytes.
+        checksum: the checksum of the bytes.
         finite: whether all entries are certainly finite.
     """
 
@@ -88,11 +88,11 @@ class Reading(NamedTuple):
 
 
 def read_checked(file: BinaryIO, target: Tensor) -> Reading:
-    """Read a tensor from a file, while a thread checks what has been read.
+    """Read a tensor from a file, while a thread checks the bytes that have been read.
 
     Args:
-        file: at the first byte of the tensor.
-        target: contiguous and on the CPU; it gets the numbers.
+        file: the file, positioned at the first byte of the tensor.
+        target: a contiguous tensor on the CPU, which is filled.
     """
     total, flat = Checksum(), target.reshape(-1)
 
@@ -118,8 +118,8 @@ def read_checked(file: BinaryIO, target: Tensor) -> Reading:
 def write_checked(file: BinaryIO, data: memoryview) -> str:
     """Write bytes, and return their checksum.
 
-    It is computed of one part after the other, each of which is written while it is in the processor's cache:
-    the memory is read once. A thread beside the write costs more than the checksum itself.
+    The checksum is computed part by part, and each part is written while it is in the processor's cache, so
+    that memory is read once. A separate thread would cost more than the checksum itself.
     """
     total = Checksum()
     for begin in range(0, len(data), WRITTEN):
@@ -135,18 +135,18 @@ def bytes_of(tensor: Tensor) -> memoryview:
 
 
 def _sums_to_a_finite_number(tensor: Tensor) -> bool:
-    """Whether a sum is finite: all entries are, unless it overflows. It needs no memory, as isfinite does.
+    """Whether the sum is finite, which implies that all entries are; unlike isfinite it needs no memory.
 
-    Sums of 16 bits are accumulated in 32 by torch; in another dtype than the tensor's they would copy it.
+    torch accumulates sums of 16-bit numbers in 32 bits; a sum in another dtype would copy the tensor.
     """
     return Permissions.non_finite or not tensor.is_floating_point() or bool(tensor.sum().isfinite())
 
 
 def require_finite(path: Path, name: str, tensor: Tensor) -> None:
-    """Refuse a tensor with entries that are NaN or infinite, unless `Permissions.non_finite`.
+    """Refuse a tensor with NaN or infinite entries, unless `Permissions.non_finite` is set.
 
     Raises:
-        CheckpointError: there are such entries.
+        CheckpointError: An entry is NaN or infinite.
     """
     if not _sums_to_a_finite_number(tensor) and not tensor.isfinite().all():
         raise CheckpointError(

@@ -1,4 +1,4 @@
-"""Models in files: safetensors with the recipe in the header, so that a file rebuilds its model.
+"""Models in files: safetensors with the recipe in the header, from which the model can be rebuilt.
 
 A path is a run folder, a checkpoint folder, a .safetensors file, or a folder or file of another library in
 one of the formats of `zoo.checkpoint.formats`.
@@ -28,21 +28,21 @@ from zoo.utils.sharded import gathered
 SUFFIX = ".safetensors"
 FLOATING = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 FLOATING |= {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-"""The names of dtypes of weights."""
+"""The dtypes of weights, by the names that the user can give."""
 
 
 def save_model(model: Model, path: str | Path) -> Path:
     """Write a model to one file that `load_model` opens.
 
     Args:
-        model: a zoo model; if it is sharded all ranks must call this, and the first one writes.
+        model: a zoo model; if it is sharded all ranks must call this function, and the first one writes.
         path: a .safetensors file, or a folder, which gets a ``model.safetensors``.
 
     Returns:
         The file.
 
     Raises:
-        CheckpointError: this is no model of zoo, or the file cannot be written; an existing file is
+        CheckpointError: The model is no zoo model, or the file cannot be written; an existing file is
             untouched.
     """
     if not isinstance(model, Model):
@@ -75,24 +75,24 @@ def load_model(
     Args:
         path: a run folder, a checkpoint folder, a .safetensors file, or a folder with config.json
             and safetensors as on the Hugging Face hub.
-        format: None for those, otherwise one of `FILE_FORMATS`.
+        format: one of `FILE_FORMATS` for files of other libraries; None for the paths above.
         which: the checkpoint of a run folder.
         device: where the parameters live.
-        dtype: of the parameters and buffers, for instance ``torch.bfloat16`` or its name, ``bfloat16`` or
-            ``bf16``, into which they are rounded as they are read; None: float32, in which the values of
-            every supported file are exact.
-        prepare: for zoo's own files: called with the declared model before it is allocated, see
-            `zoo.checkpoint.recipe.assemble`.
-        **options: of the format, for instance ``n_heads=4``; of a hub folder ``allow=["lm_head.*"]``,
-            patterns of tensors that may be missing or unexpected.
+        dtype: dtype of the parameters and buffers, to which they are rounded when they are read, for instance
+            ``torch.bfloat16`` or a name, ``bfloat16`` or ``bf16``; None: float32, which represents the values
+            of every supported file exactly.
+        prepare: a function that is called, for zoo's own files, with the declared model before it is
+            allocated, see `zoo.checkpoint.recipe.assemble`.
+        **options: options of the format, for instance ``n_heads=4``; for a hub folder
+            ``allow=["lm_head.*"]``, patterns of tensors that may be missing or unexpected.
 
     Returns:
         The model, with its `recipe`.
 
     Raises:
-        CheckpointError: the file is missing, truncated, of another library or architecture, or not what the
-            format expects; the message names it.
-        ZooError: the format or an option is unknown, or `dtype` is none of floating point.
+        CheckpointError: the file is missing, truncated, of another library or architecture, or does not have
+            the content that the format requires; the message names the file.
+        ZooError: The format or an option is unknown, or `dtype` is no floating point dtype.
     """
     dtype = FLOATING.get(dtype, dtype) if isinstance(dtype, str) else dtype
     if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
@@ -102,7 +102,7 @@ def load_model(
         try:
             return _load(checkpoint, format, torch.device(device), dtype, prepare, options)
         except (CheckpointError, FileNotFoundError):
-            # A run that is being trained deletes old checkpoints, and names the next one before.
+            # A run that is being trained names the next checkpoint before it deletes old ones.
             if find_checkpoint(Path(path), which) == checkpoint:
                 raise
 
@@ -115,7 +115,7 @@ def _load(
     prepare: Prepare | None,
     options: dict[str, Any],
 ) -> Model:
-    """`load_model` of a checkpoint, a file or a folder as on the hub."""
+    """Load the model of a checkpoint, a file or a folder as on the hub, see `load_model`."""
     file = _file_in(checkpoint)
     if format is not None:
         if format not in FILE_FORMATS:
@@ -152,7 +152,7 @@ def open_checkpoint(path: Path, which: Which = "last") -> OpenedCheckpoint:
 
 
 def find_checkpoint(path: Path, which: Which = "last") -> Path:
-    """The checkpoint folder of a run folder; any other path as it is.
+    """The checkpoint folder of a run folder; any other path is returned unchanged.
 
     Raises:
         CheckpointError: the path does not exist, or the run has no such checkpoint.
@@ -186,7 +186,7 @@ def _model_file(file: Path) -> ModelFile:
 
 
 def _load_with(load: Callable[..., Model], path: Path, options: dict[str, Any]) -> Model:
-    """Call the reader of a format; options that it does not take are the user's mistake."""
+    """Call the reader of a format; an option that it does not take raises a ZooError."""
     try:
         signature(load).bind(path, **options)
     except TypeError as error:

@@ -1,4 +1,4 @@
-"""LoRA on matrices that are chosen by the ends of their names: what an adapter of the library peft says.
+"""LoRA on matrices that are chosen by the ends of their names, as in adapters of the library peft.
 
 Everything else in zoo chooses parameters by role, axes and depth. An adapter names modules: it may change q
 and v but not k, which have the same role and axes, and ranks may differ from module to module.
@@ -19,7 +19,7 @@ from zoo.spec import Declared, ParamSpec, Role
 from zoo.utils.errors import ConfigError, did_you_mean
 
 HEAD = "classes"
-"""The axis of what is trained as a whole: the head of a classifier."""
+"""The axis of the parameters that are trained as a whole: the head of a classifier."""
 
 
 class Target(Config):
@@ -28,7 +28,7 @@ class Target(Config):
     names: tuple[str, ...] = Field(
         ("weight",),
         min_length=1,
-        description="ends of their names, of whole words between dots: q.weight; weight: all linear maps",
+        description="ends of names, whole words between dots, e.g. q.weight; weight: all linear maps",
     )
     rank: int = Field(8, gt=0, description="rank r of the changes")
     alpha: float = Field(8.0, gt=0, description="the changes are alpha / r B A")
@@ -82,7 +82,7 @@ class NamedLoRA(Reparam):
 
 
 def may_change(spec: ParamSpec) -> bool:
-    """Return whether a parameter is a matrix that the changes are for."""
+    """Return whether a parameter is a matrix that LoRA can change."""
     return spec.role in (Role.LINEAR, Role.CONV) and HEAD not in spec.axes
 
 
@@ -92,10 +92,10 @@ def has_end(name: str, end: str) -> bool:
 
 
 def shortest_end(name: str, group: Collection[str], names: Collection[str]) -> str:
-    """Return the shortest end of a name that is an end of no other name than those of a group.
+    """Return the shortest end of a name that no name outside of a group has.
 
     Args:
-        name: one of the group.
+        name: a name of the group.
         group: the names that may have the end.
         names: all names, those of the group included.
     """

@@ -1,4 +1,4 @@
-"""The recipe of a model, and how a model is made of it: declared, reparameterised, allocated, initialised."""
+"""The recipe of a model, from which the model is declared, reparameterised, allocated and initialised."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from zoo.utils.errors import ConfigError, ZooError
 from zoo.utils.sharded import is_sharded
 
 Prepare = Callable[[Model], object]
-"""What is done to a model on the meta device before it is allocated: freezing, sharding."""
+"""A function that changes a model on the meta device before it is allocated: freezing, sharding."""
 
 
 class Recipe(Config):
@@ -42,8 +42,8 @@ def assemble(
         recipe: the recipe.
         seed: seed of the initialisation.
         device: where the parameters live; "meta" stops before allocating.
-        prepare: called with the declared model before it is allocated; a model that is sharded then has
-            only the rank's own rows in memory.
+        prepare: a function that is called with the declared model before it is allocated; if it shards the
+            model, only the rank's own rows are in memory.
         built: see `declare`.
 
     Returns:
@@ -63,15 +63,15 @@ def assemble(
 
 
 def declare(recipe: Recipe, built: Model | None = None) -> Model:
-    """The model of a recipe on the meta device: all declarations, no memory.
+    """Build the model of a recipe on the meta device, with all declarations and without memory.
 
     Args:
         recipe: the recipe.
-        built: what `build` returns for the recipe's model, which is then reparameterised; None: build it.
+        built: the result of `build` for the recipe's model, which is then reparameterised; None: it is built.
 
     Raises:
-        ConfigError: if what the architecture builds is not a model of declared parameters, each under one
-            name.
+        ConfigError: The architecture builds something else than a model of declared parameters, or one in
+            which a parameter has two names.
     """
     model = build(recipe.model) if built is None else built
     with torch.device("meta"):
@@ -81,10 +81,10 @@ def declare(recipe: Recipe, built: Model | None = None) -> Model:
 
 
 def build(config: ModelConfig) -> Model:
-    """An architecture on the meta device, not reparameterised.
+    """Build an architecture on the meta device, without reparameterisation.
 
     Raises:
-        ConfigError: see `declare`.
+        ConfigError: The architecture does not build such a model, see `declare`.
     """
     with torch.device("meta"):
         model = config.build()

@@ -14,16 +14,16 @@ from zoo.utils.errors import CheckpointError, ZooError
 
 @dataclass(frozen=True)
 class LoadReport:
-    """What became of the tensors of a checkpoint, by their names in the checkpoint.
+    """The outcome for every tensor of a checkpoint, by its name in the checkpoint.
 
     Attributes:
         architecture: the architecture that the checkpoint names.
         loaded: tensors that were loaded.
-        missing: tensors that the checkpoint lacks, which is allowed: they were initialised at random.
-        unexpected: tensors of the checkpoint that such a model does not have, which is allowed.
+        missing: tensors that the checkpoint lacks, as allowed, and that were initialised at random.
+        unexpected: tensors of the checkpoint that such a model does not have, as allowed.
         skipped: tensors that are not trained or that repeat another one.
-        unused: tensors of a part that the model does not have: the LM head of a checkpoint that a classifier
-            is made of, or what reads images.
+        unused: tensors of a part that the model does not have, such as the LM head of a checkpoint from which
+            a classifier is made, or an image encoder.
         new: tensors that no checkpoint of this architecture has, such as the classifier's head, by their
             names in the model.
     """
@@ -37,7 +37,7 @@ class LoadReport:
     new: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        """One line."""
+        """The report as one line."""
         parts = [f"{self.architecture}: {len(self.loaded)} tensors loaded"]
         for what in ("missing", "unexpected", "skipped", "unused", "new"):
             names = list(getattr(self, what))
@@ -47,12 +47,12 @@ class LoadReport:
 
 @dataclass(frozen=True)
 class LoadPlan:
-    """Which tensors of a checkpoint are to be loaded, decided before memory is allocated.
+    """The tensors of a checkpoint that are to be loaded, chosen before memory is allocated.
 
     Attributes:
         report: the report of the loading.
         fills: the names, in the model's state dict, of the tensors that will be loaded.
-        fill: copies them into a state dict with these names.
+        fill: a function that copies these tensors into a state dict with these names.
     """
 
     report: LoadReport
@@ -68,13 +68,13 @@ def compare_names(
     stored: Sequence[str],
     allow: Sequence[str],
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Compare the names of a checkpoint's tensors with those that it should have.
+    """Compare the names of a checkpoint's tensors with the expected ones.
 
     Args:
         place: the path of the checkpoint, for messages.
-        what: its architecture, for messages.
+        what: the architecture of the checkpoint, for messages.
         known: names of the tensors that a checkpoint of this architecture has.
-        needed: those of them that the model needs.
+        needed: names of the tensors that the model needs.
         stored: names of the tensors of the checkpoint.
         allow: patterns (``cls.*``) of names that may be missing or unexpected.
 

@@ -54,35 +54,35 @@ DTYPES = {
 """torch's dtypes by their names in a header."""
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 SHOWN = 4
-"""Number of names that a message lists."""
+"""Largest number of names that a message lists."""
 LENGTH = 8
-"""Bytes at the start of a file that tell the length of its header."""
+"""Number of bytes at the start of a file that hold the length of its header."""
 CHUNK = 1 << 24
-"""Bytes that are read at once where only their checksum is wanted."""
+"""Number of bytes that are read at once to compute only their checksum."""
 
 OFFSETS, VERSION = "DCP_SHARDING_INFO", "DCP_VERSION"
-"""Keys of a piece's metadata: where its tensors begin in the whole ones, as torch writes it."""
+"""Key of a piece's metadata: the offsets of its tensors in the whole ones, in torch's format."""
 PIECES, SAVE = "zoo_pieces", "zoo_save"
-"""Keys of a piece's metadata: how many there are, and what all pieces of one checkpoint have in common."""
+"""Keys of a piece's metadata: the number of pieces, and an identifier of the checkpoint."""
 
 
 def write_tensors(
     path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str], advance: Advance = ignore
 ) -> None:
-    """Write a file with a checksum of every tensor; not atomic, `zoo.utils.atomic` is for that.
+    """Write a file with a checksum of every tensor. The write is not atomic; see `zoo.utils.atomic`.
 
-    The tensors are written one after the other, so that no copy of them all is made, and the checksums take
-    the place of zeros in the header when all are known.
+    The tensors are written one after the other, without a copy of them all. The checksums replace zeros in
+    the header once all are known.
 
     Args:
         path: the file to make.
         tensors: plain tensors on any device.
-        metadata: strings kept in the header.
-        advance: called with the number of entries that were written since the last call.
+        metadata: strings that are kept in the header.
+        advance: a function that is called with the number of entries written since the last call.
 
     Raises:
-        OSError: the file cannot be written.
-        CheckpointError: a tensor is of a dtype that the format does not have.
+        OSError: The file cannot be written.
+        CheckpointError: A tensor has a dtype that the format does not support.
     """
     header: dict[str, Any] = {METADATA: dict(metadata)}
     end = 0
@@ -112,7 +112,7 @@ def count_entries(tensors: Mapping[str, Tensor]) -> int:
 
 
 def _header_bytes(header: Mapping[str, Any], sums: Mapping[str, str]) -> bytes:
-    """The start of a file: the length of its header, and the header with checksums."""
+    """The first bytes of a file: the length of its header, and the header with checksums."""
     content = {**header, METADATA: {**header[METADATA], CHECKSUMS: json.dumps(sums)}}
     text = json.dumps(content, separators=(",", ":")).encode()
     text += b" " * (-len(text) % LENGTH)
@@ -121,11 +121,11 @@ def _header_bytes(header: Mapping[str, Any], sums: Mapping[str, str]) -> bytes:
 
 @dataclass(frozen=True)
 class Part:
-    """What a rank writes of a tensor.
+    """The part of a tensor that a rank writes.
 
     Attributes:
-        tensor: plain.
-        begins: where it begins in the whole tensor, for each dimension.
+        tensor: the part as a plain tensor.
+        begins: offset of the part in the whole tensor, for each dimension.
     """
 
     tensor: Tensor
@@ -133,9 +133,10 @@ class Part:
 
 
 def parts_of(tensors: Mapping[str, Tensor], rank: int) -> dict[str, Part]:
-    """What a rank writes of some tensors: its rows of sharded ones; the first rank also plain ones.
+    """The parts of tensors that a rank writes: its rows of sharded tensors; the first rank also plain ones.
 
-    Of several copies of a shard, as in hybrid sharding, one is written. The memory is shared.
+    Of several copies of a shard, as in hybrid sharding, one is written. The parts share the memory of the
+    tensors.
 
     Args:
         tensors: plain or sharded, the same on all ranks.
@@ -157,18 +158,18 @@ def parts_of(tensors: Mapping[str, Tensor], rank: int) -> dict[str, Part]:
 def write_piece(
     path: Path, parts: Mapping[str, Part], metadata: Mapping[str, str], rank: int, ranks: int, save: str
 ) -> Path:
-    """Write the piece of a rank; not atomic, as `write_tensors`.
+    """Write the piece of a rank; like `write_tensors` it is not atomic.
 
     Args:
-        path: the file that the pieces stand for, ``model.safetensors``.
+        path: the file that the pieces replace, ``model.safetensors``.
         parts: from `parts_of`.
-        metadata: strings kept in the header.
+        metadata: strings that are kept in the header.
         rank: the number of the rank, from 0.
         ranks: the number of ranks, each of which writes a piece.
-        save: what is common to the pieces of this checkpoint and to no others.
+        save: an identifier that the pieces of this checkpoint share and no others have.
 
     Returns:
-        The file of this piece.
+        The path of this piece.
     """
     offsets = {name: {"saved_offsets": part.begins} for name, part in parts.items()}
     header = {OFFSETS: json.dumps(offsets), VERSION: "1.0", PIECES: str(ranks), SAVE: save}
@@ -210,9 +211,9 @@ class RowBlock:
 
     Attributes:
         file: the file.
-        offset: where the rows begin in the file, in bytes.
+        offset: offset of the rows in the file, in bytes.
         begin, end: the range of the rows in the whole tensor; a number without dimensions is one row.
-        checksum: of the rows; None: the file has none.
+        checksum: checksum of the rows; None: the file has none.
     """
 
     file: Path
@@ -224,13 +225,13 @@ class RowBlock:
 
 @dataclass(frozen=True)
 class TensorFile:
-    """The tensors of a file or of its pieces, of which only headers have been read.
+    """The tensors of a file or of its pieces, whose headers have been read.
 
     Attributes:
         path: the file.
         tensors: tensors on the meta device by name.
         metadata: the strings in the header, empty if there are none.
-        blocks: where the rows of each tensor are.
+        blocks: the blocks of rows of each tensor.
     """
 
     path: Path
@@ -280,7 +281,7 @@ class TensorFile:
 
         Args:
             name: a name in `tensors`.
-            target: of the tensor's shape; any dtype and device; sharded by rows, if at all.
+            target: a tensor of the same shape, of any dtype and device, plain or sharded by rows.
         """
         local_part = target.detach()
         start = 0
@@ -313,7 +314,7 @@ class TensorFile:
                 part.copy_(buffer)
 
     def stored(self) -> dict[str, Stored]:
-        """The tensors by name, each to be read when it is assigned."""
+        """The tensors by name; each is read when it is assigned."""
         return {name: Stored(t.shape, t.dtype, partial(self.read, name)) for name, t in self.tensors.items()}
 
     def whole(self, name: str) -> Tensor:
@@ -324,7 +325,7 @@ class TensorFile:
 
 
 def pieces_of(path: Path) -> list[Path]:
-    """The files that hold the pieces of a file, in the order of the ranks; empty if there are none."""
+    """The pieces of a file, in the order of the ranks; empty if there are none."""
     return sorted(path.parent.glob(f"shard-*-{path.stem}-*.safetensors"))
 
 
@@ -341,7 +342,7 @@ def _chunks(file: BinaryIO, size: int) -> Iterator[bytes]:
 
 
 def _layout(path: Path) -> Iterator[tuple[str, Tensor, int, str | None]]:
-    """Name, tensor on the meta device, first byte and checksum of everything in a file that is complete."""
+    """The name, meta tensor, first byte and checksum of every tensor of a file, which must be complete."""
     header, start = _header(path)
     sums = read_checksums(path, header)
     header.pop(METADATA, None)
@@ -353,7 +354,7 @@ def _layout(path: Path) -> Iterator[tuple[str, Tensor, int, str | None]]:
 
 
 def _header(path: Path) -> tuple[dict[str, Any], int]:
-    """The header of a file that is complete, and where its tensors begin, in bytes."""
+    """The header of a file, which must be complete, and the offset of its tensors in bytes."""
     with path.open("rb") as file:
         length = int.from_bytes(file.read(LENGTH), "little")
         return parse_json(file.read(length), path, CheckpointError), LENGTH + length
@@ -369,7 +370,7 @@ def checksums_of(path: Path) -> Mapping[str, str]:
 
 
 def _check_pieces(path: Path, pieces: list[Path], blocks: Mapping[str, Iterable[RowBlock]]) -> None:
-    """Refuse pieces that are not all those of one checkpoint.
+    """Refuse pieces that do not make up one checkpoint.
 
     Raises:
         CheckpointError: pieces are missing or left over, belong to different checkpoints, or leave out rows.
@@ -407,7 +408,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         The tensors by name, and the metadata (empty if there is none).
 
     Raises:
-        CheckpointError: see `TensorFile.open`.
+        CheckpointError: The file cannot be read, see `TensorFile.open`.
     """
     file = TensorFile.open(path)
     return {name: file.whole(name) for name in file.tensors}, dict(file.metadata)
@@ -423,7 +424,7 @@ def _pickle_hint(path: Path) -> str:
 
 
 def check_match(path: Path, stored: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
-    """Compare the tensors of a file with those of a model. bfloat16 fits into float32 (`train.storage`).
+    """Compare the tensors of a file with those of a model, where bfloat16 may be read into float32.
 
     Args:
         path: the file, for the message.
@@ -448,7 +449,7 @@ def check_match(path: Path, stored: Mapping[str, Tensor], expected: Mapping[str,
 
 
 def _fits(stored: Tensor, expected: Tensor) -> bool:
-    """Whether a tensor of a file can be read into one of the model without a change of its numbers."""
+    """Whether a tensor of a file can be read into one of the model without rounding."""
     widened = (stored.dtype, expected.dtype) == (torch.bfloat16, torch.float32)
     return stored.shape == expected.shape and (widened or stored.dtype == expected.dtype)
 

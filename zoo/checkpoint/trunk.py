@@ -17,16 +17,16 @@ from zoo.config.registry import type_of
 from zoo.utils.errors import CheckpointError
 
 TRUNK = "trunk"
-"""What a classifier calls the language model that reads its texts, as a field and as a submodule."""
+"""The name of a classifier's language model, as a field and as a submodule."""
 
 
 def opened_for(opened: OpenedCheckpoint, part: str, kind: str | None) -> OpenedCheckpoint:
-    """What of a checkpoint fills a model, or a part of one: of a classifier it may be the trunk.
+    """The part of a checkpoint that fills a model or a part of one: the trunk, if it is a classifier's.
 
     Args:
         opened: the checkpoint.
-        part: the part that it fills; empty: all of the model.
-        kind: the `type` of what it fills; None: that of the checkpoint.
+        part: the part of the model to fill; empty: the whole model.
+        kind: the `type` of the model or part to fill; None: that of the checkpoint.
     """
     trunk = getattr(opened.recipe.model, TRUNK, None)
     return TrunkCheckpoint(opened) if trunk is not None and (part or kind == trunk.type) else opened
@@ -50,26 +50,26 @@ class TrunkCheckpoint:
 
     @property
     def published(self) -> Mapping[str, Any]:
-        """What was published of the classifier, see `zoo.models.base.Model`."""
+        """The published settings of the classifier, see `zoo.models.base.Model`."""
         return self.whole.published
 
     @property
     def labels(self) -> Sequence[str]:
-        """Empty: classes belong to the head, which the trunk does not have."""
+        """An empty list, because classes belong to the head, which the trunk does not have."""
         return ()
 
     def restore(self, part: nn.Module) -> None:
-        """Set up a trunk that was declared on the meta device, see `OpenedCheckpoint`."""
+        """Complete a trunk on the meta device, see `OpenedCheckpoint`."""
         self.whole.restore(nn.ModuleDict({TRUNK: part}))
 
     def plan(self, whole: Mapping[str, Tensor], needed: Collection[str], allow: Sequence[str]) -> LoadPlan:
         """Decide which tensors to read, see `OpenedCheckpoint`.
 
-        A language model that is made of the trunk may need a read-out that no classifier has; it is missing,
-        and a pattern has to allow it by its name in the model.
+        A language model that is made of the trunk may need a language model head, which no classifier has.
+        The head is missing then, and a pattern has to allow it by its name in the model.
 
         Raises:
-            CheckpointError: see `OpenedCheckpoint.plan`.
+            CheckpointError: Tensors are missing or unexpected, see `OpenedCheckpoint.plan`.
         """
         classifier = declare(self.whole.recipe)
         self.whole.restore(classifier)

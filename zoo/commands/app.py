@@ -1,4 +1,4 @@
-"""What the commands share: the application that they register with, arguments, and exit statuses.
+"""The common part of the commands: the application that they register with, arguments, exit statuses.
 
 A command turns arguments into a call and its result into words. It imports what it calls when it runs, so
 that ``zoo --help`` is quick.
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 USER_ERROR = 2
 DIVERGED = 1
 INTERRUPTED = 130
-"""The status that a shell reports of a program that Ctrl-C has ended."""
+"""The exit status that a shell reports for a program that Ctrl-C has ended."""
 
 STOPPED = 75
-"""EX_TEMPFAIL of sysexits.h: a signal other than Ctrl-C ended the run, which is saved and can go on."""
+"""EX_TEMPFAIL of sysexits.h: a signal other than Ctrl-C ended the run, which is saved and can continue."""
 
 PIPED_WIDTH = 200
-"""The width of tables, in columns, where the output is no terminal; at the usual 80 they would be cut off."""
+"""The width of tables in columns if the output is no terminal; the usual 80 would cut them off."""
 
 HELP = """
 Is an optimizer, an architecture or an initialisation really better? Train with it and see.
@@ -108,7 +108,7 @@ def common_options(
 
 
 def command(name: str | None = None) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Make a function a command, with the `common_options` behind its own."""
+    """Make a function a command that has the `common_options` after its own."""
     common = signature(common_options, eval_str=True).parameters
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
@@ -127,7 +127,7 @@ def command(name: str | None = None) -> Callable[[Callable[..., None]], Callable
 
 
 def _found(source: str) -> str:
-    """Check that there is such a configuration, before anything is imported that takes seconds."""
+    """Check that a configuration exists, before slow modules are imported."""
     from zoo.config.compose import find_config
 
     find_config(source)
@@ -135,7 +135,7 @@ def _found(source: str) -> str:
 
 
 def _found_or_model(source: str) -> str:
-    """`_found`, or a model in a folder or a file."""
+    """Check that a configuration exists, or a model in a folder or a file."""
     from zoo.checkpoint.formats import holds_model
 
     return source if holds_model(Path(source)) else _found(source)
@@ -179,10 +179,10 @@ Wide = Annotated[
 
 
 def named_columns(text: str, example: str) -> dict[str, str]:
-    """``ours=theirs,ours=theirs``, as `example` is.
+    """Parse ``ours=theirs,ours=theirs``; `example` is shown in the message.
 
     Raises:
-        typer.BadParameter: it is not.
+        typer.BadParameter: The text does not have this form.
     """
     pairs = [part.partition("=") for part in text.split(",")]
     if any(not ours or not theirs for ours, _, theirs in pairs):
@@ -191,7 +191,7 @@ def named_columns(text: str, example: str) -> dict[str, str]:
 
 
 def echo(text: object = "", *, nl: bool = True, err: bool = False) -> None:
-    """Print a text as it is; on a terminal with its control characters written out."""
+    """Print a text; on a terminal its control characters are escaped."""
     shown, stream = str(text), sys.stderr if err else sys.stdout
     typer.echo(printable(shown) if stream.isatty() else shown, nl=nl, err=err)
 
@@ -206,7 +206,7 @@ def console(wide: bool = False, stream: TextIO | None = None) -> Console:
     from zoo.commands.terminal import InertConsole
     from zoo.utils.fitting import UNBOUNDED
 
-    # Names and texts are shown as they are: square brackets are no markup, and :x: is no picture.
+    # Names and texts are shown unchanged: square brackets are no markup, and :x: is no emoji.
     settings: dict[str, Any] = {"file": stream, "markup": False, "emoji": False}
     if wide:
         return InertConsole(width=UNBOUNDED, **settings)

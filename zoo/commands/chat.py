@@ -1,4 +1,4 @@
-"""A conversation line after line: `zoo generate --chat`."""
+"""An interactive conversation: `zoo generate --chat`."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ def converse(
     sampling: Sampling,
     stop: Sequence[str] = (),
 ) -> None:
-    """Answer the lines of the input, each as a part of one conversation, until the input ends.
+    """Answer the lines of the input as one conversation, until the input ends.
 
-    When the context is full, the oldest question and its answer are left out. At a terminal Ctrl-C ends the
-    answer that is being written, and a question that cannot be answered does not end the conversation.
+    When the context is full, the oldest questions and their answers are left out. At a terminal, Ctrl-C ends
+    the current answer, and a question that cannot be answered does not end the conversation.
 
     Args:
         generator: the model.
         opening: messages in front of the first question.
-        max_new_tokens: tokens of an answer at most.
-        sampling: how tokens are chosen.
-        stop: strings before which an answer ends, if they come.
+        max_new_tokens: largest number of tokens of an answer.
+        sampling: the settings of the sampling.
+        stop: strings before which an answer ends.
 
     Raises:
-        ZooError: a question cannot be answered, and the input is no terminal.
-        KeyboardInterrupt: Ctrl-C, unless it ends an answer.
+        ZooError: A question cannot be answered, and the input is no terminal.
+        KeyboardInterrupt: Ctrl-C was pressed outside of an answer.
     """
     at_terminal = sys.stdin.isatty()
     if at_terminal:
         with suppress(ImportError):
-            import readline  # noqa: F401  lines that `input` reads can be edited and repeated
+            import readline  # noqa: F401  makes `input` support editing and history
     messages = [*opening]
     while (line := _asked(at_terminal)) is not None:
         asked = [*messages, Message("user", line)]
@@ -69,13 +69,13 @@ def converse(
 def _shortened(
     generator: TextGenerator, messages: list[Message], kept: int, max_new_tokens: int
 ) -> list[Message]:
-    """The conversation without its oldest questions and answers, as far as there is no room for them.
+    """The conversation without its oldest questions and answers, for which the context has no room.
 
     Args:
         generator: the model.
-        messages: the last one is the user's.
+        messages: the conversation, whose last message is the user's.
         kept: number of messages at the beginning that stay.
-        max_new_tokens: tokens of the answer at most.
+        max_new_tokens: largest number of tokens of the answer.
     """
     shorter = messages
     while len(shorter) > kept + 1 and not generator.has_room(shorter, max_new_tokens):

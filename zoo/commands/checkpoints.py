@@ -1,4 +1,4 @@
-"""Commands that bring checkpoints from other libraries, into them, and from one method to another."""
+"""Commands that import, export and convert checkpoints."""
 
 from __future__ import annotations
 

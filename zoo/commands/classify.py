@@ -36,9 +36,9 @@ from zoo.utils.progress import progress
 from zoo.utils.run_folder import RunFolder, Which, model_folder
 
 BATCH = 64
-"""Texts that are classified at a time."""
+"""Number of texts that are classified at a time."""
 UNLIMITED = 2**20
-"""Tokens of a text where neither the model nor its tokenizer names a limit."""
+"""Largest number of tokens of a text if neither the model nor its tokenizer has a limit."""
 COLUMNS = ("text", "pair", "label")
 MULTI_LABEL = "multi_label_classification"
 
@@ -56,7 +56,7 @@ class ClassPrediction:
     probabilities: dict[str, float]
 
     def line(self) -> str:
-        """Label and probabilities, separated by tabs."""
+        """The label and the probabilities, separated by tabs."""
         return "\t".join([self.label, *(f"{p:.6f}" for p in self.probabilities.values())])
 
 
@@ -98,11 +98,11 @@ class TextClassifier:
     """A trained classifier of texts, with its labels and the format of its inputs.
 
     Attributes:
-        model: in evaluation mode.
-        columns: the columns of the files that are read.
+        model: the model, in evaluation mode.
+        columns: the columns of the files to read.
         labels: names of the classes.
-        encoder: turns texts into the inputs of the model.
-        pairs: whether it was trained on pairs of texts; None: unknown.
+        encoder: the encoder of texts to inputs of the model.
+        pairs: whether the model was trained on pairs of texts; None: it is not known.
     """
 
     model: Model
@@ -113,7 +113,7 @@ class TextClassifier:
 
     @classmethod
     def load(cls, path: Path, which: Which | None = None, device: str = "auto") -> TextClassifier:
-        """Open a run, or a model without one.
+        """Open a run or any other model.
 
         Args:
             path: a run of data `classification`, one of its checkpoints, or a classifier as on the Hugging
@@ -149,13 +149,13 @@ class TextClassifier:
         return cls(model, columns, labels, FramedTextEncoder(tokenizer, framed, reader.n_segments), None)
 
     def with_columns(self, names: Mapping[str, str]) -> TextClassifier:
-        """The same classifier for files with other columns, which have headers.
+        """The same classifier for files with other columns, which must have a header.
 
         Args:
-            names: the columns by what they are: `COLUMNS`.
+            names: names of columns by the keys in `COLUMNS`.
 
         Raises:
-            ZooError: an unknown key, or a pair for a model of single texts.
+            ZooError: A key is unknown, or a pair is named for a model of single texts.
         """
         for key in names:
             if key not in COLUMNS:
@@ -169,8 +169,8 @@ class TextClassifier:
         """The predictions for texts, in their order.
 
         Raises:
-            DataError: a text is empty, or has a pair although the model was trained without, or has none
-                although it was trained with pairs.
+            DataError: A text is empty, or is one of a pair although the model was trained on single texts, or
+                the other way round.
         """
         for example in examples:
             self._check(example)
@@ -204,7 +204,7 @@ class TextClassifier:
 
     @torch.no_grad()
     def _logits(self, encoded: Sequence[EncodedText]) -> Tensor:
-        """(n, classes) float64, on the CPU."""
+        """The logits, (n, classes) float64, on the CPU."""
         device = next(self.model.parameters()).device
         parts = []
         with progress("classifying", len(encoded)) as advance:
@@ -217,10 +217,10 @@ class TextClassifier:
 
 
 def _published_labels(path: Path, model: Model) -> list[str]:
-    """The names of the classes of a model without a run: those of an import, or of its config.json.
+    """The names of the classes of a model that is no run, from an import or from its config.json.
 
     Raises:
-        DataError: there are none, or they do not exclude each other.
+        DataError: There are no names, or the classes do not exclude each other.
     """
     config: JsonObject = model.published.get("config", {})
     if config.get("problem_type") == MULTI_LABEL:

@@ -1,4 +1,4 @@
-"""The command line ``zoo``: all commands, and what their errors become."""
+"""The command line ``zoo``: all commands, and the messages and exit statuses of their errors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from zoo.utils.errors import DivergenceError, RankError, ZooError
 from zoo.utils.printable import printable
 
 TRACEBACK = "ZOO_TRACEBACK"
-"""The environment variable that makes zoo show the traceback of an error in a plugin."""
+"""The environment variable by which zoo shows the traceback of an error in a plugin."""
 
 SHORTAGES = {
     "EMFILE": "this process may open more with a higher limit (ulimit -n)",
@@ -37,7 +37,7 @@ SHORTAGES = {
     "ESTALE": "the network's file system was away for a moment",
     "ENOMEM": "the machine or the limit of memory (ulimit -v) is too small",
 }
-"""Errors of the operating system that no program can prevent, wherever they occur, and what is to be done."""
+"""Errors of the operating system that no program can prevent, and how to remedy them."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """
     ask_for_huge_pages()
     _read_and_write_anything()
-    if logging.lastResort is not None:  # what shows warnings where nobody has set up another handler
+    if logging.lastResort is not None:  # the handler of warnings if no other one is set up
         logging.lastResort.setFormatter(_Formatter())
     try:
         app(args=arguments, prog_name="zoo")
@@ -70,17 +70,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 class _Formatter(logging.Formatter):
-    """Writes the control characters of a warning out, which may be those of a file."""
+    """Escapes the control characters of a warning, which may come from a file."""
 
     def format(self, record: logging.LogRecord) -> str:
         return printable(super().format(record))
 
 
 def _read_and_write_anything() -> None:
-    """Let no text fail on a console of another encoding.
+    """Keep texts from raising on a console of another encoding.
 
-    What it cannot show is written as an escape, a backslash and a number; what is typed and cannot be decoded
-    is reported by those that read it.
+    Characters that the console cannot show are written as escapes, a backslash and a number. Input that
+    cannot be decoded is reported by its reader.
     """
     for stream, errors in (
         (sys.stdin, "surrogateescape"),
@@ -92,7 +92,7 @@ def _read_and_write_anything() -> None:
 
 
 def _line_in_plugin(error: Exception) -> str | None:
-    """The line of a plugin that an error comes from; None if it comes from zoo itself."""
+    """The line of a plugin that caused an error; None if the error comes from zoo itself."""
     if "zoo.config.plugins" not in sys.modules:
         return None
     from zoo.config.plugins import line_in_plugin
@@ -101,7 +101,7 @@ def _line_in_plugin(error: Exception) -> str | None:
 
 
 def _shortage(error: Exception) -> str | None:
-    """The message about something that the machine lacks; None for another error, a mistake of zoo."""
+    """The message about a resource that the machine lacks; None for other errors, which are bugs of zoo."""
     if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
         return f"the memory is exhausted; {SHORTAGES['ENOMEM']}"
     if "can't start new thread" in str(error):
@@ -116,7 +116,7 @@ def _shortage(error: Exception) -> str | None:
 
 
 def _fail(message: str, status: int) -> None:
-    """Say what is wrong, of several processes on one only, and exit."""
+    """Print the error, by one process only if there are several, and exit."""
     several = _is_one_of_several()
     if several:
         from zoo.train.telling import end_unless_first, linger
@@ -134,10 +134,10 @@ def _fail(message: str, status: int) -> None:
 
 
 def _is_one_of_several() -> bool:
-    """Whether torchrun or srun has started more processes like this one."""
+    """Whether torchrun or srun has started several processes."""
     from zoo.train.launch import processes
 
     try:
         return processes() > 1
-    except ZooError:  # which is being told
+    except ZooError:  # it is being reported already
         return False

@@ -206,7 +206,7 @@ def verdict(
     if aa:
         table = halved(table, baseline)
     verdicts = judge(table, baseline, margin=margin, alpha=alpha, looks=looks)
-    if rounds is not None:  # after everything that could be wrong
+    if rounds is not None:  # after all checks
         from zoo.ablate.timing import measure_speeds
 
         measure_speeds(runs[0], rounds)

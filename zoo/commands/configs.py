@@ -1,4 +1,4 @@
-"""Commands about configurations: what there is to choose, and what a choice amounts to."""
+"""Commands about configurations: listing choices, describing them, and checking them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def explain(
 
 
 def _foresee(config: str, overrides: Sequence[str], ranks: int, device: str | None, as_json: bool) -> None:
-    """Print what a training step takes on every rank."""
+    """Print the cost of a training step on every rank."""
     import json
     from dataclasses import asdict
 

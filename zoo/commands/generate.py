@@ -1,4 +1,4 @@
-"""Text in, text out: a model continues a prompt, answers it, or takes part in a conversation."""
+"""Text generation: a model continues a prompt, answers it, or takes part in a conversation."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class TextGenerator:
     Args:
         path: a run, one of its checkpoints, an imported model, or a folder as on the Hugging Face hub.
         device: `auto`, `cpu`, `mps`, `cuda` or `cuda:N`.
-        compile: see `zoo.generate`.
+        compile: whether to compile the model, see `zoo.generate`.
 
     Raises:
-        ZooError: no model, one that was not trained on text, no tokenizer or one of other tokens, or no such
-            device.
+        ZooError: There is no model, it was not trained on text, its tokenizer is missing or has other tokens,
+            or the device does not exist.
     """
 
     def __init__(self, path: Path, device: str = "auto", compile: bool = False) -> None:
@@ -54,19 +54,19 @@ class TextGenerator:
         """Continue or answer a prompt.
 
         Args:
-            prompt: at least one character. A model trained on instructions gets it in their template; for
-                one trained by span corruption, ``<extra_id_0>`` and so on stand for what is to be filled in.
-            max_new_tokens: tokens to add at most; a document may end earlier.
-            sampling: how tokens are chosen.
-            stop: strings before which the continuation or answer ends, if they come.
+            prompt: at least one character. A model trained on instructions gets it in their template; for one
+                trained by span corruption, ``<extra_id_0>`` and so on mark the gaps to fill.
+            max_new_tokens: largest number of tokens to add; a document may end earlier.
+            sampling: the settings of the sampling.
+            stop: strings before which the continuation or answer ends.
             count: number of continuations.
-            show: given the text of the only continuation piece by piece while it is being written.
+            show: a function that receives the text of the only continuation piece by piece.
 
         Returns:
             The prompt and its continuation, or the answer; `count` of them.
 
         Raises:
-            ZooError: an empty prompt or stop string, or a setting out of range or without effect.
+            ZooError: The prompt or a stop string is empty, or a setting is out of range or without effect.
         """
         _check_text(prompt)
         ids = self._prompting.encode(prompt, self._tokenizer)
@@ -88,17 +88,18 @@ class TextGenerator:
 
         Args:
             messages: the conversation so far; the last message is the user's.
-            max_new_tokens: tokens to write at most.
-            sampling: how tokens are chosen.
-            stop: strings before which the answer ends, if they come.
+            max_new_tokens: largest number of tokens to write.
+            sampling: the settings of the sampling.
+            stop: strings before which the answer ends.
             count: number of answers.
-            show: given the text of the only answer piece by piece while it is being written.
+            show: a function that receives the text of the only answer piece by piece.
 
         Returns:
             `count` answers.
 
         Raises:
-            ZooError: there is no template, the template refuses the conversation, or see `complete`.
+            ZooError: There is no template, the template refuses the conversation, or a setting is wrong, see
+                `complete`.
         """
         prompting = self._template
         if not messages or not messages[-1].content:
@@ -109,7 +110,7 @@ class TextGenerator:
         return self._write(ids, prompting, max_new_tokens, sampling, stop, count, show)
 
     def has_room(self, messages: Sequence[Message], max_new_tokens: int) -> bool:
-        """Whether the model reads as many tokens as a conversation and the answer to it may have."""
+        """Whether the context of the model has room for a conversation and its answer."""
         max_seq_len = self._model.recipe.model.max_seq_len
         read = len(self._template.encode_messages(messages, self._tokenizer)) + max_new_tokens - 1
         return max_seq_len is None or read <= max_seq_len
@@ -171,10 +172,10 @@ class TextGenerator:
         return texts
 
     def _require_memory(self, count: int, begun: int, added: int) -> None:
-        """Refuse texts whose token ids and next logits alone cannot be in memory.
+        """Refuse texts whose token ids and next logits alone do not fit into memory.
 
         Raises:
-            ConfigError: these tensors need more memory than there is.
+            ConfigError: These tensors need more memory than is available.
         """
         needed = count * (8 * (begun + added) + 4 * self._model.recipe.model.vocab_size)
         key, value = ("--max-new-tokens", added) if count == 1 else ("--num-return", count)
@@ -183,7 +184,7 @@ class TextGenerator:
 
 
 def _check_text(text: str) -> None:
-    """Refuse half a surrogate pair, which a terminal passes on for bytes that are not UTF-8."""
+    """Refuse a lone surrogate, by which a terminal represents bytes that are not UTF-8."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
@@ -191,14 +192,14 @@ def _check_text(text: str) -> None:
 
 
 def keep_sample(path: Path, text: str) -> None:
-    """Leave a text where reports look for it, if it was written by a run."""
+    """Write a text of a run's model to the file that reports read."""
     run = RunFolder(path)
     if run.exists:
         write_text(run.sample, text)
 
 
 def _prompting(path: Path, model: Model) -> Prompting:
-    """How the model was trained to be asked; models of others are asked as over there."""
+    """The form of prompts by which the model was trained; imported models have that of their library."""
     data = data_of(path)
     if data is not None:
         if data.prompting is None:

@@ -1,4 +1,4 @@
-"""A console on which no name and no text is obeyed: their control characters are written out."""
+"""A console on which names and texts have no effect: their control characters are escaped."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from zoo.utils.printable import printable
 
 
 class InertConsole(Console):
-    """A console that sends its own control sequences, such as colours, and none of what it shows."""
+    """A console that sends its own control sequences, such as colours, but none of the texts it shows."""
 
     def render_str(self, text: str, **settings: Any) -> Text:
-        """Make a text of a string, as wide as what is shown of it."""
+        """Make a text of a string, with the width of the escaped form."""
         return super().render_str(printable(text), **settings)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Render as rich does; called for every part of what is shown."""
+        """Render as rich does; called for every part of the output."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(printable(segment.text), segment.style)

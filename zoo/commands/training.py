@@ -1,4 +1,4 @@
-"""Commands that train."""
+"""The commands `train` and `suggest-lr`, which run the training loop."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from zoo.utils.errors import ZooError
 from zoo.utils.progress import Progress
 
 AUTO = "auto"
-"""The word behind ``--resume``; no KEY=VALUE can be mistaken for it."""
+"""The word after ``--resume``; no KEY=VALUE can be mistaken for it."""
 
 
 @command()
@@ -44,12 +44,14 @@ def train(
         raise ZooError("train: --quiet has no effect with --log-json")
     folder = named_run(config, changes, resume)
     place = folder or configured_run(config, changes)
-    if place is not None and processes() == 1:  # of several, others may have claimed the run already
+    if (
+        place is not None and processes() == 1
+    ):  # with several processes, another one may have claimed the run already
         require_free(place)
 
     from zoo.run.config import load_config
 
-    loaded = load_config(config, changes)  # mistakes are reported before the engine is imported
+    loaded = load_config(config, changes)  # errors are reported before the engine is imported
     from zoo.train.run import train as run
 
     result = run(

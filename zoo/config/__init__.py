@@ -1,1 +1,1 @@
-"""How a configuration is written: strict YAML with places, composition, and registries."""
+"""Reading configurations: strict YAML with places, composition, and registries."""

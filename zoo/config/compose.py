@@ -1,7 +1,7 @@
 """How a configuration is composed: `extends`, plugins, and overrides from the command line.
 
-Mappings are merged key by key. A component (a mapping with a `type`) of another type replaces the one
-below it, and so does one that is taken `from` a checkpoint: no field of one type stays in another.
+Mappings are merged key by key. A component (a mapping with a `type`) of another type replaces the one below
+it, and so does a model that is taken `from` a checkpoint, so that no field of one type stays in another.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from zoo.utils.run_folder import CheckpointFolder, RunFolder
 
 PLUGINS = "plugins"
 RUN_FILES = frozenset({RunFolder.CONFIG, CheckpointFolder.CONFIG})
-"""What zoo calls the configuration of a run in its folder, and in those of its checkpoints."""
+"""The file names of a run's configuration in its folder and in those of its checkpoints."""
 SUFFIXES = (".yaml", ".yml")
 LONGEST_NAME = 60
-"""Characters of a name that a message shows."""
+"""Largest number of characters of a name that a message shows."""
 FROM = "from"
-"""The key of a model that is taken over from a checkpoint."""
+"""The key of a model that is taken from a checkpoint."""
 
 
 def shipped() -> dict[str, Path]:
     """The configurations that come with zoo: name to file."""
     package = Path(__file__).parent.parent
-    # In a wheel they are part of the package, in a checkout they lie beside it.
+    # In a wheel the configurations are part of the package, in a checkout they are beside it.
     folder = next(f for f in (package / "configs", package.parent / "configs") if f.is_dir())
     return {file.stem: file for file in sorted(folder.glob("*.yaml"), key=lambda file: file.stem)}
 
@@ -44,7 +44,7 @@ def find_config(source: str | Path, folder: Path = Path()) -> Path:
         folder: the folder that a relative path is relative to.
 
     Raises:
-        ConfigError: there is no such file.
+        ConfigError: There is no such file.
     """
     text = os.fspath(source)
     path = folder / text
@@ -73,7 +73,7 @@ def find_config(source: str | Path, folder: Path = Path()) -> Path:
 
 
 def read_named(file: Path, problems: list[str]) -> Located:
-    """`read_config`, with the name of the file where it has no other.
+    """`read_config`, with the name of the file as `name` if the file has none.
 
     Raises:
         ConfigError: see `read_config`.
@@ -87,14 +87,14 @@ def read_named(file: Path, problems: list[str]) -> Located:
 def read_config(
     file: Path, problems: list[str], above: tuple[Path, ...] = (), trusted: bool = True
 ) -> Located:
-    """Read a file and everything it extends, and import the plugins that the files name.
+    """Read a file and all files that it extends, and import the plugins that they name.
 
     Args:
         file: YAML.
-        problems: gets one line for each problem.
+        problems: a list to which one line is added for each problem.
         above: the files that extend this one.
-        trusted: whether the file may name plugins to import. The files that zoo writes into run folders
-            may not, nor may what they extend: a run folder can come from anywhere.
+        trusted: whether the file may name plugins to import. Files that zoo writes into run folders may not,
+            and neither may the files that they extend, because a run folder can come from anywhere.
 
     Raises:
         ConfigError: a file cannot be read or extends itself, or a plugin cannot be used.
@@ -121,13 +121,13 @@ def extend(
     above: tuple[Path, ...] = (),
     trusted: bool = True,
 ) -> Located:
-    """Put a mapping on top of what its key `extends` names, composed from left to right.
+    """Merge a mapping over the files that its key `extends` names, which are composed from left to right.
 
     Args:
         fields: the mapping; the plugins that it names are imported.
         folder: the folder that its paths are relative to.
-        problems: gets one line for each problem.
-        above: the file that the mapping was read from, and those that extend this file.
+        problems: a list to which one line is added for each problem.
+        above: the file that the mapping was read from, and the files that extend it.
         trusted: see `read_config`.
 
     Raises:
@@ -157,7 +157,7 @@ def extend(
 
 
 def merge(base: Located, over: Located) -> Located:
-    """Merge two values, key by key where both are mappings; where they conflict, `over` counts.
+    """Merge two values, key by key where both are mappings; where they conflict, `over` wins.
 
     A component whose `type` differs replaces the one in `base`. A mapping of indices changes single items
     of a list.
@@ -179,9 +179,9 @@ def parse_overrides(overrides: Sequence[str], problems: list[str]) -> Located:
     """Read overrides ``a.b=c`` as one mapping, to be merged over a configuration.
 
     Args:
-        overrides: in any order, since components are set before their fields. Of two values for one key
-            the last one counts.
-        problems: gets one line for each problem.
+        overrides: in any order, because components are set before their fields. Of two values for one key the
+            last one wins.
+        problems: a list to which one line is added for each problem.
 
     Raises:
         ConfigError: an override names a class by a path that cannot be imported.
@@ -205,21 +205,21 @@ def parse_overrides(overrides: Sequence[str], problems: list[str]) -> Located:
 
 
 def _long_form(node: Located) -> dict[str, Located] | None:
-    """The items of a mapping; of a string, the mapping that it is the short form of; None otherwise."""
+    """The items of a mapping, or of the mapping that a string is the short form of; None otherwise."""
     if isinstance(node.value, str):
         return {"type": node}
     return node.value if isinstance(node.value, dict) else None
 
 
 def _replaces(below: dict[str, Located], above: dict[str, Located]) -> bool:
-    """Whether a component replaces the one below it, so that no field of that one stays."""
+    """Whether a component replaces the one below it, none of whose fields then stays."""
     if FROM in above:
         return True
     return "type" in below and "type" in above and bool(below["type"].value != above["type"].value)
 
 
 def _merge_list(base: Located, over: Located) -> Located:
-    """Override single items: ``eta_overrides.0.eta=1``."""
+    """Override single items of a list: ``eta_overrides.0.eta=1``."""
     items = list(base.value)
     for key, value in over.value.items():
         if not key.isdecimal() or int(key) >= len(items):
@@ -232,8 +232,9 @@ def import_named(plugins: Located, folder: Path, trusted: bool) -> None:
     """Import the plugins that a mapping names, and check those that it records.
 
     Args:
-        plugins: a list of paths and names of modules; in what zoo wrote, of `PluginRecord` as mappings.
-        folder: what paths are relative to.
+        plugins: a list of paths and names of modules or, in files that zoo wrote, of `PluginRecord` as
+            mappings.
+        folder: the folder that paths are relative to.
         trusted: whether paths and names may be imported.
 
     Raises:
@@ -266,15 +267,15 @@ def import_named(plugins: Located, folder: Path, trusted: bool) -> None:
 
 
 def import_classes(node: Located, folder: Path, key: str = "") -> Located:
-    """Import the modules of the classes that keys `type` name by their paths.
+    """Import the modules of classes whose path is the value of a key `type`.
 
     Args:
-        node: what the user wrote.
-        folder: what paths are relative to.
-        key: the keys that lead to `node`, with dots between them.
+        node: the configuration as the user wrote it.
+        folder: the folder that paths are relative to.
+        key: the dotted keys that lead to `node`.
 
     Returns:
-        The same, with files named without their folders.
+        The configuration, in which files are named without their folders.
 
     Raises:
         ConfigError: a module cannot be imported.

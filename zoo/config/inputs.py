@@ -1,9 +1,9 @@
-"""Files that a configuration reads: where a relative path starts.
+"""Files that a configuration names: the folders that relative paths are relative to.
 
-A relative path in a YAML file starts at the folder of that file. If nothing is there, it starts at the
-current folder, as all paths did in earlier versions. Paths on the command line and from Python start at the
-current folder, and so do those that zoo records in a run folder. A path that is in neither folder stays as
-it was written; the error of its reader names the folders that were tried, see `looked_in`.
+A relative path in a YAML file is relative to the folder of that file. If nothing is there, it is relative to
+the current folder, as all paths were in earlier versions. Paths on the command line and from Python are
+relative to the current folder, and so are those that zoo records in a run folder. A path that is in neither
+folder stays unchanged; the error of its reader names the folders that were tried, see `looked_in`.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class ReadsFiles:
 READS_FILES = ReadsFiles()
 
 LINE_OF_FILE = re.compile(r"(.+):\d+", re.DOTALL)
-"""The place of a value that was read from a file; an override's is its text in quotes."""
+"""The place of a value that was read from a file; the place of an override is its quoted text."""
 
 
 def from_current_folder(value: Located) -> Located:
-    """Turn the paths of a field into paths that start at the current folder.
+    """Turn the paths of a field into paths relative to the current folder.
 
     Args:
         value: a path or a pattern, or a list or mapping of them; other values stay as they are.
@@ -44,7 +44,7 @@ def from_current_folder(value: Located) -> Located:
 
 
 def key_of(given: Located, missing: Path) -> Keys | None:
-    """The key whose value is a path, of several the first; None: no key has this value.
+    """The first key whose value is a given path; None: no key has this value.
 
     Args:
         given: the configuration.
@@ -58,14 +58,15 @@ def key_of(given: Located, missing: Path) -> Keys | None:
 
 
 def looked_in(given: Located, missing: Path) -> str:
-    """Where a path that is missing was looked for, as the end of a message.
+    """The folders in which a missing path was looked for, as the end of a message.
 
     Args:
         given: the configuration, with the places where its values were written.
         missing: the path as the configuration names it.
 
     Returns:
-        The folder of the file that names the path, and the current folder; "" if only this one was tried.
+        A clause with the folder of the file that names the path and the current folder; "" if only the
+        current one was tried.
     """
     keys = key_of(given, missing)
     if keys is None:
@@ -81,17 +82,17 @@ def _path_from_current_folder(written: str, place: str) -> str:
 
 
 def _own_folder(written: str, place: str) -> Path | None:
-    """The folder that a path is looked for in before the current one; None: in no other."""
+    """The folder in which a path is looked for before the current one; None: there is no such folder."""
     match = LINE_OF_FILE.fullmatch(place)
     if match is None or Path(written).expanduser().is_absolute():
         return None
     folder = Path(match[1]).parent
-    # What zoo records in a run folder starts at the current folder already.
+    # Paths that zoo records in a run folder are relative to the current folder already.
     return None if folder == Path() or RunFolder(folder).metrics.is_file() else folder
 
 
 def _is_there(folder: Path, written: str) -> bool:
-    with suppress(OSError, ValueError):  # what cannot be a path is reported by those that read it
+    with suppress(OSError, ValueError):  # an impossible path is reported by its reader
         if (folder / written).exists():
             return True
         return glob.has_magic(written) and next(folder.glob(written), None) is not None

@@ -1,4 +1,4 @@
-"""Messages for pydantic's errors: the place, the value, what was expected, and a suggestion."""
+"""Messages for pydantic's errors: the place, the value, the expected values, and a suggestion."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PLAIN_WORDS = {
     r"a valid integer": "an integer",
     r"a valid ": "a ",
 }
-"""Phrases of pydantic, as regular expressions, and the words of YAML for them."""
+"""Regular expressions of pydantic's phrases, and the terms of YAML that replace them."""
 LONGEST_VALUE = 60
 KEY = re.compile(r"(?P<keys>\w+(\.\w+)*)(\[(?P<index>\d+)\])?(?=:?\s)")
 
@@ -46,10 +46,10 @@ def describe(error: ErrorDetails, root: type[Config], given: Located) -> str:
 
 
 def named_key(message: str, owner: type[Config]) -> Path:
-    """The key that a message begins with, as in ``clip: norm has ...`` and ``freeze[1] matches ...``.
+    """The key at the beginning of a message, as in ``clip: norm has ...`` and ``freeze[1] matches ...``.
 
     Args:
-        message: of a check that concerns several fields of a class.
+        message: the message of a check that concerns several fields of a class.
         owner: the class.
 
     Returns:
@@ -62,7 +62,7 @@ def named_key(message: str, owner: type[Config]) -> Path:
 
 
 def is_written(error: ErrorDetails, root: type[Config], given: Located) -> bool:
-    """Whether an error concerns a value that is in `given` or missing there, and not a default."""
+    """Whether an error is about a value in `given` or one that is missing there, and not about a default."""
     path, _ = resolve(root, error["loc"])
     return error["type"] == "missing" or given.find(path)[1]
 
@@ -75,8 +75,9 @@ def resolve(root: type[Config], loc: Path) -> tuple[Path, list[type[Config]]]:
         loc: keys and indices; the tags of discriminated unions stand between them.
 
     Returns:
-        The path without the tags, and the classes whose fields the last key can be: one class, several
-        if the location ends at a union, none if the value is not a component.
+        The path without the tags, and the classes that the value at the path can be an instance of: one
+        class, several if the location ends at a union, none if the value is no component. For an unknown key
+        it is the class that lacks the key.
     """
     path: Path = ()
     classes, tag_follows = [root], False
@@ -124,7 +125,7 @@ def _explanation(error: ErrorDetails, path: Path, classes: list[type[Config]], r
 
 
 def _suggestion(key: str, path: Path, owner: type[Config], root: type[Config]) -> str:
-    """A similar key of the same mapping, the same key around it, or in a section for one at the top."""
+    """A clause that suggests a similar key of the same mapping, or the same key in another section."""
     suggestion = did_you_mean(key, owner.model_fields)
     if "did you mean" in suggestion:
         return suggestion
@@ -145,11 +146,11 @@ def _purpose(key: str, error: ErrorDetails, root: type[Config]) -> str:
 
 
 def expected(config: Config, path: Path) -> str:
-    """What a key is for, as the end of a message; "" if its class does not say.
+    """The description of a key, as the end of a message; "" if its class has none.
 
     Args:
         config: the configuration.
-        path: a key of it; the last part may be an index.
+        path: the path of a key; the last part may be an index.
     """
     owner: Any = config
     *above, key = [part for part in path if isinstance(part, str)] or [""]

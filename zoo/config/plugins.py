@@ -1,8 +1,8 @@
-"""Plugins: modules from outside of zoo that register classes of their own.
+"""Plugins: modules outside of zoo that register classes of their own.
 
-What is imported is what the user names: in a YAML file, with ``--plugin``, with `load_plugin`, or by
-installing a package that has an entry point in the group ``zoo.plugins``. Runs and checkpoints write down
-which plugins they use, as a `PluginRecord`; no code is ever imported because a record asks for it.
+Only modules that the user names are imported: in a YAML file, with ``--plugin``, with `load_plugin`, or by
+installing a package that has an entry point in the group ``zoo.plugins``. Runs and checkpoints record the
+plugins that they use as `PluginRecord`; no code is ever imported because of a record.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ ENTRY_POINTS = "zoo.plugins"
 
 MODULE_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 CLASS_PATH = re.compile(r"(?P<module>.+\.py):(?P<cls>\w+)|(?P<package>\w+(\.\w+)*)\.(?P<name>[^\W\d]\w*)")
-"""What names a class from elsewhere: ``my_opt.py:Lion`` or ``torch.optim.NAdam``."""
+"""The path of a class outside of zoo: ``my_opt.py:Lion`` or ``torch.optim.NAdam``."""
 
 SHOWN = 12
-"""Digits of a sha256 in names and messages."""
+"""Number of digits of a sha256 in names and messages."""
 
 _named: dict[str, ModuleType] = {}
-"""The plugins that were named, by what `load_plugin` can be given in another process."""
+"""The plugins that were named, by the argument with which `load_plugin` finds them in another process."""
 
 _changes_allowed = False
 
 
 class PluginRecord(Config):
-    """What a run or a checkpoint says of a plugin that it uses."""
+    """The record of a plugin that a run or a checkpoint uses."""
 
     name: str = Field(description="name of the file, or of the module")
     version: str | None = Field(None, description="of the installed package; null for a single file")
@@ -57,26 +57,26 @@ class PluginRecord(Config):
 
     @property
     def copy_path(self) -> Path:
-        """Where a copy of the file lies in a folder of them; another place for every content."""
+        """The relative path of a copy of the file, which is different for every content."""
         return Path(str(self.sha256)[:SHOWN], f"{self.name.removesuffix('.py')}.py")
 
 
 def load_plugin(source: str | Path, folder: str | Path = ".") -> ModuleType:
-    """Import a module from outside, which registers classes of its own.
+    """Import a module from outside of zoo, which registers classes of its own.
 
-    A file that has changed since it was imported is imported again, and its classes replace the former
-    ones. A file with the content of another one that is imported is not imported again.
+    A file that has changed since it was imported is imported again, and its classes replace the former ones.
+    A file with the same content as an imported one is not imported again.
 
     Args:
         source: a Python file, or the name of a module that Python finds (``my_package.blocks``).
-        folder: what a relative path is relative to.
+        folder: the folder that a relative path is relative to.
 
     Returns:
         The module.
 
     Raises:
-        PluginError: if there is no such file or module, if importing it fails, or if it has a class with a
-            `type` that is not registered; the message names the file and the line.
+        PluginError: There is no such file or module, importing it fails, or it has a class with a `type` that
+            is not registered; the message names the file and the line.
     """
     text = os.fspath(source)
     path = Path(folder, text).expanduser()
@@ -97,14 +97,15 @@ def import_class(path: str, folder: str | Path = ".", again: bool = False) -> st
 
     Args:
         path: ``my_opt.py:Lion`` or ``torch.optim.NAdam``.
-        folder: what a relative path is relative to.
-        again: whether a file without a folder can be one that is imported already.
+        folder: the folder that a relative path is relative to.
+        again: whether the name of a file without a folder may refer to an imported file.
 
     Returns:
-        What `adapted` finds the class by, without the folder of the file.
+        The path by which `adapted` finds the class, without the folder of the file.
 
     Raises:
-        PluginError: see `load_plugin`; also if another file of that name is imported.
+        PluginError: The module cannot be imported, see `load_plugin`, or another file of that name is
+            imported.
     """
     source, name = _split(path)
     if again and (same := _files_called(source)):
@@ -119,15 +120,15 @@ def import_class(path: str, folder: str | Path = ".", again: bool = False) -> st
 
 
 def adapted(kind: Kind[Any], path: str) -> None:
-    """Register the configuration of a class from elsewhere, whose module is imported, under its path.
+    """Register the configuration of a class of an imported module under the path of the class.
 
     Args:
         kind: a registry with an `adapt`.
         path: from `import_class`, or from a run folder.
 
     Raises:
-        PluginError: if the module is not imported, or has no such class.
-        ConfigError: if the class cannot be used; the message names the line of a class in a file.
+        PluginError: The module is not imported, or has no such class.
+        ConfigError: The class cannot be used; the message names its line, if it is in a file.
     """
     source, name = _split(path)
     files = _files_called(source)
@@ -140,7 +141,7 @@ def adapted(kind: Kind[Any], path: str) -> None:
     cls = getattr(module, name, None)
     if not isinstance(cls, type):
         classes = [other for other, value in vars(module).items() if isinstance(value, type)]
-        place = getattr(module, "__file__", None) or source  # those that are part of Python have no file
+        place = getattr(module, "__file__", None) or source  # built-in modules have no file
         raise PluginError(f"{place}: no class called '{name}'{did_you_mean(name, classes)}")
     if kind.adapt is None or path in kind.choices:
         return
@@ -155,7 +156,7 @@ def adapted(kind: Kind[Any], path: str) -> None:
 
 @cache
 def load_installed() -> None:
-    """Import the plugins of installed packages, once; those that fail are left out, with a warning."""
+    """Import the plugins of installed packages once; those that fail are left out with a warning."""
     for entry_point in metadata.entry_points(group=ENTRY_POINTS):
         try:
             _import_module(entry_point.module)
@@ -164,36 +165,36 @@ def load_installed() -> None:
 
 
 def sources(used: Collection[PluginRecord] | None = None) -> tuple[str, ...]:
-    """What `load_plugin` has to be given in another process, in this order, for the plugins of this one.
+    """The arguments, in order, with which `load_plugin` loads the plugins of this process in another one.
 
     Args:
-        used: the plugins that count; None: all that were named in this process.
+        used: the plugins to load; None: all that were named in this process.
     """
     return tuple(name for name, module in _named.items() if used is None or record_of(module) in used)
 
 
 def allow_changed_plugins(allowed: bool = True) -> None:
-    """Accept plugins whose content is not the one that was recorded, or refuse them again."""
+    """Set whether plugins whose content differs from the recorded one are accepted."""
     global _changes_allowed
     _changes_allowed = allowed
 
 
 def records_of(config: Config) -> tuple[PluginRecord, ...]:
-    """Records of the modules outside of zoo that a configuration's classes are defined in, by name."""
+    """Records of the modules outside of zoo that define a configuration's classes, sorted by name."""
     modules = {sys.modules[cls.__module__] for cls in _classes_of(config) if _is_foreign(cls)}
     return tuple(sorted(map(record_of, modules), key=lambda r: (r.name, str(r.sha256))))
 
 
 def require(needed: PluginRecord, copies: Path | None = None) -> None:
-    """Check that a recorded plugin is imported, and is what it was.
+    """Check that a recorded plugin is imported and has not changed.
 
     Args:
-        needed: of a run or a checkpoint.
-        copies: a folder with copies of its plugins' files.
+        needed: the record in a run or a checkpoint.
+        copies: a folder with copies of the run's plugin files.
 
     Raises:
-        PluginError: if it is not imported, or if it has changed and that is not allowed; the message says
-            how the user can name it.
+        PluginError: The plugin is not imported, or it has changed and changes are not allowed; the message
+            says how the user can name it.
     """
     module = sys.modules.get(needed.name)
     there = [record_of(module) for module in _modules() | ({module} if module else set())]
@@ -217,7 +218,7 @@ def require(needed: PluginRecord, copies: Path | None = None) -> None:
 
 @cache
 def record_of(module: ModuleType) -> PluginRecord:
-    """What a run writes down of a module."""
+    """The record of a module."""
     file = getattr(module, "__file__", None)
     sha256 = hashlib.sha256(Path(file).read_bytes()).hexdigest() if file else None
     spec = module.__spec__  # None for a file that `load_plugin` imported, and for a script
@@ -230,11 +231,11 @@ def record_of(module: ModuleType) -> PluginRecord:
 
 
 def copy_sources(records: Iterable[PluginRecord], folder: Path) -> None:
-    """Copy the files of plugins that are imported into the folder of a run, for the record.
+    """Copy the files of imported plugins into the folder of a run.
 
     Args:
         records: the plugins that the run uses.
-        folder: where the copies go; it keeps those that are there.
+        folder: the folder of the copies; existing copies stay.
     """
     files = {record_of(module): module.__file__ for module in _modules()}
     for record in records:
@@ -244,7 +245,7 @@ def copy_sources(records: Iterable[PluginRecord], folder: Path) -> None:
 
 
 def line_in_plugin(error: BaseException) -> str | None:
-    """Where a plugin raised an error, as ``file:line``; None if no plugin was at work."""
+    """The place where a plugin raised an error, as ``file:line``; None if no plugin was involved."""
     files = {getattr(module, "__file__", None) for module in _modules()}
     frames = reversed(traceback.extract_tb(error.__traceback__))
     return next((f"{frame.filename}:{frame.lineno}" for frame in frames if frame.filename in files), None)
@@ -259,7 +260,7 @@ def _split(path: str) -> tuple[str, str]:
 
 
 def _files_called(name: str) -> list[ModuleType]:
-    """The imported files of a name."""
+    """The imported files that have a name."""
     return [m for m in _named.values() if m.__spec__ is None and record_of(m).name == name]
 
 
@@ -285,7 +286,7 @@ def _import_file(path: Path) -> ModuleType:
         except BaseException:
             del sys.modules[module.__name__]
             raise
-    record_of(module)  # of the content that was executed
+    record_of(module)  # caches the record of the executed content
     _named[str(path)] = module
     return module
 
@@ -302,17 +303,17 @@ def _import_module(name: str) -> ModuleType:
 
 @contextmanager
 def _undone_on_error(source: str, place: str) -> Iterator[None]:
-    """Take back what failed modules have registered if an import fails, and say what failed where.
+    """Undo the registrations of failed modules if an import fails, and report the place of the failure.
 
     Modules that were imported before the failure stay imported, and so do their classes: those of zoo itself,
     which a plugin may be the first to import, would not be registered a second time.
 
     Args:
-        source: what is imported.
-        place: the file, or the folder of the package, whose lines are of interest.
+        source: the plugin that is imported.
+        place: the file, or the folder of the package, whose lines the message may name.
 
     Raises:
-        PluginError: if the block raises anything.
+        PluginError: The block raises any exception.
     """
     before = {kind: dict(kind.choices) for kind in Kind.registries.values()}
     try:
@@ -337,7 +338,7 @@ def _undone_on_error(source: str, place: str) -> Iterator[None]:
 
 
 def _is_forgotten(value: object, module: ModuleType) -> bool:
-    """Whether a value is a configuration class of the module that has a name and is not registered."""
+    """Whether a value is a configuration class of the module that has a `type` but is not registered."""
     if not (isinstance(value, type) and issubclass(value, Config) and value.__module__ == module.__name__):
         return False
     field = value.__pydantic_fields__.get("type")

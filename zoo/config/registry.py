@@ -16,11 +16,11 @@ from zoo.config.yaml import Located
 from zoo.utils.errors import ConfigError, did_you_mean
 
 _DEPENDENTS: list[type["Config"]] = []
-"""The classes whose validators depend on what is registered."""
+"""The classes whose validators depend on the registered choices."""
 
 
 INLINED = "inlined"
-"""What `Config.inlined` is called in a JSON schema, until `zoo.config.schema` has spelt it out."""
+"""The key of `Config.inlined` in a JSON schema, until `zoo.config.schema` has expanded it."""
 
 
 def _note_inlined(schema: dict[str, Any], cls: type[Any]) -> None:
@@ -31,26 +31,26 @@ def _note_inlined(schema: dict[str, Any], cls: type[Any]) -> None:
 class Config(BaseModel):
     """A frozen pydantic model in which an unknown key is an error.
 
-    The validator of a class is built when it is first needed: by then its choices are registered.
+    The validator of a class is built when it is first needed, because its choices are registered by then.
     """
 
     method_family: ClassVar[str] = ""
     """The family of methods that a registered class belongs to, for `zoo list`."""
     method_source: ClassVar[str] = ""
-    """The paper or the code that it comes from."""
+    """The paper or the code that the method comes from."""
 
     assumed: ClassVar[bool] = False
-    """Whether it is the choice where no ``type:`` is written."""
+    """Whether the class is the choice if no ``type:`` is written."""
 
     extra_keys: ClassVar["type[Config] | None"] = None
-    """What keys that are no fields hold; None: they are errors."""
+    """The class of the values of keys that are no fields; None: such keys are errors."""
 
     inlined: ClassVar[str] = ""
-    """A component whose fields a file may write beside the other ones; "": there is none."""
+    """The component whose fields a file may write beside those of this class; "": there is none."""
 
     @classmethod
     def written_out(cls, fields: dict[str, Located]) -> dict[str, Located]:
-        """The fields that a file has written, with those of the inlined component in their place."""
+        """The fields of a file, with those of the inlined component moved into it."""
         if not cls.inlined or cls.inlined in fields or "type" not in fields:
             return fields
         component = {key: value for key, value in fields.items() if key not in cls.model_fields}
@@ -67,7 +67,7 @@ class Config(BaseModel):
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
-        """Note whether the validator of a new class depends on what is registered."""
+        """Record whether the validator of a new class depends on the registered choices."""
         for field in cls.__pydantic_fields__.values():
             if any(kind or base in _DEPENDENTS for base, kind in _allowed(field)):
                 _DEPENDENTS.append(cls)
@@ -80,17 +80,17 @@ ConfigT = TypeVar("ConfigT", bound=type[Config])
 class Kind(Generic[ConfigT]):
     """A registry of configuration classes of one kind: the choices of a ``type:`` key.
 
-    Registering is one decorator on the class; its field ``type: Literal["name"] = "name"`` gives the name,
-    its first docstring line the description that ``zoo list`` prints. A field of the type
-    ``Annotated[Base, KIND]`` accepts every class of the registry `KIND` that is derived from `Base`, those
-    that are registered after the field was declared included.
+    A decorator on the class registers it; the field ``type: Literal["name"] = "name"`` gives the name, and
+    the first line of the docstring is the description that ``zoo list`` prints. A field of the type
+    ``Annotated[Base, KIND]`` accepts every class of the registry `KIND` that is derived from `Base`,
+    including those that are registered later.
 
     Attributes:
-        name: what one of the choices is called in messages.
-        plural: what ``zoo list`` calls all of them.
+        name: name of a single choice in messages.
+        plural: name of all choices in ``zoo list``.
         choices: the registered classes by their names.
-        adapt: makes a configuration class of a class from elsewhere, given the path that ``type:`` names it
-            by; None: of this kind, only registered classes can be used.
+        adapt: a function that makes a configuration class of a class outside of zoo, given its path in
+            ``type:``; None: only registered classes of this kind can be used.
     """
 
     registries: ClassVar["dict[str, Kind[Any]]"] = {}
@@ -107,7 +107,7 @@ class Kind(Generic[ConfigT]):
         """Add a class under the default of its ``type`` field; usable as a decorator.
 
         Raises:
-            ConfigError: if the class has no name, or one that is taken.
+            ConfigError: The class has no name, or one that is taken.
         """
         field = cls.__pydantic_fields__.get("type")
         name = None if field is None else field.default
@@ -124,7 +124,7 @@ class Kind(Generic[ConfigT]):
         return cls
 
     def restore(self, choices: dict[str, Any]) -> None:
-        """Put other choices in the place of the present ones: those before a plugin was imported."""
+        """Replace the present choices, by those from before a plugin was imported."""
         if choices != self.choices:
             self.choices = choices
             _rebuild_dependents()
@@ -133,18 +133,18 @@ class Kind(Generic[ConfigT]):
         """The class registered as `name`.
 
         Raises:
-            ConfigError: if there is none.
+            ConfigError: There is no such class.
         """
         if name not in self.choices:
             raise ConfigError(f"no {self.name} called '{name}'{did_you_mean(name, self.choices)}")
         return self.choices[name]
 
     def describe(self) -> dict[str, str]:
-        """Name and first docstring line of every choice."""
+        """The name and the first docstring line of every choice."""
         return {n: (c.__doc__ or "").strip().split("\n")[0] for n, c in sorted(self.choices.items())}
 
     def origins(self) -> dict[str, tuple[str, str]]:
-        """Name of every choice, with the family of methods that it belongs to and its paper or code."""
+        """The name of every choice, with its family of methods and its paper or code."""
         return {name: (cls.method_family, cls.method_source) for name, cls in sorted(self.choices.items())}
 
     def derived_from(self, base: type["Config"]) -> dict[str, type[Config]]:
@@ -152,7 +152,7 @@ class Kind(Generic[ConfigT]):
         return {name: cls for name, cls in self.choices.items() if issubclass(cls, base)}
 
     def __get_pydantic_core_schema__(self, base: type[Config], handler: GetCoreSchemaHandler) -> CoreSchema:
-        """The union of the classes that are registered now, told apart by their `type`."""
+        """The union of the classes that are registered now, discriminated by their `type`."""
         classes = self.derived_from(base).items()
         return core_schema.tagged_union_schema(
             {name: handler.generate_schema(cls) for name, cls in classes}, discriminator="type"
@@ -160,7 +160,7 @@ class Kind(Generic[ConfigT]):
 
 
 def type_of(config: Config) -> str:
-    """What a registered class is called under `type:`."""
+    """The name of a registered class under `type:`."""
     return str(type(config).model_fields["type"].default)
 
 
@@ -168,12 +168,12 @@ def location(cls: type) -> str:
     """The name of a class, and the file and line of its source, for messages."""
     try:
         return f"{cls.__name__} ({inspect.getsourcefile(cls)}:{inspect.getsourcelines(cls)[1]})"
-    except (OSError, TypeError):  # a class that was typed into an interpreter
+    except (OSError, TypeError):  # a class that was defined in an interpreter
         return f"{cls.__module__}.{cls.__name__}"
 
 
 def classes_in(field: FieldInfo) -> list[type[Config]]:
-    """The configuration classes that a field allows, however nested."""
+    """The configuration classes that a field allows at any depth of its annotation."""
     classes: list[type[Config]] = []
     for base, kind in _allowed(field):
         classes += [base] if kind is None else kind.derived_from(base).values()
@@ -181,17 +181,17 @@ def classes_in(field: FieldInfo) -> list[type[Config]]:
 
 
 def kind_of(field: FieldInfo) -> Kind[Any] | None:
-    """The registry that a field, or each item of a field, is chosen from; None: from none."""
+    """The registry from which a field, or each item of a field, is chosen; None: there is none."""
     return next((kind for _, kind in _allowed(field)), None)
 
 
 def is_choice(classes: list[type[Config]]) -> bool:
-    """Whether a key ``type:`` selects among the classes of a field, or would if there were more."""
+    """Whether a key ``type:`` selects among the classes of a field, even if there is only one."""
     return bool(classes) and all("type" in c.model_fields for c in classes)
 
 
 def _allowed(field: FieldInfo) -> Iterator[tuple[type[Config], Kind[Any] | None]]:
-    """The configuration classes in a field's type, with the registry that each is a base class of, if any."""
+    """The configuration classes in a field's type, each with the registry whose base class it is, if any."""
 
     def walk(annotation: Any, metadata: Sequence[Any]) -> Iterator[tuple[type[Config], Kind[Any] | None]]:
         if get_origin(annotation) is Annotated:
@@ -207,7 +207,7 @@ def _allowed(field: FieldInfo) -> Iterator[tuple[type[Config], Kind[Any] | None]
 
 
 def _rebuild_dependents() -> None:
-    """Build the validators again that know other choices than there are now, inner classes first."""
+    """Rebuild the validators that depend on registered choices, inner classes first."""
     stale = [cls for cls in _DEPENDENTS if cls.__pydantic_complete__]
 
     def rebuild(cls: type[Config]) -> None:

@@ -1,4 +1,4 @@
-"""JSON schemas of configuration files, for editors: what pydantic says, and what else may be written."""
+"""JSON schemas of configuration files for editors: pydantic's, extended by all short forms."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ TAKEN_OVER = {
     "required": [FROM],
     "properties": {FROM: {"type": "string", "description": "a checkpoint; other keys are put on top"}},
 }
-"""A model by its checkpoint."""
+"""The schema of a model that is given by its checkpoint."""
 BY_PATH = {"type": "string", "pattern": r"^.+\.py:\w+$|^\w+(\.\w+)+$", "description": "the path of a class"}
-"""The type of a component that is a class from elsewhere, see `zoo.config.plugins.CLASS_PATH`."""
+"""The schema of a `type` that is the path of a class, see `zoo.config.plugins.CLASS_PATH`."""
 
 
 def for_editors(schema: dict[str, Any]) -> dict[str, Any]:
-    """What a file may write, given pydantic's schema of what it amounts to.
+    """The schema of a file as it may be written, given pydantic's schema of its long form.
 
-    Nothing is required, since any key may come from a file that is extended. A component may also be its
-    name, a model also its checkpoint, an optimizer a class from elsewhere, and the fields of an inlined
-    component may stand beside those of its owner.
+    Nothing is required, because any key may come from a file that is extended. A component may be given by
+    its name, a model by its checkpoint and an optimizer by the path of a class, and the fields of an inlined
+    component may be written beside those of its owner.
     """
     definitions: dict[str, Any] = schema.get("$defs", {})
     with_optional: dict[str, Any] = _optional({**schema, "$defs": _with_inlined(definitions)})
@@ -30,7 +30,7 @@ def for_editors(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_inlined(definitions: dict[str, Any]) -> dict[str, Any]:
-    """The definitions, with a choice for every component that an owner can have inlined."""
+    """The definitions, with a variant of an owner for every component that can be inlined in it."""
     return {name: _inlined(schema, definitions) for name, schema in definitions.items()}
 
 
@@ -45,7 +45,7 @@ def _inlined(schema: dict[str, Any], definitions: dict[str, Any]) -> dict[str, A
 
 
 def _optional(schema: Any) -> Any:
-    """A JSON schema without what is required, and with the other ways to write a component."""
+    """A JSON schema without required keys, and with the other ways to write a component."""
     if isinstance(schema, list):
         return [_optional(item) for item in schema]
     if not isinstance(schema, dict):

@@ -1,4 +1,4 @@
-"""YAML whose values carry the file and line that they come from.
+"""YAML whose values carry the file and line where they were written.
 
 Scalars follow YAML 1.2 in reading and writing: ``1e-3`` is a number (a string in YAML 1.1), ``yes`` and
 ``on`` are strings. Duplicate keys, anchors and tags are problems. All problems of a file are collected; only
@@ -30,15 +30,15 @@ SCALARS: dict[str, tuple[re.Pattern[str], Callable[[str], Any]]] = {
 """YAML 1.2's core schema without octal numbers, infinity and NaN, but with ``1_000_000``."""
 
 DEEPEST = 50
-"""Mappings and lists inside each other."""
+"""Largest depth of nested mappings and lists."""
 TOO_DEEP = f"nested too deeply; expected at most {DEEPEST} mappings and lists inside each other"
 DIGITS = 40
-"""Digits of an integer."""
+"""Largest number of digits of an integer."""
 
 
 @dataclass(frozen=True)
 class Located:
-    """A value and where it was written.
+    """A value and the place where it was written.
 
     Attributes:
         value: a mapping or list of `Located`, or a scalar.
@@ -100,13 +100,13 @@ def read_yaml(text: str, file: str, problems: list[str]) -> Located:
     Args:
         text: YAML.
         file: name of the file in places.
-        problems: gets one line for each problem.
+        problems: a list to which one line is added for each problem.
 
     Returns:
         A mapping; empty for an empty file.
 
     Raises:
-        ConfigError: the text is not YAML, or not a mapping.
+        ConfigError: The text is not YAML, or not a mapping.
     """
     try:
         root = yaml.compose(text, Loader=_Loader)
@@ -134,7 +134,7 @@ def read_value(text: str, place: str, problems: list[str]) -> Located | None:
     Args:
         text: YAML of one value.
         place: the override, for messages.
-        problems: gets one line for each problem.
+        problems: a list to which one line is added for each problem.
 
     Returns:
         The value, or None if the text is not YAML.
@@ -152,7 +152,7 @@ def read_value(text: str, place: str, problems: list[str]) -> Located | None:
 
 
 def dump_yaml(value: Any) -> str:
-    """Write plain data as YAML that `read_yaml` reads as the same."""
+    """Write plain data as YAML from which `read_yaml` reads equal data."""
     return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
 
 
@@ -211,7 +211,7 @@ class _Reader:
         return self.text(node, path) if name == "str" else convert(node.value)
 
     def text(self, node: yaml.Node, path: Path) -> str:
-        """The text of a scalar, in which JSON may have written a character as a pair of surrogates."""
+        """The text of a scalar; surrogate pairs, as JSON writes some characters, are joined."""
         try:
             text = str(node.value).encode("utf-16", "surrogatepass").decode("utf-16")
         except UnicodeDecodeError:

@@ -1,1 +1,1 @@
-"""From a configuration to a model and its optimizer, and the folder that a run keeps."""
+"""Runs: their configuration, the model and optimizer that it describes, and what is kept with a model."""

@@ -1,4 +1,4 @@
-"""What a config can name: the registries and the shipped configs, with a line on each."""
+"""The catalogue of `zoo list`: all registered choices and shipped configs, with a line on each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def catalogue(kind: str | None = None) -> dict[str, dict[str, str]]:
         kind: one kind, singular or plural; None: all.
 
     Raises:
-        ConfigError: if there is no such kind.
+        ConfigError: There is no such kind.
     """
     load_installed()
     lists = {plural: registry.describe() for plural, registry in Kind.registries.items()}
@@ -31,7 +31,7 @@ def catalogue(kind: str | None = None) -> dict[str, dict[str, str]]:
 
 
 def origins(kind: str) -> dict[str, tuple[str, str]]:
-    """Family and source of the choices of a kind, by name; empty where no choice has any.
+    """Family and source of the choices of a kind, by name; empty if no choice has them.
 
     Args:
         kind: the plural, a key of `catalogue`.

@@ -1,4 +1,4 @@
-"""The configuration of a run: what it may say, and how it is read and written.
+"""The configuration of a run: its keys, and how it is read and written.
 
 A file is strict YAML. Its `type:` keys select registered classes, whose fields are the schema, so
 that a misspelt key or an impossible value is reported with its line, all at once.
@@ -61,7 +61,7 @@ from zoo.utils.run_folder import RunFolder
 
 @dataclass(frozen=True, eq=False)
 class Origin:
-    """Where the values of a configuration were written, which makes no difference between configurations."""
+    """The places where a configuration's values were written; all origins compare as equal."""
 
     given: Located
 
@@ -96,10 +96,10 @@ class RunConfig(Config):
     reparam: Annotated[Reparam, REPARAMS] = Field(NoReparam(), description="reparameterisation")
     optimizer: Annotated[OptimizerConfig, OPTIMIZERS] | None = Field(None, description="optimizer")
     constraint: Annotated[Constraint, CONSTRAINTS] = Field(
-        NoConstraint(), description="what of the trained parameters is kept constant"
+        NoConstraint(), description="property of the trained parameters that is kept constant"
     )
     schedule: Annotated[ScheduleConfig, SCHEDULES] = Field(Constant(), description="learning rate over time")
-    data: Annotated[DataConfig, DATASETS] | None = Field(None, description="what it is trained on")
+    data: Annotated[DataConfig, DATASETS] | None = Field(None, description="training data")
     train: TrainConfig | None = Field(None, description="training")
     metric: str | None = Field(
         None,
@@ -111,9 +111,11 @@ class RunConfig(Config):
         (), description="other eta for variables of a role (Amos-*Scale)"
     )
     eta: Literal["declared", "measured"] = Field(
-        "declared", description="measured: the root mean square of what comes from a checkpoint"
+        "declared", description="measured: the root mean square of each tensor that comes from a checkpoint"
     )
-    freeze: tuple[FreezeRule, ...] = Field((), description="what is not trained, by role, axes and depth")
+    freeze: tuple[FreezeRule, ...] = Field(
+        (), description="parameters that are not trained, by role, axes and depth"
+    )
     layer_decay: float = Field(
         1.0, gt=0, le=1, description="learning rate of depth k of L layers times layer_decay^(L + 1 - k)"
     )
@@ -126,30 +128,30 @@ class RunConfig(Config):
 
     @property
     def origin(self) -> Origin:
-        """Where the values were written."""
+        """The places where the values were written."""
         return self._origin
 
     def written(self, origin: Origin) -> Self:
-        """The same configuration, whose values were written where `origin` says."""
+        """The same configuration with `origin` as the places of its values."""
         copy = self.model_copy()
         copy._origin = origin
         return copy
 
     def place(self, keys: Keys) -> str:
-        """Where a value was written, or what it is part of: ``file:line``, an override, or "" for Python."""
+        """The place of a value or of its parent: ``file:line``, an override, or "" for values from Python."""
         return self._origin.given.find(keys)[0].place
 
     def looked_in(self, missing: Path) -> str:
-        """Where else than in the current folder a path of this configuration was looked for, in words."""
+        """A clause on the folders in which a missing path was looked for, see `zoo.config.inputs`."""
         return looked_in(self._origin.given, missing)
 
     def key_of(self, missing: Path) -> Keys:
-        """The key that names a path; empty: no key does."""
+        """The key whose value is a path; empty if there is no such key."""
         return key_of(self._origin.given, missing) or ()
 
     @property
     def reach(self) -> Reach | None:
-        """How far the run can move an entry of a parameter; None: no run is configured."""
+        """The largest distance that the run can move an entry of a parameter; None: no run is configured."""
         if self.optimizer is None or self.train is None:
             return None
         optimizer, steps = self.optimizer, self.train.steps
@@ -221,11 +223,10 @@ def load_config(source: str | Path | dict[str, Any], overrides: Sequence[str] = 
         overrides: ``a.b=c`` with c in YAML; they replace values of `source`.
 
     Returns:
-        The complete and validated configuration, including everything that a model takes over from a
-        checkpoint.
+        The complete and validated configuration, including all that a model inherits from a checkpoint.
 
     Raises:
-        ConfigError: there are problems; the message has one line for each.
+        ConfigError: The configuration has problems; the message has one line for each.
     """
     problems: list[str] = []
     if isinstance(source, dict):
@@ -245,10 +246,10 @@ def load_config(source: str | Path | dict[str, Any], overrides: Sequence[str] = 
 
 
 def _retyped(given: Located, changes: Located) -> Located:
-    """The configuration with a model of the type that overrides name, where they name another one.
+    """The configuration with a model of another type, if overrides name one.
 
-    The fields that both types have stay: ``model.type=ngpt`` of a GPT is an nGPT of its size. In files a
-    component of another type replaces the one below it, see `zoo.config.compose`.
+    The fields that both types have stay: ``model.type=ngpt`` turns a GPT into an nGPT of the same size. In
+    files a component of another type replaces the one below it, see `zoo.config.compose`.
     """
     model, other = given.value.get("model"), changes.value.get("model")
     if (
@@ -275,7 +276,7 @@ def validate(given: Located, problems: list[str]) -> RunConfig | None:
 
     Args:
         given: the composed values, with their places.
-        problems: gets one line for each problem.
+        problems: a list to which one line is added for each problem.
 
     Returns:
         The configuration, or None if there were problems.
@@ -288,7 +289,7 @@ def validate(given: Located, problems: list[str]) -> RunConfig | None:
     values = given.plain()
     errors = []
     # Strictly as JSON: no number for a string or the other way round. Defaults are Python objects,
-    # which this refuses as well, so what it says of them is left to the second reading.
+    # which this validation refuses as well, so errors about them are left to the second one.
     try:
         RunConfig.model_validate_json(json.dumps(values), strict=True)
     except ValidationError as error:
@@ -300,7 +301,7 @@ def validate(given: Located, problems: list[str]) -> RunConfig | None:
         errors += error.errors()
     if config is not None:
         config = _with_starts(config, given, problems)
-    # Both readings find the same, but for coercions and for rules that need all fields of a class.
+    # Both find the same errors, except for coercions and for rules that need all fields of a class.
     first = {e["loc"]: e for e in reversed(errors)}
     messages = {describe(e, RunConfig, given) for e in first.values()} | set(beyond_reason(given))
     problems += sorted(messages, key=_by_line)
@@ -312,7 +313,7 @@ def validate(given: Located, problems: list[str]) -> RunConfig | None:
 
 
 def _completed(given: Located) -> Located:
-    """The configuration in a run folder with the fields that the version which wrote it did not have."""
+    """The configuration in a run folder, with the fields that did not exist when it was written."""
     optimizer = given.value.get("optimizer")
     if optimizer is None or not isinstance(optimizer.value, dict) or "type" not in optimizer.value:
         return given
@@ -322,7 +323,7 @@ def _completed(given: Located) -> Located:
 
 
 def _with_starts(config: RunConfig, given: Located, problems: list[str]) -> RunConfig:
-    """The configuration with a number in the place of every `auto`, see `ModelConfig.with_starts`."""
+    """The configuration with a number instead of every `auto`, see `ModelConfig.with_starts`."""
     if config.model is None:
         return config
     try:
@@ -347,7 +348,7 @@ def long_form(given: Located, owner: type[Config]) -> Located:
         owner: a configuration class.
 
     Raises:
-        ConfigError: a `type` names a class by its path that cannot be used.
+        ConfigError: A `type` is the path of a class that cannot be used.
     """
     if not isinstance(given.value, dict):
         return given
@@ -378,7 +379,7 @@ def _component(value: Located, field: FieldInfo, key: str) -> Located:
 
 
 def _adapt(value: Located, kind: Kind[Any], key: str) -> None:
-    """Register the class that the `type` of a component names by its path, if it does."""
+    """Register the class of a component whose `type` is the path of a class."""
     name = value.value.get("type") if isinstance(value.value, dict) else None
     if name is None or not isinstance(name.value, str) or not CLASS_PATH.fullmatch(name.value):
         return
@@ -390,7 +391,7 @@ def _adapt(value: Located, kind: Kind[Any], key: str) -> None:
 
 
 def _typed(given: Located, classes: list[type[Config]]) -> tuple[Located, list[type[Config]]]:
-    """A component with its `type`, if there is one to assume, and the classes it may then be of."""
+    """A component with its `type`, which may be assumed, and the classes that it can be an instance of."""
     names = {c.model_fields["type"].default: c for c in classes}
     assumed = [Located(n, given.place) for n, c in names.items() if c.assumed]
     fields = ({"type": assumed[0]} if assumed else {}) | given.value
@@ -409,7 +410,7 @@ def plain(value: Any) -> Any:
 
 
 def dump_config(config: RunConfig) -> str:
-    """The resolved configuration as YAML that `load_config` reads as an equal one."""
+    """The resolved configuration as YAML, from which `load_config` reads an equal one."""
     return dump_yaml(config.model_dump(mode="json"))
 
 

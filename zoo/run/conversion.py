@@ -10,7 +10,7 @@ from zoo.run.config import load_config
 
 
 def merge(model: Model) -> Conversion:
-    """Merge the reparameterisation into the weights, in place: a plain model that computes the same.
+    """Merge the reparameterisation into the weights, in place; the plain model computes the same function.
 
     Args:
         model: a zoo model.
@@ -27,19 +27,19 @@ def merge(model: Model) -> Conversion:
 
 
 def split(model: Model, reparam: str | dict[str, Any] | Reparam = "wesar", *, seed: int = 0) -> Conversion:
-    """Turn a plain model into a reparameterised one that computes the same, in place.
+    """Turn a plain model into a reparameterised one that computes the same function, in place.
 
     Args:
         model: a zoo model that is not reparameterised.
         reparam: `wesar`, `weight_norm`, `lora` or `residual`, or their fields as a dict.
-        seed: seed of what is initialised at random (LoRA's A).
+        seed: seed of the tensors that are initialised at random (LoRA's A).
 
     Returns:
         The number of split tensors and the largest difference of a logit.
 
     Raises:
-        ZooError: the method cannot take over weights, the model is reparameterised already, or a matrix is
-            zero.
+        ZooError: The method cannot keep existing weights, the model is reparameterised already, or a matrix
+            is zero.
     """
     if not isinstance(reparam, Reparam):
         reparam = load_config({"reparam": reparam}).reparam

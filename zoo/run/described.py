@@ -1,4 +1,4 @@
-"""The configuration that `zoo explain` describes: one that is written somewhere, or that of a model."""
+"""The configuration that `zoo explain` describes: that of a file or a run, or one made from a model."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from zoo.utils.run_folder import CheckpointFolder
 
 
 def load_described(source: str | Path, overrides: Sequence[str] = ()) -> RunConfig:
-    """Read a configuration, or make one whose first weights are those of a model.
+    """Read a configuration, or make one that starts from the weights of a model.
 
-    A checkpoint of a run is described with the rest of the configuration that it was trained with: its
-    optimizer, what is frozen.
+    The checkpoint of a run is described with the rest of the configuration by which it was trained, such as
+    its optimizer and its frozen parameters.
 
     Args:
-        source: what `load_config` reads, or a checkpoint, a .safetensors file or a folder as on the hub.
+        source: a source of `load_config`, or a checkpoint, a .safetensors file or a folder as on the hub.
         overrides: ``a.b=c``, see `load_config`.
 
     Raises:
-        ConfigError: there are problems; the message has one line for each.
+        ConfigError: The configuration has problems; the message has one line for each.
     """
     path = Path(source)
     if not holds_model(path):
@@ -35,6 +35,6 @@ def load_described(source: str | Path, overrides: Sequence[str] = ()) -> RunConf
         return load_config({"model": {FROM: str(path)}}, overrides)
     config = load_config(kept, overrides)
     changes: dict[str, object] = {"checkpoint": CheckpointConfig(path=path)}
-    if config.checkpoint is None:  # what a rule of transfer changes is in the checkpoint already
+    if config.checkpoint is None:  # the changes of a transfer rule are in the checkpoint already
         changes |= dict(under_rule(recipe_of(config), config.transfer).recorded)
     return config.model_copy(update=changes)

@@ -40,15 +40,15 @@ COLUMNS = (
     *("lr x", "gate", "slot", "sphere", "decay", "state"),
 )
 NUMBERS = ("depth", "sigma", "eta", "lr x", "gate", "state")
-"""The columns that are aligned on the right."""
+"""The columns that are right-aligned."""
 LEFT_OUT = ("axes", "state", "depth", "decay", "sphere", "slot", "role", "lr x", "shape")
-"""The columns that a narrow terminal does without, in this order; sigma, eta and gate always stay."""
+"""The columns that a narrow terminal leaves out, in this order; sigma, eta and gate are always shown."""
 
 NO_OPTIMIZER = "none"
-"""What the totals call it where a configuration has no optimizer."""
+"""The optimizer's name in the totals if a configuration has none."""
 
 USUAL_LENGTH = 1024
-"""The length of the example that FLOPs are counted at, if the configuration has no data."""
+"""The length of the example for which FLOPs are counted, if the configuration has no data."""
 
 
 @dataclass(frozen=True)
@@ -60,8 +60,8 @@ class Row:
         role, shape, axes, sphere: From the declaration; `sphere` is the axis along which the norm is 1.
         depth: The number of the block that contains the parameter; 0 is in front of the blocks.
         fan_in: The number of inputs that are summed over.
-        sigma: The standard deviation of the entries at the start: of weights that were loaded, as measured,
-            of others that of the initialisation; None for constants.
+        sigma: The initial standard deviation of the entries, measured on weights that were loaded, and
+            otherwise that of the initialisation; None for constants.
         eta: Amos' expected scale.
         lr: The factor on the learning rate; None: the parameter is frozen.
         gate: The gate's start, if the parameter is reparameterised.
@@ -94,11 +94,11 @@ class Totals:
         parameters: The number of entries of all parameters, gates and frozen ones included.
         gates: The number of entries of gates.
         frozen: The number of entries that are not trained.
-        optimizer: The optimizer that the state is counted for.
+        optimizer: The name of the optimizer whose state is counted.
         optimizer_bytes: The bytes of its slots; None: they cannot be known before training.
         adamw_bytes: The bytes of AdamW's two moments, for comparison.
-        length: The length of the example that FLOPs are counted at: tokens of a sequence, side of an image.
-        unit: What the FLOPs are counted for: a token, an image, or a target of any kind.
+        length: The length of the example for which FLOPs are counted: tokens of a sequence, side of an image.
+        unit: The unit of which FLOPs are counted: a token, an image, or a target of any kind.
         forward_flops: The floating point operations of the forward pass per unit.
         training_flops: The floating point operations of the forward and the backward pass per unit.
     """
@@ -123,9 +123,9 @@ class Explanation:
         model: model, init and reparameterisation.
         rows: the parameters.
         totals: sums over them.
-        warnings: scalings that cannot get where they should, see `zoo.run.reach`.
-        notes: what can drift, and which norms nothing undoes (`zoo.run.redundancy`).
-        measured: where the weights come from whose sigma was measured, in words; "": nowhere.
+        warnings: sentences on scalings that cannot reach their target, see `zoo.run.reach`.
+        notes: lines on factors that can drift and on norms that nothing can change (`zoo.run.redundancy`).
+        measured: the origin, in words, of the weights whose sigma was measured; "": none was.
     """
 
     model: str
@@ -136,11 +136,11 @@ class Explanation:
     measured: str = ""
 
     def to_json(self) -> str:
-        """Rows and totals as JSON."""
+        """The rows and totals as JSON."""
         return json.dumps(asdict(self), indent=1)
 
     def table(self, fold: bool = False) -> Group:
-        """Rows and totals for the terminal.
+        """The rows and totals as tables for the terminal.
 
         Args:
             fold: Whether blocks that repeat are shown once, with their number.
@@ -190,11 +190,10 @@ def explain(
     """Describe a config without allocating its weights; those of a checkpoint, or of a model, are measured.
 
     Args:
-        config: A configuration with a model, what `load_described` makes one of (a file, the name of a
-            shipped configuration, a run, a checkpoint, a folder as on the hub), a dict, or a model that zoo
-            has built.
-        run: The run folder that the configuration comes from, if it comes from one; a fine-tuned run is then
-            described without the checkpoint that it began with.
+        config: A configuration with a model, a source of `load_described` (a file, the name of a shipped
+            configuration, a run, a checkpoint, a folder as on the hub), a dict, or a zoo model.
+        run: The run folder that the configuration comes from, if any; a fine-tuned run is then described
+            without the checkpoint that it started from.
 
     Returns:
         One row per parameter, and totals.
@@ -219,7 +218,7 @@ def explain(
 
 
 def _explained(config: RunConfig, initial: InitialModel, place: str) -> Explanation:
-    """`explain`, whose errors do not say yet where their keys were written."""
+    """`explain`, with errors that do not name the places of their keys."""
     model, recipe = initial.model, initial.model.recipe
     freeze(model, config.freeze)
     config.constraint.apply(model)
@@ -275,7 +274,7 @@ def flops_per_target(model: Model, length: int) -> tuple[int, int]:
         elementwise work is not.
     """
     *inputs, targets = (t.to("meta") for t in model.example(1, length))
-    model.eval()  # a single example may be too small for the statistics of a batch
+    model.eval()  # a single example may be too small for batch statistics
     with FlopCounterMode(display=False) as forward:
         logits = model(*inputs)
     with FlopCounterMode(display=False) as backward:
@@ -285,9 +284,9 @@ def flops_per_target(model: Model, length: int) -> tuple[int, int]:
 
 
 def _row(p: Declared, entry: Entry | None, optimizer: OptimizerConfig | None, spread: float | None) -> Row:
-    """The row of a parameter; without an entry it is frozen, and has neither eta nor slots.
+    """The row of a parameter; one without an entry is frozen, and has neither eta nor slots.
 
-    `spread` is its standard deviation, if it was measured.
+    `spread` is the standard deviation of the parameter, if it was measured.
     """
     sigma = entry.sigma if entry else None
     if spread or (spread is not None and sigma is not None):
@@ -323,7 +322,7 @@ def _title(recipe: Recipe) -> str:
 
 
 def _folded(rows: Sequence[Row], measured: bool) -> list[tuple[str, list[Row]]]:
-    """Named groups of rows that differ only in the number of the block, or in what was measured."""
+    """Named groups of rows that differ only in the number of the block, or in measured values."""
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         name = ".".join("*" if part.isdigit() else part for part in row.name.split("."))
@@ -333,7 +332,7 @@ def _folded(rows: Sequence[Row], measured: bool) -> list[tuple[str, list[Row]]]:
 
 
 def _folded_notes(lines: Sequence[str]) -> list[str]:
-    """Lines that differ only in the number of the block, as one with a count."""
+    """The lines, of which those that differ only in the number of the block become one with a count."""
     counts = Counter(re.sub(r"\.\d+\.", ".*.", line) for line in lines)
     return [line if n == 1 else f"{line} (x {n})" for line, n in counts.items()]
 

@@ -50,7 +50,7 @@ def build_model(
             architecture (``zoo list models``), which `fields` then describe.
         init: initialisation, replacing the config's; by default the architecture's own.
         reparam: reparameterisation, replacing the config's.
-        constraint: what is kept constant in training, replacing the config's.
+        constraint: constraint on the parameters in training, replacing the config's.
         seed: seed of the initialisation, replacing the config's.
         device: where the parameters live; "meta" declares everything and allocates nothing. None: torch's
             default device, which is the CPU outside of ``with torch.device(...)``.
@@ -60,7 +60,7 @@ def build_model(
         The model; float32, in training mode, with its `recipe` as an attribute.
 
     Raises:
-        ConfigError: anything unknown, misspelt or impossible.
+        ConfigError: A name is unknown or misspelt, or a value is impossible.
     """
     if isinstance(source, str) and source in MODELS.choices:
         source = {"model": {"type": source, **fields}}
@@ -98,9 +98,9 @@ def build_optimizer(
             torch optimizers.
         eta_overrides: Other etas for some variables (Amos-*Scale).
         layer_decay: Smaller learning rates towards the input, see `Registry`.
-        measured: Etas by name in the place of the declared ones, see `zoo.init.measure`.
+        measured: Etas by name that replace the declared ones, see `zoo.init.measure`.
         transfer: The rule by which the settings were chosen at another size; None: there is none.
-        steps: The length of the run, for a rule that knows horizons.
+        steps: The number of steps of the run, for a rule that depends on it.
         **fields: Fields of the optimizer's config; of a class, arguments of its constructor.
 
     Returns:
@@ -139,7 +139,11 @@ def build_optimizer(
 
 
 def _check_declared(model: object) -> None:
-    """Refuse what is no model of declared parameters, and say what serves it."""
+    """Refuse an object that is no model of declared parameters, and name an alternative.
+
+    Raises:
+        ConfigError: It is no module, or its parameters are not declared.
+    """
     others = "Amos.for_module(module, ...) for Amos, or a torch optimizer and zoo.attach"
     if not isinstance(model, nn.Module):
         raise ConfigError(
@@ -170,4 +174,4 @@ def _optimizer_config(
             raise ConfigError("\n".join(f"optimizer: {line}" for line in lines)) from error
     given = {"type": optimizer} if isinstance(optimizer, str) else optimizer
     config = load_config({"optimizer": {**given, **fields}}).optimizer
-    return cast(OptimizerConfig, config)  # not None: it was given
+    return cast(OptimizerConfig, config)  # not None, because it was given

@@ -40,15 +40,15 @@ class InitialModel:
 
     Attributes:
         model: the model.
-        loaded: names of the parameters whose values a checkpoint decided.
-        report: what became of the tensors of the checkpoint; None if there is no checkpoint.
+        loaded: names of the parameters whose values come from a checkpoint.
+        report: the report on the tensors of the checkpoint; None if there is no checkpoint.
         conversion: the change from the checkpoint's reparameterisation to another; None if there is none.
         measured_etas: etas measured on the weights, by the names of the parameters; None if the declared ones
             are used.
-        measured_sigmas: standard deviations of the weights that a checkpoint decided, by the names of the
+        measured_sigmas: standard deviations of the weights that come from a checkpoint, by the names of the
             parameters; None: they were not measured.
-        init: the scheme that the model was initialised by, under a transfer rule another than that of its
-            recipe; None: that of its recipe.
+        init: the scheme by which the model was initialised if it differs from that of its recipe, because of
+            a transfer rule; None: it is that of the recipe.
     """
 
     model: Model
@@ -64,7 +64,7 @@ def recipe_of(config: RunConfig) -> Recipe:
     """The recipe of a run's model; its init is the architecture's own if the configuration names none.
 
     Raises:
-        ConfigError: the configuration describes no model.
+        ConfigError: The configuration describes no model.
     """
     if config.model is None:
         raise ConfigError("model: missing; expected `model: {type: ..., ...}`")
@@ -78,26 +78,27 @@ def initial_model(
     prepare: Prepare | None = None,
     stored_dtype: bool = False,
 ) -> InitialModel:
-    """Make a run's model as it is before the first step.
+    """Make a run's model in its state before the first step.
 
-    The tensors of a checkpoint are copied into the model one after the other, so that no more memory is used
-    than the model, or a rank's part of it, and one tensor need. Tensors that the checkpoint lacks are
-    initialised at random. If the configuration names another reparameterisation than the checkpoint's, the
-    whole weights are merged, and then split as the configuration says.
+    The tensors of a checkpoint are copied into the model one after the other, so that only the model, or a
+    rank's part of it, and one tensor are in memory. Tensors that the checkpoint lacks are initialised at
+    random. If the configuration names another reparameterisation than the checkpoint's, all weights are
+    merged, and then split according to the configuration.
 
     Args:
         config: the configuration of the run.
         device: where the parameters live.
-        prepare: called with the declared model before it is allocated (with the whole one where a
-            reparameterisation is converted), see `zoo.checkpoint.recipe.assemble`.
-        stored_dtype: whether a model whose reparameterisation stays has the dtype of a folder of the hub,
-            whose files are then mapped into memory instead of copied; otherwise it is float32.
+        prepare: a function that is called with the declared model before it is allocated (with the allocated
+            model if its reparameterisation is converted), see `zoo.checkpoint.recipe.assemble`.
+        stored_dtype: whether the model keeps the dtype of a folder of the hub, whose files are then mapped
+            into memory instead of copied, provided that its reparameterisation stays; otherwise it is
+            float32.
 
     Raises:
         ConfigError: the configuration describes no model, or its init is not the checkpoint's.
         CheckpointError: the checkpoint cannot be read, or its tensors differ from the model's and
             `checkpoint.allow` does not allow it.
-        ZooError: the reparameterisation cannot take over weights, or the device does not exist.
+        ZooError: The reparameterisation cannot keep existing weights, or the device does not exist.
     """
     recipe = recipe_of(config)
     if config.checkpoint is None:
@@ -117,13 +118,15 @@ def initial_model(
     if converts and prepare is not None:
         prepare(model)
     added = [p for p in declared(model) if p.name not in before]
-    computed = {p.name for p in added if p.spec.role not in RANDOM}  # a gate; LoRA's matrices are drawn
+    computed = {
+        p.name for p in added if p.spec.role not in RANDOM
+    }  # such as gates; LoRA's matrices are random
     names = {p.name for p in declared(model)}
     return InitialModel(model, frozenset(names & (filled | computed)), report, conversion)
 
 
 def _under_rule(config: RunConfig, recipe: Recipe, make: Callable[..., Model]) -> InitialModel:
-    """Make a model that starts as the transfer rule says, with the recipe that checkpoints record."""
+    """Make a model that is initialised by the transfer rule and has the recipe for checkpoints."""
     rule = under_rule(recipe, config.transfer)
     model = make(rule.start, built=rule.built)
     model.recipe = rule.recorded
@@ -131,14 +134,14 @@ def _under_rule(config: RunConfig, recipe: Recipe, make: Callable[..., Model]) -
 
 
 def require_room(config: RunConfig, device: torch.device) -> None:
-    """Refuse a model that cannot be trained in the memory there is, before it is built.
+    """Refuse a model that cannot be trained in the available memory, before it is built.
 
     Args:
         config: the configuration of a run that starts from no checkpoint.
-        device: where the parameters are to live.
+        device: the device of the parameters.
 
     Raises:
-        ConfigError: the parameters and their gradients need more memory than there is.
+        ConfigError: The parameters and their gradients need more memory than is available.
     """
     model = declared_model(config).model
     kind = type_of(model.recipe.model)
@@ -150,7 +153,7 @@ def require_room(config: RunConfig, device: torch.device) -> None:
 def check_transfer(config: RunConfig) -> None:
     """Refuse a run to which its transfer rule does not apply, from its declarations alone.
 
-    A run that begins with a checkpoint is checked when the checkpoint is opened.
+    A run that starts from a checkpoint is checked when the checkpoint is opened.
 
     Raises:
         ConfigError: the rule does not apply to the model or the optimizer, or its base size does not fit the
@@ -170,16 +173,17 @@ def check_transfer(config: RunConfig) -> None:
 def declared_model(config: RunConfig, run: RunFolder | None = None) -> InitialModel:
     """Declare a run's model on the meta device, without reading the weights of its checkpoint.
 
-    Only where the weights decide declarations, for measured etas and converted reparameterisations, and the
-    run has no checkpoint of its own yet, this is `initial_model`.
+    If declarations depend on the weights (measured etas, converted reparameterisations), and the run has no
+    checkpoint of its own yet, the result is that of `initial_model`.
 
     Args:
         config: the configuration of the run.
-        run: the run folder, if there is one: its own checkpoint takes the place of the one that it began
-            with, which may be gone.
+        run: the run folder, if there is one; its own checkpoint replaces the one that the run started from,
+            which may have been deleted.
 
     Raises:
-        ZooError: see `initial_model`; also if the etas that the run measured cannot be read.
+        ZooError: The model cannot be made, see `initial_model`, or the etas that the run measured cannot be
+            read.
     """
     recipe = recipe_of(config)
     if config.checkpoint is None:
@@ -204,8 +208,8 @@ def declared_model(config: RunConfig, run: RunFolder | None = None) -> InitialMo
 def measured_model(config: RunConfig, run: RunFolder | None = None) -> InitialModel:
     """`declared_model`, with the standard deviations of the weights that come from a checkpoint.
 
-    The weights are read for it, or what a run noted of them when it began; one of a version that noted
-    nothing is described without.
+    They are measured on the weights, or read from the run folder. A run of an older version, which did not
+    record them, is described without.
     """
     initial = declared_model(config, run)
     if config.checkpoint is None:
@@ -223,13 +227,13 @@ def read_measured_etas(run: RunFolder) -> dict[str, float]:
     """Read the measured etas of a run from its loaded.json, by the names of the parameters.
 
     Raises:
-        CheckpointError: the file is missing, or does not hold the etas.
+        CheckpointError: The file is missing, or does not have the etas.
     """
     return _read_measured(run, ETAS)
 
 
 def _read_measured(run: RunFolder, key: str) -> dict[str, float]:
-    """What a run has measured of its parameters, by their names."""
+    """A measurement of a run's parameters, by their names."""
     try:
         numbers: dict[str, float] = run.read_loaded()[key]
         return {str(name): float(number) for name, number in numbers.items()}
@@ -243,7 +247,7 @@ def part_of(model: Model, part: str) -> Model:
     """The submodule that a checkpoint fills, by its name; "" is the model itself.
 
     Raises:
-        ConfigError: the model has no such submodule, or it is not a model of its own.
+        ConfigError: The model has no such submodule, or the submodule is no zoo model.
     """
     module = dict(model.named_modules()).get(part)
     if not isinstance(module, Model):
@@ -280,7 +284,7 @@ def _fill(
     device: torch.device,
     prepare: Prepare | None,
 ) -> tuple[LoadReport, set[str]]:
-    """Allocate a declared model and load what the checkpoint has; returns the report and the loaded names."""
+    """Allocate a declared model and load the checkpoint; return the report and the loaded names."""
     part = part_of(model, source.part)
     opened.restore(part)
     whole = _component(model.recipe.model, source.part)

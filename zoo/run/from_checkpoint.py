@@ -1,7 +1,7 @@
 """A model that starts from a checkpoint: the meaning of `model: {from: path}` in a configuration.
 
-Only the header of the checkpoint is read, not its weights. The resolved configuration contains everything
-that is taken over, so the checkpoint must exist when a run starts, but not when it is resumed.
+Only the header of the checkpoint is read, not its weights. The resolved configuration contains all inherited
+values, so the checkpoint must exist when a run starts, but not when it is resumed.
 """
 
 from __future__ import annotations
@@ -29,10 +29,12 @@ TOKENIZER = "tokenizer"
 
 
 class CheckpointConfig(Config):
-    """Where a run takes its first weights from."""
+    """The checkpoint from which a run takes its initial weights."""
 
     path: Path = Field(description="a run folder, a checkpoint, or a folder of the Hugging Face hub")
-    part: str = Field("", description="the part of the model that is filled, e.g. trunk; empty: all of it")
+    part: str = Field(
+        "", description="the part of the model that is filled, e.g. trunk; empty: the whole model"
+    )
     allow: tuple[str, ...] = Field(
         (),
         description="patterns of tensors that may be missing or without a place; `tokenizer`: another one",
@@ -40,11 +42,11 @@ class CheckpointConfig(Config):
 
 
 def inherit(given: Located, problems: list[str]) -> Located:
-    """Replace ``model: {from: path}`` by what the checkpoint says: fields, init, reparam, tokenizer.
+    """Replace ``model: {from: path}`` by the checkpoint's fields, init, reparam and tokenizer.
 
     Args:
         given: a composed configuration.
-        problems: gets one line for each problem.
+        problems: a list to which one line is added for each problem.
 
     Returns:
         The configuration without `from` and with `checkpoint`; `given` if it has no `from`.
@@ -81,7 +83,7 @@ def inherit(given: Located, problems: list[str]) -> Located:
 def _without_model(given: Located) -> Located:
     """A configuration without its model, so that the problems of its other parts are reported as well.
 
-    It is without `eta` too, since there is no checkpoint to measure it on.
+    `eta` is left out as well, because there is no checkpoint to measure it on.
     """
     kept = {key: value for key, value in given.value.items() if key not in ("model", "eta")}
     return Located(kept, given.place)
@@ -99,7 +101,7 @@ def _references(node: Located | None, path: tuple[str, ...]) -> Any:
 
 
 def _open(path: Any, part: str, kind: Any) -> tuple[Path, OpenedCheckpoint]:
-    """The checkpoint at a path; part and kind are those of `opened_for`."""
+    """The opened checkpoint at a path; for `part` and `kind` see `opened_for`."""
     if not isinstance(path, str | Path) or not str(path):
         raise ZooError(f"value {path!r}: expected the path of a run, a checkpoint or a model's folder")
     checkpoint = find_checkpoint(Path(path).expanduser())
@@ -107,7 +109,7 @@ def _open(path: Any, part: str, kind: Any) -> tuple[Path, OpenedCheckpoint]:
 
 
 def _override_fields(recipe: Recipe, source: Located, where: str, problems: list[str]) -> Located:
-    """The fields of the checkpoint's model, with those that stand beside `from` in their places."""
+    """The fields of the checkpoint's model, overridden by those that are written beside `from`."""
     fields = Located.of(recipe.model.model_dump(mode="json"), source.value[FROM].place)
     rest = {key: value for key, value in source.value.items() if key != FROM}
     kind = rest.pop("type", None)
@@ -128,7 +130,7 @@ def _replace_part(model: Located, part: tuple[str, ...], by: Located) -> Located
 def _source(
     given: Located | None, path: Path, part: tuple[str, ...], place: str, problems: list[str]
 ) -> Located:
-    """The section `checkpoint`: the path, the part, and what the configuration says besides."""
+    """The section `checkpoint`: the path, the part, and the other keys that the configuration has in it."""
     fields = given.value if given is not None and isinstance(given.value, dict) else {}
     twice = [key for key in ("path", "part") if key in fields]
     problems += [
@@ -139,7 +141,7 @@ def _source(
 
 
 def _components(given: Located, recipe: Recipe, place: str, problems: list[str]) -> dict[str, Located]:
-    """The checkpoint's reparameterisation, unless the configuration names one, and its init."""
+    """The reparameterisation, which is the checkpoint's unless the configuration names one, and the init."""
     reparam, init = given.value.get("reparam"), given.value.get("init")
     components: dict[str, Located] = {}
     if reparam is None or reparam.value is None:
@@ -159,7 +161,7 @@ def start_init(recipe: Recipe, kept: bool) -> Any:
     """The init of a model that starts from a checkpoint.
 
     Args:
-        recipe: the checkpoint's.
+        recipe: the recipe of the checkpoint.
         kept: whether the model keeps its reparameterisation; otherwise it is merged first.
     """
     return recipe.init if kept else recipe.init.folded(tied=recipe.model.ties_embedding)
@@ -184,14 +186,14 @@ def _lacks(data: Located, key: str) -> bool:
 
 
 def _with_labels(data: Located, labels: Sequence[str], place: str) -> Located:
-    """The data with the classes of the checkpoint in their order, where it needs them and names none."""
+    """The data with the checkpoint's classes in their order, if the data needs them and names none."""
     if not labels or not _lacks(data, "labels"):
         return data
     return Located({**data.value, "labels": Located.of(list(labels), place)}, data.place)
 
 
 def _with_tokenizer(data: Located, path: Path, place: str, problems: list[str]) -> Located:
-    """The data with the checkpoint's own tokenizer, where it needs one and names none."""
+    """The data with the checkpoint's own tokenizer, if the data needs one and names none."""
     if not _lacks(data, "tokenizer"):
         return data
     run = CheckpointFolder(path).run

@@ -1,4 +1,4 @@
-"""A run that can be trained: a complete configuration, and the folder of the run."""
+"""A run that can be trained: its complete configuration and its folder."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Job:
 
     Attributes:
         config: the configuration.
-        model, optimizer, schedule, data, train: its parts, none of which is missing.
+        model, optimizer, schedule, data, train: the parts of the configuration, none of which is missing.
         folder: the run folder.
     """
 
@@ -45,7 +45,7 @@ class Job:
             folder: the run folder; None: ``<train.runs_dir>/<name>``.
 
         Raises:
-            ConfigError: parts of the configuration are missing; the message names them all.
+            ConfigError: Parts of the configuration are missing; the message names them all.
         """
         if missing := [part for part in NEEDED if getattr(config, part) is None]:
             place = config.place(())

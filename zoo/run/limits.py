@@ -1,4 +1,4 @@
-"""Sizes that no machine can train: they are refused before anything is built, instead of after minutes."""
+"""Limits of sizes: those that no machine can train are refused before anything is built."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ LIMITS = {
     "sentinels": 2**16,
     "streams": 2**20,
 }
-"""Limits of integers by their key. They are our choice: far beyond what has been trained, and few enough that
-a model of this size can be declared within seconds."""
+"""Limits of integers by their key (our choice). They are far beyond any model that has been trained, and
+small enough for such a model to be declared within seconds."""
 LIFTED = "--allow-large lifts the limit"
 
 
 def beyond_reason(given: Located, path: Path = ()) -> Iterator[str]:
-    """Messages about the integers of a configuration that are beyond reason, with their places.
+    """Yield messages about the integers of a configuration that exceed their limit, with their places.
 
     Args:
         given: the composed configuration.
@@ -52,17 +52,17 @@ def beyond_reason(given: Located, path: Path = ()) -> Iterator[str]:
 
 
 def require_memory(key: str, value: object, needed: int, what: str, device: torch.device) -> None:
-    """Refuse what needs more memory than there is.
+    """Refuse a value of the configuration that needs more memory than is free.
 
     Args:
         key: the key of the configuration, for the message.
-        value: its value.
-        needed: bytes at least.
-        what: what needs them, for the message.
-        device: where.
+        value: value of the key.
+        needed: number of bytes that are needed at least.
+        what: the objects that need the memory, in words.
+        device: the device whose memory is needed.
 
     Raises:
-        ConfigError: there are fewer bytes than needed.
+        ConfigError: Less memory is free than needed.
     """
     free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else available_memory()
     if free is not None and needed > free and not Permissions.large:
@@ -73,7 +73,7 @@ def require_memory(key: str, value: object, needed: int, what: str, device: torc
 
 
 def available_memory() -> int | None:
-    """Bytes of this machine's memory that a process can have; None where it is unknown."""
+    """The bytes of this machine's memory that a process can use; None if it is unknown."""
     try:
         lines = File("/proc/meminfo").read_text(encoding="utf-8").splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""Errors of a configuration that only building shows: they get the place where their key was written."""
+"""Adds the place of a key to errors of a configuration that occur only when something is built."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from zoo.utils.errors import ConfigError, ZooError
 
 @contextmanager
 def located(config: RunConfig, section: str | None = None) -> Iterator[None]:
-    """Put the place of its key in front of the message of a ZooError that is raised within.
+    """Put the place of the key in front of the message of a ZooError that a `with` block raises.
 
-    Of a file that is missing the message also names the key and what it expects, and where it was looked for.
+    The message about a missing file also names the key, the expected value, and the folders that were
+    searched.
 
     Args:
         config: the configuration that is being used.
-        section: the key that is to blame for a ConfigError whose message names none; None: the file.
+        section: the key that causes a ConfigError whose message names none; None: the file as a whole.
     """
     try:
         yield
@@ -37,7 +38,7 @@ def located(config: RunConfig, section: str | None = None) -> Iterator[None]:
 
 
 def _placed(config: RunConfig, line: str, blamed: Path) -> str:
-    """A message with its key and place in front, unless it has them."""
+    """A message with its place and key in front, unless it has them already."""
     keys = named_key(line, RunConfig)
     if not keys and blamed:
         keys, line = blamed, f"{dotted(blamed)}: {line}"

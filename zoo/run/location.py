@@ -1,4 +1,4 @@
-"""Where a run lies, from what the user has typed; neither torch nor a model is imported for it."""
+"""The run folder that a user's input names; found without importing torch or a model."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from zoo.utils.errors import ConfigError
 from zoo.utils.run_folder import RUNS, RunFolder
 
 LOCATION = ("name", "train.runs_dir")
-"""The keys that say where a new run is made."""
+"""The keys that determine the folder of a new run."""
 
 
 def named_run(source: str, overrides: Sequence[str], resume: bool) -> RunFolder | None:
-    """The run folder that a user means who gives it as the configuration to train.
+    """The run folder, if the user gives one as the configuration to train.
 
     Args:
         source: a run folder or its configuration, any other configuration file, or the name of a
             shipped one.
         overrides: ``key=value``.
-        resume: whether the run is to go on.
+        resume: whether the run is to be resumed.
 
     Returns:
-        The run folder, whatever name and directory its configuration was written with; None: the
-        configuration says where the run is.
+        The run folder, even if its configuration records another name or directory; None: `source` is no run,
+        and its configuration determines the folder.
 
     Raises:
-        ConfigError: the overrides name another place for a run that is to go on.
+        ConfigError: The overrides name another folder for a run that is to be resumed.
     """
     path = Path(source)
     run = RunFolder(path)
@@ -52,12 +52,12 @@ def configured_run(source: str, overrides: Sequence[str]) -> RunFolder | None:
         overrides: ``key=value``.
 
     Returns:
-        The run folder; None: what should name it is no text, which `load_config` refuses.
+        The run folder; None: a key that names it is no string, which `load_config` refuses.
 
     Raises:
-        ConfigError: a file cannot be read, or a plugin that it names cannot be used.
+        ConfigError: A file cannot be read, or a plugin that it names cannot be used.
     """
-    problems: list[str] = []  # `load_config` finds them again, and more
+    problems: list[str] = []  # `load_config` reports these and others again
     given = merge(read_named(find_config(source), problems), parse_overrides(overrides, problems))
     name, (folder, is_given) = given.find(("name",))[0].value, given.find(("train", "runs_dir"))
     runs = folder.value if is_given else RUNS

@@ -1,4 +1,4 @@
-"""Whether the scalings of a model can get where they should within the steps of a run."""
+"""Tests whether the scalings of a model can reach their targets within the steps of a run."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from zoo.init.registry import Entry
 from zoo.models.starts import Reach
 
 USED = 0.5
-"""The least share of its reach that a scaling has used in runs that were looked at; the most was .8."""
+"""The smallest share of its reach that a scaling has used in measured runs; the largest was .8."""
 
 
 def unreached(entries: Iterable[Entry], reach: Reach | None) -> list[str]:
-    """Say which scalings are likely to end before the value that their layer declares.
+    """Describe the scalings that are likely to end before the value that their layer declares.
 
     Args:
         entries: the registry.
         reach: `RunConfig.reach`.
 
     Returns:
-        A sentence for each kind of scaling whose way is longer than `USED` times its reach.
+        A sentence for each kind of scaling whose distance to the target is more than `USED` times its reach.
     """
     sentences: dict[str, None] = {}
     for entry in entries:

@@ -1,4 +1,4 @@
-"""Trained factors of a model that can drift against each other, and matrices whose norm nothing undoes."""
+"""Trained factors that can drift against each other, and fixed norms that no factor can compensate."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _pairs(model: nn.Module, parameters: dict[str, Declared]) -> Iterator[ScaleP
 
 
 def _scalable(parameters: dict[str, Declared], sides: TensorSides) -> bool:
-    """Whether trained factors, or a trained vector itself, can take a factor at all of the places."""
+    """Whether trained factors, or a trained vector itself, can absorb a factor at all of the sides."""
     return all(side == "entries" or _has_factor(parameters[name], side) for name, side in sides)
 
 

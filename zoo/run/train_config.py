@@ -36,7 +36,7 @@ DEVICE = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
 
 
 class SpikeConfig(Config):
-    """Loss spikes: their detection, and what is done about them."""
+    """Loss spikes: their detection, and the action on them."""
 
     action: SpikeAction = Field(
         "log",
@@ -73,19 +73,21 @@ Floating = Annotated[
 
 
 class ParallelConfig(Config):
-    """Several processes: which of them share a copy of the model, and what they exchange."""
+    """Several processes: which of them share a copy of the model, and the data that they exchange."""
 
     shard: int | None = Field(
         None, ge=1, description="processes that share a copy of weights and optimizer state; null: all"
     )
-    replicate: int = Field(1, ge=1, description="copies; shard times replicate is the number of processes")
+    replicate: int = Field(
+        1, ge=1, description="number of copies; shard times replicate is the number of processes"
+    )
     reshard_after_forward: bool = Field(
         True, description="free a block's gathered weights until the backward pass gathers them again"
     )
     gather: Floating = Field(
         "float32",
-        description="dtype in which the weights of blocks are gathered, norms and gates among them; what is "
-        "stored and updated is float32",
+        description="dtype in which the weights of blocks are gathered, including norms and gates; "
+        "stored and updated weights are float32",
     )
     reduce: Floating = Field("float32", description="dtype in which gradients are summed over processes")
     sync: Literal["auto", "every", "last"] = Field(
@@ -98,10 +100,10 @@ class ParallelConfig(Config):
     )
 
     def copies(self, ranks: int) -> int:
-        """The number of copies of the model among so many processes.
+        """The number of copies of the model among `ranks` processes.
 
         Raises:
-            ConfigError: the processes cannot be divided so.
+            ConfigError: The number of processes is not shard times replicate.
         """
         share = self.shard or max(1, ranks // self.replicate)
         if share * self.replicate != ranks:
@@ -112,11 +114,12 @@ class ParallelConfig(Config):
         return self.replicate
 
     def defers(self, numbers: int, memory: int | None) -> bool:
-        """Whether an accumulated batch keeps whole gradients until their one sum over processes.
+        """Whether an accumulated batch keeps unsharded gradients and sums them over processes once.
 
         Args:
-            numbers: entries of all gradients, float32.
-            memory: bytes of memory that a process can have; None: unknown, and `auto` sums every part.
+            numbers: number of entries of all gradients, which are float32.
+            memory: bytes of memory that a process can use; None: it is unknown, and `auto` sums after every
+                part.
         """
         if self.sync != "auto":
             return self.sync == "last"
@@ -144,9 +147,7 @@ class TrainConfig(Config):
     clip_norm: float | None = Field(
         1.0, gt=0, description="largest global norm of the gradient; null: no clipping"
     )
-    clip: Annotated[ClipConfig, CLIPS] = Field(
-        GlobalNorm(), description="what clips the gradient besides clip_norm"
-    )
+    clip: Annotated[ClipConfig, CLIPS] = Field(GlobalNorm(), description="kind of clipping of the gradient")
     z_loss: float = Field(0.0, ge=0, description="coefficient of mean(log Z ^ 2), logged separately")
     recompute: Literal["none", "blocks", "selective"] = Field(
         "none",
@@ -186,7 +187,7 @@ class TrainConfig(Config):
     checkpoint_every: int = Field(100, ge=1, description="steps between checkpoints")
     keep_last: int = Field(2, ge=1, description="number of checkpoints kept besides the best")
     loggers: tuple[Annotated[LoggerConfig, LOGGERS], ...] = Field(
-        (), description="where the records of metrics.jsonl are written as well, each logger once"
+        (), description="loggers that also receive the records of metrics.jsonl, each at most once"
     )
     runs_dir: Path = Field(
         Path(RUNS),
@@ -194,10 +195,10 @@ class TrainConfig(Config):
     )
 
     def examples_at_once(self, ranks: int) -> int:
-        """The examples of a part of the batch on each of so many processes.
+        """The number of examples of a part of the batch on each of `ranks` processes.
 
         Raises:
-            ConfigError: the batch does not divide among them.
+            ConfigError: The batch cannot be divided equally.
         """
         if self.batch_size % (ranks * self.accumulation):
             raise ConfigError(

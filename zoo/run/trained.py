@@ -1,4 +1,4 @@
-"""What is kept with a model: how it was trained, and the tokenizer that made its tokens."""
+"""The configuration and the tokenizer that are kept with a trained model."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ def data_of(path: Path) -> DataConfig | None:
     """The data that a model was trained on.
 
     Args:
-        path: a run, one of its checkpoints or their files, or any other model.
+        path: a run, one of its checkpoints or a file of one, or any other model.
 
     Returns:
-        The `data:` part of its configuration, with the tokenizer that lies in the model's folder; None:
-        there is no configuration with the model.
+        The `data:` part of the configuration, with the tokenizer in the model's folder; None: the model comes
+        without a configuration.
     """
     folder = model_folder(path)
     data = load_config(folder.config).data if folder.config.is_file() else None
@@ -31,10 +31,11 @@ def data_of(path: Path) -> DataConfig | None:
 def with_kept_tokenizer(data: DataConfig, folder: ModelFolder) -> DataConfig:
     """Replace the tokenizer by the copy that is kept with the model.
 
-    The run may have been moved since it began, and the files that its tokenizer came from may be gone.
+    The run may have been moved since it started, and the original files of its tokenizer may have been
+    deleted.
 
     Args:
-        data: of the run.
+        data: the data of the run.
         folder: the run, or one of its checkpoints.
     """
     if hasattr(data, "tokenizer") and folder.tokenizer.is_dir():
@@ -49,7 +50,7 @@ def tokenizer_of(path: Path) -> Tokenizer:
         path: as for `data_of`.
 
     Raises:
-        DataError: there is no tokenizer with the model, or its files cannot be used.
+        DataError: The model comes without a tokenizer, or the tokenizer's files cannot be used.
     """
     return find_tokenizer(model_folder(path).path)
 
@@ -75,7 +76,7 @@ def bring_tokenizer(source: Path, folder: Path) -> str:
         folder: an existing folder.
 
     Returns:
-        What was done, in words: not every model comes with a tokenizer.
+        The result in words, because not every model comes with a tokenizer.
     """
     try:
         tokenizer = tokenizer_of(source)

@@ -1,4 +1,4 @@
-"""How a run applies its transfer rule: to the starts of its model, and to the rates of its parameters."""
+"""The transfer rule of a run, applied to the initialisation of its model and the rates of its parameters."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class UnderRule:
     """The recipes of a model under a rule.
 
     Attributes:
-        recorded: the recipe that checkpoints have.
-        start: the recipe to declare and initialise by. It differs from `recorded` in the initialisation
-            alone, because a checkpoint holds the weights and the factors of all gates.
-        built: the model of `start` on the meta device, not reparameterised; None: not built yet.
+        recorded: the recipe that checkpoints record.
+        start: the recipe by which the model is declared and initialised. It differs from `recorded` only in
+            the initialisation, because a checkpoint holds the weights and the factors of all gates.
+        built: the model of `start` on the meta device, not reparameterised; None: it is not built yet.
     """
 
     recorded: Recipe
@@ -44,7 +44,7 @@ def under_rule(recipe: Recipe, transfer: Transfer) -> UnderRule:
         transfer: the rule.
 
     Raises:
-        ConfigError: the rule says nothing of such a model, or its base size does not fit the model.
+        ConfigError: The rule does not cover such a model, or its base size does not fit the model.
     """
     if isinstance(transfer, NoTransfer):
         return UnderRule(recipe, recipe)
@@ -60,7 +60,7 @@ def under_rule(recipe: Recipe, transfer: Transfer) -> UnderRule:
 
 
 def _check(recipe: Recipe, model: Model, transfer: Transfer) -> None:
-    """Refuse models and reparameterisations that the rule says nothing of."""
+    """Refuse models and reparameterisations that the rule does not cover."""
     specs = [p.spec for p in declared(model)]
     rule = f"transfer: {type_of(transfer)}"
     if transfer.on_sphere != any(spec.sphere is not None for spec in specs):
@@ -83,7 +83,8 @@ def check_optimizer(transfer: Transfer, optimizer: OptimizerConfig) -> None:
     """Refuse an optimizer to which the rule does not apply.
 
     Raises:
-        ConfigError: the rule does not know the optimizer, or has no weight decay and the optimizer has.
+        ConfigError: The rule does not cover the optimizer, or has no weight decay although the optimizer
+            does.
     """
     if isinstance(transfer, NoTransfer):
         return
@@ -106,26 +107,27 @@ def rates_of(
 ) -> Callable[[Declared], Factors] | None:
     """The factors of the learning rate, decay and eps of each trained tensor of a model.
 
-    A rule is about the tensors that a layer computes with. Where a gate carries their scale and the trained
-    matrix has one standard deviation at all sizes, as in WeSaR, the trained matrix has the factors over the
-    gate's, and the gate itself the rate of its start (our choice; no source speaks of it). A tied table has a
-    fixed gate under a rule, the factor on its logits, and is trained at the rate of an embedding.
+    A rule is about the tensors with which a layer computes. If a gate carries their scale and the trained
+    matrix has one standard deviation at all sizes, as in WeSaR, the factors of the trained matrix are the
+    rule's divided by the gate's, and the rate of the gate is multiplied by the factor of its start (our
+    choice; no source covers it). Under a rule, a tied table has a fixed gate, the factor on its logits, and
+    is trained at the rate of an embedding.
 
-    What an optimizer multiplies rates by itself, because of a matrix' shape, is no part of the rule: how much
-    that grows is taken out of the rule's factor, and the learning rate times the decay stays the rule's.
+    If the optimizer itself multiplies rates by a factor of a matrix' shape, the growth of this factor is
+    divided out of the rule's factor, and the learning rate times the decay stays the rule's.
 
     Args:
         model: a declared model.
         transfer: the rule.
-        optimizer: what trains the model; None: it is not known, and taken for one that does not do so.
-        steps: of the run; None: not known.
+        optimizer: the optimizer of the model; None: it is not known, and has no factor of the shape.
+        steps: number of steps of the run; None: it is not known.
 
     Returns:
-        None if the rule changes nothing.
+        A function of a declared tensor, or None if the rule changes nothing.
 
     Raises:
-        ConfigError: the rule says nothing of such a model, for instance because the norms of its matrices
-            are kept, or the model comes from a checkpoint without the rule's factor on its logits.
+        ConfigError: The rule does not cover such a model, for instance because the norms of its matrices are
+            kept, or the model comes from a checkpoint without the rule's factor on its logits.
     """
     if isinstance(transfer, NoTransfer):
         return None

@@ -1,4 +1,4 @@
-"""Loggers: the records of metrics.jsonl, shown by the dashboards that `train.loggers` names."""
+"""Loggers, which send the records of metrics.jsonl to the dashboards that `train.loggers` names."""
 
 from zoo.run.loggers.base import Logger, LoggerConfig, Record, scalars
 from zoo.run.loggers.tensorboard import TensorBoard

@@ -1,4 +1,4 @@
-"""What a logger is: it receives every record of a run's metrics.jsonl, in the same order."""
+"""The base class of loggers, which receive every record of a run's metrics.jsonl in order."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class Logger(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Write what is buffered and close the log; called when the session ends, however it ends."""
+        """Write buffered records and close the log; called when the session ends for any reason."""
 
 
 class LoggerConfig(Config):
-    """The settings of a logger, and how it is opened.
+    """The settings of a logger, and the method that opens it.
 
     Attributes:
         package: the package that the logger needs, which is also the name of zoo's extra for it.
@@ -69,7 +69,7 @@ class LoggerConfig(Config):
 
 
 def scalars(record: Record) -> dict[str, float]:
-    """The numbers of a record by their path: `train/loss`, `monitor/matrices/lm_head.weight/norm`.
+    """The numbers of a record by their paths: `train/loss`, `monitor/matrices/lm_head.weight/norm`.
 
     Args:
         record: a line of metrics.jsonl; texts, lists, booleans and nulls are left out.

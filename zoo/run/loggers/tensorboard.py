@@ -13,10 +13,10 @@ from zoo.utils.atomic import remove
 
 
 class TensorBoardLogger(Logger):
-    """Event files with a scalar per number, at the record's step."""
+    """Writes event files with a scalar for every number, at the record's step."""
 
     def __init__(self, folder: Path, config: Mapping[str, Any], kept: Sequence[Record]) -> None:
-        """Write the event files anew up to the checkpoint, so that no step is in them twice."""
+        """Rewrite the event files up to the checkpoint, so that no step is in them twice."""
         from torch.utils.tensorboard import SummaryWriter
 
         remove(folder)
@@ -31,7 +31,7 @@ class TensorBoardLogger(Logger):
             self._writer.add_scalar(tag, value, record["step"])
 
     def close(self) -> None:
-        """Write what is buffered and close the event file."""
+        """Write buffered records and close the event file."""
         self._writer.close()
 
 

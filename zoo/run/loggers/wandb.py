@@ -1,4 +1,4 @@
-"""Weights & Biases: a run there for every run here."""
+"""Weights & Biases: one of its runs for every run of zoo."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class WandbLogger(Logger):
     def __init__(
         self, settings: Wandb, folder: Path, config: Mapping[str, Any], kept: Sequence[Record]
     ) -> None:
-        """Start the run there, or continue it.
+        """Start the run in Weights & Biases, or continue it.
 
-        Files of an offline run are written anew up to the checkpoint. A run on the server continues
-        after its last step: a step that it has already is not sent again.
+        The files of an offline run are rewritten up to the checkpoint. A run on the server continues after
+        its last step: steps that it has already are not sent again.
 
         Raises:
-            ConfigError: the server cannot be reached or does not let this user in.
+            ConfigError: The server cannot be reached or rejects this user.
         """
         import wandb
 
@@ -65,7 +65,7 @@ class WandbLogger(Logger):
             self._run.log(scalars(record), step=record["step"])
 
     def close(self) -> None:
-        """Send what is buffered and finish the run."""
+        """Send buffered records and finish the run."""
         self._run.finish()
 
 

@@ -1,1 +1,1 @@
-"""Warm starts: a trained model is converted to WeSaR or nGPT, and training continues from there."""
+"""Warm starts: converting a trained model to WeSaR or nGPT, to continue training from the result."""

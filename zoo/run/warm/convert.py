@@ -1,4 +1,4 @@
-"""`zoo convert`: a checkpoint becomes one of WeSaR or nGPT, and the losses of both are compared."""
+"""`zoo convert`: convert a checkpoint to WeSaR or nGPT, and compare the losses of both."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class WarmStart:
         folder: the folder that was written.
         to: "wesar" or "ngpt".
         before: loss of the source on the text in nats per token; None: there was no text.
-        after: loss of the result.
-        logits: largest relative difference of a logit; None where the conversion is approximate.
-        tokenizer: what was done about the tokenizer, in words.
+        after: loss of the converted model.
+        logits: largest relative difference of a logit; None if the conversion is approximate.
+        tokenizer: how the tokenizer was copied, in words.
     """
 
     folder: Path
@@ -43,7 +43,7 @@ class WarmStart:
         return None if self.before is None or self.after is None else self.after - self.before
 
     def __str__(self) -> str:
-        """Lines for the console."""
+        """The result as lines for the console."""
         lines = [f"wrote {self.folder}: {self.to}", self.tokenizer]
         if self.logits is not None:
             lines.append(f"largest difference of a logit, relative to the largest: {self.logits:.1e}")
@@ -55,20 +55,20 @@ class WarmStart:
 
 
 def convert(source: Path, out: Path, *, to: str, text: Path | None = None) -> WarmStart:
-    """Re-express a trained model, for training that goes on: `model: {from: OUT}`.
+    """Convert a trained model for further training with `model: {from: OUT}`.
 
     Args:
         source: a run, a checkpoint of zoo, or a folder as on the Hugging Face hub.
         out: the folder to create.
-        to: "wesar", exact; "ngpt", approximate, see `zoo.run.warm.ngpt`.
-        text: a text file on which the losses are measured, and for nGPT the residual stream; None: the
+        to: "wesar" (exact) or "ngpt" (approximate, see `zoo.run.warm.ngpt`).
+        text: a text file on which the losses and, for nGPT, the residual stream are measured; None: the
             training text of the source.
 
     Returns:
         The folder, and the losses before and after.
 
     Raises:
-        ZooError: the target is unknown, `out` exists, there is no text for nGPT, or the source cannot be
+        ZooError: The target is unknown, `out` exists, there is no text for nGPT, or the source cannot be
             converted; nothing is written.
     """
     if to not in TARGETS:
@@ -86,7 +86,7 @@ def convert(source: Path, out: Path, *, to: str, text: Path | None = None) -> Wa
         made, done = model, split(model)
         logits = done.max_difference / done.max_logit
     else:
-        assert given is not None  # `_text` raises where nGPT has none
+        assert given is not None  # `_text` raises if there is none for nGPT
         made = to_ngpt(model, given.measured)
     after = given.loss(made) if given else None
 
@@ -97,12 +97,12 @@ def convert(source: Path, out: Path, *, to: str, text: Path | None = None) -> Wa
         save_model(made, folder)
         tokenizer = bring_tokenizer(source, folder)
 
-    write_folder(out, fill)  # at once: a folder without its tokenizer would be in the way of a second try
+    write_folder(out, fill)  # atomically: an incomplete folder would prevent a second attempt
     return WarmStart(out, to, before, after, logits, tokenizer)
 
 
 def _text(source: Path, model: Model, file: Path | None, *, needed: bool) -> Text | None:
-    """The text; None if there is none, and it is only needed to compare losses."""
+    """The text; None if there is none and it is needed only to compare losses."""
     try:
         return text_of(source, model, file)
     except ZooError:

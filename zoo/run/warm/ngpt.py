@@ -1,7 +1,7 @@
-"""A pre-norm GPT (Llama's layout) re-expressed as nGPT, so that training can go on from there.
+"""Conversion of a pre-norm GPT (Llama's architecture) to nGPT for further training.
 
 With the source's stream x, its branches read RMSNorm(x) = sqrt(d) g h, where h = x / |x| is a direction and
-g the norm's scale: nothing but h counts, and h is nGPT's stream. Symbols as in nGPT's paper.
+g the norm's scale: the branches depend on h alone, and h is nGPT's stream. Symbols as in nGPT's paper.
 
 exact
     E_in        its rows, at unit norm
@@ -19,8 +19,8 @@ approximate
     alpha       the source adds a branch b to x: h <- Norm(h + |b| / |x| h_B). How long b is varies with the
                 token and alpha does not: it is chosen on text, entry by entry (`step_size`)
 
-A model trained further like that is an nGPT as any other; the start of each scaling (s_init) is the mean of
-what was found, so that the tensors start around their s_scale and Adam's steps are as in the paper.
+The result is an ordinary nGPT. The start of each scaling (s_init) is the mean of its values, so that the
+tensors start near their s_scale and Adam's steps are as in the paper.
 """
 
 from __future__ import annotations
@@ -53,20 +53,20 @@ Block = Any
 """A block of either model: nn.Module does not declare the types of its submodules."""
 
 SHARED = ("vocab_size", "d_model", "n_layers", "n_heads", "n_kv_heads", "d_head", "rope_base", "rope_scaling")
-"""Fields that mean the same in both."""
+"""Fields that have the same meaning in both configurations."""
 
 ROTATED = ("rope_fraction", "rope_blocks", "rope_window_base")
-"""What is rotated, of which only the default is converted: pairs (i, i + h/2) of every head."""
+"""Fields of the rotation; only their defaults can be converted: pairs (i, i + h/2) of every head."""
 
 
 @dataclass(frozen=True)
 class Choices:
-    """Which of the steps above are taken. Where one is left out, the weights are only normalised.
+    """The steps to take. Where one is left out, the weights are only normalised.
 
     Attributes:
-        rebase: change the basis of values inside each head.
-        turn: balance the pairs of q and k.
-        entrywise: alpha entry by entry, not one number per branch.
+        rebase: whether to change the basis of values inside each head.
+        turn: whether to balance the pairs of q and k.
+        entrywise: whether alpha is chosen entry by entry and not as one number per branch.
     """
 
     rebase: bool = True
@@ -75,10 +75,10 @@ class Choices:
 
 
 def check_source(model: Model) -> GPT:
-    """Refuse what nGPT cannot express, by its field.
+    """Refuse a model that nGPT cannot express; the message names the field.
 
     Raises:
-        ZooError: another architecture than gpt, or a gpt with other parts.
+        ZooError: The model is no gpt, or has parts that nGPT does not have.
     """
     if not isinstance(model, GPT):
         kind = getattr(model.recipe.model, "type", None)
@@ -114,13 +114,13 @@ def to_ngpt(source: Model, batches: Sequence[Tensor], choices: Choices | None = 
     Args:
         source: a GPT that is not reparameterised, float32 on the CPU.
         batches: tokens on which q, k and the residual stream are measured, (batch, time) int64 each.
-        choices: steps to leave out, for comparisons; None: all are taken.
+        choices: the steps to take, for comparisons; None: all.
 
     Returns:
         The nGPT, untied, with its recipe.
 
     Raises:
-        ZooError: see `check_source`.
+        ZooError: The source cannot be converted, see `check_source`.
     """
     gpt = check_source(source)
     training = gpt.training
@@ -144,7 +144,7 @@ def to_ngpt(source: Model, batches: Sequence[Tensor], choices: Choices | None = 
 
 
 class _Weights:
-    """Converts what depends on the weights alone."""
+    """Converts the parameters that depend on the weights alone."""
 
     def __init__(self, gpt: GPT, ngpt: NGPT, choices: Choices) -> None:
         self.gpt: Block = gpt
@@ -152,7 +152,7 @@ class _Weights:
         self.choices, self.d = choices, gpt.config.d_model
 
     def embeddings(self) -> None:
-        """E_in, E_out and s_z."""
+        """Set E_in, E_out and s_z."""
         gpt, ngpt = self.gpt, self.ngpt
         ngpt.embedding.weight.copy_(_unit_rows(gpt.embedding.virtual("weight").double()))
         matrix = gpt.read_out.weight().double() * gpt.norm.scale.double()
@@ -160,7 +160,7 @@ class _Weights:
         _set(ngpt.read_out.s_z, math.sqrt(self.d) * matrix.norm(dim=1))
 
     def mlp(self, old: Block, new: Block) -> None:
-        """The three matrices, s_u and s_nu."""
+        """Set the three matrices, s_u and s_nu."""
         scale = _scale_of(old.mlp_residual.norm)
         u, nu = (m.weight.double() * scale for m in (old.mlp.u, old.mlp.nu))
         down = old.mlp.down.weight.double()
@@ -172,7 +172,7 @@ class _Weights:
         _set(new.mlp.s_u, gain / gain.mean())
 
     def values(self, old: Block, new: Block) -> None:
-        """W_v and W_o."""
+        """Set W_v and W_o."""
         attention = old.attention
         kv, h = attention.n_kv_heads, attention.head_size
         v = attention.v.weight.double() * _scale_of(old.attention_residual.norm)
@@ -188,7 +188,7 @@ class _Weights:
         new.attention.o.weight.copy_(_unit_rows(joined.mT).mT)
 
     def queries_and_keys(self, old: Block, new: Block) -> Tensor:
-        """W_q and W_k; returns the lengths that s_qk^2 has to take, (kv heads, group, h)."""
+        """Set W_q and W_k; return the lengths that s_qk^2 has to absorb, (kv heads, group, h)."""
         attention = old.attention
         kv, h = attention.n_kv_heads, attention.head_size
         scale = _scale_of(old.attention_residual.norm)
@@ -206,14 +206,14 @@ class _Weights:
 
 
 class _Forward:
-    """Runs both models on the same text, layer by layer, and converts what depends on the activations."""
+    """Runs both models on the same text layer by layer, and converts what depends on activations."""
 
     def __init__(self, weights: _Weights, streams: list[Tensor], ropes: list[Rope]) -> None:
         self.weights, self.streams, self.ropes = weights, streams, ropes
         self.new = [unit(x) for x in streams]
 
     def convert(self, old: Block, new: Block) -> None:
-        """Convert a block, and advance both residual streams past it."""
+        """Convert a block, and advance both residual streams by it."""
         weights = self.weights
         lengths = weights.queries_and_keys(old, new)
         weights.values(old, new)
@@ -229,7 +229,7 @@ class _Forward:
         self._step(new.mlp_residual, added, [new.mlp(h) for h in self.new])
 
     def _scale_scores(self, old: Block, new: Block, lengths: Tensor) -> None:
-        """s_qk^2 = (d / h) lengths |q| |k|: the source's q . k / sqrt(h) is then nGPT's score on average."""
+        """Set s_qk^2 = (d / h) lengths |q| |k|, so that nGPT's scores are the source's on average."""
         attention, d, h = old.attention, self.weights.d, old.attention.head_size
         norms = []
         for maps in ((attention.queries, new.attention.queries), (self._keys(old), self._keys(new))):
@@ -237,7 +237,7 @@ class _Forward:
             of_streams = []
             for x, stream in zip(self.streams, self.new, strict=True):
                 norm = ours(stream).norm(dim=-1)
-                if isinstance(attention.qk, NormThenRotary):  # their length is sqrt(h) already
+                if isinstance(attention.qk, NormThenRotary):  # QK-norm makes their length sqrt(h)
                     norm = norm * math.sqrt(h) / theirs(old.attention_residual.norm(x)).norm(dim=-1)
                 of_streams.append(norm.flatten(0, 1))
             norms.append(torch.cat(of_streams).double().mean(0))
@@ -250,7 +250,7 @@ class _Forward:
         return lambda x: block.attention.keys_values(x)[0]
 
     def _step(self, residual: Any, added: list[Tensor], branches: list[Tensor]) -> None:
-        """Choose alpha, and advance both residual streams past a branch."""
+        """Choose alpha, and advance both residual streams by a branch."""
         before = self.streams
         self.streams = [x + b for x, b in zip(before, added, strict=True)]
         h, branch, target = (
@@ -266,7 +266,7 @@ class _Forward:
 
 
 def _centred(draft: Block) -> NGPT:
-    """The same model with the mean of each kind of scaling as s_init: the tensors are then near s_scale."""
+    """The same model with the mean of each kind of scaling as s_init; its tensors are near s_scale."""
     config = draft.config
     kinds: dict[str, list[Scaling]] = {
         "alpha": [r.alpha for b in draft.blocks for r in (b.attention_residual, b.mlp_residual)],
@@ -308,5 +308,5 @@ def _value(scaling: Scaling) -> Tensor:
 
 
 def _set(scaling: Scaling, value: Tensor) -> None:
-    """Give a scaling its effective value."""
+    """Set the effective value of a scaling."""
     scaling.get_parameter("scale").copy_(value / scaling.factor)

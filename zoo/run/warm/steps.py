@@ -12,9 +12,10 @@ ROUNDS = 4
 def step_size(h: Tensor, branch: Tensor, target: Tensor) -> Tensor:
     """The alpha that brings the residual stream closest to the source's.
 
-    Norm(h + alpha (h_B - h)) is to be the target y. With the length c of the sum in the brackets this is
-    least squares, entry by entry: alpha_i = sum (c y_i - h_i) (h_B,i - h_i) / sum (h_B,i - h_i)^2; c
-    depends on alpha, so both are found in turns. nGPT uses |alpha|, hence none is below 0.
+    Norm(h + alpha (h_B - h)) should equal the target y. With the length c of the vector in the brackets, this
+    is a least squares problem for each entry: alpha_i = sum (c y_i - h_i) (h_B,i - h_i) / sum (h_B,i -
+    h_i)^2. Because c depends on alpha, the two are computed alternately. nGPT uses |alpha|, hence none is
+    below 0.
 
     Args:
         h: (tokens, d), the residual stream, unit norm.
@@ -25,7 +26,7 @@ def step_size(h: Tensor, branch: Tensor, target: Tensor) -> Tensor:
         (d,).
     """
     way = branch - h
-    # At first one number, from the component of the target across h: sin(angle) is what the step makes.
+    # The first estimate is one number, from the component of the target orthogonal to h: sin(angle).
     alpha = ((target - h) * way).sum() / way.square().sum()
     for _ in range(ROUNDS):
         length = (h + alpha * way).norm(dim=-1, keepdim=True)
@@ -35,7 +36,7 @@ def step_size(h: Tensor, branch: Tensor, target: Tensor) -> Tensor:
 
 
 def scalar_step(h: Tensor, before: Tensor, added: Tensor) -> Tensor:
-    """One alpha for all entries: the mean of r / (1 + r), r = |added| / |before|; exact for one token."""
+    """One alpha for all entries: the mean of r / (1 + r) with r = |added| / |before|; exact for one token."""
     ratio = added.norm(dim=-1) / before.norm(dim=-1)
     mean: Tensor = (ratio / (1 + ratio)).mean()
     return mean.expand(h.shape[-1])

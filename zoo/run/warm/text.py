@@ -1,4 +1,4 @@
-"""The text of a warm start: one part to measure on, and another one to compare losses on."""
+"""The text of a warm start: one part for measurements, and another one for comparing losses."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from zoo.utils.errors import DataError, ZooError
 from zoo.utils.progress import progress
 
 BATCH = 8
-"""Examples of a batch."""
+"""Number of examples in a batch."""
 MEASURED, COMPARED = 4, 16
-"""Largest numbers of batches to measure on and to compare losses on."""
+"""Largest numbers of batches for measurements and for comparing losses."""
 CONTEXT = 256
-"""Tokens of an example if the context of the training is unknown."""
+"""Number of tokens in an example if the context of the training is unknown."""
 
 
 @dataclass(frozen=True)
@@ -59,12 +59,12 @@ def text_of(path: Path, model: Model, file: Path | None) -> Text:
     Args:
         path: the path of the model.
         model: the model.
-        file: UTF-8 text, whose first half is measured on and whose second half is compared on; None: the
-            training and the validation text of the model.
+        file: UTF-8 text, whose first half is for measurements and whose second half is for comparing losses;
+            None: the training and the validation text of the model.
 
     Raises:
-        DataError: the file is too short, or the model comes without a tokenizer.
-        ZooError: there is no file, and the model was not trained on text.
+        DataError: The file is too short, or the model comes without a tokenizer.
+        ZooError: No file is given, and the model was not trained on text.
     """
     data = data_of(path)
     if file is not None:
