@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import pytest
 from pydantic import Field, TypeAdapter, ValidationError
@@ -18,7 +18,7 @@ from zoo.utils.errors import ConfigError
 
 
 @contextmanager
-def registered(kind: Kind[Any], cls: type[Config]) -> Iterator[None]:
+def registered(kind: Kind, cls: type[Config]) -> Iterator[None]:
     """The class is registered within the block."""
     before = dict(kind.choices)
     kind.register(cls)
@@ -94,7 +94,7 @@ def test_a_field_accepts_the_choices_that_are_derived_from_its_type() -> None:
 
 
 def test_a_registry_of_one_choice_is_a_choice() -> None:
-    only = Kind[Any]("only", "only")
+    only = Kind("only", "only")
     with registered(only, Halved):
         adapter = TypeAdapter(Annotated[ScheduleConfig, only])
         assert adapter.validate_python({"type": "halved"}) == Halved()
@@ -117,7 +117,7 @@ def no_default() -> type[Config]:
     return Undecided
 
 
-REFUSED: list[tuple[Kind[Any], Callable[[], type[Config]], str]] = [
+REFUSED: list[tuple[Kind, Callable[[], type[Config]], str]] = [
     (OPTIMIZERS, no_type, r"^optimizer Nameless has no name; expected a field `type: Literal\['name'\]"),
     (INITS, no_default, "^init Undecided has no name"),
     (MODELS, lambda: GPTConfig, r"^model GPTConfig: the name 'gpt' is taken by GPTConfig \(.*gpt\.py:\d+\)$"),
@@ -126,7 +126,7 @@ REFUSED: list[tuple[Kind[Any], Callable[[], type[Config]], str]] = [
 
 @pytest.mark.parametrize(("kind", "make", "message"), REFUSED, ids=lambda v: getattr(v, "name", ""))
 def test_a_class_without_a_name_of_its_own_is_refused(
-    kind: Kind[Any], make: Callable[[], type[Config]], message: str
+    kind: Kind, make: Callable[[], type[Config]], message: str
 ) -> None:
     before = dict(kind.choices)
     with pytest.raises(ConfigError, match=message):

@@ -5,7 +5,9 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from graphlib import TopologicalSorter
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -82,6 +84,7 @@ def imported(file: Path) -> Iterator[str]:
             yield from (a.name.removeprefix("zoo.") for a in node.names if a.name.startswith("zoo."))
 
 
+@cache
 def parse(file: Path) -> ast.Module:
     return ast.parse(file.read_text(encoding="utf-8"))
 
@@ -244,6 +247,45 @@ def test_private_parts_of_torch_are_used_in_kernels_only() -> None:
     assert guarded == {f"kernels.{part}" for part in ("matmul", "foreach", "amos", "support", "products")}, (
         users
     )
+
+
+ANY_AS_A_VALUE = {"optim.signature": "annotations are its subject"}
+"""Modules that look for `Any`, or return it, besides annotating with it."""
+
+
+def aliases_with_a_reason(tree: ast.Module) -> Iterator[ast.stmt]:
+    """The names of types at the top of a module whose docstring says why they are not exact."""
+    for statement, following in pairwise(tree.body):
+        says = ast.unparse(following) if isinstance(following, ast.Expr) else ""
+        if isinstance(statement, ast.AnnAssign) and "Any: " in says:
+            yield statement
+
+
+def inexact(file: Path) -> Iterator[str]:
+    """The lines that make types less strict, or assert something, without a reason for it.
+
+    `Any` needs a comment ``# Any: why`` in its line, or is part of a named type whose docstring says why; an
+    ignored type needs the code of its error and a comment, an assertion a comment or a message.
+    """
+    lines, tree = file.read_text(encoding="utf-8").splitlines(), parse(file)
+    named = {id(node) for alias in aliases_with_a_reason(tree) for node in ast.walk(alias)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and node.id == "Any":
+            is_value = module_of(file) in ANY_AS_A_VALUE
+            good = is_value or id(node) in named or "# Any: " in lines[node.lineno - 1]
+        elif isinstance(node, ast.Assert):
+            good = node.msg is not None or "  # " in lines[(node.end_lineno or 0) - 1]
+        else:
+            continue
+        if not good:
+            yield f"{file}:{node.lineno}"
+    for number, line in enumerate(lines, 1):
+        if "type: ignore" in line and not re.search(r"# type: ignore\[[\w,-]+\]  # \w", line):
+            yield f"{file}:{number}"
+
+
+def test_what_types_do_not_say_has_a_reason() -> None:
+    assert not [place for file in SOURCES for place in inexact(file)]
 
 
 MODEL_CONVERSIONS = ("run.warm.ngpt", "hub.ngpt_reference")

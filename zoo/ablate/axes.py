@@ -214,6 +214,6 @@ def _require_two(where: str, values: Located, problems: list[str]) -> None:
         )
 
 
-def _get(content: Located, key: str, default: Any) -> Any:  # a mapping or a list of `Located`
+def _get(content: Located, key: str, default: Any) -> Any:  # Any: a mapping or a list of `Located`
     """What a sweep file has under a key."""
     return content.value[key].value if key in content.value else default

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from itertools import pairwise
-from typing import Any, ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import ConfigDict, Field, FiniteFloat, ValidationError, field_validator, model_validator
 
@@ -17,6 +17,7 @@ from zoo.config.schema import for_editors
 from zoo.config.yaml import Located
 from zoo.run.config import json_schema
 from zoo.utils.measures import MEASURES, find_measure
+from zoo.utils.untyped import Json, JsonObject
 
 Scalar = str | int | float | bool | None
 
@@ -40,7 +41,7 @@ class Halving(Config):
 class OtherGrid(Config):
     """Other values of the tuned keys for some variants, as many as in `Tune.grid`."""
 
-    where: dict[str, Any] = Field(min_length=1, description="the variants: axis: value")
+    where: JsonObject = Field(min_length=1, description="the variants: axis: value")
     grid: dict[str, tuple[Scalar, ...]] = Field(description="the values: key: list")
 
 
@@ -190,7 +191,7 @@ def _factor(values: tuple[Scalar, ...]) -> float | None:
 class SweepConfig(Config):
     """A sweep file.
 
-    Fields of type `Any` hold parts of configurations, which are checked after they were merged.
+    Fields of type `Json` hold parts of configurations, which are checked after they were merged.
     """
 
     name: str = Field(
@@ -199,14 +200,14 @@ class SweepConfig(Config):
     description: str | None = Field(
         None, description="the question that the sweep asks, in your words; reports print it"
     )
-    base: Any = Field(description="what all runs share: a configuration's name or path, or a mapping")
-    axes: dict[str, Any] = Field(
+    base: Json = Field(description="what all runs share: a configuration's name or path, or a mapping")
+    axes: JsonObject = Field(
         {}, description="key: list of values, or a label: mapping of named fragments; every combination"
     )
-    zip: tuple[dict[str, tuple[Any, ...]], ...] = Field(
+    zip: tuple[dict[str, tuple[Json, ...]], ...] = Field(
         (), description="axes of several keys that change together: a list of mappings key: list"
     )
-    exclude: tuple[dict[str, Any], ...] = Field((), description="combinations to leave out: axis: value")
+    exclude: tuple[JsonObject, ...] = Field((), description="combinations to leave out: axis: value")
     seeds: tuple[int, ...] = Field((0, 1, 2), min_length=1, description="seeds of the comparison")
     metric: str | None = Field(
         None,
@@ -216,7 +217,7 @@ class SweepConfig(Config):
         "lm-evaluation-harness; null: the `metric` of the runs, or cross_entropy",
     )
     tasks: TaskSettings | None = Field(None, description="with metric tasks/TASK/METRIC: how it is measured")
-    baseline: dict[str, Any] | None = Field(
+    baseline: JsonObject | None = Field(
         None, description="the variant to compare with, axis: value; null: the first"
     )
     tune: Tune | None = Field(None, description="what is tuned per variant before the comparison")
@@ -299,12 +300,12 @@ def validate_sweep(content: Located, problems: list[str]) -> SweepConfig | None:
         return None
 
 
-def sweep_schema() -> dict[str, Any]:
+def sweep_schema() -> JsonObject:
     """JSON schema of a sweep file with every registered choice in `base`, for editors.
 
     Nothing is required, since any key may come from a file that is extended.
     """
-    schema: dict[str, Any] = for_editors(SweepConfig.model_json_schema())
+    schema: JsonObject = for_editors(SweepConfig.model_json_schema())
     run = json_schema()
     schema["$defs"] = run.pop("$defs") | schema["$defs"]
     about = {"description": SweepConfig.model_fields["base"].description}

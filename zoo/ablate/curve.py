@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from zoo.utils.run_folder import Record
 
 Numbers = NDArray[np.float64]
 
@@ -61,10 +62,6 @@ class Curve:
         share = (self.values[before] - target) / change if change else 0.0
         ends = {cost: (getattr(self, cost)[before], getattr(self, cost)[after]) for cost in COSTS}
         return {cost: float(low + share * (high - low)) for cost, (low, high) in ends.items()}
-
-
-Record = Mapping[str, Any]
-"""A line of metrics.jsonl."""
 
 
 def read_curve(records: Sequence[Record], train: Sequence[Record], flops: int) -> Curve:

@@ -24,6 +24,7 @@ from zoo.run.factory import recipe_of
 from zoo.run.job import Job
 from zoo.spec import declared
 from zoo.utils.errors import ConfigError
+from zoo.utils.untyped import Kwargs
 
 AGAIN, PLANTED = " again", " planted"
 """What the names of the baseline's copies end in."""
@@ -179,9 +180,9 @@ def single_size(
     return (LadderSize(parameters(ours.config), (steps * ours.per_step,), seeds, sides, tuple(variants)),)
 
 
-def copies(scale: Scale, baseline: str) -> dict[str, dict[str, Any]]:
+def copies(scale: Scale, baseline: str) -> dict[str, Kwargs]:
     """The baseline's copies that a ladder adds: name to fields of `Side`."""
-    wanted: dict[str, dict[str, Any]] = {}
+    wanted: dict[str, Kwargs] = {}
     if scale.again:
         wanted[baseline + AGAIN] = {"first_seed": COPY_SEED}
     if scale.planted:
@@ -284,7 +285,7 @@ def _shaped(
     """Widths and depths whose models have nearly the wanted numbers of parameters."""
     of_base: list[str] = []
     config = validate(base, of_base)
-    model: Any = None if config is None else config.model
+    model: Any = None if config is None else config.model  # Any: its fields are asked for below
     if config is None or model is None:
         problems += of_base or [f"{place}: scale.sizes: `base` has no model whose shape could be scaled"]
         return []

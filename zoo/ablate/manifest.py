@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from os.path import normpath
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field, ValidationError, field_validator
 
@@ -13,6 +13,7 @@ from zoo.utils.atomic import write_text
 from zoo.utils.errors import ZooError
 from zoo.utils.files import JSON_BYTES, read_text
 from zoo.utils.measures import CROSS_ENTROPY
+from zoo.utils.untyped import JsonObject
 
 FILE = "sweep.json"
 
@@ -32,7 +33,7 @@ class Variant(Config):
 
     name: str
     settings: dict[str, str]
-    tuned: dict[str, Any] | None = None
+    tuned: JsonObject | None = None
     tuned_on_border: tuple[str, ...] = ()
 
 
@@ -87,7 +88,7 @@ class Run(Config):
     variant: str
     seed: int
     phases: tuple[Phase, ...]
-    tuned: dict[str, Any] = Field(default_factory=dict)
+    tuned: JsonObject = Field(default_factory=dict)
     params: int | None = None
     tokens: int | None = None
     trunk: str | None = None

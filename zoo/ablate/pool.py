@@ -98,7 +98,7 @@ class Pool:
         # A process that is forked from one with the imports starts at once. CUDA does not survive a fork.
         forks = "forkserver" in multiprocessing.get_all_start_methods()  # not on Windows
         method = "forkserver" if forks and not torch.cuda.device_count() else "spawn"
-        self._context: Any = multiprocessing.get_context(method)
+        self._context: Any = multiprocessing.get_context(method)  # Any: its class depends on the method
         compiler = "torch._inductor.compile_fx" if compiles else "torch._dynamo"
         self._context.set_forkserver_preload(["zoo.ablate.worker", compiler])
         self._threads = int(os.environ.get(THREADS, max(1, cores() // workers)))

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from functools import cache
 from math import inf, isfinite, nan
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -18,7 +17,8 @@ from zoo.run.config import RunConfig, load_config, plain
 from zoo.utils.errors import ZooError
 from zoo.utils.files import CONFIG_BYTES, read_text
 from zoo.utils.measures import MEASURES, Measure, with_perplexity
-from zoo.utils.run_folder import RunFolder
+from zoo.utils.run_folder import Record, RunFolder
+from zoo.utils.untyped import JsonObject
 
 FEWEST_SPEEDS = 3
 """With no more log lines, the first of which includes compilation, nothing is known of a spread."""
@@ -61,7 +61,7 @@ class RunMetrics:
     optimizer_bytes: int | None
     spikes: int
     spike_depth: float | None
-    environment: Mapping[str, Any]
+    environment: JsonObject
     data: str | None
     sample: str | None
     measured: Mapping[str, Numbers] = field(default_factory=dict)
@@ -118,7 +118,7 @@ def read_run_metrics(folder: Path) -> RunMetrics:
         raise ZooError(f"{run.metrics}: a line is not as zoo wrote it: {error!r}") from error
 
 
-def _measured(run: RunFolder, records: Sequence[dict[str, Any]], config: RunConfig) -> RunMetrics:
+def _measured(run: RunFolder, records: Sequence[Record], config: RunConfig) -> RunMetrics:
     """What the lines of a metrics.jsonl and the other files of a run say."""
     train, validation, sizes, spikes = (
         [record for record in records if record["kind"] == kind]
@@ -156,14 +156,14 @@ def _spread(speeds: Sequence[float]) -> float:
     return float((high - low) / middle)
 
 
-def _measures(validation: Sequence[dict[str, Any]]) -> dict[str, Numbers]:
+def _measures(validation: Sequence[Record]) -> dict[str, Numbers]:
     """What the lines of the validations have of `MEASURES`, of several files those of each as well."""
     rows = [measures_of(record) for record in validation]
     names = dict.fromkeys(name for row in rows for name in row)
     return {name: np.array([row.get(name, nan) for row in rows], dtype=np.float64) for name in names}
 
 
-def measures_of(record: Mapping[str, Any]) -> dict[str, float]:
+def measures_of(record: Record) -> dict[str, float]:
     """What a line of a validation has of `MEASURES`, of several files those of each as ``FILE/NAME``."""
     sets = {"": record} | {f"{file}/": values for file, values in record.get("by_file", {}).items()}
     return {

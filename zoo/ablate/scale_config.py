@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
 
 from zoo.ablate.scale.line import FEWEST_SIZES
 from zoo.ablate.scale.runs import parse_count
 from zoo.config.registry import Config
+from zoo.utils.untyped import JsonObject
 
 
 def _count(value: object) -> object:
@@ -81,7 +82,7 @@ class Budgets(Config):
 class Scale(Config):
     """A ladder: every variant at several sizes and budgets, each run to the end of its own schedule."""
 
-    sizes: tuple[dict[str, Any], ...] | SizeRule = Field(
+    sizes: tuple[JsonObject, ...] | SizeRule = Field(
         description="for each size the keys that make it (key: value), or {params: [...], shape: aspect}"
     )
     parameters: Literal["all", "non_embedding"] = Field(

@@ -149,7 +149,7 @@ def _comparison(
     name: str,
     n: int,
     difference: float,
-    test: Any,  # a result of scipy, which has no type stubs
+    test: Any,  # Any: a result of scipy, which has no type stubs
     error: float,
     alpha: float,
     design: Callable[[int], tuple[float, float]],

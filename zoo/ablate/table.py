@@ -24,11 +24,11 @@ class Column:
     """
 
     title: str
-    format: Callable[[Any], str] = str
+    format: Callable[[Any], str] = str  # Any: each column has values of one type
     align_right: bool = True
     parts: tuple[str, ...] = ()
 
-    def text(self, value: Any) -> str:
+    def text(self, value: object) -> str:
         """A value as it is shown."""
         missing = value is None or (isinstance(value, float) and isnan(value))
         return MISSING if missing else self.format(value)
@@ -51,7 +51,7 @@ class Table:
     key: str
     title: str
     columns: Sequence[Column]
-    rows: Sequence[Sequence[Any]]
+    rows: Sequence[Sequence[Any]]  # Any: as above
     note: str = ""
     drop: Sequence[str] = ()
     of_variants: bool = True

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from zoo.utils.errors import ZooError, did_you_mean
 from zoo.utils.files import JSON_BYTES, read_json
 from zoo.utils.measures import TASKS, Measure, task_measure
 from zoo.utils.run_folder import RunFolder
+from zoo.utils.untyped import Json
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def task_scores(run: RunFolder) -> dict[str, RecordedScore]:
     """
     if not run.tasks.is_file():
         return {}
-    content: Any = read_json(run.tasks, JSON_BYTES, ZooError)
+    content: Json = read_json(run.tasks, JSON_BYTES, ZooError)
     try:
         scores = {}
         for s in content["scores"]:

@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from statistics import mean
-from typing import Any
 
 from zoo.ablate.config import Halving, RandomSearch, Range, Tune
 from zoo.utils.measures import CROSS_ENTROPY, Measure
+from zoo.utils.untyped import Json
 
-Point = Mapping[str, Any]
+Point = Mapping[str, Json]
 """A value for every tuned key."""
 
 
@@ -30,7 +30,7 @@ class ChosenPoint:
     on_border: tuple[str, ...]
 
 
-def grid_points(grid: Mapping[str, Sequence[Any]]) -> tuple[Point, ...]:
+def grid_points(grid: Mapping[str, Sequence[Json]]) -> tuple[Point, ...]:
     """Every combination of a grid's values; one empty point if there are no keys."""
     return tuple(dict(zip(grid, values, strict=True)) for values in product(*grid.values()))
 

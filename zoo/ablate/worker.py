@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import torch
 
@@ -30,6 +30,7 @@ from zoo.train.run import train
 from zoo.utils.atomic import write_text
 from zoo.utils.errors import DivergenceError, ZooError
 from zoo.utils.lock import locked
+from zoo.utils.untyped import JsonObject
 
 WORKER_LOCK = ".workers"
 """The name of the lock in `out` that all workers share."""
@@ -46,7 +47,7 @@ class SentConfig:
         origin: where its values were written, for messages.
     """
 
-    fields: dict[str, Any]
+    fields: JsonObject
     origin: Origin
 
     @classmethod

@@ -6,7 +6,6 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from pydantic import ValidationError
@@ -24,6 +23,7 @@ from zoo.spec import declared
 from zoo.utils.errors import CheckpointError, PluginError
 from zoo.utils.progress import progress
 from zoo.utils.run_folder import ModelFolder
+from zoo.utils.untyped import Json
 
 VERSION = "1"
 SCALES, LOOKUPS = "gates", "lookups"
@@ -47,7 +47,7 @@ class ModelFile:
     recipe: Recipe
     scales: Mapping[str, float]
     lookups: Mapping[str, float]
-    published: Mapping[str, Any]
+    published: Mapping[str, Json]
 
     @property
     def path(self) -> Path:

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from zoo.utils.run_folder import CheckpointFolder, RunFolder
+from zoo.utils.untyped import Json
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -29,7 +30,7 @@ class OpenedCheckpoint(Protocol):
         ...
 
     @property
-    def published(self) -> Mapping[str, Any]:
+    def published(self) -> Mapping[str, Json]:
         """The published settings of the model, see `zoo.models.base.Model`."""
         ...
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,6 +21,7 @@ from zoo.utils.checksum import Checksum, checksum
 from zoo.utils.errors import CheckpointError
 from zoo.utils.files import parse_json
 from zoo.utils.permissions import Permissions
+from zoo.utils.untyped import JsonObject
 
 METADATA = "__metadata__"
 """Key of the metadata, a mapping of strings, in a safetensors header."""
@@ -33,18 +35,18 @@ WRITTEN = 1 << 19
 """Number of bytes that are checked and then written; they fit the cache of one core."""
 
 
-def metadata_of(header: Mapping[str, Any]) -> Mapping[str, str]:
+def metadata_of(header: JsonObject) -> Mapping[str, str]:
     """The metadata of a header, which may be absent or null in the format."""
     return header.get(METADATA) or {}
 
 
-def checksum_of_header(header: Mapping[str, Any]) -> str:
+def checksum_of_header(header: JsonObject) -> str:
     """The checksum of a header without its checksums: the tensors with their offsets, and the metadata."""
     metadata = {key: value for key, value in metadata_of(header).items() if key != CHECKSUMS}
     return checksum(json.dumps({**header, METADATA: metadata}, sort_keys=True).encode())
 
 
-def read_checksums(path: Path, header: Mapping[str, Any]) -> Mapping[str, str]:
+def read_checksums(path: Path, header: JsonObject) -> Mapping[str, str]:
     """The checksums of a file's tensors; empty if the file, of an older zoo or another library, has none.
 
     Raises:
@@ -54,10 +56,10 @@ def read_checksums(path: Path, header: Mapping[str, Any]) -> Mapping[str, str]:
     if text is None:
         return {}
     sums = parse_json(text, f"{path}: {CHECKSUMS}", CheckpointError)
-    complete = isinstance(sums, dict) and sums.keys() == {HEADER, *(header.keys() - {METADATA})}
-    if not complete or sums[HEADER] != checksum_of_header(header):
+    complete = {HEADER, *(header.keys() - {METADATA})}
+    if not isinstance(sums, dict) or sums.keys() != complete or sums[HEADER] != checksum_of_header(header):
         raise CheckpointError(f"{path}: damaged: the checksum of its header is another")
-    return sums  # type: ignore[no-any-return]  # a dict, as was checked
+    return sums
 
 
 def require_same(path: Path, name: str, actual: str, recorded: str | None) -> None:
@@ -87,7 +89,7 @@ class Reading(NamedTuple):
     finite: bool
 
 
-def read_checked(file: BinaryIO, target: Tensor) -> Reading:
+def read_checked(file: BufferedReader, target: Tensor) -> Reading:
     """Read a tensor from a file, while a thread checks the bytes that have been read.
 
     Args:
@@ -102,13 +104,13 @@ def read_checked(file: BinaryIO, target: Tensor) -> Reading:
 
     parts = torch.split(flat, max(1, CHUNK // flat.element_size()))
     if len(parts) == 1:
-        complete = file.readinto(bytes_of(flat)) == flat.nbytes  # type: ignore[attr-defined]  # files have it
+        complete = file.readinto(bytes_of(flat)) == flat.nbytes
         finite = check(flat)
         return Reading(complete, total.text, finite)
     with ThreadPoolExecutor(1) as thread:
         checks = []
         for part in parts:
-            if file.readinto(bytes_of(part)) != part.nbytes:  # type: ignore[attr-defined]  # as above
+            if file.readinto(bytes_of(part)) != part.nbytes:
                 return Reading(False, "", False)
             checks.append(thread.submit(check, part))
         finite = all(done.result() for done in checks)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from inspect import signature
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -68,7 +67,7 @@ def load_model(
     device: str | torch.device = "cpu",
     dtype: torch.dtype | str | None = None,
     prepare: Prepare | None = None,
-    **options: Any,
+    **options: object,
 ) -> Model:
     """Load a model.
 
@@ -113,7 +112,7 @@ def _load(
     device: torch.device,
     dtype: torch.dtype | None,
     prepare: Prepare | None,
-    options: dict[str, Any],
+    options: dict[str, object],
 ) -> Model:
     """Load the model of a checkpoint, a file or a folder as on the hub, see `load_model`."""
     file = _file_in(checkpoint)
@@ -185,7 +184,7 @@ def _model_file(file: Path) -> ModelFile:
     return ModelFile.open(file, expected + ", ".join(FILE_FORMATS))
 
 
-def _load_with(load: Callable[..., Model], path: Path, options: dict[str, Any]) -> Model:
+def _load_with(load: Callable[..., Model], path: Path, options: dict[str, object]) -> Model:
     """Call the reader of a format; an option that it does not take raises a ZooError."""
     try:
         signature(load).bind(path, **options)

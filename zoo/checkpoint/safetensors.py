@@ -38,6 +38,7 @@ from zoo.utils.errors import CheckpointError
 from zoo.utils.files import open_regular, parse_json
 from zoo.utils.progress import Advance, ignore
 from zoo.utils.sharded import Stored, is_sharded, own_slices
+from zoo.utils.untyped import JsonObject
 
 DTYPES = {
     "F64": torch.float64,
@@ -84,7 +85,7 @@ def write_tensors(
         OSError: The file cannot be written.
         CheckpointError: A tensor has a dtype that the format does not support.
     """
-    header: dict[str, Any] = {METADATA: dict(metadata)}
+    header: JsonObject = {METADATA: dict(metadata)}
     end = 0
     names = sorted(
         tensors, key=lambda name: (-tensors[name].element_size(), name)
@@ -111,7 +112,7 @@ def count_entries(tensors: Mapping[str, Tensor]) -> int:
     return sum(tensor.numel() for tensor in tensors.values())
 
 
-def _header_bytes(header: Mapping[str, Any], sums: Mapping[str, str]) -> bytes:
+def _header_bytes(header: JsonObject, sums: Mapping[str, str]) -> bytes:
     """The first bytes of a file: the length of its header, and the header with checksums."""
     content = {**header, METADATA: {**header[METADATA], CHECKSUMS: json.dumps(sums)}}
     text = json.dumps(content, separators=(",", ":")).encode()
@@ -179,7 +180,7 @@ def write_piece(
 
 
 @contextmanager
-def open_tensors(path: Path) -> Iterator[Any]:
+def open_tensors(path: Path) -> Iterator[Any]:  # Any: the library has no types for its methods
     """Open a file; only the tensors that are requested are read.
 
     Args:
@@ -353,7 +354,7 @@ def _layout(path: Path) -> Iterator[tuple[str, Tensor, int, str | None]]:
         yield name, tensor, start + entry["data_offsets"][0], sums.get(name)
 
 
-def _header(path: Path) -> tuple[dict[str, Any], int]:
+def _header(path: Path) -> tuple[JsonObject, int]:
     """The header of a file, which must be complete, and the offset of its tensors in bytes."""
     with path.open("rb") as file:
         length = int.from_bytes(file.read(LENGTH), "little")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from typing import Any
 
 from torch import Tensor, nn
 
@@ -15,6 +14,7 @@ from zoo.checkpoint.report import LoadPlan
 from zoo.checkpoint.safetensors import shorten
 from zoo.config.registry import type_of
 from zoo.utils.errors import CheckpointError
+from zoo.utils.untyped import Json
 
 TRUNK = "trunk"
 """The name of a classifier's language model, as a field and as a submodule."""
@@ -49,7 +49,7 @@ class TrunkCheckpoint:
         return recipe.model_copy(update={"model": getattr(recipe.model, TRUNK)})
 
     @property
-    def published(self) -> Mapping[str, Any]:
+    def published(self) -> Mapping[str, Json]:
         """The published settings of the classifier, see `zoo.models.base.Model`."""
         return self.whole.published
 

@@ -10,11 +10,12 @@ import sys
 from collections.abc import Callable
 from inspect import Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TextIO
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
 from zoo.utils.printable import printable
+from zoo.utils.untyped import Kwargs, Passed
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -112,7 +113,7 @@ def command(name: str | None = None) -> Callable[[Callable[..., None]], Callable
     common = signature(common_options, eval_str=True).parameters
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
-        def run(**arguments: Any) -> None:
+        def run(**arguments: Passed) -> None:
             common_options(**{option: arguments.pop(option) for option in common})
             function(**arguments)
 
@@ -207,7 +208,7 @@ def console(wide: bool = False, stream: TextIO | None = None) -> Console:
     from zoo.utils.fitting import UNBOUNDED
 
     # Names and texts are shown unchanged: square brackets are no markup, and :x: is no emoji.
-    settings: dict[str, Any] = {"file": stream, "markup": False, "emoji": False}
+    settings: Kwargs = {"file": stream, "markup": False, "emoji": False}
     if wide:
         return InertConsole(width=UNBOUNDED, **settings)
     terminal = InertConsole(**settings)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from zoo.commands.app import command, echo
+from zoo.utils.untyped import Kwargs
 
 
 @command("import")
@@ -53,7 +54,7 @@ def import_(
     if adapter:
         base = base or AdapterFiles.read(source).find_base()
     if adapter or format is not None or n_heads is not None:
-        options: dict[str, Any] = {"n_heads": n_heads, "allow": allow, "base": base, "fold": fold or None}
+        options: Kwargs = {"n_heads": n_heads, "allow": allow, "base": base, "fold": fold or None}
         chosen = {name: value for name, value in options.items() if value is not None}
         model = load_model(source, format=format, **chosen)
     else:

@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from rich.table import Table
@@ -23,7 +22,6 @@ from zoo.data.classification.encoding import (
     TextPairEncoder,
 )
 from zoo.data.classification.files import Columns, Example, read_examples
-from zoo.data.files import JsonObject
 from zoo.data.tokenizers.huggingface import HuggingFaceTokenizer
 from zoo.hub.classifier import label_names
 from zoo.models import Model
@@ -34,6 +32,7 @@ from zoo.utils.device import find_device
 from zoo.utils.errors import DataError, ZooError, did_you_mean
 from zoo.utils.progress import progress
 from zoo.utils.run_folder import RunFolder, Which, model_folder
+from zoo.utils.untyped import JsonObject
 
 BATCH = 64
 """Number of texts that are classified at a time."""
@@ -78,7 +77,7 @@ class Scores:
 
     def to_json(self) -> str:
         """The metrics as a JSON object."""
-        plain: dict[str, Any] = asdict(self) | {"evaluation": self.evaluation._asdict()}
+        plain: JsonObject = asdict(self) | {"evaluation": self.evaluation._asdict()}
         return json.dumps(plain | plain.pop("evaluation"), indent=2) + "\n"
 
     def table(self) -> Table:
@@ -131,7 +130,7 @@ class TextClassifier:
             which = "best" if run.checkpoint("best") else "last"
         data = data_of(path) if path.exists() else None
         model = load_model(path, which=which, device=find_device(device)).eval()
-        reader: Any = model.recipe.model
+        reader = model.recipe.model
         known = data is None or isinstance(data, ClassificationData)
         if not known or "text-classification" not in reader.objectives:
             raise DataError(f"{path}: was not trained to classify texts (data of type 'classification')")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from zoo.commands.app import command, console, echo
 from zoo.utils.errors import ZooError
+from zoo.utils.untyped import Kwargs
 
 
 @command("eval")
@@ -82,7 +83,7 @@ def eval_(
             raise ZooError(
                 f"eval: {name} has no effect with {'--perplexity' if tasks is None else '--tasks'}"
             )
-    common: dict[str, Any] = {"batch_size": batch_size, "tokenizer": tokenizer, "device": device, "out": out}
+    common: Kwargs = {"batch_size": batch_size, "tokenizer": tokenizer, "device": device, "out": out}
     report: texts.PerplexityReport | questions.TaskReport
     if perplexity is not None:
         report, written = texts.perplexity(

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
 from zoo.utils.printable import printable
+from zoo.utils.untyped import Passed
 
 
 class InertConsole(Console):
     """A console that sends its own control sequences, such as colours, but none of the texts it shows."""
 
-    def render_str(self, text: str, **settings: Any) -> Text:
+    def render_str(self, text: str, **settings: Passed) -> Text:
         """Make a text of a string, with the width of the escaped form."""
         return super().render_str(printable(text), **settings)
 

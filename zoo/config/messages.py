@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
 
 from pydantic_core import ErrorDetails
 
@@ -152,7 +151,7 @@ def expected(config: Config, path: Path) -> str:
         config: the configuration.
         path: the path of a key; the last part may be an index.
     """
-    owner: Any = config
+    owner: object = config
     *above, key = [part for part in path if isinstance(part, str)] or [""]
     for part in above:
         owner = getattr(owner, part, None)
@@ -164,6 +163,6 @@ def _expected(owner: type[Config], key: str) -> str:
     return f"; expected: {field.description}" if field is not None and field.description else ""
 
 
-def _display(value: Any) -> str:
+def _display(value: object) -> str:
     text = repr(value) if isinstance(value, str) else json.dumps(value, default=str)
     return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}..."

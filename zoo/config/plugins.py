@@ -21,7 +21,6 @@ from functools import cache, partial
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 from pydantic import Field
 
@@ -119,7 +118,7 @@ def import_class(path: str, folder: str | Path = ".", again: bool = False) -> st
     return f"{file}:{name}"
 
 
-def adapted(kind: Kind[Any], path: str) -> None:
+def adapted(kind: Kind, path: str) -> None:
     """Register the configuration of a class of an imported module under the path of the class.
 
     Args:
@@ -364,7 +363,7 @@ def _is_foreign(cls: type) -> bool:
     return cls.__module__.partition(".")[0] not in ("zoo", "torch")
 
 
-def _classes_of(value: Any) -> Iterator[type[Config]]:
+def _classes_of(value: object) -> Iterator[type[Config]]:
     """The classes of a configuration and of all the configurations in it."""
     if isinstance(value, Config):
         yield type(value)

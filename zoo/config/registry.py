@@ -6,7 +6,7 @@ each of its hundred and more subclasses.
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from typing import Annotated, Any, ClassVar, Generic, TypeVar, get_args, get_origin
+from typing import Annotated, Any, ClassVar, TypeAlias, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler
 from pydantic.fields import FieldInfo
@@ -14,6 +14,7 @@ from pydantic_core import CoreSchema, core_schema
 
 from zoo.config.yaml import Located
 from zoo.utils.errors import ConfigError, did_you_mean
+from zoo.utils.untyped import JsonObject
 
 _DEPENDENTS: list[type["Config"]] = []
 """The classes whose validators depend on the registered choices."""
@@ -23,7 +24,7 @@ INLINED = "inlined"
 """The key of `Config.inlined` in a JSON schema, until `zoo.config.schema` has expanded it."""
 
 
-def _note_inlined(schema: dict[str, Any], cls: type[Any]) -> None:
+def _note_inlined(schema: JsonObject, cls: type["Config"]) -> None:
     if cls.inlined:
         schema[INLINED] = cls.inlined
 
@@ -66,7 +67,7 @@ class Config(BaseModel):
     )
 
     @classmethod
-    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+    def __pydantic_init_subclass__(cls, **kwargs: object) -> None:
         """Record whether the validator of a new class depends on the registered choices."""
         for field in cls.__pydantic_fields__.values():
             if any(kind or base in _DEPENDENTS for base, kind in _allowed(field)):
@@ -75,9 +76,11 @@ class Config(BaseModel):
 
 
 ConfigT = TypeVar("ConfigT", bound=type[Config])
+ConfigClass: TypeAlias = Any
+"""A registered subclass of `Config`. Any: its arguments and attributes depend on registry and name."""
 
 
-class Kind(Generic[ConfigT]):
+class Kind:
     """A registry of configuration classes of one kind: the choices of a ``type:`` key.
 
     A decorator on the class registers it; the field ``type: Literal["name"] = "name"`` gives the name, and
@@ -93,14 +96,14 @@ class Kind(Generic[ConfigT]):
             ``type:``; None: only registered classes of this kind can be used.
     """
 
-    registries: ClassVar["dict[str, Kind[Any]]"] = {}
+    registries: ClassVar["dict[str, Kind]"] = {}
     """All registries by their plurals."""
 
     def __init__(self, name: str, plural: str) -> None:
         self.name = name
         self.plural = plural
-        self.choices: dict[str, Any] = {}
-        self.adapt: Callable[[Any, str], type[Config]] | None = None
+        self.choices: dict[str, ConfigClass] = {}
+        self.adapt: Callable[[type, str], type[Config]] | None = None
         self.registries[plural] = self
 
     def register(self, cls: ConfigT) -> ConfigT:
@@ -123,13 +126,13 @@ class Kind(Generic[ConfigT]):
         _rebuild_dependents()
         return cls
 
-    def restore(self, choices: dict[str, Any]) -> None:
+    def restore(self, choices: dict[str, ConfigClass]) -> None:
         """Replace the present choices, by those from before a plugin was imported."""
         if choices != self.choices:
             self.choices = choices
             _rebuild_dependents()
 
-    def __getitem__(self, name: str) -> Any:
+    def __getitem__(self, name: str) -> ConfigClass:
         """The class registered as `name`.
 
         Raises:
@@ -180,7 +183,7 @@ def classes_in(field: FieldInfo) -> list[type[Config]]:
     return classes
 
 
-def kind_of(field: FieldInfo) -> Kind[Any] | None:
+def kind_of(field: FieldInfo) -> Kind | None:
     """The registry from which a field, or each item of a field, is chosen; None: there is none."""
     return next((kind for _, kind in _allowed(field)), None)
 
@@ -190,10 +193,10 @@ def is_choice(classes: list[type[Config]]) -> bool:
     return bool(classes) and all("type" in c.model_fields for c in classes)
 
 
-def _allowed(field: FieldInfo) -> Iterator[tuple[type[Config], Kind[Any] | None]]:
+def _allowed(field: FieldInfo) -> Iterator[tuple[type[Config], Kind | None]]:
     """The configuration classes in a field's type, each with the registry whose base class it is, if any."""
 
-    def walk(annotation: Any, metadata: Sequence[Any]) -> Iterator[tuple[type[Config], Kind[Any] | None]]:
+    def walk(annotation: object, metadata: Sequence[object]) -> Iterator[tuple[type[Config], Kind | None]]:
         if get_origin(annotation) is Annotated:
             inner, *metadata = get_args(annotation)
             yield from walk(inner, metadata)
@@ -222,17 +225,17 @@ def _rebuild_dependents() -> None:
         rebuild(cls)
 
 
-MODELS: Kind[Any] = Kind("model", "models")
-INITS: Kind[Any] = Kind("init", "inits")
-REPARAMS: Kind[Any] = Kind("reparam", "reparams")
-CLIPS: Kind[Any] = Kind("clip", "clips")
-CONSTRAINTS: Kind[Any] = Kind("constraint", "constraints")
-OPTIMIZERS: Kind[Any] = Kind("optimizer", "optimizers")
-SCHEDULES: Kind[Any] = Kind("schedule", "schedules")
-DATASETS: Kind[Any] = Kind("data", "data")
-OBJECTIVES: Kind[Any] = Kind("objective", "objectives")
-TOKENIZERS: Kind[Any] = Kind("tokenizer", "tokenizers")
-CORPORA: Kind[Any] = Kind("corpus", "corpora")
-TEMPLATES: Kind[Any] = Kind("template", "templates")
-LOGGERS: Kind[Any] = Kind("logger", "loggers")
-TRANSFERS: Kind[Any] = Kind("transfer rule", "transfers")
+MODELS = Kind("model", "models")
+INITS = Kind("init", "inits")
+REPARAMS = Kind("reparam", "reparams")
+CLIPS = Kind("clip", "clips")
+CONSTRAINTS = Kind("constraint", "constraints")
+OPTIMIZERS = Kind("optimizer", "optimizers")
+SCHEDULES = Kind("schedule", "schedules")
+DATASETS = Kind("data", "data")
+OBJECTIVES = Kind("objective", "objectives")
+TOKENIZERS = Kind("tokenizer", "tokenizers")
+CORPORA = Kind("corpus", "corpora")
+TEMPLATES = Kind("template", "templates")
+LOGGERS = Kind("logger", "loggers")
+TRANSFERS = Kind("transfer rule", "transfers")

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from zoo.config.compose import FROM
 from zoo.config.registry import INLINED, MODELS, Kind
+from zoo.utils.untyped import Json, JsonObject
 
 TAKEN_OVER = {
     "type": "object",
@@ -17,24 +16,24 @@ BY_PATH = {"type": "string", "pattern": r"^.+\.py:\w+$|^\w+(\.\w+)+$", "descript
 """The schema of a `type` that is the path of a class, see `zoo.config.plugins.CLASS_PATH`."""
 
 
-def for_editors(schema: dict[str, Any]) -> dict[str, Any]:
+def for_editors(schema: JsonObject) -> JsonObject:
     """The schema of a file as it may be written, given pydantic's schema of its long form.
 
     Nothing is required, because any key may come from a file that is extended. A component may be given by
     its name, a model by its checkpoint and an optimizer by the path of a class, and the fields of an inlined
     component may be written beside those of its owner.
     """
-    definitions: dict[str, Any] = schema.get("$defs", {})
-    with_optional: dict[str, Any] = _optional({**schema, "$defs": _with_inlined(definitions)})
+    definitions: JsonObject = schema.get("$defs", {})
+    with_optional: JsonObject = _optional({**schema, "$defs": _with_inlined(definitions)})
     return with_optional
 
 
-def _with_inlined(definitions: dict[str, Any]) -> dict[str, Any]:
+def _with_inlined(definitions: JsonObject) -> JsonObject:
     """The definitions, with a variant of an owner for every component that can be inlined in it."""
     return {name: _inlined(schema, definitions) for name, schema in definitions.items()}
 
 
-def _inlined(schema: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
+def _inlined(schema: JsonObject, definitions: JsonObject) -> JsonObject:
     if INLINED not in schema:
         return schema
     long = {key: value for key, value in schema.items() if key != INLINED}
@@ -44,7 +43,7 @@ def _inlined(schema: dict[str, Any], definitions: dict[str, Any]) -> dict[str, A
     return {"anyOf": [long, *({**c, "properties": {**c["properties"], **others}} for c in choices)]}
 
 
-def _optional(schema: Any) -> Any:
+def _optional(schema: Json) -> Json:
     """A JSON schema without required keys, and with the other ways to write a component."""
     if isinstance(schema, list):
         return [_optional(item) for item in schema]
@@ -56,7 +55,7 @@ def _optional(schema: Any) -> Any:
         return kept
     names, choices = sorted(kept.pop("discriminator")["mapping"]), kept.pop("oneOf")
     of_kind = [kind for kind in Kind.registries.values() if kind.choices.keys() >= set(names)]
-    other: list[Any] = [TAKEN_OVER] if MODELS in of_kind else []
+    other: list[Json] = [TAKEN_OVER] if MODELS in of_kind else []
     if any(kind.adapt is not None for kind in of_kind):
         other += [BY_PATH, {"type": "object", "required": ["type"], "properties": {"type": BY_PATH}}]
     return {**kept, "anyOf": [{"enum": names}, *choices, *other]}

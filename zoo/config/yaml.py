@@ -15,12 +15,13 @@ from typing import Any, TypeAlias
 import yaml
 
 from zoo.utils.errors import ConfigError
+from zoo.utils.untyped import Json
 
 Path: TypeAlias = tuple[str | int, ...]
 """The keys and indices that lead from the root to a value."""
 
 TAG = "tag:yaml.org,2002:"
-SCALARS: dict[str, tuple[re.Pattern[str], Callable[[str], Any]]] = {
+SCALARS: dict[str, tuple[re.Pattern[str], Callable[[str], object]]] = {
     "null": (re.compile(r"~|null|Null|NULL|"), lambda text: None),
     "bool": (re.compile(r"true|True|TRUE|false|False|FALSE"), lambda text: text.lower() == "true"),
     "int": (re.compile(r"[-+]?\d+(_\d+)*"), int),
@@ -45,11 +46,11 @@ class Located:
         place: ``file:line``, the text of an override, or "" for values that come from Python.
     """
 
-    value: Any  # Any: whatever YAML can hold
+    value: Any  # Any: as for `Json`
     place: str
 
     @classmethod
-    def of(cls, value: Any, place: str = "") -> Located:
+    def of(cls, value: object, place: str = "") -> Located:
         """Wrap a value from Python, and everything in it, with the same place."""
         if isinstance(value, dict):
             return cls({str(k): cls.of(v, place) for k, v in value.items()}, place)
@@ -57,7 +58,7 @@ class Located:
             return cls([cls.of(v, place) for v in value], place)
         return cls(value, place)
 
-    def plain(self) -> Any:
+    def plain(self) -> Json:
         """The value without places."""
         if isinstance(self.value, dict):
             return {key: item.plain() for key, item in self.value.items()}
@@ -83,7 +84,7 @@ class _Loader(yaml.SafeLoader):
 class _Dumper(yaml.SafeDumper):
     """Quotes strings that `SCALARS` would read as something else."""
 
-    def ignore_aliases(self, data: Any) -> bool:
+    def ignore_aliases(self, data: object) -> bool:
         return True
 
 
@@ -151,7 +152,7 @@ def read_value(text: str, place: str, problems: list[str]) -> Located | None:
     return Located.of(value, place)
 
 
-def dump_yaml(value: Any) -> str:
+def dump_yaml(value: object) -> str:
     """Write plain data as YAML from which `read_yaml` reads equal data."""
     return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
 
@@ -196,7 +197,7 @@ class _Reader:
             result[key] = Located(self.read(value_node, (*path, key)).value, self.place(key_node))
         return result
 
-    def scalar(self, node: yaml.Node, path: Path) -> Any:
+    def scalar(self, node: yaml.Node, path: Path) -> object:
         name = node.tag.removeprefix(TAG)
         if name not in SCALARS:
             self.problem(node, path, f"tag '{node.tag}' is not supported")

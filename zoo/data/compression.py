@@ -9,7 +9,8 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, cast
+from types import ModuleType
+from typing import IO, cast
 
 from zoo.utils.errors import DataError
 from zoo.utils.extras import install
@@ -75,7 +76,7 @@ def _zst(path: Path, file: IO[bytes]) -> IO[bytes]:
     return io.BufferedReader(require_pyarrow(path).CompressedInputStream(file, "zstd"))
 
 
-def require_pyarrow(path: Path) -> Any:
+def require_pyarrow(path: Path) -> ModuleType:
     """The module pyarrow, which a file needs to be read.
 
     Raises:
@@ -85,7 +86,8 @@ def require_pyarrow(path: Path) -> Any:
         import pyarrow  # a package of an extra
     except ImportError as error:
         raise DataError(f"{path}: {path.suffix} needs pyarrow: {install('data')}") from error
-    return pyarrow
+    module: ModuleType = pyarrow
+    return module
 
 
 _OPENERS: dict[str, Callable[[Path, IO[bytes]], IO[bytes]]] = {".gz": _gz, ".xz": _xz, ".zst": _zst}

@@ -7,7 +7,6 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 from filelock import FileLock, Timeout
 
@@ -16,9 +15,7 @@ from zoo.utils import files
 from zoo.utils.atomic import write_folder
 from zoo.utils.errors import CheckpointError, DataError
 from zoo.utils.progress import SECONDS_PER_LINE, progress
-
-JsonObject = dict[str, Any]
-"""A JSON object; its values have no static type, and are checked where they are read."""
+from zoo.utils.untyped import JsonObject
 
 BOM = "\ufeff"
 DATASET_DICT = "dataset_dict.json"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-from zoo.data.files import JsonObject, read_lines
+from zoo.data.files import read_lines
 from zoo.utils.errors import DataError, did_you_mean
+from zoo.utils.untyped import Json, JsonObject
 
 
 def read_json_lines(path: Path) -> Iterator[tuple[int, JsonObject]]:
@@ -35,7 +35,7 @@ def parse_object(line: str, place: str) -> JsonObject:
         DataError: the line is not a JSON object.
     """
     try:
-        value: Any = json.loads(line)
+        value: Json = json.loads(line)
     except json.JSONDecodeError as error:
         raise DataError(f"{place}: not JSON: {error.msg} at column {error.colno}") from error
     except (ValueError, RecursionError) as error:  # numbers too long, brackets too deep for Python

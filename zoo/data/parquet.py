@@ -5,19 +5,21 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeAlias
 
 from zoo.data.compression import require_pyarrow
-from zoo.data.files import JsonObject
 from zoo.utils.errors import DataError, did_you_mean
 from zoo.utils.files import open_regular
+from zoo.utils.untyped import JsonObject
 
 PARQUET, ARROW = ".parquet", ".arrow"
 TABLES = (PARQUET, ARROW)
 """Suffixes of files that `read_rows` reads."""
 BATCH = 1024
 """Rows that become Python objects at a time."""
-Batches = Callable[[list[str]], Iterator[Any]]
+ArrowObject: TypeAlias = Any
+"""A schema or a record batch. Any: pyarrow has no types, and need not be installed."""
+Batches = Callable[[list[str]], Iterator[ArrowObject]]
 """From names of columns to record batches with these columns."""
 FEATURES = b"huggingface"
 """Where `datasets` describes the columns, in the metadata of a table's schema."""
@@ -64,7 +66,7 @@ def read_rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[str, JsonObj
         raise DataError(f"{path}: the table has no rows; leave it out")
 
 
-def _class_names(schema: Any) -> dict[str, Sequence[str]]:
+def _class_names(schema: ArrowObject) -> dict[str, Sequence[str]]:
     """The names of the classes by the column that `datasets` has saved as class labels: as numbers."""
     try:
         features = json.loads((schema.metadata or {})[FEATURES])["info"]["features"]
@@ -73,12 +75,12 @@ def _class_names(schema: Any) -> dict[str, Sequence[str]]:
         return {}
 
 
-def _named(value: Any, names: Sequence[str]) -> Any:
+def _named(value: object, names: Sequence[str]) -> object:
     """A class label by its name; any other value as it is."""
     return names[value] if isinstance(value, int) and 0 <= value < len(names) else value
 
 
-def _parquet(stream: IO[bytes]) -> tuple[Any, Batches]:
+def _parquet(stream: IO[bytes]) -> tuple[ArrowObject, Batches]:
     """The schema of a Parquet file, and how its rows are read."""
     from pyarrow import parquet  # a package of an extra
 
@@ -86,7 +88,7 @@ def _parquet(stream: IO[bytes]) -> tuple[Any, Batches]:
     return file.schema_arrow, lambda columns: file.iter_batches(BATCH, columns=columns)
 
 
-def _arrow(stream: IO[bytes]) -> tuple[Any, Batches]:
+def _arrow(stream: IO[bytes]) -> tuple[ArrowObject, Batches]:
     """The schema of a stream of Arrow's record batches, and how its rows are read."""
     from pyarrow import ipc  # a package of an extra
 

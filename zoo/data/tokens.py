@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,10 @@ from numpy.typing import NDArray
 from zoo.utils.errors import DataError
 
 Dtype = Literal["uint16", "uint32"]
+
+
+Ids: TypeAlias = NDArray[np.unsignedinteger[Any]]
+"""Token ids, (n,). Any: integers of the width that `dtype_for` chooses."""
 
 
 def dtype_for(vocab_size: int) -> Dtype:
@@ -86,7 +90,7 @@ class TokenWriter:
     def __exit__(self, *_: object) -> None:
         self._file.close()
 
-    def add(self, ids: NDArray[np.unsignedinteger[Any]], utf8_bytes: int) -> None:
+    def add(self, ids: Ids, utf8_bytes: int) -> None:
         """Append a document.
 
         Args:

@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -283,7 +283,7 @@ def _watched(
     """Record the outputs of modules, and the inputs of linear maps."""
 
     def watch(name: str) -> Callable[..., None]:
-        def record(module: nn.Module, given: tuple[Any, ...], output: object) -> None:
+        def record(module: nn.Module, given: tuple[Tensor, ...], output: object) -> None:
             if isinstance(output, Tensor):
                 outputs[name] = output
             if isinstance(module, Linear):

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from zoo.models import Model
 from zoo.nn.attention import MultiHeadAttention
+from zoo.utils.untyped import Passed
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def attention_entropy(model: Model, *inputs: Tensor) -> list[AttentionEntropy]:
     places = {m: (i, path) for block, i in layers.items() for path, m in block.named_modules()}
     entropies: list[AttentionEntropy] = []
 
-    def measured(attention: MultiHeadAttention, attend: Callable[..., Tensor], *args: Any) -> Tensor:
+    def measured(attention: MultiHeadAttention, attend: Callable[..., Tensor], *args: Passed) -> Tensor:
         p = probabilities(attend, *args)
         seen = (p > 0).any(1)  # by at least one head: the probability of a single head may underflow
         uniform = seen.sum(-1).double().log().mean().item()
@@ -76,7 +76,7 @@ def entropy(p: Tensor) -> Tensor:
     return terms.sum(-1)
 
 
-def probabilities(attend: Callable[..., Tensor], q: Tensor, k: Tensor, v: Tensor, *args: Any) -> Tensor:
+def probabilities(attend: Callable[..., Tensor], q: Tensor, k: Tensor, v: Tensor, *args: object) -> Tensor:
     """The probabilities that weight the values of an attention.
 
     Args:

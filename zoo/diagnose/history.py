@@ -6,13 +6,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from zoo.checkpoint.recipe import declare
 from zoo.diagnose.locations import ParameterLocation, locate_parameters
 from zoo.run.config import load_config
 from zoo.run.factory import recipe_of
 from zoo.utils.run_folder import RunFolder
+from zoo.utils.untyped import JsonObject
 
 MIN_ENTRIES = 100
 """The ratio of a variable with fewer entries is not reliable: a small average may vanish by chance."""
@@ -76,7 +76,7 @@ def read_history(run: Path) -> RunHistory:
     )
 
 
-def _curves(measurements: Iterable[tuple[int, Mapping[str, Mapping[str, Any]]]]) -> Curves:
+def _curves(measurements: Iterable[tuple[int, Mapping[str, JsonObject]]]) -> Curves:
     """Turn (step, values by variable and quantity) into curves."""
     curves: dict[str, dict[str, tuple[list[float], list[float | None]]]] = defaultdict(
         lambda: defaultdict(lambda: ([], []))

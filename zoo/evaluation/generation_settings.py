@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 from lm_eval.models.utils import normalize_gen_kwargs
 
 from zoo.sampling import Sampling
 from zoo.utils.errors import ZooError, did_you_mean
+from zoo.utils.untyped import Json, JsonObject
 
 MAX_GEN_TOKS = 256
 """The largest number of new tokens if a task does not set one, as the harness has it for transformers."""
@@ -34,7 +35,7 @@ class GenerationSettings:
     sampling: Sampling
 
     @classmethod
-    def from_task(cls, generation_kwargs: Mapping[str, Any], context: int) -> Self:
+    def from_task(cls, generation_kwargs: Mapping[str, Json], context: int) -> Self:
         """Read the settings of a task.
 
         As in transformers, settings that only matter for sampling have no effect in greedy decoding.
@@ -47,7 +48,7 @@ class GenerationSettings:
         Raises:
             ZooError: a setting is unknown or out of range, or leaves no room for a prompt.
         """
-        fields: dict[str, Any] = dict(normalize_gen_kwargs(dict(generation_kwargs), MAX_GEN_TOKS))
+        fields: JsonObject = dict(normalize_gen_kwargs(dict(generation_kwargs), MAX_GEN_TOKS))
         stop = tuple(word for word in fields.pop("until") if word)
         max_new_tokens, do_sample = fields.pop("max_gen_toks"), fields.pop("do_sample")
         for name in fields:

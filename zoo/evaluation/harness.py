@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import TemplateLM
@@ -26,6 +25,7 @@ from zoo.evaluation.perplexity import choose_windows
 from zoo.utils.device import find_device
 from zoo.utils.errors import DataError, ZooError
 from zoo.utils.progress import progress
+from zoo.utils.untyped import JsonObject
 
 UNLIMITED = 1 << 30
 """The context of a model that carries its state, which may read any number of tokens."""
@@ -102,7 +102,7 @@ class ZooLM(TemplateLM):  # type: ignore[misc]  # lm_eval has no types
         return str(self.evaluated.template.identity(self.evaluated.tokenizer))
 
     def apply_chat_template(
-        self, chat_history: Sequence[dict[str, Any]], add_generation_prompt: bool = True
+        self, chat_history: Sequence[JsonObject], add_generation_prompt: bool = True
     ) -> str:
         """A question, and solved examples in front of it, in the chat template.
 
@@ -121,7 +121,7 @@ class ZooLM(TemplateLM):  # type: ignore[misc]  # lm_eval has no types
         messages = [Message(turn["role"], turn["content"]) for turn in chat_history]
         return self.evaluated.template.render_prompt(messages, self.evaluated.tokenizer)
 
-    def tok_encode(self, string: str, add_special_tokens: bool | None = None, **_: Any) -> list[int]:
+    def tok_encode(self, string: str, add_special_tokens: bool | None = None, **_: object) -> list[int]:
         """Turn text into ids.
 
         Args:
@@ -154,7 +154,7 @@ class ZooLM(TemplateLM):  # type: ignore[misc]  # lm_eval has no types
         return answers
 
     def _loglikelihood_tokens(
-        self, requests: Sequence[tuple[Any, list[int], list[int]]], **_: Any
+        self, requests: Sequence[tuple[object, list[int], list[int]]], **_: object
     ) -> list[LogLikelihood]:
         """`loglikelihood` of the tokens that `TemplateLM` has made of the requests."""
         pairs = [(context, continuation) for _, context, continuation in requests]

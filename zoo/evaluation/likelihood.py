@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -14,6 +14,8 @@ from zoo.models import LanguageModel
 from zoo.utils.errors import DataError
 from zoo.utils.progress import Advance, ignore
 
+T = TypeVar("T")
+
 Pair = tuple[Sequence[int], Sequence[int]]
 """The tokens of a context and those of its continuation."""
 
@@ -21,7 +23,7 @@ LogLikelihood = tuple[float, bool]
 """ln p of a continuation, and whether greedy decoding would choose each of its tokens."""
 
 
-def chunks(items: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
+def chunks(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
     """Consecutive parts of `items`, each of at most `size` items."""
     return (items[start : start + size] for start in range(0, len(items), size))
 

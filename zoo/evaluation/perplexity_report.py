@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -22,6 +22,7 @@ from zoo.utils.errors import ZooError
 from zoo.utils.plotting import INK, SOFT, colour, dress
 from zoo.utils.progress import progress
 from zoo.utils.run_folder import RunFolder
+from zoo.utils.untyped import JsonObject
 
 WIDE = 10
 """The ratio of the largest to the smallest perplexity above which the plot has a logarithmic axis."""
@@ -46,7 +47,7 @@ class PerplexityReport:
 
     def to_json(self) -> str:
         """The report as JSON."""
-        plain: dict[str, Any] = vars(self) | {"scores": [score.plain() for score in self.scores]}
+        plain: JsonObject = vars(self) | {"scores": [score.plain() for score in self.scores]}
         return json.dumps(plain, indent=2) + "\n"
 
     def table(self) -> Table:

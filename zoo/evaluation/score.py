@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+
+from zoo.utils.untyped import JsonObject
 
 LARGEST = 700.0
 """The largest number of nats whose exponential is a finite float."""
@@ -53,7 +54,7 @@ class Score:
         """log2 of the perplexity per byte."""
         return self.nats / self.utf8_bytes / math.log(2)
 
-    def plain(self) -> dict[str, Any]:
+    def plain(self) -> JsonObject:
         """All attributes and derived measures, for JSON."""
         derived = ("token_perplexity", "word_perplexity", "byte_perplexity", "bits_per_byte")
         return vars(self) | {name: getattr(self, name) for name in derived}

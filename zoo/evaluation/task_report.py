@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from rich.table import Table
@@ -18,6 +17,7 @@ from zoo.utils.atomic import write_text
 from zoo.utils.errors import ZooError
 from zoo.utils.extras import install
 from zoo.utils.run_folder import RunFolder
+from zoo.utils.untyped import Json, JsonObject
 
 RESAMPLES = 1000
 """Number of bootstrap resamples for standard errors that have no formula."""
@@ -74,7 +74,7 @@ class TaskReport:
 
     def to_json(self) -> str:
         """The report as JSON."""
-        plain: dict[str, Any] = vars(self) | {"scores": [vars(score) for score in self.scores]}
+        plain: JsonObject = vars(self) | {"scores": [vars(score) for score in self.scores]}
         return json.dumps(plain, indent=2) + "\n"
 
     def table(self) -> Table:
@@ -196,7 +196,7 @@ def require_harness() -> None:
         raise ZooError(f"eval: --tasks needs lm-evaluation-harness: {install('eval')}")
 
 
-def _scores(name: str, results: Mapping[str, Any]) -> Iterator[TaskScore]:
+def _scores(name: str, results: JsonObject) -> Iterator[TaskScore]:
     """The scores of a task or group; the harness calls them `metric,filter` and `metric_stderr,filter`."""
     numbers = {key: value for key, value in results["results"][name].items() if "," in key}
     documents = results["n-samples"].get(name)
@@ -222,7 +222,7 @@ def _figure(value: float | None) -> str:
     return "–" if value is None else f"{value:.4f}" if value < 1e6 else f"{value:.2e}"
 
 
-def _number(value: Any) -> float | None:
+def _number(value: Json) -> float | None:
     """A finite number, or None."""
     is_number = isinstance(value, int | float | np.number) and math.isfinite(value)
     return float(value) if is_number else None

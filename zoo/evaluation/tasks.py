@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterator, Sequence
 from contextlib import chdir, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from lm_eval.api.registry import METRIC_REGISTRY
@@ -17,7 +17,9 @@ from zoo.evaluation.catalogue import Catalogue
 from zoo.evaluation.generation_settings import GenerationSettings
 from zoo.utils.errors import DataError, ZooError, did_you_mean
 
-LoadedTasks = dict[str, Any]
+HarnessTask: TypeAlias = Any
+"""A task or group of lm-evaluation-harness. Any: the package has no types, and need not be installed."""
+LoadedTasks = dict[str, dict[str, HarnessTask]]
 """The harness's `tasks` and `groups`, each a dict by name."""
 
 
@@ -129,7 +131,7 @@ def _unknown(name: str, catalogue: Catalogue, local: TaskManager | None, folder:
     return ZooError(problem + (similar if similar.startswith("; did") else "") + f"; {looked}")
 
 
-def _prepare(name: str, task: Any, fewshot: int | None) -> None:
+def _prepare(name: str, task: HarnessTask, fewshot: int | None) -> None:
     """Check the metrics of a task, and set the number of its solved examples."""
     metrics = getattr(task, "_metric_fn_list", {})
     for metric, function in metrics.items():

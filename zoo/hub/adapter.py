@@ -12,12 +12,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from zoo.checkpoint.safetensors import write_tensors
-from zoo.data.files import JsonObject
 from zoo.hub import ADAPTER_CONFIG
 from zoo.hub.rules import Rule
 from zoo.models import Model
 from zoo.reparam.lora import LowRank
 from zoo.spec import Module, Role, declared
+from zoo.utils.untyped import JsonObject
 
 ADAPTER_TENSORS = "adapter_model.safetensors"
 PREFIX = "base_model.model."

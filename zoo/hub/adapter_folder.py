@@ -10,11 +10,11 @@ from pathlib import Path
 from torch import Tensor
 
 from zoo.checkpoint.safetensors import open_tensors
-from zoo.data.files import JsonObject
 from zoo.hub import ADAPTER_CONFIG, CONFIG
 from zoo.hub.adapter import ADAPTER_TENSORS, PREFIX
 from zoo.hub.shards import read_json
 from zoo.utils.errors import CheckpointError
+from zoo.utils.untyped import JsonObject
 
 KEY = re.compile(r"(?P<module>.+)\.lora_(?P<kind>embedding_)?(?P<side>[AB])(\.weight)?")
 WHOLE = re.compile(r"(?P<module>.+?)(\.base_layer)?\.(?P<local>weight|bias)")

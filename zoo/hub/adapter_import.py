@@ -16,7 +16,6 @@ from zoo.checkpoint.recipe import Recipe, declare, materialise
 from zoo.checkpoint.report import LoadPlan
 from zoo.checkpoint.safetensors import shorten
 from zoo.config.registry import type_of
-from zoo.data.files import JsonObject
 from zoo.hub import CONFIG
 from zoo.hub.adapter import BASE_NAME
 from zoo.hub.adapter_folder import AdapterFiles
@@ -31,6 +30,7 @@ from zoo.run.conversion import merge
 from zoo.spec import declared
 from zoo.utils.errors import CheckpointError
 from zoo.utils.sharded import assign
+from zoo.utils.untyped import JsonObject
 
 FOLD = "expected --fold (in Python fold=True), which puts the change into the weights"
 

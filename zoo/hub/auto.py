@@ -27,6 +27,7 @@ from zoo.models.inputs import check_mask
 from zoo.nn.sphere import project
 from zoo.spec import Module
 from zoo.utils.errors import DataError
+from zoo.utils.untyped import JsonObject, Passed
 
 
 class ZooNGPTConfig(PreTrainedConfig):  # type: ignore[no-untyped-call]  # transformers
@@ -34,7 +35,7 @@ class ZooNGPTConfig(PreTrainedConfig):  # type: ignore[no-untyped-call]  # trans
 
     model_type = NGPT.model_type
 
-    def __init__(self, model: dict[str, Any] | None = None, **fields: Any) -> None:
+    def __init__(self, model: JsonObject | None = None, **fields: Passed) -> None:
         """Store zoo's fields; `fields` are those of transformers' base class."""
         self.model = model or {}
         super().__init__(**fields)
@@ -113,7 +114,7 @@ class ZooNGPTForCausalLM(ZooNGPTPreTrainedModel, GenerationMixin):
             raise DataError("attention_mask: has zeros; expected texts of one length, without padding")
         if use_cache and past_key_values is None:
             past_key_values = DynamicCache()
-        cache: Any = None if past_key_values is None else SharedCache(past_key_values, len(self.model.blocks))
+        cache = None if past_key_values is None else SharedCache(past_key_values, len(self.model.blocks))
         hidden = self.model.hidden_states(input_ids, cache=cache)
         logits = self.model.lm_head(hidden[:, -logits_to_keep:])
         loss = None
@@ -130,7 +131,7 @@ class ZooNGPTForSequenceClassification(ZooNGPTPreTrainedModel):
         super().__init__(config)
         self.model = config.zoo_config.build()
         self.model.remove_head()
-        classes: Any = config.num_labels
+        classes: Any = config.num_labels  # Any: an int, which its base class does not promise
         self.score = config.zoo_config.classification_head(classes)
         self.post_init()  # type: ignore[no-untyped-call]  # transformers
 

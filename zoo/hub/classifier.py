@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from zoo.config.registry import MODELS
-from zoo.data.files import JsonObject
 from zoo.hub.family import Family, SequenceHead
 from zoo.hub.fields import ConfigField, RefusedError, ValueMap, one_of
 from zoo.hub.rules import Rule, linear, rule
 from zoo.models import ModelConfig
+from zoo.models.classifier import ClassifierConfig
 from zoo.utils.errors import CheckpointError
+from zoo.utils.untyped import JsonObject, Kwargs
 
 SUFFIX = "ForSequenceClassification"
 DROPOUT = "classifier_dropout"
@@ -125,7 +125,7 @@ def read_classifier(family: Family, trunk: ModelConfig, config: JsonObject) -> M
     dropout = config.get(DROPOUT, head.no_dropout) if head.drops else 0.0
     if dropout is None:
         dropout = getattr(trunk, "dropout", 0.0)
-    fields: dict[str, Any] = {"classes": len(label_names(config)), "pool": pool, "dropout": dropout}
+    fields: Kwargs = {"classes": len(label_names(config)), "pool": pool, "dropout": dropout}
     if head.decodes:
         fields["decoder_start_id"] = _token(config, DECODER_START, "the token that the decoder begins with")
         if END in config:
@@ -134,7 +134,9 @@ def read_classifier(family: Family, trunk: ModelConfig, config: JsonObject) -> M
     return classifier
 
 
-def write_classifier(family: Family, config: Any, written: JsonObject, labels: Sequence[str]) -> JsonObject:
+def write_classifier(
+    family: Family, config: ClassifierConfig, written: JsonObject, labels: Sequence[str]
+) -> JsonObject:
     """The config.json of a classifier.
 
     Args:
@@ -148,7 +150,7 @@ def write_classifier(family: Family, config: Any, written: JsonObject, labels: S
     """
     architecture, head = classifier_family(family).architecture, family.head
     assert head is not None  # `classifier_family` has checked it
-    expected: dict[str, Any] = {} if head.pooling else {"pool": head.pool}
+    expected: JsonObject = {} if head.pooling else {"pool": head.pool}
     expected |= _parts(head)
     problems, chosen = [], {}
     if head.decodes and config.decoder_start_id is None:

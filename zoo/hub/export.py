@@ -16,7 +16,6 @@ from zoo.checkpoint.model import FLOATING, load_model
 from zoo.data.classification.class_names import read_labels
 from zoo.data.classification.dataset import ClassificationData
 from zoo.data.classification.encoding import TextPairEncoder
-from zoo.data.files import JsonObject
 from zoo.data.tokenizers.base import Tokenizer
 from zoo.data.tokenizers.huggingface import HuggingFaceTokenizer
 from zoo.hub import CONFIG, GENERATION_CONFIG, register_auto
@@ -38,6 +37,7 @@ from zoo.utils.atomic import write_folder
 from zoo.utils.errors import CheckpointError, DataError, ZooError, did_you_mean
 from zoo.utils.progress import progress
 from zoo.utils.run_folder import model_folder
+from zoo.utils.untyped import JsonObject
 
 GENERATES = ("AutoModelForCausalLM", "AutoModelForSeq2SeqLM")
 """The Auto classes of models that write text."""

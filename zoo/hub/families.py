@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
-from typing import Any
 
 from zoo.config.registry import type_of
-from zoo.data.files import JsonObject
 from zoo.hub import CONFIG
 from zoo.hub.bert import BERT
 from zoo.hub.family import Family
@@ -26,6 +24,7 @@ from zoo.hub.smollm3 import SMOLLM3
 from zoo.hub.t5 import T5
 from zoo.models import ModelConfig
 from zoo.utils.errors import CheckpointError
+from zoo.utils.untyped import Json, JsonObject
 
 FAMILIES: tuple[Family, ...] = (
     LLAMA,
@@ -84,7 +83,7 @@ def _similar(named: str, known: Sequence[str]) -> str:
     return f"; did you mean '{stems[close[0]]}'?" if close else f"; known: {', '.join(known)}"
 
 
-def family_of_origin(config: ModelConfig, published: Mapping[str, Any]) -> tuple[Family, JsonObject] | None:
+def family_of_origin(config: ModelConfig, published: Mapping[str, Json]) -> tuple[Family, JsonObject] | None:
     """The family of the Hugging Face folder that a model came from, and the content of its config.json.
 
     Of a model that is still what the config.json there describes, that content is written again; of one that

@@ -6,16 +6,16 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import ValidationError
 
 from zoo.config.registry import Config
-from zoo.data.files import JsonObject
 from zoo.hub.fields import HARMLESS, REQUIRED, ConfigField, FixedField, RefusedError, Value, one_of
 from zoo.hub.rules import Rule
 from zoo.models import ModelConfig
 from zoo.utils.errors import CheckpointError, did_you_mean
+from zoo.utils.untyped import JsonObject
 
 
 def _unchanged(config: JsonObject) -> JsonObject:
@@ -91,7 +91,7 @@ class Family:
     fields: tuple[ConfigField, ...]
     rules: tuple[Rule, ...]
     fixed: tuple[FixedField, ...] = ()
-    constants: Mapping[str, Any] = field(default_factory=dict)
+    constants: Mapping[str, Value] = field(default_factory=dict)
     harmless: frozenset[str] = frozenset()
     prefix: str = ""
     buffers: tuple[str, ...] = ()

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from zoo.nn.attention_options import AttentionOptions
 
 Value: TypeAlias = Any
-"""A JSON value, in config.json or in zoo's configuration; codecs check what they are given."""
+"""A value in config.json or in zoo's configuration. Any: as for `Json`, codecs check what they are given."""
 
 REQUIRED: Value = object()
 """The default of a field that config.json must have."""
@@ -167,16 +167,16 @@ HARMLESS = frozenset(
 """Fields that any config.json may have and that do not change the logits."""
 
 
-PLAIN_DECODER: dict[str, Any] = {
+PLAIN_DECODER: dict[str, Value] = {
     **{f"attention.{name}": value for name, value in AttentionOptions().model_dump(mode="json").items()},
     "soft_cap": None,
 }
 """The options of attention and head as most architectures have them: none."""
 
-PLAIN_ROPE: dict[str, Any] = {"rope_fraction": 1.0, "rope_blocks": [True], "rope_window_base": None}
+PLAIN_ROPE: dict[str, Value] = {"rope_fraction": 1.0, "rope_blocks": [True], "rope_window_base": None}
 """What is rotated in most architectures: everything."""
 
 
-def without(constants: Mapping[str, Any], *names: str) -> dict[str, Any]:
+def without(constants: Mapping[str, Value], *names: str) -> dict[str, Value]:
     """The constants of another family without those that are fields of this one."""
     return {name: value for name, value in constants.items() if name not in names}

@@ -13,7 +13,6 @@ from zoo.checkpoint.recipe import Recipe, declare, materialise
 from zoo.checkpoint.report import LoadPlan, LoadReport, compare_names
 from zoo.checkpoint.safetensors import shorten
 from zoo.config.registry import INITS
-from zoo.data.files import JsonObject
 from zoo.hub import CONFIG, GENERATION_CONFIG
 from zoo.hub.classifier import SUFFIX, classifier_family, label_names, numbered_labels, read_classifier
 from zoo.hub.families import family_of
@@ -26,6 +25,7 @@ from zoo.models import Model
 from zoo.reparam import NoReparam
 from zoo.utils.errors import CheckpointError
 from zoo.utils.sharded import assign
+from zoo.utils.untyped import JsonObject
 
 
 @dataclass(frozen=True)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
-from zoo.data.files import JsonObject
 from zoo.hub.family import Family
 from zoo.hub.fields import Codec, ConfigField, FixedField, Value, without
 from zoo.hub.llama import LLAMA
 from zoo.hub.rope import RopeScaling, read_rope, write_rope
 from zoo.hub.rules import rule
 from zoo.hub.window import FULL, LAYER_TYPES, SLIDING, WINDOWS, read_windows, write_windows
+from zoo.utils.untyped import JsonObject
 
 
 class Whole(Codec):
@@ -74,7 +73,7 @@ def _write_gemma3(config: JsonObject) -> JsonObject:
     return config | {"rope_local_base_freq": local, "rope_parameters": of_types}
 
 
-def _fields(**defaults: Any) -> tuple[ConfigField, ...]:
+def _fields(**defaults: Value) -> tuple[ConfigField, ...]:
     """The fields that both versions have."""
     return (
         ConfigField("vocab_size", "vocab_size", default=defaults["vocab_size"]),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
@@ -17,37 +17,40 @@ from transformers.pytorch_utils import Conv1D
 from zoo.init.module_rules import Specs, after_activation, bias, parameter_specs, scale_and_bias
 from zoo.spec import ParamSpec, Role
 
-Change = Callable[[ParamSpec, Any], ParamSpec]
+LibraryConfig: TypeAlias = Any
+"""The configuration of a model of transformers. Any: each architecture has a class of its own."""
+
+Change = Callable[[ParamSpec, LibraryConfig], ParamSpec]
 """From a declaration by the type of the module and the model's config to one by the architecture."""
 
 
-def added_to_tokens(spec: ParamSpec, config: Any) -> ParamSpec:
+def added_to_tokens(spec: ParamSpec, config: LibraryConfig) -> ParamSpec:
     """Embeddings of tokens, and those that are added to them: sqrt(1/d) (Amos, Table 2)."""
     return replace(spec, output_std=spec.size("embed") ** -0.5)
 
 
-def second_mlp_kernel(spec: ParamSpec, config: Any) -> ParamSpec:
+def second_mlp_kernel(spec: ParamSpec, config: LibraryConfig) -> ParamSpec:
     """sqrt(2/m), m being the intermediate size (Amos, Tables 2 and 3)."""
     return after_activation(spec)
 
 
-def t5_query(spec: ParamSpec, config: Any) -> ParamSpec:
+def t5_query(spec: ParamSpec, config: LibraryConfig) -> ParamSpec:
     """sqrt(1/(h d)): T5's scores are not divided by sqrt(h), h being the size per head (Amos, Table 3)."""
     return replace(spec, output_std=config.d_kv**-0.5)
 
 
-def t5_relative_bias(spec: ParamSpec, config: Any) -> ParamSpec:
+def t5_relative_bias(spec: ParamSpec, config: LibraryConfig) -> ParamSpec:
     """0.5, and one slot for the whole table (Amos, Table 3 and A.8)."""
     return ParamSpec(Role.POSITION, spec.shape, ("bucket", "heads"), output_std=0.5)
 
 
-def t5_lm_head(spec: ParamSpec, config: Any) -> ParamSpec:
+def t5_lm_head(spec: ParamSpec, config: LibraryConfig) -> ParamSpec:
     """sqrt(1/d); the states that a tied table is applied to are multiplied by 1/sqrt(d), so that it has 1."""
     scaled = getattr(config, "scale_decoder_outputs", config.tie_word_embeddings)
     return replace(spec, input_std=config.d_model**-0.5) if scaled else spec
 
 
-def unchanged(spec: ParamSpec, config: Any) -> ParamSpec:
+def unchanged(spec: ParamSpec, config: LibraryConfig) -> ParamSpec:
     """The declaration by the type of the module, or as a vector by its name, is right."""
     return spec
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 
@@ -15,6 +14,7 @@ from zoo.utils.errors import ZooError
 from zoo.utils.files import JSON_BYTES, read_json
 from zoo.utils.printable import printable
 from zoo.utils.run_folder import CheckpointFolder, RunFolder, model_folder
+from zoo.utils.untyped import Json, JsonObject
 
 PLACES = ("runs_dir", "cache_dir", "plugins")
 """Settings of the machine, which say nothing of the model."""
@@ -97,18 +97,18 @@ def base_name(config: RunConfig) -> str | None:
     return (path if run is None else run.path).name
 
 
-def _tasks(run: RunFolder) -> list[dict[str, Any]]:
+def _tasks(run: RunFolder) -> list[JsonObject]:
     """The scores that `zoo eval RUN --tasks` has left in a run."""
     if not run.tasks.is_file():
         return []
-    content: Any = read_json(run.tasks, JSON_BYTES, ZooError)
+    content: Json = read_json(run.tasks, JSON_BYTES, ZooError)
     try:
         return [_task(score) for score in content["scores"] if isinstance(score["value"], float)]
     except (KeyError, TypeError, ValueError) as error:
         raise ZooError(f"{run.tasks}: is not as `zoo eval --tasks` wrote it: {error!r}") from error
 
 
-def _task(score: dict[str, Any]) -> dict[str, Any]:
+def _task(score: JsonObject) -> JsonObject:
     """What the table shows of a score."""
     error = score["stderr"]
     return {
@@ -120,7 +120,7 @@ def _task(score: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _portable(value: Any, key: str = "") -> Any:  # Any: the plain data of a configuration
+def _portable(value: Json, key: str = "") -> Json:
     """A configuration without settings of the machine, and with the last part of each absolute path."""
     if isinstance(value, dict):
         return {k: _portable(v, k) for k, v in value.items() if k not in PLACES and v is not None}

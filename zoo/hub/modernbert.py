@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from zoo.data.files import JsonObject
 from zoo.hub.classifier import MODERNBERT_HEAD
 from zoo.hub.family import Family
 from zoo.hub.fields import Codec, ConfigField, FixedField, RefusedError, Value
 from zoo.hub.rules import Stacked, rule
 from zoo.hub.window import FULL, SLIDING, cycled, shortest_cycle
 from zoo.models import ModernBERTConfig
+from zoo.utils.untyped import JsonObject
 
 
 class GlobalLayers(Codec):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from zoo.data.files import JsonObject
 from zoo.hub.bert import GELU_FORMS
 from zoo.hub.classifier import LAST_TOKEN
 from zoo.hub.family import Family
@@ -10,6 +9,7 @@ from zoo.hub.fields import PLAIN_DECODER, PLAIN_ROPE, ConfigField, FixedField, V
 from zoo.hub.rope import RopeScaling, read_rope, write_rope
 from zoo.hub.rules import StackedByHead, layer_norm, linear, rule
 from zoo.models import NeoXConfig
+from zoo.utils.untyped import JsonObject
 
 LAYER = "gpt_neox.layers.{i}"
 QKV = tuple(f"blocks.{{i}}.attention.{x}" for x in "qkv")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from zoo.data.files import JsonObject
 from zoo.hub.classifier import UNIT_HEAD
 from zoo.hub.family import Family
 from zoo.hub.fields import REQUIRED, ConfigField
 from zoo.hub.rules import rule
 from zoo.models import NGPTConfig
+from zoo.utils.untyped import JsonObject
 
 MODEL_FIELD = "model"
 """The field of config.json that holds zoo's fields, some of whose names mean other things in transformers."""

@@ -8,7 +8,6 @@ a state dict does not contain it; s_init and s_scale are the paper's.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,6 +18,7 @@ from zoo.init import GPT2Init, Init, NGPTInit
 from zoo.models import DecoderConfig, GPTConfig, Model, NGPTConfig
 from zoo.reparam import NoReparam
 from zoo.utils.errors import CheckpointError
+from zoo.utils.untyped import Kwargs
 
 EMBEDDING, LM_HEAD, S_Z = "transformer.wte.weight", "lm_head.weight", "sz"
 BASELINE_EPS = 1e-6
@@ -84,7 +84,7 @@ def _config(path: Path, tensors: dict[str, Tensor], n_heads: int) -> DecoderConf
     head_size = d_model // n_heads
     layers = {int(name.split(".")[2]) for name in tensors if name.startswith("transformer.h.")}
     is_ngpt = any(name in (S_Z, first + "attn_alpha", first + "sqk", first + "suv") for name in tensors)
-    sizes: dict[str, Any] = {
+    sizes: Kwargs = {
         "vocab_size": vocab_size,
         "d_model": d_model,
         "n_layers": max(layers) + 1,

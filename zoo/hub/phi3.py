@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from zoo.data.files import JsonObject
 from zoo.hub.fields import ConfigField, FixedField, without
 from zoo.hub.llama import LLAMA
 from zoo.hub.rope import ORIGINAL, RopeScaling, read_rope, write_rope
 from zoo.hub.rules import Stacked, rule
 from zoo.hub.window import ONE_WINDOW
+from zoo.utils.untyped import JsonObject
 
 FUSED = (
     rule(

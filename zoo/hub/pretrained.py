@@ -29,7 +29,7 @@ def from_pretrained(auto: str, folder: Path, **options: Any) -> Any:  # Any: `au
             logging.enable_progress_bar()
 
 
-def with_adapter(model: Any, folder: Path) -> Any:
+def with_adapter(model: Any, folder: Path) -> Any:  # Any: as above
     """Put an adapter on a model of transformers with the library peft.
 
     Args:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from zoo.data.files import JsonObject
 from zoo.hub.fields import ConfigField, FixedField, without
 from zoo.hub.llama import FIELDS, LLAMA
 from zoo.hub.rope import read_rope, write_rope
 from zoo.hub.window import FULL, LAYER_TYPES, SLIDING, WINDOWS, read_windows, write_windows
+from zoo.utils.untyped import JsonObject
 
 
 def _read(config: JsonObject) -> JsonObject:

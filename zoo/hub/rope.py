@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from zoo.data.files import JsonObject
 from zoo.hub.fields import Codec, RefusedError, Value
+from zoo.utils.untyped import JsonObject
 
 ORIGINAL = "original_max_position_embeddings"
 

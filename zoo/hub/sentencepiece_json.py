@@ -5,32 +5,32 @@ from __future__ import annotations
 import base64
 import re
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeAlias
 
-from zoo.data.files import JsonObject
 from zoo.utils.errors import DataError
+from zoo.utils.untyped import JsonObject
 
-Model = Any
-"""`ModelProto` of sentencepiece, a generated class without types."""
+Proto: TypeAlias = Any
+"""`ModelProto` of sentencepiece, or a part of one. Any: the generated classes have no types."""
 
 BLANK = "\u2581"
 """Sentencepiece's character for a blank."""
 
 
-def parse_model(content: bytes) -> Model:
+def parse_model(content: bytes) -> Proto:
     """Parse the content of a .model file.
 
     Raises:
         DataError: the installed protobuf is too old for the installed sentencepiece.
     """
     try:
-        proto: Any = import_module("sentencepiece.sentencepiece_model_pb2")
+        proto = import_module("sentencepiece.sentencepiece_model_pb2")
     except Exception as error:  # ImportError, or protobuf's refusal of code that is newer than itself
         raise DataError(f"sentencepiece's models cannot be read: {error}") from error
     return proto.ModelProto.FromString(content)
 
 
-def inexpressible(model: Model) -> str | None:
+def inexpressible(model: Proto) -> str | None:
     """Why no tokenizer.json can reproduce a model's tokens; None if one can."""
     trainer, normalizer = model.trainer_spec, model.normalizer_spec
     if trainer.model_type not in (trainer.UNIGRAM, trainer.BPE):
@@ -49,7 +49,7 @@ def inexpressible(model: Model) -> str | None:
     return None
 
 
-def to_json(model: Model) -> JsonObject:
+def to_json(model: Proto) -> JsonObject:
     """The fields normalizer, pre_tokenizer, decoder and model of a tokenizer.json."""
     is_unigram = model.trainer_spec.model_type == model.trainer_spec.UNIGRAM
     return {
@@ -76,12 +76,12 @@ def bpe(vocab: dict[str, int], merges: list[list[str]]) -> JsonObject:
     }
 
 
-def _of_type(model: Model, name: str) -> list[Any]:
+def _of_type(model: Proto, name: str) -> list[Proto]:
     """The pieces of a type: NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE or UNUSED."""
     return [piece for piece in model.pieces if piece.type == piece.Type.Value(name)]
 
 
-def _normalizers(spec: Any) -> list[JsonObject]:
+def _normalizers(spec: Proto) -> list[JsonObject]:
     """The steps of sentencepiece's normalisation, in their order."""
     steps: list[JsonObject] = []
     if spec.precompiled_charsmap:
@@ -95,7 +95,7 @@ def _normalizers(spec: Any) -> list[JsonObject]:
     return [*steps, {"type": "Replace", "pattern": {"String": " "}, "content": BLANK}]
 
 
-def _decoders(spec: Any) -> list[JsonObject]:
+def _decoders(spec: Proto) -> list[JsonObject]:
     steps: list[JsonObject] = [
         {"type": "Replace", "pattern": {"String": BLANK}, "content": " "},
         {"type": "ByteFallback"},
@@ -105,7 +105,7 @@ def _decoders(spec: Any) -> list[JsonObject]:
     return [*steps, strip] if spec.add_dummy_prefix else steps
 
 
-def _splitter(model: Model) -> JsonObject:
+def _splitter(model: Proto) -> JsonObject:
     """Keeps the name of a byte that a text spells out, ``<0x0A>``, from being encoded as that byte."""
     names = [piece.piece for piece in [*_of_type(model, "UNKNOWN"), *_of_type(model, "BYTE")]]
     renamed_suffixes: dict[str, list[str]] = {}
@@ -115,7 +115,7 @@ def _splitter(model: Model) -> JsonObject:
     return {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
 
 
-def _unigram(model: Model) -> JsonObject:
+def _unigram(model: Proto) -> JsonObject:
     """The most probable segmentation of a text into pieces."""
     return {
         "type": "Unigram",
@@ -125,7 +125,7 @@ def _unigram(model: Model) -> JsonObject:
     }
 
 
-def _bpe(model: Model) -> JsonObject:
+def _bpe(model: Proto) -> JsonObject:
     """BPE over whole texts, with bytes for characters that have no piece.
 
     Any two pieces whose concatenation is a piece may be merged; of all pairs in a text the one whose merged
@@ -145,5 +145,5 @@ def _merges_into(text: str, known: set[str]) -> list[list[str]]:
     return [pair for pair in pairs if known.issuperset(pair)]
 
 
-def _unknown_id(model: Model) -> int:
+def _unknown_id(model: Proto) -> int:
     return next(i for i, piece in enumerate(model.pieces) if piece.type == piece.UNKNOWN)

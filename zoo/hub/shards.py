@@ -14,10 +14,11 @@ from torch import Tensor
 
 from zoo.checkpoint.integrity import bytes_of, require_finite, require_same
 from zoo.checkpoint.safetensors import checksums_of, count_entries, open_tensors, shorten, write_tensors
-from zoo.data.files import JsonObject, read_object
+from zoo.data.files import read_object
 from zoo.utils.checksum import checksum
 from zoo.utils.errors import CheckpointError, DataError
 from zoo.utils.progress import progress
+from zoo.utils.untyped import JsonObject
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from zoo.data.files import JsonObject
 from zoo.hub.fields import Codec, ConfigField, RefusedError, Value, without
 from zoo.hub.llama import FIELDS, LLAMA
 from zoo.hub.rope import read_rope, write_rope
@@ -18,6 +17,7 @@ from zoo.hub.window import (
     shortest_cycle,
     write_windows,
 )
+from zoo.utils.untyped import JsonObject
 
 
 class Rotated(Codec):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from zoo.data.files import JsonObject
 from zoo.hub.classifier import T5_HEAD
 from zoo.hub.family import Family
 from zoo.hub.fields import ConfigField, FixedField, ValueMap
 from zoo.hub.rules import Rule, rule
 from zoo.models import T5Config
+from zoo.utils.untyped import JsonObject
 
 
 def _attention(zoo_name: str, hub_name: str) -> tuple[Rule, ...]:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from zoo.data.files import JsonObject
 from zoo.hub.shards import TensorEntry
+from zoo.utils.untyped import JsonObject
 
 PART = "text_config"
 """The field of config.json that describes the text model."""

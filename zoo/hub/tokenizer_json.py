@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 from zoo.data.classification.encoding import TextPairEncoder
-from zoo.data.files import JsonObject
 from zoo.data.tokenizers.base import Tokenizer
 from zoo.data.tokenizers.byte import ByteTokenizer
 from zoo.data.tokenizers.huggingface import READER, SETTINGS_FILE, TOKENIZER_FILE, HuggingFaceTokenizer
@@ -14,6 +13,7 @@ from zoo.data.tokenizers.sentencepiece import SentencePieceTokenizer
 from zoo.data.tokenizers.word import EOS, UNKNOWN, WordTokenizer
 from zoo.hub.sentencepiece_json import bpe, inexpressible, parse_model, to_json
 from zoo.utils.errors import DataError
+from zoo.utils.untyped import JsonObject
 
 END = "<|endoftext|>"
 START, STOP = "<start>", "<end>"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from zoo.data.files import JsonObject
 from zoo.hub.fields import Codec, ConfigField, FixedField, RefusedError, Value
+from zoo.utils.untyped import JsonObject
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 LAYER_TYPES = FixedField("layer_types", (FULL, SLIDING), each=True, written=False)

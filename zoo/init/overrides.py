@@ -6,17 +6,17 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from typing import Any
 
 from torch import nn
 
 from zoo.init.registry import Entry
 from zoo.utils.errors import ConfigError, did_you_mean
+from zoo.utils.untyped import Json, Kwargs
 
 Key = str | type[nn.Module]
 """A pattern of full names, or a class of modules, for the parameters that such modules own themselves."""
 
-Overrides = Mapping[Key, Mapping[str, Any]]
+Overrides = Mapping[Key, Mapping[str, Json]]
 """Mappings with `eta`, `reduce` or both. They come from the user, and `override` checks them."""
 
 KNOWN = ("eta", "reduce")
@@ -76,7 +76,7 @@ def _matches(key: Key, parameter: Inferred) -> bool:
     return any(isinstance(owner, key) for owner in parameter.owners)
 
 
-def _changes(key: Key, values: Mapping[str, Any], entry: Entry) -> dict[str, Any]:
+def _changes(key: Key, values: Mapping[str, Json], entry: Entry) -> Kwargs:
     """Check an override and return the fields of `Entry` that it replaces."""
     place = f"overrides[{_shown(key)}]"
     if not isinstance(values, Mapping) or not values:
@@ -96,7 +96,7 @@ def _changes(key: Key, values: Mapping[str, Any], entry: Entry) -> dict[str, Any
         raise ConfigError(
             f"{place}: reduce is {dims!r}, expected a tuple of dimensions of {entry.name} {entry.spec.shape}"
         )
-    changes: dict[str, Any] = {"eta": float(eta)} if "eta" in values else {}
+    changes: Kwargs = {"eta": float(eta)} if "eta" in values else {}
     return changes | ({"reduced": tuple(sorted(d % n for d in dims))} if "reduce" in values else {})
 
 

@@ -33,7 +33,7 @@ class BusyError(RuntimeError):
 
 
 @functools.cache
-def kernels() -> Any:
+def kernels() -> Any:  # Any: torch does not annotate operators
     """Compile and load the operators.
 
     Returns:

@@ -9,13 +9,11 @@ is written by hand. No private operator of torch is used; the tests compare with
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor, library
 from torch.autograd.function import once_differentiable
 
-from zoo.kernels.support import differentiable
+from zoo.kernels.support import Context, differentiable
 
 BLOCK = 128
 """Queries per block. Of a block's scores with its own keys, which are all computed, half are masked."""
@@ -57,7 +55,7 @@ class _Blockwise(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, q: Tensor, k: Tensor, v: Tensor, scale: float, window: int, seen: Tensor | None
+        ctx: Context, q: Tensor, k: Tensor, v: Tensor, scale: float, window: int, seen: Tensor | None
     ) -> Tensor:
         exact = torch.promote_types(q.dtype, torch.float32)
         queries, keys = q.to(exact) * scale, k.to(exact)
@@ -79,7 +77,7 @@ class _Blockwise(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Context, grad: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, y, *probabilities = ctx.saved_tensors
         exact = torch.promote_types(q.dtype, torch.float32)
         # The gradient of the scores is P (dP - rowsum(P dP)), and the row sums of P dP are those of y dy.

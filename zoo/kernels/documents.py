@@ -10,13 +10,16 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from zoo.kernels.blockwise import LONGEST, blockwise_attention
+
+FlexAttention: TypeAlias = Callable[..., Any]
+"""`flex_attention`, which torch imports slowly. Any: what it returns depends on its arguments."""
 
 if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask
@@ -121,7 +124,7 @@ def document_attention(
     return y.transpose(1, 2)
 
 
-def _flex_attention(compiled: bool) -> Callable[..., Any]:
+def _flex_attention(compiled: bool) -> FlexAttention:
     """FlexAttention; uncompiled, it computes the same from all scores at once."""
     if compiled and not torch.compiler.is_compiling():
         return _compiled_flex_attention()
@@ -131,8 +134,8 @@ def _flex_attention(compiled: bool) -> Callable[..., Any]:
 
 
 @functools.cache
-def _compiled_flex_attention() -> Callable[..., Any]:
+def _compiled_flex_attention() -> FlexAttention:
     from torch.nn.attention.flex_attention import flex_attention
 
-    compiled: Callable[..., Any] = torch.compile(flex_attention, dynamic=False)
+    compiled: FlexAttention = torch.compile(flex_attention, dynamic=False)
     return compiled

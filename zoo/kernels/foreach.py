@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -126,14 +125,16 @@ class Many:
     def _new(self, name: str, *operands: Many | float) -> Many:
         return Many(self._each(name, operands, {}))
 
-    def _each(self, name: str, operands: Sequence[Many | float], options: dict[str, float]) -> Sequence[Any]:
+    def _each(
+        self, name: str, operands: Sequence[Many | float], options: dict[str, float]
+    ) -> Sequence[Tensor]:
         if len(self.tensors) == 1:  # a piece of a large tensor: calls are what it costs
             given = [x.tensors[0] if isinstance(x, Many) else x for x in operands]
             return [getattr(self.tensors[0], name)(*given, **options)]
         at_once = getattr(torch, f"_foreach_{name}", None) if FAST else None
         if at_once is not None:
             lists = [x.tensors if isinstance(x, Many) else x for x in operands]
-            results: Sequence[Any] = at_once(self.tensors, *lists, **options)
+            results: Sequence[Tensor] = at_once(self.tensors, *lists, **options)
             return results
         return [
             getattr(tensor, name)(*(x.tensors[i] if isinstance(x, Many) else x for x in operands), **options)

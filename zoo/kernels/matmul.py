@@ -8,14 +8,14 @@ operators are missing, everything here is `torch.nn.functional.linear`.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, library
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from zoo.kernels.support import differentiable, has_operator
+from zoo.kernels.support import Context, differentiable, has_operator
 from zoo.utils.device import processor_field
 
 ONEDNN: bool = (
@@ -146,14 +146,14 @@ class _Linear(torch.autograd.Function):
     """x (n, in), W (out, in) -> x W^T (n, out)."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
+    def forward(ctx: Context, x: Tensor, weight: Tensor) -> Tensor:
         ctx.save_for_backward(x, weight)
         y: Tensor = _onednn(x, weight)
         return y
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    def backward(ctx: Context, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
         x, weight = ctx.saved_tensors
         needs_x, needs_weight = ctx.needs_input_grad
         # MKL is no slower at the sum over the rows, and it needs no transposed copies.
@@ -179,7 +179,7 @@ class _GatedLinear(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, factor: Tensor) -> Tensor:
+    def forward(ctx: Context, x: Tensor, weight: Tensor, factor: Tensor) -> Tensor:
         virtual = weight * factor
         ctx.save_for_backward(x, weight, virtual, factor)
         y: Tensor = _onednn(x, virtual)
@@ -187,7 +187,7 @@ class _GatedLinear(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Context, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, virtual, factor = ctx.saved_tensors
         needs_x, *needs = ctx.needs_input_grad
         x_grad = _onednn(grad, virtual.mT) if needs_x else None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from zoo.kernels.support import is_trusted
@@ -20,7 +18,7 @@ NAMES = (
     "_scaled_dot_product_cudnn_attention",
 )
 
-PRODUCTS: list[Any] = [
+PRODUCTS: list[object] = [
     getattr(torch.ops.aten, name).default for name in NAMES if is_trusted() and hasattr(torch.ops.aten, name)
 ]
 """The operators of `NAMES` that this version of torch has; none in a version that is not known."""

@@ -7,13 +7,11 @@ compare with `torch.nn.LSTM` and with numerical gradients.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from zoo.kernels.support import differentiable
+from zoo.kernels.support import Context, differentiable
 
 
 def recurrence(
@@ -50,7 +48,7 @@ class _Recurrence(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
+        ctx: Context,
         gates: Tensor,
         weight: Tensor,
         projection: Tensor,
@@ -86,7 +84,7 @@ class _Recurrence(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad_outputs: Tensor, grad_c: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Context, grad_outputs: Tensor, grad_c: Tensor) -> tuple[Tensor | None, ...]:
         weight, projection, activated, memories, squashed, entering, hidden_mask, memory_mask = (
             ctx.saved_tensors
         )

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 import torch
 from torch.torch_version import TorchVersion
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+Context: TypeAlias = Any
+"""What a `torch.autograd.Function` gets first. Any: each function sets attributes of its own on it."""
 
 FIRST, END = "2.11", "3.0"
 """The versions of torch whose private parts are used: from the first one, up to but without the last one."""
@@ -45,13 +48,15 @@ def uncompiled(function: Callable[P, T]) -> Callable[P, T]:
     torch's private decorator does not import the compiler before the function is called, as the public
     one does.
     """
-    public: Any = torch.compiler.disable  # which torch does not annotate
+    public: Any = torch.compiler.disable  # Any: torch does not annotate it
     decorate = vars(torch).get("_disable_dynamo", public) if is_trusted() else public
     decorated: Callable[P, T] = decorate(function)
     return decorated
 
 
-def differentiable(function: type[torch.autograd.Function], *arguments: Any) -> Any:
+def differentiable(
+    function: type[torch.autograd.Function], *arguments: object
+) -> Any:  # Any: what its `forward` returns
     """Call a function that defines its own backward pass.
 
     Args:

@@ -12,6 +12,7 @@ from zoo.config.registry import Config
 from zoo.models.starts import Reach
 from zoo.nn.loss import LossParts
 from zoo.spec import Module
+from zoo.utils.untyped import Json
 
 
 class ModelConfig(Config):
@@ -77,8 +78,8 @@ class Model(Module):
     """
 
     config: ModelConfig
-    recipe: Any
-    published: Mapping[str, Any] = MappingProxyType({})
+    recipe: Any  # Any: layers above know its class
+    published: Mapping[str, Json] = MappingProxyType({})
 
     @property
     def fsdp_units(self) -> Sequence[nn.Module]:

@@ -12,7 +12,7 @@ has its own name.
 from __future__ import annotations
 
 import logging
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from pydantic import Field, model_validator
@@ -32,6 +32,7 @@ from zoo.nn.relative import RelativeAttention, ShawAttention
 from zoo.nn.residual import PostNorm
 from zoo.nn.rope import Rope, rotation
 from zoo.spec import Module
+from zoo.utils.untyped import Json, Kwargs
 
 log = logging.getLogger("zoo")
 
@@ -112,7 +113,7 @@ class BERTConfig(EncoderConfig):
 
     @model_validator(mode="before")
     @classmethod
-    def _shaw_was_called_relative(cls, given: Any) -> Any:
+    def _shaw_was_called_relative(cls, given: Json) -> Json:
         """Until 0.2 `relative` meant Shaw's form, whose field `distance` tells it apart."""
         position = given.get("position") if isinstance(given, dict) else None
         if isinstance(position, dict) and position.get("type") == "relative" and "distance" in position:
@@ -249,7 +250,7 @@ class Block(Module):
 def attention(c: BERTConfig) -> BiasedAttention:
     """Attention with the positions of the config; absolute positions are part of the embedding instead."""
     sizes = (c.d_model, c.n_heads, c.n_heads)
-    parts: dict[str, Any] = {
+    parts: Kwargs = {
         "qk": Rotary() if c.rotates else NoTransform(),
         "scale": c.head_size**-0.5,
         "residual_branches": c.residual_branches,

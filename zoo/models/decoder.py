@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import torch
 from pydantic import Field, model_validator
@@ -25,6 +25,7 @@ from zoo.nn.rope import Rope
 from zoo.nn.scaling import ScalingConfig
 from zoo.spec import Module
 from zoo.utils.errors import DataError
+from zoo.utils.untyped import Kwargs
 
 
 class DecoderConfig(LanguageModelConfig):
@@ -64,7 +65,7 @@ class DecoderConfig(LanguageModelConfig):
         each_head: bool = False,
         normalised: bool = False,
         norm: type[RMSNorm] = RMSNorm,
-    ) -> dict[str, Any]:
+    ) -> Kwargs:
         """The arguments of `Attention` that follow from the field `attention`.
 
         Args:

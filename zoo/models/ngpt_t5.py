@@ -15,7 +15,7 @@ those of the target are not related to those of the source. There are no normali
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self
 
 import torch
 from pydantic import Field, model_validator
@@ -44,6 +44,7 @@ from zoo.nn.qk import RotaryThenScaledNorm
 from zoo.nn.rope import Rope, rotation
 from zoo.nn.scaling import Scaling
 from zoo.spec import Module
+from zoo.utils.untyped import Kwargs
 
 
 @MODELS.register
@@ -157,7 +158,7 @@ class NGPTT5(EncoderDecoder):
         return rotation(where, self.config.head_size, self.config.rope_base)
 
 
-def _attention(c: NGPTT5Config, residual_branches: int) -> dict[str, Any]:
+def _attention(c: NGPTT5Config, residual_branches: int) -> Kwargs:
     """The arguments that all attentions share."""
     return {
         "d_model": c.d_model,

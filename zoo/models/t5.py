@@ -13,7 +13,7 @@ sqrt(d) before it.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self
 
 import torch
 from pydantic import Field, model_validator
@@ -40,6 +40,7 @@ from zoo.nn.qk import NoTransform
 from zoo.nn.relative_bias import RelativeBias
 from zoo.nn.residual import PreNorm
 from zoo.spec import Module
+from zoo.utils.untyped import Kwargs
 
 
 @MODELS.register
@@ -182,7 +183,7 @@ def _mlp(c: T5Config, residual_branches: int) -> Module:
     return kinds[c.mlp](c.d_model, c.mlp_size, residual_branches, c.dropout)
 
 
-def _attention(c: T5Config, residual_branches: int) -> dict[str, Any]:
+def _attention(c: T5Config, residual_branches: int) -> Kwargs:
     """The arguments that all attentions share."""
     return {
         "d_model": c.d_model,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from einops import rearrange
@@ -19,6 +19,7 @@ from zoo.nn.positions import CachePosition, seen_keys
 from zoo.nn.qk_clip import QKClip
 from zoo.nn.rope import Rope
 from zoo.spec import Module, ScalePair
+from zoo.utils.untyped import Kwargs, Passed
 
 
 class MultiHeadAttention(Module):
@@ -80,10 +81,10 @@ class MultiHeadAttention(Module):
         self.scale = scale
         embed, heads = ("embed", d_model), ("heads", n_heads * self.head_size)
         kv = ("kv_heads", n_kv_heads * self.head_size)
-        stream: dict[str, Any] = {"input_std": input_std, "sphere": sphere}
+        stream: Kwargs = {"input_std": input_std, "sphere": sphere}
         qk_normalised, o_normalised = normalised
         v_normalised = o_normalised and not (bias or qkv_bias)
-        qk_facts: dict[str, Any] = {"normalised": qk_normalised, "rescaled": qk_rescaled, **stream}
+        qk_facts: Kwargs = {"normalised": qk_normalised, "rescaled": qk_rescaled, **stream}
         each, grouped = (("heads", n_heads),), (("kv_heads", n_kv_heads),)
         query = matrix(heads, embed, output_std=query_std, start=qv_start, parts=each, **qk_facts)
         self.q = Linear(query, bias or qkv_bias)
@@ -170,7 +171,7 @@ class MultiHeadAttention(Module):
         k, v = (rearrange(m(x), "b t (n h) -> b t n h", n=self.n_kv_heads) for m in (self.k, self.v))
         return k, v
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, *args: Passed, **kwargs: Passed) -> Tensor:
         """The means of the values, weighted by each head's probabilities.
 
         Args:
@@ -195,7 +196,7 @@ class Attention(MultiHeadAttention):
     """W_o softmax(q k^T * scale) v, causal."""
 
     def __init__(
-        self, *args: Any, window: int | None = None, score_cap: float | None = None, **kwargs: Any
+        self, *args: Passed, window: int | None = None, score_cap: float | None = None, **kwargs: Passed
     ) -> None:
         """Create the four matrices.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -11,12 +9,13 @@ from zoo.nn.attention import MultiHeadAttention
 from zoo.nn.kv_cache import LayerCache
 from zoo.nn.positions import CachePosition
 from zoo.nn.rope import Rope
+from zoo.utils.untyped import Passed
 
 
 class DropoutAttention(MultiHeadAttention):
     """Attention with dropout of the probabilities and a bias of the scores, which determines what is seen."""
 
-    def __init__(self, *args: Any, dropout: float = 0.0, **kwargs: Any) -> None:
+    def __init__(self, *args: Passed, dropout: float = 0.0, **kwargs: Passed) -> None:
         """Create the four matrices.
 
         Args:

@@ -8,13 +8,14 @@ multiplies it by the incoming gradient. The result is exact, because losses and 
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from zoo.kernels.matmul import matmul
+from zoo.kernels.support import Context
 from zoo.utils.errors import ZooError
 
 IGNORED = -1
@@ -109,7 +110,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
+        ctx: Context,
         hidden: Tensor,
         weight: Tensor,
         bias: Tensor | None,
@@ -129,7 +130,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Context, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         # Dividing by the count only here avoids underflow in half precision.
         reciprocal, *grads = ctx.saved_tensors
         factor = grad * reciprocal

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from einops import rearrange
 from torch import Tensor
@@ -12,6 +10,7 @@ from torch.nn import functional as F
 from zoo.nn.biased import BiasedAttention
 from zoo.nn.linear import Linear
 from zoo.spec import Module, ParamSpec, Role
+from zoo.utils.untyped import Passed
 
 RELATIVE_STD = 0.5
 """Standard deviation of a relative position embedding: close to the stream's 1, but smaller (Amos, A.4.1)."""
@@ -67,7 +66,7 @@ class RelativeAttention(DistanceAttention):
     text, x_j + e_ij through one map, adds them once.
     """
 
-    def __init__(self, d_model: int, *sizes: int, distance: int, biases_twice: bool, **parts: Any) -> None:
+    def __init__(self, d_model: int, *sizes: int, distance: int, biases_twice: bool, **parts: Passed) -> None:
         """Create the maps and the table.
 
         Args:
@@ -99,7 +98,7 @@ class ShawAttention(DistanceAttention):
     tables, which all heads share (section 3.4).
     """
 
-    def __init__(self, *args: Any, distance: int, **kwargs: Any) -> None:
+    def __init__(self, *args: Passed, distance: int, **kwargs: Passed) -> None:
         """Create the maps and the tables.
 
         Args:

@@ -7,7 +7,6 @@ combined with any connection.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -33,7 +32,7 @@ class Unnormed(Module):
         super().__init__()
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, h: Tensor, branch: Branch, *args: Any) -> Tensor:
+    def forward(self, h: Tensor, branch: Branch, *args: object) -> Tensor:
         """(batch, time, d) -> the same."""
         out: Tensor = h + self.dropout(branch(h, *args))
         return out
@@ -55,11 +54,11 @@ class PreNorm(Module):
         self.norm = norm(("embed", d_model), eps)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, h: Tensor, branch: Branch, *args: Any) -> Tensor:
+    def forward(self, h: Tensor, branch: Branch, *args: object) -> Tensor:
         """(batch, time, d) -> the same."""
         return h + self.added(h, branch, *args)
 
-    def added(self, h: Tensor, branch: Branch, *args: Any) -> Tensor:
+    def added(self, h: Tensor, branch: Branch, *args: object) -> Tensor:
         """What the branch adds to the stream, (batch, time, d)."""
         out: Tensor = self.dropout(branch(self.norm(h), *args))
         return out
@@ -74,7 +73,7 @@ class BranchNorm(Module):
         self.after = norm(("embed", d_model), eps)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, h: Tensor, branch: Branch, *args: Any) -> Tensor:
+    def forward(self, h: Tensor, branch: Branch, *args: object) -> Tensor:
         """(batch, time, d) -> the same."""
         out: Tensor = h + self.dropout(self.after(branch(h, *args)))
         return out
@@ -88,7 +87,7 @@ class SandwichNorm(PreNorm):
         super().__init__(d_model, eps, dropout, norm)
         self.after = norm(("embed", d_model), eps)
 
-    def added(self, h: Tensor, branch: Branch, *args: Any) -> Tensor:
+    def added(self, h: Tensor, branch: Branch, *args: object) -> Tensor:
         """What the branch adds to the stream, (batch, time, d)."""
         out: Tensor = self.dropout(self.after(branch(self.norm(h), *args)))
         return out
@@ -120,7 +119,7 @@ class PostNorm(Module):
         self.norm = norm
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, h: Tensor, branch: Branch, *args: Any) -> Tensor:
+    def forward(self, h: Tensor, branch: Branch, *args: object) -> Tensor:
         """(batch, time, d) -> the same."""
         out: Tensor = self.norm(h + self.dropout(branch(h, *args)))
         return out
@@ -143,7 +142,7 @@ class Lerp(Module):
         self.first = first
         self.alpha = Scaling((("embed", d_model),), alpha, default_scale=d_model**-0.5, target=ALPHA)
 
-    def forward(self, h: Tensor, branch: Branch, *args: Any) -> Tensor:
+    def forward(self, h: Tensor, branch: Branch, *args: object) -> Tensor:
         """(batch, time, d), unit norm -> the same."""
         target = unit(branch(h, *args))
         return unit(self.move(unit(h) if self.first else h, target, self.alpha()))

@@ -11,8 +11,8 @@ from torch import Tensor
 from zoo.config.registry import CLIPS
 from zoo.optim.clip import Clip, ClipConfig, Gradients
 from zoo.optim.fixed_norm import frobenius
-from zoo.utils.plain import JsonObject
 from zoo.utils.sharded import local
+from zoo.utils.untyped import JsonObject
 
 
 class AdaGC(Clip):

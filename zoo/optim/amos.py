@@ -6,7 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import torch
 from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, field_validator
@@ -31,6 +31,7 @@ from zoo.optim.sharding import reduced_like
 from zoo.optim.slots import batches, slot_dtype
 from zoo.spec import reduced_shape
 from zoo.utils.errors import CheckpointError, ConfigError
+from zoo.utils.untyped import Passed
 
 if TYPE_CHECKING:
     from zoo.init.overrides import Overrides
@@ -140,7 +141,7 @@ class Amos(ZooOptimizer):
         *,
         reduction: Reduction = "one_axis",
         overrides: Overrides | None = None,
-        **options: Any,  # the constructor's, which checks them
+        **options: Passed,
     ) -> Amos:
         """Build Amos for any module, with eta and shared slots inferred from the types of its layers.
 
@@ -174,7 +175,7 @@ class Amos(ZooOptimizer):
         reduction: Reduction = "one_axis",
         scaling_eta: ScalingEta = "target",
         scaling_slots: ScalingSlots = "entry",
-        **options: Any,  # the constructor's, which checks them
+        **options: Passed,
     ) -> Amos:
         """Build Amos for the parameters of a registry.
 

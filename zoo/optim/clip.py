@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from zoo.config.registry import CLIPS, Config
-from zoo.utils.plain import JsonObject
+from zoo.utils.untyped import JsonObject
 
 Gradients = Sequence[tuple[str, Tensor]]
 """Names, and parameters with a gradient, plain or sharded."""

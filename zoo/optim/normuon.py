@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -19,6 +19,7 @@ from zoo.optim.param_group import ParamGroup
 from zoo.optim.sharding import reduced_like
 from zoo.optim.slots import slot_dtype
 from zoo.utils.sharded import is_sharded, local, own_slices, sum_over_ranks
+from zoo.utils.untyped import Passed
 
 if TYPE_CHECKING:
     from zoo.init.registry import Entry
@@ -44,7 +45,7 @@ class NorMuon(Muon):
         lr: float = 0.02,
         beta2: float = 0.95,
         adjust: UpdateFactor = "shape",
-        **options: Any,  # those of Muon, which checks them
+        **options: Passed,
     ) -> None:
         """All arguments but `params` are defaults that a group may override.
 

@@ -18,7 +18,10 @@ from zoo.utils.errors import ConfigError
 Annotation: TypeAlias = Any
 """What an annotation says: a class, a union, a literal. Any: Python's types have no name for all of these."""
 FieldDefinitions: TypeAlias = dict[str, Any]
-"""Fields by name, as arguments of `pydantic.create_model`: a pair of an `Annotation` and a default."""
+"""Fields by name, as arguments of `pydantic.create_model`: a pair of an `Annotation` and a default.
+
+Any: pydantic declares them so.
+"""
 
 SCALARS = (float, int, bool, str, type(None))
 

@@ -26,8 +26,8 @@ from zoo.optim.sharding import placed_like
 from zoo.optim.slots import initial_slots, slots_are_known
 from zoo.utils.errors import CheckpointError
 from zoo.utils.files import parse_json
-from zoo.utils.plain import Json
 from zoo.utils.sharded import Stored, assign, is_sharded
+from zoo.utils.untyped import Json
 
 Value: TypeAlias = Any
 """What `is_data` describes, and in a saved state also a tensor in a file.

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from zoo.config.registry import CLIPS
 from zoo.optim.clip import Clip, ClipConfig, Gradients, scale_to
-from zoo.utils.plain import JsonObject
+from zoo.utils.untyped import JsonObject
 
 EPS = 1e-6
 """A constant that is added to the standard deviation."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from zoo.report.plot import Arrow, Plot, Series, View
 from zoo.report.style import LineStyle
+from zoo.utils.untyped import JsonObject
 
 DIGITS = 6
 """Significant digits of drawn numbers; the tables and the CSV files have full precision."""
@@ -16,11 +17,8 @@ DIGITS = 6
 ROW_HEIGHT, LEGEND_LINE_HEIGHT = 34, 19
 """In pixels."""
 
-Json = dict[str, Any]
-"""A JSON object in the schema of plotly.js, which has no static types."""
 
-
-def plotly_figure(plot: Plot, styles: Mapping[str, LineStyle]) -> Json:
+def plotly_figure(plot: Plot, styles: Mapping[str, LineStyle]) -> JsonObject:
     """A plot as `page.js` expects it.
 
     Args:
@@ -43,9 +41,9 @@ def plotly_figure(plot: Plot, styles: Mapping[str, LineStyle]) -> Json:
     }
 
 
-def _traces(plot: Plot, series: Series, style: LineStyle) -> Iterator[Json]:
+def _traces(plot: Plot, series: Series, style: LineStyle) -> Iterator[JsonObject]:
     """The band, and the line or the point in front of it."""
-    common: Json = {
+    common: JsonObject = {
         "type": "scatter",
         "name": escape(series.name, quote=False),  # plotly.js reads some tags
         "legendgroup": f"run {series.name}" if series.single_run else series.variant,
@@ -82,16 +80,16 @@ def _traces(plot: Plot, series: Series, style: LineStyle) -> Iterator[Json]:
     }
 
 
-def _filled(series: Series, style: LineStyle) -> Json:
+def _filled(series: Series, style: LineStyle) -> JsonObject:
     """The colour of a band, or its hatching."""
     if not series.beyond:
         return {"fillcolor": style.colour + "2e"}
     return {"fillpattern": {"shape": "/", "fgcolor": style.colour + "8c", "size": 7}, "fillcolor": "#0000"}
 
 
-def _points(series: Series, style: LineStyle) -> Json:
+def _points(series: Series, style: LineStyle) -> JsonObject:
     """Points with error bars around y."""
-    points: Json = {
+    points: JsonObject = {
         "mode": "markers",
         "showlegend": series.in_legend,
         "marker": {"color": style.colour, "size": 7},
@@ -109,9 +107,9 @@ def _points(series: Series, style: LineStyle) -> Json:
     return points
 
 
-def _point(series: Series, style: LineStyle) -> Json:
+def _point(series: Series, style: LineStyle) -> JsonObject:
     """A point with its error bar."""
-    point: Json = {
+    point: JsonObject = {
         "y": [escape(str(name), quote=False) for name in series.y],
         "mode": "markers",
         "showlegend": False,
@@ -131,9 +129,9 @@ def _point(series: Series, style: LineStyle) -> Json:
     return point
 
 
-def _layout(plot: Plot, view: View, styles: Mapping[str, LineStyle]) -> Json:
-    x: Json = {"title": {"text": view.x}, "automargin": True} | ({"type": "log"} if view.log_x else {})
-    y: Json = {"title": {"text": view.y}, "automargin": True} | ({"type": "log"} if view.log_y else {})
+def _layout(plot: Plot, view: View, styles: Mapping[str, LineStyle]) -> JsonObject:
+    x: JsonObject = {"title": {"text": view.x}, "automargin": True} | ({"type": "log"} if view.log_x else {})
+    y: JsonObject = {"title": {"text": view.y}, "automargin": True} | ({"type": "log"} if view.log_y else {})
     if plot.from_zero:
         (x if plot.variant_rows else y)["rangemode"] = "tozero"
     if view.ticks:
@@ -143,7 +141,7 @@ def _layout(plot: Plot, view: View, styles: Mapping[str, LineStyle]) -> Json:
     if plot.variant_rows:
         y |= {"type": "category", "range": [len(view.rows) - 0.4, -0.6]}
         height = 110 + ROW_HEIGHT * len(view.rows)
-        marked: Json = {"x0": plot.marked, "x1": plot.marked, "yref": "paper", "y0": 0, "y1": 1}
+        marked: JsonObject = {"x0": plot.marked, "x1": plot.marked, "yref": "paper", "y0": 0, "y1": 1}
     else:
         x["hoverformat"] = ".5s"
         # About as many lines as the legend has on a desktop.
@@ -163,7 +161,7 @@ def _layout(plot: Plot, view: View, styles: Mapping[str, LineStyle]) -> Json:
     }
 
 
-def _arrow(arrow: Arrow, view: View, style: LineStyle) -> Json:
+def _arrow(arrow: Arrow, view: View, style: LineStyle) -> JsonObject:
     """An annotation without a text; on a logarithmic axis plotly wants logarithms."""
     x, ax = (log10(value) if view.log_x else value for value in (arrow.end, arrow.start))
     y = log10(arrow.y) if view.log_y else arrow.y
@@ -184,6 +182,6 @@ def _arrow(arrow: Arrow, view: View, style: LineStyle) -> Json:
     }
 
 
-def _rounded(values: Sequence[Any]) -> list[float | None]:
+def _rounded(values: Sequence[Any]) -> list[float | None]:  # Any: numbers; names come as a `_point`
     """Numbers with `DIGITS` digits; None, which plotly draws as a gap, for what is infinite or NaN."""
     return [float(f"{value:.{DIGITS}g}") if isfinite(value) else None for value in values]

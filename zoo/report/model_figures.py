@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from matplotlib.axes import Axes
@@ -22,6 +22,7 @@ from zoo.report.panels import draw_curves, draw_legend, draw_line, integer_ticks
 from zoo.report.section import Image
 from zoo.spec import Role
 from zoo.utils.plotting import INK, SOFT, colour, dress, to_png
+from zoo.utils.untyped import Kwargs
 
 MeasuredT = TypeVar("MeasuredT", MatrixSpectrum, ScaleVector, RelativeScale)
 
@@ -258,7 +259,7 @@ def _curves(measured: Iterable[MeasuredT], value: Callable[[MeasuredT], float]) 
     return dict(curves)
 
 
-def _histogram(values: Tensor, bar_colour: str) -> dict[str, Any]:
+def _histogram(values: Tensor, bar_colour: str) -> Kwargs:
     """Arguments of `Axes.hist`; nearly equal values, as on the sphere, get bins of a sensible width."""
     low, high = values.min().item(), values.max().item()
     bins = min(MAX_BINS, 8 + 2 * round(values.numel() ** 0.5) + 1)

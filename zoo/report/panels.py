@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -12,6 +11,7 @@ from matplotlib.ticker import MaxNLocator
 from zoo.diagnose.history import Curve
 from zoo.report.style import line_styles
 from zoo.utils.plotting import INK, SOFT, dress, new_figure
+from zoo.utils.untyped import Passed
 
 
 def panels(
@@ -50,7 +50,7 @@ def draw_curves(
         axes.tick_params(which="minor", colors=SOFT, length=0, labelsize=8)
 
 
-def draw_line(axes: Axes, curve: Curve, log: bool, **style: Any) -> None:
+def draw_line(axes: Axes, curve: Curve, log: bool, **style: Passed) -> None:
     """Draw a curve without the points that have no value or, on a logarithmic axis, no positive one.
 
     Args:
@@ -61,7 +61,8 @@ def draw_line(axes: Axes, curve: Curve, log: bool, **style: Any) -> None:
     """
     kept = [(x, y) for x, y in zip(*curve, strict=True) if y is not None and (y > 0 or not log)]
     if kept:
-        axes.plot(*zip(*kept, strict=True), **{"lw": 1.4} | style)
+        style.setdefault("lw", 1.4)
+        axes.plot(*zip(*kept, strict=True), **style)
 
 
 def integer_ticks(axes: Axes) -> None:

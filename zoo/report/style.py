@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from zoo.utils.plotting import COLOURS, colour
+from zoo.utils.untyped import Kwargs
 
 DASHES = {"solid": "-", "dash": "--", "dot": ":", "dashdot": "-."}
 """The dash patterns in the order of their use: plotly's names and matplotlib's."""
@@ -25,7 +25,7 @@ class LineStyle:
     dash: str
 
     @property
-    def matplotlib(self) -> dict[str, Any]:
+    def matplotlib(self) -> Kwargs:
         """Keyword arguments of `matplotlib.axes.Axes.plot`, whose values have different types."""
         return {"color": self.colour, "ls": DASHES[self.dash]}
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, PrivateAttr, ValidationError, field_validator, model_validator
 from pydantic.fields import FieldInfo
@@ -57,6 +57,7 @@ from zoo.run.train_config import TrainConfig
 from zoo.utils.errors import ConfigError, did_you_mean
 from zoo.utils.measures import MEASURES, require_recorded
 from zoo.utils.run_folder import RunFolder
+from zoo.utils.untyped import Json, JsonObject
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,7 +216,7 @@ class RunConfig(Config):
         return self
 
 
-def load_config(source: str | Path | dict[str, Any], overrides: Sequence[str] = ()) -> RunConfig:
+def load_config(source: str | Path | JsonObject, overrides: Sequence[str] = ()) -> RunConfig:
     """Read a configuration.
 
     Args:
@@ -378,7 +379,7 @@ def _component(value: Located, field: FieldInfo, key: str) -> Located:
     return long_form(value, classes[0]) if len(classes) == 1 else value
 
 
-def _adapt(value: Located, kind: Kind[Any], key: str) -> None:
+def _adapt(value: Located, kind: Kind, key: str) -> None:
     """Register the class of a component whose `type` is the path of a class."""
     name = value.value.get("type") if isinstance(value.value, dict) else None
     if name is None or not isinstance(name.value, str) or not CLASS_PATH.fullmatch(name.value):
@@ -400,7 +401,7 @@ def _typed(given: Located, classes: list[type[Config]]) -> tuple[Located, list[t
     return Located(fields, given.place), [chosen] if chosen else classes
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> Json:
     """Configuration objects anywhere in nested dicts and lists, as the plain data of their fields."""
     if isinstance(value, Config):
         return value.model_dump(mode="json")
@@ -414,13 +415,13 @@ def dump_config(config: RunConfig) -> str:
     return dump_yaml(config.model_dump(mode="json"))
 
 
-def json_schema() -> dict[str, Any]:
+def json_schema() -> JsonObject:
     """JSON schema of a config file with every registered choice, for editors.
 
     Nothing is required, since any key may come from the file that is extended.
     """
     load_installed()
-    schema: dict[str, Any] = for_editors(RunConfig.model_json_schema())
+    schema: JsonObject = for_editors(RunConfig.model_json_schema())
     plugins = schema["properties"][PLUGINS]["items"]
     schema["properties"][PLUGINS]["items"] = {"anyOf": [{"type": "string"}, plugins]}
     names = {"type": "string", "description": "a shipped configuration, or a path relative to this file"}

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from zoo.models import Model
 from zoo.reparam import Conversion, NoReparam, Reparam, convert
 from zoo.run.config import load_config
+from zoo.utils.untyped import JsonObject
 
 
 def merge(model: Model) -> Conversion:
@@ -26,7 +25,7 @@ def merge(model: Model) -> Conversion:
     return result
 
 
-def split(model: Model, reparam: str | dict[str, Any] | Reparam = "wesar", *, seed: int = 0) -> Conversion:
+def split(model: Model, reparam: str | JsonObject | Reparam = "wesar", *, seed: int = 0) -> Conversion:
     """Turn a plain model into a reparameterised one that computes the same function, in place.
 
     Args:

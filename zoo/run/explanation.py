@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from rich.console import Group
@@ -34,6 +33,7 @@ from zoo.utils.dispatch import dispatched_alone
 from zoo.utils.fitting import FittingTable
 from zoo.utils.printable import readable_bytes
 from zoo.utils.run_folder import RunFolder
+from zoo.utils.untyped import JsonObject
 
 COLUMNS = (
     *("parameter", "role", "shape", "axes", "depth", "sigma", "eta"),
@@ -184,9 +184,7 @@ class Explanation:
         return Group(table, Text("\n".join(lines)))
 
 
-def explain(
-    config: RunConfig | Model | str | Path | dict[str, Any], run: RunFolder | None = None
-) -> Explanation:
+def explain(config: RunConfig | Model | str | Path | JsonObject, run: RunFolder | None = None) -> Explanation:
     """Describe a config without allocating its weights; those of a checkpoint, or of a model, are measured.
 
     Args:
@@ -323,7 +321,7 @@ def _title(recipe: Recipe) -> str:
 
 def _folded(rows: Sequence[Row], measured: bool) -> list[tuple[str, list[Row]]]:
     """Named groups of rows that differ only in the number of the block, or in measured values."""
-    groups: dict[tuple[Any, ...], list[Row]] = {}
+    groups: dict[tuple[str, *tuple[object, ...]], list[Row]] = {}
     for row in rows:
         name = ".".join("*" if part.isdigit() else part for part in row.name.split("."))
         scales = () if measured else (row.sigma, row.eta)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import torch
 from pydantic import ValidationError
@@ -29,19 +29,20 @@ from zoo.run.located import located
 from zoo.run.transfer import check_optimizer, rates_of
 from zoo.spec import declared
 from zoo.utils.errors import ConfigError
+from zoo.utils.untyped import Json, JsonObject
 
 __all__ = ["build_model", "build_optimizer", "merge", "recipe_of", "split"]
 
 
 def build_model(
-    source: str | Path | dict[str, Any],
+    source: str | Path | JsonObject,
     *,
-    init: str | dict[str, Any] | None = None,
-    reparam: str | dict[str, Any] | None = None,
-    constraint: str | dict[str, Any] | None = None,
+    init: str | JsonObject | None = None,
+    reparam: str | JsonObject | None = None,
+    constraint: str | JsonObject | None = None,
     seed: int | None = None,
     device: str | torch.device | None = None,
-    **fields: Any,
+    **fields: Json,
 ) -> Model:
     """Build and initialise a model.
 
@@ -65,7 +66,7 @@ def build_model(
     if isinstance(source, str) and source in MODELS.choices:
         source = {"model": {"type": source, **fields}}
         fields = {}
-    changes: dict[str, Any] = {f"model.{k}": v for k, v in fields.items()}
+    changes: JsonObject = {f"model.{k}": v for k, v in fields.items()}
     given = {"init": init, "reparam": reparam, "constraint": constraint, "seed": seed}
     changes |= {k: v for k, v in given.items() if v is not None}
     config = load_config(source, [f"{k}={json.dumps(v)}" for k, v in changes.items()])
@@ -81,14 +82,14 @@ def build_model(
 
 def build_optimizer(
     model: nn.Module,
-    optimizer: str | dict[str, Any] | OptimizerConfig | type[Optimizer],
+    optimizer: str | JsonObject | OptimizerConfig | type[Optimizer],
     *,
     eta_overrides: Sequence[EtaOverride] = (),
     layer_decay: float = 1.0,
     measured: Mapping[str, float] | None = None,
     transfer: Transfer | None = None,
     steps: int | None = None,
-    **fields: Any,
+    **fields: Json,
 ) -> Optimizer:
     """Build an optimizer for a zoo model and `attach` it.
 
@@ -157,7 +158,7 @@ def _check_declared(model: object) -> None:
 
 
 def _optimizer_config(
-    optimizer: str | dict[str, Any] | OptimizerConfig | type[Optimizer], fields: dict[str, Any]
+    optimizer: str | JsonObject | OptimizerConfig | type[Optimizer], fields: JsonObject
 ) -> OptimizerConfig:
     """The configuration of an optimizer in any of the forms that `build_optimizer` takes."""
     if isinstance(optimizer, OptimizerConfig):

@@ -6,9 +6,8 @@ values, so the checkpoint must exist when a run starts, but not when it is resum
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from pydantic import Field, ValidationError
 
@@ -18,9 +17,10 @@ from zoo.checkpoint.recipe import Recipe
 from zoo.checkpoint.trunk import opened_for
 from zoo.config.compose import FROM
 from zoo.config.inputs import from_current_folder, looked_in
-from zoo.config.registry import DATASETS, INITS, REPARAMS, Config
+from zoo.config.registry import DATASETS, INITS, REPARAMS, Config, Kind
 from zoo.config.yaml import Located, dotted
 from zoo.data.tokenizers.saved import find_tokenizer
+from zoo.init import Init
 from zoo.utils.errors import DataError, ZooError
 from zoo.utils.run_folder import CheckpointFolder
 
@@ -89,7 +89,7 @@ def _without_model(given: Located) -> Located:
     return Located(kept, given.place)
 
 
-def _references(node: Located | None, path: tuple[str, ...]) -> Any:
+def _references(node: Located | None, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Located]]:
     """Yield every mapping of a model that has a key `from`, after the keys that lead to it."""
     if node is None or not isinstance(node.value, dict):
         return
@@ -100,7 +100,7 @@ def _references(node: Located | None, path: tuple[str, ...]) -> Any:
         yield from _references(value, (*path, key))
 
 
-def _open(path: Any, part: str, kind: Any) -> tuple[Path, OpenedCheckpoint]:
+def _open(path: object, part: str, kind: str | None) -> tuple[Path, OpenedCheckpoint]:
     """The opened checkpoint at a path; for `part` and `kind` see `opened_for`."""
     if not isinstance(path, str | Path) or not str(path):
         raise ZooError(f"value {path!r}: expected the path of a run, a checkpoint or a model's folder")
@@ -157,7 +157,7 @@ def _components(given: Located, recipe: Recipe, place: str, problems: list[str])
     return {**components, "init": Located.of(expected.model_dump(mode="json"), place)}
 
 
-def start_init(recipe: Recipe, kept: bool) -> Any:
+def start_init(recipe: Recipe, kept: bool) -> Init:
     """The init of a model that starts from a checkpoint.
 
     Args:
@@ -167,11 +167,12 @@ def start_init(recipe: Recipe, kept: bool) -> Any:
     return recipe.init if kept else recipe.init.folded(tied=recipe.model.ties_embedding)
 
 
-def _parse(kind: Any, given: Located) -> Any:
+def _parse(kind: Kind, given: Located) -> Config | None:
     """The component that a configuration describes; None if it is invalid, which `validate` reports."""
     fields = {"type": given.value} if isinstance(given.value, str) else given.plain()
     try:
-        return kind[fields["type"]](**fields)
+        component: Config = kind[fields["type"]](**fields)
+        return component
     except (ValidationError, ZooError, KeyError, TypeError):
         return None
 

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Event, Thread
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import torch
 import torch.distributed as dist
@@ -43,6 +43,7 @@ from zoo.utils.errors import CheckpointError, DivergenceError
 from zoo.utils.measures import CROSS_ENTROPY, Measure
 from zoo.utils.run_folder import CheckpointFolder, RunFolder, Which
 from zoo.utils.sharded import Stored
+from zoo.utils.untyped import JsonObject
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class _Content:
 
     files: Mapping[str, tuple[Mapping[str, Part], Mapping[str, str]]]
     whole: Mapping[str, Mapping[str, Tensor]]
-    state: Mapping[str, Any]
+    state: JsonObject
     save: str
     best: Mapping[Which, float]
 
@@ -95,7 +96,7 @@ class Checkpoints:
         """
         self._run, self._world, self._keep_last, self._data = run, world, keep_last, data
         self.measure = measure
-        self._best: dict[Which, dict[str, Any]] = {}
+        self._best: dict[Which, JsonObject] = {}
         for which in run.best_names():
             pointer = run.read_pointer(which) or {}
             value = pointer.get(measure.name)
@@ -133,7 +134,7 @@ class Checkpoints:
         optimizer: torch.optim.Optimizer,
         best: Mapping[Which, float] | None = None,
         diagnosis: Mapping[str, Tensor] | None = None,
-        notes: Mapping[str, Any] | None = None,
+        notes: JsonObject | None = None,
     ) -> None:
         """Begin to write the state after `step` steps. All ranks must call this method.
 

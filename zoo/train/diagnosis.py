@@ -7,7 +7,6 @@ weights; docs/results/diagnose.md gives the share of a step.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from torch import Tensor
 from torch.optim import Optimizer
@@ -16,6 +15,7 @@ from zoo.init import Registry
 from zoo.train.distributed import World
 from zoo.train.gradients import GradientAverages
 from zoo.utils.sharded import Stored, norms
+from zoo.utils.untyped import JsonObject
 
 WINDOW = 100
 """Number of steps whose gradients are averaged; with decay 0.98, all earlier ones would weigh 0.13."""
@@ -45,7 +45,7 @@ class Diagnosis:
         """Set the number of the next step, counted from 1."""
         self._step = step
 
-    def _before_update(self, *_: Any) -> None:
+    def _before_update(self, *_: object) -> None:
         if self._every is not None and self._step > self._next(self._every) - WINDOW:
             self._averages.add()
 
@@ -58,7 +58,7 @@ class Diagnosis:
         """Whether a measurement follows the current step."""
         return self._every is not None and self._step == self._next(self._every)
 
-    def measure(self) -> dict[str, Any]:
+    def measure(self) -> JsonObject:
         """Measure after a step, and start the next window. All ranks must call this method.
 
         Returns:

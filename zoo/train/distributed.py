@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Any
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
@@ -30,6 +30,8 @@ from zoo.train.orphan import ends_with_parent
 from zoo.train.telling import FAILED, answers, joined, linger, one_tells
 from zoo.utils.device import find_device, total_memory
 from zoo.utils.errors import DivergenceError, RankError, ZooError
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -84,11 +86,11 @@ class World:
             for average, part in zip(averages, parts, strict=True):
                 average.copy_(part.view_as(average))
 
-    def gather(self, value: Any) -> list[Any]:
+    def gather(self, value: T) -> list[T]:
         """The picklable values of all ranks, in order, on all of them."""
         if self.mesh is None:
             return [value]
-        values: list[Any] = [None] * self.size
+        values = [value] * self.size
         dist.all_gather_object(values, value)
         return values
 

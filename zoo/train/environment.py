@@ -8,7 +8,6 @@ import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -16,11 +15,12 @@ import zoo
 from zoo.kernels.matmul import PRODUCT
 from zoo.train.distributed import World
 from zoo.utils.device import processor_field
+from zoo.utils.untyped import JsonObject
 
 PACKAGES = ("torch", "numpy", "pydantic", "safetensors", "sentencepiece", "einops")
 
 
-def describe(world: World, step: int) -> dict[str, Any]:
+def describe(world: World, step: int) -> JsonObject:
     """The versions, machine, threads, source commit and command; environment variables are left out.
 
     Args:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -64,7 +64,13 @@ class Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch d
         super().__init__()  # type: ignore[no-untyped-call]  # torch's
         self.count = 0
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self,
+        func: Any,  # Any: torch has no public name for the class of its operators
+        types: Iterable[type],
+        args: tuple[object, ...] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
         if any(issubclass(kind, DTensor) for kind in types):
             return NotImplemented  # called again with the rank's local tensor
         result = func(*args, **(kwargs or {}))

@@ -45,7 +45,7 @@ class Interrupt:
         self.requested = self.by_hand = False
         self._signals = [signal.SIGINT, signal.SIGTERM, *([signal.Signals[also]] if also else [])]
         self._launched = launched
-        self._before: dict[signal.Signals, Any] = {}
+        self._before: dict[signal.Signals, Any] = {}  # Any: `signal.signal` has no name for it
         self._received: set[int] = set()
         self._left = threading.Event()
         self._watcher: threading.Thread | None = None

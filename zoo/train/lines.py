@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
-from typing import Any, TextIO
+from typing import TextIO
 
 from rich.console import Console
 
 from zoo.run.loggers import Logger, Record
 from zoo.utils.measures import CROSS_ENTROPY, LOSSES, MEASURES, Measure, with_perplexity
 from zoo.utils.progress import format_duration
+from zoo.utils.untyped import JsonObject
 
 
-def validation_in_words(measured: Mapping[str, Any], judged: Measure = CROSS_ENTROPY) -> str:
+def validation_in_words(measured: JsonObject, judged: Measure = CROSS_ENTROPY) -> str:
     """A validation loss in nats per target, with the bits per byte or the accuracy where they are known.
 
     Args:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
 import torch
@@ -37,7 +37,7 @@ class LiveMemory(TorchDispatchMode):
         """
         super().__init__()  # type: ignore[no-untyped-call]  # torch does not annotate it
         self.now = self.peak = 0
-        self._sizes: Any = WeakIdKeyDictionary()
+        self._sizes = WeakIdKeyDictionary()
         self._see(list(tensors))
 
     def forget_peak(self) -> None:
@@ -62,7 +62,13 @@ class LiveMemory(TorchDispatchMode):
         torch.UntypedStorage.resize_ = self._resize  # type: ignore[method-assign]  # as it was
         super().__exit__(*error)  # type: ignore[no-untyped-call]  # torch's
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self,
+        func: Any,  # Any: torch has no public name for the class of its operators
+        types: Iterable[type],
+        args: tuple[object, ...] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
         if any(issubclass(kind, DTensor) for kind in types):
             return NotImplemented  # called again with the rank's local tensor
         result = func(*args, **(kwargs or {}))
@@ -70,7 +76,7 @@ class LiveMemory(TorchDispatchMode):
             self._see(result)
         return result
 
-    def _see(self, tensors: Any) -> None:
+    def _see(self, tensors: object) -> None:
         for tensor in tree_leaves(tensors):
             if isinstance(tensor, Tensor) and tensor.device.type != "meta":
                 self._see_storage(local(tensor).untyped_storage())

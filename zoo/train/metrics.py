@@ -12,7 +12,7 @@ import os
 from contextlib import ExitStack, closing
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TextIO
+from typing import Self, TextIO
 
 from zoo.run.config import plain
 from zoo.run.job import Job
@@ -20,7 +20,8 @@ from zoo.run.loggers import Logger
 from zoo.train.spikecontrol import SpikeControl
 from zoo.train.start import Start
 from zoo.utils.atomic import explained, write_text
-from zoo.utils.run_folder import RunFolder
+from zoo.utils.run_folder import Record, RunFolder
+from zoo.utils.untyped import Json
 
 log = logging.getLogger("zoo")
 
@@ -58,7 +59,7 @@ class MetricsLog:
                 self._open = stack.pop_all()
         return self
 
-    def _earlier(self, run: RunFolder) -> list[dict[str, Any]]:
+    def _earlier(self, run: RunFolder) -> list[Record]:
         """The lines that belong to the steps before the session."""
         start = self._start
         if start.checkpoint is None:
@@ -79,7 +80,7 @@ class MetricsLog:
     ) -> None:
         self._open.close()
 
-    def write(self, kind: str, step: int, **values: Any) -> None:
+    def write(self, kind: str, step: int, **values: Json) -> None:
         """Append a line and flush it to the operating system.
 
         Raises:

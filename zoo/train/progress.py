@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from zoo.utils.untyped import Kwargs
 
 
 class TrainingBar:
@@ -35,7 +37,7 @@ class TrainingBar:
             console=console,
             disable=console is None,
         )
-        fields: dict[str, Any] = {"loss": "-", "valid": "-", "speed": "-", "mfu": ""}
+        fields: Kwargs = {"loss": "-", "valid": "-", "speed": "-", "mfu": ""}
         self._task = self._progress.add_task(name, total=steps, completed=start, **fields)
 
     def step(self, done: int, loss: float, tokens_per_second: float, mfu: float | None = None) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
 from zoo.kernels.products import PRODUCTS
 from zoo.models import Model
 from zoo.utils.errors import ConfigError
+from zoo.utils.untyped import Kwargs
 
 
 def recompute(model: Model, what: Literal["none", "blocks", "selective"]) -> None:
@@ -29,7 +30,7 @@ def recompute(model: Model, what: Literal["none", "blocks", "selective"]) -> Non
     if not model.fsdp_units:
         kind = model.recipe.model.type
         raise ConfigError(f"train.recompute: '{what}' needs a model of blocks, and '{kind}' has none")
-    options: dict[str, Any] = {"use_reentrant": False}
+    options: Kwargs = {"use_reentrant": False}
     if what == "selective":
         options["context_fn"] = partial(create_selective_checkpoint_contexts, PRODUCTS)
     for block in model.fsdp_units:

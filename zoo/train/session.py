@@ -6,7 +6,7 @@ import math
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TextIO
+from typing import TextIO
 
 import torch
 from rich.console import Console
@@ -42,6 +42,7 @@ from zoo.utils.device import peak_memory
 from zoo.utils.errors import DivergenceError
 from zoo.utils.measures import with_perplexity
 from zoo.utils.run_folder import CheckpointFolder, RunFolder, Which
+from zoo.utils.untyped import JsonObject
 
 
 @dataclass(frozen=True)
@@ -459,7 +460,7 @@ class _Session:
             },
         )
 
-    def _clip_state(self) -> dict[str, Any]:
+    def _clip_state(self) -> JsonObject:
         state = self.parts.stepper.clip.state()
         return {CLIP: state} if state else {}
 

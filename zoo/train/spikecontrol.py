@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
 
 from zoo.run.train_config import SpikeConfig
 from zoo.train.distributed import World
@@ -17,6 +16,7 @@ from zoo.train.start import Start
 from zoo.train.step import StepResult
 from zoo.utils.errors import CheckpointError, DivergenceError
 from zoo.utils.run_folder import CheckpointFolder, RunFolder
+from zoo.utils.untyped import JsonObject
 
 KEY = "spikes"
 """Key of the spike control's state in a checkpoint's state.json."""
@@ -38,7 +38,7 @@ class RollbackState:
     skipped: int = 0
     cool_until: int = 0
     streak: int = 0
-    rollbacks: tuple[dict[str, Any], ...] = field(default=())
+    rollbacks: tuple[JsonObject, ...] = field(default=())
 
 
 class Rollback(Exception):  # noqa: N818 - it is no error
@@ -67,7 +67,7 @@ class SpikeControl:
             run: the run folder.
         """
         self._settings, self._run = settings or SpikeConfig(), run
-        state: dict[str, Any] = checkpoint.read_state().get(KEY, {}) if checkpoint else {}
+        state: JsonObject = checkpoint.read_state().get(KEY, {}) if checkpoint else {}
         try:
             self.rollback_state = RollbackState(**state.get("position", {}))
             self._usual_ratios: dict[str, float] = dict(state.get("usual", {}))
@@ -83,7 +83,7 @@ class SpikeControl:
         return self._detector is None or self._settings.action == "log"
 
     @staticmethod
-    def rollback_records(checkpoint: CheckpointFolder | None) -> list[dict[str, Any]]:
+    def rollback_records(checkpoint: CheckpointFolder | None) -> list[JsonObject]:
         """The records of the spikes that caused rollbacks of a run, up to one of its checkpoints."""
         state = checkpoint.read_state().get(KEY, {}) if checkpoint else {}
         return list(state.get("position", {}).get("rollbacks", ()))
@@ -148,7 +148,7 @@ class SpikeControl:
             raise DivergenceError(f"{spike.length} steps in a row were left out (train.spikes.action: skip)")
         return replace(spike, action="skip")
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> JsonObject:
         """The entry of a checkpoint's state.json; empty without spike detection."""
         if self._detector is None:
             return {}

@@ -10,9 +10,9 @@ import math
 from collections import deque
 from dataclasses import asdict, dataclass
 from statistics import median
-from typing import Any
 
 from zoo.run.train_config import SpikeAction, SpikeConfig
+from zoo.utils.untyped import JsonObject
 
 NORMAL = 1.4826
 """Standard deviation of a normal distribution in units of its median absolute deviation."""
@@ -62,7 +62,7 @@ class Spike:
         moved = f", {self.culprit} moved most" if self.culprit else ""
         return f"{self.what} {value}{moved}"
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> JsonObject:
         """The fields, for a line of metrics.jsonl."""
         return asdict(self)
 
@@ -100,7 +100,7 @@ class History:
 class Detector:
     """Detects spikes, one step after the other."""
 
-    def __init__(self, settings: SpikeConfig, state: dict[str, Any]) -> None:
+    def __init__(self, settings: SpikeConfig, state: JsonObject) -> None:
         """Restore the windows of an earlier session.
 
         Args:
@@ -149,7 +149,7 @@ class Detector:
         length, action = step - self._first + 1, self._settings.action
         return Spike(step, what, known, window.usual, z, depth, self._episode, length, action)
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> JsonObject:
         """The state that a later session needs to continue, as plain data."""
         return {
             "losses": list(self._loss.numbers),

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from zoo.run.config import load_config, plain
 from zoo.run.job import Job
 from zoo.run.train_config import SpikeConfig
 from zoo.utils.errors import ConfigError
 from zoo.utils.run_folder import CheckpointFolder, RunFolder
+from zoo.utils.untyped import Json
 
 Auto = Literal["auto"]
 PLACES = frozenset(
@@ -124,8 +125,8 @@ def choose_start(job: Job, resume: bool | Auto) -> Start:
 
 
 def differences(
-    old: Mapping[str, Any], new: Mapping[str, Any], above: str = ""
-) -> Iterator[tuple[str, Any, Any]]:
+    old: Mapping[str, Json], new: Mapping[str, Json], above: str = ""
+) -> Iterator[tuple[str, Json, Json]]:
     """Yield (dotted key, old value, new value) wherever two nested mappings differ."""
     for key in sorted({*old, *new}):
         before, after = old.get(key), new.get(key)

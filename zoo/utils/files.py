@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
-from typing import Any
 
 from zoo.utils.errors import ZooError
+from zoo.utils.untyped import Json
 
 MIB = 1 << 20
 CONFIG_BYTES = 16 * MIB
@@ -107,7 +107,7 @@ def not_utf8(place: str, offset: int, byte: int) -> str:
     return f"{place}: byte {offset} (0x{byte:02x}) is not UTF-8; convert the file to UTF-8 or leave it out"
 
 
-def read_json(path: Path, limit: int, mistake: Mistake) -> Any:
+def read_json(path: Path, limit: int, mistake: Mistake) -> Json:
     """Read a file that holds one JSON value.
 
     Raises:
@@ -116,7 +116,7 @@ def read_json(path: Path, limit: int, mistake: Mistake) -> Any:
     return parse_json(read_bytes(path, limit, mistake), path, mistake)
 
 
-def parse_json(content: str | bytes, place: object, mistake: Mistake) -> Any:
+def parse_json(content: str | bytes, place: object, mistake: Mistake) -> Json:
     """The value of a JSON text.
 
     Args:

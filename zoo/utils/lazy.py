@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
-from typing import Any
 
 
-def lazy_names(package: str, names_of: Mapping[str, str]) -> tuple[list[str], Callable[[str], Any]]:
+def lazy_names(package: str, names_of: Mapping[str, str]) -> tuple[list[str], Callable[[str], object]]:
     """Make what a package needs to load its public names late (PEP 562).
 
     Args:
@@ -19,7 +18,7 @@ def lazy_names(package: str, names_of: Mapping[str, str]) -> tuple[list[str], Ca
     """
     home = {name: module for module, names in names_of.items() for name in names.split()}
 
-    def load(name: str) -> Any:
+    def load(name: str) -> object:
         if name not in home:
             raise AttributeError(f"module '{package}' has no attribute '{name}'")
         return getattr(importlib.import_module(home[name]), name)

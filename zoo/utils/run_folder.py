@@ -33,18 +33,22 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar, TypeAlias
 
 from zoo.utils.atomic import create_folder, link, remove, write_text
 from zoo.utils.checksum import checksum
 from zoo.utils.errors import CheckpointError, ZooError
 from zoo.utils.files import CONFIG_BYTES, METRICS_BYTES, open_regular, parse_json, read_bytes, read_json
 from zoo.utils.measures import CROSS_ENTROPY
+from zoo.utils.untyped import Json, JsonObject
 
 log = logging.getLogger("zoo")
 
 Which = str
 """The checkpoints of a run that have a name: `last`, `best`, and `best-NAME` of several validation files."""
+
+Record: TypeAlias = JsonObject
+"""A line of metrics.jsonl: `kind`, `step` (optimizer steps done) and the values of that kind."""
 
 LOSS = CROSS_ENTROPY.name
 TAIL = 8192
@@ -147,7 +151,7 @@ class CheckpointFolder(ModelFolder):
         """The fingerprint of the data that the run was trained on."""
         return str(self.read_state()["data"])
 
-    def read_state(self) -> dict[str, Any]:
+    def read_state(self) -> JsonObject:
         """The content of state.json.
 
         Raises:
@@ -164,7 +168,7 @@ class CheckpointFolder(ModelFolder):
             raise CheckpointError(f"{error}{self.way_out()}") from error
         return state
 
-    def write_state(self, state: dict[str, Any]) -> None:
+    def write_state(self, state: JsonObject) -> None:
         """Replace state.json."""
         _write_json(self._state, {**state, CHECKSUM: checksum(_canonical(state))})
 
@@ -292,18 +296,18 @@ class RunFolder(ModelFolder):
                 left.unlink()
         create_folder(self.path, lambda partial: write_text(partial / self.CONFIG, text))
 
-    def read_sessions(self) -> list[dict[str, Any]]:
+    def read_sessions(self) -> list[JsonObject]:
         """The entries of environment.json, one per session; empty before the first.
 
         Raises:
             CheckpointError: the file is not as it was written.
         """
-        sessions: Any = _read_json(self.environment) if self.environment.exists() else []
+        sessions: Json = _read_json(self.environment) if self.environment.exists() else []
         if not isinstance(sessions, list) or not all(isinstance(entry, dict) for entry in sessions):
             raise CheckpointError(f"{self.environment}: expected a list of objects, one for each session")
         return sessions
 
-    def add_session(self, session: dict[str, Any]) -> None:
+    def add_session(self, session: JsonObject) -> None:
         """Append an entry to environment.json; a file that cannot be read is begun anew, with a warning."""
         try:
             earlier = self.read_sessions()
@@ -312,20 +316,20 @@ class RunFolder(ModelFolder):
             earlier = []
         _write_json(self.environment, [*earlier, session], indent=2)
 
-    def read_loaded(self) -> dict[str, Any]:
+    def read_loaded(self) -> JsonObject:
         """The content of loaded.json.
 
         Raises:
             CheckpointError: the file is missing or not as it was written.
         """
-        loaded: dict[str, Any] = _read_json(self.loaded)
+        loaded: JsonObject = _read_json(self.loaded)
         return loaded
 
-    def write_loaded(self, loaded: dict[str, Any]) -> None:
+    def write_loaded(self, loaded: JsonObject) -> None:
         """Write loaded.json."""
         _write_json(self.loaded, loaded, indent=1)
 
-    def read_metrics(self, mended_after: int | None = None) -> list[dict[str, Any]]:
+    def read_metrics(self, mended_after: int | None = None) -> list[Record]:
         """All lines of metrics.jsonl; a last line that was being written when the run was killed is left out.
 
         Args:
@@ -339,7 +343,7 @@ class RunFolder(ModelFolder):
         if not path.is_file():
             raise ZooError(f"{path}: no such file; expected a run folder made by `zoo train`")
         lines = read_bytes(path, METRICS_BYTES, ZooError).split(b"\n")
-        records: list[dict[str, Any]] = []
+        records: list[Record] = []
         damaged: ZooError | None = None
         for number, line in enumerate(lines[:-1], 1):
             record = _metrics_record(line)
@@ -357,7 +361,7 @@ class RunFolder(ModelFolder):
             log.warning("%s; this line and those behind it are left out, the run writes them again", damaged)
         return records
 
-    def read_last_metrics(self) -> list[dict[str, Any]]:
+    def read_last_metrics(self) -> list[Record]:
         """The last few lines of metrics.jsonl, quickly; empty where there are none."""
         try:
             with open_regular(self.metrics, ZooError) as file:
@@ -389,7 +393,7 @@ class RunFolder(ModelFolder):
         folders = map(CheckpointFolder, (self.path / self.CHECKPOINTS).glob("step-*"))
         yield from sorted((f for f in folders if f.named_step >= 0), key=lambda folder: folder.named_step)
 
-    def read_pointer(self, which: Which) -> dict[str, Any] | None:
+    def read_pointer(self, which: Which) -> JsonObject | None:
         """The content of last.json or best.json: ``checkpoint`` and what it measured; None if there is none.
 
         Raises:
@@ -400,9 +404,9 @@ class RunFolder(ModelFolder):
             return None
         try:
             pointer = _read_json(path)
-            name = pointer.get("checkpoint") if isinstance(pointer, dict) else None
-            if not isinstance(name, str) or not STEP_FOLDER.fullmatch(name):
+            if not isinstance(pointer, dict) or not STEP_FOLDER.fullmatch(str(pointer.get("checkpoint"))):
                 raise CheckpointError(f'{path}: expected {{"checkpoint": "step-..."}}')
+            name = pointer["checkpoint"]
             if not self._folder(name).path.is_dir():
                 if _read_json(path) != pointer:  # The run is being trained, and has deleted that checkpoint.
                     return self.read_pointer(which)
@@ -411,7 +415,7 @@ class RunFolder(ModelFolder):
             latest = max(self.checkpoints(), key=lambda folder: folder.named_step, default=None)
             hint = f"; the last good checkpoint is {latest}: delete {path} to use it" if latest else ""
             raise CheckpointError(f"{error}{hint}") from error
-        return pointer  # type: ignore[no-any-return]  # a dict, as was checked
+        return pointer
 
     def point(self, which: Which, checkpoint: CheckpointFolder, **measured: float) -> None:
         """Make a checkpoint the last or the best one.
@@ -450,7 +454,7 @@ class RunFolder(ModelFolder):
                 measured = {key: value for key, value in best.items() if key != "checkpoint"}
                 self.point(which, self._folder(best["checkpoint"]), **measured)
 
-    def _former_best(self, last: CheckpointFolder) -> dict[str, Any] | None:
+    def _former_best(self, last: CheckpointFolder) -> JsonObject | None:
         """The best checkpoint of a run whose checkpoints do not say which one that is (before 0.3)."""
         try:
             best = self.read_pointer("best")
@@ -508,23 +512,23 @@ def model_folder(path: Path) -> ModelFolder:
     return checkpoint if checkpoint.config.is_file() else checkpoint.run or checkpoint
 
 
-def _is_step(value: Any) -> bool:
+def _is_step(value: object) -> bool:
     return type(value) is int and value >= 0
 
 
-def _metrics_record(line: bytes) -> dict[str, Any] | None:
+def _metrics_record(line: bytes) -> Record | None:
     """A line of metrics.jsonl; None if zoo did not write it."""
     try:
         record = parse_json(line, "", ZooError)
     except ZooError:
         return None
-    good = isinstance(record, dict) and isinstance(record.get("kind"), str) and _is_step(record.get("step"))
-    if not good or (record["kind"] == "validation" and type(record.get(LOSS)) not in (int, float)):
+    if not isinstance(record, dict) or not isinstance(record.get("kind"), str):
         return None
-    return record  # type: ignore[no-any-return]  # a dict, as was checked
+    is_measured = record["kind"] != "validation" or type(record.get(LOSS)) in (int, float)
+    return record if is_measured and _is_step(record.get("step")) else None
 
 
-def _read_json(path: Path) -> Any:
+def _read_json(path: Path) -> Json:
     """The content of a JSON file that zoo wrote.
 
     Raises:
@@ -538,10 +542,10 @@ def _read_json(path: Path) -> Any:
     return read_json(path, CONFIG_BYTES, mistake)
 
 
-def _canonical(content: Any) -> bytes:
+def _canonical(content: object) -> bytes:
     """The bytes that a checksum is taken of, the same before and after a value went through a file."""
     return json.dumps(json.loads(json.dumps(content)), sort_keys=True).encode()
 
 
-def _write_json(path: Path, content: Any, indent: int | None = None) -> None:
+def _write_json(path: Path, content: object, indent: int | None = None) -> None:
     write_text(path, json.dumps(content, indent=indent) + "\n")

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from zoo.utils.errors import DataError
 from zoo.utils.files import TEXT_BYTES, parse_json, read_text
+from zoo.utils.untyped import JsonObject
 
 SUFFIX = ".jsonl"
 
@@ -58,7 +57,7 @@ def read_samples(file: Path, metric: str | None = None) -> tuple[tuple[float, ..
     return tuple(score for _, score in ordered), digest
 
 
-def _score(place: str, sample: Mapping[str, Any], metric: str | None) -> float:
+def _score(place: str, sample: JsonObject, metric: str | None) -> float:
     """The score of a question."""
     value = _log_probability(sample) if metric is None else None
     if value is None:
@@ -76,7 +75,7 @@ def _score(place: str, sample: Mapping[str, Any], metric: str | None) -> float:
     return score
 
 
-def _log_probability(sample: Mapping[str, Any]) -> object:
+def _log_probability(sample: JsonObject) -> object:
     """The log-probability of the right answer; None unless the sample has one per choice, and its number."""
     choices, target = sample.get("filtered_resps"), str(sample.get("target"))
     if not isinstance(choices, list) or len(choices) < 2 or not target.isdecimal():

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from zoo.data.compression import content_suffix
-from zoo.data.files import JsonObject, read_lines
+from zoo.data.files import read_lines
 from zoo.data.json_lines import read_json_lines, text_field
 from zoo.data.parquet import TABLES, read_rows
 from zoo.utils.errors import DataError, did_you_mean
+from zoo.utils.untyped import JsonObject
 
 TSV, JSONL = ".tsv", ".jsonl"
 

@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 from pydantic import BeforeValidator, Field
 
@@ -15,6 +15,7 @@ from zoo.config.inputs import READS_FILES
 from zoo.config.registry import Config
 from zoo.data.files import find_files
 from zoo.utils.errors import DataError
+from zoo.utils.untyped import JsonObject
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class SourceFile:
 class CorpusConfig(Config):
     """The source of a text. Every pass over `documents` yields the same documents."""
 
-    def rules(self) -> dict[str, Any]:
+    def rules(self) -> JsonObject:
         """The settings that, with the contents of the files, determine the documents."""
         return self.model_dump(mode="json")
 
@@ -67,7 +68,7 @@ class CorpusConfig(Config):
         """
 
 
-def _as_list(value: Any) -> Any:  # Any: pydantic passes whatever the YAML has
+def _as_list(value: object) -> object:
     return [value] if isinstance(value, str) else value
 
 
@@ -88,7 +89,7 @@ class FileCorpus(CorpusConfig):
 
     suffixes: StringList = Field(description="suffixes of the files that are read from a directory")
 
-    def rules(self) -> dict[str, Any]:
+    def rules(self) -> JsonObject:
         """All settings but the paths."""
         return self.model_dump(mode="json", exclude={"paths"})
 

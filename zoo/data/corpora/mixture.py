@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from zoo.config.registry import CORPORA, Config
 from zoo.data.corpora.base import CorpusConfig, Document, SourceFile
+from zoo.utils.untyped import JsonObject
 
 
 class MixturePart(Config):
@@ -49,7 +50,7 @@ class MixtureCorpus(CorpusConfig):
             raise ValueError("the weights of all corpora are 0; expected one above 0")
         return self
 
-    def rules(self) -> dict[str, Any]:
+    def rules(self) -> JsonObject:
         """The rules and weights of the parts."""
         parts = [{"weight": part.weight, "corpus": part.corpus.rules()} for part in self.corpora]
         return {"type": self.type, "corpora": parts}

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
 from zoo.data.compression import content_suffix
-from zoo.data.files import JsonObject, read_lines, read_text
+from zoo.data.files import read_lines, read_text
 from zoo.data.json_lines import parse_object, text_field
 from zoo.data.parquet import TABLES, read_rows
 from zoo.utils.errors import DataError, did_you_mean
 from zoo.utils.files import parse_json
+from zoo.utils.untyped import JsonObject
 
 JSON = ".json"
 Speaker = Literal["system", "user", "assistant"]

@@ -16,7 +16,7 @@ import uuid
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from jinja2 import FunctionLoader, TemplateError, nodes
+from jinja2 import FunctionLoader, Template, TemplateError, nodes
 from jinja2.ext import Extension
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -85,7 +85,7 @@ def limit() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, resource.getrlimit(resource.RLIMIT_AS)[1]))
 
 
-def render(template: Any, variables: dict[str, Any]) -> dict[str, Any]:
+def render(template: Template, variables: dict[str, object]) -> dict[str, object]:
     """Render a template.
 
     Returns:
@@ -109,7 +109,7 @@ def render(template: Any, variables: dict[str, Any]) -> dict[str, Any]:
 
 def main() -> None:
     """Compile the template of the first line, then answer each line of variables with what is rendered."""
-    template: Any = None
+    template: Template | None = None
     for line in sys.stdin:
         limit()
         try:

@@ -11,10 +11,11 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from zoo.data.instructions.files import Message
 from zoo.utils.errors import DataError
+from zoo.utils.untyped import Json
 
 PROGRAM = Path(__file__).with_name("jinja_process.py")
 
@@ -89,7 +90,7 @@ class ChatRenderer:
             raise DataError(f"the chat template refuses the conversation: {answer['error']}")
         return [Rendered(item["text"], [(start, end) for start, end in item["spans"]]) for item in answer]
 
-    def _ask(self, process: subprocess.Popen[str], request: object) -> Any:  # Any: JSON
+    def _ask(self, process: subprocess.Popen[str], request: object) -> Json:
         assert process.stdin and process.stdout  # both are pipes
         timer = threading.Timer(WALL_SECONDS, process.kill)
         timer.start()

@@ -25,11 +25,10 @@ from queue import SimpleQueue
 from typing import Any, Self, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from zoo.config.plugins import sources
 from zoo.data.tokenizers.base import Tokenizer
-from zoo.data.tokens import dtype_for
+from zoo.data.tokens import Ids, dtype_for
 from zoo.utils.cores import cores
 from zoo.utils.errors import DataError
 
@@ -44,7 +43,6 @@ AHEAD = 3
 """Chunks per process that are read before the first of them is encoded."""
 
 Key = TypeVar("Key")
-Ids = NDArray[np.unsignedinteger[Any]]
 
 
 def encode_texts(tokenizer: Tokenizer, texts: Sequence[str]) -> list[Ids]:

@@ -7,9 +7,10 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from zoo.config.registry import Config
-from zoo.data.files import JsonObject, read_bytes
+from zoo.data.files import read_bytes
 from zoo.data.tokens import Dtype
 from zoo.utils.errors import DataError
+from zoo.utils.untyped import JsonObject
 
 MANIFEST = "manifest.json"
 VERSION = 2  # increase it when the same sources and settings would give other tokens

@@ -8,6 +8,8 @@ import json
 import re
 from typing import Any
 
+from zoo.utils.untyped import JsonObject
+
 CHARSMAP = re.compile(rb'"precompiled_charsmap"\s*:\s*"([^"]*)"')
 GROWTH = 10_000
 """Characters that replacements, one after the other, may make of one. Our choice; those of the families that
@@ -33,7 +35,7 @@ def require_tables(content: bytes) -> None:
             raise ValueError(f"precompiled_charsmap: a table of {said} bytes in {there} bytes")
 
 
-def require_growth(step: Any, what: str) -> None:
+def require_growth(step: Any, what: str) -> None:  # Any: the package's classes share no type
     """Refuse replacements that make a text so long that it fills the memory.
 
     Args:
@@ -47,7 +49,7 @@ def require_growth(step: Any, what: str) -> None:
         raise ValueError(f"{what}: makes up to {growth:.0e} characters of one; expected at most {GROWTH}")
 
 
-def _growth(step: dict[str, Any]) -> float:
+def _growth(step: JsonObject) -> float:
     """The most characters that a step makes of one."""
     growth = 1.0
     for inside in step.get("normalizers") or step.get("decoders") or ():

@@ -6,19 +6,20 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, ModuleType
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from zoo.config.inputs import READS_FILES
 from zoo.config.registry import TOKENIZERS
-from zoo.data.files import JsonObject, read_bytes, read_object, read_text, sha256
+from zoo.data.files import read_bytes, read_object, read_text, sha256
 from zoo.data.tokenizers.base import Tokenizer, TokenizerConfig
 from zoo.data.tokenizers.bounds import require_growth, require_tables
 from zoo.data.tokenizers.end_of_text import BY_ID, BY_TEXT, find_eos, token_text
 from zoo.utils.errors import DataError
 from zoo.utils.extras import install
+from zoo.utils.untyped import JsonObject
 
 TOKENIZER_FILE = "tokenizer.json"
 SETTINGS_FILE = "tokenizer_config.json"
@@ -41,7 +42,7 @@ READER = "PreTrainedTokenizerFast"
 """The class of transformers that can open any tokenizer.json."""
 
 
-def _library() -> Any:  # Any: an optional package without types
+def _library() -> ModuleType:
     try:
         import tokenizers
     except ImportError as error:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, ClassVar, TypeAlias
+from typing import ClassVar
 
 from zoo.config.registry import Config
 from zoo.utils.errors import ConfigError
 from zoo.utils.extras import install
-
-Record: TypeAlias = dict[str, Any]
-"""A line of metrics.jsonl: `kind`, `step` (optimizer steps done) and the values of that kind."""
+from zoo.utils.run_folder import Record
+from zoo.utils.untyped import Json, JsonObject
 
 
 class Logger(ABC):
@@ -52,7 +51,7 @@ class LoggerConfig(Config):
                 f"train.loggers: {self.package} is not installed; expected: {install(self.package)}"
             )
 
-    def open(self, folder: Path, config: Mapping[str, Any], kept: Sequence[Record]) -> Logger:
+    def open(self, folder: Path, config: JsonObject, kept: Sequence[Record]) -> Logger:
         """Open the log of a session.
 
         Args:
@@ -77,7 +76,7 @@ def scalars(record: Record) -> dict[str, float]:
     return dict(_numbers(record["kind"], {k: v for k, v in record.items() if k not in ("kind", "step")}))
 
 
-def _numbers(path: str, value: Any) -> Iterator[tuple[str, float]]:
+def _numbers(path: str, value: Json) -> Iterator[tuple[str, float]]:
     if isinstance(value, dict):
         for key, item in value.items():
             yield from _numbers(f"{path}/{key}", item)

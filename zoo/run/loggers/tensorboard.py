@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from zoo.config.registry import LOGGERS
 from zoo.config.yaml import dump_yaml
-from zoo.run.loggers.base import Logger, LoggerConfig, Record, scalars
+from zoo.run.loggers.base import Logger, LoggerConfig, scalars
 from zoo.utils.atomic import remove
+from zoo.utils.run_folder import Record
+from zoo.utils.untyped import JsonObject
 
 
 class TensorBoardLogger(Logger):
     """Writes event files with a scalar for every number, at the record's step."""
 
-    def __init__(self, folder: Path, config: Mapping[str, Any], kept: Sequence[Record]) -> None:
+    def __init__(self, folder: Path, config: JsonObject, kept: Sequence[Record]) -> None:
         """Rewrite the event files up to the checkpoint, so that no step is in them twice."""
         from torch.utils.tensorboard import SummaryWriter
 
@@ -42,6 +44,6 @@ class TensorBoard(LoggerConfig):
     package: ClassVar[str] = "tensorboard"
     type: Literal["tensorboard"] = "tensorboard"
 
-    def open(self, folder: Path, config: Mapping[str, Any], kept: Sequence[Record]) -> Logger:
+    def open(self, folder: Path, config: JsonObject, kept: Sequence[Record]) -> Logger:
         """Open RUN/tensorboard."""
         return TensorBoardLogger(folder / "tensorboard", config, kept)

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from zoo.config.registry import LOGGERS
-from zoo.run.loggers.base import Logger, LoggerConfig, Record, scalars
+from zoo.run.loggers.base import Logger, LoggerConfig, scalars
 from zoo.utils.atomic import remove
 from zoo.utils.errors import ConfigError
+from zoo.utils.run_folder import Record
+from zoo.utils.untyped import JsonObject
 
 
 class WandbLogger(Logger):
     """A run of Weights & Biases that continues through all sessions of a run of zoo."""
 
-    def __init__(
-        self, settings: Wandb, folder: Path, config: Mapping[str, Any], kept: Sequence[Record]
-    ) -> None:
+    def __init__(self, settings: Wandb, folder: Path, config: JsonObject, kept: Sequence[Record]) -> None:
         """Start the run in Weights & Biases, or continue it.
 
         The files of an offline run are rewritten up to the checkpoint. A run on the server continues after
@@ -83,6 +83,6 @@ class Wandb(LoggerConfig):
         "online", description="offline: only write files, for `wandb sync`"
     )
 
-    def open(self, folder: Path, config: Mapping[str, Any], kept: Sequence[Record]) -> Logger:
+    def open(self, folder: Path, config: JsonObject, kept: Sequence[Record]) -> Logger:
         """Start or continue the run, named after the run folder."""
         return WandbLogger(self, folder, config, kept)

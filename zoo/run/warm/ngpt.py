@@ -26,9 +26,9 @@ tensors start near their s_scale and Adam's steps are as in the paper.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import torch
 from torch import Tensor
@@ -49,8 +49,8 @@ from zoo.run.warm.steps import directions, scalar_step, step_size
 from zoo.utils.errors import ZooError
 from zoo.utils.progress import progress
 
-Block = Any
-"""A block of either model: nn.Module does not declare the types of its submodules."""
+Block: TypeAlias = Any
+"""A block of either model, or a part of one. Any: nn.Module does not declare the types of submodules."""
 
 SHARED = ("vocab_size", "d_model", "n_layers", "n_heads", "n_kv_heads", "d_head", "rope_base", "rope_scaling")
 """Fields that have the same meaning in both configurations."""
@@ -246,10 +246,10 @@ class _Forward:
         _set(new.attention.qk.s_qk, squared.mean(1).sqrt())
 
     @staticmethod
-    def _keys(block: Block) -> Any:
+    def _keys(block: Block) -> Callable[[Tensor], Tensor]:
         return lambda x: block.attention.keys_values(x)[0]
 
-    def _step(self, residual: Any, added: list[Tensor], branches: list[Tensor]) -> None:
+    def _step(self, residual: Block, added: list[Tensor], branches: list[Tensor]) -> None:
         """Choose alpha, and advance both residual streams by a branch."""
         before = self.streams
         self.streams = [x + b for x, b in zip(before, added, strict=True)]
