@@ -26,9 +26,9 @@ from zoo.data.dataset import Batch, BatchSpec
 from zoo.diagnose.coordinate_axes import DEPTH, WIDTH
 from zoo.nn.linear import Linear
 from zoo.run.config import RunConfig, load_config
-from zoo.run.factory import build_optimizer
 from zoo.run.first_weights import initial_model
 from zoo.run.job import Job
+from zoo.run.optimizer import build_optimizer
 
 Batches = Callable[[int], Batch]
 """The batch of a step."""

@@ -36,8 +36,9 @@ from zoo.init import freeze
 from zoo.models import Model
 from zoo.optim.state import tensors_in
 from zoo.run.config import load_config
-from zoo.run.factory import build_optimizer, recipe_of
+from zoo.run.factory import recipe_of
 from zoo.run.job import Job
+from zoo.run.optimizer import build_optimizer
 from zoo.train.distributed import World
 from zoo.train.forecast import Operations, forecast
 from zoo.train.live_memory import LiveMemory

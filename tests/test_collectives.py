@@ -18,7 +18,7 @@ from zoo import build_model, build_optimizer
 from zoo.checkpoint.recipe import assemble
 from zoo.init import Registry
 from zoo.models import Model
-from zoo.optim.muon import is_hidden
+from zoo.optim.matrices import is_hidden
 from zoo.optim.spread import owners
 from zoo.train.distributed import World
 from zoo.train.monitor import Monitor

@@ -20,6 +20,9 @@ HEAVY = (
 )
 """Modules that take tenths of a second to import and that a model on one device does not need."""
 
+OTHER_KINDS = ("zoo.optim.adamw", "zoo.optim.amos", "zoo.data.corpora", "zoo.data.text.dataset")
+"""Choices of kinds that a model has none of."""
+
 FIRST_MODEL = """
 from zoo import build_model
 build_model("gpt", reparam="wesar", d_model=8, n_layers=1, n_heads=1, vocab_size=16)
@@ -43,7 +46,27 @@ def imported_by(program: str) -> tuple[set[str], str]:
 
 
 def test_a_first_model_needs_little_but_torch() -> None:
-    assert not imported_by(FIRST_MODEL)[0].intersection(HEAVY)
+    assert not imported_by(FIRST_MODEL)[0].intersection((*HEAVY, *OTHER_KINDS))
+
+
+NAME_OF_ANOTHER = """
+from typing import Literal
+from zoo import OPTIMIZERS, OptimizerConfig, ZooError
+
+class Mine(OptimizerConfig):
+    type: Literal["lion"] = "lion"
+
+try:
+    OPTIMIZERS.register(Mine)
+except ZooError as error:
+    assert "optimizer Mine: the name 'lion' is taken by LionConfig" in str(error), error
+else:
+    raise AssertionError("two of one name")
+"""
+
+
+def test_a_name_of_zoo_is_taken_though_its_module_was_not_imported() -> None:
+    assert "zoo.optim.lion" in imported_by(NAME_OF_ANOTHER)[0]
 
 
 @pytest.mark.parametrize("command", ["train", "explain"])

@@ -195,6 +195,8 @@ def test_importing_is_cheap(module: str) -> None:
 MAY_NAME_MODULES = {
     "": "the public names of zoo are imported when they are used",
     "data": "as those of zoo: a process that encodes texts starts without torch",
+    "optim": "nor does a model need an optimizer",
+    "config.homes": "choices are imported when one of their kind is asked for",
     "init.infer": "rules by the names of a library's parameters are hub's, and are loaded for its models",
     "ablate.pool": "the module that workers run is loaded before they are forked",
 }

@@ -60,11 +60,11 @@ if TYPE_CHECKING:
     from zoo.run.config import load_config as load_config
     from zoo.run.explanation import explain as explain
     from zoo.run.factory import build_model as build_model
-    from zoo.run.factory import build_optimizer as build_optimizer
     from zoo.run.factory import merge as merge
     from zoo.run.factory import split as split
     from zoo.run.loggers.base import Logger as Logger
     from zoo.run.loggers.base import LoggerConfig as LoggerConfig
+    from zoo.run.optimizer import build_optimizer as build_optimizer
     from zoo.sampling import generate as generate
     from zoo.spec import Declared as Declared
     from zoo.spec import Module as Module
@@ -99,8 +99,9 @@ _names, __getattr__ = lazy_names(
         "zoo.reparam.base": "Reparam",
         "zoo.run.config": "load_config",
         "zoo.run.explanation": "explain",
-        "zoo.run.factory": "build_model build_optimizer merge split",
+        "zoo.run.factory": "build_model merge split",
         "zoo.run.loggers.base": "Logger LoggerConfig",
+        "zoo.run.optimizer": "build_optimizer",
         "zoo.sampling": "generate",
         "zoo.spec": "Declared Module ParamSpec Reparameterisation Role",
         "zoo.utils.errors": "ZooError",

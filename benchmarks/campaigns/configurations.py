@@ -20,9 +20,9 @@ from benchmarks.campaigns.mutations import BYTES, VALUES, places_of
 from benchmarks.campaigns.schema import Schema
 from zoo.kernels.amos import BusyError, kernels
 from zoo.run.config import json_schema, load_config, plain
-from zoo.run.factory import build_optimizer
 from zoo.run.first_weights import initial_model
 from zoo.run.located import located
+from zoo.run.optimizer import build_optimizer
 from zoo.utils.errors import ConfigError
 
 PLACE = re.compile(r"config\.yaml(:\d+: |: (not|cannot|nested))")

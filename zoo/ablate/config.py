@@ -305,7 +305,7 @@ def sweep_schema() -> JsonObject:
 
     Nothing is required, since any key may come from a file that is extended.
     """
-    schema: JsonObject = for_editors(SweepConfig.model_json_schema())
+    schema: JsonObject = for_editors(SweepConfig)
     run = json_schema()
     schema["$defs"] = run.pop("$defs") | schema["$defs"]
     about = {"description": SweepConfig.model_fields["base"].description}

@@ -8,7 +8,6 @@ import torch
 from pydantic import SerializeAsAny
 from torch import nn
 
-import zoo.checkpoint.named_lora  # noqa: F401  (registers itself)
 from zoo.config.registry import Config, location
 from zoo.init import Init, initialise
 from zoo.models import Model, ModelConfig

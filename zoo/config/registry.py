@@ -4,21 +4,21 @@ Annotations are evaluated here, unlike in other modules: pydantic would compile 
 each of its hundred and more subclasses.
 """
 
+import importlib
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+import json
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Annotated, Any, ClassVar, TypeAlias, TypeVar, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationInfo
 from pydantic.fields import FieldInfo
-from pydantic_core import CoreSchema, core_schema
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, SchemaValidator, core_schema
 
+from zoo.config.homes import HOMES
 from zoo.config.yaml import Located
 from zoo.utils.errors import ConfigError, did_you_mean
 from zoo.utils.untyped import JsonObject
-
-_DEPENDENTS: list[type["Config"]] = []
-"""The classes whose validators depend on the registered choices."""
-
 
 INLINED = "inlined"
 """The key of `Config.inlined` in a JSON schema, until `zoo.config.schema` has expanded it."""
@@ -50,6 +50,15 @@ class Config(BaseModel):
     """The component whose fields a file may write beside those of this class; "": there is none."""
 
     @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: object) -> None:
+        """Keep what annotations mean: pydantic would compile them again for each subclass."""
+        known = {name: field.annotation for name, field in cls.__pydantic_fields__.items()}
+        known |= dict.fromkeys(cls.__class_vars__, ClassVar[object])
+        cls.__annotations__ = {
+            name: known.get(name, text) for name, text in inspect.get_annotations(cls).items()
+        }
+
+    @classmethod
     def written_out(cls, fields: dict[str, Located]) -> dict[str, Located]:
         """The fields of a file, with those of the inlined component moved into it."""
         if not cls.inlined or cls.inlined in fields or "type" not in fields:
@@ -65,14 +74,6 @@ class Config(BaseModel):
         defer_build=True,
         json_schema_extra=_note_inlined,
     )
-
-    @classmethod
-    def __pydantic_init_subclass__(cls, **kwargs: object) -> None:
-        """Record whether the validator of a new class depends on the registered choices."""
-        for field in cls.__pydantic_fields__.values():
-            if any(kind or base in _DEPENDENTS for base, kind in _allowed(field)):
-                _DEPENDENTS.append(cls)
-                return
 
 
 ConfigT = TypeVar("ConfigT", bound=type[Config])
@@ -91,7 +92,7 @@ class Kind:
     Attributes:
         name: name of a single choice in messages.
         plural: name of all choices in ``zoo list``.
-        choices: the registered classes by their names.
+        homes: the modules of zoo that register choices.
         adapt: a function that makes a configuration class of a class outside of zoo, given its path in
             ``type:``; None: only registered classes of this kind can be used.
     """
@@ -102,9 +103,18 @@ class Kind:
     def __init__(self, name: str, plural: str) -> None:
         self.name = name
         self.plural = plural
-        self.choices: dict[str, ConfigClass] = {}
+        self.homes = HOMES.get(plural, ())
+        self._choices: dict[str, ConfigClass] = {}
+        self._unions: dict[type[Config], SchemaValidator] = {}
         self.adapt: Callable[[type, str], type[Config]] | None = None
         self.registries[plural] = self
+
+    @property
+    def choices(self) -> dict[str, ConfigClass]:
+        """The registered classes by their names; zoo's own are imported when they are first asked for."""
+        for home in self.homes:
+            importlib.import_module(home)
+        return self._choices
 
     def register(self, cls: ConfigT) -> ConfigT:
         """Add a class under the default of its ``type`` field; usable as a decorator.
@@ -118,19 +128,21 @@ class Kind:
             raise ConfigError(
                 f"{self.name} {cls.__name__} has no name; expected a field `type: Literal['name'] = 'name'`"
             )
-        if name in self.choices:
+        at_home = f"{cls.__module__}.".startswith(tuple(f"{home}." for home in self.homes))
+        taken = self._choices if at_home else self.choices
+        if name in taken:
             raise ConfigError(
-                f"{self.name} {cls.__name__}: the name '{name}' is taken by {location(self.choices[name])}"
+                f"{self.name} {cls.__name__}: the name '{name}' is taken by {location(taken[name])}"
             )
-        self.choices[name] = cls
-        _rebuild_dependents()
+        self._choices[name] = cls
+        self._unions.clear()
         return cls
 
     def restore(self, choices: dict[str, ConfigClass]) -> None:
         """Replace the present choices, by those from before a plugin was imported."""
-        if choices != self.choices:
-            self.choices = choices
-            _rebuild_dependents()
+        if choices != self._choices:
+            self._choices = choices
+            self._unions.clear()
 
     def __getitem__(self, name: str) -> ConfigClass:
         """The class registered as `name`.
@@ -155,11 +167,59 @@ class Kind:
         return {name: cls for name, cls in self.choices.items() if issubclass(cls, base)}
 
     def __get_pydantic_core_schema__(self, base: type[Config], handler: GetCoreSchemaHandler) -> CoreSchema:
-        """The union of the classes that are registered now, discriminated by their `type`."""
-        classes = self.derived_from(base).items()
-        return core_schema.tagged_union_schema(
-            {name: handler.generate_schema(cls) for name, cls in classes}, discriminator="type"
+        """The schema of a component, whose choices are looked up when there is one to validate."""
+
+        def validated(value: object, info: ValidationInfo) -> object:
+            if type(value) in self._choices.values() and isinstance(value, base):
+                return value
+            return _validated(self._union(base), value, info)
+
+        def described(_: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+            choices: dict[Hashable, CoreSchema] = {
+                name: core_schema.definition_reference_schema(definition_key(cls))
+                for name, cls in self.derived_from(base).items()
+            }
+            return handler(core_schema.tagged_union_schema(choices, discriminator="type"))
+
+        return core_schema.with_info_plain_validator_function(
+            validated, metadata={"pydantic_js_functions": [described]}
         )
+
+    def _union(self, base: type[Config]) -> SchemaValidator:
+        """The union of the classes that are registered now, told apart by their `type`."""
+        if base not in self._unions:
+            choices: dict[Hashable, CoreSchema] = {
+                name: _deferred(cls) for name, cls in self.derived_from(base).items()
+            }
+            union = core_schema.tagged_union_schema(choices, discriminator="type")
+            self._unions[base] = SchemaValidator(union)
+        return self._unions[base]
+
+
+def _deferred(cls: type[Config]) -> CoreSchema:
+    """The schema of a class whose validator is built when there is something to validate."""
+
+    def validated(value: object, info: ValidationInfo) -> object:
+        cls.model_rebuild()
+        return _validated(cls.__pydantic_validator__, value, info)
+
+    return core_schema.with_info_plain_validator_function(validated)
+
+
+def _validated(
+    validator: Any,  # Any: the class of those that plugins of pydantic wrap is not public
+    value: object,
+    info: ValidationInfo,
+) -> object:
+    """A part of what is being validated: of JSON strictly, unless it is a default, which is an object."""
+    if info.mode == "json" and not isinstance(value, Config):
+        return validator.validate_json(json.dumps(value), strict=True)
+    return validator.validate_python(value)
+
+
+def definition_key(cls: type[Config]) -> str:
+    """What a class is called among the definitions of a JSON schema."""
+    return f"{cls.__module__}.{cls.__qualname__}:{id(cls)}"
 
 
 def type_of(config: Config) -> str:
@@ -207,22 +267,6 @@ def _allowed(field: FieldInfo) -> Iterator[tuple[type[Config], Kind | None]]:
                 yield from walk(part, ())
 
     return walk(field.annotation, field.metadata)
-
-
-def _rebuild_dependents() -> None:
-    """Rebuild the validators that depend on registered choices, inner classes first."""
-    stale = [cls for cls in _DEPENDENTS if cls.__pydantic_complete__]
-
-    def rebuild(cls: type[Config]) -> None:
-        if cls in stale:
-            stale.remove(cls)
-            for field in cls.__pydantic_fields__.values():
-                for inner in classes_in(field):
-                    rebuild(inner)
-            cls.model_rebuild(force=True)
-
-    for cls in tuple(stale):
-        rebuild(cls)
 
 
 MODELS = Kind("model", "models")

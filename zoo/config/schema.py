@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import cast
+
+from pydantic.json_schema import GenerateJsonSchema
+from pydantic_core import CoreSchema, core_schema
+
 from zoo.config.compose import FROM
-from zoo.config.registry import INLINED, MODELS, Kind
+from zoo.config.registry import INLINED, MODELS, Config, Kind, definition_key
 from zoo.utils.untyped import Json, JsonObject
 
 TAKEN_OVER = {
@@ -16,16 +21,23 @@ BY_PATH = {"type": "string", "pattern": r"^.+\.py:\w+$|^\w+(\.\w+)+$", "descript
 """The schema of a `type` that is the path of a class, see `zoo.config.plugins.CLASS_PATH`."""
 
 
-def for_editors(schema: JsonObject) -> JsonObject:
-    """The schema of a file as it may be written, given pydantic's schema of its long form.
+def for_editors(cls: type[Config]) -> JsonObject:
+    """The schema of a file, or of a section of one, as it may be written, given the class of its long form.
 
     Nothing is required, because any key may come from a file that is extended. A component may be given by
     its name, a model by its checkpoint and an optimizer by the path of a class, and the fields of an inlined
     component may be written beside those of its owner.
     """
-    definitions: JsonObject = schema.get("$defs", {})
-    with_optional: JsonObject = _optional({**schema, "$defs": _with_inlined(definitions)})
+    choices = [choice for kind in Kind.registries.values() for choice in kind.choices.values()]
+    definitions = [cast(CoreSchema, {**_core(choice), "ref": definition_key(choice)}) for choice in choices]
+    schema = GenerateJsonSchema().generate(core_schema.definitions_schema(_core(cls), definitions))
+    with_optional: JsonObject = _optional({**schema, "$defs": _with_inlined(schema["$defs"])})
     return with_optional
+
+
+def _core(cls: type[Config]) -> CoreSchema:
+    cls.model_rebuild()
+    return cls.__pydantic_core_schema__
 
 
 def _with_inlined(definitions: JsonObject) -> JsonObject:

@@ -23,8 +23,8 @@ from torch import Tensor, nn
 from zoo.diagnose.coordinate_axes import WIDTH, Axis, names_at
 from zoo.nn.linear import Linear
 from zoo.run.config import RunConfig
-from zoo.run.factory import build_optimizer
 from zoo.run.first_weights import initial_model, require_room
+from zoo.run.optimizer import build_optimizer
 from zoo.spec import Module, declared
 from zoo.utils.errors import ConfigError
 

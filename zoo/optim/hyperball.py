@@ -16,7 +16,7 @@ from zoo.config.registry import CONSTRAINTS
 from zoo.optim.base import OptimizerConfig
 from zoo.optim.constraint import Constraint
 from zoo.optim.fixed_norm import starts_at_zero
-from zoo.optim.muon import is_hidden
+from zoo.optim.matrices import is_hidden
 from zoo.spec import WHOLE, Declared, Role, declared
 from zoo.utils.errors import ConfigError
 

@@ -8,7 +8,15 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from zoo.spec import ParamSpec
+from zoo.spec import ParamSpec, Role
+
+OUTSIDE = frozenset({"vocab", "classes", "image"})
+"""Axes of a model's inputs and outputs; a kernel with one of them is no hidden matrix."""
+
+
+def is_hidden(spec: ParamSpec) -> bool:
+    """Whether a parameter is a hidden matrix: a kernel without an axis of the model's inputs or outputs."""
+    return spec.role in (Role.LINEAR, Role.CONV) and not OUTSIDE & set(spec.axes)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from zoo.optim.base import OptimizerConfig, grouped
 from zoo.optim.blocks import blocks
 from zoo.optim.cautious import agreeing, check_cautious, shares
 from zoo.optim.combined import Combined
-from zoo.optim.matrices import MATRIX, MatrixLayout
+from zoo.optim.matrices import MATRIX, MatrixLayout, is_hidden
 from zoo.optim.moments import decay_weights
 from zoo.optim.newton_schulz import Coefficients, orthogonal
 from zoo.optim.optimizer import ZooOptimizer, due, gradients, local_rows
@@ -29,7 +29,7 @@ from zoo.optim.param_group import ParamGroup
 from zoo.optim.sharding import complete, reduced_like, totals
 from zoo.optim.slots import batches, slot_dtype
 from zoo.optim.spread import with_whole
-from zoo.spec import ParamSpec, Role
+from zoo.spec import ParamSpec
 from zoo.utils.errors import ConfigError
 from zoo.utils.sharded import local
 
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from zoo.init.registry import Entry
     from zoo.init.transfer import UpdateSize
 
-OUTSIDE = frozenset({"vocab", "classes", "image"})
-"""Axes of a model's inputs and outputs; a kernel with one of them is no hidden matrix."""
 
 AT_ONCE = 1 << 26
 """Number of entries of the matrices of one shape that are orthogonalised together."""
@@ -214,11 +212,6 @@ def update_factor(rows: int, columns: int, factor: UpdateFactor) -> float:
         return 0.2 * math.sqrt(max(rows, columns))
     share = rows / columns
     return math.sqrt(share if factor == "spectral" else max(1, share))
-
-
-def is_hidden(spec: ParamSpec) -> bool:
-    """Whether a parameter is a hidden matrix: a kernel without an axis of the model's inputs or outputs."""
-    return spec.role in (Role.LINEAR, Role.CONV) and not OUTSIDE & set(spec.axes)
 
 
 def present_name(value: object) -> object:

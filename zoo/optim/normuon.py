@@ -13,7 +13,8 @@ from torch.optim.optimizer import ParamsT
 from zoo.config.registry import OPTIMIZERS
 from zoo.optim.adam import Decay
 from zoo.optim.adamw import AdamWConfig
-from zoo.optim.muon import Muon, OrthogonalConfig, Rest, UpdateFactor, is_hidden
+from zoo.optim.matrices import is_hidden
+from zoo.optim.muon import Muon, OrthogonalConfig, Rest, UpdateFactor
 from zoo.optim.newton_schulz import orthogonal
 from zoo.optim.param_group import ParamGroup
 from zoo.optim.sharding import reduced_like

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zoo.run.config  # noqa: F401  (imports everything that registers itself)
 from zoo.config.compose import shipped
 from zoo.config.plugins import load_installed
 from zoo.config.registry import Kind

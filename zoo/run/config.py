@@ -16,11 +16,6 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, PrivateAttr, ValidationError, field_validator, model_validator
 from pydantic.fields import FieldInfo
 
-import zoo.data.classification.dataset
-import zoo.data.images.dataset
-import zoo.data.images.digits
-import zoo.data.instructions.dataset
-import zoo.data.text.dataset  # noqa: F401  (these five register themselves)
 from zoo.config.compose import FROM, PLUGINS, extend, find_config, merge, parse_overrides, read_named
 from zoo.config.inputs import READS_FILES, from_current_folder, key_of, looked_in
 from zoo.config.messages import describe, is_written
@@ -49,7 +44,9 @@ from zoo.init import EtaOverride, FreezeRule, Init
 from zoo.init.transfer import NoTransfer, Transfer
 from zoo.models import ModelConfig
 from zoo.models.starts import NoRuleError, Reach
-from zoo.optim import Constant, Constraint, NoConstraint, OptimizerConfig, ScheduleConfig
+from zoo.optim.base import OptimizerConfig, ScheduleConfig
+from zoo.optim.constraint import Constraint, NoConstraint
+from zoo.optim.schedules import Constant
 from zoo.reparam import NoReparam, Reparam
 from zoo.run.from_checkpoint import CheckpointConfig, inherit
 from zoo.run.limits import beyond_reason
@@ -421,7 +418,7 @@ def json_schema() -> JsonObject:
     Nothing is required, since any key may come from the file that is extended.
     """
     load_installed()
-    schema: JsonObject = for_editors(RunConfig.model_json_schema())
+    schema: JsonObject = for_editors(RunConfig)
     plugins = schema["properties"][PLUGINS]["items"]
     schema["properties"][PLUGINS]["items"] = {"anyOf": [{"type": "string"}, plugins]}
     names = {"type": "string", "description": "a shipped configuration, or a path relative to this file"}

@@ -10,7 +10,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from zoo.config.registry import CLIPS, LOGGERS, Config
-from zoo.optim import ClipConfig, GlobalNorm
+from zoo.optim.clip import ClipConfig, GlobalNorm
 from zoo.run.loggers import LoggerConfig
 from zoo.utils.errors import ConfigError
 from zoo.utils.run_folder import RUNS

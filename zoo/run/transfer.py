@@ -10,7 +10,7 @@ from zoo.checkpoint.recipe import Recipe, build
 from zoo.config.registry import type_of
 from zoo.init.transfer import Factors, NoTransfer, Sizes, Transfer, Transferred
 from zoo.models import Model
-from zoo.optim import OptimizerConfig
+from zoo.optim.base import OptimizerConfig
 from zoo.spec import Declared, ParamSpec, declared
 from zoo.utils.errors import ConfigError
 

@@ -13,10 +13,10 @@ from zoo.init import Registry, freeze, measure, spreads
 from zoo.models import Model
 from zoo.optim.storage import store_in_bfloat16
 from zoo.reparam import start_from_forward
-from zoo.run.factory import build_optimizer
 from zoo.run.first_weights import InitialModel, initial_model, read_measured_etas, require_room
 from zoo.run.job import Job
 from zoo.run.limits import require_memory
+from zoo.run.optimizer import build_optimizer
 from zoo.run.trained import with_kept_tokenizer
 from zoo.run.transfer import rates_of
 from zoo.train.checkpoints import CLIP, check_same_data, explained_damage, load_progress

@@ -16,7 +16,6 @@ import torch
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-import zoo.data.instructions.jinja  # noqa: F401  (registers the template)
 from zoo.config.inputs import READS_FILES
 from zoo.config.registry import DATASETS, TEMPLATES
 from zoo.data.dataset import Batch, DataConfig, ModelRequirements
