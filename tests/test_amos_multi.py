@@ -18,7 +18,7 @@ from zoo import build_model, build_optimizer
 from zoo.optim import Amos, amos_multi
 from zoo.optim.amos_step import Variable
 from zoo.optim.amos_update import Step
-from zoo.optim.gate import left_out_where
+from zoo.optim.leave_out import left_out_where
 
 SHAPES: dict[tuple[int, ...], list[tuple[int, ...]]] = {
     (1,): [(6, 4), (3, 4), (5, 8)],

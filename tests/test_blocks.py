@@ -1,11 +1,14 @@
 """Elementwise work in pieces: every entry once, whatever the shapes and layouts."""
 
+import math
+
 import pytest
 import torch
 
 from zoo.kernels.foreach import Many
 from zoo.optim import blocks
 from zoo.optim.blocks import blocks as pieces
+from zoo.optim.blocks import changed_blocks
 
 
 @pytest.fixture(autouse=True)
@@ -48,3 +51,23 @@ def test_other_devices_get_everything_at_once() -> None:
     ((part,),) = pieces(tensors)
     assert isinstance(part, Many) and len(part.tensors) == 2
     assert not list(pieces([]))
+
+
+def test_other_devices_are_given_no_more_than_what_is_copied_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks, "COPIED_AT_ONCE", 40)
+    changed = [torch.zeros(100, device="meta"), torch.zeros(5, device="meta")]
+    numbers = [torch.zeros(()), torch.ones(())]
+    flag = torch.zeros((), dtype=torch.bool, device="meta")
+    found = [part for part, _ in changed_blocks(flag, [changed], numbers)]
+    assert [sum(tensor.numel() for tensor in part.tensors) for part in found] == [40, 40, 25]
+    assert len([*changed_blocks(None, [changed], numbers)]) == 1
+
+
+@pytest.mark.parametrize("unless", [None, False, True])
+def test_what_is_changed_is_put_back(unless: bool | None) -> None:
+    tensors, others = [torch.ones(7, 5), torch.ones(3)], [torch.full((7, 5), math.nan), torch.ones(3)]
+    flag = None if unless is None else torch.tensor(unless)
+    for part, other in changed_blocks(flag, [tensors], others):
+        part.add_(other)
+    assert tensors[0].isfinite().all() == bool(unless)
+    assert torch.equal(tensors[1], torch.full((3,), 1.0 if unless else 2.0))

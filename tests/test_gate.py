@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -15,11 +16,12 @@ from torch import Tensor, nn
 from two_ranks import on_two_ranks
 
 from zoo import Model, build_model, build_optimizer
+from zoo.config.registry import OPTIMIZERS
 from zoo.nn.loss import LossParts
-from zoo.optim import Amos
+from zoo.optim.amos_step import eager_step
 from zoo.optim.clip import Clip
-from zoo.optim.gate import is_gated
-from zoo.optim.state import tensors_in
+from zoo.optim.optimizer import ZooOptimizer
+from zoo.optim.state import changing, tensors_in
 from zoo.train.distributed import World
 from zoo.train.run import train
 from zoo.train.step import Stepper
@@ -36,20 +38,40 @@ MODELS: dict[str, dict[str, Any]] = {
     "hyperball": {"source": "gpt", "constraint": "hyperball"},
 }
 """All that follows a step of the optimizer: projection, gates, measurements, QK-clip, a norm that is kept."""
-OPTIMIZERS: dict[str, dict[str, Any]] = {
-    "adamw": {"type": "adamw"},
-    "adam": {"type": "adam"},
+BY_THEMSELVES: dict[str, dict[str, Any]] = {
     "sgd": {"type": "torch.optim.SGD", "fused": True, "momentum": 0.9},
     "amos": {"type": "amos", "reduction": "dense"},
     "amos with momentum": {"type": "amos", "momentum": 0.9, "clip_value": 0.5},
     "amos joined": {"type": "amos"},
     "amos joined with momentum": {"type": "amos", "momentum": 0.9},
+    "cautious adamw": {"type": "adamw", "cautious": True},
+    "cautious lion": {"type": "lion", "cautious": True},
+    "cautious muon": {"type": "muon", "cautious": True},
+    "soap that turns its bases": {"type": "soap", "precondition_frequency": 1},
+    "muon and amos": {"type": "muon", "rest": {"type": "amos", "lr": 0.01}},
 }
+COPIED: dict[str, dict[str, Any]] = {
+    "adamw of separate operations": {"type": "adamw", "fused": False},
+    "muon and adamw of separate operations": {
+        "type": "muon",
+        "rest": {"type": "adamw", "lr": 0.01, "fused": False},
+    },
+    "adagrad": {"type": "torch.optim.Adagrad"},
+    "rmsprop": {"type": "torch.optim.RMSprop", "momentum": 0.9, "centered": True},
+    "asgd": {"type": "torch.optim.ASGD"},
+}
+KINDS = {**{kind: {"type": kind} for kind in OPTIMIZERS.choices}, **BY_THEMSELVES, **COPIED}
+FOLLOWED = ("adamw", "amos", "muon", "adafactor", "adagrad")
+"""Those that are tried with every model, the others with nGPT."""
+CASES = [
+    *(("ngpt", kind) for kind in KINDS),
+    *((name, kind) for name in MODELS if name != "ngpt" for kind in FOLLOWED),
+]
 
 
 def optimizer_of(model: Model, name: str) -> torch.optim.Optimizer:
     """The optimizer; Amos joined as on a GPU, which on a CPU no configuration asks for."""
-    optimizer = build_optimizer(model, {"lr": 0.01, **OPTIMIZERS[name]})
+    optimizer = build_optimizer(model, {"lr": 0.01, **KINDS[name]})
     for group in optimizer.param_groups if "joined" in name else ():
         group["foreach"] = True
     return optimizer
@@ -76,10 +98,10 @@ def spoilt(step: Stepper) -> Stepper:
 
 
 def state(step: Stepper) -> dict[str, Tensor]:
-    """Copies of this rank's weights, buffers and slots; of Amos without the count, which the host keeps."""
+    """Copies of this rank's weights, buffers and slots; without the count that the host of zoo's keeps."""
     tensors = {**dict(step.model.named_parameters()), **dict(step.model.named_buffers())}
     names: dict[Tensor, str] = {parameter: name for name, parameter in step.model.named_parameters()}
-    counts = "/step" if isinstance(step.optimizer, Amos) else "no count"
+    counts = "/step" if isinstance(step.optimizer, ZooOptimizer) else "no count"
     for parameter, slots in step.optimizer.state.items():
         tensors |= {f"{names[parameter]}{path}": tensor for path, tensor in tensors_in(slots)}
     return {name: local(t.detach()).clone() for name, t in tensors.items() if not name.endswith(counts)}
@@ -91,28 +113,27 @@ def assert_equal(found: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
         assert torch.equal(tensor, expected[name]), name
 
 
-@pytest.mark.parametrize("kind", OPTIMIZERS)
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(("name", "kind"), CASES)
 def test_a_step_that_is_not_finite_changes_nothing(name: str, kind: str) -> None:
     """Neither where the loss is no number, nor where one entry of a gradient is infinite."""
     model = build_model(**MODELS[name], **SIZES, seed=0)
     step = stepper(model, optimizer_of(model, kind))
     for seed in range(3):
         take(step, seed)
-    before = state(step)
+    before, attributes = state(step), copy.deepcopy(changing(step.optimizer)["attributes"])
     take(spoilt(step), 3)
     assert_equal(state(step), before)
     first = next(model.parameters())
     with first.register_hook(lambda gradient: gradient.index_fill(0, torch.tensor(0), math.inf)):  # type: ignore[no-untyped-call]
         take(step, 3)
     assert_equal(state(step), before)
+    assert changing(step.optimizer)["attributes"] == attributes
     take(step, 4)
     assert all(tensor.isfinite().all() for tensor in state(step).values())
     assert not torch.equal(first, before[next(name for name, _ in model.named_parameters())])
 
 
-@pytest.mark.parametrize("kind", OPTIMIZERS)
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(("name", "kind"), CASES)
 def test_finite_steps_are_those_that_are_waited_for(name: str, kind: str) -> None:
     states = []
     for unread in (True, False):
@@ -125,8 +146,12 @@ def test_finite_steps_are_those_that_are_waited_for(name: str, kind: str) -> Non
 
 
 def on_shards(world: World) -> None:
-    for name in ("ngpt", "wesar"):
-        for kind in ("adamw", "amos", "amos joined with momentum"):
+    kinds = {
+        "ngpt": ("adamw", "amos joined with momentum", "muon", "adafactor", "adagrad"),
+        "wesar": ("amos",),
+    }
+    for name, of_model in kinds.items():
+        for kind in of_model:
             model = build_model(**MODELS[name], **SIZES, seed=0)
             world.shard(model)
             step = stepper(model, optimizer_of(model, kind), world)
@@ -142,29 +167,22 @@ def test_on_shards() -> None:
     on_two_ranks(on_shards)
 
 
-@pytest.mark.parametrize(
-    ("settings", "gated"),
-    [
-        *((settings, True) for settings in OPTIMIZERS.values()),
-        ({"type": "adamw", "fused": False}, False),
-        ({"type": "adamw", "cautious": True}, False),
-        ({"type": "lion"}, False),
-        ({"type": "muon"}, False),
-    ],
-)
-def test_which_optimizers_are_gated(settings: dict[str, Any], gated: bool) -> None:
-    """As docs/distributed.md says."""
-    model = build_model("gpt", **SIZES)
-    assert is_gated(build_optimizer(model, {"lr": 0.01, **settings})) == gated
+def test_the_kernel_for_processors_is_undone_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does not ask whether the step is left out; here it is the step of separate operations."""
+    monkeypatch.setattr("zoo.optim.amos.fused_step", eager_step)
+    model = build_model("ngpt", **SIZES, seed=0)
+    step = stepper(model, optimizer_of(model, "amos"))
+    for group in step.optimizer.param_groups:
+        group["fused"] = True
+    take(step, 0)
+    before = state(step)
+    take(spoilt(step), 1)
+    assert_equal(state(step), before)
+    take(step, 1)
+    assert not torch.equal(next(model.parameters()), next(iter(before.values())))
 
 
-def test_the_kernel_for_processors_is_not_gated() -> None:
-    amos = build_optimizer(build_model("gpt", **SIZES), "amos", lr=0.01)
-    amos.param_groups[-1]["fused"] = True
-    assert not is_gated(amos)
-
-
-@pytest.mark.parametrize("kind", ["adamw", "amos"])
+@pytest.mark.parametrize("kind", ["adamw", "amos", "muon", "torch.optim.Adagrad"])
 def test_what_a_run_does_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     """It computes the next gradient, reads that of the step, and ends with the weights before it."""
     behind(monkeypatch)

@@ -117,9 +117,10 @@ def test_a_compiled_step_of_generation_writes_the_same() -> None:
 
 
 @pytest.mark.gpu
-def test_a_step_does_not_wait_for_the_device() -> None:
+@pytest.mark.parametrize("kind", ["adamw", "amos", "muon", "lion", "adafactor", "torch.optim.RMSprop"])
+def test_a_step_does_not_wait_for_the_device(kind: str) -> None:
     model = model_on("cuda", "gpt")
-    optimizer = build_optimizer(model, "adamw", lr=1e-3)
+    optimizer = build_optimizer(model, {"type": kind, "lr": 1e-3})
     world = World(0, 1, torch.device("cuda"))
     step = Stepper(model, model.loss, optimizer, world, 2, "bf16", Clip(1.0), 0.0)
     batch = tuple(part.pin_memory() for part in model.example(2, 16))

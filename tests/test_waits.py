@@ -190,7 +190,7 @@ def test_numbers_are_read_when_the_next_gradient_was_asked_for(
     behind(monkeypatch)
     made = calls(monkeypatch)
     run = train(tiny(tmp_path, *QUIET)).folder
-    start, end = ["gradient", "update", "read", "gradient", "update"], ["gradient", "read", "update", "read"]
+    start, end = ["gradient", "read", "update", "gradient", "update"], ["gradient", "read", "update", "read"]
     later, again = ["gradient", "read", "update"], ["gradient", "update"]
     assert made == start + later * 7 + end + (again + later * 8 + end) * 3
     assert_same(waiting, run)
@@ -208,7 +208,7 @@ def test_a_step_that_is_looked_at_is_read_at_once(tmp_path: Path, monkeypatch: p
 def test_a_number_that_is_not_finite_ends_the_run_as_where_it_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    """SOAP factorises matrices, which fails before the number is read."""
+    """Also of SOAP, whose factorisations refuse such numbers."""
     original, count = Stepper.backward, [0]
 
     def backward(self: Any, *args: Any) -> Tensor:

@@ -13,6 +13,7 @@ from torch.optim.optimizer import ParamsT
 
 from zoo.config.registry import OPTIMIZERS
 from zoo.optim.base import OptimizerConfig, grouped
+from zoo.optim.gate import kept_where, left_out
 from zoo.optim.optimizer import ZooOptimizer, due, gradient
 from zoo.optim.param_group import ParamGroup
 from zoo.optim.sharding import reduced_like
@@ -47,6 +48,8 @@ class Adafactor(ZooOptimizer):
     Slots are float32 (float64 for float64). Parameters may be sharded (DTensor): all means are
     over all ranks.
     """
+
+    is_gated: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -113,7 +116,8 @@ class Adafactor(ZooOptimizer):
         for parameter, slot, dims, total in moments:
             state = self.state[parameter]
             mean = total.div_(math.prod(parameter.shape[d] for d in dims)).add_(group["eps"])
-            local(state[slot]).lerp_(mean, state["step"].item() ** -group["decay"])
+            with kept_where(left_out(self), [local(state[slot])]):
+                local(state[slot]).lerp_(mean, state["step"].item() ** -group["decay"])
 
     def _apply(self, parameters: Sequence[Tensor], group: ParamGroup) -> None:
         """Update the parameters, each by at most a share of its root mean square."""
@@ -129,7 +133,8 @@ class Adafactor(ZooOptimizer):
             clip = ((square / parameter.numel()).sqrt() / group["clip_threshold"]).clamp_min(1)
             scale = (size / parameter.numel()).sqrt().clamp_min(group["eps_scale"])
             by = alpha * scale / clip if group["scale_parameter"] else alpha / clip
-            local(parameter).sub_(update.mul_(by))
+            with kept_where(left_out(self), [local(parameter.detach())]):
+                local(parameter).sub_(update.mul_(by))
 
     def _updates(self, parameters: Sequence[Tensor]) -> list[Tensor]:
         """G / sqrt(V) of each parameter: the local shard."""

@@ -13,7 +13,8 @@ from torch.optim.optimizer import ParamsT
 from zoo.config.registry import OPTIMIZERS
 from zoo.optim.adam import Decay
 from zoo.optim.base import OptimizerConfig, decayed_groups
-from zoo.optim.blocks import blocks
+from zoo.optim.blocks import changed_blocks
+from zoo.optim.gate import left_out
 from zoo.optim.moments import adam_step, advance_moments
 from zoo.optim.optimizer import CountingOptimizer, gradients, local_rows
 from zoo.optim.param_group import ParamGroup
@@ -38,6 +39,8 @@ class AdEMAMix(CountingOptimizer):
     alpha(t) rises linearly to alpha over `alpha_warmup` steps; the half-life of beta3(t) rises linearly from
     that of beta1 over `beta3_warmup` steps. The slow average has no bias correction.
     """
+
+    is_gated: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -85,7 +88,8 @@ class AdEMAMix(CountingOptimizer):
         warmup = group["alpha_warmup"]
         alpha = group["alpha"] * (min(t / warmup, 1.0) if warmup else 1.0)
         slots = (self.held(parameters, slot) for slot in SLOTS)
-        for theta, g, fast, slow, square in blocks(local_rows(parameters), gradients(parameters), *slots):
+        changed = local_rows(parameters), *slots
+        for theta, fast, slow, square, g in changed_blocks(left_out(self), changed, gradients(parameters)):
             g = g.type_as(fast)
             advance_moments(fast, square, g, (beta1, beta2))
             slow.lerp_(g, slow_share)

@@ -211,7 +211,7 @@ class Amos(ZooOptimizer):
 
     @property
     def is_gated(self) -> bool:
-        """Return whether the optimizer respects `zoo.optim.gate`; the C++ kernel for CPUs does not."""
+        """Return whether the optimizer undoes skipped steps itself; the C++ kernel for CPUs does not."""
         return not any(group["fused"] for group in self.param_groups)
 
     def slots(self, parameter: Tensor, group: ParamGroup) -> dict[str, Tensor]:

@@ -6,28 +6,52 @@ tensors each operation reads them from memory again; block by block, only the fi
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 from torch import Tensor
 
 from zoo.kernels.foreach import Many
+from zoo.optim.gate import kept_where
 from zoo.optim.slots import batches
 
 ENTRIES_PER_THREAD = 1 << 17
 """Entries of a block. Seven float32 tensors take 3.7 MB; with smaller blocks the calls cost more."""
 
+COPIED_AT_ONCE = 1 << 26
+"""Entries of each column that are copied at once where a step may be left out, 256 MB in float32."""
 
-def blocks(*columns: Sequence[Tensor]) -> Iterator[list[Many]]:
+
+def changed_blocks(
+    unless: Tensor | None, changed: Sequence[Sequence[Tensor]], *others: Sequence[Tensor]
+) -> Iterator[list[Many]]:
+    """Divide tensors into blocks, some of which are changed, and undo the changes if the step is skipped.
+
+    Args:
+        unless: from `zoo.optim.gate.left_out`. If None, this is `blocks`.
+        changed: columns of weights and slots, see `blocks`.
+        *others: further columns.
+
+    Yields:
+        For every column its part of the block; the changed columns come first.
+    """
+    limit = sys.maxsize if unless is None else COPIED_AT_ONCE
+    for block in blocks(*changed, *others, at_once=limit):
+        with kept_where(unless, [tensor for many in block[: len(changed)] for tensor in many.tensors]):
+            yield block
+
+
+def blocks(*columns: Sequence[Tensor], at_once: int = sys.maxsize) -> Iterator[list[Many]]:
     """Divide tensors of an elementwise computation into blocks.
 
-    On a CPU large tensors are cut and small ones are taken together. On other devices there is a single
-    block.
+    On a CPU large tensors are cut and small ones are taken together.
 
     Args:
         *columns: lists of equal length, for example all parameters, all gradients and all averages. Tensors
             at the same index have one shape; a 0-dim tensor beside larger ones is not cut and is part of
             every block of them.
+        at_once: largest number of entries of a column in a block on other devices.
 
     Yields:
         For every column its part of the block; in-place operations change the given tensors.
@@ -35,10 +59,8 @@ def blocks(*columns: Sequence[Tensor]) -> Iterator[list[Many]]:
     rows: list[Sequence[Tensor]] = list(zip(*columns, strict=True))
     if not rows:
         return
-    if rows[0][0].device.type != "cpu":
-        yield [Many(column) for column in columns]
-        return
-    limit = ENTRIES_PER_THREAD * torch.get_num_threads()
+    on_cpu = rows[0][0].device.type == "cpu"
+    limit = ENTRIES_PER_THREAD * torch.get_num_threads() if on_cpu else at_once
     pieces = [piece for row in rows for piece in _cut(row, limit)]
     for part in batches([piece[0].numel() for piece in pieces], limit):
         yield [Many(column) for column in zip(*pieces[part], strict=True)]

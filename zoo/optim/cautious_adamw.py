@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
-from zoo.optim.blocks import blocks
+from zoo.optim.blocks import changed_blocks
 from zoo.optim.cautious import agreeing, shares
+from zoo.optim.gate import left_out
 from zoo.optim.moments import adam_step, advance_moments, decay_weights
 from zoo.optim.optimizer import CountingOptimizer, gradients, local_rows
 from zoo.optim.param_group import ParamGroup
@@ -24,6 +26,8 @@ class CautiousAdamW(CountingOptimizer):
     mask    = [m g > 0] / max(share of ones, 1e-3)
     theta  <- (1 - lr weight_decay) theta - lr mask m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + eps)
     """
+
+    is_gated: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -52,14 +56,14 @@ class CautiousAdamW(CountingOptimizer):
         """Take a step, see the class."""
         lr, betas = float(group["lr"]), group["betas"]
         grads, (firsts, seconds) = gradients(parameters), (self.held(parameters, slot) for slot in SLOTS)
-        kept = totals(parameters)
-        for g, m, v, count in blocks(grads, firsts, seconds, kept):
+        kept, unless = totals(parameters), left_out(self)
+        for m, v, g, count in changed_blocks(unless, (firsts, seconds), grads, kept):
             g = g.type_as(m)
             advance_moments(m, v, g, betas)
             count.add_(agreeing(m, g).sum())
         complete(kept, parameters)
-        columns = local_rows(parameters), grads, firsts, seconds, shares(kept, parameters)
-        for theta, g, m, v, share in blocks(*columns):
+        thetas, columns = local_rows(parameters), (grads, firsts, seconds, shares(kept, parameters))
+        for theta, g, m, v, share in changed_blocks(unless, [thetas], *columns):
             decay_weights(theta, lr * group["weight_decay"])
             step = agreeing(m, g.type_as(m)).mul_(m).div_(share)
             rate = lr / (1 - betas[0] ** t)

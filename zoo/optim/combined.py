@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from typing import ClassVar
 
 from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.optimizer import StateDict
 
+from zoo.optim.gate import left_out
+from zoo.optim.leave_out import left_out_where
 from zoo.optim.optimizer import ZooOptimizer
 from zoo.optim.param_group import ParamGroup
 from zoo.optim.slots import initial_slots
@@ -23,6 +26,8 @@ class Combined(ZooOptimizer):
     Attributes:
         parts: The optimizers, in the order of their groups.
     """
+
+    is_gated: ClassVar[bool] = True
 
     def __init__(self, parts: Sequence[Optimizer]) -> None:
         """Combine optimizers that have not taken a step yet.
@@ -50,7 +55,8 @@ class Combined(ZooOptimizer):
     def update(self) -> None:
         """Take one step with each part."""
         for part in self.parts:
-            part.step()
+            with left_out_where(part, left_out(self)):
+                part.step()
 
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Restore a `state_dict`: each part loads and checks its share."""

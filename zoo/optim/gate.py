@@ -1,48 +1,36 @@
 """Skipping steps whose gradient is not finite, decided on the device without waiting for the host.
 
-torch's fused optimizers read the attribute `found_inf`, which GradScaler sets during a step: if it is 1, they
-leave weights, slots and step counts unchanged. Amos does the same.
+An optimizer whose class says `is_gated` asks here whether its present step is skipped, and undoes its
+changes. `zoo.optim.leave_out` does this for all other optimizers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-ATTRIBUTE = "found_inf"
-
-
-def is_gated(optimizer: Optimizer) -> bool:
-    """Whether an optimizer respects `left_out_where`: by torch's mark of fused optimizers, or its own."""
-    return any(getattr(optimizer, mark, False) for mark in ("_step_supports_amp_scaling", "is_gated"))
-
-
-@contextmanager
-def left_out_where(optimizer: Optimizer, diverged: Tensor) -> Iterator[None]:
-    """Within a `with` block, `optimizer` skips its step if `diverged`, provided that it `is_gated`.
-
-    Args:
-        optimizer: any optimizer.
-        diverged: 0-dim bool on the device of the parameters.
-    """
-    if not is_gated(optimizer):
-        yield
-        return
-    setattr(optimizer, ATTRIBUTE, diverged.float())
-    try:
-        yield
-    finally:
-        delattr(optimizer, ATTRIBUTE)
+_LEFT_OUT: WeakKeyDictionary[Optimizer, Tensor] = WeakKeyDictionary()
+"""For every optimizer during a step that may be skipped: whether it is."""
 
 
 def left_out(optimizer: Optimizer) -> Tensor | None:
-    """Whether the present step is skipped, 0-dim bool; None: it is taken in any case."""
-    flag: Tensor | None = getattr(optimizer, ATTRIBUTE, None)
-    return None if flag is None else flag > 0
+    """Whether the present step is skipped, 0-dim bool on the device; None: it is taken in any case."""
+    return _LEFT_OUT.get(optimizer)
+
+
+@contextmanager
+def flagged(optimizer: Optimizer, unless: Tensor) -> Iterator[None]:
+    """Within a `with` block, `left_out` returns this flag."""
+    _LEFT_OUT[optimizer] = unless
+    try:
+        yield
+    finally:
+        del _LEFT_OUT[optimizer]
 
 
 @contextmanager
@@ -58,5 +46,10 @@ def kept_where(unchanged: Tensor | None, tensors: Sequence[Tensor]) -> Iterator[
         return
     before = [tensor.clone() for tensor in tensors]
     yield
+    put_back(unchanged, tensors, before)
+
+
+def put_back(unchanged: Tensor, tensors: Sequence[Tensor], before: Sequence[Tensor]) -> None:
+    """Restore the earlier values of tensors in place if `unchanged`."""
     for tensor, old in zip(tensors, before, strict=True):
-        tensor.copy_(torch.where(unchanged, old, tensor))
+        torch.where(unchanged, old, tensor, out=tensor)

@@ -12,8 +12,9 @@ from torch.optim.optimizer import ParamsT
 from zoo.config.registry import OPTIMIZERS
 from zoo.optim.adam import Decay
 from zoo.optim.base import OptimizerConfig, decayed_groups
-from zoo.optim.blocks import blocks
+from zoo.optim.blocks import changed_blocks
 from zoo.optim.cautious import agreeing, check_cautious
+from zoo.optim.gate import left_out
 from zoo.optim.moments import decay_weights
 from zoo.optim.optimizer import ZooOptimizer, due, gradients, local_rows
 from zoo.optim.param_group import ParamGroup
@@ -35,6 +36,8 @@ class Lion(ZooOptimizer):
     The cautious form drops the entries of u whose sign is not that of g, and multiplies the others by
     n / (kept + 1), n being the number of entries.
     """
+
+    is_gated: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -74,9 +77,8 @@ class Lion(ZooOptimizer):
 
     def _move(self, parameters: Sequence[Tensor], group: ParamGroup) -> None:
         (beta1, beta2), lr = group["betas"], float(group["lr"])
-        for theta, g, m in blocks(
-            local_rows(parameters), gradients(parameters), self.held(parameters, "exp_avg")
-        ):
+        changed = local_rows(parameters), self.held(parameters, "exp_avg")
+        for theta, m, g in changed_blocks(left_out(self), changed, gradients(parameters)):
             g = g.type_as(m)
             update = g.lerp(m, beta1).sign_()
             decay_weights(theta, lr * group["weight_decay"])
@@ -86,9 +88,10 @@ class Lion(ZooOptimizer):
     def _move_cautiously(self, parameters: Sequence[Tensor], group: ParamGroup) -> None:
         """Keep the updates until the number of entries that point along g is known for whole parameters."""
         (beta1, beta2), lr = group["betas"], float(group["lr"])
-        columns = local_rows(parameters), gradients(parameters), self.held(parameters, "exp_avg")
+        thetas, averages = local_rows(parameters), self.held(parameters, "exp_avg")
+        grads, unless = gradients(parameters), left_out(self)
         kept, updates = totals(parameters), []
-        for _, g, m, count in blocks(*columns, kept):
+        for m, _, g, count in changed_blocks(unless, [averages], thetas, grads, kept):
             g = g.type_as(m)
             update = g.lerp(m, beta1).sign_()
             mask = agreeing(update, g)
@@ -97,7 +100,8 @@ class Lion(ZooOptimizer):
             m.lerp_(g, 1 - beta2)
         complete(kept, parameters)
         growth = [p.numel() / (count + 1) for p, count in zip(parameters, kept, strict=True)]
-        for update, (theta, _, _, factor) in zip(updates, blocks(*columns, growth), strict=True):
+        blocks = changed_blocks(unless, [thetas], averages, grads, growth)
+        for (theta, _, _, factor), update in zip(blocks, updates, strict=True):
             decay_weights(theta, lr * group["weight_decay"])
             theta.addcmul_(update, factor, value=-lr)
 

@@ -14,7 +14,8 @@ from zoo.config.registry import OPTIMIZERS
 from zoo.kernels.foreach import Many
 from zoo.optim.adam import Decay
 from zoo.optim.base import OptimizerConfig, grouped
-from zoo.optim.blocks import blocks
+from zoo.optim.blocks import blocks, changed_blocks
+from zoo.optim.gate import left_out
 from zoo.optim.moments import adam_step, advance_moments
 from zoo.optim.optimizer import CountingOptimizer, gradients, local_rows
 from zoo.optim.param_group import ParamGroup
@@ -37,6 +38,8 @@ class MARS(CountingOptimizer):
     Parameters that are not two-dimensional take steps of AdamW with `lr_1d` / `lr` times the learning rate,
     `betas_1d` and `weight_decay_1d`. The exact form, which costs a second backward pass, is not offered.
     """
+
+    is_gated: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -96,7 +99,8 @@ class MARS(CountingOptimizer):
         norms = [square.sqrt().clamp_min(1) for square in squares]
         moments = (self.held(matrices, slot) for slot in MOMENTS)
         step = AdamWStep(group["betas"], t, group["eps"], float(group["lr"]), group["weight_decay"])
-        for theta, g, last, norm, m, v in blocks(local_rows(matrices), grads, before, norms, *moments):
+        changed = local_rows(matrices), before, *moments
+        for theta, last, m, v, g, norm in changed_blocks(left_out(self), changed, grads, norms):
             g = g.type_as(last)
             c = corrected(g, last, gamma).div_(norm)
             last.copy_(g)
@@ -106,7 +110,8 @@ class MARS(CountingOptimizer):
         lr, decay = float(group["lr"]) * group["factor_1d"], group["weight_decay_1d"]
         step = AdamWStep(group["betas_1d"], t, group["eps"], lr, decay)
         moments = (self.held(parameters, slot) for slot in MOMENTS)
-        for theta, g, m, v in blocks(local_rows(parameters), gradients(parameters), *moments):
+        changed = local_rows(parameters), *moments
+        for theta, m, v, g in changed_blocks(left_out(self), changed, gradients(parameters)):
             step.take(theta, g.type_as(m), m, v)
 
 

@@ -18,9 +18,10 @@ from zoo.config.registry import OPTIMIZERS
 from zoo.optim.adamw import AdamWConfig
 from zoo.optim.amos import AmosConfig
 from zoo.optim.base import OptimizerConfig, grouped
-from zoo.optim.blocks import blocks
+from zoo.optim.blocks import blocks, changed_blocks
 from zoo.optim.cautious import agreeing, check_cautious, shares
 from zoo.optim.combined import Combined
+from zoo.optim.gate import left_out
 from zoo.optim.matrices import MATRIX, MatrixLayout, is_hidden
 from zoo.optim.moments import decay_weights
 from zoo.optim.newton_schulz import Coefficients, orthogonal
@@ -67,6 +68,8 @@ class Muon(ZooOptimizer):
     each whole matrix is orthogonalised by one rank, in bfloat16. Matrices of one shape are orthogonalised
     together.
     """
+
+    is_gated: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -148,8 +151,8 @@ class Muon(ZooOptimizer):
             factor = update_factor(rows, columns, group["adjust"])
             by_rate[lr * group["weight_decay"], -lr * factor].append(i)
         for (share, rate), indices in by_rate.items():
-            columns_ = local_rows([parameters[i] for i in indices]), [updates[i] for i in indices]
-            for theta, update in blocks(*columns_):
+            thetas = local_rows([parameters[i] for i in indices])
+            for theta, update in changed_blocks(left_out(self), [thetas], [updates[i] for i in indices]):
                 decay_weights(theta, share)
                 theta.add_(update.type_as(theta), alpha=rate)
 
@@ -160,7 +163,8 @@ class Muon(ZooOptimizer):
         moments, grads = self.held(parameters, "momentum_buffer"), gradients(parameters)
         averages = [reduced_like(parameter, (), group["dtype"]) for parameter in parameters]
         kept = totals(parameters)
-        for m, g, u, count in blocks(moments, grads, [local(u) for u in averages], kept):
+        columns = grads, [local(u) for u in averages], kept
+        for m, g, u, count in changed_blocks(left_out(self), [moments], *columns):
             g = g.type_as(m)
             m.lerp_(g, 1 - group["momentum"])
             if group["cautious"]:
@@ -169,8 +173,8 @@ class Muon(ZooOptimizer):
                 u.copy_(g.lerp(m, group["momentum"]) if group["nesterov"] else m)
         if group["cautious"]:
             complete(kept, parameters)
-            columns = moments, grads, [local(u) for u in averages], shares(kept, parameters)
-            for m, g, u, share in blocks(*columns):
+            columns = grads, [local(u) for u in averages], shares(kept, parameters)
+            for m, g, u, share in blocks(moments, *columns):
                 g = g.type_as(m)
                 average = g.lerp(m, group["momentum"]) if group["nesterov"] else m
                 u.copy_(agreeing(m, g).mul_(average).div_(share))

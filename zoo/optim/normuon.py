@@ -13,6 +13,7 @@ from torch.optim.optimizer import ParamsT
 from zoo.config.registry import OPTIMIZERS
 from zoo.optim.adam import Decay
 from zoo.optim.adamw import AdamWConfig
+from zoo.optim.gate import kept_where, left_out
 from zoo.optim.matrices import is_hidden
 from zoo.optim.muon import Muon, OrthogonalConfig, Rest, UpdateFactor
 from zoo.optim.newton_schulz import orthogonal
@@ -92,7 +93,8 @@ class NorMuon(Muon):
         roots, norms = [], []
         for square, second, parameter, group in zip(squares, seconds, parameters, groups, strict=True):
             mean = square / (parameter.numel() // second.numel())
-            roots.append(local(second).lerp_(mean, 1 - group["beta2"]).sqrt().add_(LEAST))
+            with kept_where(left_out(self), [local(second)]):
+                roots.append(local(second).lerp_(mean, 1 - group["beta2"]).sqrt().add_(LEAST))
         after = [square / root.square() for square, root in zip(squares, roots, strict=True)]
         for sums in (squares, after):
             of_matrices = zip(sums, seconds, layouts, strict=True)

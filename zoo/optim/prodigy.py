@@ -14,7 +14,8 @@ from torch.optim.optimizer import ParamsT
 from zoo.config.registry import OPTIMIZERS
 from zoo.optim.adam import Decay
 from zoo.optim.base import OptimizerConfig, decayed_groups
-from zoo.optim.blocks import blocks
+from zoo.optim.blocks import blocks, changed_blocks
+from zoo.optim.gate import left_out
 from zoo.optim.optimizer import SteppingOptimizer, due, gradients, local_rows
 from zoo.optim.sharding import complete, reduced_like, totals
 from zoo.optim.slots import slot_dtype
@@ -40,6 +41,8 @@ class Prodigy(SteppingOptimizer):
 
     As long as all gradients have been 0, a step changes nothing.
     """
+
+    is_gated: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -102,8 +105,8 @@ class Prodigy(SteppingOptimizer):
             k = self.estimate["k"] + 1
             correction = math.sqrt(1 - beta2**k) / (1 - beta1**k)
         delta = d * lr * correction
-        numerator, denominator = self._sums(d, delta)
-        if denominator == 0:
+        numerator, denominator, unless = self._sums(d, delta)
+        if denominator == 0 or unless:
             return
         numerator += self.estimate["d_numerator"] * group["beta3"]
         d_hat = group["d_coef"] * numerator / denominator if lr > 0 else d
@@ -120,10 +123,12 @@ class Prodigy(SteppingOptimizer):
                     theta.add_(theta, alpha=-delta * group["weight_decay"])  # 1 - 1e-8 would be 1 in float32
                 theta.addcdiv_(m, v.sqrt().add_(d * group["eps"]), value=-delta)
 
-    def _sums(self, d: float, delta: float) -> tuple[float, float]:
-        """Advance the averages, and return the new part of the numerator, and the denominator.
+    def _sums(self, d: float, delta: float) -> tuple[float, float, bool]:
+        """Advance the averages.
 
-        All sums are copied from their device at once.
+        Returns:
+            The new part of the numerator, the denominator, and whether the step is skipped, which are copied
+            from their device at once.
         """
         parameters = [parameter for group in self.param_groups for parameter in due(group)]
         for parameter in parameters:
@@ -131,9 +136,10 @@ class Prodigy(SteppingOptimizer):
         group = self.param_groups[0]
         (beta1, beta2), beta3, d0 = group["betas"], group["beta3"], group["d0"]
         products, sizes = totals(parameters), totals(parameters)
-        slots = (self._held(parameters, slot) for slot in SLOTS)
-        columns = local_rows(parameters), gradients(parameters), *slots, products, sizes
-        for theta, g, m, v, s, p0, product, size in blocks(*columns):
+        *changed, starts = (self._held(parameters, slot) for slot in SLOTS)
+        columns = local_rows(parameters), gradients(parameters), starts, products, sizes
+        unless = left_out(self)
+        for m, v, s, theta, g, p0, product, size in changed_blocks(unless, changed, *columns):
             g = g.type_as(m)
             product.add_(g.dot(p0.sub(theta.type_as(p0))))
             m.mul_(beta1).add_(g, alpha=d * (1 - beta1))
@@ -141,9 +147,10 @@ class Prodigy(SteppingOptimizer):
             s.mul_(beta3).add_(g, alpha=(d / d0) * (d if group["safeguard_warmup"] else delta))
             size.add_(s.sum_of_sizes())
         complete([*products, *sizes], [*parameters, *parameters])
-        numbers = torch.stack([*products, *sizes]).tolist() if parameters else []
-        middle = len(products)
-        return (d / d0) * delta * sum(numbers[:middle]), sum(numbers[middle:])
+        numbers = [*products, *sizes, *([] if unless is None else [unless.float()])]
+        told = torch.stack(numbers).tolist() if parameters else []
+        middle, end = len(products), len(products) + len(sizes)
+        return (d / d0) * delta * sum(told[:middle]), sum(told[middle:end]), any(told[end:])
 
     def _begin(self, parameter: Tensor) -> None:
         """Create the slots of a parameter; p0 is its present value."""

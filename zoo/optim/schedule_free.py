@@ -13,7 +13,8 @@ from torch.optim.optimizer import ParamsT
 from zoo.config.registry import OPTIMIZERS
 from zoo.optim.adam import Decay
 from zoo.optim.base import OptimizerConfig, decayed_groups
-from zoo.optim.blocks import blocks
+from zoo.optim.blocks import changed_blocks
+from zoo.optim.gate import left_out
 from zoo.optim.optimizer import SteppingOptimizer, due, gradients, local_rows
 from zoo.optim.param_group import ParamGroup
 from zoo.optim.sharding import reduced_like
@@ -39,6 +40,8 @@ class ScheduleFreeAdamW(SteppingOptimizer):
         z  <- z - lr_k n
         x   = y + (1 - 1 / beta1) (z - y)
     """
+
+    is_gated: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -93,7 +96,8 @@ class ScheduleFreeAdamW(SteppingOptimizer):
             parameters = due(group)
             states = [self._state(parameter) for parameter in parameters]
             slots = ([local(state[slot]) for state in states] for slot in SLOTS)
-            for y, g, z, square in blocks(local_rows(parameters), gradients(parameters), *slots):
+            changed = local_rows(parameters), *slots
+            for y, z, square, g in changed_blocks(left_out(self), changed, gradients(parameters)):
                 g = g.type_as(z)
                 square.mul_(beta2).addcmul_(g, g, value=1 - beta2)
                 n = g.div(square.div(1 - beta2**k).sqrt_().add_(group["eps"]))

@@ -16,6 +16,7 @@ from zoo.config.registry import OPTIMIZERS
 from zoo.optim.adam import Decay
 from zoo.optim.base import OptimizerConfig, decayed_groups
 from zoo.optim.blocks import blocks
+from zoo.optim.gate import kept_where, left_out
 from zoo.optim.moments import advance_moments
 from zoo.optim.optimizer import ZooOptimizer, due, gradient
 from zoo.optim.param_group import ParamGroup
@@ -50,6 +51,8 @@ class SOAP(ZooOptimizer):
     If the first gradient does not have full rank, the basis of its null space is arbitrary, and the run
     depends on it. Parameters may not be sharded.
     """
+
+    is_gated: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -111,12 +114,21 @@ class SOAP(ZooOptimizer):
                     follow(g, state, side, group["shampoo_beta"])
                     state[f"Q{side}"].copy_(eigenbasis(state[f"GG{side}"]))
             for parameter in begun:
-                self._move(parameter, self.state[parameter], group)
+                state = self.state[parameter]
+                state["step"] += 1
+                t, unless, g = int(state["step"].item()), left_out(self), gradient(parameter)
+                turns = t % group["precondition_frequency"] == 0
+                kept = [slot for name, slot in state.items() if name != "step" and (turns or name[0] != "Q")]
+                if unless is not None:
+                    g = torch.where(unless, 0, g)  # the factorisations refuse what is not finite
+                with kept_where(unless, [parameter.detach(), *kept]):
+                    self._move(parameter, g, state, group, t)
 
-    def _move(self, parameter: Tensor, state: dict[str, Tensor], group: ParamGroup) -> None:
-        state["step"] += 1
-        (beta1, beta2), t, lr = group["betas"], int(state["step"].item()), float(group["lr"])
-        sides, g = preconditioned(tuple(parameter.shape), group["max_precond_dim"]), gradient(parameter)
+    def _move(
+        self, parameter: Tensor, g: Tensor, state: dict[str, Tensor], group: ParamGroup, t: int
+    ) -> None:
+        (beta1, beta2), lr = group["betas"], float(group["lr"])
+        sides = preconditioned(tuple(parameter.shape), group["max_precond_dim"])
         bases = {side: state[f"Q{side}"] for side in sides}
         projected = along_sides(g, bases).contiguous()
         step = torch.empty_like(projected)

@@ -77,7 +77,7 @@ def state_by_name(optimizer: Optimizer) -> State:
     if slots_are_known(optimizer):
         return {name: _slots(optimizer, parameter, group) for name, parameter, group in _named(optimizer)}
     named = {name: parameter for name, parameter, _ in _named(optimizer)}
-    parts = _parts(optimizer)
+    parts = changing(optimizer)
     state: State = {name: dict(parts["state"].pop(p)) for name, p in named.items() if p in parts["state"]}
     device = next(iter(named.values())).device
     layouts = {path: _layout(tensor, device) for path, tensor in tensors_in({**state, GLOBAL: parts})}
@@ -219,7 +219,7 @@ def snapshot(optimizer: Optimizer) -> dict[str, Value]:
     def copied(value: Value) -> Value:
         return mapped(value, lambda tensor, _: tensor.detach().clone())
 
-    parts = _parts(optimizer)
+    parts = changing(optimizer)
     state = {key: copied(slots) for key, slots in parts.pop("state").items()}
     return {**copied(parts), "state": state}
 
@@ -271,7 +271,7 @@ def is_data(value: Value) -> bool:
     )
 
 
-def _parts(optimizer: Optimizer) -> dict[str, Value]:
+def changing(optimizer: Optimizer) -> dict[str, Value]:
     """Collect what a step may change, without copies: state by parameter or other key, groups, attributes.
 
     Constants that cannot be saved, such as a function among the settings, are left out.

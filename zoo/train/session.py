@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TextIO
 
-import torch
 from rich.console import Console
 
 from zoo.config.plugins import copy_sources, sources
@@ -286,7 +285,9 @@ class _Session:
             if monitor is not None:
                 monitor.see_gradient()
             self._learn()
-            spike = self._update_unread(result) if self.is_behind else self._update(result)
+            # The first step creates the slots; its numbers are read before it is taken.
+            is_unread = self.is_behind and self.read is not None
+            spike = self._update_unread(result) if is_unread else self._update(result)
         if self.done == 1:
             self.log.write("size", 1, **sizes(parts))
         if monitor is not None:
@@ -314,12 +315,8 @@ class _Session:
         """
         self.checkpoints.release()
         self.unread = (self.done, result)
-        try:
-            self.parts.stepper.update(result, unread=True)
-        except torch.linalg.LinAlgError:  # type: ignore[attr-defined]  # SOAP's factorisation of non-finite numbers
-            self._learn()
-            raise
-        return self._judge_unread() if self.read is None or self._is_looked_at else None
+        self.parts.stepper.update(result, unread=True)
+        return self._judge_unread() if self._is_looked_at else None
 
     @property
     def _is_looked_at(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from zoo.data.dataset import Batch
 from zoo.nn.loss import IGNORED, LossParts
 from zoo.optim.clip import Clip
-from zoo.optim.gate import left_out_where
+from zoo.optim.leave_out import left_out_where
 from zoo.optim.state import restore, snapshot
 from zoo.train.arriving import Arriving
 from zoo.train.distributed import World
@@ -176,9 +176,9 @@ class Stepper:
 
         Args:
             result: the result of `gradient`.
-            unread: whether to step without waiting for the measurements. If they are not finite, an optimizer
-                that is gated (`zoo.optim.gate`) leaves weights and slots unchanged, whereas those of another
-                optimizer may become non-finite. The caller ends the run once it has read the measurements.
+            unread: whether to step without waiting for the measurements. If they are not finite, the device
+                leaves weights and slots unchanged (`zoo.optim.leave_out`), and the caller ends the run once
+                it has read the measurements.
 
         Raises:
             DivergenceError: The loss or the norm of the gradient is not finite; the weights are unchanged.
@@ -194,7 +194,7 @@ class Stepper:
         for group in self.optimizer.param_groups:
             if "targets" in group:
                 group["targets"] = result.targets
-        with left_out_where(self.optimizer, result.diverged) if unread else nullcontext():
+        with left_out_where(self.optimizer, result.diverged if unread else None):
             self.optimizer.step()
         self.optimizer.zero_grad()
         self.world.average_buffers(self.model)
