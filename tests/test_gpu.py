@@ -109,11 +109,26 @@ def test_compiled_blocks_compute_the_same(name: str) -> None:
 
 
 @pytest.mark.gpu
-def test_a_compiled_step_of_generation_writes_the_same() -> None:
+@pytest.mark.parametrize("ways", [("compile",), ("cuda_graph",), ("compile", "cuda_graph")])
+def test_a_faster_step_of_generation_writes_the_same(ways: tuple[str, ...]) -> None:
     model = build_model("gpt", **SIZES, init={"type": "gpt2", "std": 0.2}, seed=0).to("cuda")
     prompt = torch.arange(5, device="cuda")[None]
-    plain, compiled = (generate(model, prompt, 20, temperature=0, compile=c) for c in (False, True))
-    assert torch.equal(plain, compiled)
+    plain = generate(model, prompt, 20, temperature=0)
+    faster = generate(
+        model, prompt, 20, temperature=0, compile="compile" in ways, cuda_graph="cuda_graph" in ways
+    )
+    assert torch.equal(faster, plain)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("source", ["ngpt", "lstm", "t5"])
+def test_a_captured_step_writes_the_same(source: str) -> None:
+    sizes = {"vocab_size": 67, "d_model": 32} if source == "lstm" else SIZES
+    model = build_model(source, **sizes, seed=0).to("cuda")
+    start = 7 if source == "t5" else None
+    prompt = torch.arange(5, device="cuda")[None]
+    plain = generate(model, prompt, 20, seed=3, start_id=start)
+    assert torch.equal(generate(model, prompt, 20, seed=3, start_id=start, cuda_graph=True), plain)
 
 
 @pytest.mark.gpu

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal
 Package = Literal["zoo", "transformers"]
 Compile = Literal["none", "blocks"]
 Recompute = Literal["none", "blocks", "selective"]
+Mode = Literal["eager", "compiled", "graph", "compiled graph"]
 TOKENS = 16_384
 """Tokens in a training step, whatever the context is."""
 
@@ -37,7 +38,7 @@ class Size:
 
 FULL = Size()
 TINY_MODEL = MappingProxyType({"vocab_size": 64, "d_model": 32, "n_layers": 2, "n_heads": 2})
-TINY = Size(TINY_MODEL, tokens=32, context=16, steps=2, prompt=4, new=3)
+TINY = Size(TINY_MODEL, tokens=32, context=16, steps=2, prompt=4, new=5)
 
 
 @dataclass(frozen=True)
@@ -96,21 +97,21 @@ class Generation:
     Attributes:
         batch: number of prompts.
         package: as in `Training`.
-        compiled: whether the step from one token to the next is compiled, with a cache of fixed size.
+        mode: whether the step from one token to the next is compiled, or replayed as a CUDA graph, or both;
+            the cache has a fixed size then.
         model: as in `Training`.
     """
 
     section: ClassVar[str] = "generation"
     batch: int
     package: Package = "zoo"
-    compiled: bool = False
+    mode: Mode = "eager"
     model: str = "gpt-0.5b"
 
     @property
     def key(self) -> str:
         """The name of the cell in the file of results."""
-        mode = "compiled" if self.compiled else "eager"
-        return " ".join((self.section, self.package, self.model, str(self.batch), mode))
+        return " ".join((self.section, self.package, self.model, str(self.batch), self.mode))
 
 
 Cell = Training | Update | Generation
@@ -121,6 +122,14 @@ MODELS: tuple[tuple[str, Package], ...] = (
     ("ngpt-0.5b", "zoo"),
     ("gpt-0.5b", "transformers"),
 )
+MODES: tuple[tuple[Mode, Package], ...] = (
+    ("eager", "zoo"),
+    ("eager", "transformers"),
+    ("graph", "zoo"),
+    ("compiled", "zoo"),
+    ("compiled", "transformers"),
+    ("compiled graph", "zoo"),
+)
 WAYS: tuple[Recompute, ...] = ("blocks", "selective")
 ALL: tuple[Cell, ...] = (
     *(Training(model, 1024, package) for model, package in MODELS),
@@ -130,7 +139,7 @@ ALL: tuple[Cell, ...] = (
     *(Training(model, context, package) for context in (4096, 8192) for model, package in MODELS),
     *(Training(f"{kind}-{size}", 2048) for size in ("130m", "1.3b") for kind in ("wesar", "small")),
     *(Training(f"{kind}-0.5b", 8192, recompute=way) for kind in ("gpt", "ngpt") for way in WAYS),
-    *(Generation(batch, package, mode) for batch in (1, 8) for mode in (False, True) for package in PACKAGES),
+    *(Generation(batch, package, mode) for batch in (1, 8) for mode, package in MODES),
     *(Training(model, 1024, package, "none") for model, package in MODELS),
 )
 CELLS: dict[str, Cell] = {cell.key: cell for cell in ALL}

@@ -163,7 +163,12 @@ def writer(
 ) -> tuple[nn.Module, Callable[[Tensor], Tensor]]:
     """A model of zoo, and what continues prompts with it."""
     model = build_model(cell.model, device=device, **size.fields).to(torch.bfloat16)
-    return model, lambda prompt: generate(model, prompt, size.new, temperature=0, compile=cell.compiled)
+    is_compiled, is_captured = "compiled" in cell.mode, "graph" in cell.mode
+
+    def run(prompt: Tensor) -> Tensor:
+        return generate(model, prompt, size.new, temperature=0, compile=is_compiled, cuda_graph=is_captured)
+
+    return model, run
 
 
 def writer_of_peer(
@@ -179,7 +184,7 @@ def writer_of_peer(
         model: Any = LlamaForCausalLM(config)
     model.to(torch.bfloat16).eval()
     options: dict[str, Any] = {"max_new_tokens": size.new, "do_sample": False}
-    if cell.compiled:
+    if cell.mode == "compiled":
         options["cache_implementation"] = "static"
 
     def run(prompt: Tensor) -> Tensor:

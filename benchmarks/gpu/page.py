@@ -92,7 +92,7 @@ def _generation_row(cell: Generation, figures: Mapping[str, Any]) -> dict[str, s
     return {
         "model": f"{cell.model} ({cell.package})",
         "prompts": str(cell.batch),
-        "mode": "compiled" if cell.compiled else "eager",
+        "mode": cell.mode,
         **_time(figures),
         "tokens/s": f"{figures['tokens_per_s']:.1f}",
     }
@@ -132,6 +132,10 @@ def _transformers(cell: Any) -> Cell | None:
     return replace(cell, package="transformers") if comparable else None
 
 
+def _eager(cell: Any) -> Cell | None:
+    return None if cell.mode == "eager" or cell.package != "zoo" else replace(cell, mode="eager")
+
+
 def _adamw(cell: Any) -> Cell | None:
     return None if cell.optimizer == "adamw" else replace(cell, optimizer="adamw", settings={})
 
@@ -143,5 +147,6 @@ CLAIMS: tuple[tuple[str, type, Callable[[Any], Cell | None]], ...] = (
     ("recomputed / kept", Training, _kept),
     ("Amos / fused AdamW", Update, _adamw),
     ("zoo / transformers", Generation, _transformers),
+    ("compiled or captured / eager", Generation, _eager),
 )
 """What is divided, for which cells, and by which other cell."""

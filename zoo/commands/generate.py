@@ -29,16 +29,19 @@ class TextGenerator:
         path: a run, one of its checkpoints, an imported model, or a folder as on the Hugging Face hub.
         device: `auto`, `cpu`, `mps`, `cuda` or `cuda:N`.
         compile: whether to compile the model, see `zoo.generate`.
+        cuda_graph: whether to capture its step, see there.
 
     Raises:
         ZooError: There is no model, it was not trained on text, its tokenizer is missing or has other tokens,
             or the device does not exist.
     """
 
-    def __init__(self, path: Path, device: str = "auto", compile: bool = False) -> None:
+    def __init__(
+        self, path: Path, device: str = "auto", compile: bool = False, cuda_graph: bool = False
+    ) -> None:
         self._model = load_model(path, device=find_device(device))
         self._prompting, self._tokenizer = _prompting(path, self._model), tokenizer_of(path)
-        self._compile = compile
+        self._compile, self._cuda_graph = compile, cuda_graph
         check_together(path, self._tokenizer, self._model.recipe.model.vocab_size)
 
     def complete(
@@ -160,6 +163,7 @@ class TextGenerator:
             eos_id=end,
             start_id=prompting.decoder_start_id,
             compile=self._compile,
+            cuda_graph=self._cuda_graph,
         ):
             for i, token in enumerate(drawn.flatten().tolist()):
                 if not ended[i]:

@@ -54,6 +54,9 @@ def generate(
             help="Compile the model, which takes seconds and pays off from about a thousand tokens on.",
         ),
     ] = False,
+    cuda_graph: Annotated[
+        bool, typer.Option("--cuda-graph", help="Have a GPU replay the step of a token as a CUDA graph.")
+    ] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, mps, cuda or cuda:N.")] = "auto",
     seed: Annotated[int, typer.Option(help="The seed of the sampling.")] = 0,
 ) -> None:
@@ -72,7 +75,7 @@ def generate(
         raise ZooError("generate: --num-return has no effect with --stream or --chat")
     sampling = Sampling(temperature, top_k, top_p, repetition_penalty, seed)
     show = partial(echo, nl=False) if stream else None
-    generator = TextGenerator(run, device, compile)
+    generator = TextGenerator(run, device, compile, cuda_graph)
     opening = [] if system is None else [Message("system", system)]
     stops = stop or ()
     if chat:

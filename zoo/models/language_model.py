@@ -76,7 +76,10 @@ class Cache(Protocol):
     """What a model remembers of the tokens that it has read in a generation."""
 
     def fix_shapes(self) -> None:
-        """Make every shape independent of the number of tokens read, so that a step can be compiled."""
+        """Make every shape independent of the number of tokens read, and let tensors stay where they are.
+
+        From then on one compiled step, or one that is captured in a CUDA graph, serves every token.
+        """
 
 
 @dataclass(frozen=True)

@@ -107,10 +107,19 @@ class StateCache:
     """
 
     def __init__(self, state: LSTMState) -> None:
-        self.state = state
+        self.state, self._stays = state, False
 
     def fix_shapes(self) -> None:
-        """Do nothing: a state has the same shape after any number of tokens."""
+        """Have the tensors of the state stay where they are; their shapes are always the same."""
+        self._stays = True
+
+    def keep(self, state: LSTMState) -> None:
+        """Replace the state."""
+        if self._stays:
+            for kept, new in zip(self.state, state, strict=True):
+                kept.copy_(new)
+        else:
+            self.state = state
 
 
 class LSTMModel(LanguageModel):
@@ -178,7 +187,7 @@ class LSTMModel(LanguageModel):
         check_tokens(tokens)
         h, state = self.read(tokens, cache.state if cache else None)
         if cache:
-            cache.state = state
+            cache.keep(state)
         logits: Tensor = self.lm_head(h[:, -1:] if last else h)
         return logits
 

@@ -9,8 +9,10 @@ from torch import Tensor, nn
 
 from zoo.models import LanguageModel
 from zoo.nn.prepared import prepared
-from zoo.sampling.compiled import CAPACITY_MULTIPLE, compiled
+from zoo.sampling.captured import CUDAGraphs, captured
+from zoo.sampling.compiled import compiled
 from zoo.sampling.draw import sample
+from zoo.sampling.fixed import CAPACITY_MULTIPLE, fixed
 from zoo.sampling.repetition import Repetition
 from zoo.sampling.settings import Sampling
 from zoo.utils.errors import DataError, ZooError
@@ -30,6 +32,7 @@ def generate(
     start_id: int | None = None,
     mask: Tensor | None = None,
     compile: bool = False,
+    cuda_graph: bool = False,
 ) -> Tensor:
     """Continue prompts, or answer them.
 
@@ -51,6 +54,8 @@ def generate(
             anywhere in the source of an encoder-decoder; None: there is no padding.
         compile: whether to compile the step from one token to the next with `torch.compile`. A compiled step
             serves one model, number of prompts and length, and pays off from about a thousand tokens on.
+        cuda_graph: whether a GPU replays the step from one token to the next, compiled or not, as a CUDA
+            graph. That has not been run on a GPU yet.
 
     Returns:
         int64 on the model's device, with n <= max_new_tokens: the prompt and its continuation,
@@ -60,7 +65,7 @@ def generate(
         DataError: the prompt is empty, `mask` does not fit it, or the tokens are more than the model's
             `max_seq_len`.
         ZooError: a sampling setting is out of range, or has no effect at temperature 0 or on this model; the
-            model writes no text, or its logits are not finite; or the step cannot be compiled.
+            model writes no text, or its logits are not finite; or the step cannot be compiled or captured.
     """
     sampling = Sampling(temperature, top_k, top_p, repetition_penalty, seed)
     drawn = steps(
@@ -72,6 +77,7 @@ def generate(
         start_id=start_id,
         mask=mask,
         compile=compile,
+        cuda_graph=cuda_graph,
     )
     pieces = list(drawn)
     if start_id is None:
@@ -90,6 +96,7 @@ def steps(
     start_id: int | None = None,
     mask: Tensor | None = None,
     compile: bool = False,
+    cuda_graph: bool = False,
 ) -> Iterator[Tensor]:
     """Generate token by token; the arguments and errors are those of `generate`.
 
@@ -106,6 +113,7 @@ def steps(
     if not isinstance(model, LanguageModel):
         raise ZooError(f"generate: {type(model).__name__} does not continue text; expected a decoder")
     device = next(model.parameters()).device
+    graphs = CUDAGraphs(device) if cuda_graph else None
     generator = torch.Generator(device).manual_seed(sampling.seed)
     prompt, mask = prompt.to(device), None if mask is None else mask.to(device)
     penalise = None if sampling.repetition_penalty is None else Repetition(sampling.repetition_penalty)
@@ -115,9 +123,15 @@ def steps(
             max_new_tokens,
             mask=mask,
             start_id=start_id,
-            multiple_of=CAPACITY_MULTIPLE if compile else 1,
+            multiple_of=CAPACITY_MULTIPLE if compile or cuda_graph else 1,
         )
-        read = compiled(start.read, start.cache) if compile else start.read
+        read = step = start.read
+        if compile:
+            step = compiled(step)
+        if graphs is not None:
+            step = captured(step, graphs)
+        if step is not start.read:
+            read = fixed(start.read, start.cache, step)
         tokens, mask = start.tokens, start.mask
         ended = torch.zeros(len(prompt), 1, dtype=torch.bool, device=device)
         for number in range(max_new_tokens):
@@ -131,5 +145,5 @@ def steps(
                 tokens = tokens.masked_fill(ended, eos_id)
                 ended |= tokens == eos_id
             yield tokens
-            if ended.all():
+            if eos_id is not None and ended.all():  # which a GPU is waited for
                 return

@@ -1,0 +1,106 @@
+"""Generation whose step from one token to the next is a CUDA graph: one call starts all its kernels.
+
+A step of one token is many small kernels, and on a GPU the host takes longer to start them than they take to
+run. A graph keeps their arguments, among them the addresses of the tensors that they read and write: a step
+can be captured if all that changes between two steps is in tensors that stay where they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from zoo.sampling.fixed import Read
+from zoo.utils.errors import ZooError
+
+WARM_UP = 2
+"""Steps that are taken without a graph, in which libraries and compilers prepare what they use."""
+
+
+class Graphs(Protocol):
+    """What captures a step."""
+
+    def warm_up(self, step: Callable[[], Tensor]) -> Tensor:
+        """Take a step as the capture will; returns its result."""
+
+    def capture(self, step: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
+        """Capture a step without taking it.
+
+        Returns:
+            What takes the step, every time that it is called, and the tensor with the latest result.
+        """
+
+
+class CUDAGraphs:
+    """Captures steps on a GPU."""
+
+    def __init__(self, device: torch.device) -> None:
+        """Make the stream of the captures.
+
+        Args:
+            device: where the model is.
+
+        Raises:
+            ZooError: it is no GPU of CUDA.
+        """
+        if device.type != "cuda":
+            raise ZooError(f"generate: cuda_graph has no effect on {device.type}; expected a model on a GPU")
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # torch does not annotate it
+
+    def warm_up(self, step: Callable[[], Tensor]) -> Tensor:
+        """Take a step on the stream of the capture, as torch's manual asks for."""
+        present = torch.cuda.current_stream(self._stream.device)
+        self._stream.wait_stream(present)
+        with torch.cuda.stream(self._stream):
+            result = step()
+        present.wait_stream(self._stream)
+        return result
+
+    def capture(self, step: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
+        """Capture a step, see `Graphs`.
+
+        Raises:
+            ZooError: the step does something that a graph cannot hold.
+        """
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.device(self._stream.device), torch.cuda.graph(graph, stream=self._stream):
+                result = step()
+        except RuntimeError as error:
+            reason = str(error).split("\n")[0]
+            raise ZooError(
+                f"generate: the step cannot be captured, leave cuda_graph out: {reason}"
+            ) from error
+        return graph.replay, result
+
+
+def captured(step: Read, graphs: Graphs) -> Read:
+    """A step that is captured after `WARM_UP` calls, and replayed from then on.
+
+    Args:
+        step: takes tokens of one shape, and keeps all else that changes in tensors that stay where they are.
+        graphs: what captures it.
+
+    Returns:
+        A function with the results of `step`; the next call may change the tensor that it has returned.
+    """
+    calls, given = 0, torch.empty(0)
+    replay: Callable[[], None] | None = None
+    result = torch.empty(0)
+
+    def run(tokens: Tensor) -> Tensor:
+        nonlocal calls, given, replay, result
+        calls += 1
+        if calls <= WARM_UP:
+            return graphs.warm_up(lambda: step(tokens))
+        if replay is None:
+            given = tokens.clone()
+            replay, result = graphs.capture(lambda: step(given))
+        given.copy_(tokens)
+        replay()
+        return result
+
+    return run
