@@ -13,7 +13,10 @@ STUDY ?= a-context b-reparam c-optimizers c-continued d-memory e-matrix f-ngpt g
 STUDY_OUT ?= sweeps/study
 CAMPAIGN ?=
 # In the order of docs/results/scale/plan.md.
-SCALE ?= q1 q1-context q2-gpt q2-ngpt q3 q3-deep q2-horizon q4
+SCALE ?= q1 q1-context q2-gpt q2-ngpt q3 q3-deep q2-horizon q4 q6
+# The folder of a tiny copy of the study (python -m benchmarks.scale copy FOLDER) to train and report instead.
+SCALE_COPY ?=
+SCALE_COMMAND = $(BIN)/python -m benchmarks.scale $(if $(SCALE_COPY),--study $(SCALE_COPY))
 EMPTY :=
 PROMPT := def $(EMPTY)
 
@@ -50,6 +53,7 @@ help:
 	@echo "make study   run the sweeps of configs/sweeps/study (many hours on a CPU; goes on where it was), then:"
 	@echo "make study-report  their verdicts, tables and curves from the run folders, in sweeps/study/report"
 	@echo "make scale-study  run the sweeps of configs/sweeps/scale (days on two cores; goes on where it was), then:"
+	@echo "             a tiny copy: python -m benchmarks.scale copy FOLDER; make scale-study SCALE_COPY=FOLDER"
 	@echo "make scale-report  their verdicts, tables and pictures from the committed lines, docs/results/scale.md"
 	@echo "make scale-hours  core-hours that each of its questions has taken, and still takes at the measured speed"
 	@echo "make format  format the code"
@@ -98,18 +102,14 @@ study-report: $(VENV)/ready
 
 # Run folders may be gone: a sweep goes on from its lines in docs/results/scale, which get one more with every run.
 scale-study: $(VENV)/ready
-	@for sweep in $(SCALE); do \
-		$(BIN)/python -m benchmarks.scale hours $$sweep; \
-		$(BIN)/zoo sweep configs/sweeps/scale/$$sweep.yaml; \
-		case $$? in 0|1) ;; *) exit 1 ;; esac; \
-	done
+	@$(SCALE_COMMAND) train $(SCALE)
 	@$(MAKE) --no-print-directory scale-report
 
 scale-hours: $(VENV)/ready
-	@$(BIN)/python -m benchmarks.scale hours $(SCALE)
+	@$(SCALE_COMMAND) hours $(SCALE)
 
 scale-report: $(VENV)/ready
-	@$(BIN)/python -m benchmarks.scale report
+	@$(SCALE_COMMAND) report
 
 test: $(VENV)/ready
 	@$(BROWSER_NOTICE)

@@ -98,6 +98,17 @@ def test_the_hash_does_not_depend_on_folders(tmp_path: Path) -> None:
     assert hashes[0] == hashes[1]
 
 
+def test_the_hash_of_a_run_that_begins_with_a_checkpoint(tmp_path: Path) -> None:
+    """Its folder and that of the tokenizer count by their names, whether they are there or not."""
+    hashes = []
+    for source in (tmp_path / "one/source", tmp_path / "other/source", tmp_path / "one/another"):
+        begins = base(tmp_path) | {"checkpoint": {"path": str(source)}}
+        begins["schedule"] = {"type": "cosine", "warmup": 1}
+        begins["data"]["tokenizer"] = {"type": "saved", "path": str(source)}
+        hashes.append(config_hash(ladder(tmp_path, base=begins).ladder[0].sides[0].config))
+    assert hashes[0] == hashes[1] != hashes[2]
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

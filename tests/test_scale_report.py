@@ -22,6 +22,7 @@ from benchmarks.harness import RESULTS
 from benchmarks.scale.__main__ import chapters
 from benchmarks.scale.chapters import Chapter, judged
 from benchmarks.scale.page import BEGIN, END, claims, front_page, own_page, pages, readme, write
+from benchmarks.scale.place import THE_STUDY
 from benchmarks.scale.questions import DRIFTING, LADDERS, Claim, Question
 from benchmarks.scale.rates import drifting
 from benchmarks.scale.stability import by_method, largest_stable, stability
@@ -288,7 +289,7 @@ def test_the_drift_table_as_a_picture(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def sweeps() -> dict[str, Sweep]:
-    return {question.key: load_sweep(question.file) for question in LADDERS}
+    return {question.key: THE_STUDY.load(question) for question in LADDERS}
 
 
 def test_every_claim_is_about_a_variant(sweeps: dict[str, Sweep]) -> None:

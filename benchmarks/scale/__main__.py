@@ -1,81 +1,74 @@
-"""The pages of the study across scale, from the committed lines alone, and what is left to train.
+"""The study across scale: its runs, its pages from the committed lines alone, and what it still costs.
 
+python -m benchmarks.scale train     train what is missing of all questions, or of some
 python -m benchmarks.scale report    docs/results/scale.md, its pictures, the pages of the questions
 python -m benchmarks.scale hours     core-hours used and left, question by question, or of some
+python -m benchmarks.scale copy DIR  a tiny copy of the study; with --study DIR the others are about it
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.drift.lines import RESULTS as DRIFT
-from benchmarks.harness import RESULTS, ROOT, table
 from benchmarks.scale.chapters import Chapter, judged
+from benchmarks.scale.forgetting import fine_tuned
 from benchmarks.scale.page import write
+from benchmarks.scale.place import THE_STUDY, Place
 from benchmarks.scale.questions import DRIFTING, LADDERS
 from benchmarks.scale.rates import drifting
 from benchmarks.scale.stability import stability
-from zoo.ablate.ladder_estimate import ladder_costs, total_cost
-from zoo.ablate.pool import worker_count
+from benchmarks.scale.study import hours, train
+from benchmarks.scale.tiny import write_tiny
 from zoo.ablate.progress import progress
-from zoo.ablate.sweep import load_sweep
+from zoo.utils.errors import ZooError
 
 
-def chapters(drift: Path = DRIFT) -> Iterator[Chapter]:
-    """All questions in the order of the plan.
-
-    Args:
-        drift: the lines of the drift table.
-    """
+def chapters(place: Place = THE_STUDY) -> Iterator[Chapter]:
+    """All questions in the order of the plan."""
     counted: set[str] = set()
     for question in LADDERS:
-        read = stability if question.described else judged
-        yield read(question, progress(load_sweep(question.file)), counted)
-    yield drifting(DRIFTING, drift)
-
-
-def hours(keys: Sequence[str], workers: int) -> str:
-    """What questions have taken and still take, as a table."""
-    rows = []
-    for question in LADDERS:
-        if keys and question.key not in keys:
-            continue
-        sweep = load_sweep(question.file)
-        state = progress(sweep)
-        cost = total_cost(ladder_costs(sweep, workers))
-        rows.append(
-            {
-                "question": question.key,
-                "runs ended": state.ended,
-                "planned": state.planned,
-                "core-hours used": f"{sum(state.seconds.values()) / 3600:.3g}",
-                "core-hours left": f"{cost.left:.3g}",
-                "speed from": cost.measured_in,
-            }
-        )
-    return table(rows)
+        read = stability if question.described else fine_tuned if question.fine_tunes else judged
+        yield read(question, progress(place.load(question)), counted)
+    yield drifting(DRIFTING, place.drift)
 
 
 def main() -> None:
-    """Write the pages, or print the hours."""
+    """Train, write the pages, print the hours, or make a tiny copy."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    options.add_argument("--study", type=Path, help="the folder of a tiny copy")
     commands = options.add_subparsers(dest="what", required=True)
     commands.add_parser("report", help="write the pages")
-    about = "a ladder; default: all"
-    known = [question.key for question in LADDERS]
-    commands.add_parser("hours", help="print the hours").add_argument(
-        "questions", nargs="*", choices=known, default=[], help=about, metavar="QUESTION"
-    )
+    known = {question.key: question for question in LADDERS}
+    for name, about in (("train", "train what is missing"), ("hours", "print the hours")):
+        commands.add_parser(name, help=about).add_argument(
+            "questions",
+            nargs="*",
+            choices=known,
+            default=list(known),
+            help="default: all",
+            metavar="QUESTION",
+        )
+    commands.add_parser("copy", help="make a tiny copy").add_argument("folder", type=Path)
     given = options.parse_args()
-    if given.what == "hours":
-        print(hours(given.questions, worker_count(None)))
-        return
-    every = tuple(chapters())
-    write(RESULTS, ROOT / "README.md", every)
-    for chapter in every:
-        print(f"{chapter.title}: {chapter.status}")
+    place = THE_STUDY if given.study is None else Place.within(given.study)
+    try:
+        if given.what == "copy":
+            write_tiny(given.folder)
+        elif given.what == "report":
+            every = tuple(chapters(place))
+            write(place.results, place.front, every)
+            for chapter in every:
+                print(f"{chapter.title}: {chapter.status}")
+        else:
+            questions = [known[key] for key in given.questions]
+            if given.what == "train":
+                train(place, questions)
+            else:
+                print(hours(place, questions))
+    except ZooError as error:
+        raise SystemExit(f"error: {error}") from None
 
 
 if __name__ == "__main__":

@@ -6,11 +6,6 @@ A question that is a ladder has a sweep file of its name, which says everything 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
-
-from benchmarks.harness import ROOT
-
-SWEEPS = ROOT / "configs/sweeps/scale"
 
 
 @dataclass(frozen=True)
@@ -37,17 +32,14 @@ class Question:
         title: the heading.
         claims: in the order of the table.
         described: whether it is a ladder of rates, whose variants get no words.
+        fine_tunes: whether its runs begin with a checkpoint, and are scored on the text that it had learned.
     """
 
     key: str
     title: str
     claims: tuple[Claim, ...] = ()
     described: bool = False
-
-    @property
-    def file(self) -> Path:
-        """Its sweep file."""
-        return SWEEPS / f"{self.key}.yaml"
+    fine_tunes: bool = False
 
 
 def _optimizers(model: str) -> tuple[Claim, ...]:
@@ -106,6 +98,17 @@ LADDERS = (
             for optimizer, name in (("adamw", "AdamW"), ("amos", "Amos"), ("muon", "Muon"))
             if (method, optimizer) != ("small", "adamw")
         ),
+    ),
+    Question(
+        "q6",
+        "Q6: fine-tuning a checkpoint",
+        tuple(
+            Claim(f"optimizer={optimizer},trained={trained}", f"{name}, {what}, against AdamW of all weights")
+            for optimizer, name in (("adamw", "AdamW"), ("amos", "Amos"), ("muon", "Muon"))
+            for trained, what in (("full", "all weights"), ("lora", "LoRA"), ("wesar", "WeSaR's split"))
+            if (optimizer, trained) != ("adamw", "full")
+        ),
+        fine_tunes=True,
     ),
 )
 """Those with a sweep file."""

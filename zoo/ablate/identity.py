@@ -80,7 +80,7 @@ def _file_names(value: object) -> object:
         return {key: _file_names(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_file_names(item) for item in value]
-    return Path(value).name if isinstance(value, str) else plain(value)
+    return Path(value).name if isinstance(value, str | Path) else plain(value)
 
 
 def digest(value: object) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Annotated
 
 from pydantic import Field, ValidationError
 
@@ -16,7 +17,7 @@ from zoo.checkpoint.model import find_checkpoint, open_checkpoint
 from zoo.checkpoint.recipe import Recipe
 from zoo.checkpoint.trunk import opened_for
 from zoo.config.compose import FROM
-from zoo.config.inputs import from_current_folder, looked_in
+from zoo.config.inputs import READS_FILES, from_current_folder, looked_in
 from zoo.config.registry import DATASETS, INITS, REPARAMS, Config, Kind
 from zoo.config.yaml import Located, dotted
 from zoo.data.tokenizers.saved import find_tokenizer
@@ -31,7 +32,9 @@ TOKENIZER = "tokenizer"
 class CheckpointConfig(Config):
     """The checkpoint from which a run takes its initial weights."""
 
-    path: Path = Field(description="a run folder, a checkpoint, or a folder of the Hugging Face hub")
+    path: Annotated[Path, READS_FILES] = Field(
+        description="a run folder, a checkpoint, or a folder of the Hugging Face hub"
+    )
     part: str = Field(
         "", description="the part of the model that is filled, e.g. trunk; empty: the whole model"
     )

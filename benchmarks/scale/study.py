@@ -1,0 +1,66 @@
+"""The runs of the study, question by question, from wherever it was stopped; and the hours that they take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from benchmarks.harness import table
+from benchmarks.scale.forgetting import score
+from benchmarks.scale.place import Place
+from benchmarks.scale.questions import LADDERS, Question
+from benchmarks.scale.source import is_laid, lay_source, run_zoo
+from zoo.ablate.ladder_estimate import ladder_costs, total_cost
+from zoo.ablate.pool import worker_count
+from zoo.ablate.progress import progress
+
+FIRST = LADDERS[0]
+"""The question with the run whose checkpoint is fine-tuned."""
+JUDGED = (0, 1)
+"""Statuses of `zoo sweep` after which the study goes on: with 1 a run diverged, or the check was an alarm."""
+
+
+def train(place: Place, questions: Sequence[Question]) -> None:
+    """Train what is missing; run folders may be gone, as every question goes on from its lines.
+
+    Args:
+        place: the files of the study.
+        questions: in this order.
+
+    Raises:
+        ZooError: a sweep file or the lines of one have a mistake, which is told before anything is trained;
+            or Q6 has come before Q1.
+        SystemExit: a sweep was interrupted, or could not be run.
+    """
+    for question in questions:
+        progress(place.load(question))
+    for question in questions:
+        if question.fine_tunes:
+            print(f"{question.key} begins with {lay_source(place.load(FIRST))}.", flush=True)
+        print(hours(place, [question]), flush=True)
+        if (status := run_zoo("sweep", str(place.file(question)))) not in JUDGED:
+            raise SystemExit(status)
+        if question.fine_tunes:
+            for scored in score(place.load(question), place.texts):
+                print(f"{scored.run}: {scored.new:.4f} of the new text, {scored.old:.4f} of the old one")
+
+
+def hours(place: Place, questions: Sequence[Question]) -> str:
+    """What questions have taken and still take, as a table."""
+    workers = worker_count(None)
+    rows = []
+    for question in questions:
+        sweep = place.load(question)
+        state = progress(sweep)
+        row = {
+            "question": question.key,
+            "runs ended": state.ended,
+            "planned": state.planned,
+            "core-hours used": f"{sum(state.seconds.values()) / 3600:.3g}",
+            "core-hours left": "–",
+            "speed from": "no checkpoint yet",
+        }
+        if not question.fine_tunes or is_laid(sweep):
+            cost = total_cost(ladder_costs(sweep, workers))
+            row |= {"core-hours left": f"{cost.left:.3g}", "speed from": cost.measured_in}
+        rows.append(row)
+    return table(rows)
