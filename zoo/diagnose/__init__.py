@@ -1,1 +1,1 @@
-"""Measurements of a model and of its training that the three papers show, one idea per file."""
+"""Measurements of a model and of its training, as the three papers show them."""

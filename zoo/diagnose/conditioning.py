@@ -2,7 +2,7 @@
 
 A condition number is the ratio of the largest to the smallest singular value. The paper takes the
 median over the heads of an attention matrix, and also renormalises: every vector of length d gets
-unit norm first, as nGPT keeps it, so that what is left is not due to the vectors' norms.
+unit norm first, as in nGPT, so that the result does not depend on the vectors' norms.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class MatrixSpectrum:
     Attributes:
         location: the matrix.
         singular_values: (heads, n) in decreasing order; one row for a matrix without heads.
-        renormalised: the same after every vector was given unit norm.
-        vector_norms: (number of vectors,).
+        renormalised: the singular values after every vector was given unit norm, in the same shape.
+        vector_norms: the norms of the vectors, (number of vectors,).
     """
 
     location: ParameterLocation
@@ -40,7 +40,7 @@ class MatrixSpectrum:
 
     @property
     def has_heads(self) -> bool:
-        """Whether the matrix is one of an attention."""
+        """Whether the matrix belongs to an attention."""
         return head_axis(self.location.spec) is not None
 
     @property
@@ -58,14 +58,14 @@ class MatrixSpectrum:
 def matrix_spectra(model: Model) -> list[MatrixSpectrum]:
     """The spectra of a model's linear and convolution kernels, as their layers compute with them.
 
-    Matrices with an axis "vocab" are left to `zoo.diagnose.embeddings`. The singular values take
-    O(rows columns^2) in float64: seconds for a hundred million parameters.
+    `zoo.diagnose.embeddings` measures matrices with an axis "vocab". The singular values take O(rows
+    columns^2) operations in float64: seconds for a hundred million parameters.
 
     Args:
-        model: on any device, not sharded.
+        model: a model on any device, not sharded.
 
     Returns:
-        In the order of the modules.
+        The spectra in the order of the modules.
     """
     head_sizes = {
         matrix: attention.head_size
@@ -96,13 +96,13 @@ def vector_dim(spec: ParamSpec) -> int:
     """The dimension along which nGPT would normalise: that of the residual stream, or else of the inputs.
 
     Args:
-        spec: of a matrix; the dimensions after the first count as one.
+        spec: the declaration of a matrix; the dimensions after the first count as one.
     """
     return spec.axes.index("embed") if "embed" in spec.axes and len(spec.axes) == 2 else 1
 
 
 def head_axis(spec: ParamSpec) -> int | None:
-    """The dimension that holds the heads one after the other, or None."""
+    """The dimension along which the heads are concatenated, or None."""
     return next((i for i, axis in enumerate(spec.axes) if axis in HEAD_AXES), None)
 
 
@@ -111,7 +111,7 @@ def singular_values(matrix: Tensor, axis: int | None, head_size: int | None) -> 
 
     Args:
         matrix: (rows, columns).
-        axis: the dimension that holds heads, or None.
+        axis: the dimension along which heads are concatenated, or None.
         head_size: entries of a head, or None.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Along which axis a coordinate check compares models: their width, or their depth."""
+"""The axes along which a coordinate check compares models: width and depth."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from zoo.utils.errors import ConfigError
 
 @dataclass(frozen=True)
 class Axis:
-    """What grows.
+    """A dimension in which models grow.
 
     Attributes:
-        name: of the axis.
-        fields: of a model's configuration that grow in proportion, the one that is given a size first.
-        adds_branches: whether there are more branches in a larger model. Then each of them may add less.
-            Otherwise only the logits may shrink, because the head starts near 0.
+        name: name of the axis.
+        fields: fields of a model's configuration that grow in proportion; the first one is set to the size.
+        adds_branches: whether a larger model has more branches, each of which may then add less. Otherwise
+            only the logits may shrink, because the head starts near 0.
     """
 
     name: Literal["width", "depth"]
@@ -30,7 +30,7 @@ class Axis:
         """A model of another size.
 
         Raises:
-            ConfigError: the model has no such axis, or one of its sizes would be no whole number.
+            ConfigError: The model has no such axis, or one of its sizes would be no integer.
         """
         present = {name: getattr(model, name, None) for name in self.fields}
         given = present[self.fields[0]]
@@ -56,14 +56,14 @@ DEPTH = Axis("depth", ("n_layers", "n_decoder_layers"), adds_branches=True)
 
 
 def names_at(model: Model, blocks: int) -> dict[str, nn.Module]:
-    """The modules of a model that have a counterpart in one with fewer blocks, by their names there.
+    """The modules of a model that have a counterpart in one with fewer blocks, by the counterpart's name.
 
     A block is compared with the one that ends at the same share of the depth: with 2 blocks and 8, the
     first with the fourth and the second with the eighth.
 
     Args:
         model: the model.
-        blocks: of the smaller one; at most as many as the model has.
+        blocks: number of blocks of the smaller model; at most as many as the model has.
     """
     layers = list(model.layers)
     inside = {module for layer in layers for module in layer.modules()}

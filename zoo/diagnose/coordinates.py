@@ -1,11 +1,11 @@
-"""The coordinate check: whether the sizes of all outputs stay the same when a model gets wider or deeper.
+"""The coordinate check: whether all outputs keep their size when a model gets wider or deeper.
 
-If they grow, a larger model diverges at the learning rate of a small one; if they shrink, it learns nothing
-there (microsoft/mup, coord_check). Measured are the means of the absolute values of every module's output on
-one batch, which a few steps of training repeat.
+If the outputs grow, a larger model diverges at the learning rate of a small one; if they shrink, it learns
+nothing at this rate (microsoft/mup, coord_check). The check measures the mean absolute value of every
+module's output on one batch, on which the model is trained for a few steps.
 
-nGPT's outputs are normalised, so that their sizes say nothing. Of such a model the distance is measured that
-every output has moved since the first step, over the size that it had there.
+nGPT's outputs are normalised, so that their sizes are not informative. For such a model the check measures
+how far every output has moved since the first step, relative to its size at that step.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ TOLERANCE = 1.2
 
 BATCH, LENGTH = 8, 64
 MOST = 1000
-"""Limit of steps and seeds: our choice, a hundred times as many as a check needs."""
+"""Limit of steps and seeds (our choice): a hundred times as many as a check needs."""
 
 
 @dataclass(frozen=True)
 class Alignment:
-    """How much of a matrix product adds up, as exponents of the number of its terms (arXiv 2407.05872).
+    """The alignment of a matrix product, as exponents of the number of its terms (arXiv 2407.05872).
 
     An exponent is 1 if all terms have the same sign and 1/2 if their signs are random.
 
     Attributes:
-        alpha: of the change of the weights and the input.
-        omega: of the first weights and the change of the input.
-        nu: of both changes.
+        alpha: exponent for the change of the weights and the initial input.
+        omega: exponent for the initial weights and the change of the input.
+        nu: exponent for both changes.
     """
 
     alpha: float
@@ -57,15 +57,15 @@ class Alignment:
 
 @dataclass(frozen=True)
 class ModuleCheck:
-    """What became of one module.
+    """The result for one module.
 
     Attributes:
-        name: its name in the smallest model.
-        sizes: for every measured step what was found at each size of the model, averaged over seeds. The
+        name: the name of the module in the smallest model.
+        sizes: for every measured step, the measurement at each size of the model, averaged over seeds. The
             first step is before any update, where nothing has moved.
-        alignment: of a linear map at the last step and the largest size, averaged over seeds; None: it is
-            no linear map.
-        may_shrink: whether it passes although its outputs shrink; see `Axis`.
+        alignment: the alignment of a linear map at the last step and the largest size, averaged over seeds;
+            None: the module is no linear map.
+        may_shrink: whether the module passes even if its outputs shrink; see `Axis`.
     """
 
     name: str
@@ -75,7 +75,7 @@ class ModuleCheck:
 
     @property
     def factors(self) -> tuple[float, ...]:
-        """For every step, what was measured at the largest size over that at the smallest."""
+        """For every step, the measurement at the largest size over that at the smallest."""
         return tuple(at[-1] / at[0] if at[0] > 0 else math.inf if at[-1] > 0 else 1.0 for at in self.sizes)
 
     @property
@@ -86,7 +86,7 @@ class ModuleCheck:
 
     @property
     def passes(self) -> bool:
-        """Whether this is as it should be: flat, or what may shrink."""
+        """Whether the outputs keep their size, or shrink where they may."""
         return self.word == "flat" or (self.may_shrink and self.word == "shrinks")
 
 
@@ -95,11 +95,11 @@ class CoordinateCheck:
     """The result of a coordinate check.
 
     Attributes:
-        axis: along which the sizes differ.
-        sizes: of the model, in increasing order.
+        axis: the axis along which the sizes differ.
+        sizes: the sizes of the model, in increasing order.
         lr: the learning rate.
         movement: whether the movement of the outputs was measured, and not their size.
-        modules: in the order of their calls.
+        modules: the results of the modules, in the order of their calls.
     """
 
     axis: Axis
@@ -133,18 +133,18 @@ def check_coordinates(
     """Train a model at several sizes for a few steps on one batch, and compare its outputs.
 
     Args:
-        config: a run with a model and an optimizer; its `transfer` is what is checked.
+        config: a run with a model and an optimizer, whose `transfer` is checked.
         sizes: two or more widths or depths.
-        axis: which of the two.
-        steps: measurements; the first is before any update.
-        seeds: initialisations at each size.
-        lr: the learning rate; None: four times the configuration's, because a check has to show what would
-            go wrong later (the authors of muP advise a larger rate than for training).
-        progress: told what is trained next.
+        axis: width or depth.
+        steps: number of measurements; the first is before any update.
+        seeds: number of initialisations at each size.
+        lr: the learning rate; None: four times the configuration's, because a check should show what would go
+            wrong later (the authors of muP advise a larger rate than for training).
+        progress: a function that is called with a description of each training.
 
     Raises:
-        ConfigError: there is no model or optimizer, a size is impossible, there are fewer than two, or the
-            movement of the outputs is to be measured and there is a single step.
+        ConfigError: There is no model or optimizer, a size is impossible, there are fewer than two sizes, or
+            the movement of the outputs is to be measured but there is a single step.
     """
     if config.model is None or config.optimizer is None:
         raise ConfigError("coord-check: expected a configuration with a model and an optimizer")
@@ -211,8 +211,8 @@ class _Trial:
         """Initialise the model.
 
         Args:
-            config: of the run.
-            blocks: of the smallest model; 0: this is the smallest.
+            config: the configuration of the run.
+            blocks: number of blocks of the smallest model; 0: this is the smallest one.
         """
         assert config.optimizer is not None  # the caller has checked it
         self.model = initial_model(config).model
@@ -233,7 +233,7 @@ class _Trial:
         self.ends_of_branches: set[str] = set()
 
     def measure(self) -> dict[str, float]:
-        """The size of the output of every module, or its movement; of one that is used twice, the last."""
+        """The size or the movement of every module's output, by name; of a module used twice, of the last."""
         outputs: dict[str, Tensor] = {}
         with torch.no_grad(), _watched(self.modules, outputs, self.inputs):
             *inputs, _ = self.batch
@@ -256,7 +256,7 @@ class _Trial:
         }
 
     def step(self) -> None:
-        """Train on the batch once."""
+        """Take one training step on the batch."""
         self.optimizer.zero_grad()
         self.model.loss(*self.batch).total.backward()  # type: ignore[no-untyped-call]  # torch
         self.optimizer.step()
@@ -272,7 +272,7 @@ class _Trial:
 
 
 def _size(output: Tensor) -> float:
-    """The mean of the absolute values."""
+    """The mean absolute value of a tensor."""
     return output.float().abs().mean().item()
 
 
@@ -280,7 +280,7 @@ def _size(output: Tensor) -> float:
 def _watched(
     modules: Mapping[str, Module], outputs: dict[str, Tensor], inputs: Mapping[str, list[Tensor]]
 ) -> Iterator[None]:
-    """Record the outputs of modules, and the inputs of linear maps."""
+    """Record the outputs of modules and the inputs of linear maps within a `with` block."""
 
     def watch(name: str) -> Callable[..., None]:
         def record(module: nn.Module, given: tuple[Tensor, ...], output: object) -> None:

@@ -11,7 +11,7 @@ from zoo.diagnose.locations import ParameterLocation, locate_parameters
 from zoo.models import Model
 
 SAMPLE_SIZE = 2048
-"""The dot products of a larger table are those of a fixed random sample of this size: two million pairs."""
+"""Number of vectors of a fixed random sample that represents larger tables: two million dot products."""
 
 
 @dataclass(frozen=True)
@@ -20,11 +20,11 @@ class EmbeddingTable:
 
     Attributes:
         location: the table, which is an input embedding, the matrix of an LM head, or both at once.
-        norms: of the vectors, (vocab,).
-        eigenvalues: of their covariance over its median eigenvalue, (d,) in decreasing order; inf where
-            the median is 0, as with fewer vectors than d / 2.
-        dot_products: of every pair of different vectors, (pairs,).
-        sample_size: the number of vectors that the pairs were made of.
+        norms: norms of the vectors, (vocab,).
+        eigenvalues: eigenvalues of the covariance of the vectors over the median eigenvalue, (d,) in
+            decreasing order; inf if the median is 0, as with fewer vectors than d / 2.
+        dot_products: dot products of every pair of different vectors, (pairs,).
+        sample_size: number of vectors from which the pairs were formed.
     """
 
     location: ParameterLocation
@@ -36,13 +36,13 @@ class EmbeddingTable:
 
 @torch.no_grad()
 def embedding_tables(model: Model) -> list[EmbeddingTable]:
-    """The statistics of every matrix with an axis "vocab", as the model computes with it.
+    """The statistics of every matrix with an axis "vocab", in its virtual form.
 
     Args:
-        model: on any device, not sharded.
+        model: a model on any device, not sharded.
 
     Returns:
-        In the order of the modules; empty for a model without a vocabulary.
+        The statistics in the order of the modules; empty for a model without a vocabulary.
     """
     tables = []
     for location in locate_parameters(model):

@@ -1,8 +1,8 @@
 """The entropy of every attention head on given examples.
 
-The output of attention is affine in its values. If unit vectors take the place of the values, the output is
-the attention probabilities themselves, whatever is added to the scores and whichever kernel computes them.
-So the measurement needs nothing of an attention but its `attend`, and does not slow it down otherwise.
+The output of attention is affine in its values. With unit vectors instead of the values, the output is the
+attention probabilities themselves, whatever is added to the scores and whichever kernel computes them.
+Therefore the measurement needs only the `attend` of an attention, and training is not slowed down by it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class AttentionEntropy:
     """The entropy of the heads of one attention.
 
     Attributes:
-        layer: as in `zoo.diagnose.locations.ParameterLocation`.
+        layer: number of the layer, as in `zoo.diagnose.locations.ParameterLocation`.
         label: the attention's name within its layer.
         heads: mean over examples and queries of -sum p log p, in nats: (heads,) float64.
         uniform: the entropy of a head that attends equally to all keys it can see, mean of log(keys seen).
@@ -38,10 +38,12 @@ class AttentionEntropy:
 
 @torch.no_grad()
 def attention_entropy(model: Model, *inputs: Tensor) -> list[AttentionEntropy]:
-    """Run a model once, and the `attend` of each of its attentions keys / h times more.
+    """Measure the entropy of all heads in one forward pass.
+
+    The `attend` of each attention is called another keys / h times.
 
     Args:
-        model: in evaluation mode, not sharded.
+        model: a model in evaluation mode, not sharded.
         *inputs: a training batch without its targets.
 
     Returns:
@@ -54,7 +56,7 @@ def attention_entropy(model: Model, *inputs: Tensor) -> list[AttentionEntropy]:
 
     def measured(attention: MultiHeadAttention, attend: Callable[..., Tensor], *args: Passed) -> Tensor:
         p = probabilities(attend, *args)
-        seen = (p > 0).any(1)  # by at least one head: the probability of a single head may underflow
+        seen = (p > 0).any(1)  # by any head, because the probability of a single head may underflow
         uniform = seen.sum(-1).double().log().mean().item()
         entropies.append(AttentionEntropy(*places[attention], entropy(p).mean((0, 2)).cpu(), uniform))
         return attend(*args)
@@ -81,17 +83,17 @@ def probabilities(attend: Callable[..., Tensor], q: Tensor, k: Tensor, v: Tensor
 
     Args:
         attend: `MultiHeadAttention.attend` of an attention without dropout.
-        q: its first argument, (batch, queries, heads, h).
-        k: its second argument, (batch, keys, kv heads, h).
-        v: its third argument, like `k`, of which only the shape matters.
-        *args: its other arguments.
+        q: the first argument of `attend`, (batch, queries, heads, h).
+        k: the second argument, (batch, keys, kv heads, h).
+        v: the third argument, shaped like `k`; its values are not used.
+        *args: the other arguments of `attend`.
 
     Returns:
         (batch, heads, queries, keys), in the dtype of q.
     """
     keys, h = v.shape[1], v.shape[3]
     zeros = torch.zeros_like(v)
-    offset = attend(q, k, zeros, *args)  # what is added to the values, such as vectors of distances
+    offset = attend(q, k, zeros, *args)  # terms added to the values, such as vectors of distances
     columns = []
     for first in range(0, keys, h):
         units = zeros.clone()

@@ -16,7 +16,7 @@ from zoo.utils.errors import DataError, ZooError
 from zoo.utils.files import TEXT_BYTES, read_text
 
 EXAMPLES, MAX_LENGTH = 4, 512
-"""The number of examples, and the most tokens of one that is cut from a text."""
+"""The number of examples, and the largest number of tokens of an example that is cut from a text."""
 
 
 def validation_examples(model: Model, path: Path) -> tuple[Sequence[Tensor] | None, str]:
@@ -24,11 +24,11 @@ def validation_examples(model: Model, path: Path) -> tuple[Sequence[Tensor] | No
 
     Args:
         model: the model.
-        path: where it was loaded from.
+        path: the path that the model was loaded from.
 
     Returns:
-        The inputs of the model, or None where there are none; and in words, what attention was measured on
-        or why it was not measured.
+        The inputs of the model, or None if there are none, and a clause that says on what attention was
+        measured, or why it was not measured.
     """
     config = data_of(path)
     if config is None:
@@ -48,11 +48,11 @@ def text_examples(model: Model, path: Path, text: Path) -> list[Tensor]:
 
     Args:
         model: a model whose only input is a text.
-        path: where it was loaded from, with its tokenizer.
+        path: the path that the model was loaded from, with its tokenizer.
         text: a UTF-8 file.
 
     Returns:
-        One tensor (up to 4, context) int64.
+        One tensor, (up to 4, context) int64.
 
     Raises:
         DataError: the model needs other inputs than a text or has no tokenizer, or the text cannot be read

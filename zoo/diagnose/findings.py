@@ -1,4 +1,4 @@
-"""Everything that is measured of a model at one moment."""
+"""All measurements of a model at one moment."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class RelativeScale:
 
     Attributes:
         location: the trained parameter.
-        m2: the root of the mean square of its entries.
-        eta: from the registry.
+        m2: the root mean square of the entries.
+        eta: the eta of the registry.
     """
 
     location: ParameterLocation
@@ -35,14 +35,14 @@ class RelativeScale:
 
 @dataclass(frozen=True)
 class Findings:
-    """What was measured of a model; a list is empty where the model has nothing of the kind.
+    """The measurements of a model; a list is empty if the model has no such parts.
 
     Attributes:
         matrices: the spectra of the kernels.
         embeddings: the statistics of the vocabulary's tables.
         vectors: eigen learning rates, scalings, gates, norm scales.
-        scales: M2 and eta of everything that is trained.
-        entropies: of the attentions; empty if there were no examples.
+        scales: M2 and eta of all trained parameters.
+        entropies: entropies of the attentions; empty if there were no examples.
     """
 
     matrices: list[MatrixSpectrum]
@@ -100,12 +100,12 @@ class Findings:
 def measure_model(
     model: Model, inputs: Sequence[Tensor] | None = None, eta_overrides: Sequence[EtaOverride] = ()
 ) -> Findings:
-    """Measure everything that the functions of this package measure.
+    """Take all measurements of this package.
 
     Args:
-        model: in evaluation mode, not sharded.
+        model: a model in evaluation mode, not sharded.
         inputs: examples as `forward` takes them, for the entropy of attention; None: it is not measured.
-        eta_overrides: those of the run.
+        eta_overrides: the eta overrides of the run.
     """
     return Findings(
         matrix_spectra(model),
@@ -118,7 +118,7 @@ def measure_model(
 
 @torch.no_grad()
 def relative_scales(model: Model, eta_overrides: Sequence[EtaOverride] = ()) -> list[RelativeScale]:
-    """M2 and eta of everything that is trained."""
+    """M2 and eta of all trained parameters."""
     locations = {location.name: location for location in locate_parameters(model)}
     return [
         RelativeScale(locations[e.name], e.parameter.double().square().mean().sqrt().item(), e.eta)

@@ -1,4 +1,4 @@
-"""What a run measured of its variables while it trained."""
+"""The measurements of a run's variables during training."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from zoo.utils.run_folder import RunFolder
 from zoo.utils.untyped import JsonObject
 
 MIN_ENTRIES = 100
-"""The ratio of a variable with fewer entries is not reliable: a small average may vanish by chance."""
+"""Smallest number of entries of a variable with a reliable ratio: a small average may vanish by chance."""
 
 Curve = tuple[Sequence[float], Sequence[float | None]]
-"""Where the values were measured (steps or layers), and the values; None: not measured."""
+"""The positions of the measurements (steps or layers), and the values; None: not measured."""
 
 Curves = Mapping[str, Mapping[str, Curve]]
-"""By quantity and by the name of the variable."""
+"""Curves by quantity and by the name of the variable."""
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,8 @@ class RunHistory:
 
     Attributes:
         locations: the variables by name.
-        monitor: the quantities in the lines of kind "monitor": of matrices.
-        diagnosis: the quantities in the lines of kind "diagnose": of all variables.
+        monitor: the quantities of matrices, from the lines of kind "monitor".
+        diagnosis: the quantities of all variables, from the lines of kind "diagnose".
         floor: the ratio of Assumption 1 that pure noise would have.
     """
 
@@ -42,7 +42,7 @@ class RunHistory:
 
     @property
     def layers(self) -> list[int]:
-        """The numbers of the layers that hold variables, 0 for what is outside of the layers."""
+        """The numbers of the layers that contain variables, 0 for variables outside of the layers."""
         return sorted({location.layer for location in self.locations.values()})
 
     def in_layer(self, curves: Mapping[str, Curve], layer: int) -> dict[str, Curve]:
@@ -58,7 +58,7 @@ class RunHistory:
 
 
 def read_history(run: Path) -> RunHistory:
-    """Read a run folder; of an unfinished run, what there is so far.
+    """Read the measurements in a run folder; an unfinished run has those up to now.
 
     Raises:
         ZooError: `run` is not a run folder.

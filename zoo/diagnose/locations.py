@@ -1,4 +1,4 @@
-"""In which layer of a model a parameter is, and what it is called there."""
+"""The layer of a parameter, and its name within the layer."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class ParameterLocation:
 
     Attributes:
         parameter: the declaration, and the module that holds the tensor.
-        layer: counts the blocks in `Model.fsdp_units` from 1 (an encoder-decoder's decoder follows its
-            encoder); 0 for what is in none of them.
+        layer: number of the block in `Model.fsdp_units`, from 1 (an encoder-decoder's decoder follows its
+            encoder); 0 for parameters outside of the blocks.
         label: the name within the layer, which is the same in all layers; in layer 0, the name within the
             model.
         added: whether a reparameterisation added the parameter (WeSaR's gate, the two factors of LoRA).
@@ -44,7 +44,7 @@ class ParameterLocation:
         return self.parameter.module
 
     def virtual(self) -> Tensor:
-        """The tensor that the layer computes with, detached."""
+        """The virtual tensor, with which the layer computes, detached."""
         return self.module.virtual(self.parameter.local).detach()
 
 
@@ -69,6 +69,6 @@ def _added_names(module: Module) -> set[str]:
 
 
 def _label(parameter: Declared, path: str) -> str:
-    """The module's path, with the local name if the module declares more than one parameter itself."""
+    """The path of the module, with the local name if the module itself declares several parameters."""
     is_only = parameter.module.specs.keys() - _added_names(parameter.module) == {parameter.local}
     return path if path and is_only else f"{path}.{parameter.local}" if path else parameter.local

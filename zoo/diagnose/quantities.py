@@ -1,4 +1,4 @@
-"""The quantities that a run measures of its variables while it trains."""
+"""The quantities that a run measures for its variables during training."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Quantity(NamedTuple):
-    """A quantity.
+    """A quantity that is plotted over the steps of a run.
 
     Attributes:
         title: a heading.
@@ -45,7 +45,7 @@ QUANTITIES = {
         "about 0.1; gradients that cancel out have less.",
     ),
 }
-"""By their names in metrics.jsonl."""
+"""All quantities by their names in metrics.jsonl."""
 
 DIAGNOSED = ("m2_over_eta", "ratio")
-"""The quantities that are measured of all variables, vectors too; the others are of matrices."""
+"""The quantities that are measured for all variables; the others are measured for matrices only."""

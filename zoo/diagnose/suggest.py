@@ -1,9 +1,9 @@
 """`zoo suggest-lr`: a learning rate for Amos from the ratio of Assumption 1.
 
-Amos' initial step is best at alpha = xi eta, where xi is a lower bound of M2(E[g]) / sqrt(E[M2(g)^2])
-for all variables (Amos, Lemma 4.3), and the paper reads xi off the curves of that ratio (section A.6). The
-ratio depends on the rate at which it is measured: steps that are too large make gradients that cancel out.
-So a second run is trained at the ratio that the first one measured.
+Amos' best initial step is alpha = xi eta, where xi is a lower bound of M2(E[g]) / sqrt(E[M2(g)^2]) for all
+variables (Amos, Lemma 4.3), and the paper reads xi off the curves of this ratio (section A.6). The ratio
+depends on the rate at which it is measured, because too large steps lead to gradients that cancel out.
+Therefore a second run is trained at the ratio that the first one measured.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class RatioMeasurement:
     Attributes:
         lr: xi, the learning rate that the run was trained with.
         lowest: the lowest ratio of all variables with `MIN_ENTRIES` entries or more.
-        variable: the name of the variable that had it.
-        quartile: a quarter of the variables have ratios below this.
-        median: half of the variables have ratios below this.
+        variable: the name of the variable with the lowest ratio.
+        quartile: the lower quartile of the variables' ratios.
+        median: the median of the variables' ratios.
         floor: the ratio of independent gradients with mean 0.
     """
 
@@ -53,12 +53,12 @@ class Suggestion:
 
     @property
     def lr(self) -> float:
-        """A single run's lowest ratio; after a second run, the geometric mean of its rate and its ratio."""
+        """The lowest ratio of a single run; with a second run, the geometric mean of its rate and ratio."""
         last = self.measurements[-1]
         return math.sqrt(last.lr * last.lowest) if len(self.measurements) > 1 else last.lowest
 
     def __str__(self) -> str:
-        """What `zoo suggest-lr` prints."""
+        """The output of `zoo suggest-lr`."""
         lines = [
             f"trained at xi = {m.lr:.3g}: the ratio is {m.lowest:.3g} at least ({m.variable}), "
             f"{m.quartile:.3g} for a quarter and {m.median:.3g} for half of the variables; "
@@ -86,12 +86,12 @@ def suggest_lr(source: str, overrides: Sequence[str] = (), steps: int | None = N
         source: a config file with Amos or the name of a shipped one; or the folder of a run that was
             trained with Amos, whose own measurements are then used.
         overrides: as for `load_config`.
-        steps: the length of each short run, whose folder is deleted; the schedule stays that of the whole
-            run. None: two measurements, or the whole run where it is shorter.
+        steps: number of steps of each short run, whose folder is deleted; the schedule stays that of the
+            whole run. None: as many as two measurements need, or the whole run if it is shorter.
 
     Raises:
-        ConfigError: the optimizer is not Amos, there are fewer steps than one measurement needs, or options
-            were given that have no effect on a run folder.
+        ConfigError: The optimizer is not Amos, there are fewer steps than one measurement needs, or options
+            are given that have no effect on a run folder.
         ZooError: the runs cannot be trained, or a run folder has no measurements.
     """
     if RunFolder(Path(source)).exists:
@@ -120,7 +120,7 @@ def suggest_lr(source: str, overrides: Sequence[str] = (), steps: int | None = N
 
 
 def _train_and_measure(source: str, overrides: Sequence[str], lr: float, steps: int) -> RatioMeasurement:
-    """Train the first steps of a run at a rate, in a folder that is then deleted."""
+    """Train the first steps of a run at a rate, in a temporary folder."""
     with TemporaryDirectory() as folder:
         changes = {
             "optimizer.lr": lr,
@@ -135,10 +135,10 @@ def _train_and_measure(source: str, overrides: Sequence[str], lr: float, steps: 
 
 
 def _read_ratios(run: Path, config: RunConfig) -> RatioMeasurement:
-    """Read what a run measured.
+    """Read the ratios that a run measured.
 
     Raises:
-        ZooError: the run has not measured the ratio.
+        ZooError: The run has not measured the ratio.
     """
     history = read_history(run)
     ratios = {name: [v for v in values if v is not None] for name, (_, values) in history.ratios.items()}

@@ -1,4 +1,4 @@
-"""A distribution described by a few numbers."""
+"""Summary statistics of a distribution."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ QUANTILES = {"min": 0.0, "q05": 0.05, "q25": 0.25, "median": 0.5, "q75": 0.75, "
 
 
 def summarise(values: Tensor) -> dict[str, float]:
-    """Mean, standard deviation (of the population) and quantiles of the entries of a tensor."""
+    """The mean, population standard deviation and quantiles of the entries of a tensor."""
     exact = values.detach().double().flatten().cpu()
     numbers = torch.quantile(exact[: 1 << 24], torch.tensor(list(QUANTILES.values()), dtype=exact.dtype))
     std = exact.std(correction=0).item()

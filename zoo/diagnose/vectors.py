@@ -13,17 +13,17 @@ from zoo.nn.scaling import Scaling
 from zoo.spec import Role
 
 SCALE_ROLES = (Role.SCALING, Role.GATE, Role.NORM_SCALE)
-"""The roles of the parameters that other tensors are multiplied by."""
+"""The roles of the parameters by which other tensors are multiplied."""
 
 
 @dataclass(frozen=True)
 class ScaleVector:
-    """A vector, or a single number, that another tensor is multiplied by.
+    """A vector or a single number by which another tensor is multiplied.
 
     Attributes:
         location: the parameter.
-        values: the factors as they take effect, (n,) float64 on the CPU: those of a scaling are s_init /
-            s_scale times the trained values, those of an eigen learning rate the absolute values.
+        values: the effective factors, (n,) float64 on the CPU: for a scaling s_init / s_scale times the
+            trained values, for an eigen learning rate the absolute values.
     """
 
     location: ParameterLocation
@@ -35,7 +35,7 @@ def scale_vectors(model: Model) -> list[ScaleVector]:
     """Every trained scaling, gate and norm scale, in the order of the modules.
 
     Args:
-        model: on any device, not sharded.
+        model: a model on any device, not sharded.
     """
     return [
         ScaleVector(location, _factors(location).flatten().double().cpu())

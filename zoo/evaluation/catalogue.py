@@ -1,7 +1,7 @@
-"""The tasks that lm-evaluation-harness brings along, by the text of their files.
+"""The tasks that come with lm-evaluation-harness, searched in the text of their files.
 
 The harness parses thousands of files before it knows the first name, which takes many seconds. A name that
-stands nowhere in their text is unknown, and reading the text takes a second.
+does not occur in their text is unknown, and reading the text takes a second.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 import lm_eval.tasks.manager
 
 NAMED = re.compile(rb"""^[ \t-]*(?:task|group|tag):[ \t]*["']?([\w.+-]+)""", re.MULTILINE)
-"""A task, group or tag with its name in the same line, as nearly all files have it."""
+"""Pattern of a task, group or tag with its name in the same line, as in nearly all files."""
 
 
 class Catalogue:
@@ -24,7 +24,7 @@ class Catalogue:
         self._text = b"\n".join(path.read_bytes() for path in folder.glob("**/*.yaml"))
 
     def may_have(self, name: str) -> bool:
-        """Whether the files may define a name: it stands somewhere in their text."""
+        """Whether the files may define a name, that is, whether it occurs in their text."""
         return name.encode() in self._text
 
     @property

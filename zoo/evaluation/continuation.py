@@ -19,15 +19,15 @@ def continuations(
     """Continue prompts in one batch until all of them have ended.
 
     Args:
-        model: a model that continues text; without support of padding it needs prompts of one length.
+        model: a model that continues text; if it does not support padding, the prompts must have one length.
         decode: a function from tokens to their text.
         prompts: token ids, at least one in each.
         settings: the settings of the generation.
         eos_id: the token that ends a text.
 
     Returns:
-        The continuation of each prompt, without the prompt. It may end with a stop string and whatever the
-        same token has after it.
+        The continuation of each prompt, without the prompt. It may end with a stop string and the characters
+        after it that belong to the same token.
     """
     tokens, mask = left_padded(prompts)
     written: list[list[int]] = [[] for _ in prompts]
@@ -49,7 +49,7 @@ def batches(model: LanguageModel, prompts: Sequence[Sequence[int]], size: int) -
     """Divide prompts into batches.
 
     Args:
-        model: a model that continues text; without support of padding the prompts of a batch have one
+        model: a model that continues text; if it does not support padding, the prompts of a batch have one
             length.
         prompts: token ids.
         size: largest number of prompts in a batch.

@@ -1,4 +1,4 @@
-"""A model to evaluate, with its tokenizer and what is known of its training."""
+"""A model to evaluate, with its tokenizer and facts about its training."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from zoo.run.trained import check_together, data_of, tokenizer_of
 from zoo.utils.errors import DataError
 
 POSITIONS = "max_position_embeddings"
-"""The field of a config.json that holds the context of the model's training."""
+"""The field of a config.json with the context of the model's training."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class EvaluatedModel:
             on plain text, which has no prefix.
         context: number of tokens in a sequence of its training, or its number of positions; None: unknown.
         lines: whether each line of its training text was a document.
-        template: in which it can be asked as a chat: that of its training, or the one of its tokenizer.
+        template: the chat template of its training, or otherwise of its tokenizer; None: there is none.
     """
 
     model: LanguageModel
@@ -48,12 +48,12 @@ class EvaluatedModel:
 
 
 def load_evaluated_model(path: Path, tokenizer: Path | None, device: torch.device) -> EvaluatedModel:
-    """Load a model and find out how it was trained.
+    """Load a model together with the facts about its training.
 
     Args:
         path: a run, one of its checkpoints, a .safetensors file, or a folder in the hub's format.
         tokenizer: the folder of the tokenizer; None: the one that is stored with the model.
-        device: where the model is put.
+        device: the device of the model.
 
     Raises:
         DataError: the model does not predict the next token, there is no tokenizer, the tokenizer has more

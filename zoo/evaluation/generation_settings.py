@@ -1,4 +1,4 @@
-"""The `generation_kwargs` of a task, checked."""
+"""Checking the `generation_kwargs` of a task."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from zoo.utils.errors import ZooError, did_you_mean
 from zoo.utils.untyped import Json, JsonObject
 
 MAX_GEN_TOKS = 256
-"""The largest number of new tokens if a task does not set one, as the harness has it for transformers."""
+"""The largest number of new tokens if a task does not set one, as in the harness for transformers."""
 
 SAMPLING = ("temperature", "top_k", "top_p", "repetition_penalty")
 OFF = {"top_k": 0, "repetition_penalty": 1.0}
-"""The values with which transformers turns a setting off."""
+"""The values by which transformers turns a setting off."""
 
 
 @dataclass(frozen=True)

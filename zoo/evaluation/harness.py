@@ -1,4 +1,4 @@
-"""Models of zoo in lm-evaluation-harness, registered there as `zoo`; this module needs the extra `eval`.
+"""zoo's models in lm-evaluation-harness, registered as `zoo`; this module needs the extra `eval`.
 
 import zoo.evaluation.harness
 lm_eval.simple_evaluate("zoo", {"path": "runs/demo"}, tasks=["my_task"])
@@ -28,7 +28,7 @@ from zoo.utils.progress import progress
 from zoo.utils.untyped import JsonObject
 
 UNLIMITED = 1 << 30
-"""The context of a model that carries its state, which may read any number of tokens."""
+"""The context for a model that carries its state, which can read any number of tokens."""
 
 
 @register_model("zoo")
@@ -36,8 +36,8 @@ class ZooLM(TemplateLM):  # type: ignore[misc]  # lm_eval has no types
     """A model that continues text, and its tokenizer, with the interface of the harness.
 
     Requests are truncated and scored as in the harness's class for transformers (HFLM), so that a model has
-    the same scores here and, exported, there: texts without a context get the start token in front, contexts
-    that are too long lose their beginning, and texts longer than the context are read in windows that do not
+    the same scores as after its export: texts without a context get the start token in front, contexts that
+    are too long lose their beginning, and texts longer than the context are read in windows that do not
     overlap.
 
     Attributes:
@@ -59,7 +59,7 @@ class ZooLM(TemplateLM):  # type: ignore[misc]  # lm_eval has no types
             path: a run, one of its checkpoints, a .safetensors file, or a folder in the hub's format.
             tokenizer: the folder of the tokenizer; None: the one that is stored with the model.
             context: largest number of tokens that the model reads; None: the context of its training.
-            device: where to compute, see `find_device`.
+            device: name of the device, see `find_device`.
             batch_size: number of requests in a batch.
 
         Raises:
@@ -90,23 +90,23 @@ class ZooLM(TemplateLM):  # type: ignore[misc]  # lm_eval has no types
 
     @property
     def tokenizer_name(self) -> str:
-        """What the harness tells tokenizers and their templates apart by."""
+        """The name by which the harness distinguishes tokenizers and their templates."""
         return self.evaluated.tokenizer.hash
 
     def chat_template(self, chat_template: bool | str = False) -> str:
         """The template of `apply_chat_template`, for the harness's records.
 
         Args:
-            chat_template: has no effect: a model has one template.
+            chat_template: has no effect, because a model has one template.
         """
         return str(self.evaluated.template.identity(self.evaluated.tokenizer))
 
     def apply_chat_template(
         self, chat_history: Sequence[JsonObject], add_generation_prompt: bool = True
     ) -> str:
-        """A question, and solved examples in front of it, in the chat template.
+        """Apply the chat template to a question with solved examples in front of it.
 
-        From then on all texts but those of rolling likelihoods are read as the template writes them.
+        From then on all texts except those of rolling likelihoods are read as outputs of the template.
 
         Args:
             chat_history: messages, each with its `role` and `content`.
@@ -127,7 +127,7 @@ class ZooLM(TemplateLM):  # type: ignore[misc]  # lm_eval has no types
         Args:
             string: the text; the names of special tokens in it are encoded as text, unless it comes from a
                 chat template, which has all special tokens in it.
-            add_special_tokens: whether the prefix of a prompt is put in front; None: yes.
+            add_special_tokens: whether to put the prefix of a prompt in front; None: yes.
         """
         if self._in_template:
             return self.evaluated.tokenizer.encode_with_special_tokens(string)
@@ -156,7 +156,7 @@ class ZooLM(TemplateLM):  # type: ignore[misc]  # lm_eval has no types
     def _loglikelihood_tokens(
         self, requests: Sequence[tuple[object, list[int], list[int]]], **_: object
     ) -> list[LogLikelihood]:
-        """`loglikelihood` of the tokens that `TemplateLM` has made of the requests."""
+        """Compute `loglikelihood` for the requests that `TemplateLM` has tokenised."""
         pairs = [(context, continuation) for _, context, continuation in requests]
         with progress("continuations", len(pairs)) as advance:
             return log_likelihoods(self.evaluated.model, pairs, self.context, self.batch_size, advance)
@@ -192,7 +192,7 @@ class ZooLM(TemplateLM):  # type: ignore[misc]  # lm_eval has no types
             disable_tqdm: has no effect.
 
         Raises:
-            ZooError: a setting is unknown or out of range, or leaves no room for a prompt; nothing is
+            ZooError: A setting is unknown or out of range, or leaves no room for a prompt; nothing is
                 generated then.
         """
         of_requests = [GenerationSettings.from_task(request.args[1], self.context) for request in requests]
@@ -206,7 +206,8 @@ class ZooLM(TemplateLM):  # type: ignore[misc]  # lm_eval has no types
                         self.evaluated.model,
                         self.evaluated.tokenizer.decode,
                         [prompts[i] for i in batch],
-                        # With one seed, a question that is asked twice would get the same answer twice.
+                        # With one seed for all, a question that is asked twice would get the same answer
+                        # twice.
                         replace(settings, sampling=replace(settings.sampling, seed=number)),
                         self.eot_token_id,
                     )

@@ -1,4 +1,4 @@
-"""The log-likelihood of continuations, each given its context."""
+"""The log-likelihood of continuations given their contexts."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ def log_likelihoods(
 ) -> list[LogLikelihood]:
     """Compute the log-likelihood of continuations.
 
-    The model reads context and continuation without the last token, and of these the last `max_seq_len`
-    tokens. Pairs with the same tokens to read, such as the single-token choices of a question, share one
-    row, which is read once. Rows of about the same length share a batch.
+    The model reads the last `max_seq_len` tokens of context and continuation, without the very last token.
+    Pairs that need the same tokens to be read, such as the single-token choices of a question, share one row.
+    Rows of similar length share a batch.
 
     Args:
         model: a model that continues text, in evaluation mode.
         pairs: contexts and continuations, with at least one token each.
         max_seq_len: largest number of tokens that the model reads.
         batch_size: number of rows in a batch.
-        advance: called with the number of pairs done since the last call.
+        advance: a function that is called with the number of pairs done since the last call.
 
     Returns:
         One result for each pair, in their order, computed in float32.
@@ -80,7 +80,7 @@ def log_likelihoods(
 def _score(
     logits: Tensor, continuations: Iterable[tuple[int, Tensor]]
 ) -> Iterator[tuple[int, LogLikelihood]]:
-    """Score continuations, (n,) each, whose last token has the last of the logits (time, vocab)."""
+    """Score continuations, (n,) each; the last token is predicted by the last of the logits (time, vocab)."""
     log_p, likeliest = logits.float().log_softmax(-1), logits.argmax(-1)
     for i, tokens in continuations:
         nats = log_p[-len(tokens) :].gather(1, tokens[:, None]).double().sum()

@@ -1,4 +1,4 @@
-"""lm-evaluation-harness without the network and without further processes."""
+"""Running lm-evaluation-harness without the network and without further processes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SWITCHES = (
     (datasets.config, "HF_DATASETS_OFFLINE"),
     (huggingface_hub.constants, "HF_HUB_OFFLINE"),
 )
-"""The settings that the libraries read from the environment when they are imported."""
+"""Settings of libraries that read them from the environment when they are imported."""
 
 VARIABLES = ("HF_EVALUATE_OFFLINE", "DISABLE_MULTIPROC")
 """Environment variables: the first is for `evaluate`, which only some tasks import; the second keeps the
@@ -23,7 +23,7 @@ harness from estimating standard errors in forks of a process that has threads."
 
 @contextmanager
 def offline() -> Iterator[None]:
-    """Make data that is not on this machine an error within a `with` block, and restore all settings."""
+    """Within a `with` block, make data that is not on this machine an error; restore all settings."""
     before = [(module, name, getattr(module, name)) for module, name in SWITCHES]
     environment = {name: os.environ.get(name) for name in VARIABLES}
     try:

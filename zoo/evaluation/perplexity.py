@@ -26,15 +26,15 @@ CHUNK = 1024
 """Number of tokens that a model with a carried state reads at once, so that a text may have any length."""
 
 FIRST_BATCHES = 10
-"""Batches of every kind of windows that come first: one that does not count, and nine that are timed."""
+"""Number of batches of every kind of windows that are computed first: one to warm up, and nine to time."""
 
 Windows = tuple[int, int]
-"""Context and stride of sliding windows."""
+"""The context and the stride of sliding windows."""
 
 
 @dataclass(frozen=True)
 class TokenizedText:
-    """A text file as a model reads it.
+    """A tokenised text file.
 
     Attributes:
         name: name of the file.
@@ -132,19 +132,19 @@ def evaluate(
 ) -> list[list[Score]]:
     """Predict every token of several texts once, in windows of each kind.
 
-    The first batches of every kind of windows are computed before all others, so that it is known early what
-    a token costs in each.
+    The first batches of every kind of windows are computed before all others, so that the remaining time can
+    be estimated early.
 
     Args:
         model: a model that continues text, in evaluation mode.
-        texts: from `read`.
-        windows: from `choose_windows`.
+        texts: results of `read`.
+        windows: the result of `choose_windows`.
         batch_size: number of windows in a batch.
-        advance: called with the number of tokens that were predicted since the last call, and the index of
-            the windows.
+        advance: a function that is called with the number of tokens that were predicted since the last call,
+            and the index of the windows.
 
     Returns:
-        A list for each kind of windows, of a score for each text.
+        For each kind of windows, a list with a score for each text.
 
     Raises:
         DataError: a loss is not finite.
@@ -180,7 +180,7 @@ def _score(text: TokenizedText, windows: Windows | None, nats: float) -> Score:
 
 
 Batches = Iterator[tuple[float, int]]
-"""-log p of the tokens of a batch, in nats, and their number."""
+"""Iterator over batches: -log p of the tokens of a batch, in nats, and their number."""
 
 
 def nats_of(model: LanguageModel, text: TokenizedText, windows: Windows | None, batch_size: int) -> Batches:

@@ -37,7 +37,7 @@ class PerplexityReport:
         trained: number of tokens in a sequence of its training; None: unknown.
         lossless: whether decoding the tokens gives all texts back. If not, parts of the texts were not
             predicted, and the perplexities per word and byte are too low.
-        scores: sorted by context, then by file; with several files, their total comes last.
+        scores: the scores, sorted by context, then by file; with several files, their total comes last.
     """
 
     model: str
@@ -114,7 +114,7 @@ def perplexity(
         batch_size: number of windows in a batch.
         lines: whether each line is a document; None: as in the model's training.
         tokenizer: the folder of the tokenizer; None: the one that is stored with the model.
-        device: where to compute, see `find_device`.
+        device: name of the device, see `find_device`.
         out: the .json file to write; with several contexts, the plot is written beside it as .png. None:
             ``perplexity.json`` in the run folder, or in the working directory if `path` is not a run.
 

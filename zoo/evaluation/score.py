@@ -14,7 +14,7 @@ LARGEST = 700.0
 
 @dataclass(frozen=True)
 class Score:
-    """How well a text was predicted; models of different tokenizers compare by word and by byte.
+    """The score of a text; models with different tokenizers can be compared by word and by byte.
 
     Attributes:
         file: name of the text file.
@@ -51,7 +51,7 @@ class Score:
 
     @property
     def bits_per_byte(self) -> float:
-        """log2 of the perplexity per byte."""
+        """The base-2 logarithm of the perplexity per byte."""
         return self.nats / self.utf8_bytes / math.log(2)
 
     def plain(self) -> JsonObject:

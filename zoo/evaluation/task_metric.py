@@ -1,4 +1,4 @@
-"""What a task says of a metric before any model is evaluated on it."""
+"""The properties of a task's metric, read before any model is evaluated."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class TaskMetric:
     """A metric of a task.
 
     Attributes:
-        lower_is_better: its direction.
+        lower_is_better: whether smaller values are better.
         fewshot: number of solved examples in front of each question.
-        longest: the longest text whose probability the task asks for, in bytes.
+        longest: number of bytes of the longest text whose probability the task asks for.
     """
 
     lower_is_better: bool
@@ -36,16 +36,16 @@ def task_metric(
     """Read a task with its data, without the network.
 
     Args:
-        name: of a single task.
-        metric: one of its metrics, without the filter.
+        name: name of a single task.
+        metric: name of one of its metrics, without the filter.
         task_path: a folder with task files, to which paths of data in them are relative.
         limit: number of questions; None: all of them.
-        num_fewshot: number of solved examples in front of each question; None: as the task says.
+        num_fewshot: number of solved examples in front of each question; None: the task's own setting.
         context: largest number of tokens that a model will read; None: any number.
 
     Raises:
-        ZooError: the task or its data cannot be used, it is a group of tasks, it has no such metric, it
-            does not say which direction is better, or what it generates leaves no room for a question.
+        ZooError: the task or its data cannot be used, it is a group of tasks, it has no such metric, it does
+            not state which direction is better, or its generated text leaves no room for a question.
     """
     require_harness()
     from zoo.evaluation.harness import UNLIMITED

@@ -1,4 +1,4 @@
-"""Scores of tasks as a table and as JSON."""
+"""The scores of tasks as a table and as JSON."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RESAMPLES = 1000
 
 @dataclass(frozen=True)
 class TaskScore:
-    """One number of a task or a group.
+    """The value of one metric of a task or a group.
 
     Attributes:
         task: name of the task or group.
@@ -33,7 +33,7 @@ class TaskScore:
         filter: name of the harness's filter of the model's answers; `none` if there is no filter.
         value: value of the metric; None if it is not a finite number.
         stderr: standard error of the value; None if it is unknown.
-        higher_is_better: None if the task does not say.
+        higher_is_better: whether larger values are better; None if the task does not state it.
         fewshot: number of solved examples in front of each question; None for a group whose tasks differ.
         documents: number of questions; None for a group.
         version: version of the task; None if it has none.
@@ -52,16 +52,16 @@ class TaskScore:
 
 @dataclass(frozen=True)
 class TaskReport:
-    """Scores of a model.
+    """The scores of a model.
 
     Attributes:
         model: the path that the model was loaded from.
-        context: largest number of tokens that it reads; None: any number.
+        context: largest number of tokens that the model reads; None: any number.
         limit: largest number of questions of each task; None: all of them.
         harness: version of lm-evaluation-harness.
         chat_template: whether the questions were asked in the model's chat template.
-        system: the system message in front of them; None: there was none.
-        scores: sorted by task, then by metric.
+        system: the system message in front of the questions; None: there was none.
+        scores: the scores, sorted by task, then by metric.
     """
 
     model: str
@@ -115,17 +115,17 @@ def tasks(
         names: names of tasks, groups or tags; at least one.
         task_path: a folder with task files, to which paths of data in them are relative.
         limit: number of questions of each task, for trying out; None: all of them.
-        num_fewshot: number of solved examples in front of each question; None: as the task says.
+        num_fewshot: number of solved examples in front of each question; None: the task's own setting.
         contexts: at most one number, the largest number of tokens that the model reads; empty: the context
             of its training.
         batch_size: number of requests in a batch.
         tokenizer: the folder of the tokenizer; None: the one that is stored with the model.
-        device: where to compute, see `find_device`.
+        device: name of the device, see `find_device`.
         out: the .json file to write; None: ``tasks.json`` in the run folder, or in the working directory if
             `path` is not a run.
-        chat_template: whether questions are asked in the model's chat template, solved examples as earlier
-            turns of the conversation.
-        system: the system message in front of them; None: none.
+        chat_template: whether questions are asked in the model's chat template, with solved examples as
+            earlier turns of the conversation.
+        system: the system message in front of the questions; None: there is none.
 
     Returns:
         The report, and the files that were written.
@@ -162,7 +162,9 @@ def tasks(
     with offline(), warnings_only():
         loaded = load_tasks(names, task_path, fewshot=num_fewshot, limit=limit, context=model.context)
         if chat_template:
-            model.apply_chat_template([{"role": "user", "content": "a"}])  # which says what is wrong with it
+            model.apply_chat_template(
+                [{"role": "user", "content": "a"}]
+            )  # raises the error of an unusable template
         results = evaluate(
             model,
             loaded,

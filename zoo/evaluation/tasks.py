@@ -1,4 +1,4 @@
-"""The tasks of lm-evaluation-harness by their names: local task files first, then its own."""
+"""The tasks of lm-evaluation-harness by name: those of local task files first, then its own."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ LoadedTasks = dict[str, dict[str, HarnessTask]]
 def load_tasks(
     names: Sequence[str], folder: Path | None, *, fewshot: int | None, limit: int | None, context: int
 ) -> LoadedTasks:
-    """Find tasks, read their data and build all their requests, so that mistakes are reported first.
+    """Find tasks, read their data and build all their requests, so that errors are reported at once.
 
     Args:
         names: names of tasks, groups or tags.
         folder: a folder with task files, to which paths of data in them are relative; None: there is none.
-        fewshot: number of solved examples in front of each question; None: as the task says.
+        fewshot: number of solved examples in front of each question; None: the task's own setting.
         limit: number of questions of each task; None: all of them.
         context: largest number of tokens that the model reads.
 
     Returns:
-        The tasks and groups, as the harness's `evaluate` takes them.
+        The tasks and groups, in the form that the harness's `evaluate` takes.
 
     Raises:
         DataError: the data of a task is not on this machine, or a task file has a mistake.
@@ -44,7 +44,7 @@ def load_tasks(
     """
     manager = _manager(names, folder)
     loaded: LoadedTasks = {"tasks": {}, "groups": {}}
-    # The harness's own command does the same, because a task may shuffle.
+    # The harness's own command seeds as well, because a task may shuffle.
     random.seed(DEFAULT_RANDOM_SEED)
     np.random.seed(DEFAULT_OTHER_SEED)  # noqa: NPY002
     for name in names:
@@ -70,7 +70,7 @@ def require_known(names: Sequence[str], folder: Path | None) -> None:
         folder: a folder with task files; None: there is none.
 
     Raises:
-        ZooError: a name is unknown, or `folder` is none.
+        ZooError: A name is unknown, or `folder` is no folder.
     """
     local = _local(folder)
     others = [name for name in names if local is None or name not in local.all_tasks]
@@ -92,7 +92,7 @@ def _local(folder: Path | None) -> TaskManager | None:
 
 
 def _manager(names: Sequence[str], folder: Path | None) -> TaskManager:
-    """The manager of the local files if they define all names; reading the harness's own takes seconds."""
+    """The manager of the local files alone if they define all names; reading the harness's takes seconds."""
     local = _local(folder)
     if local is not None and all(name in local.all_subtasks for name in names):
         return local
@@ -104,7 +104,7 @@ def _manager(names: Sequence[str], folder: Path | None) -> TaskManager:
 
 
 def _unknown(name: str, catalogue: Catalogue, local: TaskManager | None, folder: Path | None) -> ZooError:
-    """The error of an unknown name: a similar one, and which tasks and files are there."""
+    """The error about an unknown name, with a similar name, and the tasks and files that exist."""
     problem = f"eval: no task called '{name}'"
     if Path(name).suffix in (".yaml", ".yml"):
         return ZooError(
@@ -149,7 +149,7 @@ def _prepare(name: str, task: HarnessTask, fewshot: int | None) -> None:
 
 @contextmanager
 def explained(name: str, folder: Path | None) -> Iterator[None]:
-    """Turn any error that a task file, code in it, or its data raise into one sentence."""
+    """Turn any error that a task file, its code or its data raises into one sentence."""
     try:
         yield
     except ZooError as error:

@@ -1,11 +1,11 @@
-"""Import and export of other libraries' checkpoints, mostly in the layout of the Hugging Face hub."""
+"""Import and export of other libraries' checkpoints, mostly in the Hugging Face format."""
 
 CONFIG = "config.json"
 """The file that describes a model in a Hugging Face folder."""
 
 
 GENERATION_CONFIG = "generation_config.json"
-"""The file that says how a model of a Hugging Face folder generates."""
+"""The file with the settings by which a model of a Hugging Face folder generates."""
 
 
 ADAPTER_CONFIG = "adapter_config.json"

@@ -21,15 +21,15 @@ from zoo.utils.untyped import JsonObject
 
 ADAPTER_TENSORS = "adapter_model.safetensors"
 PREFIX = "base_model.model."
-"""What peft puts before the names of the base model's modules."""
+"""The prefix of peft before the names of the base model's modules."""
 BASE_NAME = "adapter_base"
-"""The key of `zoo.models.base.Model.published` for what an adapter called its base."""
+"""The key of `zoo.models.base.Model.published` for the name of an adapter's base."""
 TASKS = {
     "AutoModelForCausalLM": "CAUSAL_LM",
     "AutoModelForSeq2SeqLM": "SEQ_2_SEQ_LM",
     "AutoModelForSequenceClassification": "SEQ_CLS",
 }
-"""peft's names of what models do, by their Auto class; it needs none for others."""
+"""peft's names of the tasks of models, by their Auto class; other classes need none."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Change:
         up: B, (out, rank).
         factor: alpha / rank.
         base: the matrix itself, (out, in).
-        role: of the matrix.
+        role: the role of the matrix.
         sphere: whether the changed matrix is projected to a sphere.
     """
 
@@ -67,7 +67,7 @@ def changes_of(model: Model) -> dict[str, Change]:
 
 
 def trained_whole(model: Model) -> dict[str, Tensor]:
-    """What a model with LoRA trains as a whole, by name: the head of a classifier."""
+    """The tensors that a model with LoRA trains as a whole, by name: the head of a classifier."""
     added = {
         f"{path}.{name}"
         for path, module in model.named_modules()
@@ -84,11 +84,11 @@ def trained_whole(model: Model) -> dict[str, Tensor]:
 
 @dataclass(frozen=True)
 class Adapter:
-    """What the files of an adapter hold.
+    """The contents of an adapter's files.
 
     Attributes:
         config: content of adapter_config.json.
-        tensors: A, B and what was trained as a whole by their names in the file, float32.
+        tensors: A, B and the tensors that were trained as a whole, by their names in the file, float32.
         bases: the matrices that A and B change, by the names of the Hugging Face model.
     """
 
@@ -111,18 +111,18 @@ def adapter_of(
     auto: str,
     base_name: str | None,
 ) -> Adapter | str:
-    """Express changes as an adapter.
+    """Express the changes of LoRA as an adapter.
 
-    A matrix of the Hugging Face model that holds several of zoo's (a fused q, k, v) has their changes one
-    below the other: its rank is the sum of their ranks, B a block-diagonal matrix. If they have one A in
-    common, as those of an adapter that has not been trained since it was read, it stays one.
+    The changes of a matrix of the Hugging Face model that is a concatenation of several of zoo's (a fused q,
+    k, v) are concatenated as well: its rank is the sum of their ranks, and B is block-diagonal. If they share
+    A, as in an adapter that has not been trained since it was read, A is kept once.
 
     Args:
-        changes: from `changes_of`, at least one.
+        changes: the result of `changes_of`, at least one change.
         whole: tensors that were trained as a whole, by their names in zoo.
-        rules: of all tensors of the model, from `zoo.hub.rules.expand`.
+        rules: the rules of all tensors of the model, from `zoo.hub.rules.expand`.
         auto: the Auto class of transformers that opens the model.
-        base_name: the name of the model that was trained on; None: unknown.
+        base_name: the name of the base model; None: it is not known.
 
     Returns:
         The adapter, or the reason why there is none.
@@ -150,7 +150,7 @@ def adapter_of(
             return f"{r.hub_name} is changed in parts"
         module = r.hub_name.removesuffix(".weight")
         parts = list(named.values())
-        # Parts of different sizes of alpha / rank share one factor, the first one's.
+        # Parts with different alpha / rank share the factor of the first one.
         factor = parts[0].factor
         scaled = [part.up * (part.factor / factor) for part in parts]
         down = parts[0].down
@@ -190,7 +190,7 @@ def adapter_of(
 
 
 def _shortened(modules: Collection[str], known: Sequence[str]) -> list[str]:
-    """Names of modules by their last words, as people write them, if no other module ends with these.
+    """Names of modules shortened to their last words, if no other module ends with these words.
 
     Args:
         modules: the modules to name.

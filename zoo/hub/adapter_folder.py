@@ -1,4 +1,4 @@
-"""The files of an adapter of the library peft: what it changes, and whether zoo can express it."""
+"""Reading the files of an adapter of the library peft, and checking that zoo can express it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from zoo.utils.untyped import JsonObject
 
 KEY = re.compile(r"(?P<module>.+)\.lora_(?P<kind>embedding_)?(?P<side>[AB])(\.weight)?")
 WHOLE = re.compile(r"(?P<module>.+?)(\.base_layer)?\.(?P<local>weight|bias)")
-"""A tensor that was trained as a whole, or an embedding that peft saves beside its change."""
+"""Pattern of a tensor that was trained as a whole, or of an embedding that peft saves beside its change."""
 SETTINGS = {
     "use_dora": (False,),
     "lora_bias": (False,),
@@ -28,13 +28,13 @@ SETTINGS = {
     "trainable_token_indices": (None, []),
     "init_lora_weights": (True, False, "gaussian", "orthogonal", "eva"),  # others change the base as well
 }
-"""Settings of which zoo understands only these values."""
+"""Settings for which zoo supports only these values."""
 UNDERSTOOD = {
     *("peft_type", "r", "lora_alpha", "rank_pattern", "alpha_pattern", "use_rslora"),
     *("base_model_name_or_path", "modules_to_save", "fan_in_fan_out"),
 }
 HARMLESS = {
-    # what the names of the tensors say as well
+    # repeated by the names of the tensors
     *("target_modules", "exclude_modules", "layers_to_transform", "layers_pattern", "ensure_weight_tying"),
     # the program and the model that wrote the file, and how the adapter was trained
     *("task_type", "auto_mapping", "peft_version", "revision", "inference_mode", "lora_dropout"),
@@ -50,8 +50,8 @@ class LowRankPair:
     Attributes:
         down: A, (rank, in).
         up: B, (out, rank).
-        alpha: the change is alpha / rank B A; with rsLoRA it is the alpha that makes this the same.
-        of_embedding: whether it is a change of looked-up rows.
+        alpha: the change is alpha / rank B A; for rsLoRA alpha is converted accordingly.
+        of_embedding: whether the pair changes the looked-up rows of an embedding.
     """
 
     down: Tensor
@@ -61,7 +61,7 @@ class LowRankPair:
 
     @property
     def rank(self) -> int:
-        """The rank."""
+        """The rank of the change."""
         return len(self.down)
 
 
@@ -95,12 +95,12 @@ class AdapterFiles:
 
     @property
     def base_name(self) -> str | None:
-        """What the adapter calls the model that it was trained on; None: it does not say."""
+        """The adapter's name of its base model; None: it does not name one."""
         named = self.config.get("base_model_name_or_path")
         return named if isinstance(named, str) and named else None
 
     def find_base(self) -> Path:
-        """The folder of the model that the adapter was trained on: where its name leads, or its own folder.
+        """The folder of the base model: the one that the adapter names, or its own folder.
 
         Raises:
             CheckpointError: there is no such folder.
@@ -118,7 +118,7 @@ class AdapterFiles:
 
 
 def _check(config: JsonObject, place: Path) -> None:
-    """Refuse what is not plain LoRA, with a line for each setting."""
+    """Refuse an adapter that is not plain LoRA; the message has a line for each unsupported setting."""
     problems = []
     if config.get("peft_type") != "LORA":
         problems.append(f"peft_type: {config.get('peft_type')!r}; expected 'LORA'")
@@ -138,7 +138,7 @@ def _check(config: JsonObject, place: Path) -> None:
 
 
 def _tensors(folder: Path, config: JsonObject) -> tuple[dict[str, LowRankPair], dict[str, Tensor]]:
-    """A and B of every matrix by the names of the modules, and the tensors that are there as a whole."""
+    """A and B of every matrix by the names of the modules, and the tensors that are stored as a whole."""
     place = folder / ADAPTER_TENSORS
     sides: dict[str, dict[str, Tensor]] = {}
     whole: dict[str, Tensor] = {}
@@ -159,7 +159,9 @@ def _tensors(folder: Path, config: JsonObject) -> tuple[dict[str, LowRankPair], 
         if both.keys() != {"A", "B"}:
             raise CheckpointError(f"{place}: {name}: has one of A and B; expected both")
         down, up = both["A"], both["B"]
-        if name in embeddings:  # (rank, vocabulary) and (d, rank): the change of the table is their transpose
+        if (
+            name in embeddings
+        ):  # (rank, vocabulary) and (d, rank): the product is the transpose of the table's change
             down, up = up.mT, down.mT
         alpha, rank = (_of(config, key, name, folder / ADAPTER_CONFIG) for key in ("lora_alpha", "r"))
         if down.dim() != 2 or up.dim() != 2 or not down.shape[0] == up.shape[1] == rank:
@@ -167,14 +169,14 @@ def _tensors(folder: Path, config: JsonObject) -> tuple[dict[str, LowRankPair], 
                 f"{place}: {name}: A is {list(down.shape)} and B {list(up.shape)}; "
                 f"expected matrices of rank {rank:g}, as {ADAPTER_CONFIG} says"
             )
-        if config.get("use_rslora"):  # whose factor is alpha / sqrt(rank)
+        if config.get("use_rslora"):  # its factor is alpha / sqrt(rank)
             alpha *= rank**0.5
         pairs[name] = LowRankPair(down, up, alpha, name in embeddings)
     return pairs, whole
 
 
 def _of(config: JsonObject, key: str, module: str, place: Path) -> float:
-    """Rank or alpha of a module: of the first pattern that its name ends with, or else the common one."""
+    """The rank or alpha of a module: that of the first pattern that its name ends with, or the common one."""
     patterns = config.get({"r": "rank_pattern", "lora_alpha": "alpha_pattern"}[key]) or {}
     value = next((v for p, v in patterns.items() if re.match(rf"(.*\.)?({p})$", module)), config.get(key))
     if not isinstance(value, int | float) or isinstance(value, bool) or value <= 0:

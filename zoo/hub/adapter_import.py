@@ -1,4 +1,4 @@
-"""Reading adapters of the library peft: their changes are LoRA beside the base's weights, or folded in."""
+"""Reading adapters of the library peft, as LoRA beside the weights of the base or folded into them."""
 
 from __future__ import annotations
 
@@ -42,19 +42,19 @@ def load_adapter(
     fold: bool = False,
     dtype: torch.dtype | None = None,
 ) -> Model:
-    """Read the model that an adapter changes.
+    """Read an adapter together with its base model.
 
     Args:
-        folder: with adapter_config.json and adapter_model.safetensors, as peft writes them.
-        base: the model, a Hugging Face folder or one of zoo's; None: the one that the adapter names, if that
-            is a folder here or beside the adapter, or the one in the same folder.
+        folder: a folder with adapter_config.json and adapter_model.safetensors, as peft writes them.
+        base: the base model, a Hugging Face folder or a zoo model; None: the one that the adapter names, if
+            this is a folder in the current one or beside the adapter, or the one in the adapter's folder.
         fold: whether the changes are added to the weights; otherwise they are LoRA beside them, which can be
             trained and exported.
-        dtype: of the model; None: float32.
+        dtype: dtype of the model; None: float32.
 
     Raises:
-        CheckpointError: the adapter is not one of LoRA, has settings that zoo does not understand, or changes
-            that can only be folded, the base is not there, or the adapter is one of another base.
+        CheckpointError: The adapter is not LoRA, has settings that zoo does not support or changes that can
+            only be folded, the base does not exist, or the adapter belongs to another base.
     """
     if fold:
         return _folded(folder, base).to(dtype)
@@ -72,15 +72,15 @@ def load_adapter(
 
 @dataclass(frozen=True)
 class AdapterFolder:
-    """An adapter over its base, of which no weights have been read but the adapter's own.
+    """An adapter and its base, whose weights have not been read; those of the adapter have been.
 
     Attributes:
-        base: the base.
-        recipe: the base's, with LoRA on the matrices that the adapter changes.
+        base: the opened base.
+        recipe: the recipe of the base, with LoRA on the matrices that the adapter changes.
         factors: A and B by their names in the model.
         whole: tensors that the adapter has as a whole, by their names in the model: a classifier's head that
             was trained, and matrices under a change, which peft may save beside it.
-        published: the base's, and what the adapter calls its base.
+        published: the published settings of the base, and the adapter's name of its base.
     """
 
     base: OpenedCheckpoint
@@ -91,7 +91,7 @@ class AdapterFolder:
 
     @classmethod
     def open(cls, folder: Path, base: Path | str | None = None) -> AdapterFolder:
-        """Read an adapter, and all of its base but the weights; arguments and errors are `load_adapter`'s."""
+        """Read an adapter, and its base without the weights; see `load_adapter` for arguments and errors."""
         files = AdapterFiles.read(folder)
         place = files.find_base() if base is None else Path(base)
         hub = (place / CONFIG).is_file()
@@ -141,7 +141,7 @@ class AdapterFolder:
         return self.base.labels
 
     def restore(self, part: nn.Module) -> None:
-        """Set up a declared model as far as the base's recipe does not describe it."""
+        """Complete a declared model with the properties that the base's recipe does not describe."""
         self.base.restore(part)
 
     def plan(self, whole: Mapping[str, Tensor], needed: Collection[str], allow: Sequence[str]) -> LoadPlan:
@@ -190,7 +190,7 @@ def _rules_of(
     """The rules of the base's tensors, by their names in the Hugging Face model.
 
     Raises:
-        CheckpointError: the adapter is one of another base.
+        CheckpointError: The adapter belongs to another base.
     """
     config = model.recipe.model
     trunk = getattr(config, "trunk", config)
@@ -231,18 +231,18 @@ def _rules_of(
 
 
 def _flipped(r: Rule, tensor: Tensor) -> Tensor:
-    """A tensor of the Hugging Face model with its outputs first, or the other way round."""
+    """A tensor of the Hugging Face model, transposed if its layout is (in, out)."""
     return tensor.mT if r.transform.in_out else tensor
 
 
 def _parts(r: Rule, rows: Tensor, state: Mapping[str, Tensor]) -> list[tuple[str, Tensor]]:
-    """The names of zoo's tensors of a rule, each with its own of the rows, (outputs, any)."""
+    """The names of zoo's tensors of a rule, each with its part of the rows (outputs, any)."""
     shapes = [(len(state[name]), *rows.shape[1:]) for name in r.zoo_names]
     return list(zip(r.zoo_names, r.transform.to_zoo(_flipped(r, rows), shapes), strict=True))
 
 
 def _targets(settings: Mapping[str, tuple[int, float]], names: Collection[str]) -> tuple[Target, ...]:
-    """Matrices with their ranks and alphas as targets, named by the shortest ends that tell them apart."""
+    """Targets for matrices with their ranks and alphas, named by the shortest ends that identify them."""
     groups: dict[tuple[int, float], list[str]] = {}
     for name, setting in settings.items():
         groups.setdefault(setting, []).append(name)

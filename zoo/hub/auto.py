@@ -79,7 +79,7 @@ class ZooNGPTPreTrainedModel(PreTrainedModel):  # type: ignore[no-untyped-call] 
 
 
 class ZooNGPTForCausalLM(ZooNGPTPreTrainedModel, GenerationMixin):
-    """The language model, with their outputs and their cache."""
+    """The language model, with the outputs and the cache of transformers."""
 
     def __init__(self, config: ZooNGPTConfig) -> None:
         """Build the model; parameters that are not loaded are initialised as in the paper."""
@@ -97,18 +97,18 @@ class ZooNGPTForCausalLM(ZooNGPTPreTrainedModel, GenerationMixin):
         logits_to_keep: int = 0,
         **_: object,
     ) -> CausalLMOutputWithPast:
-        """Logits, and the loss if there are labels.
+        """Compute logits, and the loss if there are labels.
 
         Args:
             input_ids: (batch, time) int64, without the tokens in the cache.
             attention_mask: (batch, cached + time), all ones.
-            past_key_values: cache, extended in place.
-            labels: (batch, time) int64, the input tokens (they are shifted here); -100 is ignored.
+            past_key_values: the cache, which is extended in place.
+            labels: (batch, time) int64, the input tokens, which are shifted in this method; -100 is ignored.
             use_cache: whether to create a cache if there is none.
-            logits_to_keep: number of last tokens to compute logits of; 0: all.
+            logits_to_keep: number of last tokens for which to compute logits; 0: all.
 
         Raises:
-            DataError: the mask has padding.
+            DataError: The mask contains padding.
         """
         if attention_mask is not None and not attention_mask.all():
             raise DataError("attention_mask: has zeros; expected texts of one length, without padding")
@@ -142,7 +142,7 @@ class ZooNGPTForSequenceClassification(ZooNGPTPreTrainedModel):
         labels: Tensor | None = None,
         **_: object,
     ) -> SequenceClassifierOutput:
-        """Logits of the classes (batch, classes), and the loss if there are labels.
+        """Compute logits of the classes (batch, classes), and the loss if there are labels.
 
         Args:
             input_ids: (batch, time) int64.
@@ -170,13 +170,13 @@ class SharedLayer:
         self.past, self.index = past, index
 
     def extend(self, k: Tensor, v: Tensor, position: int) -> tuple[Tensor, Tensor]:
-        """Append keys and values, (batch, time, kv heads, h) each, and return all that are stored."""
+        """Append keys and values, (batch, time, kv heads, h) each, and return all stored ones."""
         keys, values = self.past.update(k.transpose(1, 2), v.transpose(1, 2), self.index)
         return keys.transpose(1, 2), values.transpose(1, 2)
 
 
 class SharedCache:
-    """A transformers cache with the interface of `zoo.nn.kv_cache.KVCache`, without a limit of its size."""
+    """A transformers cache with the interface of `zoo.nn.kv_cache.KVCache` and unlimited capacity."""
 
     padding = None
 
@@ -186,7 +186,7 @@ class SharedCache:
         self.capacity = sys.maxsize
 
     def check_room(self, time: int) -> None:
-        """Check nothing: any number of further tokens fits."""
+        """Do nothing, because any number of further tokens fits."""
 
 
 def register() -> None:

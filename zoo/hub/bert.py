@@ -13,7 +13,7 @@ from zoo.models import BERTConfig
 
 @dataclass(frozen=True)
 class Positions(Codec):
-    """The rows of the table of learned positions; transformers' BERT supports no other type of position.
+    """Codec of the number of learned positions; transformers' BERT supports no other type of position.
 
     Attributes:
         offset: rows in front of the first position, which are counted but not used.
@@ -85,7 +85,7 @@ BERT = Family(
     harmless=frozenset(
         {
             "classifier_dropout",
-            # of the program of the authors' first release
+            # written by the code of the authors' first release
             *("directionality", "pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers"),
             *("pooler_size_per_head", "pooler_type"),
         }

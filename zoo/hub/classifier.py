@@ -1,4 +1,4 @@
-"""Classifiers of texts: a family's trunk under the head of its ``...ForSequenceClassification``."""
+"""Text classifiers: a family's trunk with the head of its ``...ForSequenceClassification``."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ DECODER_START = "decoder_start_token_id"
 END = "eos_token_id"
 
 LAST_TOKEN = SequenceHead("last", (rule("head.linear.weight", "score.weight"),))
-"""The head of transformers' decoders: W h of the last token that is no padding."""
+"""The head of transformers' decoders: W h of the last token that is not padding."""
 
 UNIT_HEAD = SequenceHead(
     "last",
     (rule("head.linear.weight", "score.linear.weight"), rule("head.s_z.scale", "score.s_z.scale")),
     biased=False,
 )
-"""nGPT's, with the names of `zoo.hub.auto`: (W h) s_z of the last token."""
+"""nGPT's head, with the names of `zoo.hub.auto`: (W h) s_z of the last token."""
 
 BERT_HEAD = SequenceHead(
     "first",
@@ -38,7 +38,7 @@ BERT_HEAD = SequenceHead(
     segments="token_type_ids",
     drops=True,
 )
-"""BERT's: W tanh(pooler(h)) + b of the first token."""
+"""BERT's head: W tanh(pooler(h)) + b of the first token."""
 
 ROBERTA_HEAD = replace(
     BERT_HEAD,
@@ -47,7 +47,7 @@ ROBERTA_HEAD = replace(
         *linear("head.linear", "classifier.out_proj"),
     ),
 )
-"""RoBERTa's: the same under other names. In training, transformers drops entries of h as well."""
+"""RoBERTa's head: BERT's with other names. In training, transformers drops entries of h as well."""
 
 MODERNBERT_HEAD = SequenceHead(
     "",
@@ -61,7 +61,7 @@ MODERNBERT_HEAD = SequenceHead(
     ),
     drops=True,
 )
-"""ModernBERT's: W LayerNorm(GELU(V h)) + b of the first token or the mean."""
+"""ModernBERT's head: W LayerNorm(GELU(V h)) + b of the first token or the mean."""
 
 T5_HEAD = SequenceHead(
     "last",
@@ -74,15 +74,15 @@ T5_HEAD = SequenceHead(
     decodes=True,
     prefix="transformer.",
 )
-"""T5's: W tanh(V h + c) + b of the decoder at the last end of the text, which is source and target. In
-training, transformers drops entries of h as well."""
+"""T5's head: W tanh(V h + c) + b of the decoder's h at the last end token of the text, which is source and
+target. In training, transformers drops entries of h as well."""
 
 
 def classifier_family(family: Family) -> Family:
     """The family of the classifiers on a family's trunk; its fields are those of the trunk.
 
     Raises:
-        CheckpointError: transformers has none, or zoo does not know it.
+        CheckpointError: transformers has no classifier of this family, or zoo does not support it.
     """
     head = family.head
     if head is None:
@@ -111,7 +111,7 @@ def read_classifier(family: Family, trunk: ModelConfig, config: JsonObject) -> M
         config: content of config.json.
 
     Raises:
-        CheckpointError: the names of the classes, or what the head reads, cannot be expressed.
+        CheckpointError: The names of the classes, or the pooling of the head, cannot be expressed.
     """
     head = family.head
     assert head is not None  # `classifier_family` has checked it
@@ -143,10 +143,10 @@ def write_classifier(
         family: the family of the trunk.
         config: zoo's configuration of the classifier.
         written: the config.json of the trunk.
-        labels: names of the classes; empty: those that `written` has, or LABEL_0, ...
+        labels: names of the classes; empty: those in `written`, or LABEL_0, ...
 
     Raises:
-        CheckpointError: the family's head is another one; the message has a line for each difference.
+        CheckpointError: The family's head differs; the message has a line for each difference.
     """
     architecture, head = classifier_family(family).architecture, family.head
     assert head is not None  # `classifier_family` has checked it
@@ -184,7 +184,7 @@ def label_names(config: JsonObject) -> list[str]:
     """The names of the classes in a config.json, in the order of their indices; without them LABEL_0, ...
 
     Raises:
-        CheckpointError: ``id2label`` is no object of the indices 0, 1, ...
+        CheckpointError: ``id2label`` is no object with the keys 0, 1, ...
     """
     given = config.get("id2label")
     if given is None:
@@ -197,21 +197,21 @@ def label_names(config: JsonObject) -> list[str]:
 
 
 def numbered_labels(classes: int) -> list[str]:
-    """What transformers calls classes that nobody has named: LABEL_0, ..."""
+    """transformers' names of unnamed classes: LABEL_0, ..."""
     return [f"LABEL_{i}" for i in range(classes)]
 
 
 def text_end(config: JsonObject) -> int:
-    """The id of the token that ends a text in a config.json, by which T5's head finds what it reads.
+    """The id in a config.json of the token that ends a text, whose hidden state T5's head reads.
 
     Raises:
-        CheckpointError: there is none, or there are several.
+        CheckpointError: There is no such id, or there are several.
     """
     return _token(config, END, "the token that ends a text, whose hidden state the head reads")
 
 
 def _token(config: JsonObject, name: str, what: str) -> int:
-    """The id of a token in a config.json, which the head cannot do without."""
+    """The id of a token in a config.json that the head requires."""
     value = config.get(name)
     if not isinstance(value, int) or isinstance(value, bool):
         raise CheckpointError(f"{name}: {one_of([value])}; expected the id of {what}")
@@ -219,7 +219,7 @@ def _token(config: JsonObject, name: str, what: str) -> int:
 
 
 def _parts(head: SequenceHead) -> dict[str, bool]:
-    """Which parts a head has: fields of zoo's classifier."""
+    """The fields of zoo's classifier that say which parts its head has."""
     names = {name for r in head.rules for name in r.zoo_names}
     bias = {"bias": "head.linear.bias" in names} if head.biased else {}
     return {**bias, "pooler": any(name.startswith("pooler.") for name in names)}

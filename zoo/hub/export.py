@@ -1,4 +1,4 @@
-"""Writing a model as a Hugging Face folder, which is kept only if transformers computes the same logits."""
+"""Export of a model to a Hugging Face folder, which is kept only if transformers computes the same logits."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ from zoo.utils.untyped import JsonObject
 GENERATES = ("AutoModelForCausalLM", "AutoModelForSeq2SeqLM")
 """The Auto classes of models that write text."""
 TOKENS = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
-"""The fields of config.json that generation reads, from a file of its own in newer versions."""
+"""The fields of config.json for generation, which newer versions read from a separate file."""
 ADAPTER = "adapter"
 """The folder of an adapter within the exported one."""
 TOLERANCE = 1e-4
-"""Maximal difference of a logit, relative to the largest logit but at least to 1."""
+"""Largest accepted difference of a logit, relative to the largest logit or to 1, if that is larger."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Export:
         max_logit: largest absolute logit.
         tokenizer: whether a tokenizer was written.
         reason: why no tokenizer was written.
-        adapter: what became of the adapter of a model with LoRA, in words; "": there is no LoRA.
+        adapter: the outcome for the adapter of a model with LoRA, in words; "": there is no LoRA.
     """
 
     folder: Path
@@ -85,7 +85,7 @@ class Export:
 
     @property
     def comparison(self) -> str:
-        """How much the logits of transformers differ from zoo's, in words."""
+        """The difference between the logits of transformers and zoo, in words."""
         if self.max_difference is None:
             return "not compared: transformers is not installed"
         return f"largest difference of a logit {self.max_difference:.1e}, the largest {self.max_logit:.1e}"
@@ -98,10 +98,11 @@ def export(source: Path, out: Path, *, to: str = "hf", dtype: str | None = None)
         source: a run folder, a checkpoint folder, a .safetensors file, or another model with its tokenizer.
         out: the folder to create.
         to: format of the folder; only "hf".
-        dtype: dtype of the tensors in the files; None: that of the folder the model came from, or float32.
+        dtype: dtype of the tensors in the files; None: that of the folder that the model came from, or
+            float32.
 
     Raises:
-        CheckpointError: no family can express the model, or transformers computes other logits; `out` is not
+        CheckpointError: No family can express the model, or transformers computes other logits; `out` is not
             created then.
         ZooError: `to` or `dtype` is unknown, or `out` exists.
     """
@@ -122,7 +123,7 @@ def export(source: Path, out: Path, *, to: str = "hf", dtype: str | None = None)
     if isinstance(data, ClassificationData) and tokenizer is not None:
         notes["texts"] = data.encoder(model.recipe.model, tokenizer)
     wanted = None if dtype is None else FLOATING[dtype]
-    with suppress(DataError):  # only classifiers have them
+    with suppress(DataError):  # only classifiers have class names
         notes["labels"] = read_labels(model_folder(source).path)
     settings = model_folder(source).config
     if settings.is_file():
@@ -147,7 +148,7 @@ def export_model(
     labels: Sequence[str] = (),
     shard_bytes: int = SHARD_BYTES,
 ) -> Export:
-    """`export` for a model in memory.
+    """Export a model in memory, see `export`.
 
     Args:
         model: a model on the CPU; its gates are folded and its parameters rounded to `dtype`, in place.
@@ -155,19 +156,21 @@ def export_model(
         dtype: see `export`.
         tokenizer: tokenizer of the model; written if it can be expressed as a tokenizer.json.
         reason: why there is no tokenizer, for the result.
-        context: number of tokens of an example in training, for a model that came from no folder which says
-            how many there may be.
-        end: id at which generation stops; None: that of the folder the model came from, or the tokenizer's
-            `eos_id`.
+        context: number of tokens of an example in training, for a model whose maximum is not known from a
+            Hugging Face folder.
+        end: id at which generation stops; None: that of the folder that the model came from, or the
+            tokenizer's `eos_id`.
         special: names of the ids after the tokenizer's vocabulary, in their order.
-        texts: how a classifier was trained to read texts and pairs, for the tokenizer; None: unknown.
-        source: where the model came from, for the README.md; None: there is none.
-        labels: names of the classes of a classifier; empty: those of the folder it came from, or LABEL_0, ...
-        base: the name of the model that LoRA was trained on, for the adapter; None: unknown.
+        texts: the encoder of texts and pairs that a classifier was trained with, for the tokenizer; None: it
+            is not known.
+        source: the path of the model, for the README.md; None: there is none.
+        labels: names of the classes of a classifier; empty: those of the folder that it came from, or
+            LABEL_0, ...
+        base: the name of the model that LoRA was trained on, for the adapter; None: it is not known.
         shard_bytes: maximal size of a file with more than one tensor.
 
     Raises:
-        CheckpointError: see `export`.
+        CheckpointError: The model cannot be exported, see `export`.
         ZooError: `out` exists.
     """
     if out.exists():
@@ -198,7 +201,7 @@ def export_model(
     adapter = adapter_of(changes, whole, modules, family.auto, named) if changes else None
     config |= _notes(family, config, dtype, tokenizer, end, context, origin is not None)
     if texts is not None and texts.tokenizer.eos_id == config.get("pad_token_id"):
-        config["pad_token_id"] = None  # transformers would take the ends of texts for padding
+        config["pad_token_id"] = None  # transformers would treat end tokens as padding
     padding = config.get("pad_token_id") if family.padding is None else family.padding
     decodes = trunk is not None and family.head is not None and family.head.decodes
     inputs = _inputs(model, padding, text_end(config) if decodes else None)
@@ -252,10 +255,10 @@ def _notes(
     context: int | None,
     came_from_a_folder: bool,
 ) -> JsonObject:
-    """Fields of config.json that do not change the logits, as far as the family has them.
+    """The fields of config.json that do not change the logits, as far as the family has them.
 
-    A field that the folder of the model's origin had stays as it was, or missing, but for the dtype of the
-    files and an end of generation that training has introduced.
+    For a model that came from a folder, fields keep their values or stay missing, except for the dtype of the
+    files and an end token that training has introduced.
     """
     name = str(dtype).removeprefix("torch.")
     named = tokenizer.named_special_ids if isinstance(tokenizer, HuggingFaceTokenizer) else {}
@@ -263,7 +266,7 @@ def _notes(
     eos = tokenizer.eos_id if tokenizer is not None and end is None else end
     notes: JsonObject = dict.fromkeys(family.null_tokens)
     notes |= {"max_position_embeddings": context, **ids, "eos_token_id": eos}
-    # If they were missing, transformers would assume those of the family's first model.
+    # If the fields were missing, transformers would assume those of the family's first model.
     absent = set() if came_from_a_folder else {"eos_token_id", "bos_token_id", *family.null_tokens}
     if not came_from_a_folder and family.auto == "AutoModelForCausalLM":
         absent.add("pad_token_id")
@@ -277,7 +280,7 @@ def _notes(
 
 
 def _end(config: JsonObject, end: int | None) -> JsonObject:
-    """The field that says where generation ends, if that is not among the ids that it has already."""
+    """The field with the id that ends generation, unless the id is in the field already."""
     known = config.get("eos_token_id")
     ids = known if isinstance(known, list) else [known]
     return {} if end is None or end in ids else {"eos_token_id": end}
@@ -286,7 +289,7 @@ def _end(config: JsonObject, end: int | None) -> JsonObject:
 def _compare(
     model: Model, family: Family, folder: Path, inputs: Sequence[Tensor]
 ) -> tuple[float | None, float]:
-    """The largest difference of a logit between transformers (if installed) and zoo, and the largest logit.
+    """The largest difference of a logit from transformers (if it is installed), and the largest logit.
 
     Raises:
         CheckpointError: the difference is larger than `TOLERANCE` allows.
@@ -311,11 +314,11 @@ def _compare(
 
 
 def _inputs(model: Model, padding: int | None, end: int | None) -> list[Tensor]:
-    """An example without the token that transformers takes for padding.
+    """An example without the token that transformers treats as padding.
 
     Args:
         model: the model.
-        padding: that token; None: there is none.
+        padding: the id of the padding token; None: there is none.
         end: the token that every text has to have once, as its last one; None: there is no such token.
     """
     tokens, *others = model.example()[:-1]
@@ -328,7 +331,7 @@ def _inputs(model: Model, padding: int | None, end: int | None) -> list[Tensor]:
 
 
 def _named(family: Family, inputs: Sequence[Tensor]) -> dict[str, Tensor]:
-    """An example by the names of the arguments of transformers' `forward`."""
+    """An example as keyword arguments of transformers' `forward`."""
     pairs = zip(family.inputs, inputs, strict=True)
     return {name: t.long() if t.dtype == torch.bool else t for name, t in pairs if name}
 
@@ -341,18 +344,18 @@ def _write_adapter(
     dtype: torch.dtype,
     inputs: Sequence[Tensor],
 ) -> str:
-    """Write an adapter and compare the logits of base and adapter in peft, if that is installed.
+    """Write an adapter, and compare the logits of base and adapter in peft, if it is installed.
 
     Args:
         adapter: the adapter, or the reason why there is none.
         model: the model with the adapter folded in.
         family: the family of the model.
         folder: the folder of the folded model, which gets a folder for the adapter.
-        dtype: of the folded weights.
+        dtype: dtype of the folded weights.
         inputs: an example, see `_inputs`.
 
     Returns:
-        What was done, in words.
+        The outcome in words.
 
     Raises:
         CheckpointError: peft computes other logits.
@@ -374,7 +377,7 @@ def _write_adapter(
     adapted = with_adapter(reopened, folder / ADAPTER).eval()
     logits = adapted(**_named(family, inputs)).logits
     difference, largest = (here - logits).abs().max().item(), here.abs().max().item()
-    rounding = 0.0 if dtype == torch.float32 else 4 * torch.finfo(dtype).eps  # of the folded weights
+    rounding = 0.0 if dtype == torch.float32 else 4 * torch.finfo(dtype).eps  # rounding of the folded weights
     if not difference <= (TOLERANCE + rounding) * max(1.0, largest):
         raise CheckpointError(
             f"peft computes other logits with the adapter: they differ by {difference:.1e}, the largest is "

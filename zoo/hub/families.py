@@ -1,4 +1,4 @@
-"""The list of families, and the choice of one for a config.json or for a model of zoo."""
+"""The list of families, and the choice of a family for a config.json or a zoo model."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ FAMILIES: tuple[Family, ...] = (
     T5,
     NGPT,
 )
-"""If several families can express a model, the first one is taken."""
+"""All families. If several can express a model, the first one is taken."""
 
 
 def family_of(config: JsonObject, place: str) -> Family:
@@ -55,7 +55,7 @@ def family_of(config: JsonObject, place: str) -> Family:
         place: path of the file, for messages.
 
     Raises:
-        CheckpointError: the file names no architecture, or one of no family.
+        CheckpointError: The file names no architecture, or one that belongs to no family.
     """
     architectures, model_type = config.get("architectures"), config.get("model_type")
     known = [f.architecture for f in FAMILIES]
@@ -77,7 +77,7 @@ def family_of(config: JsonObject, place: str) -> Family:
 
 
 def _similar(named: str, known: Sequence[str]) -> str:
-    """`did_you_mean` by what stands in front of ``ForCausalLM``, which says nothing of the architecture."""
+    """`did_you_mean` for the part of a name in front of ``ForCausalLM``, which is common to most names."""
     stems = {name.partition("For")[0]: name for name in known}
     close = get_close_matches(named.partition("For")[0], stems, n=1)
     return f"; did you mean '{stems[close[0]]}'?" if close else f"; known: {', '.join(known)}"
@@ -86,15 +86,16 @@ def _similar(named: str, known: Sequence[str]) -> str:
 def family_of_origin(config: ModelConfig, published: Mapping[str, Json]) -> tuple[Family, JsonObject] | None:
     """The family of the Hugging Face folder that a model came from, and the content of its config.json.
 
-    Of a model that is still what the config.json there describes, that content is written again; of one that
-    was changed, the fields that do not change the logits.
+    If the config.json still describes the model, its content is written again; if the model was changed, only
+    the fields that do not change the logits are.
 
     Args:
         config: zoo's configuration of the model.
         published: see `zoo.models.base.Model`.
 
     Returns:
-        None: the model came from no folder, or was changed to one that the family cannot express.
+        The family and the content; None: the model came from no folder, or was changed so that the family
+        cannot express it.
     """
     given: JsonObject = published.get("config", {})
     family = family_of(given, CONFIG) if given else None
@@ -114,7 +115,8 @@ def family_for(config: ModelConfig) -> tuple[Family, JsonObject]:
     """The first family that can express a model, and the content of its config.json.
 
     Raises:
-        CheckpointError: no family can express it; the message says why for each family of this model type.
+        CheckpointError: No family can express the model; the message says why for each family of this model
+            type.
     """
     problems = []
     for family in FAMILIES:

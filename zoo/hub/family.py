@@ -27,15 +27,16 @@ class SequenceHead:
     """The head of a family's ``...ForSequenceClassification``.
 
     Attributes:
-        pool: which hidden state it reads, as in `zoo.models.classifier.ClassifierConfig`; "": see `pooling`.
-        rules: its tensors.
+        pool: the hidden state that the head reads, as in `zoo.models.classifier.ClassifierConfig`; "": see
+            `pooling`.
+        rules: the rules of the head's tensors.
         segments: the argument of transformers' `forward` for segments; "": there is none.
-        pooling: the field that says which hidden state it reads, of a head that has the choice.
+        pooling: the field that selects the hidden state, for a head that has the choice.
         biased: whether zoo's head of this trunk may have a bias, by `bias` of its configuration.
-        drops: whether it has dropout, in the field ``classifier_dropout``; null: that of the trunk.
-        no_dropout: what a config.json without that field means; None: that of the trunk.
-        decodes: whether it reads the decoder of an encoder-decoder, at the last end of a text.
-        prefix: what the trunk's tensors have in front of their names, besides those of the language model.
+        drops: whether the head has dropout, in the field ``classifier_dropout``; null: that of the trunk.
+        no_dropout: the dropout if a config.json lacks this field; None: that of the trunk.
+        decodes: whether the head reads the decoder of an encoder-decoder, at the last end token of a text.
+        prefix: prefix of the names of the trunk's tensors, in addition to that of the language model.
     """
 
     pool: Literal["first", "last", ""]
@@ -61,28 +62,29 @@ class Family:
         model_type: config.json's ``model_type``.
         model: class of zoo's model configuration.
         fields: corresponding fields.
-        fixed: fields of config.json of which zoo's model supports one setting only.
+        fixed: fields of config.json for which zoo's model supports only one setting.
         constants: fields of zoo's configuration that have one value in this family.
         harmless: further fields that do not change the logits, such as dropout.
         rules: corresponding tensors, see `zoo.hub.rules.Rule`.
         prefix: prefix of the tensors that files of the base model lack: ``"transformer."``.
-        buffers: patterns of tensors in files of old versions that hold nothing trained.
-        duplicates: tensors that may be stored as well although they equal another: name to that of the
-            original.
-        left_out: tensors that tied files lack although the model has them, which begin as copies of another:
-            name to that of the other.
+        buffers: patterns of tensors in files of old versions that are not trained.
+        duplicates: tensors that files may contain although they equal another tensor: their names to that of
+            the original.
+        left_out: tensors of the model that files with tied weights lack, and that start as copies of another
+            tensor: their names to that of the other tensor.
         renamed_suffixes: ends of tensor names in files of old versions, and their current spelling.
-        modules: modules that transformers calls otherwise in memory, where adapters find them, than in its
-            files: name in the files to that in memory.
-        inputs: names of the arguments of transformers' `forward`, in the order of zoo's; "": it has none.
-        padding: id of a token that transformers takes for padding wherever it stands; None: there is none.
-        null_tokens: fields of special tokens that are written as null where there is no such token, besides
-            those of the beginning and the end: transformers would assume tokens of its first model.
+        modules: modules whose names in memory, where adapters find them, differ from those in the files: name
+            in the files to that in memory.
+        inputs: names of the arguments of transformers' `forward`, in the order of zoo's; "": there is no such
+            argument.
+        padding: id of a token that transformers treats as padding at any position; None: there is none.
+        null_tokens: fields of special tokens, besides those of the beginning and the end, that are written as
+            null if there is no such token, because transformers would assume tokens of its first model.
         auto: the Auto class that opens the model.
         read: converts old spellings in a config.json to those of `fields`.
-        write: adds to a config.json what readers other than zoo expect.
-        head: the head of classifiers; None: there is none, or zoo does not know it.
-        trunk: the beginning of the names of the classes with another head; "": that of `architecture`.
+        write: adds fields to a config.json that readers other than zoo expect.
+        head: the head of classifiers; None: there is none, or zoo does not support it.
+        trunk: the beginning of the names of the classes with other heads; "": that of `architecture`.
     """
 
     architecture: str
@@ -124,7 +126,7 @@ class Family:
 
     @property
     def trunk_name(self) -> str:
-        """What the classes of transformers with other heads have in common: ``Llama``."""
+        """The common beginning of the names of transformers' classes with other heads: ``Llama``."""
         return self.trunk or _HEAD.sub("", self.architecture)
 
     def to_zoo(self, config: JsonObject, place: str) -> ModelConfig:
@@ -191,7 +193,7 @@ class Family:
         return self.write(written)
 
     def layers(self, config: ModelConfig) -> dict[str, int]:
-        """Numbers of layers of a model, by the names of the fields in config.json."""
+        """The numbers of layers of a model, by the names of the fields in config.json."""
         return {f.hub_name: getattr(config, f.resolved or f.zoo_name) for f in self.fields if f.layers}
 
     def ignores(self, name: str) -> bool:
@@ -199,7 +201,7 @@ class Family:
         return name in HARMLESS | self.harmless
 
     def is_buffer(self, name: str) -> bool:
-        """Whether the checkpoint's tensor `name` holds nothing trained."""
+        """Whether the checkpoint's tensor `name` is not trained."""
         return any(fnmatchcase(name, pattern) for pattern in self.buffers)
 
     def current_name(self, file_name: str, expected: Collection[str]) -> str:
@@ -218,12 +220,12 @@ class Family:
         return self.prefix + name if self.prefix + name in expected else name
 
     def name_in_memory(self, name: str) -> str:
-        """What transformers calls the tensor `name` of the files in memory."""
+        """The name in memory of the tensor that is called `name` in the files."""
         module, _, local = name.rpartition(".")
         return f"{self.modules[module]}.{local}" if module in self.modules else name
 
     def _unknown(self, config: JsonObject) -> list[str]:
-        """Problems of unknown fields that are not null."""
+        """The problems of unknown fields that are not null."""
         known = (
             {f.hub_name for f in self.fields} | {f.hub_name for f in self.fixed} | HARMLESS | self.harmless
         )
@@ -232,7 +234,7 @@ class Family:
         return [f"{_problem(n, config[n], expected)}{_close(n, known)}" for n in surplus]
 
     def _invalid(self, error: ValidationError, problems: list[str]) -> list[str]:
-        """Errors of zoo's configuration by the names in config.json, without those reported already."""
+        """The errors of zoo's configuration by the names in config.json, without those reported already."""
         names = {f.zoo_name: f.hub_name for f in self.fields}
         messages = []
         for e in error.errors():
@@ -251,7 +253,7 @@ class Family:
 
 
 def _expected(model: type[Config], names: Collection[str]) -> list[str]:
-    """The fields of a configuration; in the place of one that is named in parts, its own fields."""
+    """The fields of a configuration; a field whose parts are named is replaced by its own fields."""
     expected = []
     for name, info in model.model_fields.items():
         inner = info.annotation
@@ -264,7 +266,7 @@ def _expected(model: type[Config], names: Collection[str]) -> list[str]:
 
 
 def _put(values: JsonObject, name: str, value: Value) -> None:
-    """Set a field, which a name with a dot has in a part."""
+    """Set a field; a name with a dot refers to a field of a part."""
     *parts, last = name.split(".")
     for part in parts:
         values = values.setdefault(part, {})
@@ -272,7 +274,7 @@ def _put(values: JsonObject, name: str, value: Value) -> None:
 
 
 def _tuples(value: Value) -> Value:
-    """A JSON value with tuples for lists, as the fields of zoo's configurations are declared."""
+    """A JSON value with tuples instead of lists, as in the fields of zoo's configurations."""
     if isinstance(value, dict):
         return {key: _tuples(v) for key, v in value.items()}
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
@@ -287,7 +289,7 @@ def _get(values: JsonObject, name: str) -> Value:
 
 
 LONGEST_VALUE = 100
-"""Characters of a value in a message: a list may have an entry for each layer, or for each pair of RoPE."""
+"""Largest number of characters of a value in a message, because lists can be long."""
 
 _HEAD = re.compile(r"(LMHeadModel|For[A-Z]\w+)$")
 _OTHER_HEADS = (

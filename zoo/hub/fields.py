@@ -1,4 +1,4 @@
-"""How the fields of a Hugging Face config.json correspond to those of zoo's model configurations."""
+"""The correspondence of fields in a Hugging Face config.json and in zoo's model configurations."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ Value: TypeAlias = Any
 """A value in config.json or in zoo's configuration. Any: as for `Json`, codecs check what they are given."""
 
 REQUIRED: Value = object()
-"""The default of a field that config.json must have."""
+"""The default that marks a field which config.json must have."""
 
 
 class RefusedError(Exception):
-    """A value without a counterpart; the message lists the values that have one."""
+    """Raised for a value without a counterpart; the message lists the values that have one."""
 
 
 class Codec(ABC):
@@ -60,7 +60,7 @@ class ValueMap(Codec):
     """A table of corresponding values.
 
     Attributes:
-        words: maps the values in config.json to zoo's; of several for one value the first is written.
+        words: zoo's values by the values in config.json; if several have the same one, the first is written.
     """
 
     words: Mapping[Value, Value]
@@ -87,7 +87,7 @@ class ConfigField:
         hub_name: name in config.json.
         zoo_name: name in zoo's configuration, with dots for a field of a part: ``attention.window``.
         default: value that transformers assumes if config.json lacks the field.
-        codec: converts values.
+        codec: converts the values.
         resolved: property of zoo's configuration to write if the field itself may be null: `kv_heads`.
         layers: whether the field counts layers that have tensors of their own; see `Family.layers`.
     """
@@ -102,14 +102,14 @@ class ConfigField:
 
 @dataclass(frozen=True)
 class FixedField:
-    """A field of config.json of which zoo's model supports one setting only.
+    """A field of config.json for which zoo's model supports only one setting.
 
     Attributes:
         hub_name: name in config.json.
         accepted: supported values; the first one is written.
         default: value that transformers assumes if config.json lacks the field; by default the first.
         each: whether the field is a list with one entry for each layer.
-        written: whether exports have it; what only some published files have is left out.
+        written: whether exports contain the field, unlike fields that only some published files have.
     """
 
     hub_name: str
@@ -126,19 +126,19 @@ class FixedField:
 
 
 def one_of(values: Iterable[object]) -> str:
-    """The values as words of a message: 'a' or 'b'."""
+    """The values as text of a message: 'a' or 'b'."""
     words = {None: "null", True: "true", False: "false"}
     return " or ".join(words[v] if v is None or isinstance(v, bool) else repr(v) for v in values)
 
 
 def _equal(value: object, accepted: object) -> bool:
-    """Equality that tells 0 from false."""
+    """Whether two values are equal, where 0 differs from false."""
     return bool(value == accepted) and isinstance(value, bool) == isinstance(accepted, bool)
 
 
 HARMLESS = frozenset(
     {
-        # the program that wrote the files, and their dtype
+        # the software that wrote the files, and their dtype
         *("_name_or_path", "architectures", "model_type", "transformers_version", "torch_dtype", "dtype"),
         # how transformers runs a model and returns its outputs
         *(
@@ -171,12 +171,12 @@ PLAIN_DECODER: dict[str, Value] = {
     **{f"attention.{name}": value for name, value in AttentionOptions().model_dump(mode="json").items()},
     "soft_cap": None,
 }
-"""The options of attention and head as most architectures have them: none."""
+"""The options of attention and head for most architectures: none."""
 
 PLAIN_ROPE: dict[str, Value] = {"rope_fraction": 1.0, "rope_blocks": [True], "rope_window_base": None}
-"""What is rotated in most architectures: everything."""
+"""The rotation in most architectures: all entries of all blocks."""
 
 
 def without(constants: Mapping[str, Value], *names: str) -> dict[str, Value]:
-    """The constants of another family without those that are fields of this one."""
+    """The constants of another family without those that are fields of the present one."""
     return {name: value for name, value in constants.items() if name not in names}

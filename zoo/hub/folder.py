@@ -30,7 +30,7 @@ from zoo.utils.untyped import JsonObject
 
 @dataclass(frozen=True)
 class HubFolder:
-    """A folder of which config.json and the headers of the tensor files have been read, but no tensor.
+    """A folder whose config.json and tensor headers have been read, but no tensors.
 
     Attributes:
         path: the folder.
@@ -39,7 +39,7 @@ class HubFolder:
         entries: the tensors by their names in the files.
         published: the content of config.json (``config``) and, if it is there, generation_config.json
             (``generation``), and the ``dtype`` of all tensors, or float32 if they have several.
-        left_out: the names of the tensors of other parts, such as one that reads images.
+        left_out: the names of the tensors of other parts, such as an image encoder.
     """
 
     path: Path
@@ -78,7 +78,7 @@ class HubFolder:
         entries = read_headers(path)
         entries, left_out = (entries, ()) if part is None else part.split(entries)
         for name, layers in layers_of.items():
-            if layers > len(entries):  # first of all, as it takes long to declare a great many layers
+            if layers > len(entries):  # checked first, because declaring very many layers takes long
                 raise CheckpointError(
                     f"{path}: {CONFIG} and tensors disagree: {name} is {layers}, but there are "
                     f"{len(entries)} tensors"
@@ -90,12 +90,12 @@ class HubFolder:
 
     @property
     def labels(self) -> Sequence[str]:
-        """The names of the classes; empty for a language model, and where transformers has numbered them."""
+        """The names of the classes; empty for a language model or if transformers has numbered them."""
         names = label_names(self.published["config"]) if hasattr(self.recipe.model, "classes") else []
         return [] if names == numbered_labels(len(names)) else names
 
     def restore(self, part: nn.Module) -> None:
-        """Do nothing: models of the hub are not reparameterised."""
+        """Do nothing, because models of the hub are not reparameterised."""
 
     def plan(self, whole: Mapping[str, Tensor], needed: Collection[str], allow: Sequence[str]) -> LoadPlan:
         """Decide which tensors to read.
@@ -144,7 +144,7 @@ def load_folder(
         folder: a folder as transformers writes it.
         allow: patterns (``cls.*``) of tensors, by their names in the folder, that may be missing, and are
             then initialised, or unexpected.
-        dtype: of the model, into which every tensor is rounded as it is read; None: float32.
+        dtype: dtype of the model, to which every tensor is rounded when it is read; None: float32.
 
     Returns:
         The model, on the CPU, and a report of which tensors were loaded.
@@ -177,13 +177,13 @@ def is_classifier(folder: Path) -> bool:
 
 
 def _common_dtype(entries: Mapping[str, TensorEntry]) -> str:
-    """The dtype of all tensors in torch's spelling; float32, which holds the others, if there are several."""
+    """The dtype of all tensors by its name in torch; if there are several, float32, which holds them."""
     names = {DTYPES.get(entry.dtype, "float32") for entry in entries.values()}
     return names.pop() if len(names) == 1 else "float32"
 
 
 def _tensors(opened: HubFolder, expected: set[str]) -> tuple[dict[str, TensorEntry], list[str]]:
-    """The folder's tensors by their current names, and the names of untrained and duplicate ones."""
+    """The folder's tensors by their current names, and the names of untrained and duplicate tensors."""
     folder, family = opened.path, opened.family
     entries: dict[str, TensorEntry] = {}
     for written, entry in opened.entries.items():

@@ -1,4 +1,4 @@
-"""Registers the formats of other libraries with `zoo.checkpoint`; their readers are imported on first use."""
+"""Registration of other libraries' formats with `zoo.checkpoint`; readers are imported on first use."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 def load_hub(folder: Path, *, allow: Sequence[str] = (), dtype: torch.dtype | None = None) -> Model:
-    """See `zoo.hub.folder.load_folder`."""
+    """Load a Hugging Face folder, see `zoo.hub.folder.load_folder`."""
     from zoo.hub.folder import load_folder
 
     return load_folder(folder, allow=allow, dtype=dtype)[0]
 
 
 def open_hub(folder: Path) -> HubFolder:
-    """See `zoo.hub.folder.HubFolder.open`."""
+    """Open a Hugging Face folder, see `zoo.hub.folder.HubFolder.open`."""
     from zoo.hub.folder import HubFolder, is_classifier
 
     return HubFolder.open(folder, head=is_classifier(folder))
@@ -38,14 +38,14 @@ def load_peft(
     fold: bool = False,
     dtype: torch.dtype | None = None,
 ) -> Model:
-    """See `zoo.hub.adapter_import.load_adapter`."""
+    """Load an adapter and its base, see `zoo.hub.adapter_import.load_adapter`."""
     from zoo.hub.adapter_import import load_adapter
 
     return load_adapter(folder, base=base, fold=fold, dtype=dtype)
 
 
 def open_peft(folder: Path) -> AdapterFolder:
-    """See `zoo.hub.adapter_import.AdapterFolder.open`."""
+    """Open an adapter and its base, see `zoo.hub.adapter_import.AdapterFolder.open`."""
     from zoo.hub.adapter_import import AdapterFolder
 
     return AdapterFolder.open(folder)
@@ -55,7 +55,7 @@ def peft_tokenizer_folder(folder: Path) -> Path:
     """The adapter's own folder if a tokenizer was saved there, otherwise that of its base.
 
     Raises:
-        CheckpointError: the base is not there, or the adapter cannot be read.
+        CheckpointError: The base does not exist, or the adapter cannot be read.
     """
     from zoo.data.tokenizers.saved import has_tokenizer
     from zoo.hub.adapter_folder import AdapterFiles
@@ -64,13 +64,13 @@ def peft_tokenizer_folder(folder: Path) -> Path:
 
 
 def load_ngpt_reference(path: Path, *, n_heads: int) -> Model:
-    """See `zoo.hub.ngpt_reference.load_ngpt_reference`."""
+    """Load a state dict of the nGPT authors, see `zoo.hub.ngpt_reference.load_ngpt_reference`."""
     from zoo.hub import ngpt_reference
 
     return ngpt_reference.load_ngpt_reference(path, n_heads=n_heads)
 
 
-# An adapter may lie in the folder of its base.
+# Before the hub format, because an adapter may be in the folder of its base.
 FOLDER_FORMATS.append(FolderFormat(ADAPTER_CONFIG, load_peft, open_peft, peft_tokenizer_folder))
 FOLDER_FORMATS.append(FolderFormat(CONFIG, load_hub, open_hub))
 FILE_FORMATS["ngpt-reference"] = load_ngpt_reference

@@ -14,14 +14,14 @@ from zoo.utils.untyped import JsonObject
 
 
 class Whole(Codec):
-    """A number that config.json writes without a decimal point where it can."""
+    """A number that config.json writes without a decimal point if it is an integer."""
 
     def to_zoo(self, value: Value) -> Value:
-        """Return the same value."""
+        """Return the value unchanged."""
         return value
 
     def to_hf(self, value: Value) -> Value:
-        """4.0 -> 4."""
+        """Return an integer for an integral number: 4.0 -> 4."""
         return int(value) if float(value).is_integer() else value
 
 
@@ -42,7 +42,7 @@ RULES = (
 
 
 def _read(config: JsonObject, every: int) -> JsonObject:
-    """The windows of all layers but every so many; in Gemma 3 with a base of RoPE of their own."""
+    """Read the windows of all layers but each `every`-th; in Gemma 3 they have their own base of RoPE."""
     config = {"sliding_window": 4096, **config}
     rope = config.get("rope_parameters")
     if isinstance(rope, dict) and isinstance(local := rope.get(SLIDING), dict):
@@ -56,7 +56,7 @@ def _read(config: JsonObject, every: int) -> JsonObject:
 
 
 def _read_gemma3(config: JsonObject) -> JsonObject:
-    """`_read`; without windows, the base of their RoPE says nothing."""
+    """Read as `_read` does; without windows, the base of their RoPE has no effect."""
     config = _read(config, 6)
     return config if config["sliding_window"] is not None else config | {"rope_local_base_freq": None}
 
@@ -66,7 +66,7 @@ def _write(config: JsonObject) -> JsonObject:
 
 
 def _write_gemma3(config: JsonObject) -> JsonObject:
-    """Write RoPE's fields for each type of layer, and in the older spelling."""
+    """Write RoPE's fields for each type of layer, and in the older form."""
     config = _write(config)
     local = config["rope_local_base_freq"] or config["rope_theta"]
     of_types = {FULL: config["rope_parameters"], SLIDING: {"rope_type": "default", "rope_theta": local}}
@@ -113,7 +113,7 @@ FIXED = (
     LAYER_TYPES,
 )
 HARMLESS = LLAMA.harmless | {"hidden_act", "cache_implementation", "sliding_window_size"}
-"""``hidden_activation`` is used and ``hidden_act`` is not; ``sliding_window_size`` repeats another field."""
+"""Fields without effect: ``hidden_activation`` replaces ``hidden_act``; the other repeats a field."""
 
 GEMMA2: Family = replace(
     LLAMA,
@@ -134,7 +134,7 @@ GEMMA2: Family = replace(
 GEMMA3: Family = replace(
     LLAMA,
     architecture="Gemma3ForCausalLM",
-    trunk="Gemma3Text",  # the other classes without it are those with images
+    trunk="Gemma3Text",  # other classes without "Text" in their names read images
     model_type="gemma3_text",
     fields=(
         *_fields(vocab_size=262208, rope_theta=1000000.0, soft_cap=None),

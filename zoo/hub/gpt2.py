@@ -51,8 +51,8 @@ GPT2 = Family(
     constants={"n_kv_heads": None, "d_head": None, **PLAIN_DECODER},
     harmless=frozenset(
         {
-            *("resid_pdrop", "embd_pdrop", "attn_pdrop"),  # of training
-            *("n_ctx", "reorder_and_upcast_attn"),  # old names and how a product is computed
+            *("resid_pdrop", "embd_pdrop", "attn_pdrop"),  # dropout in training
+            *("n_ctx", "reorder_and_upcast_attn"),  # old names, and the way a product is computed
             *("summary_type", "summary_use_proj", "summary_activation", "summary_first_dropout"),
             "summary_proj_to_labels",
         }

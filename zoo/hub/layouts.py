@@ -1,7 +1,8 @@
-"""What the parameters of transformers' models are: the etas of the paper's tables, by their names.
+"""Declarations of the parameters of transformers' models, with the etas of the Amos paper's tables.
 
-`zoo.init.infer` imports this module when a model comes from transformers. Types of modules say most of it;
-what only the architecture knows (a kernel follows an activation, say) is stated by patterns of names.
+`zoo.init.infer` imports this module when a model comes from transformers. Most declarations follow from the
+types of modules; those that depend on the architecture (for instance that a kernel follows an activation) are
+selected by patterns of names.
 """
 
 from __future__ import annotations
@@ -21,37 +22,37 @@ LibraryConfig: TypeAlias = Any
 """The configuration of a model of transformers. Any: each architecture has a class of its own."""
 
 Change = Callable[[ParamSpec, LibraryConfig], ParamSpec]
-"""From a declaration by the type of the module and the model's config to one by the architecture."""
+"""A function of a declaration by the type of the module and of the model's config to the right one."""
 
 
 def added_to_tokens(spec: ParamSpec, config: LibraryConfig) -> ParamSpec:
-    """Embeddings of tokens, and those that are added to them: sqrt(1/d) (Amos, Table 2)."""
+    """Declare eta = sqrt(1/d), for embeddings of tokens and those added to them (Amos, Table 2)."""
     return replace(spec, output_std=spec.size("embed") ** -0.5)
 
 
 def second_mlp_kernel(spec: ParamSpec, config: LibraryConfig) -> ParamSpec:
-    """sqrt(2/m), m being the intermediate size (Amos, Tables 2 and 3)."""
+    """Declare eta = sqrt(2/m), m being the intermediate size (Amos, Tables 2 and 3)."""
     return after_activation(spec)
 
 
 def t5_query(spec: ParamSpec, config: LibraryConfig) -> ParamSpec:
-    """sqrt(1/(h d)): T5's scores are not divided by sqrt(h), h being the size per head (Amos, Table 3)."""
+    """Declare eta = sqrt(1/(h d)), because T5 does not divide scores by sqrt(h) (Amos, Table 3)."""
     return replace(spec, output_std=config.d_kv**-0.5)
 
 
 def t5_relative_bias(spec: ParamSpec, config: LibraryConfig) -> ParamSpec:
-    """0.5, and one slot for the whole table (Amos, Table 3 and A.8)."""
+    """Declare eta = 0.5, and one slot for the whole table (Amos, Table 3 and A.8)."""
     return ParamSpec(Role.POSITION, spec.shape, ("bucket", "heads"), output_std=0.5)
 
 
 def t5_lm_head(spec: ParamSpec, config: LibraryConfig) -> ParamSpec:
-    """sqrt(1/d); the states that a tied table is applied to are multiplied by 1/sqrt(d), so that it has 1."""
+    """Declare eta = sqrt(1/d), or 1 for a tied table, whose inputs are multiplied by 1/sqrt(d)."""
     scaled = getattr(config, "scale_decoder_outputs", config.tie_word_embeddings)
     return replace(spec, input_std=config.d_model**-0.5) if scaled else spec
 
 
 def unchanged(spec: ParamSpec, config: LibraryConfig) -> ParamSpec:
-    """The declaration by the type of the module, or as a vector by its name, is right."""
+    """Return the declaration by the type of the module, or by the name of a vector, unchanged."""
     return spec
 
 
@@ -93,7 +94,7 @@ LAYOUTS: Mapping[str, Mapping[str, Change]] = {
         ("gemma2", "gemma3_text", "llama", "mistral", "olmo2", "phi3", "qwen2", "qwen3", "smollm3"), LLAMA
     ),
 }
-"""By config.json's ``model_type``: patterns of the ends of names."""
+"""Changes of declarations by config.json's ``model_type`` and patterns of the ends of names."""
 
 
 @parameter_specs.register

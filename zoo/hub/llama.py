@@ -1,4 +1,4 @@
-"""Llama: the tensor names that most open decoders share."""
+"""Llama, whose tensor names most open decoders share."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ LLAMA = Family(
         FixedField("attention_bias", (False,)),
         FixedField("mlp_bias", (False,)),
         FixedField("pretraining_tp", (1,)),
-        FixedField("rope_interleaved", (False,), written=False),  # of SmolLM's training program
+        FixedField("rope_interleaved", (False,), written=False),  # written by SmolLM's training code
     ),
     constants={
         "mlp": "swiglu",

@@ -1,4 +1,4 @@
-"""Mistral: Llama, of which some versions have a sliding window."""
+"""Mistral: Llama, in some versions with a sliding window."""
 
 from __future__ import annotations
 

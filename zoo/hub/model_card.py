@@ -1,4 +1,4 @@
-"""The README.md of an exported folder: what the model is, what was measured of it, and how it was made."""
+"""The README.md of an exported folder: the model, its measurements, and its training."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from zoo.utils.run_folder import CheckpointFolder, RunFolder, model_folder
 from zoo.utils.untyped import Json, JsonObject
 
 PLACES = ("runs_dir", "cache_dir", "plugins")
-"""Settings of the machine, which say nothing of the model."""
+"""Settings of the machine, which are not properties of the model."""
 
 
 def model_card(
@@ -33,10 +33,10 @@ def model_card(
 
     Args:
         source: a run, one of its checkpoints, or any other model.
-        architecture: the class of transformers.
+        architecture: name of the class of transformers.
         parameters: number of parameters.
-        dtype: of the tensors in the files.
-        comparison: a sentence on how the logits were compared.
+        dtype: dtype of the tensors in the files.
+        comparison: a sentence on the comparison of the logits.
         adapter: the folder of the adapter that peft opens; None: there is none.
     """
     folder = model_folder(source)
@@ -77,19 +77,19 @@ def model_card(
 
 
 def _inert(text: str) -> str:
-    """A name as Markdown shows it: no HTML, and neither code nor a cell of a table ends in it."""
+    """A name escaped for Markdown: it contains no HTML, and ends neither code nor a cell of a table."""
     shown = printable(text).replace("&", "&amp;").replace("<", "&lt;")
     return shown.replace("|", "\\|").replace("`", "'").replace("\n", " ")
 
 
 def _fenced(text: str) -> str:
-    """YAML between fences that are longer than all runs of backquotes in it, which would end it."""
+    """YAML between fences that are longer than all runs of backquotes in it, which would close it."""
     fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
     return f"{fence}yaml\n{text}{fence}"
 
 
 def base_name(config: RunConfig) -> str | None:
-    """The name of the run or folder that a run was trained from; None if it began with random weights."""
+    """The name of the run or folder that a run started from; None if it started with random weights."""
     if config.checkpoint is None:
         return None
     path = config.checkpoint.path
@@ -98,7 +98,7 @@ def base_name(config: RunConfig) -> str | None:
 
 
 def _tasks(run: RunFolder) -> list[JsonObject]:
-    """The scores that `zoo eval RUN --tasks` has left in a run."""
+    """The scores that `zoo eval RUN --tasks` has written into a run."""
     if not run.tasks.is_file():
         return []
     content: Json = read_json(run.tasks, JSON_BYTES, ZooError)
@@ -109,7 +109,7 @@ def _tasks(run: RunFolder) -> list[JsonObject]:
 
 
 def _task(score: JsonObject) -> JsonObject:
-    """What the table shows of a score."""
+    """A score as a row of the table."""
     error = score["stderr"]
     return {
         "task": str(score["task"]),
@@ -121,7 +121,7 @@ def _task(score: JsonObject) -> JsonObject:
 
 
 def _portable(value: Json, key: str = "") -> Json:
-    """A configuration without settings of the machine, and with the last part of each absolute path."""
+    """A configuration without settings of the machine, in which absolute paths are cut to their last part."""
     if isinstance(value, dict):
         return {k: _portable(v, k) for k, v in value.items() if k not in PLACES and v is not None}
     if isinstance(value, list):

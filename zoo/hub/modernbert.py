@@ -12,7 +12,7 @@ from zoo.utils.untyped import JsonObject
 
 
 class GlobalLayers(Codec):
-    """Codec of ``layer_types``, which `_read` has shortened to its shortest cycle."""
+    """Codec of ``layer_types``, which `_read` has reduced to its shortest cycle."""
 
     def to_zoo(self, value: Value) -> Value:
         """Convert the names of the two types."""
@@ -30,23 +30,23 @@ class BothSides(Codec):
     """Codec of ``local_attention``, which counts the tokens on both sides together; zoo counts one side."""
 
     def to_zoo(self, value: Value) -> Value:
-        """Return the half, rounded down as in transformers."""
+        """Return half of the number, rounded down as in transformers."""
         if not isinstance(value, int) or isinstance(value, bool) or value < 0:
             raise RefusedError("a number of tokens")
         return value // 2
 
     def to_hf(self, value: Value) -> Value:
-        """Return the double."""
+        """Return twice the number."""
         return 2 * value
 
 
 THETAS = {FULL: "global_rope_theta", SLIDING: "local_rope_theta"}
-"""The bases of RoPE by the types of layers, in the spelling before transformers 5."""
+"""The bases of RoPE by the types of layers, in the form before transformers 5."""
 EVERY = "global_attn_every_n_layers"
 
 
 def _read(config: JsonObject) -> JsonObject:
-    """Both spellings of the types of layers and of RoPE's bases; what is no plain RoPE is refused later."""
+    """Read both forms of layer types and RoPE's bases; anything but plain RoPE is refused later."""
     config = dict(config)
     every, layers = config.get(EVERY, 3), config.get("num_hidden_layers", 22)
     if config.get("layer_types") is None and isinstance(every, int) and isinstance(layers, int) and every > 0:
@@ -62,13 +62,13 @@ def _read(config: JsonObject) -> JsonObject:
 
 
 def _plain(rope: Value) -> bool:
-    """Whether the parameters of RoPE are no other than its base."""
+    """Whether RoPE has no parameters other than its base."""
     known = isinstance(rope, dict) and rope.keys() <= {"rope_type", "rope_theta"}
     return known and rope.get("rope_type", "default") == "default"
 
 
 def _write(config: JsonObject) -> JsonObject:
-    """Both spellings, of the types of layers where the older one can express them."""
+    """Write both forms, of the layer types only if the older form can express them."""
     types = cycled(config["layer_types"], config["num_hidden_layers"])
     rope = {kind: {"rope_type": "default", "rope_theta": config[name]} for kind, name in THETAS.items()}
     every = next((i for i, kind in enumerate(types) if i and kind == FULL), len(types))
@@ -122,7 +122,7 @@ MODERNBERT = Family(
         FixedField("classifier_bias", (False,)),
         FixedField("decoder_bias", (True,)),
         FixedField("tie_word_embeddings", (True,)),
-        FixedField("rope_parameters", (None,)),  # `_read` has found the bases in it
+        FixedField("rope_parameters", (None,)),  # `_read` has taken the bases out
         FixedField("rope_scaling", (None,)),
     ),
     harmless=frozenset(

@@ -31,11 +31,11 @@ RULES = (
 
 
 ACTIVATIONS = ValueMap({**GELU_FORMS.words, "gelu_fast": "tanh"})
-"""``gelu_fast`` is the approximation with tanh, with sqrt(2 / pi) in ten digits."""
+"""GELU by its name. ``gelu_fast`` is the approximation with tanh, with sqrt(2 / pi) in ten digits."""
 
 
 def _read(config: JsonObject) -> JsonObject:
-    """`read_rope`, with the names of RoPE's fields as they were before transformers 5."""
+    """Read RoPE's fields, by their names before transformers 5 as well."""
     config = dict(config)
     rope = config.get("rope_parameters")
     if isinstance(rope, dict) and "partial_rotary_factor" in rope:
@@ -48,7 +48,7 @@ def _read(config: JsonObject) -> JsonObject:
 
 
 def _write(config: JsonObject) -> JsonObject:
-    """Both spellings, for older and newer readers."""
+    """Write both forms, for older and newer readers."""
     config = write_rope({**config, "rope_theta": config["rotary_emb_base"]})
     config["rope_parameters"]["partial_rotary_factor"] = config["rotary_pct"]
     return without(config, "rope_theta")

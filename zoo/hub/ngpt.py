@@ -1,4 +1,4 @@
-"""nGPT: transformers does not have it, so the format is zoo's own and the model is in `zoo.hub.auto`."""
+"""nGPT, which transformers does not have: the format is zoo's own, and the model is in `zoo.hub.auto`."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from zoo.models import NGPTConfig
 from zoo.utils.untyped import JsonObject
 
 MODEL_FIELD = "model"
-"""The field of config.json that holds zoo's fields, some of whose names mean other things in transformers."""
+"""The field of config.json with zoo's fields, some of whose names have other meanings in transformers."""
 
 FIELDS = tuple(
     ConfigField(name, name, REQUIRED if info.is_required() else info.default)
     for name, info in NGPTConfig.model_fields.items()
     if name != "type"
 )
-"""Fields that the folder of an older version lacks have their defaults."""
+"""The fields; those that a folder of an older version lacks have their defaults."""
 
 TENSORS = (
     "embedding.weight",

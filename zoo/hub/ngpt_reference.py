@@ -1,8 +1,8 @@
 """State dicts of the nGPT authors' code, and of their GPT baseline.
 
-There the matrices u and nu of the MLP are concatenated (``c_fc``, ``suv``), and one s_qk vector holds all
-heads. A file with scaling vectors is an nGPT, otherwise it is a GPT. The number of heads is an argument, as
-a state dict does not contain it; s_init and s_scale are the paper's.
+In these files, the matrices u and nu of the MLP are concatenated (``c_fc``, ``suv``), and one s_qk vector
+holds all heads. A file with scaling vectors is an nGPT, otherwise it is a GPT. The number of heads is an
+argument, as a state dict does not contain it; s_init and s_scale are the paper's.
 """
 
 from __future__ import annotations

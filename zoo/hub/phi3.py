@@ -27,9 +27,9 @@ FUSED_NAMES = {name for fused in FUSED for name in fused.zoo_names}
 
 
 def _read(config: JsonObject) -> JsonObject:
-    """`read_rope`, with ``partial_rotary_factor`` at the top level, where it was before transformers 5.
+    """Read RoPE's fields, also with ``partial_rotary_factor`` at the top level, as before transformers 5.
 
-    Like transformers, this takes the types ``su`` and ``yarn`` of old files for longrope.
+    As in transformers, the types ``su`` and ``yarn`` of old files mean longrope.
     """
     config = dict(config)
     rope = config.get("rope_parameters")
@@ -44,7 +44,7 @@ def _read(config: JsonObject) -> JsonObject:
 
 
 def _write(config: JsonObject) -> JsonObject:
-    """`write_rope`, with the part that is rotated in both places, and the context at the top level too."""
+    """Write RoPE's fields, with the rotated part in both places and the context also at the top level."""
     config = write_rope(config)
     config["rope_parameters"]["partial_rotary_factor"] = config["partial_rotary_factor"]
     scaling = config["rope_scaling"]
@@ -76,7 +76,7 @@ PHI3 = replace(
         *(FixedField(name, (1,), written=False) for name in ("full_attn_mod", "interpolate_factor")),
     ),
     constants={**without(LLAMA.constants, "attention.window", "rope_fraction"), "d_head": None},
-    # Published folders name Python code of the time before transformers had Phi-3; nobody loads it unasked.
+    # Published folders name Python code from before transformers had Phi-3, which is never loaded unasked.
     harmless=LLAMA.harmless | {ORIGINAL, "resid_pdrop", "embd_pdrop", "auto_map"},
     rules=(*FUSED, *(r for r in LLAMA.rules if FUSED_NAMES.isdisjoint(r.zoo_names))),
     read=_read,

@@ -8,12 +8,12 @@ from typing import Any
 
 
 def from_pretrained(auto: str, folder: Path, **options: Any) -> Any:  # Any: `auto` decides the class
-    """Open a folder with one of transformers' Auto classes, which neither run nor offer code of its own.
+    """Open a folder with one of transformers' Auto classes, without running code from the folder.
 
     Args:
         auto: name of the class, for instance ``AutoTokenizer``.
         folder: the folder.
-        **options: further arguments of its `from_pretrained`.
+        **options: further arguments of `from_pretrained`.
     """
     import transformers
 
@@ -34,10 +34,10 @@ def with_adapter(model: Any, folder: Path) -> Any:  # Any: as above
 
     Args:
         model: the base model.
-        folder: with the files of the adapter.
+        folder: a folder with the files of the adapter.
     """
     from peft import PeftModel
 
-    with warnings.catch_warnings():  # peft calls what newer versions of transformers deprecate
+    with warnings.catch_warnings():  # peft calls functions that newer versions of transformers deprecate
         warnings.simplefilter("ignore", FutureWarning)
         return PeftModel.from_pretrained(model, folder)

@@ -16,7 +16,7 @@ def _read(config: JsonObject) -> JsonObject:
     config = read_rope(config)
     if not config.get("use_sliding_window", False):
         if SLIDING in (config.get("layer_types") or ()):
-            return config  # to be refused
+            return config  # it is refused later
         return without(config, "use_sliding_window") | {"sliding_window": None}
     first, layers = config.get("max_window_layers", 28), config.get("num_hidden_layers")
     config = {"sliding_window": 4096, **config}
@@ -26,7 +26,7 @@ def _read(config: JsonObject) -> JsonObject:
 
 
 def _write(config: JsonObject) -> JsonObject:
-    """Write the window in the older fields as well, where they can express it."""
+    """Write the window in the older fields as well, if they can express it."""
     config = write_windows(write_rope(config))
     types = config["layer_types"]
     first = types.index(SLIDING) if SLIDING in types else len(types)
@@ -40,7 +40,7 @@ FIXED = (
     FixedField("use_sliding_window", (True,)),  # false only if `layer_types` contradicts it
 )
 HARMLESS = LLAMA.harmless | {"max_window_layers"}
-"""Fields without effect; of ``max_window_layers`` `_read` has made a list of windows."""
+"""Fields without effect; `_read` has converted ``max_window_layers`` to a list of windows."""
 
 QWEN2 = replace(
     LLAMA,

@@ -17,7 +17,7 @@ HEAD = {
 
 
 def _renamed(r: Rule) -> Rule:
-    """The rule of BERT with RoBERTa's name."""
+    """A rule of BERT with RoBERTa's names."""
     name = r.hub_name.replace("bert.", "roberta.", 1) if r.hub_name.startswith("bert.") else r.hub_name
     for bert, roberta in HEAD.items():
         name = name.replace(bert, roberta)
@@ -25,7 +25,7 @@ def _renamed(r: Rule) -> Rule:
 
 
 PADDING = 1
-"""The id of padding, whose row of positions is the last in front of the first position."""
+"""The id of padding, which is also the number of the last unused row of positions."""
 
 ROBERTA = replace(
     BERT,

@@ -17,9 +17,9 @@ class ScalingType:
     """A type of scaling.
 
     Attributes:
-        required: the fields that it must have, name in config.json to name in zoo.
-        optional: those that it may have.
-        read: changes fields of config.json that zoo expresses by others.
+        required: fields that the type must have, name in config.json to name in zoo.
+        optional: fields that the type may have, in the same form.
+        read: a function that converts fields of config.json that zoo expresses by others.
     """
 
     required: Mapping[str, str]
@@ -28,12 +28,12 @@ class ScalingType:
 
     @property
     def fields(self) -> dict[str, str]:
-        """All fields, name in config.json to name in zoo."""
+        """All fields of the type, name in config.json to name in zoo."""
         return {**self.required, **self.optional}
 
 
 def _yarn(fields: JsonObject) -> JsonObject:
-    """DeepSeek's mscale and mscale_all_dim as the attention factor that they stand for."""
+    """Convert DeepSeek's mscale and mscale_all_dim to the equivalent attention factor."""
     scales = fields.pop("mscale", None), fields.pop("mscale_all_dim", None)
     if all(scales) and fields.get("attention_factor") is None:
         factor = fields["factor"]
@@ -71,10 +71,10 @@ KINDS = {
 
 
 def read_rope(config: JsonObject) -> JsonObject:
-    """``rope_parameters`` as the older ``rope_theta`` and ``rope_scaling``; its ``type`` as ``rope_type``.
+    """Convert ``rope_parameters`` to the older ``rope_theta`` and ``rope_scaling`` with a ``rope_type``.
 
-    If both spellings are present the newer one is used, as transformers does. What yarn and longrope take
-    from the lengths that config.json has beside them is added to their fields.
+    If both forms are present, the newer one is used, as in transformers. Settings of yarn and longrope that
+    follow from the lengths in config.json are added to their fields.
     """
     config = dict(config)
     scaling = config.pop("rope_parameters", None) or config.pop("rope_scaling", None)
@@ -105,17 +105,17 @@ def _with_lengths(scaling: JsonObject, config: JsonObject) -> JsonObject:
 
 
 def write_rope(config: JsonObject) -> JsonObject:
-    """Write both spellings, for older and newer readers."""
+    """Write both forms, for older and newer readers."""
     scaling = config["rope_scaling"] or {"rope_type": "default"}
     return config | {"rope_parameters": {"rope_theta": config["rope_theta"], **scaling}}
 
 
 @dataclass(frozen=True)
 class RopeScaling(Codec):
-    """``rope_scaling``: ``{"rope_type": ...}`` in config.json, ``{"type": ...}`` in zoo.
+    """Codec of ``rope_scaling``: ``{"rope_type": ...}`` in config.json, ``{"type": ...}`` in zoo.
 
     Attributes:
-        kinds: the types that the family has.
+        kinds: the types that the family supports.
     """
 
     kinds: tuple[str, ...] = tuple(KINDS)

@@ -1,4 +1,4 @@
-"""How zoo's tensors correspond to those of a Hugging Face checkpoint: rules that work in both directions."""
+"""Rules for the correspondence of zoo's tensors and those of a Hugging Face checkpoint, both ways."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Transform(ABC):
         """Convert a tensor of the checkpoint.
 
         Args:
-            tensor: any dtype, of the shape that `to_hf` returns.
+            tensor: a tensor of any dtype, in the shape that `to_hf` returns.
             shapes: shapes of zoo's tensors.
         """
 
@@ -100,7 +100,7 @@ class Stacked(Transform):
 
 @dataclass(frozen=True)
 class StackedByHead(Transform):
-    """The checkpoint's tensor has the rows of several of zoo's, head by head: a fused q, k, v (GPT-NeoX).
+    """The checkpoint's tensor interleaves the rows of several of zoo's, head by head: GPT-NeoX's q, k, v.
 
     Attributes:
         heads: number of heads, set by `of`.
@@ -146,7 +146,7 @@ class Rule:
 
 
 def rule(zoo_names: str | tuple[str, ...], hub_name: str, transform: Transform | None = None) -> Rule:
-    """A `Rule`; `transform` None: the tensors are the same."""
+    """Make a `Rule`; without a `transform` the tensors are equal."""
     names = (zoo_names,) if isinstance(zoo_names, str) else zoo_names
     return Rule(names, hub_name, transform or Unchanged())
 
@@ -165,7 +165,7 @@ def linear(zoo_name: str, hub_name: str) -> tuple[Rule, Rule]:
 
 
 def _layers(general: Rule, names: Collection[str]) -> list[int]:
-    """The layers that have any tensor of a rule; of a rule without ``{i}`` the number has no meaning."""
+    """The layers that have any tensor of a rule; for a rule without ``{i}`` the number has no meaning."""
     patterns = [re.escape(name).replace(r"\{i\}", r"(\d+)") for name in general.zoo_names]
     matches = (re.fullmatch("|".join(patterns), name) for name in names)
     return sorted({int(next(filter(None, match.groups()), 0)) for match in matches if match})

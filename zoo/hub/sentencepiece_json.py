@@ -1,4 +1,4 @@
-"""Sentencepiece models in the format of tokenizer.json."""
+"""Conversion of sentencepiece models to the format of tokenizer.json."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def parse_model(content: bytes) -> Proto:
     """
     try:
         proto = import_module("sentencepiece.sentencepiece_model_pb2")
-    except Exception as error:  # ImportError, or protobuf's refusal of code that is newer than itself
+    except Exception as error:  # ImportError, or protobuf refuses generated code that is newer than itself
         raise DataError(f"sentencepiece's models cannot be read: {error}") from error
     return proto.ModelProto.FromString(content)
 
 
 def inexpressible(model: Proto) -> str | None:
-    """Why no tokenizer.json can reproduce a model's tokens; None if one can."""
+    """The reason why no tokenizer.json can reproduce a model's tokens; None if one can."""
     trainer, normalizer = model.trainer_spec, model.normalizer_spec
     if trainer.model_type not in (trainer.UNIGRAM, trainer.BPE):
         return "sentencepiece models of words or characters cannot be written as tokenizer.json"
@@ -106,7 +106,7 @@ def _decoders(spec: Proto) -> list[JsonObject]:
 
 
 def _splitter(model: Proto) -> JsonObject:
-    """Keeps the name of a byte that a text spells out, ``<0x0A>``, from being encoded as that byte."""
+    """A pre-tokenizer that keeps a byte's name in a text, ``<0x0A>``, from being encoded as this byte."""
     names = [piece.piece for piece in [*_of_type(model, "UNKNOWN"), *_of_type(model, "BYTE")]]
     renamed_suffixes: dict[str, list[str]] = {}
     for name in names:
@@ -116,7 +116,7 @@ def _splitter(model: Proto) -> JsonObject:
 
 
 def _unigram(model: Proto) -> JsonObject:
-    """The most probable segmentation of a text into pieces."""
+    """The model that segments a text into the most probable pieces."""
     return {
         "type": "Unigram",
         "unk_id": _unknown_id(model),
@@ -126,7 +126,7 @@ def _unigram(model: Proto) -> JsonObject:
 
 
 def _bpe(model: Proto) -> JsonObject:
-    """BPE over whole texts, with bytes for characters that have no piece.
+    """The model of BPE over whole texts, with bytes for characters that have no piece.
 
     Any two pieces whose concatenation is a piece may be merged; of all pairs in a text the one whose merged
     piece has the highest score is merged first, as in sentencepiece.

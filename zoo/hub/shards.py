@@ -25,7 +25,7 @@ INDEX = "model.safetensors.index.json"
 SHARD_BYTES = 5 * 10**9
 """Maximal size of a file with more than one tensor, in bytes."""
 DTYPES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
-"""Dtypes of safetensors whose values float32 represents exactly, and what torch calls them."""
+"""Dtypes of safetensors whose values float32 represents exactly, and torch's names of them."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def stream_tensors(jobs: Iterable[tuple[TensorEntry, Callable[[Tensor], None]]])
             mapped file and has to be copied.
 
     Raises:
-        CheckpointError: a tensor is not finite, or another than that of the checksum in a file of zoo.
+        CheckpointError: A tensor is not finite, or does not match its checksum in a file of zoo.
     """
 
     def file_of(job: tuple[TensorEntry, Callable[[Tensor], None]]) -> Path:
@@ -150,7 +150,7 @@ def _single(folder: Path) -> Path:
 
 
 def _indexed(index: Path) -> dict[str, Path]:
-    """The file of each tensor; an index may only name files in its own folder."""
+    """The file of each tensor; an index may name only files in its own folder."""
     weight_map = read_json(index).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
         raise CheckpointError(f"{index}: weight_map: expected an object of tensors and files")

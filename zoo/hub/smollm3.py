@@ -1,4 +1,4 @@
-"""SmolLM 3: Llama of which every fourth block has no positions (NoPE)."""
+"""SmolLM 3: Llama in which every fourth block has no positions (NoPE)."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from zoo.utils.untyped import JsonObject
 
 
 class Rotated(Codec):
-    """``no_rope_layers``, in which 1 says that a layer rotates, as `_read` has shortened it."""
+    """Codec of ``no_rope_layers``, in which 1 means that a layer rotates, as reduced by `_read`."""
 
     def to_zoo(self, value: Value) -> Value:
-        """Convert zeros and ones."""
+        """Convert zeros and ones to booleans."""
         values = value if isinstance(value, list) and value else [value]
         if not all(v in (0, 1) for v in values):
             raise RefusedError("a list of 1 (rotary positions) and 0 (none)")
@@ -36,7 +36,7 @@ class Rotated(Codec):
 
 
 def _read(config: JsonObject) -> JsonObject:
-    """The layers without positions, and the windows that these have, as lists that are repeated."""
+    """Read the layers without positions, and their windows, as lists that are repeated."""
     config = read_rope(config)
     layers, rotated = config.get("num_hidden_layers", 36), config.get("no_rope_layers")
     interval = config.get("no_rope_layer_interval", 4)
@@ -87,4 +87,4 @@ SMOLLM3 = replace(
 )
 """SmolLM 3's published files also have the fields of Qwen's windows, which `_read` turns into one.
 
-They have `PRETRAINING` too, which in Llama decides how products are summed; SmolLM 3 does not read it."""
+They also have `PRETRAINING`, by which Llama selects the summation of products; SmolLM 3 does not read it."""

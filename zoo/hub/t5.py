@@ -1,4 +1,4 @@
-"""T5: the first, v1.1 and Flan."""
+"""T5: the first version, v1.1 and Flan."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def _mlp(zoo_name: str, hub_name: str) -> tuple[Rule, ...]:
 
 
 def _read(config: JsonObject) -> JsonObject:
-    """``feed_forward_proj`` decides what other fields repeat, and what they contradict is refused.
+    """Read ``feed_forward_proj``; other fields may repeat it, and are refused if they contradict it.
 
     Without ``scale_decoder_outputs``, the last hidden states are scaled if and only if the embeddings are
-    tied. With it ``tie_word_embeddings`` says nothing, because transformers 5 writes true for every T5.
+    tied. With it ``tie_word_embeddings`` is ignored, because transformers 5 writes true for every T5.
     """
     config = {"scale_decoder_outputs": config.get("tie_word_embeddings") is not False, **config}
     kind = config.get("feed_forward_proj", "relu")
@@ -102,13 +102,13 @@ T5 = Family(
     harmless=frozenset(
         {
             *("classifier_dropout", "initializer_factor"),
-            "n_positions",  # of old versions; positions are relative
+            "n_positions",  # written by old versions; positions are relative
             *("tie_word_embeddings", "dense_act_fn", "is_gated_act"),  # see `_read`
         }
     ),
     rules=RULES,
     buffers=("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",),
-    left_out={"lm_head.weight": "shared.weight"},  # of a T5 v1.1 that transformers 5 has begun
+    left_out={"lm_head.weight": "shared.weight"},  # for a T5 v1.1 that transformers 5 has initialised
     duplicates={
         "encoder.embed_tokens.weight": "shared.weight",
         "decoder.embed_tokens.weight": "shared.weight",

@@ -1,4 +1,4 @@
-"""The text model in the folder of one that reads images as well: a part of config.json and of the tensors."""
+"""The text model in the folder of a multimodal model: a part of config.json and of the tensors."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from zoo.utils.untyped import JsonObject
 PART = "text_config"
 """The field of config.json that describes the text model."""
 SHARED = ("bos_token_id", "eos_token_id", "pad_token_id", "dtype", "torch_dtype", "tie_word_embeddings")
-"""Fields of the whole config.json that hold for the text model too."""
+"""Fields of the whole config.json that apply to the text model as well."""
 PREFIXES = {
     "language_model.model.": "model.",
     "language_model.lm_head.": "lm_head.",
     "model.language_model.": "model.",
 }
-"""Beginnings of its tensors' names, in files and in memory, and what they are in a folder of its own."""
+"""Prefixes of the text model's tensor names, in files and in memory, and those in a folder of its own."""
 OTHERS = (
     "vision_tower.*",
     "multi_modal_projector.*",
     "model.vision_tower.*",
     "model.multi_modal_projector.*",
 )
-"""Patterns of the tensors that read images."""
+"""Patterns of the tensors of the image encoder."""
 
 
 @dataclass(frozen=True)
 class TextPart:
-    """How a folder of the whole model is read as one of its text model.
+    """The rules by which the folder of a multimodal model is read as one of its text model.
 
     Attributes:
         architecture: the class of the text model alone.
@@ -61,11 +61,11 @@ TEXT_PARTS: Mapping[str, TextPart] = {
     "Gemma3ForConditionalGeneration": TextPart("Gemma3ForCausalLM"),
     "Mistral3ForConditionalGeneration": TextPart("MistralForCausalLM"),
 }
-"""How each class that config.json can name is read: Gemma 3 from 4B on, Mistral Small from 3.1 on."""
+"""Text parts by the class in config.json: Gemma 3 from 4B on, Mistral Small from 3.1 on."""
 
 
 def text_part(config: JsonObject) -> TextPart | None:
-    """How a config.json is read as that of a text model; None: as it is."""
+    """The text part of a config.json; None: it describes a text model itself."""
     architectures = config.get("architectures")
     if not isinstance(architectures, list) or not architectures or not isinstance(config.get(PART), dict):
         return None

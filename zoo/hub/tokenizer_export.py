@@ -1,4 +1,4 @@
-"""The tokenizer of an exported model, which is kept only if transformers encodes texts as zoo does."""
+"""Export of a model's tokenizer, which is kept only if transformers encodes texts as zoo does."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from zoo.hub.tokenizer_json import frame, samples, special_token, use_generic_cl
 from zoo.utils.atomic import remove
 
 EXAMPLES = (("a", None), ("a", "b"))
-"""A text and a pair on which it is compared what stands around texts."""
+"""A text and a pair for comparing the special tokens around texts."""
 
 
 def export_tokenizer(
@@ -39,7 +39,8 @@ def export_tokenizer(
         folder: the model's folder, to which the tokenizer's files are added.
         special: names of the ids after the tokenizer's vocabulary, in their order.
         end: id at which generation stops; None: the tokenizer's `eos_id`.
-        texts: how a classifier was trained to read texts and pairs; None: the model is none.
+        texts: the encoder of texts and pairs that a classifier was trained with; None: the model is no
+            classifier.
 
     Returns:
         None, or the reason why there is no tokenizer; nothing is written then.
@@ -49,7 +50,7 @@ def export_tokenizer(
     try:
         reason = write_tokenizer(tokenizer, trial)
         if reason is None and special:
-            (trial / DESCRIPTION).unlink()  # it describes a tokenizer without these tokens
+            (trial / DESCRIPTION).unlink()  # it describes the tokenizer without the special tokens
             last = tokenizer.eos_id if end is None else end
             _add_special_tokens(trial, special, tokenizer.vocab_size, last)
         roomy = None if texts is None else replace(texts, context=1024)
@@ -71,7 +72,7 @@ def _add_special_tokens(folder: Path, names: Sequence[str], first: int, end: int
     """Add the special tokens of an objective (mask, sentinels and their end) to a written tokenizer.
 
     Args:
-        folder: with tokenizer.json and tokenizer_config.json.
+        folder: a folder with tokenizer.json and tokenizer_config.json.
         names: names of the tokens, in the order of their ids.
         first: id of the first one.
         end: id at which generation stops; if it is one of them, it becomes the tokenizer's `eos_token`.
@@ -88,7 +89,7 @@ def _add_special_tokens(folder: Path, names: Sequence[str], first: int, end: int
 
 
 def _write_frame(folder: Path, texts: TextPairEncoder) -> None:
-    """Have transformers put around texts what a classifier was trained with, unless it does so already."""
+    """Have transformers add the special tokens that a classifier was trained with, unless it does already."""
     tokenizer, framed = texts.tokenizer, None
     if isinstance(tokenizer, HuggingFaceTokenizer):
         framed = FramedTextEncoder(tokenizer, texts.context, texts.segments)
@@ -98,7 +99,7 @@ def _write_frame(folder: Path, texts: TextPairEncoder) -> None:
     content = json.loads(file.read_text("utf-8"))
     content["post_processor"] = frame(texts)
     file.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    if framed is not None:  # a tokenizer of theirs, whose description has the hash of the file
+    if framed is not None:  # a Hugging Face tokenizer, whose description has the hash of the file
         (folder / DESCRIPTION).unlink()
         HuggingFaceConfig.load(folder).save(folder)
 
@@ -118,7 +119,7 @@ def _encodes_the_same(
             reopened(*example)["input_ids"] == list(classified.encode(*example).tokens)
             for example in EXAMPLES
         )
-    except Exception:  # a tokenizer class that is not made for this file raises anything
+    except Exception:  # a tokenizer class that does not fit the file can raise any error
         return False
     same = encoded == [tokenizer.encode(text) for text in texts]
     return same and framed and special_ids == list(range(first, first + len(special)))

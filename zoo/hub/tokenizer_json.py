@@ -1,4 +1,4 @@
-"""Writing any tokenizer as tokenizer.json, which transformers opens and which needs no sentencepiece."""
+"""Conversion of tokenizers to tokenizer.json, which transformers opens without sentencepiece."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from zoo.utils.untyped import JsonObject
 
 END = "<|endoftext|>"
 START, STOP = "<start>", "<end>"
-"""What a post-processor calls the tokens around texts, which it has by their ids."""
+"""Names in a post-processor of the special tokens around texts."""
 SAMPLE = "def f(x):\n\treturn  x + 1234  # caf\u00e9, \u4e2d\u6587, \U0001f600\n\n  The end. "
-"""Text on which two tokenizers are compared: indentation, digits, and characters of 1 to 4 bytes."""
+"""Text for comparing two tokenizers: indentation, digits, and characters of 1 to 4 bytes."""
 WHITE_SPACE = r"[\t-\r\x1c-\x20\x85\xa0\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}]+"
 """The separators of Python's `str.split`, as a regular expression of the tokenizers library."""
 
@@ -72,7 +72,7 @@ def special_token(text: str, token: int) -> JsonObject:
 
 
 def frame(texts: TextPairEncoder) -> JsonObject:
-    """The ``post_processor`` of a tokenizer.json that puts around texts what a classifier's encoder does."""
+    """The ``post_processor`` of a tokenizer.json that adds the special tokens of a classifier's encoder."""
     ids = {START: texts.tokenizer.start_id} if texts.starts else {}
     ids |= {STOP: texts.tokenizer.eos_id}
 
@@ -100,7 +100,7 @@ def use_generic_class(folder: Path) -> None:
 
 
 def samples(tokenizer: Tokenizer) -> list[str]:
-    """Texts to compare two tokenizers on: characters of all kinds, and the first tokens of the vocabulary."""
+    """Texts for comparing two tokenizers: characters of all kinds, and the first tokens of the vocabulary."""
     return [SAMPLE, tokenizer.decode(range(min(tokenizer.vocab_size, 1000)))]
 
 
@@ -120,7 +120,7 @@ def _characters() -> list[str]:
 
 
 def _words(tokenizer: WordTokenizer) -> JsonObject:
-    """Whole words; decoding joins them with blanks, as `WordTokenizer` does."""
+    """A model of whole words; decoding joins them with blanks, as `WordTokenizer` does."""
     vocab = {word: i for i, word in enumerate(tokenizer.vocabulary)}
     split = {"type": "Split", "pattern": {"Regex": WHITE_SPACE}, "behavior": "Removed", "invert": False}
     model = {"type": "WordLevel", "vocab": vocab, "unk_token": UNKNOWN}

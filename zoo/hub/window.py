@@ -1,4 +1,4 @@
-"""Sliding windows in config.json: one size, and which layers have it."""
+"""Sliding windows in config.json: their size, and the layers that have a window."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from zoo.utils.untyped import JsonObject
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 LAYER_TYPES = FixedField("layer_types", (FULL, SLIDING), each=True, written=False)
-"""Other types of layers (linear attention, chunks) are no windows."""
+"""The supported types of layers; others (linear attention, chunks) are no windows."""
 
 
 class OneWindow(Codec):
-    """A window that all layers have: ``sliding_window``, null for none."""
+    """Codec of a window that all layers have: ``sliding_window``, null for none."""
 
     def to_zoo(self, value: Value) -> Value:
         """Return the same value, if it is a size or null."""
@@ -29,7 +29,7 @@ class OneWindow(Codec):
 
 
 class Windows(Codec):
-    """A window that some layers have, as `read_windows` has written it: null, a number or a list."""
+    """Codec of a window that some layers have, in the form of `read_windows`: null, a number or a list."""
 
     def to_zoo(self, value: Value) -> Value:
         """Return the same values, if they are sizes or null."""
@@ -59,11 +59,11 @@ def read_windows(config: JsonObject, types: Sequence[str]) -> JsonObject:
 
     Args:
         config: content of config.json.
-        types: the types of the layers where ``layer_types`` is missing.
+        types: the types of the layers if ``layer_types`` is missing.
 
     Returns:
-        The content with null, the size, or the shortest list that repeats. What is no list of types, or no
-        size, stays as it is and is refused later.
+        The content with null, the size, or the shortest list that repeats. An invalid list of types or an
+        invalid size stays unchanged and is refused later.
     """
     size, given = config.get("sliding_window"), config.get("layer_types")
     types = types if given is None else given
@@ -74,13 +74,13 @@ def read_windows(config: JsonObject, types: Sequence[str]) -> JsonObject:
 
 
 def shortest_cycle(values: list[Value]) -> Value:
-    """The shortest beginning of a list whose repetition is the list; of one entry, the entry itself."""
+    """The shortest prefix of a list whose repetition gives the list; if it has one entry, this entry."""
     n = next(n for n in range(1, len(values) + 1) if all(v == values[i % n] for i, v in enumerate(values)))
     return values[0] if n == 1 else values[:n]
 
 
 def cycled(value: Value, n: int) -> list[Value]:
-    """The first `n` entries of a list that is repeated, or of an entry alone: undoes `shortest_cycle`."""
+    """The first `n` entries of a repeated list or single entry: the inverse of `shortest_cycle`."""
     cycle = value if isinstance(value, list) else [value]
     return [cycle[i % len(cycle)] for i in range(n)]
 

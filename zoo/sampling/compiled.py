@@ -13,7 +13,8 @@ def compiled(step: Read) -> Read:
     """A compiled step.
 
     Args:
-        step: takes tokens of one shape, and has no other shapes that change.
+        read: a function that reads tokens and extends `cache`.
+        cache: an empty cache, whose shapes are fixed once the prompt is read.
 
     Returns:
         A function with the results of `step`. Its first call compiles; later calls are faster. A call raises

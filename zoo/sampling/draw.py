@@ -1,4 +1,4 @@
-"""Drawing a token from the logits."""
+"""Drawing tokens from logits."""
 
 from __future__ import annotations
 

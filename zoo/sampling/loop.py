@@ -38,7 +38,7 @@ def generate(
 
     Args:
         model: a `LanguageModel` that writes text: a decoder continues the prompt, an encoder-decoder reads
-            it as its source and writes a target. Afterwards the model is in the mode it was in before.
+            it as its source and writes a target. Its mode (training or evaluation) is restored at the end.
         prompt: (batch, time) int64 with time >= 1, on any device; `left_padded` batches prompts of different
             lengths.
         max_new_tokens: largest number of tokens to add to each prompt.
@@ -47,8 +47,8 @@ def generate(
         top_p: see `Sampling`.
         repetition_penalty: see `Sampling`.
         seed: see `Sampling`.
-        eos_id: the token that ends a text. A text that has ended is filled up with this token, and
-            generation stops when all texts have ended.
+        eos_id: the token that ends a text. A text that has ended is padded with this token, and generation
+            stops when all texts have ended.
         start_id: the token that every target of an encoder-decoder starts with.
         mask: (batch, time) bool, False where the prompt is padded: in front of the prompt of a decoder,
             anywhere in the source of an encoder-decoder; None: there is no padding.
@@ -62,7 +62,7 @@ def generate(
         (batch, time + n), or the target of an encoder-decoder without its start token, (batch, n).
 
     Raises:
-        DataError: the prompt is empty, `mask` does not fit it, or the tokens are more than the model's
+        DataError: The prompt is empty, `mask` does not fit it, or there are more tokens than the model's
             `max_seq_len`.
         ZooError: a sampling setting is out of range, or has no effect at temperature 0 or on this model; the
             model writes no text, or its logits are not finite; or the step cannot be compiled or captured.

@@ -14,14 +14,14 @@ def left_padded(prompts: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
     """Make a batch of prompts for `generate`.
 
     Args:
-        prompts: token ids, at least one in each.
+        prompts: token ids; no prompt may be empty.
 
     Returns:
         The tokens (batch, time) int64, padded on the left, and the mask (batch, time) bool, which is False
         for padding.
 
     Raises:
-        DataError: there is no prompt, or an empty one.
+        DataError: There are no prompts, or one of them is empty.
     """
     if not prompts:
         raise DataError("prompts: there are none")

@@ -1,4 +1,4 @@
-"""The repetition penalty (Keskar et al. 2019, arXiv:1909.05858, section 4.1), as transformers has it."""
+"""The repetition penalty (Keskar et al. 2019, arXiv:1909.05858, section 4.1), in the form of transformers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class Repetition:
     """Makes seen tokens less probable: divides their logits by the penalty if positive, multiplies others."""
 
     def __init__(self, penalty: float) -> None:
-        """Start without any token.
+        """Start with no seen tokens.
 
         Args:
             penalty: above 1 it makes repetition less probable, below 1 more probable.

@@ -9,7 +9,7 @@ from zoo.utils.errors import ZooError
 
 @dataclass(frozen=True)
 class Sampling:
-    """How the next token is drawn from the logits.
+    """The settings by which the next token is drawn from the logits.
 
     Attributes:
         temperature: divisor of the logits; 0 always takes the most probable token.

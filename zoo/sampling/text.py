@@ -1,4 +1,4 @@
-"""The text of tokens while they are generated: complete characters only, up to a stop string."""
+"""Streaming the text of generated tokens: complete characters only, up to a stop string."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from zoo.utils.errors import ZooError
 
 UNFINISHED = "\N{REPLACEMENT CHARACTER}"
-"""What tokenizers decode bytes to that are not, or not yet, a character."""
+"""The character to which tokenizers decode bytes that do not, or do not yet, form a character."""
 
 
 class TextStreamer:
