@@ -1,6 +1,6 @@
 """Data sets: corpora, tokenizers, token files, and batches that are pure functions of (seed, step, rank).
 
-Names are loaded when they are first used, so that a process that only encodes texts starts without torch.
+Names are imported when they are first used, so that a process that only encodes texts starts without torch.
 """
 
 from __future__ import annotations

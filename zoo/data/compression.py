@@ -17,11 +17,11 @@ from zoo.utils.extras import install
 from zoo.utils.files import open_regular
 
 PIECE = 1 << 20
-"""Bytes that `read_content` decompresses at a time."""
+"""Number of bytes that `read_content` decompresses at a time."""
 
 
 def content_suffix(path: Path) -> str:
-    """The suffix of a file's content: `.txt` of both a.txt and a.txt.gz."""
+    """The suffix of a file's content: `.txt` for both a.txt and a.txt.gz."""
     return (path.with_suffix("") if path.suffix in _OPENERS else path).suffix
 
 
@@ -53,7 +53,7 @@ def read_content(path: Path, limit: int) -> bytes:
         limit: the largest number of bytes, after decompression.
 
     Raises:
-        DataError: see `open_content`, or there are more bytes than the limit.
+        DataError: The file cannot be read, see `open_content`, or there are more bytes than the limit.
     """
     content = bytearray()
     with open_content(path) as file:
@@ -77,13 +77,13 @@ def _zst(path: Path, file: IO[bytes]) -> IO[bytes]:
 
 
 def require_pyarrow(path: Path) -> ModuleType:
-    """The module pyarrow, which a file needs to be read.
+    """Import pyarrow, which is needed to read a file.
 
     Raises:
         DataError: pyarrow is not installed.
     """
     try:
-        import pyarrow  # a package of an extra
+        import pyarrow  # an optional package
     except ImportError as error:
         raise DataError(f"{path}: {path.suffix} needs pyarrow: {install('data')}") from error
     module: ModuleType = pyarrow

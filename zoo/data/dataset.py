@@ -24,7 +24,7 @@ Batch = tuple[Tensor, ...]
 
 @dataclass(frozen=True)
 class BatchSpec:
-    """Which batch is wanted; the batches of all ranks, concatenated, are the batch of a single process.
+    """The specification of a batch; the batches of all ranks, concatenated, are that of a single process.
 
     Attributes:
         seed: seed of the shuffling and of all other randomness in the examples.
@@ -61,7 +61,7 @@ class BatchSpec:
 
 
 class ModelRequirements(Protocol):
-    """The fields of a model's configuration that a data set checks itself against."""
+    """The fields of a model's configuration with which a data set must agree."""
 
     @property
     def objectives(self) -> frozenset[str]:
@@ -73,16 +73,16 @@ class Dataset(ABC):
     """Training and validation examples.
 
     Attributes:
-        fingerprint: digest that changes whenever an example does, wherever the files lie.
-        former_fingerprint: the digest that zoo 0.1 wrote for the same examples, if it was another one.
+        fingerprint: digest that changes whenever an example changes, but not when files are moved.
+        former_fingerprint: the digest that zoo 0.1 wrote for the same examples, if it was different.
         tokenizer: the tokenizer of the examples; None for images.
-        unit: plural noun for what is counted: tokens, images.
-        units_per_example: how many of them one example has.
+        unit: plural noun for the unit that is counted: tokens, images.
+        units_per_example: number of units in one example.
         classes: number of classes if every example has one label, otherwise None.
         bytes_per_target: UTF-8 bytes of validation text per validation target; None if the targets are no
             text, not the whole text, or the text is not known.
         best_metric: the measure that selects the best checkpoint, unless the run names another.
-        summary: what training prints about the examples when it starts; "": nothing.
+        summary: a sentence on the examples that training prints at its start; "": nothing.
     """
 
     fingerprint: str
@@ -97,7 +97,7 @@ class Dataset(ABC):
 
     @property
     def measures(self) -> frozenset[str]:
-        """What a validation measures, by the names in `zoo.utils.measures`."""
+        """The measures of a validation, by the names in `zoo.utils.measures`."""
         if self.classes is not None:
             return OF_CLASSIFIERS
         return OF_TEXTS if self.bytes_per_target is not None else OF_TEXTS - {"bits_per_byte"}
@@ -127,13 +127,13 @@ class Dataset(ABC):
         return {} if batches is None else {"": batches}
 
     def save(self, folder: Path) -> None:
-        """Write what a trained model needs at inference, that is the tokenizer, into the run's folder."""
+        """Write the files that a trained model needs at inference (the tokenizer) into the run's folder."""
         if self.tokenizer is not None:
             write_folder(ModelFolder(folder).tokenizer, self.tokenizer.save)
 
 
 class DataConfig(Config):
-    """The `data:` part of a configuration: where examples come from.
+    """The `data:` part of a configuration, which describes the source of examples.
 
     Attributes:
         unit: see `Dataset`.
@@ -162,22 +162,22 @@ class DataConfig(Config):
 
     @property
     def measures(self) -> frozenset[str]:
-        """What a validation may measure, by the names in `zoo.utils.measures`, as far as can be known here.
+        """The measures that a validation may have, by the names in `zoo.utils.measures`.
 
-        Empty without validation examples; of several validation files ``FILE/NAME`` as well.
+        It is empty without validation examples, and includes ``FILE/NAME`` for several validation files.
         """
         return frozenset(MEASURES)
 
     @property
     def prompting(self) -> Prompting | None:
-        """How a model trained on this data is prompted; None if it generates no text."""
+        """The prompting of a model trained on this data; None if it generates no text."""
         return None
 
     def prepare(self, model: ModelRequirements) -> Dataset:
         """Build the data set, tokenised and cached where that applies.
 
         Args:
-            model: the configuration of the model that will be trained on it.
+            model: the configuration of the model that will be trained on the data set.
 
         Raises:
             DataError: the files cannot be used, or the model cannot be trained on such examples.
@@ -189,7 +189,7 @@ class DataConfig(Config):
 
         Raises:
             DataError: the model does not have this objective, has fewer positions than an example has
-                tokens, or does not tell the documents of a row apart.
+                tokens, or does not separate the documents of a row.
         """
         if self.objective_name not in model.objectives:
             raise DataError(

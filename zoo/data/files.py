@@ -19,24 +19,25 @@ from zoo.utils.untyped import JsonObject
 
 BOM = "\ufeff"
 DATASET_DICT = "dataset_dict.json"
-"""What `datasets` writes beside the folders of several data sets, of which some may be for tests."""
+"""The file that `datasets` writes beside the folders of several data sets, some of them for tests."""
 
 
 def find_files(paths: Sequence[str], suffixes: Sequence[str], otherwise: Sequence[str] = ()) -> list[Path]:
     """Expand files, directories and glob patterns into files.
 
     Args:
-        paths: ``~`` is expanded, a relative path starts at the current folder.
+        paths: files, directories and patterns; ``~`` is expanded, and relative paths are relative to the
+            current folder.
         suffixes: suffixes of the files to take from a directory, compressed or not; they do not restrict
             files and globs.
-        otherwise: suffixes of the files to take from a directory that has none of these.
+        otherwise: suffixes of the files to take from a directory without files of the former suffixes.
 
     Returns:
         Resolved paths, each once, in the order of `paths`, sorted by name within a directory or glob.
 
     Raises:
-        DataError: a path, pattern or directory yields no file, or a directory has a file twice, compressed
-            and not, or several data sets that `datasets` has saved.
+        DataError: A path, pattern or directory yields no file, or a directory has both a file and its
+            compressed copy, or several data sets that `datasets` has saved.
     """
     files: dict[Path, None] = {}
     for written in paths:
@@ -78,15 +79,15 @@ def _inside(folder: Path, suffixes: Sequence[str]) -> list[Path]:
 
 
 def _start(path: Path) -> str:
-    """Where a relative path starts, in words."""
+    """A clause on the folder that a relative path is relative to."""
     return "" if path.is_absolute() else f" in {Path.cwd()}"
 
 
 def _check_single(inside: Sequence[Path]) -> None:
-    """Check that no file lies beside its compressed copy: one could be trained on and the other held out.
+    """Check that no file is beside its compressed copy, because one could be held out and the other not.
 
     Raises:
-        DataError: a file does.
+        DataError: A file is beside its compressed copy.
     """
     plain = set(inside)
     for file in inside:
@@ -147,7 +148,7 @@ def read_lines(path: Path, *, blank: bool = False) -> Iterator[tuple[int, str]]:
     Raises:
         DataError: the file cannot be read, is not UTF-8, or is blank and may not be.
     """
-    offset, has_text = 0, False  # offset: bytes before this line
+    offset, has_text = 0, False  # offset: number of bytes before this line
     with open_content(path) as stream:
         for number, raw in enumerate(iter(lambda: stream.readline(files.LINE_BYTES + 1), b""), 1):
             place = f"{path}:{number}"
@@ -183,14 +184,14 @@ def sha256_file(path: Path) -> str:
 
 
 def build_once(folder: Path, fill: Callable[[Path], object]) -> bool:
-    """Create a folder atomically and only once, even if several processes ask for it at the same time.
+    """Create a folder atomically and only once, even if several processes need it at the same time.
 
     One process creates it under a file lock; the others wait for the lock and find the result. The
     unfinished folder of a process that was killed is removed.
 
     Args:
-        folder: the folder to create; if it exists it is complete and nothing happens.
-        fill: writes the contents into the empty folder that it is given.
+        folder: the folder to create; if it exists it is complete, and nothing happens.
+        fill: a function that writes the contents into a given empty folder.
 
     Returns:
         Whether this call created the folder.
@@ -213,7 +214,7 @@ def build_once(folder: Path, fill: Callable[[Path], object]) -> bool:
 
 @contextmanager
 def _held(lock: FileLock) -> Iterator[None]:
-    """Hold a lock; while another process has it, show that this one waits."""
+    """Hold a lock, and show that this process waits while another one has the lock."""
     with suppress(Timeout):
         lock.acquire(timeout=0)
     if not lock.is_locked:

@@ -25,7 +25,7 @@ def read_json_lines(path: Path) -> Iterator[tuple[int, JsonObject]]:
 
 
 def parse_object(line: str, place: str) -> JsonObject:
-    """The JSON object that a line holds.
+    """Parse a line that holds one JSON object.
 
     Args:
         line: the line.
@@ -38,7 +38,7 @@ def parse_object(line: str, place: str) -> JsonObject:
         value: Json = json.loads(line)
     except json.JSONDecodeError as error:
         raise DataError(f"{place}: not JSON: {error.msg} at column {error.colno}") from error
-    except (ValueError, RecursionError) as error:  # numbers too long, brackets too deep for Python
+    except (ValueError, RecursionError) as error:  # too long numbers or too deep brackets
         raise DataError(f"{place}: JSON beyond Python's limits: {error}") from error
     if not isinstance(value, dict):
         raise DataError(f"{place}: expected a JSON object, found {type(value).__name__}")

@@ -1,4 +1,4 @@
-"""Several examples in one row of a batch, so that little of it is padding."""
+"""Packing several examples into one row of a batch to reduce padding."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def pack(lengths: Sequence[int], capacity: int) -> list[list[int]]:
     it. It needs at most 11/9 of the smallest number of rows, plus one (Johnson et al. 1974).
 
     Args:
-        lengths: tokens of each example, from 1 to `capacity`.
-        capacity: tokens of a row.
+        lengths: number of tokens of each example, from 1 to `capacity`.
+        capacity: number of tokens of a row.
 
     Returns:
         For each row the indices of its examples, ascending. The rows are a function of the arguments alone.

@@ -1,4 +1,4 @@
-"""Parquet and Arrow: tables of texts and conversations, read by pyarrow (the extra `data`)."""
+"""Parquet and Arrow tables of texts and conversations, read by pyarrow (the extra `data`)."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ PARQUET, ARROW = ".parquet", ".arrow"
 TABLES = (PARQUET, ARROW)
 """Suffixes of files that `read_rows` reads."""
 BATCH = 1024
-"""Rows that become Python objects at a time."""
+"""Number of rows that are converted to Python objects at a time."""
 ArrowObject: TypeAlias = Any
 """A schema or a record batch. Any: pyarrow has no types, and need not be installed."""
 Batches = Callable[[list[str]], Iterator[ArrowObject]]
-"""From names of columns to record batches with these columns."""
+"""A function from names of columns to record batches with these columns."""
 FEATURES = b"huggingface"
-"""Where `datasets` describes the columns, in the metadata of a table's schema."""
+"""The key in the metadata of a table's schema under which `datasets` describes the columns."""
 
 
 def read_rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[str, JsonObject]]:
@@ -30,15 +30,15 @@ def read_rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[str, JsonObj
 
     Args:
         path: a Parquet file, or a stream of Arrow's record batches, as `datasets` saves them.
-        columns: names of the columns to read, of which one or more are in the table.
+        columns: names of the columns to read; the table has at least one of them.
 
     Yields:
         File and number of the row from 1, for messages; and the row, whose lists and structs are lists and
         dictionaries, and whose class labels of `datasets` are the names of the classes.
 
     Raises:
-        DataError: the file cannot be read, is not what its suffix says, has no row or none of the columns,
-            or has values that Python cannot hold.
+        DataError: The file cannot be read, does not have the format of its suffix, has no row or none of the
+            columns, or has values that Python cannot represent.
     """
     if path.suffix not in TABLES:
         raise DataError(f"{path}: expected a table, whose name ends in {' or '.join(TABLES)}")
@@ -67,30 +67,30 @@ def read_rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[str, JsonObj
 
 
 def _class_names(schema: ArrowObject) -> dict[str, Sequence[str]]:
-    """The names of the classes by the column that `datasets` has saved as class labels: as numbers."""
+    """The names of the classes by column, for columns that `datasets` has saved as class numbers."""
     try:
         features = json.loads((schema.metadata or {})[FEATURES])["info"]["features"]
         return {name: tuple(map(str, f["names"])) for name, f in features.items() if "names" in f}
-    except (KeyError, TypeError, ValueError, AttributeError):  # of another program, or of other versions
+    except (KeyError, TypeError, ValueError, AttributeError):  # written by another program or another version
         return {}
 
 
 def _named(value: object, names: Sequence[str]) -> object:
-    """A class label by its name; any other value as it is."""
+    """The name of a class label; any other value unchanged."""
     return names[value] if isinstance(value, int) and 0 <= value < len(names) else value
 
 
 def _parquet(stream: IO[bytes]) -> tuple[ArrowObject, Batches]:
-    """The schema of a Parquet file, and how its rows are read."""
-    from pyarrow import parquet  # a package of an extra
+    """The schema of a Parquet file, and a function that reads its rows."""
+    from pyarrow import parquet  # an optional package
 
     file = parquet.ParquetFile(stream)
     return file.schema_arrow, lambda columns: file.iter_batches(BATCH, columns=columns)
 
 
 def _arrow(stream: IO[bytes]) -> tuple[ArrowObject, Batches]:
-    """The schema of a stream of Arrow's record batches, and how its rows are read."""
-    from pyarrow import ipc  # a package of an extra
+    """The schema of a stream of Arrow's record batches, and a function that reads its rows."""
+    from pyarrow import ipc  # an optional package
 
     reader = ipc.open_stream(stream)
     return reader.schema, lambda columns: (batch.select(columns) for batch in reader)

@@ -1,4 +1,4 @@
-"""Prompts: how text becomes the tokens that a generative model is given, and its tokens become text."""
+"""Prompting: turning text into input tokens of a generative model, and its output tokens into text."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import ClassVar, Protocol
 from zoo.data.tokenizers.base import Tokenizer
 
 DECODER_START_ID = 0
-"""First token of an encoder-decoder's target, whatever else the id means: T5's padding token."""
+"""First token of an encoder-decoder's target: T5's padding token, whose id may have other uses."""
 
 
 class Prompting(Protocol):
-    """How a model is prompted and how its output is decoded."""
+    """The encoding of prompts and the decoding of outputs of a model."""
 
     @property
     def decoder_start_id(self) -> int | None:
@@ -33,7 +33,7 @@ class Prompting(Protocol):
         ...
 
     def encode(self, text: str, tokenizer: Tokenizer) -> list[int]:
-        """Token ids of a prompt as the model is given them; an empty list for an empty prompt."""
+        """The token ids of a prompt as input of the model; an empty list for an empty prompt."""
         ...
 
     def decode(self, ids: Iterable[int], tokenizer: Tokenizer) -> str:
@@ -42,7 +42,7 @@ class Prompting(Protocol):
 
 
 class HubPrompting:
-    """Prompting of a model from the Hugging Face hub: as transformers does, with special tokens in the text.
+    """Prompting of a model from the Hugging Face hub as in transformers, with special tokens in the text.
 
     Attributes:
         decoder_start_id: first token of T5's target, its padding token; None for a decoder.
@@ -63,7 +63,7 @@ class HubPrompting:
         return tokenizer.eos_id
 
     def encode(self, text: str, tokenizer: Tokenizer) -> list[int]:
-        """A decoder's text follows the tokenizer's prefix; an encoder's text is followed by `eos_id`."""
+        """The ids of a text: after the prefix for a decoder, followed by `eos_id` for an encoder."""
         ids = tokenizer.encode_with_special_tokens(text)
         if not ids:
             return []
@@ -75,5 +75,5 @@ class HubPrompting:
 
 
 def decode_in_vocabulary(ids: Iterable[int], tokenizer: Tokenizer) -> str:
-    """Decode generated ids, without those outside the tokenizer's vocabulary, which a model may have."""
+    """Decode generated ids without those outside the tokenizer's vocabulary, which a model may generate."""
     return tokenizer.decode(token for token in ids if token < tokenizer.vocab_size)

@@ -1,4 +1,4 @@
-"""Which examples a batch has: shuffled in every epoch for training, spread evenly for validation.
+"""The examples of a batch: shuffled in every epoch for training, spread evenly for validation.
 
 Both are pure functions of a `BatchSpec`. The permutation of an epoch is computed from a key and never
 stored.
@@ -15,16 +15,16 @@ from numpy.typing import NDArray
 from zoo.data.dataset import BatchSpec
 from zoo.utils.errors import DataError
 
-ROUNDS = 6  # of the Feistel network; four suffice in theory, small networks mix better with a few more
+ROUNDS = 6  # rounds of the Feistel network; four suffice in theory, small networks mix better with more
 
 
 class EpochPart(NamedTuple):
     """The part of a batch that belongs to one epoch.
 
     Attributes:
-        mask: (rank_batch_size,) bool, which of this rank's examples belong to the epoch.
+        mask: (rank_batch_size,) bool, whether each of this rank's examples belongs to the epoch.
         random_word: 64 random bits of the epoch.
-        examples: int64, their indices, from 0 to the number of examples - 1.
+        examples: int64, the indices of these examples, from 0 to the number of examples - 1.
     """
 
     mask: NDArray[np.bool_]
@@ -36,7 +36,7 @@ def epoch_parts(spec: BatchSpec, count: int) -> Iterator[EpochPart]:
     """Yield the parts of a rank's training batch, one for each epoch that the batch reaches into.
 
     Args:
-        spec: which batch.
+        spec: the specification of the batch.
         count: number of examples in an epoch.
     """
     numbers = np.arange(spec.first_example, spec.first_example + spec.rank_batch_size, dtype=np.int64)
@@ -51,7 +51,7 @@ def training_indices(spec: BatchSpec, count: int) -> NDArray[np.int64]:
     """Indices of the examples in a rank's training batch, (rank_batch_size,) int64.
 
     Args:
-        spec: which batch.
+        spec: the specification of the batch.
         count: number of examples in an epoch.
     """
     indices = np.empty(spec.rank_batch_size, dtype=np.int64)
@@ -71,7 +71,7 @@ def validation_indices(
         spec: batch size and ranks; seed and step have no effect.
         count: number of examples.
         max_batches: upper limit of the number of batches; None: all examples.
-        examples: what the examples are and where they come from, for the error message.
+        examples: a description of the examples and their origin, for the error message.
 
     Yields:
         Position of this rank's first example among those of all batches, and the indices of its examples.
@@ -99,7 +99,7 @@ def permute(numbers: NDArray[np.int64], count: int, keys: NDArray[np.uint64]) ->
     Args:
         numbers: (n,) int64 from 0 to `count` - 1.
         count: size of the permuted set.
-        keys: one per round.
+        keys: one key per round.
 
     Returns:
         (n,) int64, their images.

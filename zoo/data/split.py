@@ -1,4 +1,4 @@
-"""Which documents or examples are held out for validation."""
+"""The choice of documents or examples that are held out for validation."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Split:
-    """Holds out the documents whose hash lies below a threshold.
+    """Holds out the documents whose hash is below a threshold.
 
-    The hash is that of the document's id, so neither the order of the documents nor a new document moves
-    any other to the other side. If the share leaves one side without a document, the threshold is moved
+    The hash is that of the document's id, so that neither the order of the documents nor a new document moves
+    another one to the other side. If the share leaves one side without a document, the threshold is moved
     just far enough to give it one.
 
     Attributes:
@@ -66,7 +66,7 @@ def check_validation(validation: str | float | None) -> None:
     """Check the value of `data.validation` where it is a file, a share of the training file, or null.
 
     Raises:
-        ValueError: a share that is not between 0 and 1.
+        ValueError: A share is not between 0 and 1.
     """
     if isinstance(validation, float) and not 0 < validation < 1:
         raise ValueError(f"validation is {validation:g}; expected a file, a share between 0 and 1, or null")
@@ -81,11 +81,12 @@ def read_split(
         train: file of the training examples, or a folder of tables.
         validation: file or folder of the validation examples, or the share of those in `train` to hold out,
             or None.
-        read: reads the examples of a file.
-        key: text of an example by whose hash it is held out, so that equal texts stay on one side.
+        read: a function that reads the examples of a file.
+        key: a function that returns the text by whose hash an example is held out, so that equal texts stay
+            on one side.
 
     Raises:
-        DataError: a file that cannot be used, or a share of examples that all have the same key.
+        DataError: A file cannot be used, or a share is to be held out of examples that all have the same key.
     """
     examples = _read_all(train, read)
     if validation is None:
@@ -111,17 +112,17 @@ def _read_all(path: str, read: Callable[[Path], list[T]]) -> list[T]:
 
 
 def _files(path: str) -> list[Path]:
-    """A file, or the tables of a folder, such as `datasets` saves.
+    """A file, or the tables of a folder, such as one that `datasets` has saved.
 
     Raises:
-        DataError: a folder has no table.
+        DataError: A folder has no table.
     """
     file = Path(path).expanduser()
     return find_files([path], (PARQUET,), (ARROW,)) if file.is_dir() else [file]
 
 
 def file_digests(train: str, *validation: str | float | None) -> list[str]:
-    """SHA-256 of the training files and of those validations that are files."""
+    """The SHA-256 of the training files and of all validation values that are files."""
     paths = [train, *(path for path in validation if isinstance(path, str))]
     return [sha256_file(file) for path in paths for file in _files(path)]
 

@@ -94,7 +94,7 @@ class TokenWriter:
         """Append a document.
 
         Args:
-            ids: (n,) token ids of the document, without the one that ends it.
+            ids: (n,) token ids of the document, without the end-of-document id.
             utf8_bytes: size of the document as UTF-8 text.
         """
         document = np.append(ids, self._eos_id).astype(self._dtype)

@@ -13,7 +13,7 @@ from zoo.utils.run_folder import ModelFolder
 
 
 def sorted_labels(labels: Iterable[str]) -> tuple[str, ...]:
-    """The different labels in the order of class indices: sorted as numbers if all are, else as text."""
+    """The distinct labels in the order of class indices: sorted as numbers if possible, else as text."""
     names = set(labels)
     numbers = all(name.isdecimal() for name in names)
     return tuple(sorted(names, key=(lambda name: (int(name), name)) if numbers else None))

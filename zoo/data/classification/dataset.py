@@ -1,4 +1,4 @@
-"""The data set of labelled texts that a classifier is trained on, and its configuration."""
+"""The data set of labelled texts for training a classifier, and its configuration."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ log = logging.getLogger("zoo")
 
 
 class TextModelRequirements(ModelRequirements, Protocol):
-    """The fields of a text classifier's configuration that the data set checks itself against."""
+    """The fields of a text classifier's configuration with which the data set must agree."""
 
     classes: int
     vocab_size: int
@@ -99,7 +99,7 @@ class ClassificationData(DataConfig):
         """Check the names of the columns of files without a header.
 
         Raises:
-            ValueError: two are the same, one that is read is not there, or no file is a .tsv.
+            ValueError: Two names are the same, a column that is read is missing, or no file is a .tsv.
         """
         if len(set(columns)) != len(columns):
             raise ValueError(f"columns {list(columns)} are not all different")
@@ -120,7 +120,7 @@ class ClassificationData(DataConfig):
 
     @property
     def objective_name(self) -> str:
-        """Classification of texts."""
+        """The name of the objective: classification of texts."""
         return "text-classification"
 
     @property
@@ -134,7 +134,7 @@ class ClassificationData(DataConfig):
         return Columns(self.text, self.pair, self.label, self.columns)
 
     def encoder(self, model: TextModelRequirements, tokenizer: Tokenizer) -> TextPairEncoder:
-        """How a model is given these texts."""
+        """The encoder that turns these texts into inputs of a model."""
         return TextPairEncoder(tokenizer, self.context, model.n_segments, model.starts_texts)
 
     def prepare(self, model: ModelRequirements) -> ClassificationDataset:
@@ -158,16 +158,16 @@ class EncodedTexts:
     """Tokenised texts with the indices of their classes.
 
     Attributes:
-        encoded: their tokens.
+        encoded: the tokens of the texts.
         labels: (n,) int64, class indices.
         n_truncated: number of texts that were longer than the context.
     """
 
     def __init__(self, examples: Sequence[Example], names: Sequence[str], encoder: TextEncoder) -> None:
-        """Tokenise.
+        """Tokenise the texts.
 
         Args:
-            examples: with labels.
+            examples: texts with labels.
             names: names of the classes in the order of their indices.
             encoder: input format of the model.
 
@@ -201,7 +201,7 @@ class ClassificationDataset(MapDataset[EncodedTexts]):
 
         Args:
             data: files, columns and tokenizer.
-            model: the configuration of the model that will be trained on them.
+            model: the configuration of the model that will be trained on the texts.
 
         Raises:
             DataError: a file, label or tokenizer cannot be used, or the labels are not the model's classes.
@@ -229,7 +229,7 @@ class ClassificationDataset(MapDataset[EncodedTexts]):
         self.fingerprint = _fingerprint(data, self.tokenizer.hash, self.class_names)
 
     def _encode(self, examples: Sequence[Example], side: str) -> EncodedTexts:
-        """Tokenise, with a warning if texts had to be truncated."""
+        """Tokenise the texts of one side, with a warning if some had to be truncated."""
         texts = EncodedTexts(examples, self.class_names, self._encoder)
         if texts.n_truncated:
             log.warning(
@@ -260,7 +260,7 @@ def _check_files(files: Mapping[str, str]) -> None:
     """Check the names of several validation files.
 
     Raises:
-        ValueError: no file, a name that cannot be part of a file's name, or a file under two names.
+        ValueError: There is no file, a name cannot be part of a file's name, or a file has two names.
     """
     if not files:
         raise ValueError("validation: no file; expected name: file")
@@ -286,7 +286,7 @@ def _texts(examples: Sequence[Example]) -> Iterator[str]:
 
 def _fingerprint(data: ClassificationData, tokenizer: str, names: Sequence[str]) -> str:
     excluded = {"train", "validation", "tokenizer", "labels", "best"}
-    if data.columns is None:  # as in the fingerprints of runs from before there was such a field
+    if data.columns is None:  # as in the fingerprints of runs that were made before this field existed
         excluded.add("columns")
     settings = data.model_dump_json(exclude=excluded)
     share = data.validation if isinstance(data.validation, float) else ""

@@ -19,7 +19,7 @@ class EncodedText:
     """The tokens of an example.
 
     Attributes:
-        tokens: the text, or the texts of a pair, with the special tokens around them.
+        tokens: tokens of the text, or of the texts of a pair, with the special tokens around them.
         n_second: number of tokens that belong to the second text, its end included.
         truncated: whether the texts were longer than the context.
     """
@@ -31,7 +31,7 @@ class EncodedText:
 
 @dataclass(frozen=True)
 class TextEncoder(ABC):
-    """How a classifier reads a text or a pair.
+    """The base class of encoders of texts and pairs for a classifier.
 
     Attributes:
         tokenizer: tokenizer of the texts.
@@ -51,7 +51,7 @@ class TextEncoder(ABC):
         """Pad on the right to the longest example.
 
         Args:
-            examples: at least one.
+            examples: at least one example.
 
         Returns:
             Token ids int64, segment ids int64 (all 0 if the model has one segment) and attention mask bool
@@ -71,12 +71,12 @@ class TextEncoder(ABC):
 
 @dataclass(frozen=True)
 class FramedTextEncoder(TextEncoder):
-    """Encodes as the authors of a Hugging Face tokenizer do, whose files say what stands around texts."""
+    """Encodes texts with the special tokens that a Hugging Face tokenizer's files put around them."""
 
     tokenizer: HuggingFaceTokenizer
 
     def encode(self, text: str, pair: str | None = None) -> EncodedText:
-        """See `TextEncoder`."""
+        """Tokenise a text or a pair, see `TextEncoder.encode`."""
         tokens, segments, truncated = self.tokenizer.encode_framed(text, pair, self.context)
         return EncodedText(tuple(tokens), sum(segments), truncated)
 
@@ -86,11 +86,11 @@ class TextPairEncoder(TextEncoder):
     """Encodes ``start text end [text end]``: BERT's input format with the tokenizer's own special tokens.
 
     The tokenizer's end-of-document token stands for ``[SEP]``, so it also separates the two texts for models
-    without segments (Devlin et al. 2019). Where a decoder reads the text, which puts a token of its own in
-    front of it, there is no start, as in T5.
+    without segments (Devlin et al. 2019). There is no start if a decoder reads the text, because it puts its
+    own token in front, as in T5.
 
     Attributes:
-        starts: whether there is a start.
+        starts: whether there is a start token.
     """
 
     starts: bool = True
@@ -101,7 +101,7 @@ class TextPairEncoder(TextEncoder):
         return starts + 1 + is_pair
 
     def encode(self, text: str, pair: str | None = None) -> EncodedText:
-        """See `TextEncoder`."""
+        """Tokenise a text or a pair, see `TextEncoder.encode`."""
         first = self.tokenizer.encode(text)
         second = None if pair is None else self.tokenizer.encode(pair)
         room = self.context - self.n_special_tokens(second is not None, self.starts)

@@ -24,7 +24,7 @@ class Columns:
         text: name of the column of the text.
         pair: name of the column of the second text; None: the examples are single texts.
         label: name of the column of the label; None: labels are not read.
-        header: names of all columns of .tsv files that do not name them; None: their first lines do.
+        header: names of all columns of .tsv files without a header; None: the files have headers.
     """
 
     text: str
@@ -61,11 +61,11 @@ def read_examples(path: Path, columns: Columns) -> list[Example]:
     Args:
         path: a .tsv file without quoting, whose first line names the columns unless `columns` does; or a
             .jsonl file; or either of them compressed (.gz, .xz, .zst); or a .parquet file.
-        columns: what to read.
+        columns: the columns to read.
 
     Raises:
-        DataError: the suffix is none of these, the file cannot be read, has no example or lacks a
-            column, or a text or label is empty or of another type.
+        DataError: The suffix is none of these, the file cannot be read, has no example or lacks a column, or
+            a text or label is empty or has another type.
     """
     kind = content_suffix(path)
     if kind not in (TSV, JSONL, *TABLES):

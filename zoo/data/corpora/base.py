@@ -20,7 +20,7 @@ from zoo.utils.untyped import JsonObject
 
 @dataclass(frozen=True)
 class Document:
-    """A piece of text that lies as a whole in the training or the validation split.
+    """A piece of text that belongs as a whole to the training or the validation split.
 
     Attributes:
         id: name that is the same on every machine; the split depends on it alone.

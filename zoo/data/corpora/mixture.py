@@ -23,14 +23,14 @@ class MixturePart(Config):
         1.0,
         ge=0,
         le=1000,
-        description="how often its documents are there: 0.5 is a half of them, 2 each twice, 0 none",
+        description="number of copies of its documents: 0.5 is half of them, 2 is each twice, 0 is none",
     )
 
     def count(self, document: str) -> int:
-        """How often the document with this id is there.
+        """The number of copies of the document with this id.
 
-        The fraction of the weight goes to documents by the hash of their ids, so that another weight keeps
-        those that a smaller one has.
+        The fractional part of the weight selects documents by the hash of their ids, so that a larger weight
+        keeps the documents of a smaller one.
         """
         whole = int(self.weight)
         digest = hashlib.blake2b(f"mixture/{document}".encode(), digest_size=8).digest()

@@ -17,7 +17,7 @@ from zoo.data.parquet import ARROW, PARQUET, read_rows
 class ParquetCorpus(FileCorpus):
     """Parquet files, directories and globs; every row is a document. It needs the extra `data`.
 
-    Of a directory without .parquet files the .arrow files are read, so that it may be one that
+    In a directory without .parquet files the .arrow files are read, such as those that
     ``datasets.Dataset.save_to_disk`` has written.
     """
 

@@ -13,8 +13,8 @@ from zoo.data.files import read_lines, read_text
 from zoo.data.parquet import TABLES
 from zoo.utils.errors import DataError
 
-MANY = 100  # files; with so many a share of the files is about the same share of the text
-PASSAGE = 4096  # characters: long enough to learn from, short enough that one book has hundreds
+MANY = 100  # files; with this many, a share of the files is about the same share of the text
+PASSAGE = 4096  # characters: long enough for learning, short enough for a book to have hundreds
 
 
 @CORPORA.register
@@ -47,7 +47,7 @@ class TextCorpus(FileCorpus):
         kind = self.document
         if kind == "auto":
             kind = "file" if len(sources) >= MANY else "passage"
-        blank = len(sources) > 1  # an empty file among others is no reason to stop
+        blank = len(sources) > 1  # an empty file among others is no error
         for source in sources:
             if source.path.suffix in TABLES:
                 raise DataError(

@@ -33,7 +33,7 @@ class ImageData(LabelledImageData):
         description="a folder with a folder of images for each class, or an .npz file: images, labels"
     )
     validation: Annotated[str | None, READS_FILES] = Field(
-        None, description="the same, for validation; null: none"
+        None, description="a folder or file of validation images; null: none"
     )
     size: int = Field(224, gt=0, description="height and width of the images that the model sees")
     least_area: float = Field(
@@ -86,8 +86,9 @@ class ImageDataset(LabelledImages):
         """List the images.
 
         Raises:
-            DataError: there are none, the validation images have other classes or channels than the training
-                images, or the numbers of means and standard deviations differ from the number of channels.
+            DataError: There are no images, the validation images have other classes or channels than the
+                training images, or the numbers of means and standard deviations differ from the number of
+                channels.
         """
         self.data = data
         self._train = open_image_files(data.train)
@@ -117,7 +118,7 @@ class ImageDataset(LabelledImages):
         return mirror(image, rng) if self.data.mirror else image
 
     def _stack(self, make: Callable[..., Tensor], *arguments: Sequence[object]) -> Tensor:
-        """Make images in all threads; each is a pure function of its arguments."""
+        """Make images in all threads; each image is a pure function of its arguments."""
         images = torch.stack(list(self._readers.map(make, *arguments)))
         return normalise(images / WHITE, self.data.mean, self.data.std)
 

@@ -27,7 +27,7 @@ class ImageFiles(ABC):
         labels: (n,) int64, class indices.
         classes: names of the classes, in the order of their indices.
         channels: number of channels of an image.
-        fingerprint: digest that changes whenever an image does.
+        fingerprint: digest that changes whenever an image changes.
     """
 
     place: str
@@ -52,7 +52,7 @@ def open_image_files(written: str) -> ImageFiles:
             `images`, (n, h, w) or (n, h, w, channels) uint8, and `labels`, (n,) integers from 0.
 
     Raises:
-        DataError: the path is neither of the two, or has no image.
+        DataError: The path is neither a folder nor an .npz file, or has no image.
     """
     path = Path(written).expanduser()
     if path.is_dir():
@@ -101,7 +101,7 @@ class ImageFolder(ImageFiles):
             try:
                 with Image.open(stream) as image:
                     pixels = np.array(image.convert("RGB"))
-            except Exception as error:  # each of Pillow's formats raises others of damaged files
+            except Exception as error:  # Pillow's formats raise different errors for damaged files
                 what = f"{type(error).__name__}: {error}"
                 raise DataError(f"{file}: not an image that can be read ({what})") from error
         return torch.from_numpy(pixels).permute(2, 0, 1)
@@ -122,7 +122,7 @@ class ArrayFile(ImageFiles):
             try:
                 with np.load(stream, allow_pickle=False) as arrays:
                     images, labels = arrays["images"], arrays["labels"]
-            except Exception as error:  # NumPy's reader and zipfile raise many kinds of damaged files
+            except Exception as error:  # NumPy and zipfile raise many kinds of errors for damaged files
                 what = f"{type(error).__name__}: {error}"
                 raise DataError(f"{path}: {expected}, got an error: {what}") from error
         if (

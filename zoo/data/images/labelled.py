@@ -1,4 +1,4 @@
-"""Interface of the data sets of labelled images."""
+"""The interface of data sets of labelled images."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from zoo.utils.measures import OF_CLASSIFIERS
 
 
 class ImageModelRequirements(ModelRequirements, Protocol):
-    """The fields of an image classifier's configuration that a data set checks itself against."""
+    """The fields of an image classifier's configuration with which a data set must agree."""
 
     classes: int
     channels: int
 
 
 class LabelledImageData(DataConfig):
-    """Configuration of images with one label each."""
+    """The configuration of images with one label each."""
 
     unit: ClassVar[str] = "images"
 
@@ -36,7 +36,7 @@ class LabelledImageData(DataConfig):
 
     @property
     def objective_name(self) -> str:
-        """Classification of images."""
+        """The name of the objective: classification of images."""
         return "classification"
 
     def check_image_model(self, model: ModelRequirements, classes: int, channels: int) -> None:
@@ -87,7 +87,7 @@ class LabelledImages(Dataset):
     def train_batch(self, spec: BatchSpec) -> Batch:
         """This rank's part of a training batch: images (n, channels, h, w) float32, labels (n,) int64."""
         indices = training_indices(spec, len(self.train_labels))
-        # Seeded by the number of the example in the run, so that an image differs from epoch to epoch.
+        # Seeded by the number of the example in the run, so that an image's crops differ between epochs.
         numbers = range(spec.first_example, spec.first_example + spec.rank_batch_size)
         rngs = [np.random.default_rng((spec.seed, number)) for number in numbers]
         return self.training_images(indices.tolist(), rngs), torch.from_numpy(self.train_labels[indices])

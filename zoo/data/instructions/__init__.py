@@ -1,1 +1,1 @@
-"""Instruction tuning: prompts with a response, and conversations, of which the answers are learned."""
+"""Instruction tuning on prompts with responses and on conversations, whose answers are learned."""

@@ -1,4 +1,4 @@
-"""The data set of prompts and conversations that a decoder learns to answer, and its configuration."""
+"""The data set of prompts and conversations for training a decoder, and its configuration."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ log = logging.getLogger("zoo")
 
 
 class DecoderRequirements(ModelRequirements, Protocol):
-    """The fields of a decoder's configuration that the data set checks itself against."""
+    """The fields of a decoder's configuration with which the data set must agree."""
 
     vocab_size: int
 
@@ -58,7 +58,9 @@ class InstructionData(DataConfig):
     validation: Annotated[str | float | None, READS_FILES] = Field(
         0.05, description="another file, or the share of the examples of `train` to hold out; null: none"
     )
-    template: AnyTemplate = Field(default=PlainTemplate(), description="how a conversation becomes a text")
+    template: AnyTemplate = Field(
+        default=PlainTemplate(), description="template that turns a conversation into a text"
+    )
     tokenizer: AnyTokenizer = Field(default=ByteConfig(), description="how text becomes tokens")
     context: int = Field(
         256,
@@ -82,14 +84,14 @@ class InstructionData(DataConfig):
 
     @property
     def measures(self) -> frozenset[str]:
-        """The loss of the answers, and bits per byte if they come back from their tokens."""
+        """The loss of the answers, and bits per byte if the tokenizer may keep the text."""
         if self.validation is None:
             return frozenset()
         return OF_TEXTS if self.tokenizer.may_keep_text else OF_TEXTS - {"bits_per_byte"}
 
     @property
     def objective_name(self) -> str:
-        """Prediction of the next token, with some of the targets ignored."""
+        """The name of the objective: prediction of the next token, with some targets ignored."""
         return "causal"
 
     @property
@@ -99,12 +101,12 @@ class InstructionData(DataConfig):
 
     @property
     def separates_documents(self) -> bool:
-        """Whether rows have several examples."""
+        """Whether rows have several examples (packing)."""
         return self.packing
 
     @property
     def prompting(self) -> TemplatePrompting:
-        """Prompts in the template of the training."""
+        """The prompting in the template of the training."""
         return TemplatePrompting(self.template)
 
     def prepare(self, model: ModelRequirements) -> InstructionDataset:
@@ -150,11 +152,11 @@ class TemplatePrompting:
 class EncodedConversations:
     """Tokenised conversations in rows, none longer than the context.
 
-    A longer one loses the tokens after its first one, so that the last answer and the text before it are
-    kept; one whose last answer alone does not fit is dropped.
+    A longer conversation loses the tokens after its first one, so that the last answer and the text before it
+    are kept. A conversation whose last answer alone does not fit is dropped.
 
     Attributes:
-        encoded: their tokens.
+        encoded: the conversations as tokens.
         rows: the indices of the conversations in each row: one or, with packing, as many as fit.
         n_truncated: number of conversations that lost tokens.
         n_dropped: number of conversations that were dropped.
@@ -169,15 +171,15 @@ class EncodedConversations:
         skipped: list[DataError] | None = None,
         packing: bool = False,
     ) -> None:
-        """Tokenise.
+        """Tokenise conversations.
 
         Args:
-            conversations: at least one.
-            template: turns conversations into text.
-            tokenizer: turns text into tokens.
+            conversations: at least one conversation.
+            template: the template that turns conversations into text.
+            tokenizer: the tokenizer of the text.
             context: maximal number of input tokens of an example.
-            skipped: receives the errors of conversations that the template refuses, which are left out;
-                None: such a conversation is an error. A mistake of the template itself always is one.
+            skipped: a list that receives the errors of conversations that the template refuses and that are
+                left out; None: such an error is raised. An error of the template itself is always raised.
             packing: whether several conversations share a row of `context` tokens.
 
         Raises:
@@ -228,7 +230,7 @@ class InstructionDataset(MapDataset[EncodedConversations]):
 
         Args:
             data: files, template and tokenizer.
-            vocab_size: vocabulary of the model that will be trained on them.
+            vocab_size: vocabulary of the model that will be trained on the conversations.
 
         Raises:
             DataError: a file or the tokenizer cannot be used, or no example fits into the context.
@@ -263,7 +265,7 @@ class InstructionDataset(MapDataset[EncodedConversations]):
             )
 
     def _describe_packing(self) -> None:
-        """Count in tokens without padding, and say how much padding there is."""
+        """Count units without padding, and describe the amount of padding in the summary."""
         examples, context = self.train_examples, self._data.context
         rows, tokens = len(examples), sum(examples.lengths)
         self.unit, self.units_per_example = "tokens", round(tokens / rows)
@@ -276,7 +278,7 @@ class InstructionDataset(MapDataset[EncodedConversations]):
     def _encode(
         self, conversations: Sequence[Conversation], tokenizer: Tokenizer, side: str
     ) -> EncodedConversations:
-        """Tokenise, with a warning if conversations were truncated or dropped."""
+        """Tokenise conversations, with a warning if some were truncated or dropped."""
         data, total = self._data, len(conversations)
         examples = EncodedConversations(
             conversations, data.template, tokenizer, data.context, self._skipped, data.packing
@@ -302,8 +304,9 @@ class InstructionDataset(MapDataset[EncodedConversations]):
     def collate(self, examples: EncodedConversations, indices: NDArray[np.int64]) -> Batch:
         """Tokens and targets, (n, time) int64; the target is -1 where the loss mask is False.
 
-        With packing the number of each token's example in its row is between them. Padding is on the right,
-        where the causal mask hides it from every token that has a target; it is an example of its own.
+        With packing, a tensor between the two has the number of each token's example in its row. Padding is
+        on the right, where the causal mask hides it from every token that has a target; it counts as an
+        example of its own.
         """
         rows = [[examples.encoded[example] for example in examples.rows[i]] for i in indices]
         lengths = [sum(len(encoded.tokens) - 1 for encoded in row) for row in rows]
@@ -326,10 +329,10 @@ class InstructionDataset(MapDataset[EncodedConversations]):
 
 
 def _bytes_per_target(conversations: Sequence[EncodedConversation], tokenizer: Tokenizer) -> float | None:
-    """Bytes of the text that the targets decode to, over their number; the ends of answers have no bytes."""
+    """The bytes of the text that the targets decode to per target; the ends of answers have no bytes."""
     targets = size = 0
     for tokens, loss_mask in conversations:
-        learned = zip(loss_mask[1:], tokens[1:], strict=True)  # the first token is predicted by none
+        learned = zip(loss_mask[1:], tokens[1:], strict=True)  # the first token is not predicted
         for is_target, run in groupby(learned, key=itemgetter(0)):
             if is_target:
                 ids = [token for _, token in run]
@@ -339,7 +342,7 @@ def _bytes_per_target(conversations: Sequence[EncodedConversation], tokenizer: T
 
 
 def _split_key(conversation: Conversation) -> str:
-    """Everything before the last answer, so that all answers to one prompt are on the same side."""
+    """The text before the last answer, so that all answers to one prompt are on the same side."""
     return json.dumps(conversation.messages[:-1])
 
 

@@ -1,4 +1,4 @@
-"""Conversations in files: JSON and tables in the layouts that people use."""
+"""Conversations in files: JSON and tables in the common layouts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Conversation:
 
     Attributes:
         place: file and line, for error messages.
-        messages: at least one, in their order.
+        messages: the messages in their order, at least one.
     """
 
     place: str
@@ -48,8 +48,8 @@ def read_conversations(path: Path, skipped: list[DataError] | None = None) -> li
     Args:
         path: a file of lines of JSON, or a list of objects if its name ends in .json, compressed or not; or
             a table.
-        skipped: receives the errors of lines or rows that are not conversations, which are left out; None:
-            such a line is an error.
+        skipped: a list that receives the errors of lines or rows that are no conversations and that are left
+            out; None: such an error is raised.
 
     Raises:
         DataError: the file cannot be read, or a line or row is not a conversation.
@@ -72,7 +72,7 @@ def read_conversations(path: Path, skipped: list[DataError] | None = None) -> li
 
 
 def _items(path: Path) -> Iterable[tuple[str, object]]:
-    """What may be conversations, each with its place: lines of JSON, or objects."""
+    """The candidates for conversations, each with its place: lines of JSON, or objects."""
     if path.suffix in TABLES:
         return _rows(path)
     objects = _list(path) if content_suffix(path) == JSON else None
@@ -84,7 +84,7 @@ def _lines(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def _list(path: Path) -> list[tuple[str, object]] | None:
-    """The items of a .json file that is one list, as Alpaca was published; None if it has lines."""
+    """The items of a .json file that is one list, like the published Alpaca; None if it has lines."""
     text = read_text(path)
     if not text.lstrip().startswith("["):
         return None
@@ -93,7 +93,7 @@ def _list(path: Path) -> list[tuple[str, object]] | None:
 
 
 def _rows(path: Path) -> Iterator[tuple[str, JsonObject]]:
-    """The rows without the columns that are null in them: tables with several layouts have nulls."""
+    """The rows without their null columns, which tables with several layouts have."""
     return (
         (place, {column: value for column, value in row.items() if value is not None})
         for place, row in read_rows(path, COLUMNS)
@@ -135,8 +135,8 @@ class LineLayout(NamedTuple):
     """A layout of lines.
 
     Attributes:
-        keys: what a line of this layout has.
-        read: turns a line and its place into messages.
+        keys: the keys of a line of this layout.
+        read: a function that turns a line and its place into messages.
     """
 
     keys: tuple[str, ...]
@@ -150,7 +150,7 @@ LAYOUTS = (
     LineLayout(("prompt", "completion"), partial(_question_and_answer, answer="completion")),
     LineLayout(("instruction", "output"), _alpaca),
 )
-"""How a line is read, by its keys:
+"""The layouts of lines by their keys:
 
 * ``{"messages": [{"role": ..., "content": ...}, ...]}``,
 * ShareGPT's ``{"conversations": [{"from": "human" or "gpt" or "system", "value": ...}, ...]}``,
@@ -167,7 +167,7 @@ COLUMNS = (*dict.fromkeys(key for layout in LAYOUTS for key in layout.keys), "in
 
 
 def _messages(row: JsonObject, place: str) -> tuple[Message, ...]:
-    """The messages of a row in the layout that it has all keys of, or else some."""
+    """The messages of a row in the layout whose keys it has completely, or else partly."""
     whole = [layout for layout in LAYOUTS if all(key in row for key in layout.keys)]
     layouts = whole or [layout for layout in LAYOUTS if any(key in row for key in layout.keys)]
     if not layouts:
@@ -192,7 +192,7 @@ def _messages(row: JsonObject, place: str) -> tuple[Message, ...]:
 def _list_of_messages(
     row: JsonObject, place: str, key: str, role: str, content: str, speakers: Mapping[str, Speaker]
 ) -> tuple[Message, ...]:
-    """The messages under a key, with the names that a layout gives to their fields and speakers."""
+    """The messages under a key, given a layout's names of their fields and speakers."""
     items = row[key]
     if not isinstance(items, list) or not items:
         raise DataError(f"{place}: field '{key}' must be a list of messages, found {_kind(items)}")

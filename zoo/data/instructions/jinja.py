@@ -1,4 +1,4 @@
-"""Template `jinja`: the chat template of a checkpoint, and which of its tokens are the assistant's."""
+"""Template `jinja`: the chat template of a checkpoint, with the positions of the assistant's tokens."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ Span = tuple[int, int]
 class JinjaTemplate(Template):
     """The chat template that comes with a Hugging Face tokenizer, rendered as transformers renders it.
 
-    The text, and therefore the tokens, are those of transformers' `apply_chat_template`. What the model
-    learns is what the template marks with ``{% generation %}``, or, where it marks nothing, each answer from
-    the first character after the prompt for it to the special token that ends it.
+    The text, and therefore the tokens, are those of transformers' `apply_chat_template`. The model learns the
+    parts that the template marks with ``{% generation %}`` or, if it marks nothing, each answer from the
+    first character after its prompt to the special token that ends the answer.
     """
 
     type: Literal["jinja"] = "jinja"
     source: str | None = Field(None, description="text of a template; null: the one of the tokenizer")
 
     def encode(self, messages: Sequence[Message], tokenizer: Tokenizer) -> EncodedConversation:
-        """Render and tokenise a conversation; what follows the last answer's end is left out.
+        """Render and tokenise a conversation, without the text after the end of the last answer.
 
         Raises:
-            DataError: see `Template.encode`; also if a message spells out a special token, with which it
-                could imitate another role.
+            DataError: The template cannot express the conversation, see `Template.encode`, or a message
+                spells out a special token, by which it could imitate another role.
         """
         reader = _reader(tokenizer)
         for i, message in enumerate(messages):
@@ -90,7 +90,7 @@ class JinjaTemplate(Template):
         return text
 
     def _answers(self, messages: Sequence[Message], reader: HuggingFaceTokenizer) -> tuple[list[Span], str]:
-        """The character positions of what is learned, and the text of the conversation."""
+        """The character positions of the learned parts, and the text of the conversation."""
         answers = [i for i, message in enumerate(messages) if message.role == "assistant"]
         whole: tuple[Sequence[Message], bool] = (messages, False)
         conversation, *prompts = self._render([whole, *((messages[:i], True) for i in answers)], reader)
@@ -121,12 +121,12 @@ class JinjaTemplate(Template):
 
 
 def _is_in(place: Span, span: Span) -> bool:
-    """Whether a token has a character of a span, or is a blank without characters there."""
+    """Whether a token has a character of a span, or is an empty token within the span."""
     return span[0] <= place[0] < span[1] or place[0] < span[0] < place[1]
 
 
 def _end_of_turn(text: str, start: int, limit: int, special_tokens: Sequence[str]) -> int:
-    """Where the first special token ends that begins from `start` to `limit`; without one, `start` itself."""
+    """The end of the first special token that begins between `start` and `limit`; otherwise `start`."""
     tokens = [(at, -len(token)) for token in special_tokens if 0 <= (at := text.find(token, start)) < limit]
     if not tokens:
         return start

@@ -1,7 +1,7 @@
-"""The program of the process in which chat templates run: `python jinja_process.py`, without the rest of zoo.
+"""The program that runs chat templates, `python jinja_process.py`; it does not import the rest of zoo.
 
-A chat template is a program from elsewhere. Jinja's sandbox keeps it from files and imports, but not from
-endless loops, huge numbers and huge texts, so it runs in a process of its own, whose time and memory the
+A chat template is untrusted code. Jinja's sandbox prevents access to files and imports, but not endless
+loops, huge numbers and huge texts. Therefore it runs in a process of its own, whose time and memory the
 operating system limits. The process reads and writes one JSON value a line; the other side is
 `zoo.data.instructions.rendering`.
 """
@@ -23,16 +23,16 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 MEMORY_BYTES = 2**30
 CPU_SECONDS = 2
-"""Processor time of one request."""
+"""Limit of the processor time of one request, in seconds."""
 MAX_CHARS = 8_000_000
-"""Length of one rendered text."""
+"""Largest number of characters of one rendered text."""
 
 _MARK = f"\0{uuid.uuid4().hex}\0"
-"""Surrounds the text of ``{% generation %}`` blocks until their positions have been read."""
+"""A mark around the text of ``{% generation %}`` blocks, until their positions have been read."""
 
 
 class GenerationTag(Extension):
-    """The tag ``{% generation %} ... {% endgeneration %}`` around what the assistant wrote."""
+    """The tag ``{% generation %} ... {% endgeneration %}`` around the text of the assistant."""
 
     tags = {"generation"}  # noqa: RUF012  (jinja2 declares it so)
 
@@ -73,7 +73,7 @@ def environment() -> ImmutableSandboxedEnvironment:
 
 
 def limit() -> None:
-    """Limit the memory of the process, and the processor time from now on; not on Windows, which cannot."""
+    """Limit the memory of the process and its processor time from now on; Windows does not support it."""
     try:
         import resource
     except ImportError:
@@ -81,7 +81,7 @@ def limit() -> None:
     used = resource.getrusage(resource.RUSAGE_SELF)
     seconds = int(used.ru_utime + used.ru_stime) + CPU_SECONDS
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, resource.getrlimit(resource.RLIMIT_CPU)[1]))
-    with contextlib.suppress(OSError, ValueError):  # macOS knows the limit but does not take it
+    with contextlib.suppress(OSError, ValueError):  # macOS defines the limit but does not accept it
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, resource.getrlimit(resource.RLIMIT_AS)[1]))
 
 
@@ -108,7 +108,7 @@ def render(template: Template, variables: dict[str, object]) -> dict[str, object
 
 
 def main() -> None:
-    """Compile the template of the first line, then answer each line of variables with what is rendered."""
+    """Compile the template of the first line, then answer each line of variables with the rendered text."""
     template: Template | None = None
     for line in sys.stdin:
         limit()
@@ -119,7 +119,7 @@ def main() -> None:
                 answer: object = None
             else:
                 answer = [render(template, variables) for variables in request]
-        except Exception as error:  # whatever a program from elsewhere raises
+        except Exception as error:  # untrusted code can raise any exception
             answer = {"error": " ".join(f"{type(error).__name__}: {error}".split())[:500]}
         sys.stdout.write(json.dumps(answer) + "\n")
         sys.stdout.flush()

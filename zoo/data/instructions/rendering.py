@@ -20,11 +20,11 @@ from zoo.utils.untyped import Json
 PROGRAM = Path(__file__).with_name("jinja_process.py")
 
 WALL_SECONDS = 60
-"""Limit of a request where the operating system does not limit processor time, or the process is stopped."""
+"""Limit of a request in seconds, in case processor time is not limited or the process is suspended."""
 
 
 class ChatTemplateError(DataError):
-    """A chat template that is no template, or that has to be stopped; no conversation is to blame."""
+    """Raised for a chat template that is no template or has to be stopped, whatever the conversation is."""
 
 
 class Rendered(NamedTuple):
@@ -32,8 +32,8 @@ class Rendered(NamedTuple):
 
     Attributes:
         text: the text.
-        generated: character positions (start, end) of what the template marks as the assistant's with
-            ``{% generation %}``.
+        generated: character positions (start, end) of the parts that the template marks as the assistant's
+            with ``{% generation %}``.
     """
 
     text: str
@@ -57,10 +57,11 @@ class ChatRenderer:
         """Render conversations.
 
         Args:
-            requests: messages, and whether the text goes on to where the assistant's next message begins.
+            requests: messages, and whether the text continues up to the beginning of the assistant's next
+                message.
 
         Raises:
-            ChatTemplateError: the template has a mistake, or takes too long or too much memory.
+            ChatTemplateError: The template has an error, or takes too much time or memory.
             DataError: the template refuses the messages.
         """
         variables = [
@@ -124,7 +125,7 @@ class ChatRenderer:
 
 def _end(process: subprocess.Popen[str]) -> None:
     process.kill()
-    with contextlib.suppress(BrokenPipeError):  # closing the pipe flushes what the process did not read
+    with contextlib.suppress(BrokenPipeError):  # closing the pipe flushes data that the process did not read
         process.communicate()
 
 

@@ -1,4 +1,4 @@
-"""Templates: how a conversation becomes tokens, and on which of them the loss is computed."""
+"""Templates, which turn a conversation into tokens and a mask of the tokens with a loss."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ class EncodedConversation(NamedTuple):
 
 
 class Template(Config):
-    """How a conversation becomes tokens."""
+    """The base class of templates, which turn conversations into tokens."""
 
     @abstractmethod
     def encode(self, messages: Sequence[Message], tokenizer: Tokenizer) -> EncodedConversation:
         """Turn a conversation whose last message is the assistant's into tokens.
 
         Raises:
-            DataError: the template cannot express the conversation, or which of its tokens are the
-                assistant's cannot be told.
+            DataError: The template cannot express the conversation, or the assistant's tokens cannot be
+                identified.
         """
 
     @abstractmethod
@@ -47,7 +47,7 @@ class Template(Config):
         """
 
     def identity(self, tokenizer: Tokenizer) -> object:
-        """JSON of everything besides the tokenizer's `hash` that determines the tokens."""
+        """A JSON value of everything besides the tokenizer's `hash` that determines the tokens."""
         return self.model_dump(mode="json")
 
     def end_id(self, tokenizer: Tokenizer) -> int:
@@ -56,7 +56,7 @@ class Template(Config):
 
 
 class MarkerTemplate(Template):
-    """The text before and after a message.
+    """A template that puts a text before and after each message.
 
     Messages and markers are tokenised separately, so no token spans the border between them and a prompt on
     its own has the same tokens as in training. A conversation begins with `Tokenizer.start_id`; an answer
@@ -131,5 +131,5 @@ class ChatTemplate(MarkerTemplate):
         return {"system": self.system, "user": self.user, "assistant": self.assistant}[role]
 
     def after(self, role: Speaker) -> str:
-        """What ends a message."""
+        """The marker that ends a message of the role."""
         return self.answered if role == "assistant" else self.end

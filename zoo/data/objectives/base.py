@@ -16,7 +16,7 @@ from zoo.data.tokens import TokenFile
 
 
 class Objective(Config):
-    """How windows of tokens become inputs and targets, and how a model trained that way is prompted.
+    """Turns windows of tokens into inputs and targets, and defines how a trained model is prompted.
 
     An objective defines `examples`; one that needs windows of another length or stride also defines
     `tokens_per_example` or `stride`.
@@ -32,7 +32,7 @@ class Objective(Config):
 
     @property
     def special_tokens(self) -> tuple[str, ...]:
-        """Names of the ids it needs after the tokenizer's vocabulary (masks, sentinels), in their order."""
+        """Names of the ids (masks, sentinels) that are needed after the tokenizer's vocabulary, in order."""
         return ()
 
     def tokens_per_example(self, context: int) -> int:
@@ -65,7 +65,7 @@ class Objective(Config):
 
         Args:
             tokens: the training text.
-            spec: which batch.
+            spec: the specification of the batch.
             context: number of tokens that the model sees in an example.
             vocab_size: size of the tokenizer's vocabulary.
 
@@ -101,7 +101,7 @@ class Objective(Config):
         return tokenizer.eos_id
 
     def encode(self, text: str, tokenizer: Tokenizer) -> list[int]:
-        """Token ids of a prompt as the model is given them."""
+        """The token ids of a prompt as input of the model."""
         return tokenizer.encode(text)
 
     def decode(self, ids: Iterable[int], tokenizer: Tokenizer) -> str:

@@ -1,7 +1,7 @@
 """Windows of a token file as pure functions of (seed, step, rank).
 
-There is no loader with a state: a run that resumes at step 7000 asks for the batch of step 7000. An epoch
-treats the tokens as a ring, cuts it into windows from a random offset and shuffles the windows.
+There is no loader with a state: a run that resumes at step 7000 requests the batch of step 7000. In an epoch
+the tokens are treated as a ring, which is cut into windows from a random offset; the windows are shuffled.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from zoo.utils.errors import DataError
 
 
 def windows_per_epoch(tokens: TokenFile, stride: int, length: int) -> int:
-    """Number of windows in an epoch, which has every token once but for fewer than `stride` of them.
+    """Number of windows in an epoch, which has every token once except for fewer than `stride` of them.
 
     Raises:
         DataError: the text is shorter than one window.
@@ -34,7 +34,7 @@ def training_windows(tokens: TokenFile, spec: BatchSpec, stride: int, length: in
 
     Args:
         tokens: the training text.
-        spec: which batch.
+        spec: the specification of the batch.
         stride: number of tokens from one window to the next.
         length: number of tokens in a window.
 

@@ -19,7 +19,7 @@ MASK = "[MASK]"
 """BERT's name of the mask token."""
 
 RNG_STREAM = 0x6D6C6D
-"""Keeps the random numbers of the masks independent of those of the shuffling."""
+"""A seed that makes the random numbers of the masks independent of those of the shuffling."""
 
 
 @OBJECTIVES.register
@@ -61,13 +61,13 @@ class MaskedLM(Objective):
         return torch.from_numpy(inputs), torch.from_numpy(targets)
 
     def predicted_positions(self, length: int, rng: np.random.Generator) -> NDArray[np.int64]:
-        """Random positions to predict: the share of `length`, rounded, but at least one; all different."""
+        """Distinct random positions to predict: the given share of `length`, rounded, but at least one."""
         return rng.permutation(length)[: max(1, round(self.share * length))]
 
     def corrupt(
         self, tokens: NDArray[np.int64], vocab_size: int, rng: np.random.Generator
     ) -> NDArray[np.int64]:
-        """Replace the tokens to be predicted by what the model sees in their place.
+        """Replace the tokens to predict by the tokens that the model reads instead.
 
         Args:
             tokens: (n,) int64 ids.

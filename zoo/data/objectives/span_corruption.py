@@ -29,7 +29,7 @@ from zoo.data.tokenizers.base import Tokenizer
 from zoo.utils.errors import DataError
 
 RNG_STREAM = 0x7370616E
-"""Keeps the random numbers of the spans independent of those of the shuffling."""
+"""A seed that makes the random numbers of the spans independent of those of the shuffling."""
 
 END = "<|end|>"
 """Name of the token that ends sources and targets."""
@@ -100,8 +100,10 @@ class SpanCorruption(Objective):
         Raises:
             DataError: the context is too small, or requires more spans than there are sentinels.
         """
-        lengths = self._lengths_of(max(context - 1, 2))  # this fits: there are no more spans than noise
-        # One more token makes the source longer by one or by none, so that every length is met.
+        lengths = self._lengths_of(
+            max(context - 1, 2)
+        )  # this fits, because there are no more spans than removed tokens
+        # Another token makes the source longer by one or by none, so that every length is reached.
         while (longer := self._lengths_of(lengths.text + 1)).source <= context:
             lengths = longer
         if lengths.source != context or lengths.spans > lengths.text - lengths.noise:
@@ -144,7 +146,7 @@ class SpanCorruption(Objective):
         return torch.from_numpy(sources), torch.from_numpy(decoder_inputs), torch.from_numpy(targets)
 
     def encode(self, text: str, tokenizer: Tokenizer) -> list[int]:
-        """Token ids of a source, in which ``<extra_id_0>`` and so on stand for the spans to be filled in.
+        """Token ids of a source, in which ``<extra_id_0>`` and so on mark the spans to be filled in.
 
         Raises:
             DataError: the text has a sentinel that does not exist.
@@ -190,6 +192,6 @@ def random_partition(total: int, count: int, rng: np.random.Generator) -> NDArra
 
 
 def span_boundaries(kept: NDArray[np.int64], removed: NDArray[np.int64]) -> Iterator[tuple[int, int, int]]:
-    """For each span: where the kept text before it begins, where the span begins, and where it ends."""
+    """For each span: the start of the kept text before it, and the start and the end of the span."""
     ends = np.cumsum(kept + removed).tolist()
     return zip([0, *ends[:-1]], (np.array(ends) - removed).tolist(), ends, strict=True)

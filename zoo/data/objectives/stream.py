@@ -18,7 +18,7 @@ from zoo.utils.errors import DataError
 
 @OBJECTIVES.register
 class Stream(Objective):
-    """Predict every token from all those before it: each row continues where it ended in the batch before.
+    """Predict every token from all those before it; each row continues that of the previous batch.
 
     The text is treated as a ring, and the rows start at equally spaced positions of it, from an offset that
     depends on the seed. Every row reads on without a jump, so that the rows together read (almost) every
@@ -46,8 +46,8 @@ class Stream(Objective):
     ) -> Iterator[Batch]:
         """The text from its beginning as one row, (1, tokens), each token predicted once.
 
-        This is how word-level perplexities are measured in the literature (batch 1, state carried). With
-        `max_batches` the row ends after as many tokens as that number of training batches has.
+        Word-level perplexities are measured in this way in the literature (batch 1, state carried). With
+        `max_batches` the row has as many tokens as that number of training batches.
 
         Raises:
             DataError: the text is shorter than one example, or there are several processes.

@@ -20,7 +20,7 @@ from zoo.utils.measures import OF_TEXTS
 
 @DATASETS.register
 class TextData(DataConfig):
-    """Text: its corpus, its tokenizer, and the objective that a model is trained with on it."""
+    """Text: its corpus, its tokenizer, and the training objective."""
 
     assumed: ClassVar[bool] = True
     unit: ClassVar[str] = "tokens"
@@ -28,7 +28,9 @@ class TextData(DataConfig):
     type: Literal["text"] = "text"
     corpus: AnyCorpus = Field(default=PythonDocsCorpus(), description="source of the text")
     tokenizer: AnyTokenizer = Field(default=ByteConfig(), description="how text becomes tokens")
-    objective: AnyObjective = Field(default=Causal(), description="what the model is trained to predict")
+    objective: AnyObjective = Field(
+        default=Causal(), description="training objective: what the model predicts"
+    )
     context: int = Field(default=256, gt=0, description="number of tokens that the model sees in a sequence")
     documents: Literal["joined", "masked"] = Field(
         default="joined",
@@ -67,7 +69,7 @@ class TextData(DataConfig):
 
     @property
     def separates_documents(self) -> bool:
-        """Whether tokens see those of their own document only."""
+        """Whether tokens see only those of their own document."""
         return self.documents == "masked"
 
     @property
@@ -79,7 +81,7 @@ class TextData(DataConfig):
 
     @property
     def objective_name(self) -> str:
-        """What a model has to be trained by: the `type` of the objective, or of the one it is like."""
+        """The objective that the model must support: the `type` of this one, or of the one it is like."""
         name = type_of(self.objective)
         return self.objective.trains_like or name
 
@@ -98,7 +100,7 @@ class TextData(DataConfig):
 
     @property
     def prompting(self) -> Objective:
-        """The objective, which also says how the model is prompted."""
+        """The objective, which also defines the prompting of the model."""
         return self.objective
 
     def prepare(self, model: ModelRequirements) -> TextDataset:
@@ -173,8 +175,9 @@ class TextDataset(Dataset):
     def _with_documents(self, batch: Batch) -> Batch:
         """The batch; numbers of documents stand between tokens and targets where attention needs them.
 
-        Our choice: the token that ends a document is the first one of the next, as it is the first token
-        of a text that is generated. So every token has a target, the first one of a document too.
+        Our choice: the token that ends a document counts as the first one of the next, because it is also the
+        first token of a generated text. Therefore every token has a target, including the first one of a
+        document.
         """
         if not self.data.separates_documents:
             return batch

@@ -1,8 +1,8 @@
 """Encoding the texts of a corpus on all cores, in their order.
 
-Most tokenizers encode a few megabytes per second and core. Texts are therefore encoded in processes as well
-(`zoo.data.text.encoding_process`), one for each further core. What is written does not depend on them: every
-text is encoded by itself, and the results are given back in the order of the texts.
+Most tokenizers encode a few megabytes per second and core. Texts are therefore also encoded in other
+processes (`zoo.data.text.encoding_process`), one for each further core. The result does not depend on the
+processes: every text is encoded by itself, and the results are returned in the order of the texts.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ log = logging.getLogger("zoo")
 
 PROGRAM = Path(__file__).with_name("encoding_process.py")
 ALONE = 1.0
-"""Seconds of encoding in this process alone; less text is encoded before other processes have started."""
+"""Seconds of encoding in this process alone, because short texts are done before other processes start."""
 CHUNK = 2**19
-"""Characters of text, or a little more, that a process is given at a time."""
+"""Approximate number of characters of text that a process receives at a time."""
 AHEAD = 3
-"""Chunks per process that are read before the first of them is encoded."""
+"""Number of chunks per process that are read before the first of them is encoded."""
 
 Key = TypeVar("Key")
 
@@ -62,10 +62,10 @@ def encode_in_order(
 
     Args:
         tokenizer: the tokenizer; if other processes cannot load it, one core encodes everything.
-        documents: texts with what the caller knows them by.
+        documents: pairs of a key of the caller and a text.
 
     Yields:
-        The documents in their order, with their ids as `encode_texts` gives them.
+        The documents in their order, with the ids that `encode_texts` returns.
 
     Raises:
         DataError: a text cannot be encoded, or a process has been killed.
@@ -109,7 +109,7 @@ def _with_ids(chunk: list[tuple[Key, str]], ids: list[Ids]) -> Iterator[tuple[Ke
 def _first(
     tokenizer: Tokenizer, pending: deque[tuple[list[tuple[Key, str]], _Task]]
 ) -> Iterator[tuple[Key, str, Ids]]:
-    """Wait for the first chunk, and meanwhile encode the last ones that no process has begun."""
+    """Wait for the first chunk, and encode the last ones that no process has begun in the meantime."""
     while not pending[0][1].is_done:
         task = next((task for _, task in reversed(pending) if task.take_back()), None)
         if task is None:
@@ -122,12 +122,12 @@ def _first(
 
 @dataclass
 class _Task:
-    """Texts that another process is asked to encode.
+    """A task of another process: texts to encode.
 
     Attributes:
         texts: the texts.
-        future: their ids; None if the process cannot load the tokenizer.
-        ids: their ids if they have been encoded in this process instead.
+        future: the ids of the texts; None if the process cannot load the tokenizer.
+        ids: the ids if the texts have been encoded in this process instead.
     """
 
     texts: list[str]
@@ -139,7 +139,7 @@ class _Task:
         return self.ids is not None or self.future.done()
 
     def take_back(self) -> bool:
-        """Withdraw the task, if no process has begun it."""
+        """Withdraw the task if no process has begun it; return whether it was withdrawn."""
         return self.ids is None and self.future.cancel()
 
     def result(self) -> list[Ids] | None:
@@ -149,8 +149,8 @@ class _Task:
 class _Processes:
     """Processes with a copy of a tokenizer; a context manager.
 
-    They are programs of their own and no forks of this process, whose threads and GPU would not survive
-    that. A thread here hands texts to each.
+    The processes are separate programs and no forks, because threads and a GPU do not survive a fork. For
+    each process, a thread of this one sends the texts.
     """
 
     def __init__(self, tokenizer: Tokenizer, count: int) -> None:
@@ -167,7 +167,7 @@ class _Processes:
         self._mine = threading.local()
         self._idle: SimpleQueue[subprocess.Popen[bytes]] = SimpleQueue()
         arguments = [self._folder.name, *sources()]
-        # The modules are found where this process finds them, and nothing in the current folder hides them.
+        # The modules are the same as in this process; files in the current folder cannot shadow them.
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
         self._processes = [
             subprocess.Popen(
@@ -184,11 +184,11 @@ class _Processes:
         self._threads = ThreadPoolExecutor(count, initializer=self._meet)
 
     def submit(self, texts: list[str]) -> _Task:
-        """Ask for the ids of texts."""
+        """Submit texts to encode."""
         return _Task(texts, self._threads.submit(self._encode, texts))
 
     def _meet(self) -> None:
-        """Give this thread a process that has loaded the tokenizer, or None."""
+        """Assign this thread a process that has loaded the tokenizer, or None."""
         process = self._idle.get()
         try:
             mistake = self._answer(process)
@@ -207,7 +207,7 @@ class _Processes:
         if process is None:
             return None
         assert process.stdin is not None  # a pipe
-        with contextlib.suppress(BrokenPipeError):  # its answer says so
+        with contextlib.suppress(BrokenPipeError):  # `_answer` reports the end of the process
             pickle.dump(texts, process.stdin, pickle.HIGHEST_PROTOCOL)
             process.stdin.flush()
         answer = self._answer(process)
@@ -216,7 +216,7 @@ class _Processes:
         lengths, ids = answer
         return np.split(ids, np.cumsum(lengths[:-1]))
 
-    def _answer(self, process: subprocess.Popen[bytes]) -> Any:  # Any: what the process has pickled
+    def _answer(self, process: subprocess.Popen[bytes]) -> Any:  # Any: the unpickled answer
         assert process.stdout is not None  # a pipe
         try:
             return pickle.load(process.stdout)
@@ -229,13 +229,13 @@ class _Processes:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._ended.set()  # one that is killed before it was ready is no reason for a warning
+        self._ended.set()  # a process that is killed before it was ready causes no warning
         for process in self._processes:
             process.kill()
         self._threads.shutdown(cancel_futures=True)
         for process in self._processes:
             process.wait()
             for stream in (process.stdin, process.stdout):
-                with contextlib.suppress(OSError):  # closing flushes what the process has not read
+                with contextlib.suppress(OSError):  # closing flushes data that the process has not read
                     stream.close()  # type: ignore[union-attr]  # both are pipes
         self._folder.cleanup()

@@ -1,8 +1,8 @@
-"""The program of a process that encodes texts: ``python encoding_process.py FOLDER [PLUGIN ...]``.
+"""The program that encodes texts in a separate process: ``python encoding_process.py FOLDER [PLUGIN ...]``.
 
-It loads a saved tokenizer and says on standard output whether it could: None or a message. Then it answers
-each list of texts on standard input with the ids, or with a message. All of them are pickled; the other side
-is `zoo.data.text.encoding`.
+It loads a saved tokenizer and writes None or an error message to standard output. Then it answers each list
+of texts on standard input with the ids, or with a message. All of these are pickled; the other side is
+`zoo.data.text.encoding`.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ def main(folder: str, plugins: Sequence[str], answers: BinaryIO) -> None:
     """Encode until the other side closes standard input.
 
     Args:
-        folder: that of the tokenizer.
-        plugins: what to give to `load_plugin` first.
-        answers: where to write.
+        folder: the folder of the tokenizer.
+        plugins: the plugins to load first, as arguments of `load_plugin`.
+        answers: the stream of the answers.
     """
     try:
         for plugin in plugins:
             load_plugin(plugin)
         tokenizer = load_tokenizer(folder)
-    except Exception as error:  # whatever the code of a plugin raises
+    except Exception as error:  # a plugin can raise any exception
         _write(answers, f"{type(error).__name__}: {error}")
         return
     _write(answers, None)
@@ -61,5 +61,5 @@ def _write(answers: BinaryIO, answer: object) -> None:
 
 if __name__ == "__main__":
     own = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a plugin prints is no answer
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # output of a plugin must not mix with the answers
     main(sys.argv[1], sys.argv[2:], own)

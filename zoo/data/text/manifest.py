@@ -13,7 +13,7 @@ from zoo.utils.errors import DataError
 from zoo.utils.untyped import JsonObject
 
 MANIFEST = "manifest.json"
-VERSION = 2  # increase it when the same sources and settings would give other tokens
+VERSION = 2  # to be increased when the same sources and settings give other tokens
 
 
 class SourceEntry(Config):
@@ -46,7 +46,7 @@ class SplitEntry(Config):
 
 
 class TokenManifest(Config):
-    """Everything that determines the tokens, and their numbers.
+    """All settings that determine the tokens, and the numbers of tokens.
 
     Attributes:
         version: version of the file format and of the tokenisation.

@@ -1,4 +1,4 @@
-"""Tokenising a corpus into token files, once; later calls reuse them."""
+"""Tokenising a corpus once into token files, which later calls reuse."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("zoo")
 
 END_OF_TEXT = "#end"
-"""Ends the id of the second part of a corpus that is one document."""
+"""Suffix of the id of the second part of a corpus that is a single document."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,8 @@ class TokenizedCorpus:
         validation: the validation tokens; None if nothing is held out.
         manifest: sources, split and counts.
         folder: folder of the files; its name is the fingerprint of the tokens.
-        former_fingerprint: the fingerprint that zoo 0.1 gave the same tokens; it depended on the paths of
-            the files as well.
+        former_fingerprint: the fingerprint of zoo 0.1 for the same tokens, which also depended on the paths
+            of the files.
     """
 
     tokenizer: Tokenizer
@@ -58,7 +58,7 @@ def prepare(data: TextData, vocab_size: int | None = None) -> TokenizedCorpus:
     """Tokenise a corpus, or reuse the token files of an earlier call.
 
     The name of the folder is a hash of the contents of the sources, of the settings and of the tokenizer, so
-    that a change leads to a new folder. Several processes may call this at the same time.
+    that a change leads to a new folder. Several processes may call this function at the same time.
 
     Args:
         data: corpus, tokenizer, split and cache folder.
@@ -121,7 +121,7 @@ def _digest(key: object) -> str:
 
 
 def _tokenizer(data: TextData, text_key: list[object]) -> Tokenizer:
-    """The tokenizer; one that is trained on the training documents is cached beside the tokens."""
+    """The tokenizer, which is cached beside the tokens if it is trained on the training documents."""
     config: TokenizerConfig = data.tokenizer
 
     def texts() -> Iterator[str]:
@@ -136,7 +136,7 @@ def _tokenizer(data: TextData, text_key: list[object]) -> Tokenizer:
 
 
 def _split(data: TextData, advance: Advance) -> Split:
-    """Which documents of `_documents` are held out."""
+    """The split of the documents of `_documents`."""
 
     def read() -> Iterator[str]:
         for document in _documents(data):
@@ -154,8 +154,8 @@ def with_text(documents: Iterator[Document], left_out: list[str] | None = None) 
     """The documents that are not blank.
 
     Args:
-        documents: from a corpus.
-        left_out: gets the ids of the blank ones; None: they are not kept.
+        documents: the documents of a corpus.
+        left_out: a list to which the ids of blank documents are added; None: they are not recorded.
     """
     for document in documents:
         if document.text.strip():
@@ -165,7 +165,7 @@ def with_text(documents: Iterator[Document], left_out: list[str] | None = None) 
 
 
 def _documents(data: TextData, left_out: list[str] | None = None) -> Iterator[Document]:
-    """The documents of the corpus; a single one is divided, so that its end can be held out.
+    """The documents of the corpus; a single document is divided, so that its end can be held out.
 
     Raises:
         DataError: there is no document with text.
@@ -188,7 +188,7 @@ def _documents(data: TextData, left_out: list[str] | None = None) -> Iterator[Do
 
 
 def _sides(data: TextData, split: Split, left_out: list[str]) -> Iterator[tuple[bool, str]]:
-    """Every text, and whether it is held out."""
+    """Yield every text, and whether it is held out."""
     for document in _documents(data, left_out):
         yield split.holds_out(document.id), document.text
     if data.validation_corpus is not None:
@@ -201,7 +201,7 @@ def _utf8_bytes(text: str) -> int:
 
 
 def _amount(entries: list[SourceEntry]) -> int | None:
-    """The bytes of the files, which those of the documents come near to; None if they are compressed."""
+    """The bytes of the files, which approximate those of the documents; None if files are compressed."""
     paths = [Path(entry.name) for entry in entries]
     packed = any(content_suffix(path) != path.suffix or path.suffix == PARQUET for path in paths)
     return None if packed else sum(entry.bytes for entry in entries)

@@ -1,4 +1,4 @@
-"""The interface of tokenizers, and how they are saved in a folder and loaded again."""
+"""The interface of tokenizers, and saving and loading them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from zoo.utils.errors import DataError
 
 DESCRIPTION = "zoo-tokenizer.json"
 SAMPLE = "Capitals,  two blanks,\n\ta tab, 3.14, é, 中 and 🦊."
-"""A text that comes back from ids only if nothing is normalised away and nothing is unknown."""
+"""A text that survives encoding and decoding only without normalisation and unknown characters."""
 
 
 class Tokenizer(ABC):
@@ -34,17 +34,17 @@ class Tokenizer(ABC):
 
     @property
     def keeps_text(self) -> bool:
-        """Whether `decode` gives back what was encoded, as far as a sample text tells."""
+        """Whether `decode` returns the encoded text, tested on a sample text."""
         return self.decode(self.encode(SAMPLE)) == SAMPLE
 
     @property
     def prefix_ids(self) -> list[int]:
-        """Ids that its authors put before a text, such as Llama's beginning-of-text token; often none."""
+        """Ids that the authors put before a text, such as Llama's beginning-of-text token; often none."""
         return []
 
     @property
     def start_id(self) -> int:
-        """Id to start a sequence with where a first token is required: the prefix, or else `eos_id`."""
+        """The first id of a sequence where one is required: the prefix, or else `eos_id`."""
         return (self.prefix_ids or [self.eos_id])[0]
 
     @abstractmethod
@@ -89,11 +89,10 @@ class Tokenizer(ABC):
 
 
 class TokenizerConfig(Config):
-    """Which tokenizer to use, and how to build it.
+    """The configuration of a tokenizer.
 
     Attributes:
-        may_keep_text: whether texts may come back from ids as they were; the tokenizer itself knows
-            (`Tokenizer.keeps_text`).
+        may_keep_text: whether decoding may return the encoded text; `Tokenizer.keeps_text` tests it.
     """
 
     may_keep_text: ClassVar[bool] = True
@@ -108,7 +107,7 @@ class TokenizerConfig(Config):
         """Build the tokenizer.
 
         Args:
-            texts: yields the training documents, from the first one at every call.
+            texts: a function that yields the training documents, from the first one at every call.
 
         Raises:
             DataError: a file cannot be used, or the tokenizer cannot be trained on the texts.
@@ -140,7 +139,7 @@ def load_tokenizer(folder: str | Path) -> Tokenizer:
         folder: the tokenizer's folder, for instance ``runs/demo/tokenizer``.
 
     Raises:
-        DataError: the folder has no tokenizer, or its files do not belong together.
+        DataError: The folder has no tokenizer, or its files do not belong together.
     """
     path = Path(folder) / DESCRIPTION
     description = read_object(path)

@@ -24,7 +24,7 @@ class ByteTokenizer(Tokenizer):
         return list(text.encode("utf-8"))
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Return the text; bytes that are not UTF-8, as a model may sample, become U+FFFD."""
+        """Return the text; invalid UTF-8, which a model may generate, becomes U+FFFD."""
         return bytes(self.without_eos(ids)).decode("utf-8", errors="replace")
 
 

@@ -1,4 +1,4 @@
-"""Which token ends a document, according to the files of a Hugging Face folder."""
+"""Finding the token that ends a document in the files of a Hugging Face folder."""
 
 from __future__ import annotations
 
@@ -38,6 +38,6 @@ def find_eos(folder: Path) -> str | int | None:
 
 
 def token_text(token: object) -> str | None:
-    """The text of a token as these files write it: a string, or an object with its `content`."""
+    """The text of a token, which these files write as a string or as an object with a `content`."""
     text = token.get("content") if isinstance(token, dict) else token
     return text if isinstance(text, str) else None

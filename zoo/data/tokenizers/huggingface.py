@@ -24,7 +24,7 @@ from zoo.utils.untyped import JsonObject
 TOKENIZER_FILE = "tokenizer.json"
 SETTINGS_FILE = "tokenizer_config.json"
 CHAT_TEMPLATE_FILE = "chat_template.jinja"
-"""Where newer folders keep what others have under ``chat_template`` in tokenizer_config.json."""
+"""The file of the chat template in newer folders; older ones have it in tokenizer_config.json."""
 SPECIAL_TOKENS_FILE = "special_tokens_map.json"
 BESIDE = (
     CHAT_TEMPLATE_FILE,
@@ -34,10 +34,10 @@ BESIDE = (
     "merges.txt",
     "vocab.txt",
 )
-"""Files of a folder that are kept as they are: tokenizer.json does without them, other readers may not."""
+"""Files of a folder that are kept unchanged; tokenizer.json does not need them, but other readers may."""
 SPECIAL_TOKENS = tuple(f"{name}_token" for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask"))
 LONGEST = 2**31
-"""Files whose authors name no length have 10^30 or so."""
+"""Limit of plausible lengths; files whose authors set none have about 10^30."""
 READER = "PreTrainedTokenizerFast"
 """The class of transformers that can open any tokenizer.json."""
 
@@ -52,10 +52,10 @@ def _library() -> ModuleType:
 
 @contextmanager
 def _survived(what: str) -> Iterator[None]:
-    """Turn every failure of the library into an error of the file: it panics on some that it should refuse.
+    """Turn every failure of the library into an error about the file, because it panics on some files.
 
     Raises:
-        DataError: the library failed.
+        DataError: The library failed.
     """
     try:
         yield
@@ -74,10 +74,10 @@ class HuggingFaceTokenizer(Tokenizer):
 
     Args:
         content: content of a tokenizer.json.
-        settings: content of the tokenizer_config.json in the same folder, may be empty.
+        settings: content of the tokenizer_config.json in the same folder; it may be empty.
         eos: text or id of the token that ends a document.
         place: the file, for messages.
-        beside: the content of further files of the folder by their names, `save` writes them unchanged.
+        beside: the contents, by name, of further files of the folder, which `save` writes unchanged.
 
     Attributes:
         special_tokens: texts of the special tokens, in the order of their ids.
@@ -136,7 +136,7 @@ class HuggingFaceTokenizer(Tokenizer):
 
     @property
     def max_length(self) -> int | None:
-        """The number of tokens at which its authors truncate texts; None: the files name none."""
+        """The number of tokens at which the authors truncate texts; None: the files do not name one."""
         named = self._settings.get("model_max_length")
         return named if isinstance(named, int) and 0 < named <= LONGEST else None
 
@@ -146,14 +146,14 @@ class HuggingFaceTokenizer(Tokenizer):
         if CHAT_TEMPLATE_FILE in self._beside:
             return self._beside[CHAT_TEMPLATE_FILE].decode("utf-8-sig")
         template = self._settings.get("chat_template")
-        if isinstance(template, list):  # of several, as {name, template}
+        if isinstance(template, list):  # several templates as {name, template}
             named = [item for item in template if isinstance(item, dict)]
             template = next((item.get("template") for item in named if item.get("name") == "default"), None)
         return template if isinstance(template, str) else None
 
     @property
     def named_special_tokens(self) -> dict[str, str]:
-        """The special tokens that tokenizer_config.json names, such as ``bos_token``, by these names."""
+        """The special tokens by their names in tokenizer_config.json, such as ``bos_token``."""
         named = {}
         for name in SPECIAL_TOKENS:
             content = token_text(self._settings.get(name))
@@ -176,23 +176,23 @@ class HuggingFaceTokenizer(Tokenizer):
         return [token for token in self._encoding(text, special=False).ids if token != self.eos_id]
 
     def encode_with_special_tokens(self, text: str) -> list[int]:
-        """Turn the text of a template into ids; special tokens that it spells out become their ids."""
+        """Turn the text of a template into ids; special tokens that are spelled out become their ids."""
         return self.encode_with_offsets(text)[0]
 
     def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
-        """Like `encode_with_special_tokens`, and the positions [start, end) of each token's characters."""
+        """Like `encode_with_special_tokens`, with the positions [start, end) of each token's characters."""
         encoding = self._encoding(text, special=True)
         return encoding.ids, encoding.offsets
 
     def encode_framed(
         self, text: str, pair: str | None, max_length: int | None
     ) -> tuple[list[int], list[int], bool]:
-        """Turn a text or a pair into ids with the special tokens that its authors put around them.
+        """Turn a text or a pair into ids with the special tokens that the authors put around them.
 
         Args:
             text: the text.
             pair: the second text of a pair; None: there is none.
-            max_length: number of tokens at which the longer text is truncated; None: neither is.
+            max_length: number of tokens at which the longer text is truncated; None: neither is truncated.
 
         Returns:
             The ids, the segment of each, and whether a text was truncated.
@@ -220,7 +220,7 @@ class HuggingFaceTokenizer(Tokenizer):
         return text
 
     def save(self, folder: Path) -> None:
-        """Write tokenizer.json unchanged and what was beside it, tokenizer_config.json with `eos_token`."""
+        """Write all files unchanged but tokenizer_config.json, which gets the `eos_token`."""
         (folder / TOKENIZER_FILE).write_bytes(self._content)
         settings = json.dumps(self._settings, indent=2, ensure_ascii=False)
         (folder / SETTINGS_FILE).write_text(settings + "\n", encoding="utf-8")
@@ -256,9 +256,9 @@ class HuggingFaceConfig(TokenizerConfig):
         settings = read_object(settings_file) if settings_file.is_file() else {}
         beside = {name: read_bytes(file.with_name(name)) for name in BESIDE if file.with_name(name).is_file()}
         if CHAT_TEMPLATE_FILE in beside:
-            read_text(file.with_name(CHAT_TEMPLATE_FILE))  # which says what is wrong with it
+            read_text(file.with_name(CHAT_TEMPLATE_FILE))  # raises if the file cannot be read
         if self.eos is not None:
-            beside.pop(SPECIAL_TOKENS_FILE, None)  # it may name another one
+            beside.pop(SPECIAL_TOKENS_FILE, None)  # the file may name another end token
         return HuggingFaceTokenizer(content, settings, eos, file, beside)
 
     @classmethod

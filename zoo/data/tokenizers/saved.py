@@ -18,7 +18,7 @@ from zoo.utils.run_folder import ModelFolder
 
 
 def has_tokenizer(folder: Path) -> bool:
-    """Whether the files of a tokenizer are in a folder, or in its folder for them."""
+    """Whether the files of a tokenizer are in a folder or in its subfolder for them."""
     folders = (ModelFolder(folder).tokenizer, folder)
     return any((p / name).is_file() for p in folders for name in (DESCRIPTION, TOKENIZER_FILE, MODEL_FILE))
 

@@ -39,10 +39,10 @@ class SentencePieceTokenizer(Tokenizer):
     type = "sentencepiece"
 
     def __init__(self, model: bytes, place: str | Path) -> None:
-        import sentencepiece  # here, as the import takes 0.1 s
+        import sentencepiece  # imported here, because the import takes 0.1 s
 
         try:
-            if not model:  # the library takes an empty model for "not loaded yet"
+            if not model:  # to the library an empty model means "not loaded yet"
                 raise ValueError("empty")
             self.processor = sentencepiece.SentencePieceProcessor(model_proto=model)
         except (RuntimeError, ValueError) as error:
@@ -129,7 +129,7 @@ class SentencePieceConfig(TokenizerConfig):
                 split_digits=True,
                 max_sentence_length=1 << 20,  # bytes; a longer line would be skipped
                 shuffle_input_sentence=False,
-                num_threads=1,  # the sums of unigram training depend on it
+                num_threads=1,  # the sums of unigram training depend on the number
                 unk_id=0,
                 eos_id=1,
                 bos_id=-1,

@@ -21,7 +21,7 @@ EOS, UNKNOWN = "<eos>", "<unk>"
 class WordTokenizer(Tokenizer):
     """A fixed vocabulary of words; any other word becomes ``<unk>``, and ``<eos>`` ends a document.
 
-    White space, line ends included, only separates words. With a corpus of ``document: line`` each line is
+    White space, including line ends, only separates words. With a corpus of ``document: line`` each line is
     a document and ends with ``<eos>``.
 
     Args:
@@ -29,7 +29,7 @@ class WordTokenizer(Tokenizer):
         place: the file, for messages.
 
     Raises:
-        DataError: the list does not begin with these two, or has a word twice.
+        DataError: The list does not begin with these two words, or has a word twice.
     """
 
     type = "word"
@@ -53,7 +53,7 @@ class WordTokenizer(Tokenizer):
         return " ".join(self.vocabulary[i] for i in self.without_eos(ids))
 
     def save(self, folder: Path) -> None:
-        """Write the words, one a line, and the description."""
+        """Write the words, one per line, and the description."""
         text = "".join(f"{word}\n" for word in self.vocabulary)
         (folder / VOCABULARY_FILE).write_text(text, encoding="utf-8", newline="\n")
         super().save(folder)
@@ -61,7 +61,7 @@ class WordTokenizer(Tokenizer):
 
 @TOKENIZERS.register
 class WordConfig(TokenizerConfig):
-    """Words between blanks: those of the training text, the rest is <unk>."""
+    """Words between blanks: those of the training text; all others are <unk>."""
 
     may_keep_text: ClassVar[bool] = False
 
