@@ -1,7 +1,7 @@
 """zoo: is an architecture, an optimizer or an initialisation really better? Then train with it.
 
-Amos, nGPT and WeSaR, with the models they train and the methods they compare with. Names are
-loaded when they are first used, so that ``import zoo`` costs little more than ``import torch``.
+The package contains Amos, nGPT and WeSaR, with the models they train and the methods they compare with. Names
+are imported when they are first used, so that ``import zoo`` costs little more than ``import torch``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Parameter declarations: every parameter states once what it is.
+"""Parameter declarations: the properties of every parameter are stated once.
 
 Amos' eta and shared slots, the standard deviation at initialisation, WeSaR's gate, nGPT's sphere, weight
 decay and the report are pure functions of a `ParamSpec`. Modules create parameters only through
@@ -39,18 +39,17 @@ WHOLE = "whole"
 """`ParamSpec.sphere` of a matrix that keeps its norm as one vector, the Frobenius norm (Hyperball)."""
 
 MAX_ENTRIES = 2**50
-"""The largest number of entries of a parameter: no memory holds more, and their bytes fit into an int64."""
+"""Largest number of entries of a parameter; no memory holds more, and their bytes fit into an int64."""
 
 
 @dataclass(frozen=True)
 class ParamSpec:
-    """Everything the techniques of the three papers need to know about one parameter.
+    """All properties of a parameter that the methods of the three papers depend on.
 
     Attributes:
-        role: what the parameter is.
+        role: the role of the parameter in its layer.
         shape: its shape, in torch's layout: ``(out, in)`` for a linear kernel.
-        axes: a name for every dimension; the names are all different, so that an axis of a given name is
-            never ambiguous.
+        axes: a name for every dimension; all names are different, so that a name is never ambiguous.
         fan_in: the axes that are summed over when the parameter is applied; for an embedding, the axis that
             a language model head would sum over.
         input_std: standard deviation of the layer's input (Amos, Table 1).
@@ -60,18 +59,19 @@ class ParamSpec:
         tied: whether the parameter is an embedding that also serves as the language model head; `input_std`
             and `output_std` are then those of the head.
         start: the constant that a scaling vector, a gate or a matrix that is not random is initialised with.
-        target: the value that a scaling should get to, if its layer declares one; in a short run it may not.
-        sphere: what keeps its norm: the axis along which nGPT keeps every vector at unit norm, or `WHOLE`
-            for all entries as one vector, at the norm that it starts with (set by `zoo.optim.hyperball`, not
-            by layers).
+        target: the value that a scaling should reach, if its layer declares one; a short run may not reach
+            it.
+        sphere: the vectors whose norm is kept: the axis along which nGPT keeps every vector at unit norm, or
+            `WHOLE` for all entries as one vector, which keeps its initial norm (set by `zoo.optim.hyperball`,
+            not by layers).
         normalised: whether the layer's output is normalised next, so that the overall scale of the parameter
             has no effect.
         rescaled: whether a trained scaling multiplies the layer's output next, so that another trained factor
             of the whole parameter would duplicate it.
         scale: the factor by which a reparameterisation multiplies the parameter at the start; the trained
             tensor is smaller by it. Set by `zoo.reparam`, not by layers.
-        parts: axes that consist of equal parts, and how many: the heads of a projection, or experts. Each
-            part is a matrix of its own.
+        parts: axes that consist of equal parts, with the number of parts: the heads of a projection, or
+            experts. Each part is a matrix of its own.
         decays: whether weight decay acts on a gate; on matrices it always does.
         clipped: whether the gradient counts in the global norm that clipping limits, and is clipped.
         frozen: whether the parameter is not trained. Set by `Module.freeze` (LoRA, the `freeze` of a run),
@@ -159,25 +159,25 @@ class ParamSpec:
 
     @property
     def keeps_norm(self) -> bool:
-        """Whether the norm of the whole tensor stays as it is at the start."""
+        """Whether the whole tensor keeps its initial norm."""
         return self.sphere == WHOLE
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reparameterisation:
-    """How a module computes the tensor that it uses (the virtual tensor) from the tensors that are trained.
+    """Computes the tensor that a module uses (the virtual tensor) from the tensors that are trained.
 
     An instance holds names and numbers but no tensors: these belong to the module and may be replaced there.
 
     Attributes:
-        lookup: a fixed factor of the vectors that are looked up in a table that is tied to the head.
+        lookup: a fixed factor of the vectors that are looked up in a table tied to the head.
     """
 
     lookup: float = 1.0
 
     @property
     def added(self) -> tuple[str, ...]:
-        """Local names of the parameters and buffers that it has added to the module."""
+        """Local names of the parameters and buffers that were added to the module."""
         raise NotImplementedError
 
     is_product: ClassVar[bool] = False
@@ -211,7 +211,7 @@ class Reparameterisation:
         """Update the buffers that are measured on the parameter `name`, after an optimizer step."""
 
     def rescale(self, module: Module, name: str, scale: float) -> None:
-        """Set `ParamSpec.scale` of the parameter `name`, for a model that was split."""
+        """Set `ParamSpec.scale` of the parameter `name` in a model that was split."""
         module.specs[name] = module.specs[name].scaled_by(scale)
 
 
@@ -219,7 +219,7 @@ TensorSides = tuple[tuple[str, Literal["rows", "columns", "entries"]], ...]
 """Paths of parameters in a module, each with the entries that a factor belongs to."""
 
 ScalePair = tuple[TensorSides, TensorSides]
-"""Sides of tensors that may be multiplied by a factor, all alike, and those that take its inverse."""
+"""Sides of tensors that can be multiplied by a common factor, and those multiplied by its inverse."""
 
 
 class Module(nn.Module):
@@ -248,10 +248,10 @@ class Module(nn.Module):
         return ()
 
     def follows_step(self) -> bool:
-        """Whether `after_step` has to follow every optimizer step; asked once, before the first.
+        """Whether `after_step` has to be called after every optimizer step; evaluated once, before the first.
 
         Raises:
-            ConfigError: What it would do is impossible here.
+            ConfigError: The change that `after_step` makes is impossible in this configuration.
         """
         return False
 
@@ -260,7 +260,7 @@ class Module(nn.Module):
 
     @property
     def scale_pairs(self) -> Sequence[ScalePair]:
-        """Pairs of places between which a factor can move without a change of the outputs."""
+        """Pairs of sides of tensors between which a factor can move without a change of the outputs."""
         return ()
 
     def param(self, name: str, spec: ParamSpec) -> None:
@@ -287,7 +287,7 @@ class Module(nn.Module):
     def buffer(
         self, name: str, shape: tuple[int, ...], start: float | Literal["unit"], average: bool = False
     ) -> None:
-        """Create the buffer `name`, float32 and uninitialised: state that is measured, not trained.
+        """Create the buffer `name`, float32 and uninitialised; buffers are measured, not trained.
 
         Buffers are saved with the weights.
 
@@ -335,7 +335,7 @@ class Module(nn.Module):
 
 @dataclass(frozen=True)
 class Declared:
-    """A declared parameter of a model, and where it is.
+    """A declared parameter of a model, and its location.
 
     Attributes:
         name: full name in the model.
@@ -362,8 +362,8 @@ def declared(model: nn.Module) -> Iterator[Declared]:
     """Yield every parameter of `model` with its declaration, in the order of the modules.
 
     Raises:
-        ValueError: there are parameters without a declaration or declarations without a parameter; the
-            message names all of them.
+        ValueError: Parameters lack a declaration, or declarations lack a parameter; the message names all of
+            them.
     """
     parameters: list[Declared] = []
     missing: list[str] = []

@@ -1,1 +1,1 @@
-"""Ablations: many runs of one question, tuned alike, compared with a verdict."""
+"""Ablations: many runs that answer one question, tuned by one rule, and compared with a verdict."""

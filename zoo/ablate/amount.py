@@ -1,4 +1,4 @@
-"""How much a sweep trains, as far as that is known before its first run."""
+"""The amount of training in a sweep, as far as it is known before the first run."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from zoo.ablate.rate_search import FULL_GRIDS
 from zoo.ablate.variants import SweepVariant
 
 BRACKET = 3
-"""Rates that are tried at a size where the grid is a bracket."""
+"""Number of rates that are tried at a size where the grid is a bracket."""
 
 
 def of_variant(variant: SweepVariant, tune: Tune | None, seeds: Collection[int]) -> tuple[int, int]:
-    """The runs and steps of a variant: of the tuning as long as points survive, and of the comparison."""
+    """The numbers of runs and steps of a variant, in the tuning (while points survive) and the comparison."""
     if tune is None:
         return len(seeds), len(seeds) * variant.steps
     points, steps = len(variant.points), 0
@@ -28,14 +28,14 @@ def of_variant(variant: SweepVariant, tune: Tune | None, seeds: Collection[int])
 
 
 def of_size(size: LadderSize, index: int, tune: Tune | None) -> tuple[int, int, float]:
-    """Runs of the comparison at a size of a ladder, of its tuning, and the tokens of both.
+    """The numbers of runs in the comparison and in the tuning at a size of a ladder, and the tokens of both.
 
     Points that tuning adds beyond a border are not counted, and steps that branches share are counted once.
 
     Args:
         size: the size.
-        index: how many sizes are smaller.
-        tune: what is tuned.
+        index: number of smaller sizes.
+        tune: the tuning.
     """
     runs, tuning, tokens = 0, 0, 0.0
     for side in size.sides:

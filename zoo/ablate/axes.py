@@ -1,4 +1,4 @@
-"""The axes of a sweep: values with short names, and what each value changes in a configuration."""
+"""The axes of a sweep: values with short names, and the changes of a configuration by each value."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from zoo.config.yaml import Located
 from zoo.utils.errors import did_you_mean
 
 RESERVED = {"seed": "`seeds`", "name": "the sweep, which names its runs", "train.runs_dir": "`out`"}
-"""Keys that no axis can have, and what sets them instead."""
+"""Keys that cannot be an axis, and the key or part that sets them instead."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,8 +21,8 @@ class Level:
     """One value of an axis.
 
     Attributes:
-        settings: axis to short name; of several axes if these change together.
-        changes: mappings to put on top of a configuration, one after the other.
+        settings: short name by axis; several axes if these change together.
+        changes: mappings to merge over a configuration, one after the other.
         exact: whether each change is the value of one key, which the merged configuration must then have.
     """
 
@@ -48,22 +48,22 @@ class Combination:
         return variant_name(self.settings)
 
     def matches(self, wanted: Mapping[str, str]) -> bool:
-        """Whether the combination has all the values in `wanted`, axis to short name."""
+        """Whether the combination has all values in `wanted`, short names by axis."""
         return wanted.items() <= self.settings.items()
 
 
 def variant_name(settings: Mapping[str, str]) -> str:
-    """``axis=value,axis=value``; of a sweep without axes, which has one variant, ``base``."""
+    """The name ``axis=value,axis=value``, or ``base`` for the only variant of a sweep without axes."""
     return ",".join(f"{axis}={name}" for axis, name in settings.items()) or "base"
 
 
 def combinations(content: Located, folder: Path, problems: list[str]) -> list[Combination]:
-    """All variants of a sweep file, in its order.
+    """All variants of a sweep file, in the order of the file.
 
     Args:
         content: the sweep file.
         folder: the folder that `extends` in fragments is relative to.
-        problems: gets one line for each problem.
+        problems: a list to which one line is added for each problem.
     """
     axes = [_axis(key, values, folder, problems) for key, values in _get(content, "axes", {}).items()]
     axes += [_joint_axes(group, problems) for group in _get(content, "zip", [])]
@@ -85,16 +85,16 @@ def combinations(content: Located, folder: Path, problems: list[str]) -> list[Co
 def select(
     rule: Located, variants: Sequence[Combination], problems: list[str], where: str
 ) -> dict[str, str] | None:
-    """Read a mapping axis: value as axis: short name.
+    """Convert a mapping of axes to values into one of axes to short names.
 
     Args:
         rule: the mapping as it is written in the file.
         variants: the variants to select from.
-        problems: gets one line for each problem.
+        problems: a list to which one line is added for each problem.
         where: the key of the sweep file, for messages.
 
     Returns:
-        None if an axis or a value does not exist.
+        The short names by axis, or None if an axis or a value does not exist.
     """
     names: dict[str, set[str]] = {}
     for variant in variants:
@@ -114,7 +114,7 @@ def select(
 
 
 def nest(key: str, value: Located) -> Located:
-    """``a.b`` and a value as a mapping of mappings."""
+    """A mapping of mappings with a value at the dotted key ``a.b``."""
     for part in reversed(key.split(".")):
         value = Located({part: value}, value.place)
     return value
@@ -125,7 +125,7 @@ def short_name(value: object, full: bool = False) -> str:
 
     Args:
         value: plain data.
-        full: whether the fields of a component are named as well as its type.
+        full: whether the fields of a component are named in addition to its type.
     """
     if isinstance(value, dict):
         fields = " ".join(f"{k}={short_name(v, True)}" for k, v in value.items() if k != "type")
@@ -157,7 +157,7 @@ def _axis(key: str, values: Located, folder: Path, problems: list[str]) -> list[
 
 
 def _joint_axes(group: Located, problems: list[str]) -> list[Level]:
-    """Several keys whose values change together."""
+    """The levels of an axis of several keys whose values change together."""
     names = {key: _short_names(key, values, problems, "zip") for key, values in group.value.items()}
     lengths = {key: len(column) for key, column in names.items()}
     if len(set(lengths.values())) != 1:
@@ -177,7 +177,7 @@ def _joint_axes(group: Located, problems: list[str]) -> list[Level]:
 
 
 def _short_names(key: str, values: Located, problems: list[str], where: str) -> list[str]:
-    """The short names of a key's values, with fields where the types alone are not different."""
+    """The short names of a key's values, which include fields if the types alone are not distinct."""
     if key in RESERVED:
         problems.append(f"{values.place}: {where}.{key}: cannot be an axis; it belongs to {RESERVED[key]}")
     if not all(key.split(".")):
@@ -215,5 +215,5 @@ def _require_two(where: str, values: Located, problems: list[str]) -> None:
 
 
 def _get(content: Located, key: str, default: Any) -> Any:  # Any: a mapping or a list of `Located`
-    """What a sweep file has under a key."""
+    """The value of a key in a sweep file."""
     return content.value[key].value if key in content.value else default

@@ -1,4 +1,4 @@
-"""What a reader must know before believing a verdict: a sentence for each reason for doubt."""
+"""Caveats of a verdict: a sentence for each reason for doubt."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from zoo.ablate.tuning_error import gap, tuning_error
 from zoo.ablate.verdict import Judgement, judge
 
 SIZE_TOLERANCE = 0.01
-"""Numbers of parameters that differ by more than this share are reported."""
+"""Relative difference of numbers of parameters above which it is reported."""
 
 SHARED_CONDITIONS: Mapping[str, Callable[[RunMetrics], object]] = {
     "precision": lambda run: run.config.train and run.config.train.precision,
@@ -28,11 +28,11 @@ SHARED_CONDITIONS: Mapping[str, Callable[[RunMetrics], object]] = {
     "length of the examples": lambda run: run.config.data and run.config.data.length,
     "validation batches": lambda run: run.config.train and run.config.train.eval_batches,
 }
-"""What should be the same for all runs of a comparison."""
+"""The conditions that should be the same for all runs of a comparison."""
 
 
 FROM_FIRST_CHECKPOINT = ("data",)
-"""What a run records with its first checkpoint; of one that diverged before, it is not known."""
+"""The conditions that a run records with its first checkpoint; they are unknown if it diverged before."""
 
 
 def caveats(judgement: Judgement) -> list[str]:
@@ -57,7 +57,7 @@ def caveats(judgement: Judgement) -> list[str]:
 
 
 def _shared(texts: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """``variant: text``; variants with the same text share a sentence."""
+    """Sentences ``variant: text``; variants with the same text share a sentence."""
     by_text: dict[str, list[str]] = {}
     for variant, text in texts:
         by_text.setdefault(text, []).append(variant)
@@ -65,7 +65,7 @@ def _shared(texts: Iterable[tuple[str, str]]) -> Iterator[str]:
 
 
 def _without_tuning(results: Results) -> list[str]:
-    """The variants whose tuning cannot end, because the result of a run is unknown."""
+    """The variants whose tuning cannot be completed, because the result of a run is unknown."""
     return [
         variant.name
         for variant in results.manifest.variants
@@ -187,7 +187,7 @@ def _different_trials(judgement: Judgement) -> Iterator[str]:
 
 
 def _one_tuning_seed(judgement: Judgement) -> Iterator[str]:
-    """Every value that was tried has a single run, whose loss is as much luck as the seeds differ."""
+    """Warn if every tried value has a single run, whose loss depends on the seed."""
     results = judgement.results
     seeds = {run.seed for run in results.manifest.runs if "tune" in run.phases}
     if results.manifest.tune is None or len(seeds) != 1:
@@ -204,7 +204,7 @@ def _one_tuning_seed(judgement: Judgement) -> Iterator[str]:
 
 
 def _tuning_error(judgement: Judgement) -> Iterator[str]:
-    """What is weak about the rule of the tuning."""
+    """Warn of the weaknesses of the tuning rule."""
     results = judgement.results
     errors = {variant: tuning_error(results, variant) for variant in results.variants}
     best = [name for name, error in errors.items() if error is not None and not error.interpolated]
@@ -247,7 +247,7 @@ def _different_sizes(judgement: Judgement) -> Iterator[str]:
 
 
 def _reused_seeds(judgement: Judgement) -> Iterator[str]:
-    """Seeds that chose the tuned values bias their losses downwards; say what the others alone show."""
+    """Warn of seeds that chose the tuned values, whose losses are biased; give the verdicts of the others."""
     results = judgement.results
     reused = {run.seed for run in results.manifest.runs if set(run.phases) == {"tune", "final"}}
     if not reused:

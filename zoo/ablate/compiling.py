@@ -1,7 +1,7 @@
-"""Which runs of a sweep are compiled: those of shapes that are trained long enough to earn it back.
+"""The choice of the runs of a sweep that are compiled: those of shapes for which compilation pays off.
 
-The choice follows from the sweep file alone, and not from what was measured on a machine or lies in its
-cache: a sweep that is run again has the same runs, bit for bit.
+The choice follows from the sweep file alone, and not from measurements or caches of a machine, so that a
+sweep that is run again has the same runs, bit for bit.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from zoo.run.factory import recipe_of
 from zoo.run.job import Job
 
 SHAPE = ("batch_size", "accumulation", "precision", "z_loss", "device")
-"""The keys of `train` that decide what torch.compile makes, besides `compile`."""
+"""The keys of `train`, besides `compile`, that determine the result of torch.compile."""
 
 EAGER = 5e10
-"""Assumed operations per second of one thread without compilation, more than small models reach."""
+"""Assumed operations per second of a thread without compilation; small models reach less."""
 SAVED = 0.4
-"""Assumed share of the time that compilation saves."""
+"""Assumed share of the training time that compilation saves."""
 COMPILATION = 60.0
-"""Assumed seconds that it takes, once for all runs of a shape, with what each worker needs to load it."""
+"""Assumed seconds of compilation, once for all runs of a shape, including loading it in each worker."""
 
 
 def shape_of(config: RunConfig) -> str:
-    """A digest of what decides which graphs a run compiles: runs that share it share the compilation."""
+    """A digest of the settings that determine a run's compiled graphs; runs with the same one share them."""
     job = Job.of(config)
     train = {key: getattr(job.train, key) for key in (*SHAPE, "compile")}
     return digest(plain([job.model, job.config.reparam, job.data, train, job.config.freeze]))
@@ -44,8 +44,8 @@ class Shape:
     """The runs of a sweep that would share one compilation.
 
     Attributes:
-        parameters: of the model.
-        seconds: that all of them are expected to take without compilation, on one thread.
+        parameters: number of parameters of the model.
+        seconds: expected time of all these runs without compilation, on one thread.
         compiles: whether the model can be compiled block by block.
     """
 
@@ -64,7 +64,7 @@ class Shape:
 
 
 def describe(shapes: Iterable[Shape]) -> str:
-    """What was chosen and why, for the terminal."""
+    """The choice and its reason, for the terminal."""
     shown = "; ".join(str(shape) for shape in sorted(shapes, key=lambda s: (s.parameters, s.seconds)))
     return (
         f"compile: auto: {shown}. Minutes: all runs of a shape at {EAGER:.0e} operations per second of a "
@@ -78,10 +78,10 @@ def choose_compiled(
     """Compile the runs whose shape is trained long enough, block by block.
 
     Args:
-        variants: of a sweep without sizes, or of the smallest size.
+        variants: the variants of a sweep without sizes, or of the smallest size.
         ladder: the sizes; empty without a ladder.
-        tune: what is tuned.
-        seeds: of a comparison without sizes.
+        tune: the tuning.
+        seeds: the seeds of a comparison without sizes.
 
     Returns:
         The variants and the sizes with `train.compile` as chosen, and the shapes.

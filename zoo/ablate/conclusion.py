@@ -1,4 +1,4 @@
-"""`zoo sweep` from the first run to the verdict, and what it and `zoo report` print at the end."""
+"""`zoo sweep` from the first run to the verdict, and the output of it and of `zoo report`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def conclusion(judgement: Judgement) -> Group:
 
 
 def ladder_conclusion(verdict: LadderVerdict) -> Group:
-    """The words of a ladder, its table, and the reasons for doubt, for a terminal."""
+    """The verdicts of a ladder in words, its table, and the reasons for doubt, for a terminal."""
     table = ladder_table(verdict.verdicts, verdict.baseline)
     cautions = [Text(f"Caution: {note}.", style="yellow") for note in verdict.notes]
     return Group(*map(Text, verdict.sentences), table.rich(), Text(table.note, style="dim"), *cautions)
@@ -36,9 +36,9 @@ def run_sweep(sweep: Sweep, workers: int | None, console: Console) -> SweepResul
     """Train the runs that a sweep still needs, and print its verdict.
 
     Args:
-        sweep: from `load_sweep`.
+        sweep: the sweep, from `load_sweep`.
         workers: the number of runs at a time; None: one per GPU, or one per core.
-        console: where to show the runs and the verdict.
+        console: the console that shows the runs and the verdict.
 
     Raises:
         ConfigError: two runs have the same id, or a run folder was edited; before anything is trained.
@@ -54,7 +54,7 @@ def run_sweep(sweep: Sweep, workers: int | None, console: Console) -> SweepResul
     else:
         try:
             console.print(ladder_conclusion(judge_ladder(sweep.folder)))
-        except DataError as error:  # stopped before there was something to compare
+        except DataError as error:  # stopped before there were runs to compare
             console.print(f"No verdict yet: {error}")
             return result
     page = f"The page with all of it: zoo report {sweep.folder} --out DIR"

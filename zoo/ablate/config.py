@@ -39,14 +39,14 @@ class Halving(Config):
 
 
 class OtherGrid(Config):
-    """Other values of the tuned keys for some variants, as many as in `Tune.grid`."""
+    """Other values of the tuned keys for some variants, equally many as in `Tune.grid`."""
 
     where: JsonObject = Field(min_length=1, description="the variants: axis: value")
     grid: dict[str, tuple[Scalar, ...]] = Field(description="the values: key: list")
 
 
 class Range(Config):
-    """The distribution that the values of a tuned key are drawn from: exactly one of the two."""
+    """The distribution from which the values of a tuned key are drawn; exactly one of two."""
 
     log_uniform: tuple[FiniteFloat, FiniteFloat] | None = Field(
         None, description="[low, high]: the logarithm is uniform"
@@ -86,9 +86,9 @@ class Range(Config):
 
 
 class RandomSearch(Config):
-    """Points that are drawn at random: the same for every variant, and the same every time.
+    """Points that are drawn at random; they are the same for every variant and reproducible.
 
-    The tuned keys stand beside the fields, each with its `Range`.
+    The tuned keys are written beside the fields, each with its `Range`.
     """
 
     model_config = ConfigDict(extra="allow")
@@ -113,7 +113,7 @@ class RandomSearch(Config):
 
 
 class Tune(Config):
-    """What is tuned for each variant separately before the comparison."""
+    """The settings that are tuned for each variant separately before the comparison."""
 
     grid: dict[str, tuple[Scalar, ...]] | None = Field(
         None, min_length=1, description="values to try: key: list; of several keys, every combination"
@@ -183,7 +183,7 @@ class Tune(Config):
 
 
 def _factor(values: tuple[Scalar, ...]) -> float | None:
-    """The factor between neighbours of a grid of at least three numbers; None if it is no such grid."""
+    """The factor between neighbours of a grid of at least three numbers; None if it is not constant."""
     numbers = [float(v) for v in values if isinstance(v, int | float) and not isinstance(v, bool) and v > 0]
     return equal_steps(tuple(numbers)) if len(numbers) == len(values) >= 3 else None
 
@@ -243,7 +243,7 @@ class SweepConfig(Config):
     @classmethod
     def _known_metric(cls, value: str | None) -> str | None:
         if value is not None:
-            find_measure(value)  # refuses what is none
+            find_measure(value)  # refuses an unknown measure
         return value
 
     @field_validator("name")
@@ -284,14 +284,14 @@ RUNS = "runs"
 
 
 def validate_sweep(content: Located, problems: list[str]) -> SweepConfig | None:
-    """Check a sweep file except for the configurations in it, which are not complete before they are merged.
+    """Check a sweep file without the configurations in it, which are incomplete before they are merged.
 
     Args:
         content: the sweep file.
-        problems: gets one line for each problem.
+        problems: a list to which one line is added for each problem.
 
     Returns:
-        None if there are problems.
+        The sweep file, or None if there are problems.
     """
     try:
         return SweepConfig.model_validate_json(json.dumps(content.plain()), strict=True)
@@ -303,7 +303,7 @@ def validate_sweep(content: Located, problems: list[str]) -> SweepConfig | None:
 def sweep_schema() -> JsonObject:
     """JSON schema of a sweep file with every registered choice in `base`, for editors.
 
-    Nothing is required, since any key may come from a file that is extended.
+    Nothing is required, because any key may come from a file that is extended.
     """
     schema: JsonObject = for_editors(SweepConfig)
     run = json_schema()

@@ -1,4 +1,4 @@
-"""Runs whose result is unknown because they failed for another reason than divergence."""
+"""Crashes: runs whose result is unknown because they failed for another reason than divergence."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from zoo.ablate.manifest import Manifest, Run
 
 
 def crashes(manifest: Manifest, phase: str | None = None) -> list[str]:
-    """What failed, a clause per cause.
+    """Describe the crashed runs, in one clause per cause.
 
     Args:
-        manifest: of the sweep.
-        phase: of the runs that count for this phase alone; None: of all.
+        manifest: the manifest of the sweep.
+        phase: the phase of the runs to consider; None: all runs.
     """
     by_error: dict[str, list[Run]] = {}
     for run in manifest.runs:

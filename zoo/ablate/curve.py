@@ -1,4 +1,4 @@
-"""A measure over the course of a run, as a function of each of the costs of training."""
+"""Curves of a measure over the course of a run, as functions of each cost of training."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Curve:
     Attributes:
         steps: the number of optimizer steps before the value was measured.
         tokens: the training targets of these steps: tokens of text, or images.
-        flops: their floating point operations, see `zoo.run.explanation.flops_per_target`.
+        flops: the floating point operations of these steps, see `zoo.run.explanation.flops_per_target`.
         seconds: the time of these steps; evaluations and checkpoints are not counted.
-        values: what was measured, for instance the loss in nats per target.
+        values: the values of the measure, for instance the loss in nats per target.
     """
 
     steps: Numbers
@@ -47,11 +47,11 @@ class Curve:
 
         Args:
             target: the value.
-            lower_is_better: whether it is reached from above.
+            lower_is_better: whether the value is reached from above.
 
         Returns:
-            The costs, linear between the last point that is worse than the target and the first one that is
-            not; None if all points are worse: nothing is extrapolated.
+            The costs, linearly interpolated between the last point that is worse than the target and the
+            first one that is not; None if all points are worse, because nothing is extrapolated.
         """
         reached = np.flatnonzero(self.values <= target if lower_is_better else self.values >= target)
         if not reached.size:
@@ -69,8 +69,8 @@ def read_curve(records: Sequence[Record], train: Sequence[Record], flops: int) -
 
     Args:
         records: the lines with the losses, in order; the values are their cross entropies.
-        train: the lines of kind "train", which hold the training speed.
-        flops: operations per target, forward and backward.
+        train: the lines of kind "train", which have the training speed.
+        flops: operations per target of the forward and the backward pass.
     """
     steps, tokens, loss = (_column(records, key) for key in ("step", "tokens", "cross_entropy"))
     return Curve(steps, tokens, flops * tokens, _seconds(steps, train), loss)

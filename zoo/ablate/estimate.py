@@ -24,7 +24,7 @@ from zoo.utils.errors import ZooError
 from zoo.utils.progress import format_duration
 
 PROBE_STEPS = 4
-"""If no run has finished, the time is estimated from so many steps."""
+"""Number of steps from which the time is estimated if no run has finished."""
 
 
 class VariantCost(NamedTuple):
@@ -32,10 +32,10 @@ class VariantCost(NamedTuple):
 
     Attributes:
         runs: the number of runs.
-        steps: of all runs, as far as tuning trains them.
-        tokens: of all steps; the data may count something else, for instance images.
+        steps: number of steps of all runs, as far as tuning trains them.
+        tokens: number of tokens of all steps, or of other units of the data, for instance images.
         flops: floating point operations of training and evaluation.
-        flops_left: those that are still to be done.
+        flops_left: the operations that are still to be done.
     """
 
     runs: int
@@ -59,11 +59,11 @@ class VariantCost(NamedTuple):
 def estimate(sweep: Sweep, workers: int) -> Group:
     """The cost of a sweep as a table with a row per variant and their sum.
 
-    The time is in proportion to that of finished runs. If there are none, a few steps of the first variant
-    are trained in a folder that is then deleted.
+    The time is estimated from finished runs. If there are none, a few steps of the first variant are trained
+    in a temporary folder.
 
     Args:
-        sweep: from `load_sweep`.
+        sweep: the sweep, from `load_sweep`.
         workers: the number of runs at a time.
 
     Raises:
@@ -96,7 +96,7 @@ def _cost(
 ) -> VariantCost:
     runs, steps = of_variant(variant, sweep.tune, sweep.seeds)
     targets, flops = step_cost(variant.configs[0])
-    # Steps that a run has made beyond those that are needed of it do not count.
+    # Steps that a run has made beyond the needed ones do not count.
     done = sum(
         min(outcomes.get(r.id, NOT_STARTED).step, r.until) for r in planned if r.variant == variant.name
     )
@@ -106,7 +106,7 @@ def _cost(
 def _speed(
     sweep: Sweep, planned: tuple[PlannedRun, ...], outcomes: Mapping[str, Outcome], workers: int
 ) -> tuple[float, str]:
-    """Operations per second of a worker, and in words where the number comes from."""
+    """The operations per second of a worker, and the source of the number in words."""
     flops = {variant.name: step_cost(variant.configs[0]).flops for variant in sweep.variants}
     ended = [run for run in planned if outcomes[run.id].losses.get(run.steps) is not None]
     seconds = [(run.variant, read_run_metrics(sweep.runs / run.id).step_seconds) for run in ended]
@@ -119,7 +119,7 @@ def _speed(
 
 
 def probe(sweep: Sweep, workers: int) -> float:
-    """Seconds of a step of the first variant, measured in a worker as in the sweep.
+    """Measure the seconds of a step of the first variant in a worker as in the sweep.
 
     Raises:
         ZooError: the variant cannot be trained.

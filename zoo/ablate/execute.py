@@ -1,4 +1,4 @@
-"""Running a sweep: start the runs that are due and record how they end, until nothing is due or Ctrl-C."""
+"""Running a sweep: start the runs that are due and record their results, until none is due."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ AnyPlanner = Planner | LadderPlanner
 
 @dataclass(frozen=True)
 class SweepResult:
-    """How a sweep ended.
+    """The end of a sweep.
 
     Attributes:
         manifest: the last content of sweep.json.
@@ -57,15 +57,15 @@ def execute(sweep: Sweep, workers: int, console: Console | None = None) -> Sweep
     stops.
 
     Args:
-        sweep: from `load_sweep`.
+        sweep: the sweep, from `load_sweep`.
         workers: the number of runs at a time.
-        console: where to show the progress; None: nowhere.
+        console: where to show the progress; None: it is not shown.
 
     Raises:
         ConfigError: two runs have the same id, or a run folder was edited.
         DataError: no run can read its data.
-        ZooError: another sweep is running in the same folder, or the task that runs are judged by cannot be
-            used.
+        ZooError: Another sweep is running in the same folder, or the task by whose score runs are compared
+            cannot be used.
     """
     sweep = sweep.prepared()
     planner = planner_of(sweep)
@@ -89,17 +89,17 @@ def execute(sweep: Sweep, workers: int, console: Console | None = None) -> Sweep
 
 
 def planner_of(sweep: Sweep) -> AnyPlanner:
-    """What plans the runs of a sweep."""
+    """The planner of a sweep."""
     return LadderPlanner(sweep) if sweep.ladder else Planner(sweep)
 
 
 def settled_plan(sweep: Sweep, planner: AnyPlanner, outcomes: dict[str, Outcome]) -> SweepPlan:
-    """The plan once all runs in it have been looked for, which may have ended in an earlier session.
+    """The plan after reading the state of all its runs, which may have ended in an earlier session.
 
     Args:
         sweep: the sweep.
-        planner: its planner.
-        outcomes: by id; those of runs that are new in the plan are added.
+        planner: the planner of the sweep.
+        outcomes: outcomes by id, to which those of new runs in the plan are added.
     """
     return plan_of_known(planner, outcomes, lambda run: _known(sweep, run) or sweep.outcome(run.id))
 
@@ -107,12 +107,12 @@ def settled_plan(sweep: Sweep, planner: AnyPlanner, outcomes: dict[str, Outcome]
 def plan_of_known(
     planner: AnyPlanner, outcomes: dict[str, Outcome], look: Callable[[PlannedRun], Outcome]
 ) -> SweepPlan:
-    """The plan once all runs in it have been looked for.
+    """The plan after reading the state of all its runs.
 
     Args:
-        planner: of the sweep.
-        outcomes: by id; those of runs that are new in the plan are added.
-        look: finds the outcome of a run.
+        planner: the planner of the sweep.
+        outcomes: outcomes by id, to which those of new runs in the plan are added.
+        look: a function that returns the outcome of a run.
     """
     while True:
         plan = planner.plan(outcomes)
@@ -128,11 +128,11 @@ def _known(sweep: Sweep, run: PlannedRun) -> Outcome | None:
 
 
 def _check_data(configs: Iterable[RunConfig], sweep: Sweep) -> None:
-    """Refuse a sweep in which no run can read its data; if only some cannot, those runs will fail.
+    """Refuse a sweep in which no run can read its data; if only some runs cannot, these will fail.
 
     Raises:
-        DataError: no run can read its data (the error is the first run's), the data does not give the measure
-            that runs are judged by, or the task that they are judged by has answers beyond the context.
+        DataError: No run can read its data (the error is the first run's), the data does not have the measure
+            of the comparison, or the task of the comparison has answers beyond the context.
     """
     errors: dict[str, DataError] = {}
     for config in configs:
@@ -155,13 +155,13 @@ def _check_data(configs: Iterable[RunConfig], sweep: Sweep) -> None:
 
 
 def _check_measure(dataset: Dataset, measure: Measure) -> None:
-    """Refuse a measure that the prepared data does not give: bits per byte, of a tokenizer that loses text.
+    """Refuse a measure that the prepared data does not have: bits per byte, if the tokenizer loses text.
 
     Raises:
-        DataError: the data does not give the measure.
+        DataError: The data does not have the measure.
     """
     try:
-        if measure.name in MEASURES:  # those of single files are known from the configuration
+        if measure.name in MEASURES:  # measures of single files are checked by the configuration
             require_recorded(measure, dataset.measures)
     except ValueError as error:
         raise DataError(f"metric: {error}") from error
@@ -184,7 +184,7 @@ class _Execution:
         self._written: Manifest | None = None
 
     def loop(self, interrupt: Interrupt) -> SweepResult:
-        """Start and record runs until nothing is due or, once interrupted, until the workers have saved."""
+        """Start and record runs until none is due or, after an interrupt, until the workers have saved."""
         stopping = False
         while True:
             plan = settled_plan(self._sweep, self._planner, self._outcomes)
@@ -208,7 +208,7 @@ class _Execution:
                 self._outcomes[run.id] = replace(outcome, error=error, crashed=True) if failed else outcome
 
     def _keep(self, plan: SweepPlan) -> None:
-        """Give a line to every run that has ended and has none."""
+        """Add a line for every run that has ended and has none."""
         lines = self._sweep.lines
         for run in plan.runs if lines is not None else ():
             outcome = self._outcome(run)
@@ -216,7 +216,7 @@ class _Execution:
                 lines.add(run.key, run.config, self._sweep.runs / run.id, outcome, run.trunk)
 
     def _waits(self, run: PlannedRun, plan: SweepPlan) -> bool:
-        """Whether a branch waits for its trunk to have come to its place."""
+        """Whether a branch waits until its trunk has reached its starting point."""
         trunk = next((other for other in plan.runs if other.id == run.trunk and run.begins), None)
         return trunk is not None and not trunk.is_done(self._outcome(trunk))
 

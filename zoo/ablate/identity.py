@@ -1,4 +1,4 @@
-"""The id of a run: readable words and a hash of every setting that its result depends on."""
+"""The id of a run: readable words, and a hash of all settings that its result depends on."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ WITHOUT_EFFECT = frozenset(
 """Keys that change no number in metrics.jsonl."""
 
 ROLLBACK_KEYS = frozenset({"metric", "train.checkpoint_every", "train.keep_last"})
-"""Of these the keys that have an effect if the run rolls back after spikes: they decide how far."""
+"""Those of these keys that have an effect if the run rolls back after spikes."""
 
 PLACES = frozenset({"data.cache_dir"})
-"""Keys that change no number either, but are in the ids of runs."""
+"""Keys that change no number either, but are part of the ids of runs."""
 
 HASH_LENGTH = 10
-"""Hexadecimal digits: with 40 bits, the hashes of a thousand runs collide once in two million sweeps."""
+"""Number of hexadecimal digits; with 40 bits, one of two million sweeps of a thousand runs has a collision."""
 
 
 def run_id(config: RunConfig) -> str:
     """The id of a run, which is also the name of its folder.
 
     Args:
-        config: complete except for the name.
+        config: the configuration, complete except for the name.
     """
     parts = [config.model, config.init, config.reparam, config.optimizer]
     types = [getattr(part, "type", "none") for part in parts if part is not None]
@@ -53,8 +53,8 @@ def effective_settings(config: Config, prefix: str = "", portable: bool = False)
 
     Args:
         config: the configuration, or a part of it.
-        prefix: where the part stands, with a dot at its end.
-        portable: whether only the names of files count, and not the folders that they lie in.
+        prefix: the key of the part, with a dot at its end.
+        portable: whether only the names of files count, and not their folders.
     """
     rolls_back = getattr(getattr(config, "spikes", None), "action", None) == "rollback"
     ignored = WITHOUT_EFFECT - ROLLBACK_KEYS if rolls_back else WITHOUT_EFFECT
@@ -70,7 +70,7 @@ def effective_settings(config: Config, prefix: str = "", portable: bool = False)
 
 
 def portable_settings(config: Config) -> dict[str, object]:
-    """`effective_settings` that are the same on every machine, wherever its files lie."""
+    """The `effective_settings` in a form that does not depend on the paths of a machine."""
     return effective_settings(config, portable=True)
 
 

@@ -1,4 +1,4 @@
-"""The runs of a sweep as commands, for a scheduler that starts them wherever there is room."""
+"""The runs of a sweep as commands for a scheduler."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from zoo.utils.errors import ConfigError
 
 
 def write_jobs(sweep: Sweep) -> list[str]:
-    """Write the configuration of every run that the sweep needs now, and return the commands that train them.
+    """Write the configuration of every run that is due now, and return the commands that train them.
 
-    Runs that depend on the results of others, the final ones of a tuned variant for instance, follow when
-    these are done: call this again. The commands may be repeated, in any order and at the same time.
+    Runs that depend on the results of others, such as the final ones of a tuned variant, become due when
+    these are done; call this function again then. The commands may be repeated, in any order and at the same
+    time.
 
     Args:
-        sweep: from `load_sweep`.
+        sweep: the sweep, from `load_sweep`.
 
     Raises:
-        ConfigError: the sweep stops runs early or scores tasks, which commands on their own cannot.
+        ConfigError: The sweep stops runs early or scores tasks, which separate commands cannot do.
     """
     if sweep.scoring is not None:
         raise ConfigError(

@@ -27,11 +27,11 @@ from zoo.utils.errors import ConfigError
 from zoo.utils.untyped import Kwargs
 
 AGAIN, PLANTED = " again", " planted"
-"""What the names of the baseline's copies end in."""
+"""Suffix of the names of the baseline's copies."""
 COPY_SEED = 1000
-"""The seeds of a copy of the baseline begin here, so that no run is shared."""
+"""The first seed of a copy of the baseline, so that it shares no run with the baseline."""
 MOST_WIDTHS = 256
-"""Widths that the shape rule tries, in heads."""
+"""Widths that the shape rule tries, in numbers of heads."""
 VOCABULARY = "vocab"
 """The axis of tokens, see `zoo.spec.ParamSpec.axes`."""
 
@@ -41,12 +41,12 @@ class Side:
     """A variant at one size.
 
     Attributes:
-        variant: its name.
-        config: complete but for seed, name, steps and the tuned value.
+        variant: name of the variant.
+        config: the configuration, complete except for seed, name, steps and the tuned value.
         rates: the grid of the tuned key, ascending; empty if nothing is tuned.
-        per_step: training targets of a step.
-        first_seed: what is added to every seed.
-        planted: how many tokens it is trained on for each that its runs report.
+        per_step: number of training targets of a step.
+        first_seed: a number that is added to every seed.
+        planted: number of tokens of training for each token that the runs report.
     """
 
     variant: str
@@ -57,7 +57,7 @@ class Side:
     planted: float = 1.0
 
     def steps(self, tokens: float) -> int:
-        """The steps of a run that reports so many tokens."""
+        """The number of steps of a run that reports `tokens` tokens."""
         return max(1, round(tokens * self.planted / self.per_step))
 
     def rungs(self, tokens: float, halving: Halving | None) -> tuple[int, ...]:
@@ -70,11 +70,11 @@ class LadderSize:
     """One size of a ladder.
 
     Attributes:
-        params: parameters of the baseline's model, counted as `Scale.parameters` says.
+        params: number of parameters of the baseline's model, counted according to `Scale.parameters`.
         budgets: training tokens of the runs, ascending.
-        seeds: of the comparison.
+        seeds: the seeds of the comparison.
         sides: the variants, in the order of the sweep, then the copies of the baseline.
-        variants: the same, as a sweep without sizes has them.
+        variants: the same variants in the form of a sweep without sizes.
         branches: whether shorter runs of a seed branch off the longest one.
     """
 
@@ -86,23 +86,23 @@ class LadderSize:
     branches: bool = False
 
     def shared_steps(self, side: Side, tokens: int) -> int:
-        """The steps that the run of a budget takes over from that of the longest; 0 for the longest."""
+        """The number of steps that the run of a budget shares with the longest one; 0 for the longest."""
         if not self.branches or tokens == self.budgets[-1]:
             return 0
         return shared_steps(side.config, side.steps(tokens), side.steps(self.budgets[-1]))
 
     def shared(self, side: Side, tokens: int) -> float:
-        """The tokens that the run of a budget takes over from that of the longest, as runs report them."""
+        """The number of tokens, as reported, that the run of a budget shares with the longest one."""
         return self.shared_steps(side, tokens) * side.per_step / side.planted
 
     @property
     def tuning_tokens(self) -> int:
-        """The budget at which rates are tuned: half the longest, of a single budget all of it."""
+        """The budget at which rates are tuned: half of the longest one, or a single budget itself."""
         return self.budgets[-1] // 2 if len(self.budgets) > 1 else self.budgets[-1]
 
 
 def parameters(config: RunConfig, count: Literal["all", "non_embedding"] = "all") -> int:
-    """The number of parameters that a configuration trains, counted as `Scale.parameters` says."""
+    """The number of parameters that a configuration trains, counted according to `Scale.parameters`."""
     model = declare(recipe_of(config))
     every = sum(p.numel() for p in model.parameters())
     if count == "all":
@@ -120,23 +120,23 @@ def build_ladder(
     baseline: str,
     problems: list[str],
 ) -> tuple[LadderSize, ...]:
-    """Put the configurations of every size together and check them.
+    """Compose and check the configurations of every size.
 
     Args:
-        base: what all runs share, `overrides` included.
+        base: the common part of all runs, including `overrides`.
         overrides: see `build_variants`.
         combinations: the levels of every variant.
         candidates: for every variant the values of the tuned key.
         content: the sweep file as it is written.
         config: the sweep file.
         baseline: the name of the variant to compare with.
-        problems: gets one line for each problem.
+        problems: a list to which one line is added for each problem.
 
     Returns:
-        The sizes, ascending; those without problems.
+        The sizes without problems, ascending.
     """
     scale = config.scale
-    assert scale is not None  # the caller has asked for a ladder
+    assert scale is not None  # callers call this for ladders only
     place = content.value["scale"].place
     sizes = []
     for index, change in enumerate(_size_changes(base, content.value["scale"], scale, problems)):
@@ -161,7 +161,7 @@ def build_ladder(
 
 
 def _check_rungs(size: LadderSize, tune: Tune, place: str, problems: list[str]) -> None:
-    """Every size needs validations at which its rates can be compared."""
+    """Check that every size has validations at which its rates can be compared."""
     for side in size.sides:
         try:
             side.rungs(size.tuning_tokens, tune.halving)
@@ -173,7 +173,7 @@ def _check_rungs(size: LadderSize, tune: Tune, place: str, problems: list[str]) 
 def single_size(
     variants: Sequence[SweepVariant], seeds: tuple[int, ...], baseline: str
 ) -> tuple[LadderSize, ...]:
-    """A sweep without a ladder as one with a single size and budget."""
+    """Represent a sweep without a ladder as a ladder with a single size and budget."""
     sides = tuple(_side(variant) for variant in variants)
     ours = next(side for side in sides if side.variant == baseline)
     steps = Job.of(ours.config).train.steps
@@ -181,7 +181,7 @@ def single_size(
 
 
 def copies(scale: Scale, baseline: str) -> dict[str, Kwargs]:
-    """The baseline's copies that a ladder adds: name to fields of `Side`."""
+    """The baseline's copies that a ladder adds: fields of `Side` by name."""
     wanted: dict[str, Kwargs] = {}
     if scale.again:
         wanted[baseline + AGAIN] = {"first_seed": COPY_SEED}
@@ -229,12 +229,12 @@ def _size(
 
 
 def shared_steps(config: RunConfig, short: int, long: int) -> int:
-    """Steps that two runs of these lengths have in common.
+    """The number of steps that two runs of different lengths share.
 
     Args:
-        config: of either.
-        short: steps of the one that branches; it takes the last of them by itself.
-        long: steps of the trunk.
+        config: the configuration of either run.
+        short: number of steps of the branch, which takes the last one in any case by itself.
+        long: number of steps of the trunk.
     """
     schedule = Job.of(config).schedule
     equal = (schedule.factor(t, short) == schedule.factor(t, long) for t in range(short - 1))
@@ -242,7 +242,7 @@ def shared_steps(config: RunConfig, short: int, long: int) -> int:
 
 
 def _not_of_a_trunk(size: LadderSize) -> Iterator[str]:
-    """Why runs of different lengths do not share their first steps; nothing if they do."""
+    """Yield the reasons why runs of different lengths do not share their first steps."""
     for side in size.sides:
         schedule = Job.of(side.config).schedule
         if STEPS in side.config.transfer.base:
@@ -262,7 +262,7 @@ def _side(variant: SweepVariant) -> Side:
 
 
 def _size_changes(base: Located, node: Located, scale: Scale, problems: list[str]) -> list[Located]:
-    """What every size puts on top of `base`."""
+    """The mappings that the sizes merge over `base`."""
     sizes = node.value["sizes"]
     if isinstance(scale.sizes, SizeRule):
         return _shaped(base, sizes.place, scale.sizes, scale.parameters, problems)
@@ -282,7 +282,7 @@ def _shaped(
     count: Literal["all", "non_embedding"],
     problems: list[str],
 ) -> list[Located]:
-    """Widths and depths whose models have nearly the wanted numbers of parameters."""
+    """The widths and depths of models with nearly the requested numbers of parameters."""
     of_base: list[str] = []
     config = validate(base, of_base)
     model: Any = None if config is None else config.model  # Any: its fields are asked for below
@@ -310,7 +310,7 @@ def _shaped(
         try:
             shapes[shape] = parameters(_with_shape(config, dict(zip(fields, shape, strict=True))), count)
         except (ConfigError, ValueError):
-            continue  # a width that the model does not allow
+            continue  # the model does not allow this width
         if shapes[shape] > 2 * max(rule.params):
             break
     changes = []
@@ -325,6 +325,6 @@ def _shaped(
 
 
 def _with_shape(config: RunConfig, shape: Mapping[str, int]) -> RunConfig:
-    assert config.model is not None  # the caller has its shape
+    assert config.model is not None  # callers have read its shape
     model: Config = type(config.model).model_validate({**config.model.model_dump(), **shape})
     return config.model_copy(update={"model": model})

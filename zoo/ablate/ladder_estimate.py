@@ -1,4 +1,4 @@
-"""What a ladder costs, and what it would find, before it is trained."""
+"""The cost and the statistical power of a ladder, estimated before it is trained."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from zoo.ablate.scale.simulate import Design, Faults, measured, simulate
 from zoo.ablate.sweep import Sweep
 
 STUDIES = 300
-"""Simulated studies for each of the factors."""
+"""Number of simulated studies for each factor."""
 FACTORS = (1.1, 1.2, 1.5)
 TRUNK = 0.8
-"""Assumed correlation of the budgets of one seed where they are branches of one trunk."""
+"""Assumed correlation of the budgets of one seed if they are branches of one trunk."""
 
 
 def estimate_ladder(sweep: Sweep, workers: int) -> Group:
     """The cost of every size, and the power of the design.
 
-    The time is that of finished runs of the same size, of their lines, or of a few steps of the baseline in
-    a folder that is then deleted. Points that tuning adds beyond a border are not counted.
+    The time is estimated from finished runs of the same size, from their lines, or from a few steps of the
+    baseline in a temporary folder. Points that tuning adds beyond a border are not counted.
 
     Args:
         sweep: a ladder, from `load_sweep`.
@@ -69,15 +69,15 @@ def estimate_ladder(sweep: Sweep, workers: int) -> Group:
 
 @dataclass(frozen=True)
 class LadderCost:
-    """What a size of a ladder costs, or several.
+    """The cost of one or several sizes of a ladder.
 
     Attributes:
-        runs: of the comparison.
-        tuning: runs that choose the rates, without those that borders add.
-        tokens: of both.
-        hours: of one worker.
-        left: of them, those that are still to be trained.
-        measured_in: what the speed was measured in.
+        runs: number of runs in the comparison.
+        tuning: number of runs that choose the rates, without those that borders add.
+        tokens: number of tokens of both.
+        hours: hours of one worker.
+        left: hours that are still to be trained.
+        measured_in: the runs in which the speed was measured, in words.
     """
 
     runs: int
@@ -89,12 +89,12 @@ class LadderCost:
 
     @property
     def speed(self) -> float:
-        """Tokens per second of a worker."""
+        """The tokens per second of a worker."""
         return self.tokens / self.hours / 3600
 
     @property
     def cells(self) -> list[str]:
-        """Runs, tuning, tokens, hours, hours left."""
+        """The cells of the table: runs, tuning, tokens, hours, hours left."""
         return [
             f"{self.runs}",
             f"{self.tuning}",
@@ -117,7 +117,7 @@ def total_cost(costs: Sequence[LadderCost]) -> LadderCost:
 
 
 def ladder_costs(sweep: Sweep, workers: int) -> list[LadderCost]:
-    """What every size costs; see `estimate_ladder`."""
+    """The cost of every size; see `estimate_ladder`."""
     outcomes: dict[str, Outcome] = {}
     planned = settled_plan(sweep, planner_of(sweep), outcomes).runs
     costs = []
@@ -145,7 +145,7 @@ def _speed(
     outcomes: Mapping[str, Outcome],
     workers: int,
 ) -> tuple[float, str]:
-    """Tokens per second of a worker, and what they were measured in."""
+    """The tokens per second of a worker, and the runs in which they were measured."""
     ended = [run for run in planned if outcomes.get(run.id, NOT_STARTED).losses.get(run.steps) is not None]
     folders = [sweep.runs / run.id for run in ended]
     speeds = [read_run_metrics(folder).tokens_per_second for folder in folders if folder.is_dir()]
@@ -160,7 +160,7 @@ def _speed(
 
 
 def _power(sweep: Sweep) -> list[Table | str]:
-    """How often simulated studies of this design find a factor."""
+    """The shares of simulated studies of this design that detect given factors."""
     ladder = sweep.ladder
     shares = [tuple(budget / size.budgets[-1] for budget in size.budgets) for size in ladder]
     if len(shares[0]) < 2:
@@ -192,7 +192,7 @@ def _power(sweep: Sweep) -> list[Table | str]:
 
 
 def _detected_shares(design: Design, faults: Faults, at_largest: float, slope: float) -> list[str]:
-    """Shares of studies that find what is true: ln c at the largest size, and its slope over ln N."""
+    """The shares of studies that detect a true ln c at the largest size, with a given slope over ln N."""
 
     def ln_c(params: float) -> float:
         return at_largest + slope * math.log(params / design.params[-1])

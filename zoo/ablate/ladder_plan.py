@@ -1,4 +1,4 @@
-"""Which runs a ladder needs, given the state of all runs: small sizes first, each tuned and then compared."""
+"""The runs that a ladder needs, given the state of all runs: small sizes first, each tuned, then compared."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class LadderPlanner:
     """Makes the plans of a sweep whose learning rates are computed: a ladder, or a parabola at one size."""
 
     ids: Sequence[str] = ()
-    """Empty: no id is known in advance, since learning rates are computed from losses."""
+    """The ids that are known in advance: none, because learning rates are computed from losses."""
 
     def __init__(self, sweep: Sweep) -> None:
-        """Plan nothing yet."""
+        """Create the planner without a plan."""
         self._sweep = sweep
         self._key = sweep.tune.keys[0] if sweep.tune else None
         self._named: dict[tuple[str, int, int, int, float | None], RunConfig] = {}
@@ -41,7 +41,7 @@ class LadderPlanner:
         return [side.config for size in self._sweep.ladder for side in size.sides]
 
     def plan(self, outcomes: Mapping[str, Outcome]) -> SweepPlan:
-        """The runs that follow from `outcomes`, by id."""
+        """The plan that follows from `outcomes` by id."""
         runs: dict[str, PlannedRun] = {}
         chosen: dict[str, ChosenPoint] = {}
         best_rates: dict[str, dict[float, float]] = {}
@@ -67,7 +67,7 @@ class LadderPlanner:
         outcomes: Mapping[str, Outcome],
         runs: dict[str, PlannedRun],
     ) -> ChosenPoint | None:
-        """Add the tuning runs that are needed now; the chosen value once all have results."""
+        """Add the tuning runs that are needed now; return the chosen value once all have results."""
         tune = self._sweep.tune
         if tune is None or self._key is None:
             return ChosenPoint({}, ())
@@ -114,7 +114,7 @@ class LadderPlanner:
                 runs[run.id] = replace(run, phases=(*phases, *run.phases))
 
     def _goes_on(self, sizes: int, runs: Mapping[str, PlannedRun], outcomes: Mapping[str, Outcome]) -> bool:
-        """Whether the next size is needed; if it depends on the verdict, not before all runs have ended."""
+        """Whether the next size is needed; if this depends on the verdict, all runs must have ended."""
         scale = self._sweep.scale
         if scale is None or not scale.until_decided or sizes < FEWEST_SIZES:
             return True

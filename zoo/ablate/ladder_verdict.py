@@ -16,13 +16,13 @@ from zoo.ablate.scale.verdict import Looks, ScaleVerdict, judge
 
 @dataclass(frozen=True)
 class LadderVerdict:
-    """What a ladder says so far.
+    """The present verdict of a ladder.
 
     Attributes:
-        manifest: of the sweep.
+        manifest: the manifest of the sweep.
         baseline: the variant that the others are compared with.
         alpha: the probability of any false claim.
-        verdicts: of every variant that has runs.
+        verdicts: the verdicts of all variants that have runs.
     """
 
     manifest: Manifest
@@ -54,7 +54,7 @@ class LadderVerdict:
 
 
 def alarms(verdicts: Mapping[str, ScaleVerdict]) -> list[str]:
-    """What is wrong if a copy of the baseline is neither equal nor undecided; without full stops."""
+    """Sentences, without full stops, on copies of the baseline that are neither equal nor undecided."""
     return [
         f"{name}: the baseline differs from itself: something is wrong with the set-up"
         for name, verdict in verdicts.items()
@@ -63,7 +63,7 @@ def alarms(verdicts: Mapping[str, ScaleVerdict]) -> list[str]:
 
 
 def is_ladder(folder: Path) -> bool:
-    """Whether a folder is that of a sweep with sizes."""
+    """Whether a folder belongs to a sweep with sizes."""
     return (folder / "sweep.json").is_file() and read_manifest(folder).ladder is not None
 
 
@@ -73,13 +73,13 @@ def judge_ladder(
     """Judge the runs of a ladder that have ended.
 
     Args:
-        folder: that of sweep.json.
+        folder: the folder of sweep.json.
         baseline: the variant to compare with; None: the sweep's.
         alpha: the probability of any false claim.
         metric: see `read_table`.
 
     Raises:
-        ZooError: no run has ended, only the baseline's have, or a run was edited.
+        ZooError: No run has ended, only runs of the baseline have, or a run was edited.
     """
     manifest = read_manifest(folder)
     baseline = baseline or manifest.baseline
@@ -91,12 +91,12 @@ def judge_ladder(
 def declared(
     folder: Path, margin: float | None = None, looks: Looks | None = None
 ) -> tuple[float | None, Looks]:
-    """The margin and the looks of a ladder: as given, and otherwise as its sweep file says.
+    """The margin and the looks of a ladder: the given ones, or otherwise those of its sweep file.
 
     Args:
-        folder: that of sweep.json.
+        folder: the folder of sweep.json.
         margin: see `judge`; None: the sweep's.
-        looks: see `judge`; if it declares nothing: the sweep's.
+        looks: see `judge`; if they declare nothing, those of the sweep are used.
     """
     ladder = read_manifest(folder).ladder
     looks = looks or Looks()

@@ -1,4 +1,4 @@
-"""The lines of a ladder: a CSV with a row for every run that has ended, so that run folders may be lost."""
+"""The lines of a ladder: a CSV with a row for every run that has ended, which replaces its run folder."""
 
 from __future__ import annotations
 
@@ -24,30 +24,30 @@ COLUMNS = (
     *("trunk", "run", "config", "commit", "machine", "worker_seconds", "error"),
 )
 FIRST_COLUMNS = tuple(name for name in COLUMNS if name != "worker_seconds")
-"""Those of files from before 2026-11-23."""
+"""The columns of files from before 2026-11-23."""
 
 Key = tuple[str, float, float, int, float | None]
-"""What tells the runs of a table apart: variant, size, tokens, seed, rate."""
+"""The key that identifies a run in a table: variant, size, tokens, seed, rate."""
 
 
 def key_of(run: FinishedRun) -> Key:
-    """The key of a row."""
+    """The key of a run."""
     return run.variant, run.size, run.tokens, run.seed, run.rate
 
 
 def config_hash(config: RunConfig) -> str:
-    """A digest of all settings that a result depends on, which is the same wherever the files lie."""
+    """A digest of all settings that a result depends on, independent of the paths of files."""
     return digest(portable_settings(config))[:16]
 
 
 @dataclass(frozen=True)
 class RunLine:
-    """A row.
+    """A line of a run that has ended.
 
     Attributes:
-        run: as a verdict reads it.
+        run: the run in the form that a verdict reads.
         row: text by column.
-        seconds: that a worker trained it, by the clock, without evaluations; None: it is not known.
+        seconds: wall-clock time of training in a worker, without evaluations; None: it is not known.
     """
 
     run: FinishedRun
@@ -59,7 +59,7 @@ class RunLine:
         """Read a row.
 
         Raises:
-            DataError: a value is no number, or out of range.
+            DataError: A value is no number, or out of range.
         """
         run = run_of_row(place, dict(row), Path())
         text = row["worker_seconds"]
@@ -74,24 +74,24 @@ class RunLine:
         return self.row["run"]
 
     def outcome(self, steps: int) -> Outcome:
-        """How the run has ended, which has so many steps."""
+        """The outcome of the run, which has `steps` steps."""
         if error := self.row["error"]:
             return Outcome(ended=True, error=error)
         return Outcome(steps, {steps: self.run.loss}, ended=True)
 
 
 class Lines:
-    """The rows of a CSV, and those that are added to it."""
+    """The lines in a CSV, to which lines can be added."""
 
     def __init__(self, file: Path, others: Sequence[Path] = ()) -> None:
-        """Read the files that are there.
+        """Read the files that exist.
 
         Args:
-            file: the rows.
-            others: files of other ladders: a row of theirs stands for a run with the same settings.
+            file: the file of the lines.
+            others: files of other ladders, whose lines represent runs with the same settings.
 
         Raises:
-            DataError: a file cannot be read, or a row is not as `add` writes it.
+            DataError: A file cannot be read, or a row does not have the form that `add` writes.
             ConfigError: a file has other columns.
         """
         self.file = file
@@ -106,19 +106,19 @@ class Lines:
 
     @property
     def runs(self) -> dict[Key, FinishedRun]:
-        """The runs, as a verdict reads them."""
+        """The runs by their keys, in the form that a verdict reads."""
         return {key: line.run for key, line in self._lines.items()}
 
     def outcome(self, key: Key, config: RunConfig, steps: int) -> Outcome | None:
-        """How a run has ended; None if it has no line.
+        """The outcome of a run; None if it has no line.
 
         Args:
-            key: of the run.
-            config: of the run.
-            steps: of the run.
+            key: the key of the run.
+            config: the configuration of the run.
+            steps: the number of steps of the run.
 
         Raises:
-            ConfigError: the line is that of a run with other settings.
+            ConfigError: The line belongs to a run with other settings.
         """
         line = self._lines.get(key)
         if line is None:
@@ -137,14 +137,14 @@ class Lines:
         return self._others.get(config_hash(config)) if self._others else None
 
     def add(self, key: Key, config: RunConfig, folder: Path, outcome: Outcome, trunk: str) -> None:
-        """Add the line of a run that has ended, unless it is there.
+        """Add the line of a run that has ended, unless it exists.
 
         Args:
-            key: of the run.
-            config: of the run.
-            folder: of the run.
-            outcome: of the run.
-            trunk: the id of the run whose first steps it shares, or "".
+            key: the key of the run.
+            config: the configuration of the run.
+            folder: the run folder.
+            outcome: the outcome of the run.
+            trunk: the id of the run whose first steps the run shares, or "".
         """
         if key in self._lines:
             return
@@ -167,7 +167,7 @@ class Lines:
 
 
 def _read(file: Path) -> Iterator[RunLine]:
-    """The rows of a file; none if it is not there."""
+    """The lines of a file; none if the file does not exist."""
     if not file.exists():
         return
     names, rows = read_rows(file)
@@ -178,7 +178,7 @@ def _read(file: Path) -> Iterator[RunLine]:
 
 
 def _columns_of(key: Key) -> dict[str, str]:
-    """What tells a run apart, as texts."""
+    """The columns of the key of a run, as texts."""
     variant, size, tokens, seed, rate = key
     return {
         "variant": variant,
@@ -190,7 +190,7 @@ def _columns_of(key: Key) -> dict[str, str]:
 
 
 def _measured(config: RunConfig, folder: Path, outcome: Outcome, trunk: str) -> dict[str, str]:
-    """What the folder of a run says, as texts."""
+    """The columns that are read from a run folder, as texts."""
     metrics = read_run_metrics(folder)
     total = metrics.validation.total if len(metrics.validation) else {}
     seconds = total.get("seconds", math.nan)

@@ -32,7 +32,8 @@ class RunProgress:
         steps: the number of steps of the whole run.
         step: the number of steps done.
         loss: the last loss; None if there is none yet.
-        value: the last value of what the runs are judged by, if that is not the loss; None likewise.
+        value: the last value of the measure of the comparison, if that is not the loss; None if there is none
+            yet.
     """
 
     run: Run
@@ -49,9 +50,9 @@ class Display:
         """Prepare the display.
 
         Args:
-            console: where to show the progress; None: nowhere.
+            console: where to show the progress; None: it is not shown.
             name: the name of the sweep.
-            measure: what its runs are judged by.
+            measure: the measure by which the runs are compared.
         """
         self._console, self._name, self._measure = console, name, measure
         # Without auto-refresh, rich starts no thread.
@@ -100,7 +101,7 @@ class Display:
         return table
 
     def _time_left(self, progress: RunProgress) -> str:
-        """The time that a run still takes at its own speed so far."""
+        """The remaining time of a run at its speed so far."""
         start, first = self._started.get(progress.run.id, (0.0, progress.step))
         if progress.step <= first:
             return ""
@@ -134,14 +135,14 @@ def _number(value: float | None) -> str:
 
 
 def read_progress(folder: Path, measure: Measure = CROSS_ENTROPY) -> tuple[int, float | None, float | None]:
-    """How far a run is that is being trained, from the end of metrics.jsonl.
+    """Read the progress of a run that is being trained from the end of metrics.jsonl.
 
     Args:
         folder: the run folder.
-        measure: what the run is judged by.
+        measure: the measure by which the run is compared.
 
     Returns:
-        Its step, its last loss, and the last value of the measure if that is not the loss.
+        The step, the last loss, and the last value of the measure if that is not the loss.
     """
     records = RunFolder(folder).read_last_metrics()
     losses = [record["cross_entropy"] for record in records if record["kind"] in ("train", "validation")]

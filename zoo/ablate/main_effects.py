@@ -1,4 +1,4 @@
-"""Main effects: what a value of an axis does on average over the values of all other axes."""
+"""Main effects: the effect of a value of an axis, averaged over the values of all other axes."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ class MainEffect:
     """A value of an axis against the baseline's value of it.
 
     Attributes:
-        axis: its name; axes that change together are one, with both names.
+        axis: the name of the axis; axes that change together count as one, with both names.
         value: the value.
         against: the baseline's value.
-        difference: over seeds; each is the mean over the pairs of variants that differ in this axis alone.
+        difference: the summary over seeds; the value of a seed is the mean over the pairs of variants that
+            differ in this axis alone.
         pairs: the number of these pairs.
         least: the lowest difference of a pair, mean over seeds.
-        most: the highest; if it is far from `least`, the effect depends on the other axes.
+        most: the highest difference; if it is far from `least`, the effect depends on the other axes.
     """
 
     axis: str
@@ -38,7 +39,7 @@ class MainEffect:
 def main_effects(results: Results) -> list[MainEffect]:
     """The effects of every value of every axis; empty with fewer than two axes.
 
-    Only seeds count that all variants of an effect have finished, so that each seed is a whole experiment
+    Only seeds that all variants of an effect have finished count, so that each seed is a complete experiment
     and the differences of seeds are independent.
     """
     variants = {v.name: _joined(v.settings, _together(results)) for v in results.manifest.variants}
@@ -75,7 +76,7 @@ def _effect(
 
 
 def _together(results: Results) -> list[tuple[str, ...]]:
-    """The axes, those that change together as one."""
+    """The groups of axes that change together."""
     every = [variant.settings for variant in results.manifest.variants]
     groups: list[list[str]] = []
     for axis in every[0] if every else ():

@@ -1,4 +1,4 @@
-"""sweep.json: the variants and runs of a sweep and their status. `zoo sweep` writes it, reports read it."""
+"""sweep.json, with the variants, the runs and their status; `zoo sweep` writes it, and reports read it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Tuning(Config):
 
 
 class LadderRecord(Config):
-    """What a verdict across scale needs to know: the declared sizes, by parameters, and what is asked.
+    """The declarations that a verdict across scale needs.
 
     Attributes:
         sizes: parameters of the baseline's models.
@@ -69,15 +69,15 @@ class Run(Config):
     """A run.
 
     Attributes:
-        id: follows from the configuration.
+        id: the id, which follows from the configuration.
         variant: the name of the variant.
         seed: the seed of the run.
-        phases: what the run counts for: choosing the tuned values, the comparison, or both.
-        tuned: its values of the tuned keys.
-        params: in a ladder, parameters of the baseline's model of the same size.
+        phases: the phases that use the run: choosing the tuned values, the comparison, or both.
+        tuned: the run's values of the tuned keys.
+        params: in a ladder, number of parameters of the baseline's model of the same size.
         tokens: in a ladder, the tokens of its budget.
-        trunk: the id of the run whose first steps this one shares, or its own if others share its; None:
-            it shares none.
+        trunk: the id of the run whose first steps this one shares, or the run's own id if others share its
+            steps; None: no steps are shared.
         folder: the run folder, relative to that of sweep.json.
         status: ``stopped`` means stopped early by successive halving.
         error: the error of a failed run, in one line.
@@ -103,15 +103,15 @@ class Manifest(Config):
 
     Attributes:
         name: the name of the sweep.
-        description: what the sweep file says that it is for.
+        description: the purpose of the sweep, as described in the sweep file.
         metric: name of the measure whose last value is the result of a run, see `zoo.utils.measures`.
         baseline: the name of the variant that the others are compared with.
         config_hash: a digest of the sweep file.
-        variants: in the order of the sweep file.
-        tune: None if nothing is tuned.
-        ladder: None without sizes.
+        variants: the variants in the order of the sweep file.
+        tune: the tuning; None if nothing is tuned.
+        ladder: the declarations of the ladder; None without sizes.
         lines: the CSV with the lines of the runs that have ended, relative to the folder of sweep.json.
-        runs: those that are known so far; the runs of the comparison follow from the tuning.
+        runs: the runs that are known so far; those of the comparison follow from the tuning.
     """
 
     name: str
@@ -128,12 +128,12 @@ class Manifest(Config):
     @field_validator("metric")
     @classmethod
     def _measure(cls, value: str) -> str:
-        """Sweeps of zoo 0.3 and older are judged by the loss, and say `validation`."""
+        """Convert `validation`, by which zoo 0.3 and older mean the loss."""
         return CROSS_ENTROPY.name if value == "validation" else value
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """Write sweep.json into a sweep's folder, whole or not at all."""
+    """Write sweep.json into a sweep's folder atomically."""
     write_text(folder / FILE, manifest.model_dump_json(indent=1) + "\n")
 
 

@@ -1,4 +1,4 @@
-"""The state of a run of a sweep, read from its folder: its progress, how it ended, whether it was edited."""
+"""The state of a run of a sweep, read from its folder: its progress, its end, and a check for edits."""
 
 from __future__ import annotations
 
@@ -26,11 +26,12 @@ class Outcome:
 
     Attributes:
         step: the step of the last line in metrics.jsonl.
-        losses: the validation losses by step, or another measure's values, negated if more of it is better.
+        losses: the validation losses by step, or values of another measure, negated if larger ones are
+            better.
         ended: whether the run has made all its steps, or failed in a way that would repeat itself.
-        error: why the run failed, in one line; None if it did not.
-        crashed: whether it failed for another reason than divergence: its result is unknown, not bad.
-        last_loss: the last validation loss, whatever the runs are judged by; None if there is none.
+        error: the reason of a failure in one line; None if the run did not fail.
+        crashed: whether the run failed for another reason than divergence, so that its result is unknown.
+        last_loss: the last validation loss, whatever the measure of the comparison is; None if there is none.
     """
 
     step: int = 0
@@ -54,12 +55,13 @@ def read_outcome(
 
     Args:
         folder: the folder of a run of a sweep, named by the run's id; it need not exist.
-        measure: what the runs are judged by.
-        scoring: how its score is measured, if it is that of a task; a run has ended when it has the score.
+        measure: the measure by which the runs are compared.
+        scoring: the settings of the score of a task, if that is the measure; the run has ended when it has
+            the score.
 
     Raises:
-        ConfigError: `folder` is not a run, its configuration is not the one that its name stands for, or
-            the run has ended and its metrics were edited since.
+        ConfigError: `folder` is not a run, its configuration does not match its name, or the metrics were
+            edited after the run had ended.
     """
     run = RunFolder(folder)
     if run.is_vacant:
@@ -129,11 +131,11 @@ def _require_matching_id(run: RunFolder) -> None:
 
 
 def write_record(folder: Path, error: str | None = None) -> None:
-    """Write record.json, which says that a run has ended and what the checksum of its metrics is.
+    """Write record.json, which records that a run has ended, with the checksum of its metrics.
 
     Args:
         folder: the run folder.
-        error: why the run ended before its last step, if it did and would do so again.
+        error: the reason why the run ended before its last step, if it did and would do so again.
     """
     run = RunFolder(folder)
     write_text(run.record, json.dumps({"error": error, "metrics": _checksum(run)}) + "\n")

@@ -1,4 +1,4 @@
-"""Which runs a sweep needs, given the state of all runs: a pure function, called again after every run."""
+"""The runs that a sweep needs: a pure function of the state of all runs, called after every run."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class PlannedRun:
         point: values of the tuned keys.
         steps: the number of steps of the whole run.
         until: the step that the run has to reach for now.
-        phases: what the run counts for.
+        phases: the phases that use the run.
         stopped_early: whether successive halving has dropped the run.
-        params: in a ladder, parameters of the baseline's model of the same size.
+        params: in a ladder, number of parameters of the baseline's model of the same size.
         tokens: in a ladder, the tokens of its budget.
-        trunk: the id of the run whose first steps this one shares; its own if it is the trunk of others.
-        begins: the number of steps that it takes over from its trunk.
+        trunk: the id of the run whose first steps this one shares; the run's own id if it is a trunk.
+        begins: the number of steps that the run shares with its trunk.
     """
 
     config: RunConfig
@@ -55,12 +55,12 @@ class PlannedRun:
 
     @property
     def key(self) -> Key:
-        """The key of its line, if it is a run of a ladder."""
+        """The key of the line of a run in a ladder."""
         rate = next((float(value) for value in self.point.values()), None)
         return self.variant, float(self.params), float(self.tokens), self.config.seed, rate
 
     def is_done(self, outcome: Outcome) -> bool:
-        """Whether there is nothing to do for the run now."""
+        """Whether the run needs no training now."""
         reached = self.until < self.steps and self.until in outcome.losses
         return self.stopped_early or outcome.ended or outcome.error is not None or reached
 
@@ -75,7 +75,7 @@ class SweepPlan:
     """The runs known so far.
 
     Attributes:
-        runs: each once, variant by variant.
+        runs: the runs, each once, variant by variant.
         chosen: the chosen points of the variants whose tuning is finished, by the name of the variant.
     """
 
@@ -120,7 +120,7 @@ class Planner:
         return list(self._configs.values())
 
     def plan(self, outcomes: Mapping[str, Outcome]) -> SweepPlan:
-        """The runs that follow from `outcomes`, by id."""
+        """The plan that follows from `outcomes` by id."""
         runs: dict[str, PlannedRun] = {}
         chosen = {}
         for variant in self._sweep.variants:

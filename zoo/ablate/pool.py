@@ -28,17 +28,17 @@ THREADS = "OMP_NUM_THREADS"
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 YIELDING = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": "0"}
-"""Environment in which idle threads of OpenMP sleep. By default they spin, on cores that others need."""
+"""Environment in which idle threads of OpenMP sleep; by default they spin on cores that others need."""
 COMPILING = {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
-"""Environment in which a worker compiles by itself. By default torch starts a pool of processes in each
-worker, which compete for the cores of the others."""
+"""Environment in which a worker compiles in its own process. By default torch starts a pool of processes in
+each worker, which compete for the cores of the others."""
 GRACE = 10.0
-"""Seconds in which a worker that waits for a run ends by itself. The compiler's progress bar makes a
-semaphore, which is left, with a warning of Python's at the end of the sweep, if a process is terminated."""
+"""Seconds that an idle worker has to end by itself. If it were terminated, a semaphore of the compiler's
+progress bar would remain, about which Python warns at the end of the sweep."""
 
 
 def worker_count(workers: int | None) -> int:
-    """The number of workers: as given, or one per GPU, or one per core.
+    """The number of workers: the given one, or one per GPU, or one per core.
 
     A worker for each core trains small models faster than one with the threads of all cores.
 
@@ -57,9 +57,9 @@ class _Worker:
     Attributes:
         process: the process.
         tasks: our end of its connection.
-        shape: of its runs.
-        run: the run that it is training; None: it waits for one.
-        compiled: whether it has ended a run, and thus has what its shape compiles.
+        shape: the shape of its runs.
+        run: the run that it is training; None: it is idle.
+        compiled: whether it has ended a run, and therefore has the compiled graphs of its shape.
     """
 
     process: BaseProcess
@@ -69,7 +69,7 @@ class _Worker:
     compiled: bool = False
 
     def end(self) -> None:
-        """Let an idle worker end by itself, so that it cleans up."""
+        """Ask an idle worker to end by itself, so that it cleans up."""
         with suppress(OSError):  # the process has been killed
             self.tasks.send(None)
         self.tasks.close()
@@ -93,9 +93,9 @@ class Pool:
             out: the folder of the sweeps.
             errors: the folder for the tracebacks of failed runs.
             compiles: whether runs are compiled: the compiler is then imported once for all workers.
-            scoring: the score of a task to measure of every run that has ended; None: none.
+            scoring: the score of a task to measure for every run that has ended; None: there is none.
         """
-        # A process that is forked from one with the imports starts at once. CUDA does not survive a fork.
+        # A fork of a process that has imported everything starts at once. CUDA does not survive a fork.
         forks = "forkserver" in multiprocessing.get_all_start_methods()  # not on Windows
         method = "forkserver" if forks and not torch.cuda.device_count() else "spawn"
         self._context: Any = multiprocessing.get_context(method)  # Any: its class depends on the method
@@ -117,9 +117,9 @@ class Pool:
         return [worker.run.id for worker in self._slots if worker is not None and worker.run is not None]
 
     def holds_back(self, run: PlannedRun) -> bool:
-        """Whether a run had better wait, because another worker is compiling what it needs.
+        """Whether a run should wait, because another worker is compiling the graphs that it needs.
 
-        It then finds this in the compiler's cache, instead of compiling it a second time.
+        It will find them in the compiler's cache, instead of compiling them a second time.
         """
         if not Job.of(run.config).train.compile:
             return False
@@ -132,7 +132,7 @@ class Pool:
 
         Args:
             run: the run.
-            branches: runs that begin with its first steps.
+            branches: runs that share its first steps.
         """
         error_file = self._error_file(run)
         error_file.unlink(missing_ok=True)
@@ -141,11 +141,11 @@ class Pool:
         begun = tuple((SentConfig.of(branch.config), branch.begins) for branch in branches if branch.begins)
         sent = SentConfig.of(run.config)
         task = WorkerTask(sent, sources(), run.until, begun, self._lock, error_file, self._scoring)
-        with suppress(OSError):  # a process that has just been killed is noticed by `ended`
+        with suppress(OSError):  # `ended` detects a process that has just been killed
             worker.tasks.send(task)
 
     def _worker(self, run: PlannedRun) -> _Worker:
-        """An idle worker for the shape of a run; a new one if there is none."""
+        """An idle worker for the shape of a run, or a new one."""
         shape = self._shape(run)
         idle = [i for i, worker in enumerate(self._slots) if worker is None or worker.run is None]
         # First the workers of this shape, then empty slots, then workers of other shapes.
@@ -161,7 +161,7 @@ class Pool:
         ours, theirs = self._context.Pipe()
         environment = {**os.environ, THREADS: str(self._threads), **_gpu(run, index)}
         process = self._context.Process(target=work, args=(theirs, self._threads, environment))
-        with _environment(YIELDING | COMPILING):  # read when the server that is forked loads the libraries
+        with _environment(YIELDING | COMPILING):  # read when the fork server loads the libraries
             process.start()
         theirs.close()
         worker = self._slots[index] = _Worker(process, ours, shape)
@@ -174,7 +174,7 @@ class Pool:
             timeout: seconds to wait at most.
 
         Yields:
-            Each run that has ended, and if it failed its error in one line.
+            Each run that has ended, and the error in one line if it failed.
         """
         busy = [(i, w, w.run) for i, w in enumerate(self._slots) if w is not None and w.run is not None]
         ready = wait([source for _, w, _ in busy for source in (w.tasks, w.process.sentinel)], timeout)
@@ -191,7 +191,7 @@ class Pool:
                 yield run, self._error(run, worker.process.exitcode or 0)
 
     def stop(self) -> None:
-        """Ask all workers to save their runs and stop; those that wait for one end by themselves."""
+        """Ask all workers to save their runs and stop; idle ones end by themselves."""
         for worker in self._slots:
             if worker is None:
                 continue
@@ -219,13 +219,13 @@ class Pool:
 
 
 def _trains(worker: _Worker) -> bool:
-    """Whether a worker has logged a training step of its run, which is compiled then."""
+    """Whether a worker has logged a training step of its run, so that compilation is done."""
     folder = None if worker.run is None else Job.of(worker.run.config).folder
     return folder is not None and any(line["kind"] == "train" for line in folder.read_last_metrics())
 
 
 def _has_answered(tasks: Connection) -> bool:
-    """Whether a worker has answered that its run has ended; otherwise the process has."""
+    """Whether a worker has answered that its run has ended; otherwise the process has ended."""
     try:
         return tasks.poll() and bool(tasks.recv())
     except (EOFError, OSError):
@@ -234,7 +234,7 @@ def _has_answered(tasks: Connection) -> bool:
 
 @contextmanager
 def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set those environment variables that the user has not set, within a `with` block."""
+    """Within a `with` block, set those environment variables that the user has not set."""
     added = variables.keys() - os.environ.keys()
     os.environ.update({key: variables[key] for key in added})
     try:

@@ -1,4 +1,4 @@
-"""How far a ladder is, from its lines alone: run folders may be gone."""
+"""The progress of a ladder, read from its lines alone, because run folders may have been deleted."""
 
 from __future__ import annotations
 
@@ -20,14 +20,13 @@ from zoo.ablate.sweep import Sweep
 
 @dataclass(frozen=True)
 class LadderProgress:
-    """What the lines of a ladder say.
+    """The progress of a ladder by its lines.
 
     Attributes:
         sweep: the ladder.
-        lines: of it.
-        planned: how many runs it has, without those that tuning adds beyond a border.
-        sizes: of every variant the parameters of the sizes, from the smallest on, all of whose runs have
-            lines.
+        lines: the lines of the ladder.
+        planned: number of runs, without those that tuning adds beyond a border.
+        sizes: for every variant the parameters of the completed sizes, from the smallest on.
     """
 
     sweep: Sweep
@@ -47,14 +46,14 @@ class LadderProgress:
 
     @property
     def seconds(self) -> dict[str, float]:
-        """How long workers have trained the runs, by their ids, as far as the lines know it."""
+        """The seconds of training of the runs, by their ids, as far as the lines record them."""
         return {line.name: line.seconds for line in self.lines if line.seconds is not None}
 
     def verdicts(self) -> dict[str, ScaleVerdict]:
         """The verdict of every variant that has a size in common with the baseline.
 
-        Of a ladder that is not complete it is a look at declared sizes: below `FEWEST_SIZES` no word is
-        given, and from there on the error of looking early is paid for. The word of the complete ladder is
+        For an incomplete ladder, it is a look at declared sizes: there is no verdict below `FEWEST_SIZES`,
+        and from there on the error of early looks is accounted for. The verdict of the complete ladder is
         that of `zoo verdict` on its lines.
         """
         ours = self.sizes.get(self.sweep.baseline, frozenset())
@@ -71,16 +70,16 @@ class LadderProgress:
 
 
 def progress(sweep: Sweep) -> LadderProgress:
-    """Read how far a ladder is.
+    """Read the progress of a ladder.
 
     Args:
         sweep: a ladder with `lines`.
 
     Raises:
-        ConfigError: a line is that of a run with other settings than the sweep file has.
+        ConfigError: A line belongs to a run with settings that differ from the sweep file.
     """
-    assert sweep.lines is not None and sweep.ladder  # the caller has asked for both
-    lines = Lines(sweep.lines.file)  # a line of another ladder counts once it has been taken over
+    assert sweep.lines is not None and sweep.ladder  # callers require both
+    lines = Lines(sweep.lines.file)  # a line of another ladder counts only after it was copied
     outcomes: dict[str, Outcome] = {}
 
     def look(run: PlannedRun) -> Outcome:

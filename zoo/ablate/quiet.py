@@ -1,17 +1,17 @@
-"""Whether seconds can be compared: only if the speed of training was steady."""
+"""Tests whether the speed of training was steady, so that seconds can be compared."""
 
 from __future__ import annotations
 
 from zoo.ablate.results import Results
 
 QUIET = 0.1
-"""Speeds that vary by more than this share were disturbed. The limit is our choice."""
+"""Largest relative variation of speeds that were not disturbed (our choice)."""
 
 
 def disturbance(results: Results) -> str | None:
-    """Why the seconds of a comparison do not count, a clause; None if the timing was quiet.
+    """A clause on why the seconds of a comparison do not count; None if the speed was steady.
 
-    It was quiet if the speed varies little within every finished run (the middle half of its log lines) and
+    The speed was steady if it varies little within every finished run (the middle half of its log lines) and
     between the seeds of every variant, which do the same work.
     """
     within, between = 0.0, 0.0

@@ -1,4 +1,4 @@
-"""The search for a learning rate, as a function of losses: a grid, a parabola, points beyond a border."""
+"""The search for a learning rate as a function of losses: a grid, a parabola, points beyond a border."""
 
 from __future__ import annotations
 
@@ -11,23 +11,24 @@ import numpy as np
 from zoo.ablate.scale.tuning import MOST_EXTENSIONS, equal_steps, extension, vertex
 
 FULL_GRIDS = 3
-"""So many of the smallest sizes are tuned over the whole grid, larger ones over a bracket."""
+"""Number of smallest sizes that are tuned over the whole grid; larger ones are tuned over a bracket."""
 STRAIGHT = 0.2
-"""A line of ln rate over ln N is used if its residuals have no larger standard deviation."""
+"""Largest standard deviation of residuals with which a line of ln rate over ln N is used."""
 DIGITS = 3
-"""Significant digits of a rate that is computed."""
+"""Number of significant digits of a computed rate."""
 
 
 @dataclass(frozen=True)
 class RateSearch:
-    """What is known of the best rate.
+    """The state of the search for the best rate.
 
     Attributes:
-        rates: those to be trained, in the order in which they are asked for.
-        ln_best: ln of the best one; None as long as losses are missing, or at the border.
-        at_border: whether the search has ended at the border: there is no verdict.
-        until: for each rate the number of the rung that it is trained to, where the last is the end of a run.
-        dropped: the rates that halving has stopped there.
+        rates: the rates to train, in the order of their selection.
+        ln_best: ln of the best rate; None while losses are missing, or at the border.
+        at_border: whether the search has ended at the border, so that there is no verdict.
+        until: for each rate the index of the rung up to which it is trained; the last rung is the end of a
+            run.
+        dropped: the rates that halving has stopped at these rungs.
     """
 
     rates: tuple[float, ...]
@@ -38,22 +39,22 @@ class RateSearch:
 
     @property
     def ended(self) -> bool:
-        """Whether no rate needs to be trained any more."""
+        """Whether no rate needs further training."""
         return self.ln_best is not None or self.at_border
 
 
 def search(start: Sequence[float], *losses: Callable[[float], float | None], keep: float = 1.0) -> RateSearch:
     """Stop rates early, extend a grid at its border, and take the vertex of the parabola.
 
-    At each early rung the share `keep` of the rates goes on, and always the best one so far with its
-    neighbours, without which there would be no parabola. If the best rate at the end has a neighbour that was
-    stopped, this neighbour is trained to the end after all.
+    At each early rung the share `keep` of the rates continues, always including the best one so far with its
+    neighbours, which the parabola needs. If the best rate at the end has a neighbour that was stopped, this
+    neighbour is trained to the end after all.
 
     Args:
         start: rates, ascending by equal factors.
-        *losses: at each rung, the last of which is the end of a run, the mean loss at a rate; None if it is
-            not known yet.
-        keep: the share of the rates that goes on after each early rung, rounded up.
+        *losses: for each rung, the last of which is the end of a run, a function that returns the mean loss
+            at a rate, or None if it is not known yet.
+        keep: the share of the rates that continues after each early rung, rounded up.
     """
     *early, loss = losses
     rates, alive = list(start), list(start)
@@ -85,7 +86,7 @@ def search(start: Sequence[float], *losses: Callable[[float], float | None], kee
 
 
 def _survivors(losses: Mapping[float, float], keep: float) -> list[float]:
-    """The rates that go on, ascending: the best ones, and the neighbours of the very best."""
+    """The rates that continue, ascending: the best ones, and the neighbours of the very best."""
     rates = sorted(losses)
     ranking = sorted(rates, key=lambda rate: losses[rate])
     best = rates.index(ranking[0])
@@ -94,7 +95,7 @@ def _survivors(losses: Mapping[float, float], keep: float) -> list[float]:
 
 
 def _best(losses: Mapping[float, float]) -> float:
-    """ln of the vertex; of the best rate where a run beside it diverged."""
+    """ln of the vertex, or of the best rate if a run beside it diverged."""
     try:
         return vertex(losses).ln_rate
     except ValueError:
@@ -102,31 +103,31 @@ def _best(losses: Mapping[float, float]) -> float:
 
 
 def bracket(grid: Sequence[float], best_rates: Mapping[float, float], ln_params: float) -> tuple[float, ...]:
-    """The rates to begin with at a size: the grid, or three about the line through the smaller sizes.
+    """The initial rates at a size: the grid, or three around the line through the smaller sizes.
 
     Args:
-        grid: that of the smallest sizes.
+        grid: the grid of the smallest sizes.
         best_rates: ln of the best rate by ln parameters.
-        ln_params: of the size.
+        ln_params: ln of the parameters of the size.
     """
     if len(best_rates) < FULL_GRIDS:
         return tuple(grid)
     factor = equal_steps(tuple(grid))
-    assert factor is not None  # the schema asks for equal factors
+    assert factor is not None  # the schema requires equal factors
     line = np.polyfit(list(best_rates), list(best_rates.values()), 1)
     middle = math.exp(float(np.polyval(line, ln_params)))
     return tuple(rounded(middle * factor**k) for k in (-1, 0, 1))
 
 
 def chosen_rate(best_rates: Mapping[float, float], ln_params: float) -> float:
-    """The rate of the comparison: on the line through the sizes tuned so far, else the vertex of this size.
+    """The rate of the comparison: on the line through the sizes tuned so far, or the vertex of this size.
 
-    The line goes through the sizes up to this one, and not through larger ones, so that a size is trained to
-    the end before the next one is tuned: a sweep that is stopped has a result, and sizes can be added.
+    The line uses the sizes up to this one, and no larger ones, so that a size can be trained to the end
+    before the next one is tuned. Therefore a sweep that is stopped has a result, and sizes can be added.
 
     Args:
-        best_rates: ln of the best rate by ln parameters, this size included.
-        ln_params: of this size.
+        best_rates: ln of the best rate by ln parameters, including this size.
+        ln_params: ln of the parameters of this size.
     """
     x, y = np.array(list(best_rates)), np.array(list(best_rates.values()))
     if len(best_rates) >= FULL_GRIDS:
@@ -138,5 +139,5 @@ def chosen_rate(best_rates: Mapping[float, float], ln_params: float) -> float:
 
 
 def rounded(rate: float) -> float:
-    """With `DIGITS` significant digits."""
+    """The rate rounded to `DIGITS` significant digits."""
     return float(f"{rate:.{DIGITS}g}")

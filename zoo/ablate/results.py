@@ -1,4 +1,4 @@
-"""The runs of a comparison with their metrics: those of a sweep, or any run folders."""
+"""The runs of a comparison with their metrics, from a sweep or from run folders."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class Results:
     """A sweep with the metrics of its runs.
 
     Attributes:
-        manifest: variants, baseline, runs.
-        metrics: by the id of the run; runs that have not started are missing.
-        measure: what the runs are judged by.
+        manifest: the manifest with variants, baseline and runs.
+        metrics: metrics by the id of the run; runs that have not started are missing.
+        measure: the measure by which the runs are compared.
     """
 
     manifest: Manifest
@@ -51,7 +51,7 @@ class Results:
         return [variant.name for variant in self.manifest.variants]
 
     def runs(self, variant: str, phase: str = "final") -> list[Run]:
-        """The runs of a variant that count for a phase, in the order of the seeds."""
+        """The runs of a variant in a phase, in the order of the seeds."""
         runs = [r for r in self.manifest.runs if r.variant == variant and phase in r.phases]
         return sorted(runs, key=lambda run: run.seed)
 
@@ -60,7 +60,7 @@ class Results:
         return {run.seed: self.metrics[run.id] for run in self.runs(variant) if run.id in self.metrics}
 
     def finished(self, variant: str) -> dict[int, RunMetrics]:
-        """The metrics of those that are finished and whose final value is a finite number, by seed."""
+        """The metrics, by seed, of the variant's finished runs whose final value is finite."""
         started = self.started(variant)
         finished = [run.seed for run in self.runs(variant) if run.status == "finished"]
         values = {seed: started[seed].final(self.measure) for seed in finished}
@@ -72,37 +72,37 @@ class Results:
         return {seed: value for seed, value in values.items() if value is not None}
 
     def all_started(self) -> list[tuple[str, RunMetrics]]:
-        """The name of the variant and the metrics of every run in the comparison that has started."""
+        """The name of the variant and the metrics for every run in the comparison that has started."""
         return [(variant, run) for variant in self.variants for run in self.started(variant).values()]
 
     def all_finished(self) -> dict[str, dict[int, RunMetrics]]:
-        """The finished runs of every variant that has any, by variant and seed."""
+        """The finished runs by variant and seed, for variants that have any."""
         return {variant: runs for variant in self.variants if (runs := self.finished(variant))}
 
     def first_runs(self) -> dict[str, RunMetrics]:
-        """The run with the lowest seed of every variant that has started, by variant."""
+        """The started run with the lowest seed of every variant, by variant."""
         return {v: next(iter(runs.values())) for v in self.variants if (runs := self.started(v))}
 
 
 def is_sweep(folder: Path) -> bool:
-    """Whether a folder is that of a sweep."""
+    """Whether a folder belongs to a sweep."""
     return (folder / FILE).is_file()
 
 
 def read_results(paths: Sequence[Path], baseline: str | None = None, metric: str | None = None) -> Results:
-    """Read a sweep, or run folders, which are grouped into variants by everything but the seed.
+    """Read a sweep, or run folders, which are grouped into variants by all settings but the seed.
 
     Variants of a sweep get short names: only the settings in which each differs from the baseline.
 
     Args:
         paths: the folder of one sweep, or one or more run folders.
-        baseline: name of the variant that the others are compared with, full or short; None: the sweep's
-            own, or that of the first run folder.
-        metric: name of the measure that the runs are judged by, see `zoo.utils.measures.Measure`; None: the
-            sweep's own, or that of the run folders' configurations, or the loss.
+        baseline: full or short name of the variant that the others are compared with; None: the sweep's own,
+            or that of the first run folder.
+        metric: name of the measure by which the runs are compared, see `zoo.utils.measures.Measure`; None:
+            the sweep's own, or that of the run folders' configurations, or the loss.
 
     Raises:
-        ZooError: there are no paths, there is a sweep among other paths, the baseline is unknown, no run has
+        ZooError: There are no paths, a sweep is among other paths, the baseline is unknown, no run has
             recorded the measure, two runs of a variant have the same seed, a folder was not written by zoo,
             or a run of a sweep was edited.
     """
@@ -120,7 +120,7 @@ def read_results(paths: Sequence[Path], baseline: str | None = None, metric: str
 
 
 def _against(results: Results, baseline: str | None) -> Results:
-    """The results with a baseline, by its full name or the short one, and with short names."""
+    """The results with a baseline, given by its full or short name, and with short names of variants."""
     manifest = results.manifest
     if baseline is not None:
         by_short = {short: full for full, short in short_names(manifest).items()}
@@ -133,10 +133,10 @@ def _against(results: Results, baseline: str | None) -> Results:
 
 
 def _measure(name: str, runs: Sequence[RunMetrics], command: str) -> Measure:
-    """The measure that some runs are judged by.
+    """The measure by which runs are compared.
 
     Raises:
-        ZooError: there is none of that name, or no run has recorded it.
+        ZooError: There is no measure of this name, or no run has recorded it.
     """
     try:
         measure = find_measure(name)
@@ -172,7 +172,7 @@ def _read_sweep(folder: Path) -> Results:
 
 
 def _read_folders(folders: Sequence[Path]) -> Results:
-    """Run folders as a sweep: the runs of a variant have the same settings except for `MAY_DIFFER`."""
+    """Read run folders as a sweep; the runs of a variant have the same settings except for `MAY_DIFFER`."""
     metrics: dict[str, RunMetrics] = {}
     seeds_by_settings: dict[str, dict[int, str]] = {}
     variant_settings: dict[str, dict[str, object]] = {}
@@ -220,7 +220,7 @@ def _common_metric(runs: Sequence[RunMetrics]) -> str:
 
 
 def settings_of(config: RunConfig) -> dict[str, object]:
-    """What all runs of a variant have in common, by dotted key."""
+    """The settings that all runs of a variant have in common, by dotted key."""
     return {key: value for key, value in _flatten(plain(config)) if key not in MAY_DIFFER}
 
 
@@ -234,7 +234,7 @@ def _flatten(fields: Mapping[str, object], prefix: str = "") -> Iterator[tuple[s
 
 
 def _describe_variants(names: Sequence[str], settings: Sequence[Mapping[str, object]]) -> tuple[Variant, ...]:
-    """Variants with the settings in which they differ."""
+    """The variants with the settings in which they differ."""
     keys = dict.fromkeys(key for fields in settings for key in fields)
     differing = [k for k in keys if any(fields.get(k) != settings[0].get(k) for fields in settings)]
     return tuple(
@@ -244,12 +244,12 @@ def _describe_variants(names: Sequence[str], settings: Sequence[Mapping[str, obj
 
 
 def _variant_names(groups: Sequence[Sequence[str]]) -> list[str]:
-    """A name per variant: the common beginning of the names of its runs, numbered where names coincide."""
+    """A name per variant: the common prefix of the names of its runs, numbered if names coincide."""
     names: list[str] = []
     for group in groups:
         name = group[0]
         if len(group) > 1:
-            common = commonprefix(group)  # noqa: RUF071 (of names, letter by letter)
+            common = commonprefix(group)  # noqa: RUF071 (names, not paths)
             name = common.rstrip("-_.0123456789").removesuffix("seed").rstrip("-_.") or name
         same = sum(other == name or other.startswith(f"{name} (") for other in names)
         names.append(f"{name} ({same + 1})" if same else name)

@@ -1,4 +1,4 @@
-"""What was measured of a run, read from its folder, whether the run is finished or not."""
+"""The measurements of a run, read from its folder, whether the run is finished or not."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from zoo.utils.run_folder import Record, RunFolder
 from zoo.utils.untyped import JsonObject
 
 FEWEST_SPEEDS = 3
-"""With no more log lines, the first of which includes compilation, nothing is known of a spread."""
+"""Number of log lines, the first of which includes compilation, up to which the spread is unknown."""
 
 
 @dataclass(frozen=True)
 class RunMetrics:
-    """The metrics of a run; None stands for what was not measured.
+    """The metrics of a run; None stands for values that were not measured.
 
     Attributes:
         folder: the run folder.
@@ -35,19 +35,20 @@ class RunMetrics:
         training: cross entropy of each logged batch before the optimizer step on it.
         step_seconds: seconds of a training step, the median over log lines. The first line, which includes
             compilation, is left out if there are others.
-        tokens_per_second: the training speed, likewise.
-        speed_spread: interquartile range of the speeds over their median, likewise; None with fewer than
-            four log lines.
-        peak_memory: bytes, the highest of all log lines.
+        tokens_per_second: the training speed, computed in the same way.
+        speed_spread: interquartile range of the speeds over their median, without the first line; None with
+            fewer than four log lines.
+        peak_memory: the highest number of bytes in all log lines.
         parameters: number of parameters.
         optimizer_bytes: size of the optimizer's state.
         spikes: number of spikes of the loss or the gradient, see `zoo.train.spikes`.
         spike_depth: how far the loss rose above its median in the worst spike, in nats per target; infinite
             if the loss was not finite.
-        environment: that of the last session, see `zoo.train.environment`.
+        environment: the environment of the last session, see `zoo.train.environment`.
         data: fingerprint of the data, from the last checkpoint.
         sample: the text that the run generated.
-        measured: by the name of a measure its value at every point of `validation`, NaN where there is none.
+        measured: for each measure, by its name, the values at the points of `validation`, NaN where there is
+            none.
     """
 
     folder: RunFolder
@@ -119,7 +120,7 @@ def read_run_metrics(folder: Path) -> RunMetrics:
 
 
 def _measured(run: RunFolder, records: Sequence[Record], config: RunConfig) -> RunMetrics:
-    """What the lines of a metrics.jsonl and the other files of a run say."""
+    """The metrics in the lines of metrics.jsonl and in the other files of a run."""
     train, validation, sizes, spikes = (
         [record for record in records if record["kind"] == kind]
         for kind in ("train", "validation", "size", "spike")
@@ -151,20 +152,20 @@ def _measured(run: RunFolder, records: Sequence[Record], config: RunConfig) -> R
 
 
 def _spread(speeds: Sequence[float]) -> float:
-    """Interquartile range over the median."""
+    """The interquartile range over the median."""
     low, middle, high = np.percentile(speeds, (25, 50, 75))
     return float((high - low) / middle)
 
 
 def _measures(validation: Sequence[Record]) -> dict[str, Numbers]:
-    """What the lines of the validations have of `MEASURES`, of several files those of each as well."""
+    """The values of `MEASURES` in the lines of the validations, also those of each of several files."""
     rows = [measures_of(record) for record in validation]
     names = dict.fromkeys(name for row in rows for name in row)
     return {name: np.array([row.get(name, nan) for row in rows], dtype=np.float64) for name in names}
 
 
 def measures_of(record: Record) -> dict[str, float]:
-    """What a line of a validation has of `MEASURES`, of several files those of each as ``FILE/NAME``."""
+    """The values of `MEASURES` in a line of a validation; those of several files as ``FILE/NAME``."""
     sets = {"": record} | {f"{file}/": values for file, values in record.get("by_file", {}).items()}
     return {
         prefix + name: float(value)
@@ -174,7 +175,7 @@ def measures_of(record: Record) -> dict[str, float]:
 
 
 def _scores(run: RunFolder, points: int) -> dict[str, Numbers]:
-    """The scores of tasks, as values of the last of `points` validations."""
+    """The scores of tasks, as values at the last of `points` validations."""
     scores = {}
     for name, score in task_scores(run).items():
         if points and score.value is not None:
@@ -183,7 +184,7 @@ def _scores(run: RunFolder, points: int) -> dict[str, Numbers]:
 
 
 def _flops_per_target(config: RunConfig) -> int:
-    """Floating point operations of training per target."""
+    """The floating point operations of training per target."""
     if config.model is None or config.data is None:
         raise ZooError(f"{config.name}: {RunFolder.CONFIG} has no model or no data; it is not that of a run")
     return _training_flops(json.dumps(plain([config.model, config.reparam])), config.data.length)
@@ -191,7 +192,7 @@ def _flops_per_target(config: RunConfig) -> int:
 
 @cache
 def _training_flops(architecture: str, length: int) -> int:
-    """Count once for all runs that share model and reparameterisation, which are given as JSON."""
+    """Count operations once for all runs that share model and reparameterisation, given as JSON."""
     from zoo.checkpoint.recipe import declare
     from zoo.run.explanation import flops_per_target
     from zoo.run.factory import recipe_of

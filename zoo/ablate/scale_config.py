@@ -27,7 +27,7 @@ Count = Annotated[
     Field(gt=0, allow_inf_nan=False),
     WithJsonSchema({"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"type": "string"}]}),
 ]
-"""A number above 0; 2M is 2,000,000."""
+"""A number above 0, which may be written as 2M for 2,000,000."""
 
 
 class SizeRule(Config):
@@ -56,7 +56,7 @@ class Budgets(Config):
 
     @property
     def unit(self) -> Literal["tokens", "steps", "per_parameter"]:
-        """The unit in which they are given."""
+        """The unit of the budgets."""
         return "tokens" if self.tokens else "steps" if self.steps else "per_parameter"
 
     def of_size(self, index: int) -> tuple[float, ...]:

@@ -1,4 +1,4 @@
-"""What the runs of a sweep are judged by if it is the score of a task: measured when a run has ended."""
+"""The score of a task as the measure of a sweep, which is taken when a run has ended."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from zoo.utils.run_folder import RunFolder
 
 
 class TaskSettings(Config):
-    """How the runs of a sweep are asked the questions of a task."""
+    """The settings by which the models of a sweep are evaluated on a task."""
 
     path: Path | None = Field(
         None,
@@ -35,13 +35,13 @@ class TaskSettings(Config):
 
 @dataclass(frozen=True)
 class TaskScoring:
-    """A score and how it is measured.
+    """A score and its settings.
 
     Attributes:
         measure: ``tasks/TASK/METRIC``; its direction is a placeholder until `prepared`.
-        settings: how the questions are asked.
-        fewshot: number of solved examples in front of each question; None: unknown until `prepared`.
-        longest: the longest answer that the task asks for; empty until `prepared`.
+        settings: the settings of the evaluation.
+        fewshot: number of solved examples in front of each question; None until `prepared`.
+        longest: the longest answer in the task; empty until `prepared`.
     """
 
     measure: Measure
@@ -55,14 +55,14 @@ class TaskScoring:
         return self.measure.name.removeprefix(f"{TASKS}/").rsplit("/", 1)[0]
 
     def prepared(self, context: int | None) -> TaskScoring:
-        """Read the task and its data, so that mistakes are known before any run is trained.
+        """Read the task and its data, so that errors are reported before any run is trained.
 
         Args:
             context: largest number of tokens that every run reads; None: any number.
 
         Raises:
-            ZooError: the task cannot be used, has no such metric, does not say which direction is better, or
-                generates more than a context.
+            ZooError: The task cannot be used, has no such metric, does not state which direction is better,
+                or generates more than a context.
         """
         metric = self.measure.name.rsplit("/", 1)[1].partition(",")[0]
         s = self.settings
@@ -81,11 +81,11 @@ class TaskScoring:
         """Refuse a task with an answer that is longer than the context of the runs.
 
         Args:
-            tokenizer: that of the runs.
+            tokenizer: the tokenizer of the runs.
             context: see `prepared`.
 
         Raises:
-            DataError: there is one.
+            DataError: An answer is too long.
         """
         length = len(tokenizer.encode(self.longest))
         if length > context:
@@ -95,10 +95,10 @@ class TaskScoring:
             )
 
     def recorded(self, run: RunFolder) -> float | None:
-        """The cost of the score that a run has recorded with these settings; None: it has not.
+        """The cost (see `Measure.cost`) of the score that a run has recorded with these settings, or None.
 
         Raises:
-            ZooError: the run's tasks.json was not written by `zoo eval`.
+            ZooError: The run's tasks.json was not written by `zoo eval`.
         """
         score = task_scores(run).get(self.measure.name)
         if score is None or score.value is None:
@@ -115,7 +115,7 @@ class TaskScoring:
 
         Args:
             run: the run.
-            device: where to compute.
+            device: name of the device.
 
         Raises:
             ZooError: the task cannot be used, or its score is not a finite number.

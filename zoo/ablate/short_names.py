@@ -1,4 +1,4 @@
-"""Short names of variants: only the settings in which each differs from the baseline."""
+"""Short names of variants, with only the settings in which each differs from the baseline."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from zoo.ablate.manifest import Manifest
 
 
 def short_names(manifest: Manifest) -> dict[str, str]:
-    """The short name of every variant, by its full one.
+    """The short name of every variant, by its full name.
 
-    The baseline keeps its name, which all others are read against, and so does a variant whose name is not
-    made of its settings.
+    The baseline keeps its full name, and so does a variant whose name is not made of its settings.
     """
     base = next((v.settings for v in manifest.variants if v.name == manifest.baseline), {})
     names = {}
@@ -22,7 +21,7 @@ def short_names(manifest: Manifest) -> dict[str, str]:
 
 
 def shortened(manifest: Manifest) -> Manifest:
-    """A manifest whose variants have their short names."""
+    """The manifest with short names of variants."""
     names = short_names(manifest)
     variants = tuple(v.model_copy(update={"name": names[v.name]}) for v in manifest.variants)
     runs = tuple(

@@ -1,4 +1,4 @@
-"""How much sooner a variant reaches the baseline's final value: the papers' speed-up factors."""
+"""The speed-up factors of the papers: the cost at which a variant reaches the baseline's final value."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from zoo.utils.measures import CROSS_ENTROPY, Measure
 
 @dataclass(frozen=True)
 class Speedup:
-    """What a variant costs until its validation loss, or another measure, is the baseline's final one.
+    """The cost of a variant until its validation loss, or another measure, reaches the baseline's final one.
 
     Attributes:
-        variant: its name.
-        cost: one of `zoo.ablate.curve.COSTS`.
+        variant: name of the variant.
+        cost: name of the cost, one of `zoo.ablate.curve.COSTS`.
         baseline: the cost of a whole run of the baseline, mean over seeds.
-        needed: the cost of the variant's run until it reached the value, by seed; None where it never did.
+        needed: the cost of the variant's run until it reached the value, by seed; None if it never did.
     """
 
     variant: str
@@ -50,8 +50,8 @@ def target_loss(results: Results) -> float | None:
     """The value to reach: the mean of the baseline's final losses, or of another measure.
 
     Returns:
-        None before a run of the baseline has finished, if one ended no better than it began, because every
-        run reaches such a value before its first step, and for a measure that is taken once, at the end.
+        The value. None if no run of the baseline has finished, if one ended no better than it began (every
+        run reaches such a value before its first step), or for a measure that is taken only at the end.
     """
     runs = list(results.finished(results.baseline).values())
     once = any(len(run.curve(results.measure)) < 2 for run in runs)
@@ -61,7 +61,7 @@ def target_loss(results: Results) -> float | None:
 
 
 def has_risen(run: RunMetrics, measure: Measure = CROSS_ENTROPY) -> bool:
-    """Whether the final value is no better than one that was measured before the first step."""
+    """Whether the final value is no better than one measured before the first step."""
     curve = run.curve(measure)
     if len(curve) < 2 or curve.steps[0] > 0:
         return False
@@ -93,5 +93,5 @@ def speedups(results: Results) -> list[Speedup]:
 
 
 def _ratio(baseline: float, needed: float) -> float:
-    """A variant that has the value before its first step is infinitely faster."""
+    """The ratio of the costs; infinite if the variant has the value before its first step."""
     return baseline / needed if needed else inf

@@ -15,19 +15,19 @@ LEVEL = 0.95
 """Confidence level of all intervals."""
 
 POWER = 0.8
-"""The probability of finding a difference that `Comparison.detectable` and `Comparison.seeds` refer to."""
+"""The statistical power that `Comparison.detectable` and `Comparison.seeds` refer to."""
 
 MAX_SEEDS = 1000
-"""The search for a sufficient number of seeds ends here."""
+"""Largest number of seeds in the search for a sufficient number."""
 
 
 @dataclass(frozen=True)
 class Summary:
-    """A mean over seeds. Of a single value there is neither a deviation nor an interval.
+    """A mean over seeds; a single value has neither a deviation nor an interval.
 
     Attributes:
         n: number of values.
-        mean: of the values.
+        mean: mean of the values.
         sd: sample standard deviation, with n - 1 in the denominator.
         low: lower end of the confidence interval of the mean, mean - t sd / sqrt(n).
         high: its upper end.
@@ -50,7 +50,7 @@ class Comparison:
         difference: the first mean less the second.
         low: lower end of the confidence interval of the difference.
         high: its upper end.
-        p: two-sided, not adjusted for other comparisons.
+        p: two-sided p value, not adjusted for other comparisons.
         detectable: the smallest true difference that such data would show with probability `POWER`.
         seeds: the number of seeds per side that would show the observed difference with probability
             `POWER`; None: more than `MAX_SEEDS`.
@@ -67,7 +67,7 @@ class Comparison:
 
 
 def summarise(values: Sequence[float]) -> Summary:
-    """Mean, standard deviation and confidence interval of one or more values."""
+    """The mean, standard deviation and confidence interval of one or more values."""
     from scipy.stats import ttest_1samp
 
     if len(values) == 1:
@@ -78,7 +78,7 @@ def summarise(values: Sequence[float]) -> Summary:
 
 
 def paired_t_test(ours: Sequence[float], theirs: Sequence[float], alpha: float) -> Comparison:
-    """Student's t test of the differences of pairs, in which what both sides of a pair share cancels.
+    """Student's t test of the differences of pairs, in which effects common to both sides cancel.
 
     Args:
         ours: one value per seed, two or more.
@@ -122,7 +122,7 @@ def welch_t_test(ours: Sequence[float], theirs: Sequence[float], alpha: float) -
 
 
 def holm(ps: Sequence[float]) -> list[float]:
-    """Adjust p values for their number (Holm 1979): then one false alarm or more has probability alpha.
+    """Adjust p values for their number (Holm 1979), so that the probability of any false alarm is alpha.
 
     The i-th smallest of m p values becomes p (m - i + 1), at least the one before it and at most 1.
     """
@@ -154,16 +154,16 @@ def _comparison(
     alpha: float,
     design: Callable[[int], tuple[float, float]],
 ) -> Comparison:
-    """Add to a t test what it could have found.
+    """Make the `Comparison` of a t test, with its power.
 
     Args:
-        name: of the test.
+        name: name of the test.
         n: as in `Comparison`.
-        difference: of the means.
+        difference: difference of the means.
         test: the result of scipy, undefined if `error` is 0.
         error: standard error of the difference.
         alpha: the significance level of `detectable` and `seeds`.
-        design: the number of seeds per side -> standard error and degrees of freedom.
+        design: a function of the number of seeds per side that returns standard error and degrees of freedom.
     """
     interval = test.confidence_interval(LEVEL)
     without_noise = 0.0 if difference else 1.0
@@ -189,17 +189,17 @@ def _critical_t(dof: float, alpha: float) -> float:
 
 @cache
 def _detectable_shift(dof: float, alpha: float) -> float:
-    """The true difference, in standard errors, that is found with probability `POWER`."""
+    """The true difference, in standard errors, that is detected with probability `POWER`."""
     from scipy.optimize import brentq
 
-    # The median of |t| is about the shift, so that twice the critical value is more than enough.
+    # The median of |t| is about the shift, so that twice the critical value is a sufficient bound.
     return float(brentq(lambda shift: power(shift, dof, alpha) - POWER, 0, 4 * _critical_t(dof, alpha) + 4))
 
 
 def _sufficient_seeds(
     difference: float, design: Callable[[int], tuple[float, float]], alpha: float
 ) -> int | None:
-    """The smallest number of seeds that finds a difference with probability `POWER`."""
+    """The smallest number of seeds that detects a difference with probability `POWER`."""
 
     def suffices(m: int) -> bool:
         error, dof = design(m)

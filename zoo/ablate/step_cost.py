@@ -1,4 +1,4 @@
-"""What a step of a run costs, counted on meta tensors."""
+"""The cost of a step of a run, counted on meta tensors."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class StepCost(NamedTuple):
     """The cost of a step.
 
     Attributes:
-        targets: training targets, for instance tokens.
-        flops: floating point operations of the step with its share of the evaluations.
+        targets: number of training targets, for instance tokens.
+        flops: floating point operations of the step, including its share of the evaluations.
     """
 
     targets: int
@@ -24,7 +24,7 @@ class StepCost(NamedTuple):
 
 
 def step_cost(config: RunConfig) -> StepCost:
-    """Count the targets and operations of a step."""
+    """Count the targets and the operations of a step."""
     job = Job.of(config)
     model = declare(recipe_of(job.config))
     *_, targets = model.example(1, job.data.length)

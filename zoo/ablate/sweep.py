@@ -1,4 +1,4 @@
-"""A sweep file, read and checked: variants, grids, baseline, seeds."""
+"""Reading and checking a sweep file: variants, grids, baseline, seeds."""
 
 from __future__ import annotations
 
@@ -33,17 +33,18 @@ class Sweep:
     Attributes:
         name: the name of the sweep.
         out: the folder of all sweeps.
-        variants: in the order of the file.
+        variants: the variants in the order of the file.
         baseline: the name of the variant that the others are compared with.
         seeds: the seeds of the comparison.
-        tune: None if nothing is tuned.
-        scale: None without sizes.
+        tune: the tuning; None if nothing is tuned.
+        scale: the declarations of the ladder; None without sizes.
         ladder: the sizes, ascending; empty if the rates are those of a grid.
-        measure: what the runs are tuned and compared by.
-        notes: what was chosen for the runs, for the terminal.
-        description: what the sweep file says that it is for.
-        scoring: how `measure` is measured if it is the score of a task; None: it is one of the validation.
-        lines: the rows of runs that have ended; None: they are not kept.
+        measure: the measure by which the runs are tuned and compared.
+        notes: settings that were chosen for the runs, for the terminal.
+        description: the purpose of the sweep, as described in the file.
+        scoring: the settings of `measure` if it is the score of a task; None: it is a measure of the
+            validation.
+        lines: the lines of runs that have ended; None: they are not kept.
     """
 
     name: str
@@ -72,7 +73,7 @@ class Sweep:
 
     @property
     def config_hash(self) -> str:
-        """A digest of everything that determines the runs and how they are compared."""
+        """A digest of all settings that determine the runs and their comparison."""
         settings = {v.name: [effective_settings(config) for config in v.configs] for v in self.variants}
         tune = plain(self.tune) if self.tune else None
         parts = [self.baseline, list(self.seeds), tune, settings]
@@ -86,15 +87,16 @@ class Sweep:
 
     @property
     def context(self) -> int | None:
-        """The largest number of tokens that a model of every run reads; None: any number."""
+        """The largest number of tokens that the models of all runs can read; None: any number."""
         data = [Job.of(config).data for variant in self.variants for config in variant.configs]
         return min((d.length for d in data if d.objective_name != "stream"), default=None)
 
     def prepared(self) -> Sweep:
-        """The sweep with the direction of the task's score that it is judged by; others stay as they are.
+        """The sweep with the direction of the task's score that is its measure; other sweeps are unchanged.
 
         Raises:
-            ZooError: the task cannot be used, has no such metric, or does not say which direction is better.
+            ZooError: The task cannot be used, has no such metric, or does not state which direction is
+                better.
         """
         if self.scoring is None:
             return self
@@ -116,11 +118,11 @@ def load_sweep(file: Path, overrides: Sequence[str] = (), out: Path | None = Non
 
     Args:
         file: YAML.
-        overrides: ``a.b=c``, put on top of `base`.
-        out: the folder of the sweeps; None: that of the file.
+        overrides: ``a.b=c``, merged over `base`.
+        out: the folder of the sweeps; None: the one in the file.
 
     Raises:
-        ConfigError: the file has problems; the message lists all that were found, one per line.
+        ConfigError: The file has problems; the message lists all of them, one per line.
     """
     problems: list[str] = []
     content = merge(Located.of({"name": file.stem}, str(file)), read_config(file, problems))
@@ -173,13 +175,13 @@ def load_sweep(file: Path, overrides: Sequence[str] = (), out: Path | None = Non
 
 
 def _lines(content: Located) -> Lines:
-    """The rows of runs that have ended, here and in other ladders."""
+    """The lines of runs that have ended, in this and in other ladders."""
     others = content.value["lines_of"].value if "lines_of" in content.value else ()
     return Lines(_beside(content.value["lines"]), [_beside(other) for other in others])
 
 
 def _scoring(content: Located, config: SweepConfig, measure: Measure) -> TaskScoring | None:
-    """How the score of a task is measured, with the path of the task files from the current folder."""
+    """The settings of the score of a task, with the path of the task files relative to the current folder."""
     if not measure.is_task:
         return None
     settings = config.tasks or TaskSettings()
@@ -190,7 +192,7 @@ def _scoring(content: Located, config: SweepConfig, measure: Measure) -> TaskSco
 
 
 def _beside(written: Located) -> Path:
-    """A path that starts at the folder of the file that it is written in, whether it is there or not."""
+    """A path relative to the folder of the file in which it is written, whether it exists or not."""
     match = LINE_OF_FILE.fullmatch(written.place)
     return (Path(match[1]).parent if match else Path()) / Path(str(written.value)).expanduser()
 
@@ -198,7 +200,7 @@ def _beside(written: Located) -> Path:
 def _measure(
     content: Located, config: SweepConfig, variants: Sequence[SweepVariant], problems: list[str]
 ) -> Measure:
-    """What the runs are judged by; each of them has to record it."""
+    """The measure by which the runs are compared; each run has to record it."""
     runs = [run for variant in variants for run in variant.configs]
     of_runs = {run.metric for run in runs}
     named = config.metric or (of_runs.pop() if len(of_runs) == 1 else None)
@@ -268,7 +270,7 @@ def _baseline(content: Located, variants: Sequence[Combination], problems: list[
 def _points(
     content: Located, tune_config: Tune | None, variants: Sequence[Combination], problems: list[str]
 ) -> list[tuple[Mapping[str, Located], ...]]:
-    """The points of every variant; a single empty one if nothing is tuned."""
+    """The points of every variant; a single empty point if nothing is tuned."""
     tune = content.value.get("tune")
     if tune_config is None or tune is None:
         return [({},) for _ in variants]

@@ -1,4 +1,4 @@
-"""A table of raw values and how they are formatted, in the terminal and in reports."""
+"""Tables of raw values with their formats, for the terminal and for reports."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Column:
 
     Attributes:
         title: the heading, with the unit.
-        format: turns a value into text; None and NaN are always shown as a dash.
-        align_right: whether the column is aligned to the right, as numbers are.
-        parts: of a column of tuples, the names of their elements in CSV files.
+        format: a function that turns a value into text; None and NaN are always shown as a dash.
+        align_right: whether the column is right-aligned, as for numbers.
+        parts: names of the elements in CSV files, for a column of tuples.
     """
 
     title: str
@@ -29,7 +29,7 @@ class Column:
     parts: tuple[str, ...] = ()
 
     def text(self, value: object) -> str:
-        """A value as it is shown."""
+        """The text of a value."""
         missing = value is None or (isinstance(value, float) and isnan(value))
         return MISSING if missing else self.format(value)
 
@@ -39,12 +39,12 @@ class Table:
     """A table.
 
     Attributes:
-        key: its name in HTML and CSV files: letters and hyphens.
+        key: name of the table in HTML and CSV files: letters and hyphens.
         title: the heading.
-        columns: in order.
+        columns: the columns in order.
         rows: raw values, one per column.
-        note: explains the columns.
-        drop: headings of the columns that a narrow terminal does without, in this order.
+        note: an explanation of the columns.
+        drop: headings of the columns that a narrow terminal leaves out, in this order.
         of_variants: whether the first column names variants.
     """
 
@@ -58,16 +58,17 @@ class Table:
 
     @property
     def texts(self) -> list[list[str]]:
-        """All values as they are shown, row by row."""
+        """The texts of all values, row by row."""
         return [
             [column.text(value) for column, value in zip(self.columns, row, strict=True)] for row in self.rows
         ]
 
     @property
     def sort_keys(self) -> list[list[str]]:
-        """What the rows are sorted by where a reader asks for it, column by column.
+        """The keys by which rows can be sorted, column by column.
 
-        The first number of a value, in full; a text where there is none, empty for what is missing.
+        A key is the first number of a value in full precision; a text if there is no number, empty for
+        missing values.
         """
         return [
             [_sort_key(value, text) for value, text in zip(row, texts, strict=True)]
@@ -94,7 +95,7 @@ def format_loss(value: float) -> str:
 
 
 def format_mean(value: tuple[float, float | None]) -> str:
-    """A mean loss and its standard deviation, which a single seed does not have."""
+    """A mean loss and its standard deviation, if there are several seeds."""
     mean, sd = value
     return format_loss(mean) if sd is None else f"{format_loss(mean)} ± {format_loss(sd)}"
 
@@ -113,7 +114,7 @@ def format_p(value: float) -> str:
 
 
 def format_factor(value: tuple[float | None, float, float]) -> str:
-    """A mean ratio with the lowest and the highest one; only these if there is no mean."""
+    """A mean ratio with the lowest and the highest one, or only these if there is no mean."""
     mean, low, high = ("∞" if ratio == inf else ratio and f"{ratio:.2f}" for ratio in value)
     ends = f"{low}" if value[1] == value[2] else f"{low}–{high}"
     if mean is None:
@@ -122,7 +123,7 @@ def format_factor(value: tuple[float | None, float, float]) -> str:
 
 
 def format_spikes(value: tuple[int, float | None]) -> str:
-    """The number of spikes and how far the loss rose in the worst one."""
+    """The number of spikes, and the rise of the loss in the worst one."""
     count, rise = value
     return f"{count}" if rise is None else f"{count} (∞)" if rise == inf else f"{count} ({rise:.2f})"
 

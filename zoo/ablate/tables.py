@@ -36,7 +36,7 @@ BITS = MEASURES["bits_per_byte"]
 
 
 def verdict_table(judgement: Judgement) -> Table:
-    """Final values, differences from the baseline and verdicts, one row per variant."""
+    """The final values, differences from the baseline and verdicts, one row per variant."""
     results, measure = judgement.results, judgement.results.measure
     final, best = f"final {measure.title}", f"best {measure.title}"
     columns = [
@@ -70,7 +70,7 @@ def verdict_table(judgement: Judgement) -> Table:
 
 
 def _definition(measure: Measure) -> str:
-    """What a final value is."""
+    """The definition of a final value, in words."""
     if measure.is_loss:
         return "Loss: validation cross entropy in nats per target"
     name = measure.title[0].upper() + measure.title[1:]
@@ -81,7 +81,7 @@ def _definition(measure: Measure) -> str:
 
 
 def measure_table(results: Results) -> Table:
-    """Everything that was measured at the end of the finished runs, one row per variant."""
+    """All measures at the end of the finished runs, one row per variant."""
     finished = results.all_finished()
     names = dict.fromkeys(
         name
@@ -129,7 +129,7 @@ def _verdict_row(results: Results, verdict: VariantVerdict) -> list[object]:
 
 
 def effect_table(results: Results) -> Table:
-    """The main effects of the axes, one row per value; none with fewer than two axes."""
+    """The main effects of the axes, one row per value; empty with fewer than two axes."""
     columns = [
         Column("axis", align_right=False),
         Column("value", align_right=False),
@@ -162,7 +162,7 @@ def effect_table(results: Results) -> Table:
 
 
 def speedup_table(results: Results) -> Table:
-    """Costs until the baseline's final value, and the factors, one row per variant."""
+    """The costs until the baseline's final value, and the factors, one row per variant."""
     title, disturbed = results.measure.title, disturbance(results)
     counted = [cost for cost in COSTS if cost != "seconds" or disturbed is None]
     formats = {
@@ -218,16 +218,16 @@ def _speedup_cells(speedup: Speedup) -> tuple[object, object]:
 
 
 def _reached(speedup: Speedup) -> str:
-    """In how many seeds the value was reached."""
+    """The number of seeds in which the value was reached, in words."""
     count, seeds = len(speedup.reached), len(speedup.needed)
     return "not reached" if not count else "yes" if count == seeds else f"in {count} of {seeds} seeds"
 
 
 def cost_table(results: Results) -> Table:
-    """Time, memory and sizes, one row per variant: means over the runs that have started."""
+    """The time, memory and sizes, one row per variant: means over the runs that have started."""
     columns = {
         "step_seconds": (Column("time per step", format_seconds), mean),
-        # The harmonic mean belongs to the same time as the column before.
+        # The harmonic mean corresponds to the mean time in the previous column.
         "tokens_per_second": (Column("targets per second", format_count), harmonic_mean),
         "peak_memory": (Column("peak memory", format_bytes), mean),
         "parameters": (Column("parameters", format_count), mean),

@@ -1,4 +1,4 @@
-"""The scores of tasks that `zoo eval --tasks` has left in run folders."""
+"""The scores of tasks that `zoo eval --tasks` has written into run folders."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ class RecordedScore:
     """A score in a tasks.json.
 
     Attributes:
-        value: None if it is not a finite number.
-        higher_is_better: its direction; None if the task does not say.
-        limit: number of questions that were asked at most; None: all of them.
+        value: the score; None if it is not a finite number.
+        higher_is_better: whether larger values are better; None if the task does not state it.
+        limit: largest number of questions; None: all of them.
         fewshot: number of solved examples in front of each question; None for groups of tasks.
         chat_template: whether the questions were asked in the model's chat template.
-        system: the system message in front of them; None: there was none.
+        system: the system message in front of the questions; None: there was none.
     """
 
     value: float | None
@@ -34,7 +34,7 @@ class RecordedScore:
 
 
 def task_scores(run: RunFolder) -> dict[str, RecordedScore]:
-    """What a run's tasks.json says, by ``tasks/TASK/METRIC``; empty without such a file.
+    """The scores in a run's tasks.json, by ``tasks/TASK/METRIC``; empty without such a file.
 
     A score behind a filter of the harness is called ``tasks/TASK/METRIC,FILTER``.
 
@@ -63,14 +63,14 @@ def task_scores(run: RunFolder) -> dict[str, RecordedScore]:
 
 
 def recorded_task(name: str, runs: Iterable[RunFolder]) -> Measure:
-    """A task's score as a measure, with the direction that the runs have recorded with it.
+    """A task's score as a measure, with the direction that the runs have recorded.
 
     Args:
         name: ``tasks/TASK/METRIC``.
-        runs: those that are compared.
+        runs: the runs that are compared.
 
     Raises:
-        ZooError: no run has recorded it, or the task does not say which direction is better.
+        ZooError: No run has recorded the score, or the task does not state which direction is better.
     """
     known: dict[str, RecordedScore] = {}
     for run in runs:

@@ -1,4 +1,4 @@
-"""Training speeds of the variants of a ladder, measured side by side: what a verdict in seconds rests on."""
+"""Side-by-side measurement of the training speeds of a ladder's variants, for a verdict in seconds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from zoo.utils.errors import DataError
 
 FEWEST_ROUNDS = 5
 STEPS = 5
-"""Steps of a variant in a round."""
+"""Number of steps of a variant in a round."""
 
 
 def measure_speeds(folder: Path, rounds: int) -> Timing:
@@ -30,11 +30,11 @@ def measure_speeds(folder: Path, rounds: int) -> Timing:
     The order of the variants is rotated from round to round. Nothing else should run on the machine.
 
     Args:
-        folder: of a ladder, at whose largest size every variant has a finished run.
-        rounds: at least `FEWEST_ROUNDS`, after one that is not counted.
+        folder: the folder of a ladder, at whose largest size every variant has a finished run.
+        rounds: number of rounds, at least `FEWEST_ROUNDS`, after one that is not counted.
 
     Raises:
-        ZooError: the folder is not such a ladder, or the runs cannot be trained here.
+        ZooError: The folder is no such ladder, or the runs cannot be trained on this machine.
     """
     if rounds < FEWEST_ROUNDS:
         raise DataError(f"--time {rounds}: expected at least {FEWEST_ROUNDS} rounds")
@@ -48,7 +48,7 @@ def measure_speeds(folder: Path, rounds: int) -> Timing:
             job = Job.of(load_config(run_folder(folder, run)))
             ranks = stack.enter_context(world(job.train.device, job.train.parallel))
             parts[name] = (job, build(job, Start(), ranks))
-        for job, part in parts.values():  # compilation and the first allocations
+        for job, part in parts.values():  # warm-up: compilation and the first allocations
             _tokens_per_second(job, part, 0)
         names, speeds = list(parts), []
         for i in range(rounds):

@@ -1,8 +1,8 @@
-"""Budgets as branches of one trunk: runs that differ in length alone share the steps before they cool down.
+"""Budgets as branches of one trunk: runs that differ only in length share the steps before they cool down.
 
-The longest run of a seed is the trunk. Where a shorter one begins to differ from it, it goes on from a copy
-of the trunk's folder, as a run that was interrupted there. It thus ends with the bits that it would have had
-if it had been trained by itself.
+The longest run of a seed is the trunk. At the step where a shorter run begins to differ from it, the shorter
+one continues from a copy of the trunk's folder, as a run that was interrupted there. The result is therefore
+the same, bit for bit, as if the run had been trained by itself.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from zoo.utils.run_folder import RunFolder
 
 
 def train_with_branches(config: RunConfig, branches: list[tuple[RunConfig, int]], until: int) -> bool:
-    """Train a trunk to the place of its last branch, and begin all branches that have not begun.
+    """Train a trunk up to the start of its last branch, and start all branches that have not started.
 
-    A branch whose place the trunk has passed already, in a session that was killed, is left to be trained by
+    A branch whose starting point the trunk has passed already, in a session that was killed, is trained by
     itself.
 
     Args:
-        config: of the trunk.
-        branches: their configurations, and the number of steps that they share with the trunk.
+        config: the configuration of the trunk.
+        branches: the configurations of the branches, and the number of steps that each shares with the trunk.
         until: the last step that the trunk may take.
 
     Returns:
-        Whether the trunk may go on; otherwise it was interrupted, and is saved.
+        Whether the trunk may continue; otherwise it was interrupted and is saved.
 
     Raises:
-        Exception: what the trunk failed with, with a note about its branches.
+        Exception: The trunk failed; a note about its branches is added to the exception.
     """
     trunk = Job.of(config).folder
     for branch, step in sorted(branches, key=lambda item: item[1]):
@@ -55,12 +55,12 @@ def train_with_branches(config: RunConfig, branches: list[tuple[RunConfig, int]]
 
 
 def begin_branch(trunk: RunFolder, folder: RunFolder, config: RunConfig) -> None:
-    """Copy a run as it is now, under another configuration.
+    """Copy the present state of a run under another configuration.
 
     Args:
-        trunk: the run, which nobody trains meanwhile.
-        folder: of the branch, which appears by one rename.
-        config: of the branch.
+        trunk: the run, which no process may train at the same time.
+        folder: the folder of the branch, which appears by one rename.
+        config: the configuration of the branch.
     """
     text = dump_config(config)
 
@@ -72,7 +72,7 @@ def begin_branch(trunk: RunFolder, folder: RunFolder, config: RunConfig) -> None
                 shutil.copytree(there, getattr(branch, name))
             elif there.is_file():
                 shutil.copyfile(there, getattr(branch, name))
-        # The files of a checkpoint are never written to again, so that links do.
+        # The files of a checkpoint are never written to again, so that links suffice.
         shutil.copytree(trunk.path / trunk.CHECKPOINTS, partial / trunk.CHECKPOINTS, copy_function=_link)
         for checkpoint in branch.checkpoints():
             write_text(checkpoint.config, text)

@@ -1,4 +1,4 @@
-"""Tuning: the points of a grid, when points are stopped early, and which point is chosen."""
+"""Tuning: the points of a grid, early stopping of points, and the choice of a point."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from zoo.utils.measures import CROSS_ENTROPY, Measure
 from zoo.utils.untyped import Json
 
 Point = Mapping[str, Json]
-"""A value for every tuned key."""
+"""A point: a value for every tuned key."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class ChosenPoint:
     """The point that tuning chose for a variant.
 
     Attributes:
-        values: of the tuned keys; empty if nothing is tuned, or if a search ended at a border.
+        values: values of the tuned keys; empty if nothing is tuned, or if a search ended at a border.
         on_border: see `on_border`.
     """
 
@@ -31,12 +31,12 @@ class ChosenPoint:
 
 
 def grid_points(grid: Mapping[str, Sequence[Json]]) -> tuple[Point, ...]:
-    """Every combination of a grid's values; one empty point if there are no keys."""
+    """All combinations of a grid's values; one empty point if there are no keys."""
     return tuple(dict(zip(grid, values, strict=True)) for values in product(*grid.values()))
 
 
 def random_points(search: RandomSearch) -> tuple[Point, ...]:
-    """The points of a random search. More trials, or another key, leave the other values unchanged."""
+    """The points of a random search; more trials or another key do not change the other values."""
     columns = {
         key: _draw(values, search.trials, random.Random(f"{search.seed} {key}"))
         for key, values in search.ranges.items()
@@ -45,7 +45,7 @@ def random_points(search: RandomSearch) -> tuple[Point, ...]:
 
 
 def _draw(values: Range, count: int, generator: random.Random) -> list[float]:
-    """Independent numbers, rounded to four digits, which is all that a name shows."""
+    """Independent random numbers, rounded to the four digits that a name shows."""
     low, high = values.bounds
     if values.log_uniform:
         drawn = [low * (high / low) ** generator.random() for _ in range(count)]
@@ -58,7 +58,7 @@ def rung_steps(halving: Halving | None, steps: int, eval_every: int) -> tuple[in
     """The steps at which points are compared, the last step included.
 
     Args:
-        halving: None to train every point to the end.
+        halving: the settings of halving; None: every point is trained to the end.
         steps: the number of steps of a whole run.
         eval_every: steps between validations; points are compared at the last validation before a share.
 
@@ -79,19 +79,19 @@ def survivors(losses: Sequence[Sequence[float]], keep: float) -> list[int]:
     """The indices of the points that continue, in the order of the grid.
 
     Args:
-        losses: of every point, by seed; infinite where a run diverged.
-        keep: the share that continues, rounded up.
+        losses: losses of every point, by seed; infinite if a run diverged.
+        keep: the share of the points that continues, rounded up.
     """
     return sorted(_ranking(losses)[: math.ceil(keep * len(losses))])
 
 
 def best_point(losses: Sequence[Sequence[float]]) -> int:
-    """The index of the point with the lowest mean loss; of several, the first in the grid."""
+    """The index of the point with the lowest mean loss; among equals, the first in the grid."""
     return _ranking(losses)[0]
 
 
 def on_border(point: Point, points: Sequence[Point]) -> tuple[str, ...]:
-    """The keys whose value is the lowest or highest number that was tried: a better one may lie outside."""
+    """The keys whose value is the lowest or highest tried number, so that a better one may lie outside."""
     tried = {key: {other[key] for other in points} for key in point}
     numeric = {
         key: values
@@ -105,8 +105,8 @@ def describe_rule(tune: Tune, measure: Measure = CROSS_ENTROPY) -> str:
     """The rule by which points are chosen, in words.
 
     Args:
-        tune: the rule.
-        measure: what the runs are judged by.
+        tune: the settings of the tuning.
+        measure: the measure by which the runs are compared.
     """
     if tune.random is None:
         count = math.prod(len(values) for values in (tune.grid or {}).values())

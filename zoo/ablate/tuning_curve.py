@@ -1,9 +1,9 @@
-"""Tuning curves of random search with exact bands: how good the best of k random trials is.
+"""Tuning curves of random search, the result of the best of k trials, with exact bands.
 
 The bands are those of Lourie, Cho and He, "Show Your Work with Confidence: Confidence Bands for Tuning
 Curves" (arXiv 2311.09480): a simultaneous confidence band of the distribution of a trial's result,
 equal-tailed at every order statistic, is also one of the median of the best of k trials, for all k at once.
-They assume independent trials of a continuous result, and nothing else.
+The only assumption is that trials are independent with a continuous result.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 FEWEST_TRIALS = 20
-"""With fewer trials a band says next to nothing. The limit is our choice."""
+"""Smallest number of trials for a band, which would be uninformative with fewer (our choice)."""
 
 Array = NDArray[np.float64]
 
@@ -28,9 +28,9 @@ class TuningCurve:
 
     Attributes:
         trials: k = 1, 2, ..., as far as the band has two ends.
-        median: the estimate.
+        median: the estimate of the median.
         low: the lower end of the band.
-        high: the upper end; infinite where too many trials diverged.
+        high: the upper end of the band; infinite if too many trials diverged.
     """
 
     trials: tuple[int, ...]
@@ -43,11 +43,11 @@ def tuning_curve(losses: Sequence[float], level: float = 0.95) -> TuningCurve | 
     """The tuning curve of the trials of a random search.
 
     Args:
-        losses: one per trial, less is better; infinite for a trial that diverged.
+        losses: one loss per trial; infinite for a trial that diverged.
         level: the probability that the whole band holds.
 
     Returns:
-        None where even the median of a single trial has no band with two ends.
+        The curve; None if even the median of a single trial has no band with two ends.
     """
     x = np.sort(np.asarray(losses, dtype=np.float64))
     below, above = order_statistics_band(len(x), level)
@@ -67,12 +67,12 @@ def tuning_curve(losses: Sequence[float], level: float = 0.95) -> TuningCurve | 
 
 @cache
 def order_statistics_band(n: int, level: float) -> tuple[Array, Array]:
-    """Bounds of the n order statistics of uniform numbers that hold together with probability `level`.
+    """Bounds of the n order statistics of uniform numbers that hold jointly with probability `level`.
 
     Each bound excludes the same probability by itself, at both ends of every order statistic.
 
     Returns:
-        (n,) the lower bounds and (n,) the upper ones.
+        The lower bounds (n,), and the upper bounds (n,).
     """
     from scipy.optimize import brentq
     from scipy.stats import beta
@@ -83,7 +83,7 @@ def order_statistics_band(n: int, level: float) -> tuple[Array, Array]:
         tail = math.exp(log_tail)
         return beta.ppf(tail, i, n + 1 - i), beta.isf(tail, i, n + 1 - i)
 
-    # Of n bounds each misses more rarely than the band, and at least a n-th as often.
+    # Each of n bounds misses less often than the band, and at least a n-th as often.
     lowest, highest = math.log((1 - level) / (4 * n)), math.log((1 - level) / 2)
     tail = brentq(lambda x: probability_inside(*bounds(x)) - level, lowest, highest, xtol=1e-10)
     return bounds(float(tail))
@@ -92,8 +92,9 @@ def order_statistics_band(n: int, level: float) -> tuple[Array, Array]:
 def probability_inside(low: Array, high: Array) -> float:
     """The probability that each order statistic of n uniform numbers lies between its bounds.
 
-    The numbers below t are a Poisson process, given that n of them are below 1: it is followed from bound to
-    bound, and keeps the counts that no bound forbids (Khmaladze and Shinjikashvili 2001).
+    The numbers below t are a Poisson process conditioned on n of them being below 1. Its distribution of
+    counts is propagated from bound to bound, without the counts that a bound excludes (Khmaladze and
+    Shinjikashvili 2001).
 
     Args:
         low: (n,) ascending, between 0 and 1.
@@ -109,6 +110,6 @@ def probability_inside(low: Array, high: Array) -> float:
         step = poisson.pmf(np.arange(n + 1), n * (t - before))
         counts = np.convolve(counts, step)[: n + 1]
         least, most = np.searchsorted(high, t, "right"), np.searchsorted(low, t, "left")
-        counts[:least] = counts[most + 1 :] = 0.0  # so many numbers must be, and may be, below t
+        counts[:least] = counts[most + 1 :] = 0.0  # the number of values below t is limited from both sides
         before = t
     return float(counts[n] / poisson.pmf(n, n))

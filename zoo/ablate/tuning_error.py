@@ -1,7 +1,7 @@
-"""What tuning alone does to the difference of two variants at one size.
+"""The effect of tuning alone on the difference of two variants at one size.
 
-The error of tuning is shared by all seeds, so no test over seeds sees it. It is simulated: the rule of the
-sweep on the parabola through each side's losses, with the noise of the seeds.
+The error of tuning is shared by all seeds, so that no test over seeds detects it. It is simulated by the rule
+of the sweep on the parabola through each side's losses, with the noise of the seeds.
 """
 
 from __future__ import annotations
@@ -16,19 +16,18 @@ from zoo.ablate.results import Results
 from zoo.ablate.scale.tuning import at_border, tuning_gap, vertex
 
 GAPS = 3.0
-"""A difference must exceed so many standard deviations of what tuning alone makes."""
+"""Number of standard deviations of tuning alone that a difference must exceed."""
 
 
 @dataclass(frozen=True)
 class TuningError:
-    """How a variant was tuned over a single numeric key.
+    """The error of a variant's tuning over a single numeric key.
 
     Attributes:
         step: the largest factor between neighbours of the grid.
         interpolated: whether the chosen value lies between two that were tried.
-        sd: standard deviation of the difference that the tuning of two sides like this one makes, in nats or
-            in whatever the runs are judged by;
-            None if there is no parabola or fewer than two seeds.
+        sd: standard deviation of the difference between two sides tuned like this one, in nats or in the unit
+            of the measure; None if there is no parabola or fewer than two seeds.
     """
 
     step: float
@@ -37,7 +36,7 @@ class TuningError:
 
 
 def tuning_error(results: Results, variant: str) -> TuningError | None:
-    """The error of a variant's tuning; None if nothing, several keys, or a key without an order was tuned."""
+    """The error of a variant's tuning; None unless a single numeric key was tuned."""
     tune = results.manifest.tune
     chosen = next((v.tuned for v in results.manifest.variants if v.name == variant), None)
     if tune is None or len(tune.keys) != 1 or not chosen:
@@ -73,7 +72,7 @@ def tuning_error(results: Results, variant: str) -> TuningError | None:
 
 
 def gap(results: Results, variant: str) -> float | None:
-    """Standard deviation of the difference from the baseline by tuning alone; None if not known."""
+    """The standard deviation of the difference from the baseline by tuning alone; None if unknown."""
     errors = [tuning_error(results, name) for name in (results.baseline, variant)]
     known = [error.sd for error in errors if error is not None and error.sd is not None]
     return math.sqrt(sum(sd**2 for sd in known) / 2) if len(known) == 2 else None

@@ -1,4 +1,4 @@
-"""The variants of a sweep: their configurations are put together, and each axis must have an effect."""
+"""The variants of a sweep: composing their configurations, and checking that each axis has an effect."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class SweepVariant:
     Attributes:
         name: ``axis=value,axis=value``.
         settings: the short name of the variant's value on every axis.
-        points: the values of the tuned keys that are tried; one empty point if nothing is tuned.
-        configs: one per point, complete except for the seed and the name.
+        points: the tried values of the tuned keys; one empty point if nothing is tuned.
+        configs: one configuration per point, complete except for the seed and the name.
         rungs: the steps at which points are compared, the last step included.
     """
 
@@ -51,17 +51,18 @@ def build_variants(
     problems: list[str],
     size: Located | None = None,
 ) -> tuple[SweepVariant, ...]:
-    """Put every configuration together and check it.
+    """Compose and check all configurations.
 
     Args:
-        base: what all runs share, `overrides` included.
-        overrides: what was put on top of the base; each must have an effect in some run.
-        combinations: the levels of every variant, to put on top.
+        base: the common part of all runs, including `overrides`.
+        overrides: the changes of the base; each must have an effect in some run.
+        combinations: the levels of every variant, to merge over the base.
         candidates: for every variant, the values of the tuned keys that are tried.
         config: the sweep file.
-        problems: gets one line for each problem; one that all variants have is listed once.
-        size: what one size of a ladder has put on top of the base; it must have an effect. A component of
-            another type gets the keys as well, where it does not set them itself.
+        problems: a list to which one line is added for each problem; a problem of all variants is listed
+            once.
+        size: the change of the base by one size of a ladder, which must have an effect. A component of
+            another type gets its keys as well, unless it sets them itself.
 
     Returns:
         The variants without problems.
@@ -78,7 +79,7 @@ def build_variants(
                 for change in level.changes:
                     merged = merge(merged, change)
                     exact += [change] if level.exact else []
-            if size is not None:  # a model of another type has replaced the one that had the size
+            if size is not None:  # a model of another type has replaced the one with the size
                 merged = merge(size, merged)
             for change in (nest(key, value) for key, value in point.items()):
                 merged = merge(merged, change)
@@ -117,7 +118,7 @@ def _validate(merged: Located, problems: list[str]) -> RunConfig | None:
 
 
 def _transfer_problems(config: RunConfig, merged: Located) -> Iterator[str]:
-    """Why the transfer rule of a variant says nothing of its runs, whatever the tuned value."""
+    """Yield the reasons why a variant's transfer rule does not cover its runs, for any tuned value."""
     try:
         check_transfer(config)
     except ConfigError as error:
@@ -134,7 +135,7 @@ def _rungs(config: SweepConfig, run: RunConfig, problems: list[str]) -> tuple[in
 
 
 def _replaced(change: Located, merged: Located, path: str = "") -> Iterator[str]:
-    """One line for every value of a change that something put on top of it has replaced."""
+    """Yield one line for every value of a change that a later change has replaced."""
     if isinstance(change.value, dict):
         inside = dict(enumerate(merged.value)) if isinstance(merged.value, list) else merged.value
         fields = {str(k): v for k, v in inside.items()} if isinstance(inside, dict) else {}

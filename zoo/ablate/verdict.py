@@ -1,4 +1,4 @@
-"""Which variant is better, and how certain that is: a word per variant, with the numbers behind it.
+"""Verdicts on variants and their certainty: a word per variant, with the numbers behind it.
 
 The result of a run is its last validation loss, or the last value of another measure. Each variant is
 compared with the baseline, seed by seed, and the p values of a sweep are adjusted for their number. How to
@@ -33,10 +33,10 @@ ALPHA = 0.05
 """The default probability of a false alarm in a sweep in which no variant differs from the baseline."""
 
 ROUNDING = 1e-12
-"""Differences that differ by less are one."""
+"""Tolerance within which differences count as equal."""
 
 MAX_SENTENCES = 6
-"""With more variants, those with the same verdict share a sentence."""
+"""Largest number of variants with a sentence each; with more, those with the same verdict share one."""
 
 Word = Literal["baseline", "better", "worse", "undecided", "equal", "one seed: no verdict", "no result"]
 
@@ -51,9 +51,9 @@ class VariantVerdict:
     """The verdict on one variant.
 
     Attributes:
-        variant: its name.
+        variant: name of the variant.
         word: the verdict.
-        planned: the number of runs that the comparison consists of when it is complete.
+        planned: number of runs in the complete comparison.
         final: the final values of the finished runs; None if there are none.
         best: the best values of the finished runs; None if there are none.
         comparison: the test against the baseline; None if there is none.
@@ -76,9 +76,9 @@ class Judgement:
     """The verdicts on the variants of a sweep.
 
     Attributes:
-        results: what was judged.
+        results: the results of the sweep.
         alpha: significance level of the verdicts.
-        verdicts: one per variant, in their order.
+        verdicts: one verdict per variant, in order.
     """
 
     results: Results
@@ -87,7 +87,7 @@ class Judgement:
 
     @property
     def sentences(self) -> list[str]:
-        """A sentence per variant except for the baseline; if these are too many, one per word."""
+        """A sentence per variant except for the baseline, or one per word if these are too many."""
         base = self.results.baseline
         others = [verdict for verdict in self.verdicts if verdict.variant != base]
         if len(others) <= MAX_SENTENCES:
@@ -115,7 +115,7 @@ def judge(results: Results, alpha: float = ALPHA) -> Judgement:
         raise ZooError(f"report: alpha {alpha:g}: expected a probability between 0 and 1, e.g. 0.05")
     others = [variant for variant in results.variants if variant != results.baseline]
     comparable = [variant for variant in others if _choose_test(results, variant) is not None]
-    level = alpha / max(1, len(comparable))  # Holm's correction requires this of the smallest p value
+    level = alpha / max(1, len(comparable))  # Holm's correction requires this level for the smallest p value
     comparisons = {v: _compare(results, v, level) for v in comparable}
     adjusted = dict(zip(comparisons, holm([c.p for c in comparisons.values()]), strict=True))
     verdicts = [_verdict_without_test(results, variant) for variant in results.variants]
@@ -160,7 +160,7 @@ def _verdict_without_test(results: Results, variant: str) -> VariantVerdict:
 
 
 def _word_without_test(results: Results, variant: str) -> tuple[Word, str]:
-    """What can be said of a variant before any test, and why no test can say more."""
+    """The word for a variant without a test, and the reason why there is no test."""
     base = results.baseline
     if variant == base:
         return "baseline", ""
@@ -179,7 +179,7 @@ def _word_without_test(results: Results, variant: str) -> tuple[Word, str]:
 
 
 def _qualify(results: Results, verdict: VariantVerdict) -> VariantVerdict:
-    """Withdraw a verdict that failed runs or tuning could make; say what an undecided one could show."""
+    """Withdraw a verdict that failed runs or tuning could explain; add the power to an undecided one."""
     failing = {"better": verdict.variant, "worse": results.baseline}.get(verdict.word)
     runs = results.runs(failing) if failing else []
     failed = sum(run.status == "failed" for run in runs)
@@ -208,7 +208,7 @@ def _qualify(results: Results, verdict: VariantVerdict) -> VariantVerdict:
 
 
 def _choose_test(results: Results, variant: str) -> Literal["paired", "welch"] | None:
-    """The test of a variant against the baseline that the seeds allow; None: none."""
+    """The test of a variant against the baseline that the seeds allow; None if there is no such test."""
     if _equal(results.finished(variant), results.finished(results.baseline)):
         return None
     ours, theirs = results.finals(variant), results.finals(results.baseline)
@@ -232,8 +232,8 @@ def _compare(results: Results, variant: str, alpha: float) -> Comparison:
 def _constant_difference(results: Results, variant: str) -> bool:
     """Whether all seeds differ from the baseline by one amount, as counts of right answers may by chance.
 
-    Without noise a t test would be certain of any difference. Of losses, which are never so coarse, it is a
-    sign that the seed changes nothing else, and the test stays as it is.
+    Without noise a t test would be certain of any difference. For losses, which are never so coarse, it is a
+    sign that the seed changes nothing else, and the test is kept.
     """
     ours, theirs = results.finals(variant), results.finals(results.baseline)
     differences = [ours[seed] - theirs[seed] for seed in ours.keys() & theirs.keys()]
@@ -250,5 +250,5 @@ def _equal(ours: Runs, theirs: Runs) -> bool:
 
 
 def _seeds_change_nothing(finals: Mapping[int, float]) -> bool:
-    """Whether several seeds have the same final value, which tells nothing of the noise."""
+    """Whether several seeds have the same final value, so that the noise is unknown."""
     return len(set(finals.values())) < 2 <= len(finals)

@@ -1,7 +1,7 @@
 """A worker: a process that trains one run after the other.
 
-It ends with the first run that fails, so that a failure cannot affect the others. The runs that it is given
-have one shape (`shape`), so that what torch.compile made for the first serves all of them.
+It ends with the first run that fails, so that a failure cannot affect other runs. All its runs have one shape
+(`shape`), so that they share the graphs that torch.compile has made for the first one.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from zoo.utils.untyped import JsonObject
 WORKER_LOCK = ".workers"
 """The name of the lock in `out` that all workers share."""
 LONGEST = 600
-"""Characters of a message in the list of runs; the whole of it is in the error file."""
+"""Largest number of characters of a message in the list of runs; the error file has the whole message."""
 
 
 @dataclass(frozen=True)
 class SentConfig:
-    """A configuration on its way to a worker: the classes of plugins do not exist before they are imported.
+    """A configuration in a form that can be sent to a worker before its plugins are imported.
 
     Attributes:
         fields: the configuration as plain data.
-        origin: where its values were written, for messages.
+        origin: the places of its values, for messages.
     """
 
     fields: JsonObject
@@ -52,11 +52,11 @@ class SentConfig:
 
     @classmethod
     def of(cls, config: RunConfig) -> Self:
-        """Take a configuration apart."""
+        """Convert a configuration."""
         return cls(plain(config), config.origin)
 
     def load(self) -> RunConfig:
-        """Put it together."""
+        """Restore the configuration."""
         return load_config(self.fields).written(self.origin)
 
 
@@ -65,13 +65,14 @@ class WorkerTask:
     """A run that a worker has to train.
 
     Attributes:
-        config: of the run.
-        plugins: the plugins to import first, for `load_plugin`.
+        config: the configuration of the run.
+        plugins: the plugins to import first, as arguments of `load_plugin`.
         until: the step that the run has to reach.
-        branches: configurations of runs that begin with the first steps of this one, and how many.
-        scoring: the score of a task to measure when the run has ended; None: none.
-        lock: the lock to share meanwhile.
-        error_file: where to write the traceback of a failure, and what it comes to in its last line.
+        branches: configurations of runs that share the first steps of this one, and the numbers of these
+            steps.
+        scoring: the score of a task to measure when the run has ended; None: there is none.
+        lock: the lock to share during the task.
+        error_file: the file for the traceback of a failure, with a summary in its last line.
     """
 
     config: SentConfig
@@ -89,7 +90,7 @@ def work(tasks: Connection, cores: int, environment: dict[str, str]) -> None:
     If a run fails, its error file is written and the process exits with status 1.
 
     Args:
-        tasks: where the `WorkerTask`s come from; None ends the process.
+        tasks: the connection for `WorkerTask`s; None ends the process.
         cores: the number of threads of torch.
         environment: environment variables of the process.
     """
@@ -109,7 +110,7 @@ def work(tasks: Connection, cores: int, environment: dict[str, str]) -> None:
 
 
 def attempt(task: WorkerTask) -> None:
-    """Train a run, or resume it; if it fails, write the error file and exit with status 1."""
+    """Train or resume a run; if it fails, write the error file and exit with status 1."""
     try:
         with locked(task.lock, "another process has it", shared=True, timeout=60):
             _train(task)
@@ -119,7 +120,7 @@ def attempt(task: WorkerTask) -> None:
 
 
 def in_one_line(error: Exception) -> str:
-    """An error and its notes, after the line of the plugin that raised it."""
+    """An error and its notes in one line, after the line of the plugin that raised it."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     message = "; ".join(lines)
     shown = message if len(message) <= LONGEST else f"{message[:LONGEST]}..."
@@ -151,13 +152,13 @@ def _train(task: WorkerTask) -> None:
 
 
 def _forget_peak_memory() -> None:
-    """Let the peak of the resident memory begin anew, which is logged for each run (Linux, see proc(5))."""
+    """Reset the peak of the resident memory, which is logged for each run (Linux, see proc(5))."""
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
 
 
 def _end_with_parent() -> None:
-    """Wait until the sweep has ended, which may have been killed; then save and stop."""
+    """Wait until the sweep has ended or was killed; then save and stop."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

@@ -1,1 +1,1 @@
-"""Fast paths: private operators of torch and C++, each with a plain PyTorch path that computes the same."""
+"""Fast paths in C++ and private operators of torch, each with an equivalent plain PyTorch path."""

@@ -1,4 +1,4 @@
-"""The C++ kernel of an Amos step, `amos.cpp`, compiled for this machine when it is first asked for.
+"""The C++ kernel of an Amos step, `amos.cpp`, compiled for this machine at first use.
 
 Compiling takes seconds, and the result is kept in torch's cache of extensions. The plain PyTorch path is
 `zoo.optim.amos_step`.
@@ -24,12 +24,12 @@ log = logging.getLogger("zoo")
 SOURCE = Path(__file__).with_name("amos.cpp")
 
 LOCK_SECONDS = 300
-"""How long another process may take to compile, until this one goes on without the kernel."""
+"""Seconds that another process may take to compile before this one continues without the kernel."""
 BUSY = "another process compiles the kernel of Amos"
 
 
 class BusyError(RuntimeError):
-    """Another process compiles, and has not ended in time."""
+    """Raised when another process compiles the kernel and has not finished in time."""
 
 
 @functools.cache
@@ -40,8 +40,8 @@ def kernels() -> Any:  # Any: torch does not annotate operators
         The namespace ``torch.ops.zoo_amos``, whose operators torch does not annotate.
 
     Raises:
-        ConfigError: there is no C++ compiler or no ninja, or one of them fails.
-        BusyError: another process compiles, and does not end.
+        ConfigError: There is no C++ compiler or no ninja, or one of them fails.
+        BusyError: Another process compiles the kernel and does not finish.
     """
     from torch.utils.cpp_extension import load
 
@@ -67,7 +67,7 @@ def kernels() -> Any:  # Any: torch does not annotate operators
 
 
 def _build_folder() -> Path:
-    """Return the folder of what is compiled for this processor and this torch."""
+    """Return the folder of the kernel compiled for this processor and this torch."""
     from torch.utils.cpp_extension import get_default_build_root
 
     root = Path(os.environ.get("TORCH_EXTENSIONS_DIR") or get_default_build_root())
@@ -77,13 +77,14 @@ def _build_folder() -> Path:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Be the only process that compiles, in a `with` block, after all that began before.
+    """Within a `with` block, be the only process that compiles, after those that began earlier.
 
-    torch has a lock of its own, a file that outlives a process that is killed, and for which all later ones
-    would wait in silence for ever. Under a lock that ends with its process it belongs to nobody.
+    torch's own lock is a file that outlives a killed process, and for which all later processes would wait
+    forever. Because this lock ends with its process, a lock file of torch that exists under it is stale and
+    is removed.
 
     Raises:
-        BusyError: another process has not ended within `LOCK_SECONDS`.
+        BusyError: Another process has not finished within `LOCK_SECONDS`.
     """
     with ExitStack() as stack:
         file = folder / "zoo.lock"

@@ -1,10 +1,10 @@
 """Causal attention in blocks of queries, for short sequences on a CPU.
 
-torch's fused CPU kernel reaches a third of the speed of its matrix products. Here every block of queries
-is multiplied with the keys from the beginning of its window up to the block's end only, so that few scores
-are computed and masked, in batched matrix products; the probabilities are kept for the backward pass, which
-is written by hand. No private operator of torch is used; the tests compare with
-`scaled_dot_product_attention`, which computes the attention of all longer sequences.
+torch's fused CPU kernel reaches a third of the speed of its matrix products. Here every block of queries is
+multiplied, in batched matrix products, only with the keys from the beginning of its window up to the block's
+end, so that few scores are computed and masked. The probabilities are kept for the backward pass, which is
+explicit. No private operator of torch is used; the tests compare with `scaled_dot_product_attention`, which
+computes the attention of all longer sequences.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from torch.autograd.function import once_differentiable
 from zoo.kernels.support import Context, differentiable
 
 BLOCK = 128
-"""Queries per block. Of a block's scores with its own keys, which are all computed, half are masked."""
+"""Number of queries per block. A block computes all scores with its own keys, half of which are masked."""
 
 LONGEST = 512
-"""Tokens of the longest sequence: the kept probabilities are a small part of a layer's activations."""
+"""Largest length of a sequence; up to it the kept probabilities are a small part of a layer's activations."""
 
 
 def blockwise_attention(
@@ -38,20 +38,20 @@ def blockwise_attention(
         v: the same shape.
         scale: the factor of the scores.
         window: how many keys a query sees, its own included; None: all up to its own.
-        mask: (batch, time, time) bool, which of these keys each query sees, its own among them; None: all.
+        mask: (batch, time, time) bool, which of these keys each query sees, including its own; None: all.
 
     Returns:
         (batch, time, heads, h), in the dtype of `q`.
     """
     batch, time, heads, _ = q.shape
     folded = [t.transpose(1, 2).reshape(batch * heads, time, -1) for t in (q, k, v)]
-    with torch.autocast(q.device.type, enabled=False):  # it would round the scores
+    with torch.autocast(q.device.type, enabled=False):  # autocast would round the scores
         y: Tensor = differentiable(_Blockwise, *folded, scale, window or time, mask)
     return y.view(batch, heads, time, -1).transpose(1, 2)
 
 
 class _Blockwise(torch.autograd.Function):
-    """`blockwise_attention` of tensors (batch * heads, time, h)."""
+    """The autograd function of `blockwise_attention`, on tensors (batch * heads, time, h)."""
 
     @staticmethod
     def forward(
@@ -110,6 +110,6 @@ def _(like: Tensor, time: int, window: int) -> Tensor:
 
 
 def _blocks(time: int, window: int) -> list[tuple[int, int, int]]:
-    """Return of each block of queries the first key that it sees, its start and its end."""
+    """Return, for each block of queries, the first key that it sees, its start and its end."""
     starts = range(0, time, BLOCK)
     return [(max(0, start - window + 1), start, min(start + BLOCK, time)) for start in starts]

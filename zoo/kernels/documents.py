@@ -1,8 +1,8 @@
-"""Causal attention within documents: several documents in a row, of which none sees another.
+"""Causal attention within documents: several documents in a row, which do not see each other.
 
-On a GPU it is torch's FlexAttention, which skips the blocks in which nothing is seen. On a CPU it is
-`blockwise_attention` with a mask, and for sequences longer than that takes `scaled_dot_product_attention`.
-The tests compare all three with each document alone.
+On a GPU torch's FlexAttention is used, which skips masked blocks. On a CPU `blockwise_attention` with a mask
+is used and, for sequences that are too long for it, `scaled_dot_product_attention`. The tests compare all
+three with each document alone.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask
 
 SMALLEST_HEAD = 16
-"""FlexAttention's matrix products on a GPU need heads of at least this many entries."""
+"""Smallest head size that FlexAttention's matrix products on a GPU support."""
 
 
 @dataclass(frozen=True)
 class Documents:
-    """Which tokens of a batch are of one document, prepared once for the attentions of all layers.
+    """The documents of a batch, prepared once for the attentions of all layers.
 
     Attributes:
         numbers: (batch, time) int64, the number of each token's document; a document is one run of tokens.
-        masks: which keys each query sees, by the window of the attention: bool (batch, time, time), or as
-            FlexAttention takes it.
+        masks: the keys that each query sees, by the window of the attention: bool (batch, time, time), or a
+            mask of FlexAttention.
     """
 
     numbers: Tensor
@@ -50,9 +50,9 @@ class Documents:
         Args:
             numbers: (batch, time) int64.
             head_size: entries per head of the attentions that will use it.
-            dtype: of the stream; FlexAttention has no float64.
-            windows: of these attentions: how many keys a query sees, its own included; None: all up to its
-                own.
+            dtype: dtype of the stream; FlexAttention has no float64.
+            windows: windows of these attentions: the number of keys that a query sees, its own included;
+                None: all up to its own.
         """
         flex = takes_flex_attention(numbers.device, head_size, dtype)
         make: Callable[..., Tensor | BlockMask] = block_mask if flex else dense_mask
@@ -60,7 +60,7 @@ class Documents:
 
 
 def takes_flex_attention(device: torch.device, head_size: int, dtype: torch.dtype) -> bool:
-    """Whether attention on a device is FlexAttention's; its arguments are those of `Documents.of`."""
+    """Whether attention on a device uses FlexAttention; the arguments are those of `Documents.of`."""
     return device.type == "cuda" and head_size >= SMALLEST_HEAD and dtype != torch.float64
 
 
@@ -82,7 +82,7 @@ def dense_mask(numbers: Tensor, window: int | None = None) -> Tensor:
 
 
 def block_mask(numbers: Tensor, window: int | None = None) -> BlockMask:
-    """`dense_mask` as FlexAttention takes it."""
+    """The mask of `dense_mask` in the form of FlexAttention."""
     from torch.nn.attention.flex_attention import create_block_mask
 
     def seen(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
@@ -104,8 +104,8 @@ def document_attention(
         v: the same shape as `k`.
         scale: factor of the scores.
         documents: the documents of the tokens.
-        window: how many keys a query sees, its own included, one that `documents` has a mask for; None: all
-            up to its own.
+        window: how many keys a query sees, its own included; None: all up to its own. `documents` must have a
+            mask for it.
 
     Returns:
         (batch, time, heads, h), in the dtype of `q`.
@@ -125,7 +125,7 @@ def document_attention(
 
 
 def _flex_attention(compiled: bool) -> FlexAttention:
-    """FlexAttention; uncompiled, it computes the same from all scores at once."""
+    """FlexAttention; the uncompiled form computes the same result from all scores at once."""
     if compiled and not torch.compiler.is_compiling():
         return _compiled_flex_attention()
     from torch.nn.attention.flex_attention import flex_attention

@@ -14,14 +14,14 @@ NORM = has_function("_foreach_norm")
 
 
 class Many:
-    """Tensors that are computed with as if they were one.
+    """Several tensors with the interface of a single one.
 
-    An operation has the name and the arguments that it has for a tensor. It acts on each of the tensors, in
-    one call where torch has such a function. The other operand is either a number or as many tensors, of
-    which each goes with the one at its place.
+    An operation has the name and the arguments of the operation of a tensor. It acts on each of the tensors,
+    in one call if torch has such a function. The other operand is either a number or equally many tensors,
+    which are paired by index.
 
     Args:
-        tensors: of any shapes; an operation in place changes them.
+        tensors: tensors of any shapes; in-place operations change them.
     """
 
     __slots__ = ("tensors",)
@@ -30,7 +30,7 @@ class Many:
         self.tensors = list(tensors)
 
     def type_as(self, other: Many) -> Many:
-        """The tensors in the dtypes of others; those that have them already are not copied."""
+        """The tensors in the dtypes of others; tensors that have the dtype already are not copied."""
         return Many([a if a.dtype == b.dtype else a.to(b.dtype) for a, b in self._pairs(other)])
 
     def copy_(self, source: Many) -> Many:
@@ -54,7 +54,7 @@ class Many:
         return self._in_place("mul_", other)
 
     def scaled(self, by: Tensor) -> Many:
-        """The product with a 0-dim tensor, for which the ``_foreach`` function would be told its number."""
+        """The product with a 0-dim tensor, whose value the ``_foreach`` function would read on the host."""
         if FAST and len(self.tensors) > 1:
             return Many(torch.ops.aten._foreach_mul.Tensor(self.tensors, by))
         return Many([tensor * by for tensor in self.tensors])
@@ -128,7 +128,7 @@ class Many:
     def _each(
         self, name: str, operands: Sequence[Many | float], options: dict[str, float]
     ) -> Sequence[Tensor]:
-        if len(self.tensors) == 1:  # a piece of a large tensor: calls are what it costs
+        if len(self.tensors) == 1:  # a block of a large tensor: the cost is that of the call
             given = [x.tensors[0] if isinstance(x, Many) else x for x in operands]
             return [getattr(self.tensors[0], name)(*given, **options)]
         at_once = getattr(torch, f"_foreach_{name}", None) if FAST else None

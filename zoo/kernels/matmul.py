@@ -1,9 +1,9 @@
-"""x W^T by the fastest matrix product at hand.
+"""x W^T by the fastest available matrix product.
 
-For float32 on a CPU torch calls Intel's MKL, which leaves a tenth and more of the speed of processors of
-other makers unused. oneDNN, which comes with torch as well and already serves bfloat16, does not, but on
-Intel's own processors a training step takes a tenth longer with it. Both compute in float32. Where oneDNN's
-operators are missing, everything here is `torch.nn.functional.linear`.
+For float32 on a CPU torch calls Intel's MKL, which is slower than oneDNN by a tenth or more on processors of
+other vendors. oneDNN also comes with torch, which uses it for bfloat16; on Intel's processors a training step
+takes a tenth longer with it than with MKL. Both compute in float32. If oneDNN's operators are missing, all
+functions use `torch.nn.functional.linear`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ONEDNN: bool = (
 
 
 def training_product(vendor: str | None) -> Literal["onednn", "mkl"]:
-    """The library for float32 products in training, by the maker of the processor (its `vendor_id`)."""
+    """The library for float32 products in training, by the vendor of the processor (its `vendor_id`)."""
     return "onednn" if ONEDNN and vendor != "GenuineIntel" else "mkl"
 
 
@@ -35,10 +35,10 @@ PRODUCT = training_product(processor_field("vendor_id"))
 """The library for float32 products in training on this machine, recorded in environment.json."""
 
 ROWS = 64
-"""Inputs with fewer rows are left to torch: there is little to gain, and models are not trained on them."""
+"""Smallest number of rows for oneDNN; for fewer, which do not occur in training, there is little to gain."""
 
 LOOPS = 2
-"""Up to this many rows, a loop over the matrix for each row is as fast as a matrix product."""
+"""Largest number of rows for which a loop over the matrix for each row is as fast as a matrix product."""
 
 
 def linear(x: Tensor, weight: Tensor, factor: Tensor | None = None) -> Tensor:
@@ -78,10 +78,11 @@ def matmul(x: Tensor, weight: Tensor) -> Tensor:
 
 
 class PreparedMatrix:
-    """A constant matrix W, stored in the layout in which x W^T is computed fastest; no gradients.
+    """A constant matrix W, stored in the layout that is fastest for x W^T; it has no gradient.
 
-    In float32 on a CPU torch's product reads the matrix at a third of the memory's speed. Inputs of few
-    rows are multiplied by loops that inductor writes, inputs of more rows by a copy in oneDNN's layout.
+    In float32 on a CPU torch's product reads the matrix at a third of the memory bandwidth. Inputs of few
+    rows are multiplied by loops that inductor generates, inputs of more rows by a copy of W in oneDNN's
+    layout.
     """
 
     def __init__(self, weight: Tensor, rows: int) -> None:
@@ -89,8 +90,8 @@ class PreparedMatrix:
 
         Args:
             weight: W, (out, in).
-            rows: the number of rows of the inputs to come. Inputs with another number of rows give
-                results that are as exact, but no faster.
+            rows: the expected number of rows of inputs. For other numbers of rows the results are as exact,
+                but not faster.
         """
         self.onednn = _onednn_serves(weight)
         self.loops = self.onednn and rows <= LOOPS
@@ -107,12 +108,12 @@ class PreparedMatrix:
 
 
 def _onednn_product(x: Tensor, weight: Tensor) -> Tensor:
-    """(..., in), (out, in) -> (..., out) by oneDNN."""
+    """Compute (..., in), (out, in) -> (..., out) by oneDNN."""
     y: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, None, "none", [], "")
     return y
 
 
-# Without the wrapper of `custom_op` around it, because its call is paid for at every generated token.
+# Registered without the wrapper of `custom_op`, which would cost time at every generated token.
 library.define("zoo::prepared_linear", "(Tensor x, Tensor weight) -> Tensor")
 library.impl("zoo::prepared_linear", "default", _onednn_product)
 library.register_fake("zoo::prepared_linear", lambda x, weight: x.new_empty(*x.shape[:-1], len(weight)))
@@ -131,7 +132,8 @@ def _onednn_serves(weight: Tensor) -> bool:
 def _suits_onednn(x: Tensor, weight: Tensor) -> bool:
     """Return whether oneDNN computes x W^T faster than torch does.
 
-    oneDNN copies a slice of a matrix entry by entry, a thousand times slower: slices are left to torch.
+    oneDNN copies slices of a matrix entry by entry, a thousand times slower; therefore torch multiplies
+    slices.
     """
     return (
         PRODUCT == "onednn"
@@ -156,13 +158,13 @@ class _Linear(torch.autograd.Function):
     def backward(ctx: Context, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
         x, weight = ctx.saved_tensors
         needs_x, needs_weight = ctx.needs_input_grad
-        # MKL is no slower at the sum over the rows, and it needs no transposed copies.
+        # MKL is not slower for the sum over the rows, and it needs no transposed copies.
         return _onednn(grad, weight.mT) if needs_x else None, grad.mT @ x if needs_weight else None
 
 
 @library.custom_op("zoo::onednn_linear", mutates_args=())
 def _onednn(x: Tensor, weight: Tensor) -> Tensor:
-    """(n, in), (out, in) -> (n, out); opaque to inductor, which takes oneDNN's weights for constants."""
+    """(n, in), (out, in) -> (n, out); opaque to inductor, which treats oneDNN's weights as constants."""
     return _onednn_product(x, weight)
 
 
@@ -174,8 +176,8 @@ def _(x: Tensor, weight: Tensor) -> Tensor:
 class _GatedLinear(torch.autograd.Function):
     """x (n, in), W (out, in), factor (1,) -> x (factor W)^T (n, out).
 
-    The gradient of the factor is computed where that of the product is still in the processor's cache;
-    left to the compiler, it costs a pass over all weights.
+    The gradient of the factor is computed while that of the product is still in the processor's cache; by the
+    compiler, it would cost a pass over all weights.
     """
 
     @staticmethod

@@ -21,4 +21,4 @@ NAMES = (
 PRODUCTS: list[object] = [
     getattr(torch.ops.aten, name).default for name in NAMES if is_trusted() and hasattr(torch.ops.aten, name)
 ]
-"""The operators of `NAMES` that this version of torch has; none in a version that is not known."""
+"""The operators of `NAMES` that this version of torch has; none if the version is not trusted."""

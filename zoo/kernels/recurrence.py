@@ -1,6 +1,6 @@
 """The recurrent part of an LSTM, which has to be computed step by step, with its gradient.
 
-Autograd would add up the gradients of both matrices step by step; here each is one matrix product over
+Autograd would sum the gradients of both matrices step by step. Here each gradient is one matrix product over
 all steps, and a training step takes a third of the time. No private operator of torch is used; the tests
 compare with `torch.nn.LSTM` and with numerical gradients.
 """
@@ -23,7 +23,7 @@ def recurrence(
     hidden_mask: Tensor | None = None,
     memory_mask: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Run a projected LSTM over a sequence; in float32 (float64 for float64), also under autocast.
+    """Run a projected LSTM over a sequence, in float32 (float64 for float64) even under autocast.
 
     Args:
         gates: (time, batch, 4 m), the parts of the gates i, f, g and o that do not depend on h.

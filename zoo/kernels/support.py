@@ -1,4 +1,4 @@
-"""Which private parts of torch this installation has. The modules of this package ask before they use one."""
+"""Tests which private functions of torch exist; the modules of this package call them before use."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Context: TypeAlias = Any
 """What a `torch.autograd.Function` gets first. Any: each function sets attributes of its own on it."""
 
 FIRST, END = "2.11", "3.0"
-"""The versions of torch whose private parts are used: from the first one, up to but without the last one."""
+"""The range of torch versions whose private functions are used: from the first to before the last."""
 
 
 def is_trusted() -> bool:
-    """Return whether private parts of the installed torch may be used."""
+    """Return whether private functions of the installed torch may be used."""
     return TorchVersion(FIRST) <= TorchVersion(torch.__version__) < TorchVersion(END)
 
 
@@ -27,9 +27,9 @@ def has_operator(namespace: str, name: str, arguments: tuple[str, ...]) -> bool:
     """Return whether ``torch.ops.<namespace>.<name>`` may be used.
 
     Args:
-        namespace: the operator's, such as ``mkldnn``.
-        name: the operator's.
-        arguments: the names of the arguments that it must take, in order.
+        namespace: namespace of the operator, such as ``mkldnn``.
+        name: name of the operator.
+        arguments: the names of the arguments that the operator must take, in order.
     """
     packet = getattr(getattr(torch.ops, namespace), name, None)
     if packet is None or not is_trusted():
@@ -43,10 +43,10 @@ def has_function(name: str) -> bool:
 
 
 def uncompiled(function: Callable[P, T]) -> Callable[P, T]:
-    """Decorate a function that `torch.compile` leaves as it is.
+    """Decorate a function that `torch.compile` should not compile.
 
-    torch's private decorator does not import the compiler before the function is called, as the public
-    one does.
+    Unlike the public decorator, torch's private one does not import the compiler before the function is
+    called.
     """
     public: Any = torch.compiler.disable  # Any: torch does not annotate it
     decorate = vars(torch).get("_disable_dynamo", public) if is_trusted() else public
@@ -61,6 +61,6 @@ def differentiable(
 
     Args:
         function: a subclass of `torch.autograd.Function`.
-        *arguments: what its `forward` takes after the context.
+        *arguments: the arguments of `forward` after the context.
     """
     return function.apply(*arguments)  # type: ignore[no-untyped-call]  # torch does not annotate it

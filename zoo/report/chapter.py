@@ -1,4 +1,4 @@
-"""What a report says of one sweep, or of some run folders; several of them share a page."""
+"""Chapters of a report, one for each sweep or set of run folders; several chapters share a page."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Chapter:
 
     Attributes:
         title: the name of the sweep.
-        lead: what it is for, and the verdicts in words.
-        sections: in order.
+        lead: the purpose of the sweep, and the verdicts in words.
+        sections: the sections in order.
         variants: the names of the variants, baseline first.
         verdict: the verdict.
         curves: CSV files with the curves of runs, by file name.
@@ -41,13 +41,13 @@ def read_chapter(sweep: Path, baseline: str | None, alpha: float, metric: str | 
     """Judge a sweep, with sizes or without.
 
     Args:
-        sweep: its folder.
+        sweep: the folder of the sweep.
         baseline: see `read_results`.
         alpha: see `judge`.
         metric: see `read_results`.
 
     Raises:
-        ZooError: see `read_results`, `judge` and `judge_ladder`.
+        ZooError: The sweep cannot be read or judged, see `read_results`, `judge` and `judge_ladder`.
     """
     if not is_ladder(sweep):
         return chapter_of(judge(read_results([sweep], baseline, metric), alpha))
@@ -72,7 +72,7 @@ def chapter_of(judgement: Judgement) -> Chapter:
 
 
 def descriptions(results: Results) -> list[str]:
-    """What the sweep file, or the configurations of the runs, say that the runs are for."""
+    """The purposes of the runs, as described in the sweep file or in the configurations of the runs."""
     of_sweep = [results.manifest.description] if results.manifest.description else []
     of_variant = {
         variant: run.config.description
@@ -85,14 +85,15 @@ def descriptions(results: Results) -> list[str]:
 
 
 def joined(chapters: Sequence[Chapter], alpha: float) -> tuple[str, list[str], list[Section], dict[str, str]]:
-    """Several chapters as one page.
+    """Join several chapters to one page.
 
     Args:
-        chapters: two or more.
-        alpha: the probability of any false claim of each.
+        chapters: two or more chapters.
+        alpha: the probability of any false claim in each chapter.
 
     Returns:
-        The title, the lead, the sections and the CSV files, whose names and keys begin with the chapter's.
+        The title, the lead, the sections and the CSV files, whose names and keys begin with those of the
+        chapters.
     """
     names = _unique([chapter.title for chapter in chapters])
     title = ", ".join(names[:-1]) + f" and {names[-1]}"
@@ -116,7 +117,7 @@ def joined(chapters: Sequence[Chapter], alpha: float) -> tuple[str, list[str], l
 
 
 def _unique(names: Sequence[str]) -> list[str]:
-    """Names that differ also as parts of file names; later ones get a number."""
+    """Names that are distinct even as parts of file names; later ones get a number."""
     seen: dict[str, int] = {}
     unique = []
     for name in names:

@@ -13,7 +13,7 @@ from zoo.report.style import line_styles
 
 
 def coordinate_table(check: CoordinateCheck) -> Table:
-    """A row per module: what it does over the sizes, and the alignment of linear maps."""
+    """A table with a row per module: its outputs over the sizes, and the alignment of linear maps."""
     columns = [Column("module", align_right=False), Column("verdict", align_right=False)]
     columns += [Column(f"step {step}", lambda value: f"{value:.2f}") for step in check.steps]
     columns += [Column(name, lambda value: f"{value:.2f}") for name in ("alpha", "omega", "nu")]
@@ -34,7 +34,7 @@ def coordinate_table(check: CoordinateCheck) -> Table:
 
 
 def _measured(check: CoordinateCheck) -> str:
-    """What the numbers of a check are."""
+    """The quantity that a check measures, in words."""
     return "movement of the output since step 1" if check.movement else "mean absolute output"
 
 
@@ -42,12 +42,12 @@ def write_coordinates(check: CoordinateCheck, title: str, folder: Path) -> list[
     """Write the page and its plot.
 
     Args:
-        check: the result.
-        title: what was checked.
-        folder: made if it does not exist.
+        check: the result of the check.
+        title: the heading of the page.
+        folder: the folder to write to, which is created if necessary.
 
     Returns:
-        The files.
+        The paths of the files.
     """
     views = [
         View(

@@ -32,7 +32,7 @@ def tables_csv(tables: Sequence[Table]) -> str:
 
 
 def curves_csv(results: Results) -> str:
-    """Everything that the validations of every run have measured, and what the run had cost until then."""
+    """All measures of every run's validations, with the costs of the run up to each of them."""
     recorded = dict.fromkeys(name for run in results.metrics.values() for name in run.measured)
     names = [name for name in recorded if name != CROSS_ENTROPY.name]
     lines: list[list[object]] = [["variant", "run", "seed", *COSTS, "loss", *names]]
@@ -53,7 +53,7 @@ def _csv(lines: Iterable[Sequence[object]]) -> str:
 
 
 def _inert(value: object) -> object:
-    """A text that a spreadsheet would take for a formula, with the quote that makes it a text."""
+    """The value; a text that a spreadsheet would read as a formula gets a quote in front."""
     if isinstance(value, float) and isnan(value):
         return ""
     return (

@@ -1,4 +1,4 @@
-"""`zoo inspect`: pictures, a page and numbers of one checkpoint."""
+"""`zoo inspect`: pictures, a page and a JSON file with the measurements of one checkpoint."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from zoo.utils.run_folder import RunFolder
 def inspect(
     path: Path, text: Path | None = None, out: Path | None = None, device: torch.device | str = "cpu"
 ) -> list[Path]:
-    """Measure and draw a model, and if it is a run the curves of its training.
+    """Measure and draw a model and, if it is a run, the curves of its training.
 
     Args:
         path: a run folder, one of its checkpoints, a file of zoo, or a folder in the layout of the Hugging
@@ -30,7 +30,7 @@ def inspect(
             data that the model was trained on, if there are any.
         out: the folder for the PNG files, inspect.html and inspect.json; None: the folder ``inspect`` in the
             run folder, or in the working directory if `path` is not a run folder.
-        device: where to compute.
+        device: the device to compute on.
 
     Returns:
         The files that were written: the page, the numbers, then the pictures.

@@ -12,17 +12,17 @@ from zoo.report.style import LineStyle
 from zoo.utils.untyped import JsonObject
 
 DIGITS = 6
-"""Significant digits of drawn numbers; the tables and the CSV files have full precision."""
+"""Number of significant digits of drawn numbers; tables and CSV files have full precision."""
 
 ROW_HEIGHT, LEGEND_LINE_HEIGHT = 34, 19
-"""In pixels."""
+"""Height of a plot in pixels."""
 
 
 def plotly_figure(plot: Plot, styles: Mapping[str, LineStyle]) -> JsonObject:
-    """A plot as `page.js` expects it.
+    """Convert a plot to the form that `page.js` expects.
 
     Args:
-        plot: what to draw.
+        plot: the plot.
         styles: colours and dashes by variant.
 
     Returns:
@@ -42,10 +42,10 @@ def plotly_figure(plot: Plot, styles: Mapping[str, LineStyle]) -> JsonObject:
 
 
 def _traces(plot: Plot, series: Series, style: LineStyle) -> Iterator[JsonObject]:
-    """The band, and the line or the point in front of it."""
+    """The traces of a series: the band, and the line or the point in front of it."""
     common: JsonObject = {
         "type": "scatter",
-        "name": escape(series.name, quote=False),  # plotly.js reads some tags
+        "name": escape(series.name, quote=False),  # plotly.js interprets some tags
         "legendgroup": f"run {series.name}" if series.single_run else series.variant,
         "x": _rounded(series.x),
     }
@@ -81,7 +81,7 @@ def _traces(plot: Plot, series: Series, style: LineStyle) -> Iterator[JsonObject
 
 
 def _filled(series: Series, style: LineStyle) -> JsonObject:
-    """The colour of a band, or its hatching."""
+    """The fill of a band: a colour or hatching."""
     if not series.beyond:
         return {"fillcolor": style.colour + "2e"}
     return {"fillpattern": {"shape": "/", "fgcolor": style.colour + "8c", "size": 7}, "fillcolor": "#0000"}
@@ -162,7 +162,7 @@ def _layout(plot: Plot, view: View, styles: Mapping[str, LineStyle]) -> JsonObje
 
 
 def _arrow(arrow: Arrow, view: View, style: LineStyle) -> JsonObject:
-    """An annotation without a text; on a logarithmic axis plotly wants logarithms."""
+    """An arrow as an annotation without text; plotly needs logarithms on a logarithmic axis."""
     x, ax = (log10(value) if view.log_x else value for value in (arrow.end, arrow.start))
     y = log10(arrow.y) if view.log_y else arrow.y
     return {
@@ -183,5 +183,5 @@ def _arrow(arrow: Arrow, view: View, style: LineStyle) -> JsonObject:
 
 
 def _rounded(values: Sequence[Any]) -> list[float | None]:  # Any: numbers; names come as a `_point`
-    """Numbers with `DIGITS` digits; None, which plotly draws as a gap, for what is infinite or NaN."""
+    """Numbers with `DIGITS` digits; infinite numbers and NaN become None, which plotly draws as a gap."""
     return [float(f"{value:.{DIGITS}g}") if isfinite(value) else None for value in values]

@@ -1,4 +1,4 @@
-"""The page of a verdict across scale: the words, the table and the plots first."""
+"""The page of a verdict across scale, with the words, the table and the plots first."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ def write_ladder(
     """Write report.html, .md, .csv, .tex and .json, and a PNG per plot.
 
     Args:
-        verdicts: of every variant.
+        verdicts: the verdicts of all variants.
         baseline: the variant that they are compared with.
         out: the folder to write into.
         margin: the factor within which two sides count as equal.
         alpha: the probability of any false claim.
         title: the heading of the page.
         doubts: sentences without their full stops; None: those of the verdicts.
-        description: what the runs are for, in the words of who made them.
+        description: the purpose of the runs, as described by their author.
 
     Returns:
         The path of the page.

@@ -16,14 +16,14 @@ from zoo.ablate.scale.verdict import ScaleVerdict
 from zoo.report.plot import Arrow, Plot, Series, View
 
 STEPS = 60
-"""Points of a drawn curve."""
+"""Number of points of a drawn curve."""
 FARTHEST = 4.0
-"""The line is drawn up to so many times the largest size, but no farther than the measured range."""
+"""Factor on the largest size up to which the line is drawn, but no farther than the measured range."""
 LOSS = "final validation loss, nats"
 
 
 def ladder_plots(verdicts: Mapping[str, ScaleVerdict], baseline: str) -> Iterator[Plot]:
-    """The plots that have something to show."""
+    """Yield the plots for which there are data."""
     for number, verdict in enumerate(verdicts.values(), 1):
         views = [_ladder(verdict, size, baseline) for size in verdict.measured.sizes]
         if views:
@@ -121,7 +121,7 @@ def _factors(verdict: ScaleVerdict) -> Iterator[Series]:
             yield _band(name, list(outside), [(v.estimate, v.half95) for v in predictions], beyond=True)
     if verdict.back_test is not None:
         predicted, low, high = estimated(verdict.back_test)
-        # Beside the largest size, so that both bars can be seen.
+        # It is drawn beside the largest size, so that both bars are visible.
         where = usable[-1].params * 1.04
         yield Series(
             f"{name}, back-test",
@@ -148,7 +148,7 @@ def _band(
 
 
 def _rate_views(verdicts: Mapping[str, ScaleVerdict], baseline: str) -> list[View]:
-    """One view per size at which rates were tried, and one of the chosen rates over the size."""
+    """A view for each size at which rates were tried, and one of the chosen rates over the size."""
     sides: dict[str, dict[float, TunedSize]] = {}
     for verdict in verdicts.values():
         pairs: Mapping[float, SizePair] = verdict.measured.pairs

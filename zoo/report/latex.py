@@ -51,5 +51,7 @@ def _table(table: Table) -> str:
 
 def _escape(text: str) -> str:
     line = " ".join(printable(text).split())  # an empty line would end the paragraph
-    guard = "{}" if line.startswith(("[", "*")) else ""  # otherwise an argument of the line break before
+    guard = (
+        "{}" if line.startswith(("[", "*")) else ""
+    )  # otherwise LaTeX reads it as an argument of the preceding line break
     return guard + "".join(SPECIAL.get(character, character) for character in line)

@@ -23,14 +23,14 @@ COST_TITLES = {
 NATS = "nats per target"
 
 MAX_POINTS = 200
-"""A training curve with more points is averaged."""
+"""Largest number of points of a training curve; longer ones are averaged."""
 
 Curves = Mapping[int, Curve]
 """The validation curves of a variant by seed."""
 
 
 def loss_plots(results: Results) -> Iterator[Plot]:
-    """The plots for which there are values: of what the runs are judged by, and of the loss."""
+    """Yield the plots for which there are values: of the measure of the comparison, and of the loss."""
     if not results.measure.is_loss:
         yield from _measure_plots(results, results.measure)
     yield from _measure_plots(results, CROSS_ENTROPY)
@@ -114,7 +114,7 @@ def _at(curve: Curve, steps: Numbers, quantity: str) -> Numbers:
 
 
 def _run_plots(results: Results) -> Iterator[Plot]:
-    """A line for every run of the comparison."""
+    """Yield plots with a line for every run of the comparison."""
     views = []
     for name in ("training", "validation"):
         curves = [(v, run.config.name, getattr(run, name)) for v, run in results.all_started()]

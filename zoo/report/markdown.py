@@ -1,4 +1,4 @@
-"""A report as Markdown; its pictures lie beside it."""
+"""A report as Markdown, with the pictures in files beside it."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from zoo.utils.printable import printable
 
 
 def markdown_page(title: str, lead: Sequence[str], sections: Sequence[Section]) -> str:
-    """A report; what could be taken for HTML is escaped.
+    """Write a report as Markdown, in which HTML is escaped.
 
     Args:
         title: the heading of the report.
         lead: the sentences below the title.
-        sections: in order.
+        sections: the sections in order.
     """
     parts = [f"# {_escape(title)}", *map(_escape, lead)]
     for section in sections:

@@ -1,4 +1,4 @@
-"""What was measured of a model, drawn as in the papers: a function for each picture."""
+"""Pictures of a model's measurements, drawn as in the papers: a function for each picture."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from zoo.utils.untyped import Kwargs
 MeasuredT = TypeVar("MeasuredT", MatrixSpectrum, ScaleVector, RelativeScale)
 
 MAX_BINS = 61
-"""Of a histogram."""
+"""Number of bins of a histogram."""
 
 PAPER_LAYERS = (3, 4)
 """The layers whose attention matrices the nGPT paper shows in detail (Figures 11 and 12)."""
@@ -41,7 +41,7 @@ VECTOR_TITLES = {
 
 
 def model_images(findings: Findings) -> list[Image]:
-    """Draw everything that was found in a model."""
+    """Draw all measurements of a model."""
     return list(_draw_all(findings))
 
 
@@ -63,7 +63,7 @@ def _draw_all(findings: Findings) -> Iterator[Image]:
 
 
 def _embeddings(tables: Sequence[EmbeddingTable]) -> Image:
-    """A row per table: norms, eigenvalues, dot products."""
+    """A row of panels per table: norms, eigenvalues and dot products."""
     figure, every = panels(3 * len(tables), columns=3)
     for i, table in enumerate(tables):
         norms, eigenvalues, dots = every[3 * i : 3 * i + 3]
@@ -89,7 +89,7 @@ def _embeddings(tables: Sequence[EmbeddingTable]) -> Image:
 
 
 def _condition_numbers(matrices: Sequence[MatrixSpectrum]) -> Image:
-    """Attention matrices on the left, all others on the right; by layer."""
+    """Condition numbers by layer: attention matrices on the left, all others on the right."""
     groups = {
         "Attention matrices": [c for c in matrices if c.has_heads],
         "Other matrices": [c for c in matrices if not c.has_heads],
@@ -116,7 +116,7 @@ def _condition_numbers(matrices: Sequence[MatrixSpectrum]) -> Image:
 
 
 def _spectra(matrices: Sequence[MatrixSpectrum]) -> Image:
-    """A row per layer: norms of vectors, singular values."""
+    """A row of panels per layer: norms of vectors, and singular values."""
     layers = sorted({c.location.layer for c in matrices})
     layers = list(PAPER_LAYERS) if set(PAPER_LAYERS) <= set(layers) else layers[-2:]
     order = list(dict.fromkeys(c.location.label for c in matrices))
@@ -191,7 +191,7 @@ def _distributions(vectors: Sequence[ScaleVector]) -> Image:
 
 
 def _draw_spread(axes: Axes, label: str, group: Sequence[ScaleVector], line_colour: str) -> None:
-    """The entries' mean by layer, their middle half and their middle 90 %."""
+    """Draw the mean of the entries by layer, their middle half and their middle 90 %."""
     dress(axes, label, "layer", "value")
     layers = [v.location.layer for v in group]
     for share, opacity in ((0.05, 0.15), (0.25, 0.3)):

@@ -17,10 +17,10 @@ from zoo.diagnose.findings import Findings, measure_model
 from zoo.report.plot import Plot, Series, View
 
 QUANTILES = 101
-"""A distribution is drawn as a line through so many quantiles."""
+"""Number of quantiles in the line that represents a distribution."""
 
 MAX_TICKS = 24
-"""With more layers, the drawing library chooses the ticks."""
+"""Largest number of layers with a tick each; with more, the drawing library chooses the ticks."""
 
 
 class Point(NamedTuple):
@@ -33,17 +33,17 @@ class Point(NamedTuple):
 
 
 Lines = Mapping[str, Sequence[Point]]
-"""The lines of a model by the name of the view that each is drawn in."""
+"""The lines of a model by the name of their view."""
 
 
 class ModelPlot(NamedTuple):
-    """A plot that can be made of any model.
+    """A kind of plot that can be made for any model.
 
     Attributes:
-        key, title, note: those of the plot.
+        key, title, note: attributes of the plot.
         x, y: the titles of the axes.
         log_y: whether the vertical axis is logarithmic.
-        lines: what to draw of a model; empty if it has nothing of the kind.
+        lines: a function that returns the lines of a model; empty if the model has no such measurements.
     """
 
     key: str
@@ -94,7 +94,7 @@ def _series(variant: str, points: Sequence[Point]) -> Series:
 
 
 def _condition_numbers(findings: Findings) -> Lines:
-    """Over the heads: the lowest, the median, the highest; the same again after renormalising."""
+    """The lowest, the median and the highest over the heads, before and after renormalising."""
     matrices = [(c.location, c) for c in findings.matrices]
     before = _by_layer((at.label, at.layer, c.condition_numbers, 0.0) for at, c in matrices)
     after = _by_layer(
@@ -104,17 +104,17 @@ def _condition_numbers(findings: Findings) -> Lines:
 
 
 def _vectors(findings: Findings) -> Lines:
-    """Over the entries: the middle 90 %."""
+    """The median and the middle 90 % of the entries."""
     return _by_layer((v.location.label, v.location.layer, v.values, 0.05) for v in findings.vectors)
 
 
 def _entropies(findings: Findings) -> Lines:
-    """Over the heads."""
+    """The lowest, the median and the highest over the heads."""
     return _by_layer((e.label, e.layer, e.heads / e.uniform, 0.0) for e in findings.entropies if e.uniform)
 
 
 def _by_layer(values: Iterable[tuple[str, int, Tensor, float]]) -> Lines:
-    """(label, layer, numbers, share outside of the band at each end) -> points of what is finite."""
+    """(label, layer, numbers, share outside of the band at each end) -> points of the finite numbers."""
     lines: dict[str, list[Point]] = defaultdict(list)
     for label, layer, numbers, share in values:
         finite = numbers[numbers.isfinite()]
@@ -133,7 +133,7 @@ def _eigenvalues(findings: Findings) -> Lines:
 
 
 def _quantiles(values: Callable[[EmbeddingTable], Tensor]) -> Callable[[Findings], Lines]:
-    """Draw a distribution as its quantiles."""
+    """Make a function that represents a distribution by its quantiles."""
 
     def lines(findings: Findings) -> Lines:
         shares = torch.linspace(0, 1, QUANTILES, dtype=torch.float64)
@@ -204,4 +204,4 @@ MODEL_PLOTS = (
         "Of pairs of different vectors, in increasing order (nGPT, Figure 4).",
     ),
 )
-"""In the order of the report."""
+"""All kinds of plots in the order of the report."""

@@ -1,4 +1,4 @@
-"""A page as one HTML file that loads nothing; its plots are interactive, and on paper they are pictures."""
+"""A page as one self-contained HTML file; its plots are interactive, and on paper they are pictures."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def html_page(
     styles: Mapping[str, LineStyle],
     images: Mapping[str, bytes],
 ) -> str:
-    """A page; all texts are escaped.
+    """Write a page, in which all texts are escaped.
 
     Args:
         title: the heading of the page.
         lead: the sentences below the title.
-        sections: in order.
+        sections: the sections in order.
         styles: the colours and dashes by variant.
-        images: what `draw_images` returned; of a plot the page shows it on paper and where no scripts run.
+        images: the result of `draw_images`; the page shows the image of a plot on paper and without scripts.
     """
     plots = [block for section in sections for block in section.blocks if isinstance(block, Plot)]
     scripts = [_plotly(), f"{SORTING}\n{SCRIPT}"] if plots else [SORTING]
@@ -71,8 +71,8 @@ def html_page(
 def _policy(scripts: Sequence[str]) -> str:
     """A content security policy under which these scripts run and no others, and nothing is loaded.
 
-    Styles may stand anywhere in the page, which is how the colours of variants and plotly.js work; they
-    cannot load anything either.
+    Inline styles are allowed, because the colours of variants and plotly.js need them; they cannot load
+    anything either.
     """
     hashes = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
     allowed = " ".join(f"'sha256-{digest}'" for digest in hashes) or "'none'"
@@ -83,11 +83,11 @@ def _policy(scripts: Sequence[str]) -> str:
 
 
 def write_files(folder: Path, contents: Mapping[str, str | bytes]) -> list[Path]:
-    """Write files into a folder, texts as UTF-8, each whole or not at all.
+    """Write files into a folder, each atomically, and texts as UTF-8.
 
     Args:
-        folder: made if it does not exist.
-        contents: by file name.
+        folder: the folder, which is created if necessary.
+        contents: the contents by file name.
 
     Returns:
         The paths in the same order.
@@ -106,4 +106,4 @@ def _plotly() -> str:
     from plotly.offline import get_plotlyjs
 
     source: str = get_plotlyjs()
-    return source.replace("\r\n", "\n")  # as a browser reads it, whose hash the policy has
+    return source.replace("\r\n", "\n")  # the form of which a browser computes the hash

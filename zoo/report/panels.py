@@ -34,10 +34,10 @@ def draw_curves(
 
     Args:
         axes: the panel.
-        title: of the panel.
+        title: title of the panel.
         x: the label of the horizontal axis.
         y: the label of the vertical axis.
-        curves: by name.
+        curves: the curves by name.
         order: the names in all panels of the figure; the position of a name decides its style.
         log: whether the vertical axis is logarithmic; values of 0 and less are then left out.
     """
@@ -55,7 +55,7 @@ def draw_line(axes: Axes, curve: Curve, log: bool, **style: Passed) -> None:
 
     Args:
         axes: the panel.
-        curve: what to draw; nothing is drawn if no point is left.
+        curve: the curve; nothing is drawn if no point is left.
         log: whether the vertical axis is logarithmic.
         **style: arguments of `Axes.plot`.
     """
@@ -66,7 +66,7 @@ def draw_line(axes: Axes, curve: Curve, log: bool, **style: Passed) -> None:
 
 
 def integer_ticks(axes: Axes) -> None:
-    """Put the ticks of the horizontal axis at whole numbers, as for layers."""
+    """Put the ticks of the horizontal axis at integers, as for layers."""
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 

@@ -1,4 +1,4 @@
-"""A plot as data; it is drawn interactively in the page (`interactive`) and as a PNG (`static`)."""
+"""Plots as data, which are drawn interactively in the page (`interactive`) and as PNG (`static`)."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ class Series:
     """A line, or a point in a plot that has a row per variant.
 
     Attributes:
-        name: shown in the legend and next to the pointer.
+        name: the name in the legend and next to the pointer.
         variant: the variant whose style the line has; the line is hidden together with this variant.
-        x: numbers.
-        y: numbers; in a plot with a row per variant, the names of the rows.
+        x: the horizontal coordinates.
+        y: the vertical coordinates; in a plot with a row per variant, the names of the rows.
         low: the lower end of a band or an error bar around y (around x in a plot with a row per variant);
             empty: none is drawn.
-        high: its upper end.
+        high: the upper end of the band or error bar.
         single_run: whether the line is that of a single run: it is thin, and hidden on its own.
-        points: whether these are points, with error bars if there are `low` and `high`, and not a line.
-        beyond: whether the line lies where nothing was measured: it is dotted, its band hatched.
+        points: whether to draw points, with error bars if there are `low` and `high`, instead of a line.
+        beyond: whether the line is an extrapolation, which is dotted with a hatched band.
         in_legend: whether the legend names it.
     """
 
@@ -48,10 +48,10 @@ class Arrow:
     """A horizontal arrow in a plot.
 
     Attributes:
-        variant: the variant whose colour it has.
-        start: where it begins on the horizontal axis.
-        end: where its head is.
-        y: its height.
+        variant: the variant whose colour the arrow has.
+        start: the horizontal coordinate of the tail.
+        end: the horizontal coordinate of the head.
+        y: the vertical coordinate.
     """
 
     variant: str
@@ -65,16 +65,16 @@ class View:
     """One of the ways to show a plot, for instance over tokens instead of steps.
 
     Attributes:
-        name: shown on the button that chooses the view.
+        name: the name on the button that selects the view.
         x: the title of the horizontal axis, with its unit.
         y: the title of the vertical axis, with its unit; empty in a plot with a row per variant.
-        series: what is drawn, from the back to the front.
+        series: the series, from the back to the front.
         log_x: whether the horizontal axis is logarithmic.
         log_y: whether the vertical axis is logarithmic.
-        ticks: where the horizontal axis has its ticks; empty: the drawing library decides.
+        ticks: ticks of the horizontal axis; empty: the drawing library chooses them.
         limits: the ends of the horizontal axis of a plot with a row per variant, where arrows stand for what
             lies beyond; None: everything is inside.
-        arrows: drawn in front.
+        arrows: arrows in front of the series.
     """
 
     name: str
@@ -103,12 +103,12 @@ class Plot:
     """A plot.
 
     Attributes:
-        key: its file name without ".png": letters and hyphens.
+        key: the file name without ".png": letters and hyphens.
         title: the heading.
         views: one or more; on paper the first one is drawn, or all of them as panels.
         note: the caption.
         variant_rows: whether the vertical axis has a row per variant.
-        zero_line: whether a line marks zero, where there is no difference.
+        zero_line: whether a line marks zero, that is, no difference.
         one_line: whether a line marks a factor of one instead.
         from_zero: whether the values are amounts, whose axis starts at zero.
         panels: whether all views are drawn on paper, side by side; with a row per variant they share the

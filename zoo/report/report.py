@@ -41,7 +41,8 @@ def report(
         The judgement, and the path of the page.
 
     Raises:
-        ZooError: see `read_results` and `judge`, before anything is written; or `out` is a file.
+        ZooError: The runs cannot be read or judged, see `read_results` and `judge`; or `out` is a file.
+            Nothing is written then.
     """
     results = read_results(paths, baseline, metric)
     judgement = judge(results, alpha)
@@ -61,17 +62,17 @@ def report_sweeps(
     """Judge several sweeps, each by itself, and write one report of them.
 
     Args:
-        sweeps: their folders, two or more; those with sizes as well.
+        sweeps: two or more folders of sweeps, with sizes or without.
         out: see `report`; the names of pictures and curves begin with those of the sweeps.
         baseline: a variant that every sweep has; None: the baseline of each.
-        alpha: see `judge`; of each sweep.
+        alpha: see `judge`; it applies to each sweep.
         metric: see `read_results`.
 
     Returns:
-        The verdict of each, and the path of the page.
+        The verdict of each sweep, and the path of the page.
 
     Raises:
-        ZooError: as `report`.
+        ZooError: The sweeps cannot be read or judged, see `report`.
     """
     chapters = [read_chapter(sweep, baseline, alpha, metric) for sweep in sweeps]
     title, lead, sections, curves = joined(chapters, alpha)
@@ -86,7 +87,7 @@ def _write(
     curves: Mapping[str, str],
     chapters: Sequence[Chapter],
 ) -> Path:
-    """Write all files of a report; returns the path of the page."""
+    """Write all files of a report, and return the path of the page."""
     styles = line_styles(name for chapter in chapters for name in chapter.variants)
     images = draw_images(sections, styles)
     tables = [block for section in sections for block in section.blocks if isinstance(block, Table)]

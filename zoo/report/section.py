@@ -1,4 +1,4 @@
-"""What a page is made of, whether it is written as HTML or as Markdown."""
+"""The elements of a page, which can be written as HTML or as Markdown."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Image:
     """A picture that is the same on paper and in the browser.
 
     Attributes:
-        key: its file name without ".png": letters and hyphens.
+        key: the file name without ".png": letters and hyphens.
         title: the heading.
         png: the content of the file.
         note: how the quantity is defined and how to read the picture.
@@ -33,7 +33,7 @@ class Sample:
     Attributes:
         variant: the name of the run's variant.
         run: the name of the run.
-        text: what was generated.
+        text: the generated text.
     """
 
     variant: str
@@ -43,12 +43,12 @@ class Sample:
 
 @dataclass(frozen=True)
 class Section:
-    """A heading with what stands below it.
+    """A heading with the content below it.
 
     Attributes:
         title: the heading.
         blocks: tables, plots, images and samples, in order.
-        notes: sentences without their full stops; they stand above the blocks as a list.
+        notes: sentences without their full stops, which are shown as a list above the blocks.
     """
 
     title: str

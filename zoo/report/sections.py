@@ -15,7 +15,7 @@ from zoo.report.variant_rows import cost_plots, difference_plots
 
 
 def report_sections(judgement: Judgement) -> list[Section]:
-    """All sections that have something to show; a new one is a line here."""
+    """All sections with content; a new kind of section is added here."""
     results = judgement.results
     speedups, measures, effects = speedup_table(results), measure_table(results), effect_table(results)
     tuning = [*sensitivity_plots(results), *tuning_curve_plots(results)]

@@ -36,7 +36,7 @@ def _view(results: Results, key: str) -> View:
 
 
 def _series(results: Results, variant: str, key: str) -> Series | None:
-    """The results at each value of a key; of several other tuned keys, at their best values there."""
+    """The results at each value of a key, at the best values of the other tuned keys."""
     measure = results.measure
     finals: dict[float, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for run in results.runs(variant, "tune"):

@@ -17,16 +17,16 @@ from zoo.utils.plotting import INK, SOFT, dress, new_figure, to_png
 
 PANELS_PER_ROW = 3
 SHORT_RANGE = 10
-"""A logarithmic axis that ends before so many times its beginning has the ticks of a linear one."""
+"""A logarithmic axis whose ends have a smaller ratio gets the ticks of a linear one."""
 LEGEND_WIDTH = 110
-"""The number of characters that fit into a line of the legend."""
+"""Number of characters in a line of the legend."""
 
 
 def draw_png(plot: Plot, styles: Mapping[str, LineStyle]) -> bytes:
     """Draw the first view of a plot, or all of them; the same plot gives the same bytes.
 
     Args:
-        plot: what to draw.
+        plot: the plot.
         styles: colours and dashes by variant.
     """
     views = plot.views if plot.panels else plot.views[:1]

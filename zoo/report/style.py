@@ -14,10 +14,10 @@ DASHES = {"solid": "-", "dash": "--", "dot": ":", "dashdot": "-."}
 
 @dataclass(frozen=True)
 class LineStyle:
-    """How a line is drawn.
+    """The style of a line.
 
     Attributes:
-        colour: as #rrggbb.
+        colour: the colour as #rrggbb.
         dash: one of `DASHES`.
     """
 

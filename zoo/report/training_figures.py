@@ -12,14 +12,14 @@ from zoo.report.section import Image
 from zoo.utils.plotting import SOFT, to_png
 
 MAX_LAYERS = 4
-"""The number of layers that get a panel."""
+"""Number of layers with a panel of their own."""
 
 GUIDES = {
     "m2_over_eta": " Dotted: 1.",
     "ratio": " Dotted: the ratio of independent gradients, averaged over as many steps; of a curve at or "
     "below it we only know that the true ratio is smaller.",
 }
-"""What the dotted lines are."""
+"""The explanation of the dotted lines."""
 
 
 def training_images(run: Path) -> list[Image]:
@@ -65,7 +65,7 @@ def _guides(quantity: str, floor: Curve) -> Iterator[Curve]:
 
 
 def _choose_layers(layers: Sequence[int]) -> list[int]:
-    """Layer 0, which is what lies outside, and at most `MAX_LAYERS` more, evenly spaced."""
+    """Layer 0 (everything outside of the layers), and at most `MAX_LAYERS` more, evenly spaced."""
     inside = [layer for layer in layers if layer]
     count = min(MAX_LAYERS, len(inside))
     chosen = [inside[round(i * (len(inside) - 1) / max(count - 1, 1))] for i in range(count)]

@@ -1,4 +1,4 @@
-"""How good the best of k random trials is, with exact bands: the tuning curves of a random search."""
+"""Plots of tuning curves of a random search: the result of the best of k trials, with exact bands."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from zoo.report.plot import Plot, Series, View
 
 
 def tuning_curve_plots(results: Results) -> Iterator[Plot]:
-    """One plot, if a random search of enough trials has ended for a variant."""
+    """Yield one plot, if a random search with enough trials has ended for a variant."""
     tune, measure = results.manifest.tune, results.measure
     curves = {v: curve for v in results.variants if (curve := _curve(results, v)) is not None}
     if tune is None or not tune.random or not curves:

@@ -1,4 +1,4 @@
-"""What the runs measured of every variable while they trained: norms, update ratios, Assumption 1."""
+"""Plots of the runs' measurements of every variable during training: norms, updates, Assumption 1."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from zoo.report.plot import Plot, Series, View
 LOGARITHMIC = ("update_ratio", "gradient_norm")
 
 MAX_VIEWS = 40
-"""The number of variables that get a view of their own."""
+"""Number of variables with a view of their own."""
 
 Curves = Mapping[str, Curve]
-"""By variable."""
+"""Curves by the name of the variable."""
 
 
 def variable_plots(results: Results) -> Iterator[Plot]:
@@ -63,7 +63,7 @@ def _views(
 
 
 def _summary(variant: str, curves: Curves, *statistics: Callable[[list[float]], float]) -> Series:
-    """Statistics over the variables at each step: one for a line, or three for a band and its line."""
+    """Statistics over the variables at each step: one for a line, or three for a line and its band."""
     by_step: dict[float, list[float]] = defaultdict(list)
     for steps, values in curves.values():
         for step, value in zip(steps, values, strict=True):

@@ -30,7 +30,7 @@ def difference_plots(judgement: Judgement) -> Iterator[Plot]:
 
 
 def cost_plots(results: Results) -> Iterator[Plot]:
-    """Time per step and memory, where they were measured."""
+    """Yield the plots of time per step and memory for which there are measurements."""
     costs: tuple[tuple[str, str, str, Callable[[RunMetrics], float | None]], ...] = (
         ("time", "Time per step", "milliseconds", lambda run: run.step_seconds and 1e3 * run.step_seconds),
         ("memory", "Peak memory", "MiB", lambda run: run.peak_memory and run.peak_memory / 2**20),

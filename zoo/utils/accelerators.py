@@ -1,4 +1,4 @@
-"""GPUs whose memory and peak are known: for the share of the peak that is used, and for what fits."""
+"""The memory and the peak speed of known GPUs, for utilisation and forecasts."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class Accelerator:
     """A kind of GPU.
 
     Attributes:
-        name: the first words of the name that torch gives it.
-        memory: bytes that a process finds there: the vendor's figure, less what error correction and the
-            driver take.
+        name: the first words of torch's name of the GPU.
+        memory: bytes that a process can use: the vendor's figure less the memory of error correction and the
+            driver.
         flops: dense bfloat16 operations per second, from the vendor's data sheet.
     """
 
@@ -43,10 +43,10 @@ def accelerator(key: str) -> Accelerator:
     """A known kind of GPU.
 
     Args:
-        key: a name of `ACCELERATORS`, in capital or small letters.
+        key: a name in `ACCELERATORS`, in upper or lower case.
 
     Raises:
-        ZooError: there is no such name; the message lists those that there are.
+        ZooError: There is no such name; the message lists all names.
     """
     try:
         return ACCELERATORS[key.lower()]
@@ -58,10 +58,10 @@ def flops_of(name: str) -> float | None:
     """The peak of a GPU in bfloat16 operations per second.
 
     Args:
-        name: torch's name of it.
+        name: torch's name of the GPU.
 
     Returns:
-        The peak of the kind whose name has the most words in common; None where no kind is known.
+        The peak of the kind whose name has the most words in common; None if no kind matches.
     """
     words = re.split("[ -]", name)
     known = [a for a in ACCELERATORS.values() if a.name.split() == words[: len(a.name.split())]]

@@ -15,11 +15,11 @@ from zoo.utils.errors import CheckpointError
 
 
 def write_file(path: Path, fill: Callable[[Path], object]) -> None:
-    """Create or replace a file, by way of a temporary file in the same folder.
+    """Create or replace a file by renaming a temporary file in the same folder.
 
     Args:
         path: the file; its folder is created if necessary.
-        fill: writes the content to the path that it is called with.
+        fill: a function that writes the content to a given path.
 
     Raises:
         CheckpointError: the file cannot be written, for instance because the disk is full; an existing file
@@ -43,11 +43,11 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_folder(folder: Path, fill: Callable[[Path], object]) -> None:
-    """Create or replace a folder, by way of a temporary folder beside it.
+    """Create or replace a folder by renaming a temporary folder beside it.
 
     Args:
         folder: the folder; those above it are created if necessary.
-        fill: writes the content into the empty folder that it is called with.
+        fill: a function that writes the content into a given empty folder.
 
     Raises:
         CheckpointError: the folder cannot be written, for instance because the disk is full; an existing
@@ -65,7 +65,7 @@ def write_folder(folder: Path, fill: Callable[[Path], object]) -> None:
 
 @dataclass(frozen=True)
 class NewFolder:
-    """A folder that several processes fill before it appears; one of them calls the methods.
+    """A folder that several processes fill before it appears; one process calls the methods.
 
     Attributes:
         path: the folder, which `complete` creates or replaces.
@@ -75,7 +75,7 @@ class NewFolder:
 
     @property
     def partial(self) -> Path:
-        """The folder to fill, beside the other one."""
+        """The temporary folder to fill, beside `path`."""
         return self.path.with_name(f".{self.path.name}.partial")
 
     @property
@@ -83,22 +83,24 @@ class NewFolder:
         return self.path.with_name(f".{self.path.name}.old")
 
     def create(self) -> None:
-        """Make the empty folder to fill.
+        """Create the empty folder to fill.
 
         Raises:
-            CheckpointError: the folder cannot be made.
+            CheckpointError: The folder cannot be created.
         """
         with explained(self.path):
-            if self._old.exists() and not self.path.exists():  # killed between the two renames
+            if (
+                self._old.exists() and not self.path.exists()
+            ):  # the process was killed between the two renames
                 self._old.rename(self.path)
             remove(self.partial, self._old)
             make_folder(self.partial)
 
     def complete(self) -> None:
-        """Put what was filled in the place of the folder.
+        """Replace the folder by the filled one.
 
         Raises:
-            CheckpointError: the disk refuses it; an existing folder is untouched.
+            CheckpointError: The folder cannot be renamed; an existing folder is untouched.
         """
         with explained(self.path):
             for path in (*self.partial.rglob("*"), self.partial):
@@ -110,7 +112,7 @@ class NewFolder:
             flush(self.path.parent)
 
     def discard(self) -> None:
-        """Remove what was not completed."""
+        """Remove a folder that was not completed."""
         with explained(self.path):
             remove(self.partial, self._old)
 
@@ -120,7 +122,7 @@ def create_folder(folder: Path, fill: Callable[[Path], object]) -> None:
 
     Args:
         folder: the folder, which may exist if it is empty; those above it are created if necessary.
-        fill: writes the content into the empty folder that it is called with.
+        fill: a function that writes the content into a given empty folder.
 
     Raises:
         CheckpointError: the folder cannot be written, or has content already.
@@ -137,13 +139,14 @@ def create_folder(folder: Path, fill: Callable[[Path], object]) -> None:
         finally:
             remove(partial)
         flush(folder.parent)
-        # Of killed starts. Those of a run "a.1", which may be about to appear, are no partials of a run "a".
+        # Left by killed starts. Those of a run "a.1", which may be about to appear, do not belong to a run
+        # "a".
         of_this = re.compile(rf"\.{re.escape(folder.name)}\.\d+\.partial")
         remove(*(path for path in folder.parent.iterdir() if of_this.fullmatch(path.name)))
 
 
 def make_folder(folder: Path) -> None:
-    """Create a folder and those above it, which are still there after a power failure."""
+    """Create a folder and those above it such that they survive a power failure."""
     missing = list(takewhile(lambda path: not path.is_dir(), (folder, *folder.parents)))
     for path in reversed(missing):
         path.mkdir(exist_ok=True)
@@ -151,7 +154,7 @@ def make_folder(folder: Path) -> None:
 
 
 def remove(*paths: Path) -> None:
-    """Delete files, links, and folders with their content; what does not exist is ignored."""
+    """Delete files, links, and folders with their content; missing paths are ignored."""
     for path in paths:
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
@@ -160,7 +163,7 @@ def remove(*paths: Path) -> None:
 
 
 def link(there: Path, here: Path) -> None:
-    """Hard-link a file that is never written to again, or copy it where links are impossible.
+    """Hard-link a file that is never written to again, or copy it if links are impossible.
 
     Args:
         there: the existing file.
@@ -173,7 +176,7 @@ def link(there: Path, here: Path) -> None:
 
 
 def flush(path: Path) -> None:
-    """Write the content of a file or folder to the disk (fsync); not on Windows, which opens no folder."""
+    """Write a file or folder to disk (fsync); nothing is done on Windows, which cannot open folders."""
     if os.name == "nt":
         return
     descriptor = os.open(path, os.O_RDONLY)

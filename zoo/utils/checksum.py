@@ -1,4 +1,4 @@
-"""The checksum by which zoo notices damaged files: 64 bits, computed at the speed of memory."""
+"""The checksum by which zoo detects damaged files: 64 bits, computed at the speed of memory."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import xxhash
 
 
 class Checksum:
-    """XXH3 of bytes that come one after the other.
+    """XXH3 of bytes that are added one after the other.
 
-    It finds accidents, such as a flipped bit on a disk. It does not protect against intention.
+    It detects accidents, such as a flipped bit on a disk, but not intentional changes.
     """
 
     def __init__(self) -> None:
         self._state = xxhash.xxh3_64()
 
     def update(self, data: bytes | memoryview) -> None:
-        """Add the next bytes; other threads run meanwhile."""
+        """Add the next bytes; other threads can run in the meantime."""
         self._state.update(data)
 
     @property
@@ -25,7 +25,7 @@ class Checksum:
 
 
 def checksum(*parts: bytes | memoryview) -> str:
-    """The `Checksum` of all parts one after the other, as 16 hexadecimal digits."""
+    """The `Checksum` of all parts in order, as 16 hexadecimal digits."""
     total = Checksum()
     for part in parts:
         total.update(part)

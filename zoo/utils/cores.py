@@ -6,5 +6,5 @@ import os
 
 
 def cores() -> int:
-    """The number of cores that this process may use, which may be fewer than the machine has."""
+    """The number of cores that this process may use, which can be less than that of the machine."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,4 +1,4 @@
-"""Devices by name."""
+"""Finding devices by name, and their memory."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ def find_device(name: str, local_rank: int = 0, local_ranks: int = 1) -> torch.d
     Args:
         name: `auto`, `cpu`, `mps`, `cuda` or `cuda:N`.
         local_rank: number of this process on this machine; with `cuda`, the number of its GPU.
-        local_ranks: processes on this machine.
+        local_ranks: number of processes on this machine.
 
     Returns:
-        An existing device; CUDA devices with their number.
+        An existing device; a CUDA device has its number.
 
     Raises:
         ZooError: the device does not exist; the message lists those that do.
@@ -44,7 +44,7 @@ def available() -> list[str]:
 
 
 def total_memory(device: torch.device) -> int:
-    """The bytes of memory of a GPU, or of this machine; Windows does not say: more than there is."""
+    """The bytes of memory of a GPU or of this machine; on Windows, where it is unknown, a huge number."""
     if device.type == "cuda":
         return torch.cuda.get_device_properties(device).total_memory
     if not hasattr(os, "sysconf"):
@@ -53,7 +53,7 @@ def total_memory(device: torch.device) -> int:
 
 
 def processor_field(name: str) -> str | None:
-    """A field of the first processor in Linux's /proc/cpuinfo, such as `vendor_id`; None if there is none."""
+    """A field of the first processor in Linux's /proc/cpuinfo, such as `vendor_id`; None if it is missing."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -63,9 +63,9 @@ def processor_field(name: str) -> str | None:
 
 
 def peak_memory(device: torch.device) -> int | None:
-    """The peak memory of this process in bytes; None where it is unknown.
+    """The peak memory of this process in bytes; None if it is unknown.
 
-    On a GPU the memory that torch has allocated there, otherwise the resident memory (on Linux only).
+    On a GPU it is the memory that torch has allocated, otherwise the resident memory (on Linux only).
     """
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)

@@ -1,4 +1,4 @@
-"""One thread at a time where torch's operators are dispatched to Python."""
+"""A lock for functions in which torch's operators are dispatched to Python."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _lock = RLock()
 
 
 def dispatched_alone(function: Callable[P, R]) -> Callable[P, R]:
-    """Let one thread at a time be in the functions that use a mode with ``__torch_dispatch__``.
+    """Let only one thread at a time run the functions that use a mode with ``__torch_dispatch__``.
 
     When such a mode meets an operator for the first time, torch makes a Python object for it, and keeps its
     address, but no reference to it, in C++ (c10/core/PyHandleCache.h). Two threads make two objects, one of
-    which is deleted. If its address is the one that was kept, the next use of the operator reads freed
-    memory, which is a segmentation fault or an error about an unrelated object (seen in torch 2.13).
+    which is deleted. If the kept address is that of the deleted one, the next use of the operator reads freed
+    memory, which causes a segmentation fault or an error about an unrelated object (observed in torch 2.13).
     """
 
     @wraps(function)

@@ -1,6 +1,6 @@
 """The exceptions that zoo raises for wrong input.
 
-A `ZooError` names the place, the value and what was expected. The command line prints it without
+A `ZooError` names the place, the value and the expected values. The command line prints it without
 a traceback and exits with status 2; any other exception is a bug in zoo.
 """
 
@@ -13,16 +13,16 @@ from typing import Self
 
 
 class ZooError(ValueError):
-    """A mistake in what the user gave: config, data, tokenizer, checkpoint, shapes or device.
+    """An error in the user's input: config, data, tokenizer, checkpoint, shapes or device.
 
     Attributes:
-        missing: the path at which there is nothing, as it was given; None: that is not the mistake.
+        missing: the path that does not exist, as the user gave it; None: the error has another reason.
     """
 
     missing: Path | None = None
 
     def because_missing(self, path: str | Path) -> Self:
-        """Note that there is nothing at a path, for those who know where it was looked for."""
+        """Record that a path does not exist, so that callers can add the folders that were searched."""
         self.missing = Path(path)
         return self
 
@@ -32,7 +32,7 @@ class ConfigError(ZooError):
 
 
 class PluginError(ConfigError):
-    """A module of the user's own that cannot be imported, or is not the one that a run was started with."""
+    """A module of the user that cannot be imported, or that has changed since a run was started."""
 
 
 class DataError(ZooError):
@@ -52,7 +52,7 @@ class RankError(RuntimeError):
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return ``"; did you mean 'x'?"``, or the list of what exists when nothing is close.
+    """Return ``"; did you mean 'x'?"``, or the list of known words if none is similar.
 
     Args:
         word: the unknown word.

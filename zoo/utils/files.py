@@ -1,6 +1,6 @@
-"""The one way in which zoo reads a file: regular files only, up to a limit for each kind of content.
+"""Reading files, for all of zoo: only regular files, up to a size limit for each kind of content.
 
-A FIFO or a link to /dev/zero in the place of a file would otherwise hang the program or fill its memory.
+Otherwise a FIFO or a link to /dev/zero instead of a file would hang the program or fill its memory.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from zoo.utils.untyped import Json
 
 MIB = 1 << 20
 CONFIG_BYTES = 16 * MIB
-"""Largest configuration, plugin, pointer or state of a run."""
+"""Largest number of bytes of a run's configuration, plugin, pointer or state."""
 JSON_BYTES = 512 * MIB
-"""Largest tokenizer, index, description or manifest."""
+"""Largest number of bytes of a tokenizer, index, description or manifest."""
 METRICS_BYTES = 4096 * MIB
-"""Largest metrics.jsonl."""
+"""Largest number of bytes of a metrics.jsonl."""
 TEXT_BYTES = 4096 * MIB
-"""Largest text that is read whole."""
+"""Largest number of bytes of a text that is read whole."""
 LINE_BYTES = 1024 * MIB
-"""Longest line of a file that is read line by line."""
+"""Largest number of bytes of a line in a file that is read line by line."""
 
 WITHOUT_WAITING, AS_BYTES = getattr(os, "O_NONBLOCK", 0), getattr(os, "O_BINARY", 0)
-"""Flags of os.open(): the first is not on Windows, the second only there."""
+"""Flags of os.open(): the first one is missing on Windows, the second one exists only there."""
 
 Mistake = Callable[[str], ZooError]
-"""The class of the error that a reader raises, made from its message."""
+"""The class of the error that a reader raises: a function of the message."""
 
 
 @contextmanager
@@ -44,7 +44,7 @@ def open_regular(path: Path, mistake: Mistake) -> Iterator[BufferedReader]:
         mistake: the class of the error.
 
     Raises:
-        ZooError: of the class `mistake`; the file is missing, cannot be read, or is no regular file.
+        ZooError: The file is missing, cannot be read, or is no regular file; the class is `mistake`.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | WITHOUT_WAITING | AS_BYTES)
@@ -72,7 +72,8 @@ def read_bytes(path: Path, limit: int, mistake: Mistake) -> bytes:
         mistake: the class of the error.
 
     Raises:
-        ZooError: of the class `mistake`; see `open_regular`, or the file is larger than `limit`.
+        ZooError: The file cannot be opened, see `open_regular`, or is larger than `limit`; the class is
+            `mistake`.
     """
     with open_regular(path, mistake) as file:
         size = os.fstat(file.fileno()).st_size
@@ -85,16 +86,16 @@ def read_text(path: Path, limit: int, mistake: Mistake) -> str:
     """Read a whole UTF-8 file; line ends stay as they are.
 
     Raises:
-        ZooError: of the class `mistake`; see `read_bytes`, or the file is not UTF-8.
+        ZooError: The file cannot be read, see `read_bytes`, or is not UTF-8; the class is `mistake`.
     """
     return decode(read_bytes(path, limit, mistake), path, mistake)
 
 
 def decode(data: bytes, path: Path, mistake: Mistake) -> str:
-    """The text of the bytes of a file.
+    """Decode the bytes of a file.
 
     Raises:
-        ZooError: of the class `mistake`; the bytes are not UTF-8.
+        ZooError: The bytes are not UTF-8; the class is `mistake`.
     """
     try:
         return data.decode("utf-8")
@@ -111,7 +112,7 @@ def read_json(path: Path, limit: int, mistake: Mistake) -> Json:
     """Read a file that holds one JSON value.
 
     Raises:
-        ZooError: of the class `mistake`; see `read_bytes`, or the file is not JSON.
+        ZooError: The file cannot be read, see `read_bytes`, or is not JSON; the class is `mistake`.
     """
     return parse_json(read_bytes(path, limit, mistake), path, mistake)
 
@@ -121,12 +122,12 @@ def parse_json(content: str | bytes, place: object, mistake: Mistake) -> Json:
 
     Args:
         content: the text.
-        place: where it comes from, for the message.
+        place: the origin of the text, for the message.
         mistake: the class of the error.
 
     Raises:
-        ZooError: of the class `mistake`; the text is not JSON, or beyond Python's limits: thousands of digits
-            or of brackets inside each other.
+        ZooError: The text is not JSON, or exceeds Python's limits of digits or nested brackets; the class is
+            `mistake`.
     """
     try:
         return json.loads(content)

@@ -1,4 +1,4 @@
-"""Tables for terminals of any width: names are folded, and columns left out in a stated order."""
+"""Tables for terminals of any width: names are folded, and columns are left out in a given order."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from rich.table import Table
 from rich.text import Text
 
 FOLDED = 24
-"""The fewest characters that a name is folded to."""
+"""Smallest width, in characters, to which a name is folded."""
 UNBOUNDED = 100_000
-"""A width, in characters, that every table fits into."""
+"""Width in characters that every table fits into."""
 
 
 @dataclass(frozen=True)
 class FittingTable:
-    """A table that shows as many of its columns as the terminal is wide enough for.
+    """A table that shows as many columns as fit into the terminal.
 
-    If the table is too wide, headings are broken into lines, and the cells of the first column are folded, at
-    their dots where they have some. If that is not enough, columns without a single value are left out, then
-    those of `drop`, in this order, and a line under the table names them.
+    If the table is too wide, headings are broken into lines, and the cells of the first column are folded, if
+    possible at dots. If this is not enough, columns without any value are left out, then those of `drop`, in
+    order, and a line under the table names them.
 
     Attributes:
         title: the heading of the table.
         columns: the headings of the columns.
-        rows: the cells, row by row; "" is no value.
+        rows: the cells, row by row; "" means no value.
         drop: headings of the columns that may be left out, the least important one first.
         right: headings of the columns that are aligned on the right.
         lines: whether lines are drawn between the columns.
@@ -43,7 +43,7 @@ class FittingTable:
     lines: bool = True
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """The table, and what was left out."""
+        """Yield the table, and a line that names the columns left out."""
         width = options.max_width
         every = list(range(len(self.columns)))
         whole = self._measured(console, options, every, self.columns)
@@ -100,9 +100,9 @@ class FittingTable:
 
 
 def folded(name: str, width: int) -> str:
-    """A name in lines of at most `width` characters, broken behind dots where it has some.
+    """A name in lines of at most `width` characters, broken after dots if possible.
 
-    All lines but the first are indented, to tell them from other names.
+    All lines but the first are indented, to distinguish them from other names.
     """
     lines: list[str] = []
     line = ""

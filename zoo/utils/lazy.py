@@ -1,4 +1,4 @@
-"""Names of a package that are loaded when they are first used, so that importing it costs nothing."""
+"""Names of a package that are imported when they are first used, so that importing it is fast."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping
 
 
 def lazy_names(package: str, names_of: Mapping[str, str]) -> tuple[list[str], Callable[[str], object]]:
-    """Make what a package needs to load its public names late (PEP 562).
+    """Make the objects by which a package imports its public names lazily (PEP 562).
 
     Args:
-        package: its name.
-        names_of: the names, separated by spaces, that each module gives.
+        package: the name of the package.
+        names_of: the names of each module, separated by spaces.
 
     Returns:
-        The names, and the package's ``__getattr__``.
+        The names, and a function for the package's ``__getattr__``.
     """
     home = {name: module for module, names in names_of.items() for name in names.split()}
 

@@ -1,7 +1,7 @@
-"""Locks that end with the process that holds them, however it ends, also on file systems of a network.
+"""Locks that end with the process that holds them, however it ends, also on network file systems.
 
-The kernel's record locks (POSIX) exclude other processes, also of other hosts where the network file system
-passes them on. For file systems that do not, the file names its holder, and the holder touches it every few
+The kernel's record locks (POSIX) exclude other processes, and those of other hosts if the network file system
+supports it. For file systems that do not, the lock file names its holder, which touches the file every few
 seconds as long as it lives.
 """
 
@@ -25,8 +25,8 @@ from zoo.utils.errors import CheckpointError, ZooError
 POLL_SECONDS = 0.1
 BEAT_SECONDS = 10.0
 STALE_SECONDS = 4 * BEAT_SECONDS
-"""A holder on another host that has not touched the file for so long is dead."""
-FLAGS = os.O_RDWR | getattr(os, "O_NOFOLLOW", 0)  # which Windows lacks
+"""Seconds after which a holder on another host that has not touched the file counts as dead."""
+FLAGS = os.O_RDWR | getattr(os, "O_NOFOLLOW", 0)  # Windows lacks it
 BUSY = (errno.EAGAIN, errno.EACCES)
 UNSUPPORTED = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 
@@ -39,10 +39,10 @@ def locked(path: Path, message: str, *, shared: bool = False, timeout: float = 0
     """Hold a lock within a `with` block.
 
     Args:
-        path: the lock file, which is made if it does not exist, in a folder that is made if necessary. While
-            the lock is held by one process, the file names it.
-        message: the error if another process holds the lock; that process is appended.
-        shared: whether other processes may hold the lock as well, if they share it too.
+        path: the lock file; it and its folder are created if necessary. While one process holds the lock, the
+            file names it.
+        message: the error message if another process holds the lock; the process is appended.
+        shared: whether other processes that also share the lock may hold it at the same time.
         timeout: seconds to wait for the lock.
 
     Raises:
@@ -71,7 +71,7 @@ def holder(path: Path) -> str | None:
     """The process that holds a lock, in words; None: no process holds it, or the file does not name it.
 
     Raises:
-        CheckpointError: what lies there is no lock file.
+        CheckpointError: The file is no lock file.
     """
     path = _absolute(path)
     if path in _held:
@@ -87,7 +87,7 @@ def holder(path: Path) -> str | None:
 
 
 def _acquire(path: Path, shared: bool) -> int | str:
-    """Try to take a lock once; returns the descriptor that holds it, or in words who has it."""
+    """Try to take a lock once; return the descriptor that holds it, or a description of its holder."""
     if path in _held:
         return _named(os.getpid(), platform.node())
     with explained(path):
@@ -113,7 +113,7 @@ def _absolute(path: Path) -> Path:
 
 
 def _read(descriptor: int, path: Path) -> str:
-    """What an open lock file says of its holder.
+    """The holder that an open lock file names.
 
     Raises:
         CheckpointError: the lock file is no regular file; reading a pipe would not return.
@@ -124,7 +124,7 @@ def _read(descriptor: int, path: Path) -> str:
 
 
 def _refused(descriptor: int, path: Path, named: str, shared: bool) -> str | None:
-    """Lock an open file; returns in words who has it, or None if this process now has it."""
+    """Lock an open file; return a description of its holder, or None if this process now has the lock."""
     supported = True
     try:
         _lock(descriptor, shared)
@@ -144,31 +144,31 @@ def _lock(descriptor: int, shared: bool) -> None:
     """Take the kernel's record lock on an open file.
 
     Raises:
-        OSError: another process has it (`BUSY`), or there is no such lock (`UNSUPPORTED`).
+        OSError: Another process has the lock (`BUSY`), or locks are not supported (`UNSUPPORTED`).
     """
     try:
-        import fcntl  # not on Windows, where the name in the file and its holder's beats decide
+        import fcntl  # missing on Windows, where the name in the file and the holder's beats decide
     except ImportError as error:
         raise OSError(errno.ENOSYS, "no record locks on this system") from error
     fcntl.lockf(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
 
 
 def _discard(path: Path, lock: int) -> None:
-    """Remove a lock file that is held; processes that have opened it notice that it is another one."""
-    os.ftruncate(lock, 0)  # Windows does not remove a file that is open; then it names nobody
+    """Remove a lock file that is held; processes that have opened it detect that it was replaced."""
+    os.ftruncate(lock, 0)  # Windows does not remove an open file; its content is deleted instead
     with suppress(PermissionError):
         path.unlink(missing_ok=True)
 
 
 def _is_alive(path: Path, named: str, supported: bool) -> bool:
-    """Whether the process that a lock file names lives, although the kernel does not say that it does."""
+    """Whether the process that a lock file names lives, although the kernel reports no lock."""
     words = named.split()
     if len(words) != 4 or not words[1].isdigit():
         return False
     if words[3] == platform.node() and os.name == "posix":
-        # Where locks work, the lock of a process of this host would have been found.
+        # If locks work, the lock of a process on this host would have been detected.
         return not supported and _exists(int(words[1]))
-    # Both times are the file system's, whose clock may differ from this host's.
+    # Both times are those of the file system, whose clock may differ from this host's.
     with explained(path), tempfile.NamedTemporaryFile(dir=path.parent, prefix=path.name) as now:
         age = os.fstat(now.fileno()).st_mtime - path.stat().st_mtime
     return -STALE_SECONDS < age < STALE_SECONDS
@@ -198,7 +198,7 @@ def _beating(path: Path) -> Iterator[None]:
             with suppress(OSError):
                 os.utime(path)
 
-    # Not by `threading`, whose `start` waits for ever for a thread that dies at once because memory lacks.
+    # Not by `threading`, whose `start` waits forever for a thread that dies at once for lack of memory.
     _thread.start_new_thread(beat, ())
     try:
         yield

@@ -1,4 +1,4 @@
-"""What is measured of a run, and in which direction it is better: the one place that knows."""
+"""The measures of runs and their directions, for all of zoo."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ TASKS = "tasks"
 """The first part of the names of task scores: ``tasks/TASK/METRIC``."""
 
 LARGEST_NATS = 700.0
-"""exp of more nats overflows."""
+"""Largest number of nats whose exponential is a finite float."""
 
 
 @dataclass(frozen=True)
 class Measure:
-    """A number that says how good a run is.
+    """A measure of the quality of a run.
 
     Attributes:
-        name: as a user writes it: a key of `MEASURES`, ``FILE/KEY`` for one of several validation files, or
-            ``tasks/TASK/METRIC`` for a score that `zoo eval --tasks` has recorded.
-        title: how tables and sentences call it.
-        unit: what it is counted in; empty if it has none.
-        lower_is_better: its direction.
+        name: the name that a user writes: a key of `MEASURES`, ``FILE/KEY`` for one of several validation
+            files, or ``tasks/TASK/METRIC`` for a score that `zoo eval --tasks` has recorded.
+        title: the name in tables and sentences.
+        unit: the unit; empty if there is none.
+        lower_is_better: whether smaller values are better.
     """
 
     name: str
@@ -33,17 +33,17 @@ class Measure:
     lower_is_better: bool
 
     def cost(self, value: float) -> float:
-        """The value, negated if more of it is better, so that less always is; its own inverse."""
+        """The value, negated if larger values are better, so that less is always better; its own inverse."""
         return value if self.lower_is_better else -value
 
     @property
     def is_loss(self) -> bool:
-        """Whether it is the validation loss, in nats, of the first validation file."""
+        """Whether the measure is the validation loss, in nats, of the first validation file."""
         return self.name == CROSS_ENTROPY.name
 
     @property
     def is_task(self) -> bool:
-        """Whether it is measured after training, by `zoo eval --tasks`."""
+        """Whether the measure is taken after training, by `zoo eval --tasks`."""
         return self.name.startswith(f"{TASKS}/")
 
 
@@ -60,11 +60,11 @@ MEASURES: Mapping[str, Measure] = {
         Measure("matthews", "Matthews' correlation", "", lower_is_better=False),
     )
 }
-"""Everything that a validation can measure, by name."""
+"""All measures of a validation by name."""
 
 
 LOSSES = ("cross_entropy", "bits_per_byte")
-"""Measures that fall with training as losses do: a verdict over several sizes is read from them."""
+"""Measures that fall with training as losses do, on which a verdict over several sizes is based."""
 
 OF_CLASSIFIERS = frozenset({"cross_entropy", "accuracy", "f1", "matthews"})
 OF_TEXTS = frozenset({"cross_entropy", "perplexity", "bits_per_byte"})
@@ -100,11 +100,11 @@ def task_measure(name: str, lower_is_better: bool) -> Measure:
 
 
 def require_recorded(measure: Measure, recorded: Iterable[str]) -> None:
-    """Refuse a measure that nobody records.
+    """Refuse a measure that is not recorded.
 
     Args:
-        measure: what is wanted.
-        recorded: the names of what is recorded.
+        measure: the requested measure.
+        recorded: the names of the recorded measures.
 
     Raises:
         ValueError: the measure is not among `recorded`.
@@ -119,7 +119,7 @@ def with_perplexity(values: Mapping[str, float]) -> dict[str, float]:
     """The values of a validation and, unless they are those of a classifier, the perplexity.
 
     Args:
-        values: by the names in `MEASURES`; `cross_entropy` is in nats per target.
+        values: values by the names in `MEASURES`; `cross_entropy` is in nats per target.
     """
     if "accuracy" in values or "cross_entropy" not in values:
         return dict(values)

@@ -1,4 +1,4 @@
-"""How long work takes whose stages have costs of their own, estimated while it goes on."""
+"""Estimating the remaining time of work whose stages have different costs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass
 class _Stage:
-    """A stage: its amount of work, what is done of it, and the part whose time counts."""
+    """A stage: its amount of work, the amount done, and the part whose time was measured."""
 
     total: int
     done: int = 0
@@ -18,16 +18,16 @@ class _Stage:
 
 
 class Pace:
-    """The share of the work that is done, and the seconds that the rest will take.
+    """Computes the share of the work that is done, and the seconds that the rest will take.
 
-    The time between two reports is that of the second one's work. The first report of a stage does not
-    count, as it includes what is done once: memory is fetched, kernels are chosen. A stage that has not been
-    measured yet may cost anything, so that there is no estimate before every stage has had two reports. A
-    program with several stages therefore begins each of them before it goes on with the first.
+    The time between two reports is that of the work of the second one. The first report of a stage does not
+    count, because it includes one-time work such as fetching memory and choosing kernels. A stage that has
+    not been measured yet may cost any time, so that there is no estimate before every stage has had two
+    reports. A program with several stages therefore begins each of them before it continues with the first.
     """
 
     def __init__(self, totals: Sequence[int], now: float) -> None:
-        """Begin.
+        """Begin to measure.
 
         Args:
             totals: the amount of work of each stage, in any unit.
@@ -37,7 +37,7 @@ class Pace:
         self._last = now
 
     def add(self, done: int, stage: int, now: float) -> None:
-        """Note that an amount of a stage has been done since the last call."""
+        """Record that an amount of a stage has been done since the last call."""
         s = self._stages[stage]
         if s.reported:
             s.measured += done
@@ -47,13 +47,13 @@ class Pace:
 
     @property
     def share(self) -> float:
-        """How much of all work is done, 0 to 1."""
+        """The share of all work that is done, 0 to 1."""
         total = sum(s.total for s in self._stages)
         return min(1.0, sum(s.done for s in self._stages) / total) if total else 1.0
 
     @property
     def left(self) -> float | None:
-        """Seconds that the rest will take; None: that cannot be said yet."""
+        """The seconds that the rest will take; None: they cannot be estimated yet."""
         unfinished = [s for s in self._stages if s.done < s.total]
         if any(not s.measured for s in unfinished):
             return None

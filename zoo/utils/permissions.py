@@ -1,12 +1,12 @@
-"""What the user has allowed for this process, against a check that would refuse it."""
+"""Permissions by which the user overrides checks in this process."""
 
 
 class Permissions:
-    """The permissions.
+    """The permissions of this process.
 
     Attributes:
-        large: sizes that exceed the memory or all reason (``--allow-large``).
-        non_finite: weights and slots that are NaN or infinite (``--allow-non-finite``).
+        large: whether sizes may exceed the memory or be implausible (``--allow-large``).
+        non_finite: whether weights and slots may be NaN or infinite (``--allow-non-finite``).
     """
 
     large = False

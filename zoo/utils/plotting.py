@@ -1,4 +1,4 @@
-"""How all pictures look: colours, figures, axes."""
+"""The common style of all pictures: colours, figures, axes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def colour(index: int) -> str:
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """An empty white figure of a size in inches, which belongs to no window."""
+    """An empty white figure of a size in inches, without a window."""
     figure = Figure(figsize=(width, height), dpi=130, facecolor="white", layout="constrained")
     FigureCanvasAgg(figure)
     return figure

@@ -1,17 +1,17 @@
-"""Text as it may be shown on a terminal: from files and models, and of numbers of bytes."""
+"""Text that is safe to show on a terminal, and numbers of bytes as text."""
 
 from __future__ import annotations
 
 import unicodedata
 
 KEPT = "\n\t\u200c\u200d"
-"""Line ends, tabs, and the joiners without which some scripts and pictures cannot be written."""
+"""Characters that are kept: line ends, tabs, and the joiners that some scripts and emoji need."""
 HIDDEN = ("Cc", "Cf", "Cs")
-"""Categories of Unicode: control characters, formats such as a change of direction, and surrogates."""
+"""Unicode categories that are escaped: control characters, formats (such as direction), surrogates."""
 
 
 def printable(text: str) -> str:
-    """Text in which control characters are written out as in Python, since a terminal would obey them."""
+    """Text in which control characters are escaped as in Python, because a terminal would execute them."""
     return "".join(_shown(char) for char in text)
 
 

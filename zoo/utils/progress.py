@@ -1,8 +1,8 @@
-"""How far a long task is: a bar on a terminal, and elsewhere a line every few seconds.
+"""The progress of long tasks: a bar on a terminal, and elsewhere a line every few seconds.
 
-Functions that take long report what they have done to `progress`, which shows nothing unless the program has
-named a console (`Progress.console`). The command line names standard error, so that what a command prints can
-be piped; a Python program that wants to see the same does so as well.
+Long functions report their progress to `progress`, which shows nothing unless the program has set a console
+(`Progress.console`). The command line sets it to standard error, so that the output of a command can be
+piped; other Python programs can do the same.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 SECONDS_PER_LINE = 10.0
-"""The time between two lines where no bar can be drawn."""
+"""Seconds between two lines where no bar can be drawn."""
 
 Advance = Callable[[int], object]
-"""Called with the amount of work that was done since the last call."""
+"""A function that is called with the amount of work done since the last call."""
 
 
 class AdvanceStage(Protocol):
-    """Called with the amount of work that was done since the last call, and the stage that it belongs to."""
+    """A function that is called with the amount of work done since the last call, and its stage."""
 
     def __call__(self, done: int, stage: int = 0, /) -> object:
-        """Note what was done."""
+        """Record an amount of work."""
 
 
 class Progress:
-    """Where progress is shown.
+    """The settings of progress.
 
     Attributes:
-        console: the console; None: nowhere.
-        quiet: whether the user asked for no progress at all, also in training.
-        clock: tells the time, in seconds.
+        console: the console; None: progress is not shown.
+        quiet: whether the user wants no progress at all, including that of training.
+        clock: a function that returns the time in seconds.
     """
 
     console: ClassVar[Console | None] = None
@@ -49,15 +49,15 @@ class Progress:
 def progress(what: str, total: int | Sequence[int] | None = None) -> Iterator[AdvanceStage]:
     """Show the progress of a task while the body of the `with` statement runs.
 
-    Of tasks within tasks only the outermost is shown.
+    If tasks are nested, only the outermost one is shown.
 
     Args:
-        what: the task, as the user would call it.
-        total: the amount of all work, in any unit, or those of its stages, of which a unit of each may take
-            another time; None: unknown, so that no remaining time is shown.
+        what: the name of the task for the user.
+        total: the amount of all work, in any unit, or the amounts of its stages, whose units may take
+            different times; None: it is unknown, and no remaining time is shown.
 
     Yields:
-        A function that is called with the amount that was done since its last call, and its stage.
+        A function to call with the amount of work done since its last call, and its stage.
     """
     console = Progress.console
     if console is None:
@@ -77,14 +77,14 @@ def progress(what: str, total: int | Sequence[int] | None = None) -> Iterator[Ad
 
 
 def format_duration(seconds: float) -> str:
-    """Seconds as 12 s, 3 min, 1.5 h."""
+    """A number of seconds as text: 12 s, 3 min, 1.5 h."""
     if seconds < 60:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 3600 else f"{seconds / 3600:.1f} h"
 
 
 def ignore(done: int, stage: int = 0, /) -> None:
-    """Show nothing."""
+    """Do nothing; the function for progress that is not shown."""
 
 
 @contextmanager
@@ -130,5 +130,5 @@ class _Lines:
 
 
 def _left(pace: Pace) -> str:
-    """The remaining time in words; "" as long as it is unknown."""
+    """The remaining time in words; "" while it is unknown."""
     return "" if pace.left is None else f"{format_duration(pace.left)} left"

@@ -3,14 +3,14 @@
     RUN/config.yaml             the resolved configuration; a folder that has one is a run
     RUN/metrics.jsonl           one JSON object per line, see `zoo.train.metrics`
     RUN/environment.json        versions and machine, one entry per session
-    RUN/loaded.json             of a run that starts from a checkpoint: what was loaded
-    RUN/tokenizer/, labels.json what the model cannot be used without
+    RUN/loaded.json             of a run that starts from a checkpoint: report of loading
+    RUN/tokenizer/, labels.json files that are needed to use the model
     RUN/plugins/                sources of the plugins that the run uses
-    RUN/record.json             of a sweep: how the run ended
+    RUN/record.json             of a run in a sweep: how the run ended
     RUN/.lock, .RUN.lock        the process that trains the run, or is about to make its folder, see
                                 `zoo.train.claim`
     RUN/sample.txt, perplexity.json, tasks.json, inspect/
-                                what `zoo generate`, `zoo eval` and `zoo inspect` write
+                                output of `zoo generate`, `zoo eval` and `zoo inspect`
     RUN/checkpoints/last.json, best.json, best-NAME.json (NAME: of one of several validation files)
                                 each names a checkpoint
     RUN/checkpoints/step-00000040/
@@ -20,7 +20,7 @@
         run.yaml, tokenizer/, plugins/, labels.json
                                 the run's own files, so that a copy of the checkpoint alone can be used
 
-Nothing in these files says where the run lies, so a run can be copied, renamed and moved.
+None of these files contains the path of the run, so that a run can be copied, renamed and moved.
 """
 
 from __future__ import annotations
@@ -52,19 +52,19 @@ Record: TypeAlias = JsonObject
 
 LOSS = CROSS_ENTROPY.name
 TAIL = 8192
-"""Bytes at the end of metrics.jsonl that hold the last few lines."""
+"""Number of bytes at the end of metrics.jsonl that contain the last few lines."""
 STEP_FOLDER = re.compile(r"step-(\d{8,18})")
-"""The name of a checkpoint's folder."""
+"""Pattern of the name of a checkpoint's folder."""
 LOCK = ".lock"
 RUNS = "runs"
-"""Where run folders are made, unless a configuration says otherwise."""
+"""The folder of run folders, unless a configuration names another."""
 CHECKSUM = "checksum"
-"""Key of state.json."""
+"""Key of the checksum in state.json."""
 
 
 @dataclass(frozen=True)
 class ModelFolder:
-    """A folder with a model and what it takes to use it: a run, a checkpoint, an imported model.
+    """A folder with a model and the files that are needed to use it: a run, a checkpoint, an imported model.
 
     Attributes:
         path: the folder, which need not exist.
@@ -76,7 +76,7 @@ class ModelFolder:
 
     @property
     def config(self) -> Path:
-        """The configuration that the model was trained with."""
+        """The configuration by which the model was trained."""
         return self.path / self.CONFIG
 
     @property
@@ -86,7 +86,7 @@ class ModelFolder:
 
     @property
     def plugins(self) -> Path:
-        """The folder with copies of the plugins' sources, for the record: nothing is imported from it."""
+        """The folder with copies of the plugins' sources, from which nothing is ever imported."""
         return self.path / "plugins"
 
     @property
@@ -100,10 +100,10 @@ class ModelFolder:
 
 @dataclass(frozen=True)
 class CheckpointFolder(ModelFolder):
-    """A checkpoint of a run, or a folder that only holds a model."""
+    """A checkpoint of a run, or a folder with only a model."""
 
     OWED: ClassVar[str] = "owes_evaluation"
-    """The key of state.json that is there only if the run was stopped before an evaluation was complete."""
+    """The key that state.json has only if the run was stopped before an evaluation was complete."""
 
     @property
     def model(self) -> Path:
@@ -122,12 +122,12 @@ class CheckpointFolder(ModelFolder):
 
     @property
     def diagnosis(self) -> Path:
-        """The averages of a `zoo.train.diagnosis.Diagnosis`; exists only while there are any."""
+        """The averages of a `zoo.train.diagnosis.Diagnosis`; the file exists only within a window."""
         return self.path / "diagnosis.safetensors"
 
     @property
     def run(self) -> RunFolder | None:
-        """The run whose checkpoint this is; None for a folder that lies elsewhere."""
+        """The run of this checkpoint; None for a folder outside of a run."""
         return RunFolder(self.path.parent.parent) if self.path.parent.name == RunFolder.CHECKPOINTS else None
 
     @property
@@ -142,7 +142,7 @@ class CheckpointFolder(ModelFolder):
 
     @property
     def named_step(self) -> int:
-        """The step by the name of the folder; -1 for a folder that is no checkpoint of a run."""
+        """The step in the name of the folder; -1 for a folder that is no checkpoint of a run."""
         match = STEP_FOLDER.fullmatch(self.path.name)
         return int(match[1]) if match else -1
 
@@ -155,7 +155,7 @@ class CheckpointFolder(ModelFolder):
         """The content of state.json.
 
         Raises:
-            CheckpointError: the file is missing, or is not as it was written.
+            CheckpointError: The file is missing, or was changed or damaged.
         """
         try:
             state = _read_json(self._state)
@@ -173,7 +173,7 @@ class CheckpointFolder(ModelFolder):
         _write_json(self._state, {**state, CHECKSUM: checksum(_canonical(state))})
 
     def way_out(self) -> str:
-        """A clause that names the last good checkpoint of the run, for the message of one that is not."""
+        """A clause that names the last good checkpoint of the run, for the message about a damaged one."""
         if self.run is None:
             return ""
         for other in sorted(self.run.checkpoints(), key=lambda folder: -folder.named_step):
@@ -195,7 +195,7 @@ class CheckpointFolder(ModelFolder):
 
 @dataclass(frozen=True)
 class RunFolder(ModelFolder):
-    """A run folder. The folder that a user names is the run that is meant, whatever its config says."""
+    """A run folder; the folder that a user names is the run, even if its configuration records another."""
 
     CONFIG: ClassVar[str] = "config.yaml"
     CHECKPOINTS: ClassVar[str] = "checkpoints"
@@ -207,16 +207,16 @@ class RunFolder(ModelFolder):
 
     @property
     def exists(self) -> bool:
-        """Whether the folder is a run: whether it has a configuration."""
+        """Whether the folder is a run, that is, whether it has a configuration."""
         with suppress(OSError):  # a name that is too long for a file
             return self.config.is_file()
         return False
 
     def required(self) -> RunFolder:
-        """The folder itself.
+        """Return the folder itself if it is a run.
 
         Raises:
-            ZooError: the folder is not a run.
+            ZooError: The folder is not a run.
         """
         if not self.exists:
             raise ZooError(f"{self.config}: no such file; expected a run folder made by `zoo train`")
@@ -224,7 +224,7 @@ class RunFolder(ModelFolder):
 
     @property
     def is_vacant(self) -> bool:
-        """Whether a run can begin here: there is no folder, or nothing in it but what a killed start left."""
+        """Whether a run can start here: there is no folder, or only remains of a killed start are in it."""
         if not self.path.exists():
             return True
         return self.path.is_dir() and all(
@@ -233,60 +233,61 @@ class RunFolder(ModelFolder):
 
     @property
     def lock(self) -> Path:
-        """The file that names the process that trains the run."""
+        """The lock file of the process that trains the run."""
         return self.path / LOCK
 
     @property
     def starting(self) -> Path:
-        """The file beside the folder that names the process that is about to make it."""
+        """The lock file, beside the folder, of the process that is about to create the folder."""
         folder = self.path.resolve()
         return folder.with_name(f".{folder.name}{LOCK}")
 
     @property
     def metrics(self) -> Path:
-        """What was measured while the run trained."""
+        """The measurements during training."""
         return self.path / "metrics.jsonl"
 
     @property
     def sample(self) -> Path:
-        """Text that `zoo generate` left."""
+        """The last text that `zoo generate` wrote."""
         return self.path / "sample.txt"
 
     @property
     def perplexity(self) -> Path:
-        """What `zoo eval --perplexity` writes."""
+        """The output file of `zoo eval --perplexity`."""
         return self.path / "perplexity.json"
 
     @property
     def tasks(self) -> Path:
-        """What `zoo eval --tasks` writes."""
+        """The output file of `zoo eval --tasks`."""
         return self.path / "tasks.json"
 
     @property
     def inspection(self) -> Path:
-        """The folder that `zoo inspect` writes."""
+        """The output folder of `zoo inspect`."""
         return self.path / "inspect"
 
     @property
     def record(self) -> Path:
-        """How a run of a sweep ended, and the checksum of its metrics."""
+        """The record of how a run of a sweep ended, with the checksum of its metrics."""
         return self.path / "record.json"
 
     @property
     def environment(self) -> Path:
-        """What the run was trained with, by session."""
+        """The versions and the machine of each session."""
         return self.path / "environment.json"
 
     @property
     def loaded(self) -> Path:
-        """What the run took over from the checkpoint that it started from."""
+        """The report on the checkpoint that the run started from."""
         return self.path / "loaded.json"
 
     def write_config(self, text: str) -> None:
-        """Make the folder a run, which appears by one rename, or replace the configuration of the run.
+        """Create the run folder by one rename, or replace the configuration of the run.
 
         Raises:
-            CheckpointError: the folder cannot be written, or another process has made it a run meanwhile.
+            CheckpointError: The folder cannot be written, or another process has created the run in the
+                meantime.
         """
         if self.exists:
             write_text(self.config, text)
@@ -300,7 +301,7 @@ class RunFolder(ModelFolder):
         """The entries of environment.json, one per session; empty before the first.
 
         Raises:
-            CheckpointError: the file is not as it was written.
+            CheckpointError: The file was changed or damaged.
         """
         sessions: Json = _read_json(self.environment) if self.environment.exists() else []
         if not isinstance(sessions, list) or not all(isinstance(entry, dict) for entry in sessions):
@@ -308,7 +309,7 @@ class RunFolder(ModelFolder):
         return sessions
 
     def add_session(self, session: JsonObject) -> None:
-        """Append an entry to environment.json; a file that cannot be read is begun anew, with a warning."""
+        """Append an entry to environment.json; an unreadable file is replaced, with a warning."""
         try:
             earlier = self.read_sessions()
         except CheckpointError as error:
@@ -320,7 +321,7 @@ class RunFolder(ModelFolder):
         """The content of loaded.json.
 
         Raises:
-            CheckpointError: the file is missing or not as it was written.
+            CheckpointError: The file is missing, or was changed or damaged.
         """
         loaded: JsonObject = _read_json(self.loaded)
         return loaded
@@ -330,11 +331,11 @@ class RunFolder(ModelFolder):
         _write_json(self.loaded, loaded, indent=1)
 
     def read_metrics(self, mended_after: int | None = None) -> list[Record]:
-        """All lines of metrics.jsonl; a last line that was being written when the run was killed is left out.
+        """All lines of metrics.jsonl, without an incomplete last line of a run that was killed.
 
         Args:
-            mended_after: leave out damaged lines, with a warning, if every line behind them belongs to a
-                later step than this one, because the run writes those lines again; None: they are an error.
+            mended_after: a step; damaged lines are left out, with a warning, if every line after them belongs
+                to a later step, because the run writes those lines again. None: damaged lines are an error.
 
         Raises:
             ZooError: the file is missing, or has a line that zoo did not write.
@@ -362,42 +363,42 @@ class RunFolder(ModelFolder):
         return records
 
     def read_last_metrics(self) -> list[Record]:
-        """The last few lines of metrics.jsonl, quickly; empty where there are none."""
+        """The last few lines of metrics.jsonl, without reading the whole file; empty if there are none."""
         try:
             with open_regular(self.metrics, ZooError) as file:
                 file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL))
                 lines = file.read(2 * TAIL).split(b"\n")[:-1]
         except ZooError:
             return []
-        # The first line may be cut.
+        # The first line may be incomplete.
         return [record for line in lines if (record := _metrics_record(line)) is not None]
 
     def checkpoint(self, which: Which = "last") -> CheckpointFolder | None:
-        """The last or a best checkpoint; None if there is none yet. Without last.json it is the latest.
+        """The last or a best checkpoint; None if there is none yet. Without last.json, it is the latest.
 
         Raises:
-            CheckpointError: the file that names it is not as it was written.
+            CheckpointError: The file that names the checkpoint was changed or damaged.
         """
         pointer = self.read_pointer(which)
         if pointer is not None:
             return self._folder(pointer["checkpoint"])
-        # A run that was killed between its first checkpoint and the pointer to it.
+        # The run was killed between writing its first checkpoint and the pointer to it.
         return max(self.checkpoints(), key=lambda f: f.named_step, default=None) if which == "last" else None
 
     def checkpoint_after(self, step: int) -> CheckpointFolder:
-        """The folder of the checkpoint after so many steps, whether it exists or not."""
+        """The folder of the checkpoint after `step` steps, whether it exists or not."""
         return self._folder(f"step-{step:08d}")
 
     def checkpoints(self) -> Iterator[CheckpointFolder]:
-        """The checkpoints that lie in the run's folder, in the order of their steps."""
+        """The checkpoints in the run's folder, in the order of their steps."""
         folders = map(CheckpointFolder, (self.path / self.CHECKPOINTS).glob("step-*"))
         yield from sorted((f for f in folders if f.named_step >= 0), key=lambda folder: folder.named_step)
 
     def read_pointer(self, which: Which) -> JsonObject | None:
-        """The content of last.json or best.json: ``checkpoint`` and what it measured; None if there is none.
+        """The content of last.json or best.json, ``checkpoint`` and its measures; None if there is none.
 
         Raises:
-            CheckpointError: the file is not as it was written, or names a checkpoint that does not exist.
+            CheckpointError: The file was changed or damaged, or names a checkpoint that does not exist.
         """
         path = self.pointer_file(which)
         if not path.exists():
@@ -408,7 +409,7 @@ class RunFolder(ModelFolder):
                 raise CheckpointError(f'{path}: expected {{"checkpoint": "step-..."}}')
             name = pointer["checkpoint"]
             if not self._folder(name).path.is_dir():
-                if _read_json(path) != pointer:  # The run is being trained, and has deleted that checkpoint.
+                if _read_json(path) != pointer:  # The run is being trained and has deleted that checkpoint.
                     return self.read_pointer(which)
                 raise CheckpointError(f"{path}: names {name}, which does not exist")
         except CheckpointError as error:
@@ -423,15 +424,15 @@ class RunFolder(ModelFolder):
         Args:
             which: the pointer to replace.
             checkpoint: a checkpoint of the run.
-            **measured: what made it the best one.
+            **measured: the measures of the checkpoint.
         """
         _write_json(self.pointer_file(which), {"checkpoint": checkpoint.path.name, **measured})
 
     def trim_to_last_checkpoint(self) -> None:
-        """Make the folder agree with the last checkpoint, after a session that was killed or has gone back.
+        """Make the folder agree with the last checkpoint, after a session that was killed or rolled back.
 
-        last.json alone says how far the run is. Checkpoints after it belong to a dead timeline and are
-        deleted, best.json becomes what the last checkpoint says it was, and unfinished files are removed.
+        Only last.json defines the progress of the run. Later checkpoints are deleted, best.json is restored
+        from the last checkpoint, and unfinished files are removed.
 
         Raises:
             CheckpointError: the last checkpoint cannot be read.
@@ -455,7 +456,7 @@ class RunFolder(ModelFolder):
                 self.point(which, self._folder(best["checkpoint"]), **measured)
 
     def _former_best(self, last: CheckpointFolder) -> JsonObject | None:
-        """The best checkpoint of a run whose checkpoints do not say which one that is (before 0.3)."""
+        """The best checkpoint of a run whose checkpoints do not record which one it is (before 0.3)."""
         try:
             best = self.read_pointer("best")
         except CheckpointError as error:
@@ -467,13 +468,13 @@ class RunFolder(ModelFolder):
         """Delete all checkpoints but the last few and those that a pointer names."""
         named = [self.checkpoint("last")]
         for which in self.best_names():
-            with suppress(CheckpointError):  # best.json or its checkpoint was deleted meanwhile
+            with suppress(CheckpointError):  # best.json or its checkpoint was deleted in the meantime
                 named.append(self.checkpoint(which))
         old = [*self.checkpoints()][:-keep_last]
         remove(*(folder.path for folder in old if folder not in named))
 
     def describe(self, checkpoint: ModelFolder) -> None:
-        """Link what it takes to use the run's model into the folder of one of its checkpoints."""
+        """Link the files that are needed to use the run's model into the folder of a checkpoint."""
         pairs = [(self.config, checkpoint.config), (self.labels, checkpoint.labels)]
         folders = [(self.tokenizer, checkpoint.tokenizer), (self.plugins, checkpoint.plugins)]
         for folder, copy in folders:
@@ -487,7 +488,7 @@ class RunFolder(ModelFolder):
         return CheckpointFolder(self.path / self.CHECKPOINTS / name)
 
     def best_names(self) -> list[Which]:
-        """The names of the best checkpoints that there are."""
+        """The names of the best checkpoints that exist."""
         return [path.stem for path in sorted((self.path / self.CHECKPOINTS).glob("best*.json"))]
 
     def pointer_file(self, which: Which) -> Path:
@@ -502,8 +503,8 @@ def model_folder(path: Path) -> ModelFolder:
         path: a run, a checkpoint, the folder of any other model, or a file in one of these.
 
     Returns:
-        The run or the checkpoint; the run of a checkpoint that an older version of zoo wrote, which does
-        not describe its model itself.
+        The run or the checkpoint; for a checkpoint of an older version of zoo, which does not describe its
+        model itself, its run.
     """
     folder = path if path.is_dir() else path.parent
     if RunFolder(folder).exists:
@@ -532,7 +533,7 @@ def _read_json(path: Path) -> Json:
     """The content of a JSON file that zoo wrote.
 
     Raises:
-        CheckpointError: the file is missing or is no JSON.
+        CheckpointError: The file is missing or is not JSON.
     """
     place = f"{path}: "
 
@@ -543,7 +544,7 @@ def _read_json(path: Path) -> Json:
 
 
 def _canonical(content: object) -> bytes:
-    """The bytes that a checksum is taken of, the same before and after a value went through a file."""
+    """The bytes whose checksum is computed, the same before and after a value is written to a file."""
     return json.dumps(json.loads(json.dumps(content)), sort_keys=True).encode()
 
 

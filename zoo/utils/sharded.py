@@ -1,4 +1,4 @@
-"""Whole tensors and the parts of them that a rank holds."""
+"""Whole tensors, and the parts of them that a rank holds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def is_sharded(tensor: Tensor) -> TypeIs[DTensor]:
-    """Whether a tensor is a DTensor: none is before their module is imported, which takes half a second."""
+    """Whether a tensor is a DTensor, without importing their module, which takes half a second."""
     module = sys.modules.get("torch.distributed.tensor")
     return module is not None and isinstance(tensor, module.DTensor)
 
@@ -52,8 +52,8 @@ class Stored:
     """A tensor in a file, which is read when it is assigned to another one.
 
     Attributes:
-        shape, dtype: of the whole tensor.
-        read: reads it, or the part that a shard holds, into an existing tensor.
+        shape, dtype: shape and dtype of the whole tensor.
+        read: a function that reads the tensor, or the part that a shard holds, into an existing tensor.
     """
 
     shape: torch.Size
@@ -65,8 +65,8 @@ def assign(target: Tensor, value: Tensor | Stored) -> None:
     """Copy a whole tensor, which need not be in memory, into a plain tensor or the part that a shard holds.
 
     Args:
-        target: written in place; any device and dtype.
-        value: of its shape; of a file only the rank's own part is read.
+        target: a tensor of any device and dtype, which is overwritten.
+        value: a tensor of the same shape; only the rank's own part of a file is read.
     """
     if isinstance(value, Stored):
         value.read(target)
@@ -77,7 +77,7 @@ def assign(target: Tensor, value: Tensor | Stored) -> None:
 
 
 def whole(tensor: Tensor) -> Tensor:
-    """The unsharded tensor of a DTensor (all ranks must call this); a plain tensor as it is."""
+    """The unsharded tensor of a DTensor (all ranks must call this function); a plain tensor unchanged."""
     return tensor.full_tensor() if is_sharded(tensor) else tensor
 
 
@@ -85,8 +85,8 @@ def gathered(tensors: Mapping[str, Tensor], keep: bool = True) -> dict[str, Tens
     """Unsharded copies on the CPU, made one by one, so that no rank holds more than one tensor twice.
 
     Args:
-        tensors: plain or sharded; the same names on all ranks.
-        keep: whether this rank keeps the copies; all ranks must call this.
+        tensors: plain or sharded tensors; the same names on all ranks.
+        keep: whether this rank keeps the copies; all ranks must call this function.
 
     Returns:
         Contiguous tensors by name; empty if `keep` is false.
@@ -123,13 +123,13 @@ def sum_over_ranks(
 
 
 def norms(tensors: Iterable[Tensor]) -> Tensor:
-    """The Euclidean norms of whole tensors, the same on all ranks, by one all-reduce for all of them.
+    """The Euclidean norms of whole tensors, the same on all ranks, with one all-reduce for all.
 
     Args:
-        tensors: plain or sharded, the same on all ranks; taken one after the other.
+        tensors: plain or sharded tensors, the same on all ranks; they are processed one after the other.
 
     Returns:
-        (tensors,), of their dtype.
+        (tensors,), in their dtype.
     """
     of_tensors: list[Tensor] = []
     crossing: dict[ProcessGroup, list[int]] = defaultdict(list)

@@ -1,7 +1,7 @@
-"""Several variants with several claims each: a chain per variant (Bretz et al. 2009).
+"""Tests of several variants with several claims each: a chain per variant (Bretz et al. 2009).
 
 Each variant starts with alpha / m. A claim that holds passes its share to the next claim of its chain; a
-chain that is through gives its share to the others.
+chain whose claims all hold passes its share to the others.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from collections.abc import Mapping, Sequence
 
 
 def claims(chains: Mapping[str, Sequence[float]], alpha: float = 0.05) -> dict[str, int]:
-    """How many claims of each chain hold, at a family-wise error rate of `alpha`.
+    """The number of claims of each chain that hold, at a family-wise error rate of `alpha`.
 
     Args:
         chains: p-values of each variant's claims, in the order in which they are made.
         alpha: the probability of any false claim.
 
     Returns:
-        Of each variant the number of claims that hold, from the first on.
+        For each variant the number of claims that hold, from the first one on.
     """
     share = {name: alpha / len(chains) for name in chains}
     held = dict.fromkeys(chains, 0)

@@ -1,4 +1,4 @@
-"""A verdict across scale for programs and agents: JSON, with a schema."""
+"""A verdict across scale in JSON, with a schema, for programs and agents."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from zoo.config.registry import Config
 
 
 class SizeDocument(Config):
-    """One size by itself."""
+    """The result of one size by itself."""
 
     params: float = Field(description="parameters of the baseline's model")
     ln_c: float = Field(description="natural logarithm of the token speed-up")
@@ -32,7 +32,7 @@ class LeftDocument(Config):
 
 
 class EstimateDocument(Config):
-    """A value of the line."""
+    """A value on the line."""
 
     estimate: float = Field(description="ln c; for the slope its change per e-fold of parameters")
     half95: float = Field(description="half the 95 % interval, the wider one of scatter and seeds")
@@ -58,7 +58,7 @@ class LineDocument(Config):
 
 
 class BackTestDocument(Config):
-    """What the smaller sizes say of the largest one."""
+    """The prediction of the largest size by the smaller ones."""
 
     predicted: float
     half95: float
@@ -67,7 +67,7 @@ class BackTestDocument(Config):
 
 
 class LawDocument(Config):
-    """The shared law, a second opinion; E, a and b are nuisance."""
+    """The shared law, a second opinion; E, a and b are nuisance parameters."""
 
     E: float
     a: float

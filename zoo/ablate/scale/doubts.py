@@ -1,4 +1,4 @@
-"""What a reader must know before believing a verdict across scale: a sentence for each reason for doubt."""
+"""Caveats of a verdict across scale: a sentence for each reason for doubt."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from zoo.ablate.scale.simulate import KAPPA, TAU
 from zoo.ablate.scale.tuning import equal_steps
 
 SAME_COST = 1.01
-"""Sides whose parameters or FLOPs per token differ by more than this factor are named."""
+"""Factor between the parameters or FLOPs per token of two sides above which they are reported."""
 SAME_RATIO = 4.0
-"""Tokens per parameter that change by more than this factor over the sizes are named."""
+"""Factor between tokens per parameter at different sizes above which the change is reported."""
 SAME_STEP = 0.05
-"""Factors between neighbouring rates that differ by less, in logarithms, are the same."""
+"""Difference of the logarithms of two factors between neighbouring rates below which they count as equal."""
 NOISY = 0.07
-"""Above this standard deviation of a run, in ln tokens, one run per rate is too few even for a parabola."""
+"""Standard deviation of a run, in ln tokens, above which one run per rate is too few even for a parabola."""
 LARGE_GAP = 2.0
-"""Noise and curvature beyond so many times what the simulations assume are named."""
+"""Factor on the noise and curvature assumed in the simulations beyond which values are reported."""
 
 
 def doubts(measurement: VariantMeasurement, missed: bool = False, too_early: bool = False) -> list[str]:
@@ -31,7 +31,7 @@ def doubts(measurement: VariantMeasurement, missed: bool = False, too_early: boo
 
     Args:
         measurement: the variant.
-        missed: whether the largest size lies outside what the smaller ones predicted.
+        missed: whether the largest size lies outside the prediction of the smaller ones.
         too_early: whether sizes were declared and there are too few for the first look.
     """
     checks = (
@@ -141,14 +141,14 @@ def _spacing(step: float | None) -> str:
 
 
 def _same_step(one: float | None, other: float | None) -> bool:
-    """Whether two grids are equally fine; two without equal steps, such as random searches, count as such."""
+    """Whether two grids are equally fine; two without equal steps (random searches) count as equal."""
     if one is None or other is None:
         return one is other
     return abs(math.log(one / other)) < SAME_STEP
 
 
 def _one_tuning_seed(measurement: VariantMeasurement) -> Iterator[str]:
-    """Every rate that was tried has a single run, whose loss is as much luck as the seeds differ."""
+    """Warn if every tried rate has a single run, whose loss depends on the seed."""
     tuned = [side for pair in measurement.pairs.values() for side in pair.sides if side.tuned]
     if all(side.seeds > 1 for side in tuned):
         return
@@ -281,7 +281,7 @@ def _compared(measurement: VariantMeasurement) -> Sequence[FinishedRun]:
 
 
 def _side(value: float, half: float) -> int:
-    """Whether an interval lies above 0, below it, or holds it."""
+    """1 if an interval lies above 0, -1 if below, 0 if it contains 0."""
     return int(value - half > 0) - int(value + half < 0)
 
 

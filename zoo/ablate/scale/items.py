@@ -1,7 +1,7 @@
-"""Answers to questions: a training recipe is judged over seeds, and speaks of new questions as well.
+"""Answers to questions: training recipes are compared over seeds and over new questions.
 
-McNemar's test with one seed each is right for two checkpoints; for two recipes it finds differences that
-are those of the seeds.
+McNemar's test with one seed each is right for two checkpoints; for two recipes it reports differences that
+are due to the seeds.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class ItemDifference:
-    """How much more a variant scores.
+    """The difference of the scores of a variant and the baseline.
 
     Attributes:
-        difference: of the mean scores, variant less baseline.
-        se: its standard error over new seeds and new questions.
+        difference: difference of the mean scores, variant less baseline.
+        se: standard error of the difference over new seeds and new questions.
         df: degrees of freedom of the seeds, after Welch and Satterthwaite.
     """
 
@@ -32,7 +32,7 @@ class ItemDifference:
 
     @property
     def p_value(self) -> float:
-        """Two-sided, of no difference."""
+        """The two-sided p-value of no difference."""
         if not self.se:
             return float(self.difference == 0)
         return float(2 * stats.t.sf(abs(self.difference) / self.se, self.df))
@@ -53,7 +53,7 @@ def compare_items(baseline: Array, variant: Array) -> ItemDifference:
         variant: (seeds, items) scores of the same items.
 
     Raises:
-        ValueError: there are fewer than two seeds of a side, or other items.
+        ValueError: A side has fewer than two seeds, or the items differ.
     """
     sides = [np.asarray(side, dtype=np.float64) for side in (baseline, variant)]
     if any(side.ndim != 2 or len(side) < 2 for side in sides) or sides[0].shape[1] != sides[1].shape[1]:
@@ -71,9 +71,9 @@ def compare_items(baseline: Array, variant: Array) -> ItemDifference:
 
 
 def _residual(sides: list[Array]) -> float:
-    """Variance of the mean difference by what neither seeds nor items explain.
+    """The variance of the mean difference that neither seeds nor items explain.
 
-    With as many seeds on both sides it is that of the differences, otherwise the sum of the sides'.
+    With equally many seeds on both sides it is that of the differences, otherwise the sum over the sides.
     """
     tables = [sides[1] - sides[0]] if sides[0].shape == sides[1].shape else sides
     total = 0.0

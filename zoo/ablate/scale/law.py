@@ -1,8 +1,9 @@
 """The shared scaling law, as a second opinion beside the line.
 
-``L = E + A N^-a + B (c T)^-b`` with ``ln c = g0 + g1 ln(N / N_max)`` of the variant: exponents are
-shared by both sides (arXiv 2602.07712 finds separate laws ill-conditioned). E, a and b are nuisance:
-with six sizes E is known to some .08 nats and its error goes with those of b and B, yet ln c comes out.
+``L = E + A N^-a + B (c T)^-b`` with ``ln c = g0 + g1 ln(N / N_max)`` of the variant: exponents are shared by
+both sides (arXiv 2602.07712 finds separate laws ill-conditioned). E, a and b are nuisance parameters: with
+six sizes E is known to about .08 nats, and its error is correlated with those of b and B, but ln c is well
+determined.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ Array = NDArray[np.float64]
 EXPONENTS = (0.05, 1.5)
 """The range of a and b."""
 EXTREME = 50.0
-"""Bound of the logarithm of each term of the law; a loss is far inside."""
+"""Bound of the logarithm of each term of the law; losses are far inside."""
 
 
 @dataclass(frozen=True)
@@ -36,9 +37,9 @@ class Law:
         b: exponent of the tokens.
         ln_c: ln c at the largest size.
         slope: change of ln c per e-fold of parameters.
-        half95: half the 95 % interval of `ln_c`, by deleting one size at a time, Student's t with
-            sizes - 2 degrees of freedom; None with fewer than four sizes.
-        slope_half95: the same of `slope`.
+        half95: half the 95 % interval of `ln_c`, by deleting one size at a time, Student's t with sizes - 2
+            degrees of freedom; None with fewer than four sizes.
+        slope_half95: half the 95 % interval of `slope`.
     """
 
     irreducible: float
@@ -60,8 +61,9 @@ def fit_law(
 
     Args:
         baseline: losses by parameters.
-        variant: the same; the parameters are those of the baseline's models.
-        weighted: weigh each cell by its seeds times (L / slope)^2, so that residuals are in ln tokens.
+        variant: losses of the variant by parameters of the baseline's models.
+        weighted: whether to weight each cell by its seeds times (L / slope)^2, so that residuals are in ln
+            tokens.
 
     Raises:
         ValueError: there are fewer than three sizes on both sides.
@@ -91,7 +93,7 @@ def fit_law(
 
 @dataclass(frozen=True)
 class _Cells:
-    """Mean losses of all cells, as columns."""
+    """The mean losses of all cells, as columns."""
 
     ln_n: Array
     ln_t: Array
@@ -125,7 +127,7 @@ def _fit(cells: _Cells, weighted: bool, start: Array | None) -> tuple[Array, flo
         """The law's loss, its terms of size and tokens, and ln tokens with the speed-up."""
         e, a, b, ln_scale_n, ln_scale_t, g0, g1 = _unpacked(p, low)
         ln_tokens = cells.ln_t + cells.variant * (g0 + g1 * distance)
-        # The search may try any number; beyond these bounds only its direction counts.
+        # The search may try any number; beyond these bounds only the direction matters.
         of_size = np.exp((ln_scale_n - a * cells.ln_n).clip(-EXTREME, EXTREME))
         of_tokens = np.exp((ln_scale_t - b * ln_tokens).clip(-EXTREME, EXTREME))
         return e + of_size + of_tokens, of_size, of_tokens, ln_tokens
@@ -152,7 +154,7 @@ def _fit(cells: _Cells, weighted: bool, start: Array | None) -> tuple[Array, flo
             return values
 
         tolerance = {"xtol": 1e-11, "ftol": 1e-11, "gtol": 1e-11}
-        with np.errstate(all="ignore"):  # scipy divides by zero on its way to a bound
+        with np.errstate(all="ignore"):  # scipy divides by zero near a bound
             return optimize.least_squares(
                 residuals, begin, jacobian, x_scale="jac", max_nfev=2000, **tolerance
             )

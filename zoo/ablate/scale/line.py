@@ -2,8 +2,8 @@
 
 Sizes are the replicates. The interval is the wider one of the scatter of the sizes about the line and of
 the seeds within the sizes: the interval of Hartung and Knapp with the guard of Röver, Knapp and Friede
-(BMC Med. Res. Methodol. 2015), with sizes in the place of trials. Intervals over seeds alone are too
-narrow wherever something is shared by all seeds of a size, and tuning always is.
+(BMC Med. Res. Methodol. 2015), with sizes instead of trials. Intervals over seeds alone are
+too narrow whenever an error is shared by all seeds of a size, as that of tuning always is.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from zoo.ablate.scale.speedup import ROUNDING, SizeSpeedup, exp
 Array = NDArray[np.float64]
 
 FEWEST_SIZES = 4
-"""Below so many sizes there is no line."""
+"""Smallest number of sizes for a line."""
 POWER = 0.8
-"""The probability with which a study finds what it calls detectable."""
+"""The probability with which a study detects a difference that it calls detectable."""
 PRIOR_SEEDS = 3
-"""Degrees of freedom that the other sizes' seed variance counts for at each size."""
+"""Degrees of freedom with which the seed variance of the other sizes counts at each size."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A value read off the line.
+    """An estimate on the line.
 
     Attributes:
         estimate: the value: ln c, or its change per e-fold of parameters.
-        scatter: its standard error by the scatter of the sizes, with `df_scatter` degrees of freedom.
-        df_scatter: sizes less two.
-        seeds: its standard error by the seeds within the sizes.
-        df_seeds: of that, after Satterthwaite.
-        critical: where sizes are added until it is decided, the critical value of |t| with `df_scatter` at
-            this look; None: there is one look, and Student's t holds.
+        scatter: standard error from the scatter of the sizes, with `df_scatter` degrees of freedom.
+        df_scatter: number of sizes less two.
+        seeds: standard error from the seeds within the sizes.
+        df_seeds: degrees of freedom of `seeds`, after Satterthwaite.
+        critical: if sizes are added until a decision, the critical value of |t| with `df_scatter` at this
+            look; None: there is one look, and Student's t holds.
     """
 
     estimate: float
@@ -51,10 +51,10 @@ class Estimate:
     critical: float | None = None
 
     def half_width(self, level: float = 0.95) -> float:
-        """Half the confidence interval: the wider of both.
+        """Half the confidence interval, the wider one of the two.
 
-        Where sizes are added until it is decided, the intervals of all looks hold together with 95 %, also
-        for a lower `level`.
+        If sizes are added until a decision, the intervals of all looks hold jointly with 95 %, also for a
+        lower `level`.
         """
         quantile = 0.975 if self.critical is not None else (1 + level) / 2
         return self._widening * max(float(stats.t.ppf(quantile, df)) * se for se, df in self._errors())
@@ -66,7 +66,7 @@ class Estimate:
 
     @property
     def p_value(self) -> float:
-        """Two-sided, of zero, by the wider of both intervals."""
+        """The two-sided p-value of zero, by the wider one of the two intervals."""
         if abs(self.estimate) < ROUNDING:
             return 1.0
         return max(
@@ -75,17 +75,17 @@ class Estimate:
 
     @property
     def binding(self) -> tuple[float, float]:
-        """Standard error and degrees of freedom of the wider interval."""
+        """The standard error and the degrees of freedom of the wider interval."""
         return max(self._errors(), key=lambda pair: float(stats.t.ppf(0.975, pair[1])) * pair[0])
 
     def detectable(self, alpha: float = 0.05) -> float:
-        """The factor c that such a study finds with probability `POWER`, where claims need p <= alpha."""
+        """The factor c that such a study detects with probability `POWER` if claims need p <= alpha."""
         se, df = self.binding
         return exp(float(self._widening * stats.t.isf(alpha / 2, df) + stats.t.ppf(POWER, df)) * se)
 
     @property
     def _widening(self) -> float:
-        """The critical value over that of a single look."""
+        """The ratio of the critical value to that of a single look."""
         return 1.0 if self.critical is None else self.critical / float(stats.t.ppf(0.975, self.df_scatter))
 
     def _errors(self) -> tuple[tuple[float, float], tuple[float, float]]:
@@ -105,7 +105,7 @@ class Prediction:
     half95: float
 
     def holds(self, value: float) -> bool:
-        """Whether a value lies in the interval."""
+        """Whether a value lies in the prediction interval."""
         return abs(value - self.estimate) <= self.half95
 
 
@@ -124,7 +124,7 @@ class Line:
                 seed, the intervals are those of the scatter alone.
 
         Raises:
-            ValueError: there are fewer sizes.
+            ValueError: There are fewer than three sizes.
         """
         if len(sizes) < 3:
             raise ValueError(f"{len(sizes)} sizes; expected at least three")
@@ -138,7 +138,7 @@ class Line:
         self._variances, self._seed_df = _seed_variances(sizes)
 
     def looked_at(self, critical: float) -> Line:
-        """The same line where sizes are added until it is decided.
+        """The line for a study in which sizes are added until a decision.
 
         Args:
             critical: the critical value of |t| at this look.
@@ -159,22 +159,22 @@ class Line:
 
     @property
     def slope(self) -> Estimate:
-        """Change of ln c per e-fold of parameters."""
+        """The change of ln c per e-fold of parameters."""
         return self._read(self._slopes)
 
     def at(self, ln_params: float) -> Estimate:
         """ln c on the line.
 
         Args:
-            ln_params: ln of the parameters, inside the measured range.
+            ln_params: ln of the parameters, within the measured range.
         """
         return self._read(self._weights(ln_params))
 
     def predict(self, ln_params: float) -> Prediction:
-        """ln c of one further size.
+        """The prediction of ln c at one further size.
 
         Args:
-            ln_params: ln of its parameters.
+            ln_params: ln of the parameters of this size.
         """
         weights = self._weights(ln_params)
         value = self._read(weights)
@@ -191,7 +191,7 @@ class Line:
         return weights
 
     def _read(self, weights: Array) -> Estimate:
-        """The value with these weights on the sizes, and its two standard errors."""
+        """The estimate with given weights of the sizes, and its two standard errors."""
         parts = weights**2 * self._variances
         total = float(parts.sum())
         df = total**2 / float((parts**2 / self._seed_df).sum()) if total else float(self._df)
@@ -206,19 +206,19 @@ class Line:
 
 
 def back_test(sizes: Sequence[SizeSpeedup]) -> Prediction:
-    """What the line through all sizes but the largest says of the largest one.
+    """The prediction of the largest size by the line through all others.
 
-    A miss forbids extrapolation; a hit licenses nothing by itself.
+    A miss forbids extrapolation; a hit alone does not justify it.
 
     Args:
-        sizes: at least four.
+        sizes: at least four sizes.
     """
     ascending = sorted(sizes, key=lambda size: size.params)
     return Line(ascending[:-1]).predict(math.log(ascending[-1].params))
 
 
 def _seed_variances(sizes: Sequence[SizeSpeedup]) -> tuple[Array, Array]:
-    """Of every size the variance of ln c over seeds, shrunk towards the other sizes', and its freedom."""
+    """For every size the variance of ln c over seeds, shrunk towards that of the others, and its freedom."""
     df = np.array([size.seeds - 1 if size.se is not None else 0 for size in sizes], dtype=np.float64)
     count = np.array([size.seeds for size in sizes], dtype=np.float64)
     single = np.array([0.0 if s.se is None else s.se**2 * s.seeds for s in sizes])  # of one seed

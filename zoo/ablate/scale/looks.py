@@ -1,7 +1,7 @@
-"""Seeds or sizes added until it is decided, without more false alarms: exact critical values.
+"""Exact critical values for studies in which seeds or sizes are added until a decision.
 
-Student's t is pivotal under "no difference", so its joint distribution over the looks is simulated once
-and for all worlds. The error is spent as alpha (n / n_max)^2.
+Student's t is pivotal under "no difference", so that one simulation of its joint distribution over the looks
+holds for all worlds. The error is spent as alpha (n / n_max)^2.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from scipy import stats
 Array = NDArray[np.float64]
 
 STUDIES = 2_000_000
-"""Simulated studies without a difference; the first critical value is the least sure, to some 3 %."""
+"""Number of simulated studies without a difference; the first critical value is accurate to about 3 %."""
 CHUNK = 100_000
 FIRST_LOOK = 3
 MOST_LOOKS = 30
-"""Limit of the declared seeds and sizes, our choice: every look takes 16 MB, and no study has so many."""
+"""Limit of the declared seeds and sizes (our choice): every look takes 16 MB, and no study has so many."""
 MIXTURE = 4.0
-"""g: variance of mean / sd that the anytime-valid test expects (arXiv 2310.03722)."""
+"""g, the variance of mean / sd that the anytime-valid test assumes (arXiv 2310.03722)."""
 
 
 @functools.cache
@@ -33,7 +33,7 @@ def critical_values(n_max: int, alpha: float = 0.05, studies: int = STUDIES) -> 
     Args:
         n_max: the declared maximum.
         alpha: the probability of a false alarm over all looks.
-        studies: how many are simulated.
+        studies: number of simulated studies.
 
     Raises:
         ValueError: the maximum is below three, or beyond `MOST_LOOKS`.
@@ -62,10 +62,10 @@ def critical_values_of_sizes(
     """Critical values of the line's |t| in the middle of the sizes, looked at after each added size.
 
     Args:
-        ln_params: ln parameters of all sizes that are declared, in the order in which they are added.
-        first: sizes at the first look.
+        ln_params: ln parameters of all declared sizes, in the order in which they are added.
+        first: number of sizes at the first look.
         alpha: the probability of a false alarm over all looks.
-        studies: how many are simulated.
+        studies: number of simulated studies.
     """
     random = np.random.default_rng(0)
     parts = []
@@ -85,27 +85,27 @@ def critical_values_of_sizes(
 
 
 def adjusted_p(p: float, critical: float, df: float, alpha: float) -> float:
-    """A p-value that may be compared with `alpha` although the study was looked at before.
+    """A p-value that can be compared with `alpha` although there were earlier looks at the study.
 
     Args:
-        p: that of Student's t at this look alone.
+        p: the p-value of Student's t at this look alone.
         critical: the critical value of |t| at this look, for `alpha`.
         df: degrees of freedom of t.
-        alpha: the probability of a false alarm over all looks. For a share of it, as several variants have,
-            the result is an approximation: it takes the spending for proportional.
+        alpha: the probability of a false alarm over all looks. For a share of it, as with several variants,
+            the result is an approximation, which assumes proportional spending.
     """
     of_look = float(2 * stats.t.sf(critical, df))
     return min(1.0, p * alpha / of_look) if of_look else 1.0
 
 
 def _boundaries(statistics: Array, spent: Sequence[float]) -> tuple[float, ...]:
-    """At every look the value that leaves so many studies beyond it, of those not stopped before."""
+    """The value at every look that the given share of the studies not stopped before exceeds."""
     alive = np.ones(len(statistics), dtype=bool)
     before, values = 0.0, []
     for look, total in enumerate(spent):
         reject = round((total - before) * len(statistics))
         here = statistics[alive, look]
-        # An error too small to be simulated is not spent.
+        # An error that is too small to be simulated is not spent.
         value = float(np.partition(here, len(here) - reject)[len(here) - reject]) if reject else math.inf
         values.append(value)
         alive &= statistics[:, look] < value
@@ -114,9 +114,9 @@ def _boundaries(statistics: Array, spent: Sequence[float]) -> tuple[float, ...]:
 
 
 def anytime_value(n: int, alpha: float = 0.05, g: float = MIXTURE) -> float:
-    """The critical value of |t| after n seeds where no maximum was declared; infinite if there is none.
+    """The critical value of |t| after n seeds without a declared maximum; infinite if there is none.
 
-    It holds at every n at once: an e-value with mean / sd ~ N(0, g) (arXiv 2310.03722).
+    It holds for all n simultaneously, by an e-value with mean / sd ~ N(0, g) (arXiv 2310.03722).
     """
     q = float((math.sqrt(1 + n * g) / alpha) ** (2 / n))
     if q >= 1 + n * g:
@@ -125,11 +125,11 @@ def anytime_value(n: int, alpha: float = 0.05, g: float = MIXTURE) -> float:
 
 
 def anytime_p(t: float, n: int, g: float = MIXTURE) -> float:
-    """1 / e, with the e-value of `anytime_value`: it may be compared with any level, after any n.
+    """1 / e, with the e-value of `anytime_value`, which can be compared with any level after any n.
 
     Args:
         t: Student's t over n seeds.
-        n: two or more.
+        n: number of seeds, two or more.
         g: see `MIXTURE`.
     """
     x = t * t / (n - 1)

@@ -1,4 +1,4 @@
-"""The numbers behind the word of a variant: its sizes, the line through them, the law, costs and items."""
+"""The numbers behind the verdict on a variant: its sizes, the line through them, law, costs and items."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from zoo.ablate.scale.tuning import tuning_gap
 
 HUBER_STEPS = 3
 PAIRED_FLOPS = 1.25
-"""Sizes of two sides belong together if their FLOPs per token differ by no more than this factor."""
+"""Largest factor between the FLOPs per token of two sides' sizes that are compared."""
 SAME_BUDGET = 0.01
-"""Budgets of two sides that differ by less than this share are one."""
+"""Relative difference below which budgets of two sides count as equal."""
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,8 @@ class UnusedSize:
     """A size that could not be used.
 
     Attributes:
-        params: of the baseline's model.
-        reason: why.
+        params: number of parameters of the baseline's model.
+        reason: the reason in words.
     """
 
     params: float
@@ -40,13 +40,13 @@ class UnusedSize:
 
 @dataclass(frozen=True)
 class CurrencySpeedup:
-    """What a variant's token speed-up is in another currency.
+    """The speed-up of a variant in another currency than tokens.
 
     Attributes:
-        name: flops or seconds.
+        name: "flops" or "seconds".
         ln_c: ln of the speed-up at the largest size.
-        half95: half its 95 % interval.
-        p_value: two-sided, of no difference.
+        half95: half the 95 % interval of `ln_c`.
+        p_value: two-sided p-value of no difference.
     """
 
     name: str
@@ -60,9 +60,9 @@ class SizePair:
     """Both sides at one size.
 
     Attributes:
-        baseline: its runs.
-        variant: its runs.
-        ratio: by which factor parameters, or FLOPs per token, differ; 1 or more.
+        baseline: the runs of the baseline.
+        variant: the runs of the variant.
+        ratio: the factor, 1 or more, by which parameters or FLOPs per token differ.
     """
 
     baseline: TunedSize
@@ -76,30 +76,31 @@ class SizePair:
 
     @property
     def cells(self) -> tuple[Cells, Cells]:
-        """Final losses of both sides by tokens and seed."""
+        """The final losses of both sides by tokens and seed."""
         ours, theirs = (next(iter(cells(side.compared).values())) for side in self.sides)
         return ours, theirs
 
 
 @dataclass
 class VariantMeasurement:
-    """What is known of a variant before it gets a word.
+    """The measurements of a variant, on which its verdict is based.
 
     Attributes:
         name: the variant.
         pairs: both sides' runs, by the baseline's parameters, ascending.
         sizes: every size by itself.
-        left_out: sizes without a number, and why.
-        line: across the sizes; None with fewer than four.
-        robust: the same with spiked runs pulled towards the curve.
+        left_out: sizes without a result, and the reasons.
+        line: the line across the sizes; None with fewer than four.
+        robust: the line with spiked runs moved towards the curve.
         law: the shared scaling law.
         costs: the speed-up in FLOPs and in seconds, where they are known.
-        rounds: interleaved rounds in which the seconds were measured; 0: they are those of the runs.
-        items: the scores of questions at the largest size, where they are known.
-        gap: without a line, the standard deviation that tuning alone gives ln c at the largest size; None
-            where the runs do not show how the rates were chosen.
-        critical: the critical value of |t| where sizes are added until it is decided, or, without a line,
-            seeds; None where there is one look, and Student's t holds.
+        rounds: number of interleaved rounds in which the seconds were measured; 0: they are those of the
+            runs.
+        items: the scores of questions at the largest size, if they are known.
+        gap: without a line, the standard deviation of ln c at the largest size by tuning alone; None if the
+            runs do not show how the rates were chosen.
+        critical: the critical value of |t| if sizes or, without a line, seeds are added until a decision;
+            None if there is one look, and Student's t holds.
         tau: standard deviation of a run, in ln tokens; None with one seed everywhere.
         kappa: curvature over the learning rate, in ln tokens per (ln rate)^2; None without a parabola.
     """
@@ -127,8 +128,8 @@ class VariantMeasurement:
     def half_alone(self, level: float = 0.95) -> float | None:
         """Half the interval of ln c at the largest usable size by itself; None with one seed.
 
-        What tuning adds belongs in, as far as it is known: all seeds share it. Where seeds are added until it
-        is decided, the intervals of all looks hold together.
+        It includes the error of tuning, as far as that is known, because all seeds share it. If seeds are
+        added until a decision, the intervals of all looks hold jointly.
         """
         size = self.usable[-1]
         if size.se is None:
@@ -146,9 +147,9 @@ def measure(
     """Measure a variant against the baseline.
 
     Args:
-        name: of the variant.
-        baseline: its runs by size.
-        variant: its runs by size.
+        name: name of the variant.
+        baseline: runs of the baseline by size.
+        variant: runs of the variant by size.
         speeds: a size, and ln of the variant's tokens per second over the baseline's in interleaved rounds;
             None: seconds are those of the runs.
     """
@@ -174,7 +175,7 @@ def measure(
 
 
 def _add_size(measurement: VariantMeasurement, params: float, pair: SizePair) -> None:
-    """Fit one size, or leave it out and say why."""
+    """Fit one size, or leave it out with a reason."""
     for side, name in zip(pair.sides, ("the baseline", measurement.name), strict=True):
         if side.problem:
             measurement.left_out.append(UnusedSize(params, f"{name}: {side.problem}"))
@@ -199,7 +200,7 @@ def _add_size(measurement: VariantMeasurement, params: float, pair: SizePair) ->
 
 
 def _robust(size: SizeSpeedup, sides: tuple[Cells, Cells]) -> SizeSpeedup:
-    """Huber's estimate, by pulling spiked runs towards the curve and fitting again."""
+    """Huber's estimate, by moving spiked runs towards the curve and fitting again."""
     for _ in range(HUBER_STEPS):
         size = size_speedup(size.params, *huberised(size, sides))
     return size
@@ -208,7 +209,7 @@ def _robust(size: SizeSpeedup, sides: tuple[Cells, Cells]) -> SizeSpeedup:
 def _paired(
     baseline: Mapping[float, TunedSize], variant: Mapping[float, TunedSize], measurement: VariantMeasurement
 ) -> dict[float, SizePair]:
-    """Both sides' runs by the baseline's size: by the number of parameters, else by FLOPs per token."""
+    """The runs of both sides, paired by the number of parameters or else by FLOPs per token."""
     pairs = {
         size: SizePair(side, variant[size], _ratio(_per_token(side, size), _per_token(variant[size], size)))
         for size, side in baseline.items()
@@ -234,18 +235,18 @@ def _ratio(one: float, other: float) -> float:
 
 
 def _per_token(side: TunedSize, size: float) -> float:
-    """FLOPs per token, or parameters where FLOPs are not known."""
+    """The FLOPs per token, or the parameters if FLOPs are not known."""
     flops = [run.flops / run.tokens for run in side.compared if run.flops is not None]
     return float(np.mean(flops)) if flops else size
 
 
 def _slope(size: SizeSpeedup) -> float:
-    """By how much ln loss falls per e-fold of tokens at the middle budget."""
+    """The decrease of ln loss per e-fold of tokens at the middle budget."""
     return abs(size.curve[-2])
 
 
 def _tau(measurement: VariantMeasurement) -> float | None:
-    """Standard deviation of a run, pooled over the cells of all sizes, in ln tokens."""
+    """The standard deviation of a run, pooled over the cells of all sizes, in ln tokens."""
     squares, freedom = 0.0, 0
     for size in measurement.usable:
         for side in measurement.pairs[size.params].cells:
@@ -257,7 +258,7 @@ def _tau(measurement: VariantMeasurement) -> float | None:
 
 
 def _kappa(measurement: VariantMeasurement) -> float | None:
-    """Curvature over the rate, the mean over all tunings that have a parabola, in ln tokens."""
+    """The mean curvature over the rate of all tunings that have a parabola, in ln tokens."""
     bends = [
         side.parabola.curvature / side.parabola.loss / _slope(size)
         for size in measurement.usable
@@ -268,7 +269,7 @@ def _kappa(measurement: VariantMeasurement) -> float | None:
 
 
 def _gap(pair: SizePair, size: SizeSpeedup, tau: float | None) -> float | None:
-    """What tuning alone adds to the spread of ln c: the rule simulated on each side's parabola."""
+    """The standard deviation of ln c by tuning alone, simulated by the rule on each side's parabola."""
     if tau is None or any(side.parabola is None for side in pair.sides):
         return None
     variance = 0.0
@@ -283,12 +284,12 @@ def _gap(pair: SizePair, size: SizeSpeedup, tau: float | None) -> float | None:
             per_token=per_token,
             interpolated=side.interpolated,
         )
-        variance += gap**2 / 2  # the gap is that of two sides with this rule
+        variance += gap**2 / 2  # `gap` is that of two sides with this rule
     return math.sqrt(variance)
 
 
 def _add_costs(measurement: VariantMeasurement, largest: SizeSpeedup, speeds: Sequence[float]) -> None:
-    """The speed-up in FLOPs and seconds at the largest size; half widths add in squares."""
+    """Add the speed-up in FLOPs and seconds at the largest size; squares of half widths are summed."""
     measurement.rounds = len(speeds)
     sides = measurement.pairs[largest.params].sides
     for name in ("flops", "seconds"):
@@ -306,13 +307,13 @@ def _add_costs(measurement: VariantMeasurement, largest: SizeSpeedup, speeds: Se
 def _add_cost(
     measurement: VariantMeasurement, largest: SizeSpeedup, name: str, rates: Sequence[Sequence[float]]
 ) -> None:
-    """The speed-up in one currency.
+    """Add the speed-up in one currency.
 
     Args:
-        measurement: gets it.
-        largest: the size.
-        name: of the currency.
-        rates: ln of tokens per unit, of the variant's runs and of the baseline's; or of their ratio alone.
+        measurement: the measurement to extend.
+        largest: the largest size.
+        name: name of the currency.
+        rates: ln of tokens per unit, of the variant's runs and of the baseline's, or of their ratio alone.
     """
     value, half, df = _at_largest(measurement, largest)
     if half is None:
@@ -329,7 +330,7 @@ def _add_cost(
 
 
 def _at_largest(measurement: VariantMeasurement, largest: SizeSpeedup) -> tuple[float, float | None, float]:
-    """ln c at the largest size, half its interval, and the degrees of freedom."""
+    """ln c at the largest size, half of its interval, and the degrees of freedom."""
     if measurement.line is not None:
         value: Estimate = measurement.line.largest
         return value.estimate, value.half95, value.binding[1]
@@ -337,16 +338,16 @@ def _at_largest(measurement: VariantMeasurement, largest: SizeSpeedup) -> tuple[
 
 
 def common_budget(ours: AbstractSet[float], theirs: AbstractSet[float]) -> tuple[float, float] | None:
-    """The longest budget that two sides have in common, to a hundredth, as each of them has it."""
+    """The longest budget that both sides have, equal to a hundredth, as the number of each side."""
     pairs = [(a, b) for a in ours for b in theirs if abs(b / a - 1) < SAME_BUDGET]
     return max(pairs, default=None)
 
 
 def _items(pair: SizePair) -> ItemDifference | None:
-    """Scores of questions at the longest common budget of both sides.
+    """Compare the scores of questions at the longest common budget of both sides.
 
     Returns:
-        None with one seed or one question, or if the sides have no such budget in common.
+        The difference; None with one seed or one question, or if the sides have no common budget.
     """
     asked: list[set[float]] = [
         {run.tokens for run in side.compared if run.items is not None} for side in pair.sides

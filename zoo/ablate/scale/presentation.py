@@ -15,15 +15,15 @@ from zoo.ablate.scale.verdict import ScaleVerdict
 from zoo.ablate.table import Column, Table, format_p
 
 Factor = tuple[float, float, float]
-"""A factor and the ends of its interval; without one they are NaN."""
+"""A factor and the ends of its interval, which are NaN without one."""
 
 DOUBLING = math.log(2)
 LONG = 1e3
-"""Factors from here on are written with two digits."""
+"""Smallest factor that is written with two digits."""
 
 
 def sentence(verdict: ScaleVerdict, baseline: str, margin: float | None = None) -> str:
-    """What a reader should remember of a variant."""
+    """The main result for a variant, in one sentence."""
     line, name, largest = verdict.line, verdict.name, verdict.largest
     if verdict.word == "not comparable" or largest is None:
         reasons = "; ".join(f"{sizes}: {reason}" for reason, sizes in _left_out(verdict.measured))
@@ -33,7 +33,7 @@ def sentence(verdict: ScaleVerdict, baseline: str, margin: float | None = None) 
         shown = f"; this study would have shown {_text(verdict.detectable)} x" if verdict.detectable else ""
         return f"{name}: undecided against {baseline}{shown}."
     if verdict.word == "equal":
-        assert margin is not None  # the word is only given for a margin
+        assert margin is not None  # "equal" needs a margin
         where = "at one size" if line is None else f"{len(line.x)} sizes"
         alone = (largest.ln_c, verdict.measured.half_alone(0.9))
         value = alone if line is None else _widest(line.middle, line.largest)
@@ -68,7 +68,7 @@ def sentence(verdict: ScaleVerdict, baseline: str, margin: float | None = None) 
 
 
 def word_text(verdict: ScaleVerdict) -> str:
-    """The word, and what belongs to it in a few words more."""
+    """The verdict with its qualification in a few words."""
     if verdict.word == "undecided" and verdict.detectable:
         return f"undecided; would have shown {_text(verdict.detectable)} x"
     if verdict.word in ("faster", "slower") and not verdict.at_largest and verdict.largest is not None:
@@ -77,7 +77,7 @@ def word_text(verdict: ScaleVerdict) -> str:
 
 
 def speedup_text(verdict: ScaleVerdict) -> str:
-    """The token speed-up in the middle of the sizes, without a line at the largest size; "" if unknown."""
+    """The token speed-up in the middle of the sizes (without a line: at the largest); "" if unknown."""
     if verdict.line is not None:
         return factor_text(estimated(verdict.line.middle))
     if verdict.largest is None:
@@ -86,7 +86,7 @@ def speedup_text(verdict: ScaleVerdict) -> str:
 
 
 def _left_out(measurement: VariantMeasurement) -> Iterator[tuple[str, str]]:
-    """Every reason for which sizes were left out, and these sizes."""
+    """The reasons for which sizes were left out, each with its sizes."""
     by_reason: dict[str, list[str]] = {}
     for size in measurement.left_out:
         by_reason.setdefault(size.reason, []).append(format_count(size.params))
@@ -94,13 +94,13 @@ def _left_out(measurement: VariantMeasurement) -> Iterator[tuple[str, str]]:
 
 
 def _widest(*values: Estimate) -> tuple[float, float]:
-    """The value whose 90 % interval reaches farthest from 0."""
+    """The estimate whose 90 % interval reaches farthest from 0, and half of its interval."""
     worst = max(values, key=lambda value: abs(value.estimate) + value.half_width(0.9))
     return worst.estimate, worst.half_width(0.9)
 
 
 def _trend(verdict: ScaleVerdict, sign: int) -> str:
-    """What becomes of the factor that the sentence names, which is 1 / c where the variant is slower."""
+    """The trend of the factor that the sentence names, which is 1 / c if the variant is slower."""
     if verdict.line is None or verdict.trend is None:
         return ""
     change, low, high = _per_doubling(verdict.line.slope, sign)
@@ -120,18 +120,18 @@ def _per_doubling(slope: Estimate, sign: int = 1) -> Factor:
 
 
 def factor(ln_c: float, half: float | None) -> Factor:
-    """c with the ends of its interval."""
+    """The factor c with the ends of its interval."""
     half = math.nan if half is None else half
     return exp(ln_c), exp(ln_c - half), exp(ln_c + half)
 
 
 def estimated(value: Estimate | Prediction, sign: int = 1) -> Factor:
-    """A value of the line as a factor; with sign -1 its inverse."""
+    """An estimate on the line as a factor; its inverse with sign -1."""
     return factor(sign * value.estimate, value.half95)
 
 
 def factor_text(value: Factor) -> str:
-    """1.20 x (1.10-1.31)."""
+    """A factor with its interval as text: 1.20 x (1.10-1.31)."""
     c, low, high = map(_text, value)
     return f"{c} x" if math.isnan(value[1]) else f"{c} x ({low}-{high})"
 
@@ -146,7 +146,7 @@ def sentences(verdicts: Mapping[str, ScaleVerdict], baseline: str, margin: float
 
 
 def notes(verdicts: Mapping[str, ScaleVerdict]) -> list[str]:
-    """Sizes that were left out, and warnings, without their full stops; what all share is said once."""
+    """Sizes that were left out, and warnings, without full stops; common ones are stated once."""
     by_text: dict[str, list[str]] = {}
     for name, verdict in verdicts.items():
         left = [f"left out, {sizes}: {reason}" for reason, sizes in _left_out(verdict.measured)]
@@ -239,7 +239,7 @@ def _verdict_row(verdict: ScaleVerdict) -> list[object]:
 
 
 def _loss_difference(pair: SizePair) -> float | None:
-    """Variant less baseline at the longest budget that both have, in nats."""
+    """The loss of the variant less that of the baseline at the longest common budget, in nats."""
     ours, theirs = pair.cells
     tokens = common_budget(*({tokens for tokens, _ in side} for side in (ours, theirs)))
     if tokens is None:
@@ -252,7 +252,7 @@ def _loss_difference(pair: SizePair) -> float | None:
 
 
 def size_table(verdicts: Mapping[str, ScaleVerdict]) -> Table:
-    """One row per variant and size: description, not judged."""
+    """A table with one row per variant and size; it is descriptive, and no verdict depends on it."""
     columns = [
         Column("variant", align_right=False),
         Column("size", format_count),
@@ -298,7 +298,7 @@ def _size_rows(verdict: ScaleVerdict) -> Iterator[list[object]]:
 
 
 def tuning_table(measured: Mapping[str, VariantMeasurement], baseline: str) -> Table:
-    """The rates of every side and size."""
+    """A table of the rates of every side and size."""
     columns = [
         Column("variant", align_right=False),
         Column("size", format_count),
@@ -338,7 +338,7 @@ def tuning_table(measured: Mapping[str, VariantMeasurement], baseline: str) -> T
 
 
 def law_table(verdicts: Mapping[str, ScaleVerdict]) -> Table:
-    """The second opinion: one row per variant."""
+    """A table of the second opinion, with one row per variant."""
     columns = [
         Column("variant", align_right=False),
         _factor_column("c at the largest size"),

@@ -1,4 +1,4 @@
-"""A table of finished runs, one row each, whoever made them: what a verdict across scale is read from."""
+"""Tables of finished runs from any source, one row each, on which a verdict across scale is based."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from zoo.utils.files import JSON_BYTES, read_text
 REQUIRED = ("variant", "size", "tokens", "seed", "loss")
 OPTIONAL = ("rate", "flops", "seconds", "items", "horizon", "trunk", "data", "passes", "overlap", "spikes")
 RECORDED = ("run", "config", "commit", "machine", "worker_seconds", "error", "bits_per_byte")
-"""Columns that `zoo sweep` writes beside them, see `zoo.ablate.lines`; a verdict does not read them."""
+"""Further columns that `zoo sweep` writes, see `zoo.ablate.lines`; a verdict does not read them."""
 LONGEST_FIELD = 2**27
-"""Characters: the scores of some ten million questions."""
+"""Largest number of characters of a field, enough for the scores of ten million questions."""
 SAME_SIZE = 1e-3
-"""Sizes, and budgets, that differ by less than this share are refused as an oversight."""
+"""Relative difference of sizes or budgets below which they are refused as an oversight."""
 
 
 @dataclass(frozen=True)
@@ -32,24 +32,25 @@ class FinishedRun:
     """A finished run.
 
     Attributes:
-        variant: what was compared.
-        size: parameters of its model.
-        tokens: training tokens, to the end of its own schedule.
-        seed: of the run.
+        variant: name of the variant.
+        size: number of parameters of the model.
+        tokens: number of training tokens, to the end of the run's own schedule.
+        seed: seed of the run.
         loss: final validation loss, in nats.
         rate: learning rate.
         flops: floating point operations of the whole run.
         seconds: training time of the whole run.
         items: the score of every question, in the same order in all runs.
         questions: a fingerprint of the questions; empty: it is not known.
-        tuning: whether the run helped to choose the rate; None: it is not known, and read off the table.
-        trunk: of a branch that was cooled down from a shared run, the name of that run.
+        tuning: whether the run was used to choose the rate; None: it is not known, and inferred from the
+            table.
+        trunk: name of the shared run from which a branch was cooled down.
         data: a name or fingerprint of the order of the training data and of the validation set.
-        passes: how often the training data were read.
+        passes: number of passes over the training data.
         overlap: share of the validation text that is in the training text.
         spikes: number of spikes of the loss.
-        disturbed: whether the speed varied so much that the seconds do not count, and are left out.
-        place: where the row is written.
+        disturbed: whether the seconds are left out because the speed varied too much.
+        place: file and line of the row.
     """
 
     variant: str
@@ -77,8 +78,8 @@ class RunTable:
     """Runs of several variants.
 
     Attributes:
-        runs: in the order of the file.
-        speeds: None if they were not measured.
+        runs: the runs in the order of the file.
+        speeds: speeds that were measured side by side; None if there are none.
     """
 
     runs: tuple[FinishedRun, ...]
@@ -90,7 +91,7 @@ class RunTable:
         return list(dict.fromkeys(run.variant for run in self.runs))
 
     def of(self, variant: str) -> list[FinishedRun]:
-        """A variant's runs."""
+        """The runs of a variant."""
         return [run for run in self.runs if run.variant == variant]
 
 
@@ -105,13 +106,14 @@ def cells(runs: Iterable[FinishedRun]) -> dict[float, Cells]:
 def read_runs(file: Path) -> RunTable:
     """Read a CSV of runs: variant, size, tokens, seed, loss and any of the columns `OPTIONAL`.
 
-    Numbers may end in K, M or B. `items` holds the scores of all questions, separated by blanks, or the name
-    of a file of samples, relative to the table and perhaps with the metric (`samples.jsonl#acc`). `horizon`
-    is the number of tokens at which the schedule of the run ends; other columns are those of `FinishedRun`.
+    Numbers may end in K, M or B. `items` contains the scores of all questions, separated by blanks, or the
+    name of a file of samples, relative to the table and optionally with the metric (`samples.jsonl#acc`).
+    `horizon` is the number of tokens at which the schedule of the run ends; the other columns are those of
+    `FinishedRun`.
 
     Raises:
-        DataError: a file that cannot be read, a missing or unknown column, a value that is no number or out
-            of range, or rows that contradict each other; the message names file, line, column and value.
+        DataError: The file cannot be read, a column is missing or unknown, a value is no number or out of
+            range, or rows contradict each other; the message names file, line, column and value.
     """
     names, rows = read_rows(file)
     _check_columns(file, names)
@@ -143,7 +145,7 @@ def check_runs(runs: Sequence[FinishedRun]) -> None:
     """Refuse runs that contradict each other.
 
     Raises:
-        DataError: one run is there twice with different results, two sizes of a variant are nearly the same,
+        DataError: A run occurs twice with different results, two sizes of a variant are nearly the same,
             or runs have scores of different numbers of items.
     """
     seen: dict[tuple[str, float, float, int, float | None], FinishedRun] = {}
@@ -214,7 +216,7 @@ def _check_columns(file: Path, names: Sequence[str]) -> None:
 
 
 def _check_names(file: Path, rows: Sequence[tuple[int, dict[str, str]]]) -> None:
-    """Refuse a run that stands there several times: its loss was read before the end of its schedule."""
+    """Refuse a run with several rows, whose losses were read before the end of its schedule."""
     seen: dict[str, int] = {}
     for line, row in rows:
         name = row.get("run", "").strip()
@@ -227,12 +229,12 @@ def _check_names(file: Path, rows: Sequence[tuple[int, dict[str, str]]]) -> None
 
 
 def run_of_row(place: str, row: dict[str, str], folder: Path) -> FinishedRun:
-    """A run from the texts of its columns.
+    """Parse a run from the texts of its columns.
 
     Args:
-        place: of the row.
+        place: place of the row.
         row: text by column.
-        folder: what the names of files are relative to.
+        folder: the folder that names of files are relative to.
 
     Raises:
         DataError: a value is no number, or out of range, or a file of samples cannot be read.
@@ -297,7 +299,7 @@ def run_of_row(place: str, row: dict[str, str], folder: Path) -> FinishedRun:
 
 
 def _items(place: str, text: str, folder: Path) -> tuple[tuple[float, ...] | None, str]:
-    """The scores of questions, and a fingerprint of the questions; None and "" if there are none."""
+    """The scores of questions, and a fingerprint of the questions; None and "" without scores."""
     name, _, metric = text.partition("#")
     if name.endswith(SUFFIX):
         try:
@@ -316,7 +318,7 @@ def _items(place: str, text: str, folder: Path) -> tuple[tuple[float, ...] | Non
 
 
 def parse_count(text: str) -> float:
-    """A number that may end in K, M, B: 1.5M is 1,500,000.
+    """Parse a number that may end in K, M or B: 1.5M is 1,500,000.
 
     Raises:
         ValueError: the text is no such number.
@@ -326,14 +328,14 @@ def parse_count(text: str) -> float:
 
 
 def parse_counts(text: str, place: str) -> tuple[float, ...]:
-    """Numbers separated by commas, as `parse_count` reads them.
+    """Parse numbers separated by commas, see `parse_count`.
 
     Args:
-        text: may be empty.
-        place: where the text stands, for the message.
+        text: the text, which may be empty.
+        place: the place of the text, for the message.
 
     Raises:
-        DataError: one of them is no number above 0.
+        DataError: A part of the text is no number above 0.
     """
     values = []
     for part in filter(None, text.split(",")):
@@ -349,7 +351,7 @@ def parse_counts(text: str, place: str) -> tuple[float, ...]:
 
 
 def format_count(count: float) -> str:
-    """6.4M: a count as people write it."""
+    """A count in short form: 6.4M."""
     for limit, unit in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
         if count >= 0.9995 * limit:
             return f"{count / limit:.3g}{unit}"

@@ -1,7 +1,7 @@
 """Scores of questions from the samples that lm-evaluation-harness writes with `--log_samples`.
 
-Where a question has several choices its score is the log-probability of the answer: small models answer near
-chance, and what they have learned shows there long before it shows in the accuracy.
+If a question has several choices, its score is the log-probability of the answer. Small models answer near
+chance, and progress shows in the log-probability long before it shows in the accuracy.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ def read_samples(file: Path, metric: str | None = None) -> tuple[tuple[float, ..
 
     Args:
         file: samples_TASK_DATE.jsonl, a line per question.
-        metric: of the task, such as acc; None: the log-probability of the answer where there are choices,
+        metric: metric of the task, such as acc; None: the log-probability of the answer if there are choices,
             otherwise the first metric of the task.
 
     Returns:
-        The score of every question in the order of their numbers, and a fingerprint of the questions. Of a
-        task with several filters, that of the first.
+        The score of every question in the order of their numbers, and a fingerprint of the questions. For a
+        task with several filters, the scores are those of the first one.
 
     Raises:
-        DataError: a file that cannot be read or was not written by the harness, no such metric, a question
-            that is there twice, or a score that is no finite number.
+        DataError: The file cannot be read or was not written by the harness, there is no such metric, a
+            question occurs twice, or a score is no finite number.
     """
     scores: dict[int, tuple[str, float]] = {}
     first_filter: object = None
@@ -76,7 +76,7 @@ def _score(place: str, sample: JsonObject, metric: str | None) -> float:
 
 
 def _log_probability(sample: JsonObject) -> object:
-    """The log-probability of the right answer; None unless the sample has one per choice, and its number."""
+    """The log-probability of the right answer; None if the sample lacks those of the choices or its index."""
     choices, target = sample.get("filtered_resps"), str(sample.get("target"))
     if not isinstance(choices, list) or len(choices) < 2 or not target.isdecimal():
         return None

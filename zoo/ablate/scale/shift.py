@@ -1,8 +1,9 @@
 """The shift of one curve of loss over tokens against another, for many studies at once.
 
 With u = ln T - mean ln T, the baseline follows ``ln L = g(u)``, the variant ``ln L = g(u + theta + phi u)``.
-g is a polynomial that both share. Given theta and phi it is linear least squares, so only these two are
-searched for (variable projection with Kaufman's Jacobian, Levenberg and Marquardt's damping).
+g is a polynomial that both share. For given theta and phi, fitting g is a linear least squares problem, so
+that only these two need a search (variable projection with Kaufman's Jacobian and Levenberg-Marquardt
+damping).
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ Array = NDArray[np.float64]
 STARTS = (-1.0, -0.5, 0.0, 0.5, 1.0)
 """Values of theta from which the search starts."""
 MOST_STEPS = 60
-"""A search converges in some 10 steps."""
+"""Largest number of steps of a search, which usually converges in about 10."""
 LONGEST_STEP = 1.0
-"""In ln tokens: beyond it the curve is not what the slope says."""
+"""Largest step in ln tokens, beyond which the slope does not represent the curve."""
 CONVERGED = 1e-9
-"""A search ends when no study would move further than this."""
+"""Largest move of any study at which a search ends."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Ladder:
     Attributes:
         u: (points,) ln tokens, less the mean over the baseline's budgets.
         of_variant: (points,) whether a point is the variant's.
-        degree: of the curve that both sides share.
+        degree: degree of the curve that both sides share.
         drifts: whether the shift may depend on the budget.
     """
 
@@ -44,11 +45,11 @@ class Ladder:
         """The best shifts from several starts.
 
         Args:
-            y: (studies, points) mean ln loss.
-            weights: (studies, points); 0 leaves a point out.
+            y: (studies, points), mean ln loss.
+            weights: (studies, points), where 0 leaves a point out; None: all weights are 1.
 
         Returns:
-            (studies, 2): theta and phi.
+            (studies, 2), theta and phi.
         """
         count = len(y)
         starts = np.repeat([[theta, 0.0] for theta in STARTS], count, 0)
@@ -56,7 +57,7 @@ class Ladder:
         all_weights = None if weights is None else np.tile(weights, (len(STARTS), 1))
         refined = self.refine(all_y, starts, all_weights)
         costs = self.project(all_y, refined, all_weights)[0].reshape(-1, count)
-        # A curve that is bent back on itself fits as well from the far side; of equals the nearest counts.
+        # A curve that is not monotonic also fits from the far side; of equal fits the nearest one counts.
         equal = costs <= costs.min(0) * (1 + 1e-6) + 1e-18
         shifts = refined.reshape(-1, count, 2)
         best = np.where(equal, np.abs(shifts[:, :, 0]), np.inf).argmin(0)
@@ -87,18 +88,18 @@ class Ladder:
         return shift
 
     def project(self, y: Array, shift: Array, weights: Array | None = None) -> tuple[Array, Array]:
-        """(studies,) squared residuals and (studies, degree + 1) curves, the highest power first."""
+        """The squared residuals (studies,), and the curves (studies, degree + 1), the highest power first."""
         weights = np.ones_like(y) if weights is None else weights
         _, _, _, rest, curve = self._fitted(y, shift, weights)
         return (rest**2).sum(1), curve
 
     def _fitted(self, y: Array, shift: Array, weights: Array) -> tuple[Array, Array, Array, Array, Array]:
-        """Powers of the shifted u, their orthonormal basis, its size, residuals and coefficients."""
+        """The powers of the shifted u, their orthonormal basis, its size, the residuals and coefficients."""
         z = self.u + np.where(self.of_variant, shift[:, :1] + shift[:, 1:] * self.u, 0.0)
         powers = z[:, :, None] ** np.arange(self.degree, -1, -1)
         q, r = np.linalg.qr(weights[:, :, None] * powers)
         diagonal = np.einsum("kii->ki", r)
-        diagonal += np.where(np.abs(diagonal) < 1e-12, 1e-12, 0.0)  # too few different points
+        diagonal += np.where(np.abs(diagonal) < 1e-12, 1e-12, 0.0)  # too few distinct points
         target = weights * y
         seen = np.einsum("kpi,kp->ki", q, target)
         rest = target - np.einsum("kpi,ki->kp", q, seen)
@@ -107,7 +108,7 @@ class Ladder:
     def _normal_equations(
         self, y: Array, shift: Array, weights: Array, free: int
     ) -> tuple[Array, Array, Array]:
-        """Squared residuals, and the right and left side of the equations of the next step."""
+        """The squared residuals, and both sides of the normal equations of the next step."""
         powers, q, _, rest, curve = self._fitted(y, shift, weights)
         slope = np.einsum("kpi,ki->kp", powers[:, :, 1:], curve[:, :-1] * np.arange(self.degree, 0, -1))
         inner = weights * slope * self.of_variant

@@ -1,7 +1,7 @@
-"""Studies simulated in random worlds: what the power of a design and the properties of the intervals rest on.
+"""Simulated studies in random worlds, for the power of a design and the properties of the intervals.
 
-A world is a scaling law with random constants; a run's loss is that of its tokens times a factor
-exp(noise). The constants are those of this project's own measurements: a run is worth +- 4.5 % tokens.
+A world is a scaling law with random constants; a run's loss is that of its tokens times a factor exp(noise).
+The constants are this project's own measurements: the noise of a run is equivalent to +- 4.5 % of its tokens.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ CORRELATION = 0.2
 
 @dataclass(frozen=True)
 class Design:
-    """What is trained of each side.
+    """The runs of each side in a study.
 
     Attributes:
-        params: parameters of every size.
+        params: number of parameters of every size.
         tokens: the longest budget of every size.
-        seeds: seeds of every size.
+        seeds: number of seeds of every size.
         budgets: shares of the longest budget.
     """
 
@@ -44,13 +44,13 @@ class Design:
 
 @dataclass(frozen=True)
 class Faults:
-    """What may be wrong with a study, all in ln tokens.
+    """The faults of a study, all in ln tokens.
 
     Attributes:
         tuning: standard deviation of the gap between the two sides' tuning errors, drawn for every size.
         off_law: standard deviation of a size's loss off the law, shared by both sides, in nats.
         spikes: share of runs that lose `spike` ln tokens.
-        spike: what a spiked run loses.
+        spike: ln tokens that a spiked run loses.
         trunk: correlation of the budgets of one seed; 0: they are trained separately.
         noise: noise of the smallest and of the largest size.
     """
@@ -71,18 +71,18 @@ def simulate(
     faults: Faults | None = None,
     tau: float | None = None,
 ) -> list[Array]:
-    """Losses of both sides at every size, each study in a random world of its own.
+    """Simulate the losses of both sides at every size, each study in a random world of its own.
 
     Args:
         design: sizes, budgets and seeds.
         ln_c: the true ln c of a size, from its parameters.
         random: the generator.
-        studies: how many are simulated.
-        faults: what is wrong with the studies.
-        tau: noise of a run, in ln tokens; None: that of the faults.
+        studies: number of simulated studies.
+        faults: the faults of the studies.
+        tau: noise of a run, in ln tokens; None: that of `faults`.
 
     Returns:
-        Of every size an array (studies, 2, budgets, seeds), the baseline's losses first.
+        For every size an array (studies, 2, budgets, seeds), the baseline's losses first.
     """
     faults = faults or Faults()
     # (studies, side, budget, seed)

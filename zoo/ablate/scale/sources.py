@@ -1,4 +1,4 @@
-"""Where a table of runs comes from: a CSV, run folders and sweeps of zoo, or exports of other loggers."""
+"""Sources of a table of runs: a CSV, run folders and sweeps of zoo, or exports of other loggers."""
 
 from __future__ import annotations
 
@@ -37,21 +37,21 @@ EVENTS = "events.out.tfevents.*"
 SCALAR_HEADER = ["Wall time", "Step", "Value"]
 """The header of a scalar that TensorBoard has exported as CSV."""
 FINISHED = ("finished", "Finished", "FINISHED", "")
-"""What a table of W&B or MLflow says of a run that has ended by itself."""
+"""The states in tables of W&B and MLflow of a run that has ended regularly."""
 STATES = ("State", "state", "Status", "status")
 TUNED = ("optimizer.lr",)
-"""The setting in which runs of a variant may differ beside their seeds."""
+"""The setting, besides the seed, in which runs of a variant may differ."""
 
 
 @dataclass(frozen=True)
 class LoggerExport:
-    """How to read what another logger has written.
+    """The settings for reading exports of other loggers.
 
     Attributes:
-        columns: the name of each of our columns in an exported table of runs.
-        pattern: what a name of a scalar's file or folder consists of, such as ``{variant}-{size}-s{seed}``.
+        columns: the name of each of zoo's columns in an exported table of runs.
+        pattern: the pattern of the names of scalar files or folders, such as ``{variant}-{size}-s{seed}``.
         tag: the name of the loss in event files.
-        tokens_per_step: to turn a last step into tokens.
+        tokens_per_step: number of tokens per step, to convert the last step to tokens.
     """
 
     columns: Mapping[str, str] | None = None
@@ -68,12 +68,12 @@ def read_table(
     Args:
         paths: one CSV, the folder of one sweep, run folders, or TensorBoard's: folders with event files, or
             scalars that were exported as CSV.
-        export: how to read what other loggers have written.
-        metric: of runs of zoo the loss that they are judged by, one of `zoo.utils.measures.LOSSES`; None:
-            the sweep's, or the cross entropy.
+        export: the settings for exports of other loggers.
+        metric: the loss by which runs of zoo are compared, one of `zoo.utils.measures.LOSSES`; None: the
+            sweep's, or the cross entropy.
 
     Raises:
-        ZooError: a file cannot be read, its runs contradict each other, nobody recorded the metric, or an
+        ZooError: A file cannot be read, its runs contradict each other, no run has recorded the metric, or an
             option has no effect.
     """
     if metric is not None and metric not in LOSSES:
@@ -115,8 +115,9 @@ def sweep_table(folder: Path, metric: str | None = None) -> RunTable:
     """The runs of a ladder that have ended; those that diverged have an infinite loss, others are left out.
 
     Args:
-        folder: that of sweep.json.
-        metric: the loss that they are judged by, one of `zoo.utils.measures.LOSSES`; None: the sweep's.
+        folder: the folder of sweep.json.
+        metric: the loss by which the runs are compared, one of `zoo.utils.measures.LOSSES`; None: the
+            sweep's.
 
     Raises:
         ZooError: the sweep has no sizes, none of its runs has ended, or a run was edited.
@@ -162,7 +163,7 @@ def _final(run: RunMetrics, measure: Measure) -> float:
     """The last value of a loss; infinite if the run has no validation.
 
     Raises:
-        DataError: the run has not recorded it.
+        DataError: The run has not recorded the loss.
     """
     if not len(run.validation):
         return math.inf
@@ -173,7 +174,7 @@ def _final(run: RunMetrics, measure: Measure) -> float:
 
 
 def _folders(paths: Sequence[Path], metric: str | None) -> RunTable:
-    """Run folders; a variant is named by the types of its parts, as far as they differ."""
+    """Read run folders; a variant is named by the types of its parts, as far as they differ."""
     metrics = [read_run_metrics(path) for path in paths]
     if unfinished := [str(run.folder.path) for run in metrics if not run.complete]:
         raise DataError(
@@ -205,10 +206,10 @@ def _folders(paths: Sequence[Path], metric: str | None) -> RunTable:
 
 
 def _require_same_settings(runs: Sequence[FinishedRun], metrics: Sequence[RunMetrics]) -> None:
-    """Refuse runs that would count as seeds of each other and differ in another setting.
+    """Refuse runs that would count as seeds of one variant, but differ in another setting.
 
     Raises:
-        DataError: there are such runs.
+        DataError: There are such runs.
     """
     seen: dict[tuple[str, float, float], tuple[str, dict[str, object]]] = {}
     for run, recorded in zip(runs, metrics, strict=True):
@@ -259,7 +260,7 @@ def _finished(
 
 
 def _exported(file: Path, columns: Mapping[str, str]) -> RunTable:
-    """A table of runs as W&B, MLflow and others export it: the columns are named, others are ignored."""
+    """Read a table of runs exported by W&B, MLflow or others; columns that are not named are ignored."""
     names, rows = read_rows(file)
     for ours, theirs in columns.items():
         if ours not in REQUIRED + OPTIONAL:
@@ -294,8 +295,8 @@ def _exported(file: Path, columns: Mapping[str, str]) -> RunTable:
 
 
 def _scalars(paths: Sequence[Path], export: LoggerExport) -> RunTable:
-    """Event files, or scalars that TensorBoard has exported: one per run, which its name describes."""
-    assert export.pattern is not None  # the caller has asked
+    """Read event files, or scalars that TensorBoard has exported: one per run, described by its name."""
+    assert export.pattern is not None  # callers check it
     fields = re.findall(r"{(\w*)}", export.pattern)
     known = REQUIRED + OPTIONAL
     for name in fields:
@@ -329,7 +330,7 @@ def _scalars(paths: Sequence[Path], export: LoggerExport) -> RunTable:
 
 
 def _last_scalar(path: Path, tag: str | None) -> tuple[int, float]:
-    """The last step of a scalar and its value."""
+    """The last step of a scalar, and its value."""
     if path.is_file():
         text = read_text(path, JSON_BYTES, DataError).removeprefix("\ufeff")
         try:

@@ -1,4 +1,4 @@
-"""Training speeds that were measured side by side, and the file that keeps them in the folder of a ladder."""
+"""Training speeds that were measured side by side, and their file in the folder of a ladder."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Speeds:
     """Training speeds that were measured side by side.
 
     Attributes:
-        size: parameters of the baseline's model.
+        size: number of parameters of the baseline's model.
         rounds: tokens per second of each variant, in each of the interleaved rounds.
     """
 
@@ -36,8 +36,8 @@ class Timing(Config):
     """The content of timing.json, in the folder of a ladder.
 
     Attributes:
-        params: parameters of the baseline's model of the size.
-        threads: of torch.
+        params: number of parameters of the baseline's model at this size.
+        threads: number of threads of torch.
         rounds: tokens per second by variant, in each round.
     """
 
@@ -47,10 +47,10 @@ class Timing(Config):
 
 
 def read_speeds(folder: Path) -> Speeds | None:
-    """What `zoo verdict --time` found in the folder of a ladder; None if it was not asked.
+    """The speeds that `zoo verdict --time` measured for a ladder; None if it was not called.
 
     Raises:
-        ZooError: the file was not written by zoo.
+        ZooError: The file was not written by zoo.
     """
     file = folder / FILE
     if not file.exists():

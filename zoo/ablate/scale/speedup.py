@@ -23,15 +23,15 @@ Cells = Mapping[tuple[float, int], float]
 """The final losses of one side at one size: (tokens, seed) -> loss in nats."""
 
 HUBER = 1.5
-"""Residuals of runs beyond so many standard deviations count linearly in the robust estimate."""
+"""Number of standard deviations beyond which residuals count linearly in the robust estimate."""
 ROUNDING = 1e-9
-"""A smaller ln c is that of two sides that are the same, and a smaller fall of ln loss is none."""
+"""Smallest ln c of sides that are not identical, and smallest decrease of ln loss that counts as one."""
 OVERLAP = 0.5
-"""The range of ln tokens that the curves must share once the variant's is shifted."""
+"""The range of ln tokens that the curves must share after the variant's is shifted."""
 
 
 def exp(ln_c: float) -> float:
-    """The factor c; infinite where it is too large for a number, as the ends of wide intervals are."""
+    """The factor c; infinite if it overflows, as the ends of wide intervals may."""
     return math.exp(ln_c) if ln_c < math.log(sys.float_info.max) else math.inf
 
 
@@ -40,11 +40,11 @@ class SizeSpeedup:
     """The speed-up at one size, by itself.
 
     Attributes:
-        params: parameters of the baseline's model.
+        params: number of parameters of the baseline's model.
         ln_c: the logarithm of the token speed-up.
-        se: its standard error over seeds, by deleting one seed at a time; None with one seed.
+        se: standard error of `ln_c` over seeds, by deleting one seed at a time; None with one seed.
         drift: change of ln c per e-fold of tokens.
-        seeds: how many seeds there are; the interval has one degree of freedom less.
+        seeds: number of seeds; the interval has one degree of freedom less.
         limits: the smallest and the largest ln c that these budgets can measure.
         curve: coefficients of g, the highest power first.
         centre: mean of ln tokens, where u is 0.
@@ -72,7 +72,7 @@ class SizeSpeedup:
 
     @property
     def p_value(self) -> float | None:
-        """Two-sided, of no difference; None with one seed."""
+        """The two-sided p-value of no difference; None with one seed."""
         if self.se is None:
             return None
         if abs(self.ln_c) < ROUNDING or self.se == 0:
@@ -132,7 +132,7 @@ def size_speedup(params: float, baseline: Cells, variant: Cells) -> SizeSpeedup:
 def _limits(baseline: Array, variant: Array) -> tuple[float, float]:
     """The values of ln c at which the two ladders of ln tokens overlap by `OVERLAP`.
 
-    A single budget of the variant has no range: then its tokens must lie inside the baseline's.
+    A single budget of the variant has no range; its tokens must lie within the range of the baseline's.
     """
     shared = OVERLAP if len(variant) > 1 else 0.0
     return float(baseline.min() - variant.max() + shared), float(baseline.max() - variant.min() - shared)
@@ -144,7 +144,7 @@ def size_speedups(params: float, tokens: Sequence[float], losses: Array) -> list
     Args:
         params: parameters of the baseline's model.
         tokens: the budgets, two or more, ascending.
-        losses: (studies, 2, budgets, seeds), the baseline's first.
+        losses: (studies, 2, budgets, seeds), those of the baseline first.
     """
     studies, _, budgets, seeds = losses.shape
     ln_tokens = np.log(tokens)
@@ -177,15 +177,15 @@ def size_speedups(params: float, tokens: Sequence[float], losses: Array) -> list
 
 
 def huberised(size: SizeSpeedup, sides: Sequence[Cells]) -> list[Cells]:
-    """Both sides' losses with spiked runs pulled towards the curve, as Huber's estimate sees them.
+    """The losses of both sides with spiked runs moved towards the curve, for Huber's estimate.
 
     Args:
         size: the fit of these losses.
-        sides: the baseline's and the variant's.
+        sides: the losses of the baseline and of the variant.
 
     Returns:
-        The losses, those whose residual of ln loss is beyond `HUBER` standard deviations moved there. The
-        deviation is the median absolute one, so that spikes do not widen it.
+        The losses, in which residuals of ln loss beyond `HUBER` standard deviations are reduced to this
+        limit. The deviation is the median absolute one, so that spikes do not widen it.
     """
     residuals: list[dict[tuple[float, int], float]] = []
     for k, side in enumerate(sides):
@@ -210,7 +210,7 @@ def mean_losses(cells: Cells) -> tuple[Array, Array]:
 
 
 def _jackknife(ladder: Ladder, baseline: Cells, variant: Cells, full: Array) -> tuple[float | None, int]:
-    """Standard error of theta by deleting one seed, all its budgets, and the number of seeds."""
+    """The standard error of theta by deleting one seed with all its budgets, and the number of seeds."""
     ours, theirs = ({seed for _, seed in side} for side in (baseline, variant))
     if min(len(ours), len(theirs)) < 2:
         return None, min(len(ours), len(theirs))
@@ -237,6 +237,6 @@ def _jackknife(ladder: Ladder, baseline: Cells, variant: Cells, full: Array) -> 
 
 
 def jackknife_variance(values: Sequence[float] | Array) -> float:
-    """The variance of an estimate, from its values with one of n replicates deleted."""
+    """The variance of an estimate, from its values with each of n replicates deleted."""
     spread = np.asarray(values) - np.mean(values)
     return float((len(values) - 1) / len(values) * (spread**2).sum())

@@ -1,9 +1,9 @@
-"""Which runs of a table chose a learning rate, and which compare the variants at the chosen one.
+"""Divides the runs of a table into those that choose a learning rate and those that compare variants at it.
 
-Several rates at one size are its tuning. The rate with the most runs is the chosen one; of equals it is the
-one with the lowest mean loss. The tuning loss of the winner is too low by luck, so runs that chose the rate
-count in the comparison only where there are no others. Where a table does not say which runs these are, they
-are those of a budget and seed that has several rates.
+Several rates at one size are its tuning. The chosen rate is that with the most runs or, among equals, with
+the lowest mean loss. The tuning loss of the winner is too low by selection, so that runs that chose the rate
+count in the comparison only if there are no others. If a table does not mark these runs, they are those of a
+budget and seed with several rates.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from zoo.ablate.scale.tuning import Parabola, at_border, vertex
 from zoo.utils.errors import DataError, did_you_mean
 
 FEWEST_HALVED = 2
-"""Seeds that a comparison of the baseline with itself needs."""
+"""Smallest number of seeds for a comparison of the baseline with itself."""
 
 
 @dataclass(frozen=True)
@@ -29,10 +29,10 @@ class TunedSize:
     Attributes:
         compared: the runs of the comparison, at the chosen rate.
         rate: the chosen rate; None if the table has none.
-        tried: the mean loss of every rate that was tried, at the budget with the most rates; of one rate no
-            more than itself.
-        seeds: how many seeds each rate was tried with.
-        problem: why the size has no verdict; empty if it has one.
+        tried: the mean loss of every tried rate, at the budget with the most rates; just one entry without
+            tuning.
+        seeds: number of seeds with which each rate was tried.
+        problem: the reason why the size has no verdict; empty if it has one.
         reused: whether runs that chose the rate count in the comparison, because there are no others.
     """
 
@@ -55,7 +55,7 @@ class TunedSize:
 
     @property
     def parabola(self) -> Parabola | None:
-        """Loss over ln rate near the best of the tried rates; None at a border or beside a diverged run."""
+        """The loss over ln rate near the best tried rate; None at a border or beside a diverged run."""
         if len(self.tried) < 3 or at_border(self.tried):
             return None
         try:
@@ -65,18 +65,18 @@ class TunedSize:
 
 
 def tuned_sizes(runs: Sequence[FinishedRun]) -> dict[float, TunedSize]:
-    """One variant's runs by size, ascending."""
+    """The runs of one variant by size, ascending."""
     sizes = sorted({run.size for run in runs})
     return {size: _tuned([run for run in runs if run.size == size]) for size in sizes}
 
 
 def halved(table: RunTable, baseline: str) -> RunTable:
-    """The baseline against itself: every other seed becomes a variant of its own.
+    """Compare the baseline with itself: every other seed becomes a variant of its own.
 
-    Anything but "equal" or "undecided" is then an alarm about the set-up.
+    Any verdict other than "equal" or "undecided" is then an alarm about the set-up.
 
     Raises:
-        DataError: no such baseline, or fewer than two seeds.
+        DataError: There is no such baseline, or it has fewer than `FEWEST_HALVED` seeds.
     """
     if baseline not in table.variants:
         raise DataError(f"no variant called '{baseline}'{did_you_mean(baseline, table.variants)}")

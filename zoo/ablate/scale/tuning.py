@@ -1,7 +1,7 @@
-"""Tuning that does not lie: a parabola over the learning rate instead of the best point of a grid.
+"""Tuning by a parabola over the learning rate instead of the best point of a grid.
 
-The error of tuning is shared by all seeds of a size, so no test over seeds sees it. A parabola through the
-best point and its neighbours brings it down to a third of that of the best point, at no cost.
+The error of tuning is shared by all seeds of a size, so that no test over seeds detects it. A parabola
+through the best point and its neighbours reduces it to a third of that of the best point, at no cost.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 
 MOST_EXTENSIONS = 4
-"""Points that may be added while the best one is the first or the last."""
+"""Largest number of points that are added while the best one is the first or the last."""
 
 
 @dataclass(frozen=True)
 class Parabola:
-    """Loss over ln rate, near the best of the tried rates.
+    """The loss over ln rate near the best tried rate.
 
     Attributes:
-        ln_rate: of the vertex, at most half a step from the best point.
-        loss: at the vertex.
+        ln_rate: ln rate of the vertex, at most half a step from the best point.
+        loss: loss at the vertex.
         curvature: half the second derivative, in nats per (ln rate)^2.
     """
 
@@ -36,7 +36,7 @@ class Parabola:
 
 
 def at_border(losses: Mapping[float, float]) -> bool:
-    """Whether the best of the tried rates is the lowest or the highest: there may be a better one outside.
+    """Whether the best tried rate is the lowest or the highest, so that a better one may lie outside.
 
     Args:
         losses: the mean loss by rate; infinite where runs diverged.
@@ -46,7 +46,7 @@ def at_border(losses: Mapping[float, float]) -> bool:
 
 
 def extension(losses: Mapping[float, float]) -> float:
-    """The rate to try next where the best one lies at the border: one step outside.
+    """The rate to try next if the best one is at the border: one step outside.
 
     Raises:
         ValueError: the best rate is not at the border.
@@ -59,7 +59,7 @@ def extension(losses: Mapping[float, float]) -> float:
 
 
 def equal_steps(rates: tuple[float, ...]) -> float | None:
-    """The factor between neighbouring rates; None if they are not ascending in equal factors."""
+    """The factor between neighbouring rates; None if they do not ascend in equal factors."""
     factors = [b / a for a, b in pairwise(rates)]
     if not factors or factors[0] <= 1 or any(abs(math.log(f / factors[0])) > 0.02 for f in factors):
         return None
@@ -73,7 +73,7 @@ def vertex(losses: Mapping[float, float]) -> Parabola:
         losses: the mean loss by rate.
 
     Returns:
-        Its vertex, kept within half a step of the best rate.
+        The parabola, whose vertex is kept within half a step of the best rate.
 
     Raises:
         ValueError: the best rate is at the border, or a neighbour's loss is not finite.
@@ -108,22 +108,22 @@ def tuning_gap(
     studies: int = 20_000,
     generator: int = 0,
 ) -> float:
-    """The standard deviation of the difference that tuning alone makes between two equal sides.
+    """The standard deviation of the difference between two equal sides that tuning alone causes.
 
     The rule is simulated on the fitted parabola with the seeds' noise.
 
     Args:
-        parabola: the fitted one, taken for the truth.
-        rates: those that are tried, ascending.
+        parabola: the fitted parabola, assumed to be the truth.
+        rates: the rates that are tried, ascending.
         sd: standard deviation of a run's loss, in nats.
-        seeds: runs per point of the grid.
-        per_token: fall of the loss per e-fold of tokens, in nats: from nats to ln tokens.
+        seeds: number of runs per point of the grid.
+        per_token: decrease of the loss per e-fold of tokens, in nats, which converts nats to ln tokens.
         interpolated: whether the comparison is trained at the vertex, or at the best point.
-        studies: how many tunings are simulated.
+        studies: number of simulated tunings.
         generator: seed of the simulation.
 
     Returns:
-        In ln tokens.
+        The standard deviation in ln tokens.
     """
     random = np.random.default_rng(generator)
     x = np.log(rates)
@@ -131,7 +131,7 @@ def tuning_gap(
     step = (x[best + 1] - x[best - 1]) / 2
     regrets = np.empty((2, studies))
     for side in range(2):
-        # Where the optimum lies between the points of the grid is unknown, so it is drawn as well.
+        # The position of the optimum between the points of the grid is unknown, and drawn at random as well.
         centre = parabola.ln_rate + random.uniform(-0.5, 0.5, studies) * step
 
         def losses(x: Array, centre: Array = centre) -> Array:
@@ -146,14 +146,14 @@ def tuning_gap(
 def chosen_rates(
     x: Array, losses: Callable[[Array], Array], interpolated: bool, extensions: int = 0
 ) -> Array:
-    """Simulate a rule of tuning: the ln rates that it chooses.
+    """Simulate the ln rates that a tuning rule chooses.
 
     Args:
-        x: (studies, points) the grids of ln rates, in equal steps.
-        losses: measures the losses at an array of ln rates.
-        interpolated: the vertex of the parabola through the best point and its neighbours, kept within half a
-            step; otherwise the best point.
-        extensions: points that may be added, one after the other, while the best point is at the border.
+        x: (studies, points), the grids of ln rates in equal steps.
+        losses: a function that returns the losses at an array of ln rates.
+        interpolated: whether the rule chooses the vertex of the parabola through the best point and its
+            neighbours, kept within half a step; otherwise it chooses the best point.
+        extensions: largest number of points that are added while the best point is at the border.
 
     Returns:
         (studies,) ln rates.

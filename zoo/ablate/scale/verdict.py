@@ -31,19 +31,19 @@ Word = Literal["faster", "slower", "equal", "undecided", "not comparable"]
 Trend = Literal["holds", "shrinks", "grows", "trend open"]
 
 HOLDS = math.log(1.05)
-"""A trend within this per doubling of the size counts as none."""
+"""Largest change per doubling of the size that counts as no trend."""
 GAPS = 3.0
-"""At one size a difference must exceed so many standard deviations of what tuning alone makes."""
+"""Number of standard deviations of tuning alone that a difference at one size must exceed."""
 
 
 @dataclass(frozen=True)
 class Looks:
-    """What was declared about a study that is looked at while seeds or sizes are added.
+    """The declarations of a study with looks while seeds or sizes are added.
 
     Attributes:
         max_seeds: the largest number of seeds, for a comparison at fewer than four sizes.
         sizes: parameters of all sizes that may be trained, in the order in which they are added.
-        anytime: no maximum was declared.
+        anytime: whether seeds are added without a declared maximum.
     """
 
     max_seeds: int | None = None
@@ -53,19 +53,19 @@ class Looks:
 
 @dataclass(frozen=True)
 class ScaleVerdict:
-    """What is known of a variant.
+    """The verdict on a variant.
 
     Attributes:
         word: faster, slower, equal (within the margin), undecided or not comparable.
-        measured: the numbers behind it.
+        measured: the measurements behind the verdict.
         at_largest: whether "faster" or "slower" is shown at the largest size as well.
         claims: the claims that hold, in their order.
         trend: whether the gain holds, shrinks or grows with the size; None without a line.
         within_margin: whether the speed-up lies within the margin.
-        predicted: at twice the largest size; None without a line, or after a missed back-test.
-        back_test: what the smaller sizes said of the largest one.
-        detectable: the factor that this study would have found with probability .8; None without seeds.
-        warnings: what a reader must know.
+        predicted: the prediction at twice the largest size; None without a line, or after a missed back-test.
+        back_test: the prediction of the largest size by the smaller ones.
+        detectable: the factor that this study would have detected with probability .8; None without seeds.
+        warnings: the reasons for doubt.
     """
 
     word: Word
@@ -81,12 +81,12 @@ class ScaleVerdict:
 
     @property
     def name(self) -> str:
-        """The variant."""
+        """The name of the variant."""
         return self.measured.name
 
     @property
     def line(self) -> Line | None:
-        """Across the sizes; None with fewer than four."""
+        """The line across the sizes; None with fewer than four."""
         return self.measured.line
 
     @property
@@ -110,14 +110,14 @@ def judge(
         baseline: the variant to compare with.
         margin: the factor within which two sides count as equal, above 1; None: nothing is called equal.
         alpha: the probability of any false claim.
-        looks: what was declared if seeds or sizes are added until it is decided; None: it is looked at once.
+        looks: the declarations if seeds or sizes are added until a decision; None: there is one look.
 
     Returns:
-        Of every other variant the verdict.
+        The verdict on every other variant.
 
     Raises:
-        DataError: no such baseline, nothing to compare it with, a margin of 1 or less, no probability, or
-            more seeds or other sizes than were declared.
+        DataError: There is no such baseline or no other variant, the margin is 1 or less, `alpha` is no
+            probability, or there are more seeds or other sizes than were declared.
     """
     if baseline not in table.variants:
         raise DataError(f"no variant called '{baseline}'{did_you_mean(baseline, table.variants)}")
@@ -178,7 +178,7 @@ def _check_looks(looks: Looks, measurements: Mapping[str, VariantMeasurement]) -
 
 
 def _ratios(table: RunTable, baseline: str, name: str) -> tuple[float, list[float]] | None:
-    """The size at which speeds were measured, and ln of the variant's over the baseline's, round by round."""
+    """The size at which speeds were measured, and ln of the variant's speed over the baseline's by round."""
     speeds = table.speeds
     if speeds is None or not {baseline, name} <= speeds.rounds.keys():
         return None
@@ -222,7 +222,7 @@ def _claim_at_one_size(
 
 
 def _critical_value_of_seeds(measurement: VariantMeasurement, alpha: float, looks: Looks) -> float | None:
-    """The critical value of |t| at one size after so many seeds; None where none was declared, or no look."""
+    """The critical value of |t| at one size after the present seeds; None without a declaration or look."""
     if not measurement.usable:
         return None
     seeds = measurement.usable[-1].seeds
@@ -257,7 +257,7 @@ def _critical_value_of_sizes(
             f"declared, {', '.join(f'{size:g}' for size in declared)}; expected no look beyond the "
             "declaration"
         )
-    # t does not depend on the unit of ln N, so sizes are told apart to a thousandth.
+    # t does not depend on the unit of ln N, so that sizes are compared with a tolerance of a thousandth.
     ln_params = tuple(round(math.log(size / usable[0]), 3) for size in usable)
     return critical_values_of_sizes(ln_params, FEWEST_SIZES, alpha)[len(here) - FEWEST_SIZES]
 
@@ -300,7 +300,7 @@ def _worded(
 def _within(measurement: VariantMeasurement, margin: float) -> bool:
     """Two one-sided tests at .05, in the middle and at the largest size.
 
-    At one size the variance of the tuning belongs in; where it is not known nothing is called equal.
+    At one size the variance of the tuning is included; if it is not known, nothing is called equal.
     """
     if measurement.line is None:
         half = measurement.half_alone(0.9)
@@ -318,7 +318,7 @@ def _within(measurement: VariantMeasurement, margin: float) -> bool:
 def _detectable_alone(measurement: VariantMeasurement, alpha: float) -> float | None:
     """The factor that the largest size by itself would have shown with probability `POWER`.
 
-    It must exceed what tuning alone makes as well as the noise of the seeds.
+    It must exceed the effect of tuning alone and the noise of the seeds.
     """
     half, df = measurement.half_alone(1 - alpha), measurement.usable[-1].seeds - 1
     if half is None:
@@ -328,7 +328,7 @@ def _detectable_alone(measurement: VariantMeasurement, alpha: float) -> float | 
 
 
 def _trend(line: Line) -> Trend:
-    """What becomes of the gain, or of the loss, as the size doubles."""
+    """The change of the gain, or of the loss, as the size doubles."""
     change, half = line.slope.estimate * math.log(2), line.slope.half95 * math.log(2)
     if abs(change) + half <= HOLDS:
         return "holds"
