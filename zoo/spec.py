@@ -78,8 +78,8 @@ class ParamSpec:
             not by layers.
 
     Raises:
-        ValueError: the axes do not match the shape, or a name is repeated or unknown.
-        ConfigError: the parameter has more entries than any memory holds.
+        ValueError: The axes do not match the shape, or a name is repeated or unknown.
+        ConfigError: The parameter has more entries than any memory holds.
     """
 
     role: Role

@@ -41,8 +41,8 @@ def run_sweep(sweep: Sweep, workers: int | None, console: Console) -> SweepResul
         console: the console that shows the runs and the verdict.
 
     Raises:
-        ConfigError: two runs have the same id, or a run folder was edited; before anything is trained.
-        ZooError: another sweep is running in the same folder.
+        ConfigError: Two runs have the same id, or a run folder was edited; before anything is trained.
+        ZooError: Another sweep is running in the same folder.
     """
     result = execute(sweep, worker_count(workers), console)
     if not result.finished:

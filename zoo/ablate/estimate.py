@@ -67,8 +67,8 @@ def estimate(sweep: Sweep, workers: int) -> Group:
         workers: the number of runs at a time.
 
     Raises:
-        ConfigError: two runs have the same id, or a run folder was edited.
-        ZooError: the steps cannot be trained.
+        ConfigError: Two runs have the same id, or a run folder was edited.
+        ZooError: The steps cannot be trained.
     """
     planner = Planner(sweep)
     outcomes = {run: sweep.outcome(run) for run in planner.ids}
@@ -122,7 +122,7 @@ def probe(sweep: Sweep, workers: int) -> float:
     """Measure the seconds of a step of the first variant in a worker as in the sweep.
 
     Raises:
-        ZooError: the variant cannot be trained.
+        ZooError: The variant cannot be trained.
     """
     with tempfile.TemporaryDirectory() as folder:
         first = sweep.variants[0]

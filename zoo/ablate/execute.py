@@ -62,8 +62,8 @@ def execute(sweep: Sweep, workers: int, console: Console | None = None) -> Sweep
         console: where to show the progress; None: it is not shown.
 
     Raises:
-        ConfigError: two runs have the same id, or a run folder was edited.
-        DataError: no run can read its data.
+        ConfigError: Two runs have the same id, or a run folder was edited.
+        DataError: No run can read its data.
         ZooError: Another sweep is running in the same folder, or the task by whose score runs are compared
             cannot be used.
     """

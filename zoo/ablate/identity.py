@@ -31,7 +31,7 @@ PLACES = frozenset({"data.cache_dir"})
 """Keys that change no number either, but are part of the ids of runs."""
 
 HASH_LENGTH = 10
-"""Number of hexadecimal digits; with 40 bits, one of two million sweeps of a thousand runs has a collision."""
+"""Number of hexadecimal digits; with 40 bits, one in two million sweeps of 1000 runs has a collision."""
 
 
 def run_id(config: RunConfig) -> str:

@@ -40,7 +40,7 @@ def estimate_ladder(sweep: Sweep, workers: int) -> Group:
         workers: the number of runs at a time.
 
     Raises:
-        ZooError: a run folder was edited, or the steps cannot be trained.
+        ZooError: A run folder was edited, or the steps cannot be trained.
     """
     table = Table(title=f"{sweep.name}: what it costs", title_justify="left", box=None, pad_edge=False)
     for column in ("size", "runs", "tuning", "tokens", "per parameter", "tokens/s", "core-hours", "left"):

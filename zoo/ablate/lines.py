@@ -92,7 +92,7 @@ class Lines:
 
         Raises:
             DataError: A file cannot be read, or a row does not have the form that `add` writes.
-            ConfigError: a file has other columns.
+            ConfigError: A file has other columns.
         """
         self.file = file
         self._lines: dict[Key, RunLine] = {}

@@ -141,7 +141,7 @@ def read_manifest(folder: Path) -> Manifest:
     """Read the sweep.json of a sweep's folder.
 
     Raises:
-        ZooError: the file is missing, or `zoo sweep` did not write it.
+        ZooError: The file is missing, or `zoo sweep` did not write it.
     """
     path = folder / FILE
     if not path.exists():

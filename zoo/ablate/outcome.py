@@ -102,7 +102,7 @@ def verify(folder: Path) -> dict[str, str] | None:
         The content of record.json; None for a run that has not ended, or that belongs to no sweep.
 
     Raises:
-        ConfigError: the configuration, the metrics or record.json were edited.
+        ConfigError: The configuration, the metrics or record.json were edited.
     """
     run = RunFolder(folder)
     if not run.record.is_file():

@@ -90,7 +90,7 @@ class Planner:
         """Compute the ids of all runs that the sweep may need.
 
         Raises:
-            ConfigError: two different runs have the same id.
+            ConfigError: Two different runs have the same id.
         """
         self._sweep = sweep
         self._configs: dict[tuple[str, int, int], RunConfig] = {}

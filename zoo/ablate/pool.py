@@ -43,7 +43,7 @@ def worker_count(workers: int | None) -> int:
     A worker for each core trains small models faster than one with the threads of all cores.
 
     Raises:
-        ZooError: the number is less than one.
+        ZooError: The number is less than one.
     """
     if workers is not None and workers < 1:
         raise ZooError(f"sweep: --workers {workers}: expected at least 1")

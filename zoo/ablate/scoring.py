@@ -118,7 +118,7 @@ class TaskScoring:
             device: name of the device.
 
         Raises:
-            ZooError: the task cannot be used, or its score is not a finite number.
+            ZooError: The task cannot be used, or its score is not a finite number.
         """
         s = self.settings
         tasks(

@@ -63,7 +63,7 @@ def rung_steps(halving: Halving | None, steps: int, eval_every: int) -> tuple[in
         eval_every: steps between validations; points are compared at the last validation before a share.
 
     Raises:
-        ValueError: two comparisons fall on one step, or there is no validation before the first.
+        ValueError: Two comparisons fall on one step, or there is no validation before the first.
     """
     shares = halving.at if halving else ()
     rungs = [*(int(share * steps) // eval_every * eval_every for share in shares), steps]

@@ -154,7 +154,7 @@ def require_different_runs(variants: Sequence[SweepVariant], combinations: Seque
     """Refuse a sweep in which two runs are the same.
 
     Raises:
-        ConfigError: two variants, or two points of the tuning, have the same configuration.
+        ConfigError: Two variants, or two points of the tuning, have the same configuration.
     """
     seen: dict[str, tuple[int, int]] = {}
     for i, variant in enumerate(variants):

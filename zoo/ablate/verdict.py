@@ -109,7 +109,7 @@ def judge(results: Results, alpha: float = ALPHA) -> Judgement:
         losses are those of the baseline bit for bit.
 
     Raises:
-        ZooError: alpha is not between 0 and 1.
+        ZooError: Alpha is not between 0 and 1.
     """
     if not 0 < alpha < 1:
         raise ZooError(f"report: alpha {alpha:g}: expected a probability between 0 and 1, e.g. 0.05")

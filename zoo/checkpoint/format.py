@@ -74,7 +74,7 @@ class ModelFile:
             expected: the expected kind of file, for the message if the file has no recipe.
 
         Raises:
-            CheckpointError: the file is missing or truncated, or zoo did not write it.
+            CheckpointError: The file is missing or truncated, or zoo did not write it.
         """
         file = TensorFile.open(path)
         header = file.metadata
@@ -107,7 +107,7 @@ class ModelFile:
         """The model on the meta device.
 
         Raises:
-            CheckpointError: the header does not describe a model.
+            CheckpointError: The header does not describe a model.
         """
         try:
             model = declare(self.recipe)

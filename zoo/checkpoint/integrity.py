@@ -50,7 +50,7 @@ def read_checksums(path: Path, header: JsonObject) -> Mapping[str, str]:
     """The checksums of a file's tensors; empty if the file, of an older zoo or another library, has none.
 
     Raises:
-        CheckpointError: the header is damaged.
+        CheckpointError: The header is damaged.
     """
     text = metadata_of(header).get(CHECKSUMS)
     if text is None:
@@ -66,7 +66,7 @@ def require_same(path: Path, name: str, actual: str, recorded: str | None) -> No
     """Compare the checksum of the bytes that were read with the recorded one.
 
     Raises:
-        CheckpointError: the checksums differ.
+        CheckpointError: The checksums differ.
     """
     if recorded not in (None, actual):
         raise CheckpointError(

@@ -89,7 +89,7 @@ def load_model(
         The model, with its `recipe`.
 
     Raises:
-        CheckpointError: the file is missing, truncated, of another library or architecture, or does not have
+        CheckpointError: The file is missing, truncated, of another library or architecture, or does not have
             the content that the format requires; the message names the file.
         ZooError: The format or an option is unknown, or `dtype` is no floating point dtype.
     """
@@ -142,7 +142,7 @@ def open_checkpoint(path: Path, which: Which = "last") -> OpenedCheckpoint:
         which: the checkpoint of a run folder.
 
     Raises:
-        CheckpointError: there is no checkpoint, or it cannot be read.
+        CheckpointError: There is no checkpoint, or it cannot be read.
     """
     checkpoint = find_checkpoint(path, which)
     if (other := folder_format(checkpoint)) is not None:
@@ -154,7 +154,7 @@ def find_checkpoint(path: Path, which: Which = "last") -> Path:
     """The checkpoint folder of a run folder; any other path is returned unchanged.
 
     Raises:
-        CheckpointError: the path does not exist, or the run has no such checkpoint.
+        CheckpointError: The path does not exist, or the run has no such checkpoint.
     """
     if not path.exists():
         raise CheckpointError(

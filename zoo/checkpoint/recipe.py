@@ -49,7 +49,7 @@ def assemble(
         The model, with `recipe` as an attribute.
 
     Raises:
-        ZooError: the device does not exist.
+        ZooError: The device does not exist.
     """
     model = declare(recipe, built)
     if prepare is not None:
@@ -113,7 +113,7 @@ def materialise(model: nn.Module, device: torch.device) -> None:
     """Allocate the parameters of a model on the meta device, uninitialised.
 
     Raises:
-        ZooError: the device does not exist.
+        ZooError: The device does not exist.
     """
     try:
         # `to_empty`, but for plain tensors without `empty_like`, which imports sympy for tensors on "meta".

@@ -82,8 +82,8 @@ def compare_names(
         The missing and the unexpected names.
 
     Raises:
-        CheckpointError: a tensor is missing or unexpected, and no pattern allows it.
-        ZooError: a pattern matches no missing or unexpected tensor.
+        CheckpointError: A tensor is missing or unexpected, and no pattern allows it.
+        ZooError: A pattern matches no missing or unexpected tensor.
     """
     all_known, there = set(known), set(stored)
     missing = [name for name in known if name in needed and name not in there]

@@ -190,7 +190,7 @@ def open_tensors(path: Path) -> Iterator[Any]:  # Any: the library has no types 
         The handle of `safetensors.safe_open`.
 
     Raises:
-        CheckpointError: the file is missing or truncated, or is not a safetensors file.
+        CheckpointError: The file is missing or truncated, or is not a safetensors file.
     """
     if not path.exists():
         raise CheckpointError(f"{path}: no such file; expected a safetensors file")
@@ -248,7 +248,7 @@ class TensorFile:
             path: a .safetensors file, or one whose pieces are beside it.
 
         Raises:
-            CheckpointError: the file or a piece of it is missing or truncated, is not a safetensors file, has
+            CheckpointError: The file or a piece of it is missing or truncated, is not a safetensors file, has
                 other dtypes, or the pieces do not belong together.
         """
         pieces = [] if path.is_file() else pieces_of(path)
@@ -365,7 +365,7 @@ def checksums_of(path: Path) -> Mapping[str, str]:
     """The checksums of the tensors of a file that `open_tensors` opens; empty if it has none.
 
     Raises:
-        CheckpointError: the header is damaged.
+        CheckpointError: The header is damaged.
     """
     return read_checksums(path, _header(path)[0])
 
@@ -374,7 +374,7 @@ def _check_pieces(path: Path, pieces: list[Path], blocks: Mapping[str, Iterable[
     """Refuse pieces that do not make up one checkpoint.
 
     Raises:
-        CheckpointError: pieces are missing or left over, belong to different checkpoints, or leave out rows.
+        CheckpointError: Pieces are missing or left over, belong to different checkpoints, or leave out rows.
     """
     counts, saves = {}, {}
     for piece in pieces:
@@ -433,7 +433,7 @@ def check_match(path: Path, stored: Mapping[str, Tensor], expected: Mapping[str,
         expected: the tensors of the model.
 
     Raises:
-        CheckpointError: names, shapes or dtypes differ.
+        CheckpointError: Names, shapes or dtypes differ.
     """
     problems = []
     if missing := [name for name in expected if name not in stored]:

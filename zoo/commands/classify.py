@@ -121,7 +121,7 @@ class TextClassifier:
             device: name of the device, see `find_device`.
 
         Raises:
-            ZooError: the run or checkpoint does not exist, or its model does not classify texts.
+            ZooError: The run or checkpoint does not exist, or its model does not classify texts.
         """
         run = RunFolder(path)
         if which is not None and not run.exists:
@@ -186,7 +186,7 @@ class TextClassifier:
         """Evaluate the predictions for a labelled file with the columns of the training files.
 
         Raises:
-            DataError: the file cannot be read, or a label is not a class of the model.
+            DataError: The file cannot be read, or a label is not a class of the model.
         """
         part = EncodedTexts(read_examples(file, self.columns), self.labels, self.encoder)
         logits, labels = self._logits(part.encoded), torch.from_numpy(part.labels)

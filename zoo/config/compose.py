@@ -76,7 +76,7 @@ def read_named(file: Path, problems: list[str]) -> Located:
     """`read_config`, with the name of the file as `name` if the file has none.
 
     Raises:
-        ConfigError: see `read_config`.
+        ConfigError: A file cannot be read or extends itself, or a plugin cannot be used.
     """
     given = read_config(file, problems)
     if isinstance(given.value, dict) and "name" in given.value:
@@ -97,7 +97,7 @@ def read_config(
             and neither may the files that they extend, because a run folder can come from anywhere.
 
     Raises:
-        ConfigError: a file cannot be read or extends itself, or a plugin cannot be used.
+        ConfigError: A file cannot be read or extends itself, or a plugin cannot be used.
     """
     if file.resolve() in above:
         chain = " -> ".join(f.name for f in (*above, file))
@@ -131,7 +131,7 @@ def extend(
         trusted: see `read_config`.
 
     Raises:
-        ConfigError: see `read_config`.
+        ConfigError: A file cannot be read or extends itself, or a plugin cannot be used.
     """
     load_installed()
     if PLUGINS in fields.value:
@@ -184,7 +184,7 @@ def parse_overrides(overrides: Sequence[str], problems: list[str]) -> Located:
         problems: a list to which one line is added for each problem.
 
     Raises:
-        ConfigError: an override names a class by a path that cannot be imported.
+        ConfigError: An override names a class by a path that cannot be imported.
     """
     result = Located({}, "")
     pairs = []
@@ -238,7 +238,7 @@ def import_named(plugins: Located, folder: Path, trusted: bool) -> None:
         trusted: whether paths and names may be imported.
 
     Raises:
-        ConfigError: a plugin cannot be imported, or a recorded one is missing or has changed; one line
+        ConfigError: A plugin cannot be imported, or a recorded one is missing or has changed; one line
             for each.
     """
     if not isinstance(plugins.value, list):
@@ -278,7 +278,7 @@ def import_classes(node: Located, folder: Path, key: str = "") -> Located:
         The configuration, in which files are named without their folders.
 
     Raises:
-        ConfigError: a module cannot be imported.
+        ConfigError: A module cannot be imported.
     """
     if isinstance(node.value, dict):
         items = node.value.items()

@@ -30,7 +30,7 @@ def open_content(path: Path) -> Iterator[IO[bytes]]:
     """Open a file; one whose name ends in .gz, .xz or .zst is decompressed while it is read.
 
     Raises:
-        DataError: the file cannot be opened or, while it is read, decompressed; or a package is missing.
+        DataError: The file cannot be opened or, while it is read, decompressed; or a package is missing.
     """
     with open_regular(path, DataError) as file:
         if path.suffix not in _OPENERS:
@@ -80,7 +80,7 @@ def require_pyarrow(path: Path) -> ModuleType:
     """Import pyarrow, which is needed to read a file.
 
     Raises:
-        DataError: pyarrow is not installed.
+        DataError: Pyarrow is not installed.
     """
     try:
         import pyarrow  # an optional package

@@ -34,7 +34,7 @@ class BatchSpec:
         world_size: number of processes; divides `batch_size`.
 
     Raises:
-        DataError: the batch size is not divisible by the number of processes.
+        DataError: The batch size is not divisible by the number of processes.
     """
 
     seed: int
@@ -180,7 +180,7 @@ class DataConfig(Config):
             model: the configuration of the model that will be trained on the data set.
 
         Raises:
-            DataError: the files cannot be used, or the model cannot be trained on such examples.
+            DataError: The files cannot be used, or the model cannot be trained on such examples.
         """
         raise NotImplementedError
 
@@ -188,7 +188,7 @@ class DataConfig(Config):
         """Check that a model can be trained on these examples.
 
         Raises:
-            DataError: the model does not have this objective, has fewer positions than an example has
+            DataError: The model does not have this objective, has fewer positions than an example has
                 tokens, or does not separate the documents of a row.
         """
         if self.objective_name not in model.objectives:

@@ -101,7 +101,7 @@ def read_bytes(path: Path) -> bytes:
     """Read a whole file.
 
     Raises:
-        DataError: the file cannot be read.
+        DataError: The file cannot be read.
     """
     return files.read_bytes(path, files.TEXT_BYTES, DataError)
 
@@ -114,7 +114,7 @@ def read_text(path: Path, *, blank: bool = False) -> str:
         blank: whether the file may be blank.
 
     Raises:
-        DataError: the file cannot be read, is not UTF-8, or is blank and may not be.
+        DataError: The file cannot be read, is not UTF-8, or is blank and may not be.
     """
     data = read_content(path, files.TEXT_BYTES)
     text = files.decode(data, path, DataError).removeprefix(BOM)
@@ -127,7 +127,7 @@ def read_object(path: Path) -> JsonObject:
     """Read a file that holds one JSON object.
 
     Raises:
-        DataError: the file cannot be read, is not JSON, or holds something other than an object.
+        DataError: The file cannot be read, is not JSON, or holds something other than an object.
     """
     content = files.read_json(path, files.JSON_BYTES, DataError)
     if not isinstance(content, dict):
@@ -146,7 +146,7 @@ def read_lines(path: Path, *, blank: bool = False) -> Iterator[tuple[int, str]]:
         Line number from 1, and the line without its line end and without a byte order mark.
 
     Raises:
-        DataError: the file cannot be read, is not UTF-8, or is blank and may not be.
+        DataError: The file cannot be read, is not UTF-8, or is blank and may not be.
     """
     offset, has_text = 0, False  # offset: number of bytes before this line
     with open_content(path) as stream:
@@ -177,7 +177,7 @@ def sha256_file(path: Path) -> str:
     """Hexadecimal SHA-256 of a file's content, read in pieces.
 
     Raises:
-        DataError: the file cannot be read.
+        DataError: The file cannot be read.
     """
     with files.open_regular(path, DataError) as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
@@ -197,7 +197,7 @@ def build_once(folder: Path, fill: Callable[[Path], object]) -> bool:
         Whether this call created the folder.
 
     Raises:
-        DataError: the folder cannot be written, for instance because the disk is full.
+        DataError: The folder cannot be written, for instance because the disk is full.
     """
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)

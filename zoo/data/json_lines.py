@@ -18,7 +18,7 @@ def read_json_lines(path: Path) -> Iterator[tuple[int, JsonObject]]:
         Line number from 1, and the object. Blank lines are skipped.
 
     Raises:
-        DataError: the file cannot be read, or a line is not a JSON object.
+        DataError: The file cannot be read, or a line is not a JSON object.
     """
     for number, line in read_lines(path):
         yield number, parse_object(line, f"{path}:{number}")
@@ -32,7 +32,7 @@ def parse_object(line: str, place: str) -> JsonObject:
         place: file and number of the line, for messages.
 
     Raises:
-        DataError: the line is not a JSON object.
+        DataError: The line is not a JSON object.
     """
     try:
         value: Json = json.loads(line)
@@ -55,7 +55,7 @@ def text_field(value: JsonObject, field: str, place: str, *, blank: bool = False
         blank: whether the text may be blank, or null, which counts as blank.
 
     Raises:
-        DataError: the key is missing, or its value is not a string, is not valid Unicode, or is blank and may
+        DataError: The key is missing, or its value is not a string, is not valid Unicode, or is blank and may
             not be.
     """
     if field not in value:

@@ -77,7 +77,7 @@ def validation_indices(
         Position of this rank's first example among those of all batches, and the indices of its examples.
 
     Raises:
-        DataError: there are fewer examples than ranks.
+        DataError: There are fewer examples than ranks.
     """
     wanted = count if max_batches is None else min(count, max_batches * spec.batch_size)
     wanted -= wanted % spec.world_size

@@ -40,7 +40,7 @@ class Split:
             share: fraction of the documents to hold out, 0 (none) to below 1.
 
         Raises:
-            DataError: there is only one document.
+            DataError: There is only one document.
         """
         threshold = int(share * 2**64)
         if threshold == 0:

@@ -31,7 +31,7 @@ class TokenFile:
         length: expected number of ids.
 
     Raises:
-        DataError: the file is missing or has another size.
+        DataError: The file is missing or has another size.
     """
 
     def __init__(self, path: Path, dtype: Dtype, length: int) -> None:

@@ -55,7 +55,7 @@ def text_examples(model: Model, path: Path, text: Path) -> list[Tensor]:
         One tensor, (up to 4, context) int64.
 
     Raises:
-        DataError: the model needs other inputs than a text or has no tokenizer, or the text cannot be read
+        DataError: The model needs other inputs than a text or has no tokenizer, or the text cannot be read
             or has fewer than two tokens.
     """
     config = model.recipe.model

@@ -92,7 +92,7 @@ def suggest_lr(source: str, overrides: Sequence[str] = (), steps: int | None = N
     Raises:
         ConfigError: The optimizer is not Amos, there are fewer steps than one measurement needs, or options
             are given that have no effect on a run folder.
-        ZooError: the runs cannot be trained, or a run folder has no measurements.
+        ZooError: The runs cannot be trained, or a run folder has no measurements.
     """
     if RunFolder(Path(source)).exists:
         options = [*overrides, *([] if steps is None else [f"--steps {steps}"])]

@@ -56,9 +56,9 @@ def load_evaluated_model(path: Path, tokenizer: Path | None, device: torch.devic
         device: the device of the model.
 
     Raises:
-        DataError: the model does not predict the next token, there is no tokenizer, the tokenizer has more
+        DataError: The model does not predict the next token, there is no tokenizer, the tokenizer has more
             tokens than the model, or config.json names a first token that the model does not have.
-        ZooError: there is no model at `path`.
+        ZooError: There is no model at `path`.
     """
     model = load_model(path, device=device).eval()
     config = model.recipe.model

@@ -46,7 +46,7 @@ class GenerationSettings:
             context: largest number of tokens that the model reads.
 
         Raises:
-            ZooError: a setting is unknown or out of range, or leaves no room for a prompt.
+            ZooError: A setting is unknown or out of range, or leaves no room for a prompt.
         """
         fields: JsonObject = dict(normalize_gen_kwargs(dict(generation_kwargs), MAX_GEN_TOKS))
         stop = tuple(word for word in fields.pop("until") if word)

@@ -63,8 +63,8 @@ class ZooLM(TemplateLM):  # type: ignore[misc]  # lm_eval has no types
             batch_size: number of requests in a batch.
 
         Raises:
-            DataError: the model does not predict the next token, or the tokenizer does not fit it.
-            ZooError: there is no model at `path`, or a setting is out of range.
+            DataError: The model does not predict the next token, or the tokenizer does not fit it.
+            ZooError: There is no model at `path`, or a setting is out of range.
         """
         super().__init__()
         if not str(batch_size).isdecimal() or int(batch_size) < 1:
@@ -113,7 +113,7 @@ class ZooLM(TemplateLM):  # type: ignore[misc]  # lm_eval has no types
             add_generation_prompt: False if the task writes the beginning of the answer itself.
 
         Raises:
-            DataError: there is no chat template, or it refuses the conversation or a begun answer.
+            DataError: There is no chat template, or it refuses the conversation or a begun answer.
         """
         if not add_generation_prompt:
             raise DataError("a chat template cannot be used with a task that begins the answer (gen_prefix)")
@@ -145,7 +145,7 @@ class ZooLM(TemplateLM):  # type: ignore[misc]  # lm_eval has no types
             disable_tqdm: has no effect.
 
         Raises:
-            DataError: a continuation has no tokens, or is too long for the model.
+            DataError: A continuation has no tokens, or is too long for the model.
         """
         for request in requests:
             if not request.args[1]:

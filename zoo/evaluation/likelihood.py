@@ -53,7 +53,7 @@ def log_likelihoods(
         One result for each pair, in their order, computed in float32.
 
     Raises:
-        DataError: a context or a continuation has no tokens, or a continuation is longer than
+        DataError: A context or a continuation has no tokens, or a continuation is longer than
             `max_seq_len`.
     """
     pairs_of_row: dict[tuple[int, ...], list[int]] = defaultdict(list)

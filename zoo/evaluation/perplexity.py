@@ -62,7 +62,7 @@ def read(file: Path, tokenizer: Tokenizer, start_id: int, lines: bool) -> Tokeni
             like all others; otherwise the file is one text, to its last character.
 
     Raises:
-        DataError: the file is unreadable, empty, or not UTF-8.
+        DataError: The file is unreadable, empty, or not UTF-8.
     """
     documents = [line for _, line in read_lines(file)] if lines else [read_text(file)]
     ids, lossless = [start_id], True
@@ -95,7 +95,7 @@ def choose_windows(
         state through the whole text, without windows.
 
     Raises:
-        ZooError: a setting is out of range or has no effect, or the context is unknown or larger than the
+        ZooError: A setting is out of range or has no effect, or the context is unknown or larger than the
             model's `max_seq_len`.
     """
     if evaluated.model.config.carries_state:
@@ -147,7 +147,7 @@ def evaluate(
         For each kind of windows, a list with a score for each text.
 
     Raises:
-        DataError: a loss is not finite.
+        DataError: A loss is not finite.
     """
     kinds = [[nats_of(model, text, each, batch_size) for text in texts] for each in windows]
     sums: list[list[list[float]]] = [[[] for _ in texts] for _ in windows]
@@ -171,7 +171,7 @@ def _score(text: TokenizedText, windows: Windows | None, nats: float) -> Score:
     """The score of a text by -log p of its tokens.
 
     Raises:
-        DataError: the sum is not finite.
+        DataError: The sum is not finite.
     """
     if not math.isfinite(nats):
         raise DataError(f"{text.name}: the loss is {nats}; the model's weights are damaged")

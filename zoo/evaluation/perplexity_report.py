@@ -122,7 +122,7 @@ def perplexity(
         The report, and the files that were written.
 
     Raises:
-        ZooError: a file, the model, the tokenizer or a setting cannot be used; nothing is written then.
+        ZooError: A file, the model, the tokenizer or a setting cannot be used; nothing is written then.
     """
     if not files:
         raise ZooError("eval: no files; expected one or more texts")

@@ -44,7 +44,7 @@ def task_metric(
         context: largest number of tokens that a model will read; None: any number.
 
     Raises:
-        ZooError: the task or its data cannot be used, it is a group of tasks, it has no such metric, it does
+        ZooError: The task or its data cannot be used, it is a group of tasks, it has no such metric, it does
             not state which direction is better, or its generated text leaves no room for a question.
     """
     require_harness()

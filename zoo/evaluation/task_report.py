@@ -131,7 +131,7 @@ def tasks(
         The report, and the files that were written.
 
     Raises:
-        ZooError: the model, a task or a setting cannot be used, or lm-evaluation-harness is not installed;
+        ZooError: The model, a task or a setting cannot be used, or lm-evaluation-harness is not installed;
             nothing is written then.
     """
     require_harness()
@@ -192,7 +192,7 @@ def require_harness() -> None:
     """Check that lm-evaluation-harness is installed.
 
     Raises:
-        ZooError: the package lm_eval is missing.
+        ZooError: The package lm_eval is missing.
     """
     if find_spec("lm_eval") is None:
         raise ZooError(f"eval: --tasks needs lm-evaluation-harness: {install('eval')}")

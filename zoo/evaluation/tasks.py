@@ -39,8 +39,8 @@ def load_tasks(
         The tasks and groups, in the form that the harness's `evaluate` takes.
 
     Raises:
-        DataError: the data of a task is not on this machine, or a task file has a mistake.
-        ZooError: a name is unknown, or `fewshot` has no effect on a task.
+        DataError: The data of a task is not on this machine, or a task file has a mistake.
+        ZooError: A name is unknown, or `fewshot` has no effect on a task.
     """
     manager = _manager(names, folder)
     loaded: LoadedTasks = {"tasks": {}, "groups": {}}

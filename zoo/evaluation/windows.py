@@ -31,7 +31,7 @@ def sliding_windows(
         Inputs and targets, (windows, min(context, n - 1)) int64 each; ignored targets are -1.
 
     Raises:
-        ZooError: a setting is out of range.
+        ZooError: A setting is out of range.
     """
     check_windows(context, stride, batch_size)
     count = len(tokens) - 1

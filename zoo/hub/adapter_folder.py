@@ -86,7 +86,7 @@ class AdapterFiles:
         """Read an adapter as peft writes it.
 
         Raises:
-            CheckpointError: files are missing or damaged, the adapter is not one of LoRA, or has settings
+            CheckpointError: Files are missing or damaged, the adapter is not one of LoRA, or has settings
                 that zoo does not understand.
         """
         config = read_json(path / ADAPTER_CONFIG)
@@ -103,7 +103,7 @@ class AdapterFiles:
         """The folder of the base model: the one that the adapter names, or its own folder.
 
         Raises:
-            CheckpointError: there is no such folder.
+            CheckpointError: There is no such folder.
         """
         if (named := self.base_name) is not None:
             for place in (Path(named), self.path / named, self.path.parent / named):

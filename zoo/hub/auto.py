@@ -150,7 +150,7 @@ class ZooNGPTForSequenceClassification(ZooNGPTPreTrainedModel):
             labels: (batch,) int64.
 
         Raises:
-            DataError: the mask has another shape, or padding before a text.
+            DataError: The mask has another shape, or padding before a text.
         """
         mask = None if attention_mask is None else attention_mask.bool()
         check_mask(mask, input_ids)

@@ -82,7 +82,7 @@ def classifier_family(family: Family) -> Family:
     """The family of the classifiers on a family's trunk; its fields are those of the trunk.
 
     Raises:
-        CheckpointError: transformers has no classifier of this family, or zoo does not support it.
+        CheckpointError: Transformers has no classifier of this family, or zoo does not support it.
     """
     head = family.head
     if head is None:

@@ -292,7 +292,7 @@ def _compare(
     """The largest difference of a logit from transformers (if it is installed), and the largest logit.
 
     Raises:
-        CheckpointError: the difference is larger than `TOLERANCE` allows.
+        CheckpointError: The difference is larger than `TOLERANCE` allows.
     """
     training, kept = model.training, next(model.parameters()).dtype
     here: Tensor = model.eval().float()(*inputs)
@@ -358,7 +358,7 @@ def _write_adapter(
         The outcome in words.
 
     Raises:
-        CheckpointError: peft computes other logits.
+        CheckpointError: Peft computes other logits.
     """
     if isinstance(adapter, str):
         return f"no adapter: {adapter}"

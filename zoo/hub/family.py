@@ -137,7 +137,7 @@ class Family:
             place: path of the file, for messages.
 
         Raises:
-            CheckpointError: fields cannot be expressed; the message has a line for each.
+            CheckpointError: Fields cannot be expressed; the message has a line for each.
         """
         config = self.read(config)
         problems = self._unknown(config)
@@ -170,7 +170,7 @@ class Family:
         """Convert zoo's configuration to a config.json: the inverse of `to_zoo`.
 
         Raises:
-            CheckpointError: fields cannot be expressed; the message has a line for each.
+            CheckpointError: Fields cannot be expressed; the message has a line for each.
         """
         if not isinstance(config, self.model):
             names = [cls.model_fields["type"].default for cls in (type(config), self.model)]

@@ -28,7 +28,7 @@ class Codec(ABC):
         """Convert a value from config.json.
 
         Raises:
-            RefusedError: the value has no counterpart.
+            RefusedError: The value has no counterpart.
         """
 
     @abstractmethod
@@ -36,7 +36,7 @@ class Codec(ABC):
         """Convert a value of zoo's configuration.
 
         Raises:
-            RefusedError: the value has no counterpart.
+            RefusedError: The value has no counterpart.
         """
 
 

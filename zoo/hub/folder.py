@@ -107,8 +107,8 @@ class HubFolder:
                 unexpected.
 
         Raises:
-            CheckpointError: tensors are missing or unexpected, or have other shapes than the model's.
-            ZooError: a pattern matches nothing.
+            CheckpointError: Tensors are missing or unexpected, or have other shapes than the model's.
+            ZooError: A pattern matches nothing.
         """
         sizes = getattr(self.recipe.model, "trunk", self.recipe.model)
         rules = expand(self.family.rules, whole, sizes)
@@ -150,9 +150,9 @@ def load_folder(
         The model, on the CPU, and a report of which tensors were loaded.
 
     Raises:
-        CheckpointError: the folder is incomplete or unsafe, or describes no model of a known family; no
+        CheckpointError: The folder is incomplete or unsafe, or describes no model of a known family; no
             memory has been allocated then.
-        ZooError: a pattern matches nothing.
+        ZooError: A pattern matches nothing.
     """
     opened = HubFolder.open(folder, head=not allow and is_classifier(folder))
     model = declare(opened.recipe)

@@ -55,7 +55,7 @@ def load_ngpt_reference(path: Path, *, n_heads: int) -> Model:
         An `NGPT` if the file has scaling vectors, otherwise a `GPT`; float32 on the CPU.
 
     Raises:
-        CheckpointError: the file is not such a state dict, tensors are missing or unexpected, or shapes are
+        CheckpointError: The file is not such a state dict, tensors are missing or unexpected, or shapes are
             inconsistent.
     """
     tensors = {name.removeprefix("_orig_mod."): t for name, t in read_tensors(path)[0].items()}

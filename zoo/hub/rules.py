@@ -183,7 +183,7 @@ def expand(rules: Sequence[Rule], names: Collection[str], config: ModelConfig | 
         Rules without ``{i}``; every name of the model is in exactly one of them.
 
     Raises:
-        ValueError: the rules of the family are wrong: a name is in no rule or in two, or the model has only
+        ValueError: The rules of the family are wrong: a name is in no rule or in two, or the model has only
             some of the tensors of a rule.
     """
     known = set(names)

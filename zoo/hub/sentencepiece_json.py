@@ -21,7 +21,7 @@ def parse_model(content: bytes) -> Proto:
     """Parse the content of a .model file.
 
     Raises:
-        DataError: the installed protobuf is too old for the installed sentencepiece.
+        DataError: The installed protobuf is too old for the installed sentencepiece.
     """
     try:
         proto = import_module("sentencepiece.sentencepiece_model_pb2")

@@ -42,7 +42,7 @@ def read_json(path: Path) -> JsonObject:
     """Read a file that holds one JSON object.
 
     Raises:
-        CheckpointError: the file cannot be read, or does not hold a JSON object.
+        CheckpointError: The file cannot be read, or does not hold a JSON object.
     """
     try:
         return read_object(path)
@@ -57,7 +57,7 @@ def read_headers(folder: Path) -> dict[str, TensorEntry]:
         folder: a folder with ``model.safetensors``, or with an index and the files that it names.
 
     Raises:
-        CheckpointError: a file is missing or truncated, or the index contradicts the files.
+        CheckpointError: A file is missing or truncated, or the index contradicts the files.
     """
     index = folder / INDEX
     entries: dict[str, TensorEntry] = {}

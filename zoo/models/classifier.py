@@ -124,7 +124,7 @@ class ClassifierConfig(ModelConfig):
         """The fields with the starts of the trunk's scalings.
 
         Raises:
-            NoRuleError: see `ModelConfig`.
+            NoRuleError: There is no rule for an `auto`.
         """
         try:
             return self.model_copy(update={"trunk": self.trunk.with_starts(reach)})

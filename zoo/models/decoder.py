@@ -266,7 +266,7 @@ class Decoder(LanguageModel):
             Logits (batch, time, vocab), or (batch, 1, vocab).
 
         Raises:
-            DataError: see `hidden_states`.
+            DataError: The inputs cannot be used, see `hidden_states`.
         """
         h = self.hidden_states(tokens, cache=cache, documents=documents)
         logits: Tensor = self.lm_head(h[:, -1:] if last else h)

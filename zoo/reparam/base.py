@@ -107,7 +107,7 @@ def require_random_start(p: Declared, method: str) -> None:
     """Refuse a matrix that starts at 0, which has no direction.
 
     Raises:
-        ConfigError: the matrix starts at 0.
+        ConfigError: The matrix starts at 0.
     """
     if p.spec.start == 0:
         raise ConfigError(

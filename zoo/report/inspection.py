@@ -36,7 +36,7 @@ def inspect(
         The files that were written: the page, the numbers, then the pictures.
 
     Raises:
-        ZooError: there is no model at `path`, or the text cannot be read or is no input of the model.
+        ZooError: There is no model at `path`, or the text cannot be read or is no input of the model.
     """
     model = load_model(path, device=device).eval()
     if text is None:

@@ -95,8 +95,8 @@ def initial_model(
             float32.
 
     Raises:
-        ConfigError: the configuration describes no model, or its init is not the checkpoint's.
-        CheckpointError: the checkpoint cannot be read, or its tensors differ from the model's and
+        ConfigError: The configuration describes no model, or its init is not the checkpoint's.
+        CheckpointError: The checkpoint cannot be read, or its tensors differ from the model's and
             `checkpoint.allow` does not allow it.
         ZooError: The reparameterisation cannot keep existing weights, or the device does not exist.
     """
@@ -156,7 +156,7 @@ def check_transfer(config: RunConfig) -> None:
     A run that starts from a checkpoint is checked when the checkpoint is opened.
 
     Raises:
-        ConfigError: the rule does not apply to the model or the optimizer, or its base size does not fit the
+        ConfigError: The rule does not apply to the model or the optimizer, or its base size does not fit the
             model.
     """
     if isinstance(config.transfer, NoTransfer) or config.checkpoint is not None or config.optimizer is None:

@@ -59,7 +59,7 @@ def check_together(path: Path, tokenizer: Tokenizer, vocab_size: int) -> None:
     """Refuse a tokenizer that has more tokens than the model at a path.
 
     Raises:
-        DataError: the tokenizer has more tokens.
+        DataError: The tokenizer has more tokens.
     """
     if tokenizer.vocab_size > vocab_size:
         raise DataError(

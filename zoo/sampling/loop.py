@@ -64,7 +64,7 @@ def generate(
     Raises:
         DataError: The prompt is empty, `mask` does not fit it, or there are more tokens than the model's
             `max_seq_len`.
-        ZooError: a sampling setting is out of range, or has no effect at temperature 0 or on this model; the
+        ZooError: A sampling setting is out of range, or has no effect at temperature 0 or on this model; the
             model writes no text, or its logits are not finite; or the step cannot be compiled or captured.
     """
     sampling = Sampling(temperature, top_k, top_p, repetition_penalty, seed)

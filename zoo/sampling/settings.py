@@ -20,7 +20,7 @@ class Sampling:
         seed: seed of the random numbers; equal seeds give equal tokens on equal devices.
 
     Raises:
-        ZooError: a setting is out of range or has no effect.
+        ZooError: A setting is out of range or has no effect.
     """
 
     temperature: float = 1.0

@@ -31,7 +31,7 @@ class TextStreamer:
             stop: strings before which the text ends; they are not searched in the prompt.
 
         Raises:
-            ZooError: a stop string is empty.
+            ZooError: A stop string is empty.
         """
         if "" in stop:
             raise ZooError("generate: stop is ''; expected at least one character")

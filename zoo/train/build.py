@@ -70,7 +70,7 @@ def build(job: Job, start: Start, world: World) -> Parts:
         world: the ranks.
 
     Raises:
-        ZooError: the data, the sizes or the checkpoint cannot be used.
+        ZooError: The data, the sizes or the checkpoint cannot be used.
     """
     t = job.train
     t.examples_at_once(world.size)  # raises if the batch cannot be divided
@@ -169,7 +169,7 @@ def _require_memory(job: Job, world: World) -> None:
     """Refuse a model or a batch that does not fit into memory, before anything is built.
 
     Raises:
-        ConfigError: the model or the batch needs more memory than there is.
+        ConfigError: The model or the batch needs more memory than there is.
     """
     t = job.train
     if job.config.checkpoint is None:

@@ -185,7 +185,7 @@ class Checkpoints:
             best: see `save`.
 
         Raises:
-            CheckpointError: the checkpoint cannot be written.
+            CheckpointError: The checkpoint cannot be written.
         """
         checkpoint = self._run.checkpoint_after(step)
         pointers = {
@@ -212,7 +212,7 @@ class Checkpoints:
         """Wait until the last checkpoint is complete. All ranks must call this method.
 
         Raises:
-            CheckpointError: a rank could not write its files; earlier checkpoints are intact.
+            CheckpointError: A rank could not write its files; earlier checkpoints are intact.
         """
         if self._writer is not None:
             self._writer.join()
@@ -294,7 +294,7 @@ def check_same_data(checkpoint: CheckpointFolder, dataset: Dataset) -> None:
         dataset: the present data.
 
     Raises:
-        CheckpointError: the data has changed since.
+        CheckpointError: The data has changed since.
     """
     before = checkpoint.data
     if before not in (dataset.fingerprint, dataset.former_fingerprint):
@@ -324,7 +324,7 @@ def load_progress(checkpoint: CheckpointFolder, optimizer: torch.optim.Optimizer
         world: the ranks.
 
     Raises:
-        CheckpointError: a file is missing, is truncated, or belongs to another model or optimizer.
+        CheckpointError: A file is missing, is truncated, or belongs to another model or optimizer.
     """
     file = TensorFile.open(checkpoint.optimizer)
     try:
@@ -342,7 +342,7 @@ def load_diagnosis(checkpoint: CheckpointFolder) -> dict[str, Stored]:
     """The state of the diagnosis in a checkpoint; empty if no window had begun.
 
     Raises:
-        CheckpointError: the file is truncated.
+        CheckpointError: The file is truncated.
     """
     with explained_damage(checkpoint):
         return TensorFile.open(checkpoint.diagnosis).stored() if is_there(checkpoint.diagnosis) else {}

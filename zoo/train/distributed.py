@@ -178,8 +178,8 @@ def world(device: str, parallel: ParallelConfig = ParallelConfig()) -> Iterator[
         parallel: how the processes share the model.
 
     Raises:
-        ZooError: the device does not exist on every rank, or the ranks cannot be divided as `parallel` says.
-        RankError: a rank has ended or does not answer.
+        ZooError: The device does not exist on every rank, or the ranks cannot be divided as `parallel` says.
+        RankError: A rank has ended or does not answer.
     """
     size = processes()
     if size == 1:

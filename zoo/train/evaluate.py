@@ -62,7 +62,7 @@ def evaluate(
         stop: whether a stop was requested on this rank; called before every batch.
 
     Raises:
-        EvaluationStopped: a stop was requested on some rank.
+        EvaluationStopped: A stop was requested on some rank.
     """
     sums = torch.zeros(2, dtype=world.sum_dtype, device=world.device)
     matrix = torch.zeros((classes or 0, classes or 0), dtype=world.sum_dtype, device=world.device)

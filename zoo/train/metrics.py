@@ -84,7 +84,7 @@ class MetricsLog:
         """Append a line and flush it to the operating system.
 
         Raises:
-            CheckpointError: the file cannot be written, for instance because the disk is full.
+            CheckpointError: The file cannot be written, for instance because the disk is full.
         """
         if self._file is not None:
             record = {"kind": kind, "step": step, **values}

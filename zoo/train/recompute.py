@@ -23,7 +23,7 @@ def recompute(model: Model, what: Literal["none", "blocks", "selective"]) -> Non
         what: the activations that are not kept.
 
     Raises:
-        ConfigError: the model has no blocks.
+        ConfigError: The model has no blocks.
     """
     if what == "none":
         return

@@ -84,9 +84,9 @@ def train(
     Raises:
         ConfigError: Parts of the configuration are missing, there is another run in the folder, or a resumed
             run was started with another configuration.
-        ZooError: the data, the sizes, the device or the checkpoint cannot be used.
-        DivergenceError: the loss, the gradient or the weights are not finite; the last checkpoint is kept.
-        RankError: another process of the run has ended or does not answer; the last checkpoint is kept.
+        ZooError: The data, the sizes, the device or the checkpoint cannot be used.
+        DivergenceError: The loss, the gradient or the weights are not finite; the last checkpoint is kept.
+        RankError: Another process of the run has ended or does not answer; the last checkpoint is kept.
     """
     job = Job.of(config, folder)
     for logger in job.train.loggers:

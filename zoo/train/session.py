@@ -84,9 +84,9 @@ def run_session(
         The end of the session, whose last step is in a checkpoint.
 
     Raises:
-        ZooError: the data, the sizes, the checkpoint or the disk cannot be used.
-        DivergenceError: the loss, the gradient or the weights are not finite.
-        RankError: another rank has ended or does not answer.
+        ZooError: The data, the sizes, the checkpoint or the disk cannot be used.
+        DivergenceError: The loss, the gradient or the weights are not finite.
+        RankError: Another rank has ended or does not answer.
     """
     while True:
         try:
@@ -362,7 +362,7 @@ class _Session:
 
         Raises:
             Rollback: Training is to continue from an earlier checkpoint.
-            DivergenceError: the loss or the gradient is not finite, or `train.spikes` gives up.
+            DivergenceError: The loss or the gradient is not finite, or `train.spikes` gives up.
         """
         self.checkpoints.release()
         self.read = result

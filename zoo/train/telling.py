@@ -56,7 +56,7 @@ def answers(store: Store, size: int, answer: str) -> list[str]:
         answer: the answer of this process; `FAILED` and a message if it cannot continue.
 
     Raises:
-        ZooError: a process has failed.
+        ZooError: A process has failed.
     """
     store.set(_place(_rank()), answer)
     texts = [store.get(_place(rank)).decode() for rank in range(size)]

@@ -22,7 +22,7 @@ def write_file(path: Path, fill: Callable[[Path], object]) -> None:
         fill: a function that writes the content to a given path.
 
     Raises:
-        CheckpointError: the file cannot be written, for instance because the disk is full; an existing file
+        CheckpointError: The file cannot be written, for instance because the disk is full; an existing file
             is untouched.
     """
     partial = path.with_name(f".{path.name}.partial")
@@ -50,7 +50,7 @@ def write_folder(folder: Path, fill: Callable[[Path], object]) -> None:
         fill: a function that writes the content into a given empty folder.
 
     Raises:
-        CheckpointError: the folder cannot be written, for instance because the disk is full; an existing
+        CheckpointError: The folder cannot be written, for instance because the disk is full; an existing
             folder is untouched.
     """
     new = NewFolder(folder)
@@ -125,7 +125,7 @@ def create_folder(folder: Path, fill: Callable[[Path], object]) -> None:
         fill: a function that writes the content into a given empty folder.
 
     Raises:
-        CheckpointError: the folder cannot be written, or has content already.
+        CheckpointError: The folder cannot be written, or has content already.
     """
     folder = folder.resolve()  # A link to an empty folder stays a link.
     partial = folder.with_name(f".{folder.name}.{os.getpid()}.partial")

@@ -23,7 +23,7 @@ def find_device(name: str, local_rank: int = 0, local_ranks: int = 1) -> torch.d
         An existing device; a CUDA device has its number.
 
     Raises:
-        ZooError: the device does not exist; the message lists those that do.
+        ZooError: The device does not exist; the message lists those that do.
     """
     devices = available()
     if name == "auto":

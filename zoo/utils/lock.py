@@ -46,8 +46,8 @@ def locked(path: Path, message: str, *, shared: bool = False, timeout: float = 0
         timeout: seconds to wait for the lock.
 
     Raises:
-        ZooError: another process holds the lock.
-        CheckpointError: the file cannot be written.
+        ZooError: Another process holds the lock.
+        CheckpointError: The file cannot be written.
     """
     deadline = time.monotonic() + timeout
     with explained(path):
@@ -116,7 +116,7 @@ def _read(descriptor: int, path: Path) -> str:
     """The holder that an open lock file names.
 
     Raises:
-        CheckpointError: the lock file is no regular file; reading a pipe would not return.
+        CheckpointError: The lock file is no regular file; reading a pipe would not return.
     """
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         raise CheckpointError(f"{path}: is no regular file; expected a lock file of zoo, or nothing")

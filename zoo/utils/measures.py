@@ -80,7 +80,7 @@ def find_measure(name: str) -> Measure:
         name: see `Measure`.
 
     Raises:
-        ValueError: there is no such measure.
+        ValueError: There is no such measure.
     """
     if name.startswith(f"{TASKS}/"):
         if name.count("/") < 2 or not all(name.split("/")):
@@ -107,7 +107,7 @@ def require_recorded(measure: Measure, recorded: Iterable[str]) -> None:
         recorded: the names of the recorded measures.
 
     Raises:
-        ValueError: the measure is not among `recorded`.
+        ValueError: The measure is not among `recorded`.
     """
     names = sorted(set(recorded))
     if measure.name not in names:

@@ -338,7 +338,7 @@ class RunFolder(ModelFolder):
                 to a later step, because the run writes those lines again. None: damaged lines are an error.
 
         Raises:
-            ZooError: the file is missing, or has a line that zoo did not write.
+            ZooError: The file is missing, or has a line that zoo did not write.
         """
         path = self.metrics
         if not path.is_file():
@@ -435,7 +435,7 @@ class RunFolder(ModelFolder):
         from the last checkpoint, and unfinished files are removed.
 
         Raises:
-            CheckpointError: the last checkpoint cannot be read.
+            CheckpointError: The last checkpoint cannot be read.
         """
         checkpoints = self.path / self.CHECKPOINTS
         remove(*checkpoints.glob(".step-*"), *checkpoints.glob(".*.partial"), *self.path.glob(".*.partial"))

@@ -66,7 +66,7 @@ def fit_law(
             tokens.
 
     Raises:
-        ValueError: there are fewer than three sizes on both sides.
+        ValueError: There are fewer than three sizes on both sides.
     """
     sizes = sorted(baseline.keys() & variant.keys())
     if len(sizes) < 3:

@@ -36,7 +36,7 @@ def critical_values(n_max: int, alpha: float = 0.05, studies: int = STUDIES) -> 
         studies: number of simulated studies.
 
     Raises:
-        ValueError: the maximum is below three, or beyond `MOST_LOOKS`.
+        ValueError: The maximum is below three, or beyond `MOST_LOOKS`.
     """
     if not FIRST_LOOK <= n_max <= MOST_LOOKS:
         raise ValueError(f"at most {n_max} seeds; expected {FIRST_LOOK} to {MOST_LOOKS}")

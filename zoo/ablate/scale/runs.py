@@ -129,7 +129,7 @@ def read_rows(file: Path) -> tuple[Sequence[str], list[tuple[int, dict[str, str]
     """The columns of a CSV, and its rows with the numbers of their lines.
 
     Raises:
-        DataError: the file cannot be read.
+        DataError: The file cannot be read.
     """
     try:
         csv.field_size_limit(LONGEST_FIELD)
@@ -237,7 +237,7 @@ def run_of_row(place: str, row: dict[str, str], folder: Path) -> FinishedRun:
         folder: the folder that names of files are relative to.
 
     Raises:
-        DataError: a value is no number, or out of range, or a file of samples cannot be read.
+        DataError: A value is no number, or out of range, or a file of samples cannot be read.
     """
     if None in row or None in row.values():
         raise DataError(f"{place}: another number of fields than the header has")
@@ -321,7 +321,7 @@ def parse_count(text: str) -> float:
     """Parse a number that may end in K, M or B: 1.5M is 1,500,000.
 
     Raises:
-        ValueError: the text is no such number.
+        ValueError: The text is no such number.
     """
     factor = {"K": 1e3, "M": 1e6, "B": 1e9}.get(text[-1:].upper(), 1.0)
     return float(text[:-1] if factor > 1 else text) * factor

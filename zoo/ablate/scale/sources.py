@@ -120,7 +120,7 @@ def sweep_table(folder: Path, metric: str | None = None) -> RunTable:
             sweep's.
 
     Raises:
-        ZooError: the sweep has no sizes, none of its runs has ended, or a run was edited.
+        ZooError: The sweep has no sizes, none of its runs has ended, or a run was edited.
     """
     manifest = read_manifest(folder)
     if manifest.ladder is None:

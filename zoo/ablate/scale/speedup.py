@@ -93,7 +93,7 @@ def size_speedup(params: float, baseline: Cells, variant: Cells) -> SizeSpeedup:
         both sides at once; otherwise the sides' variances are added.
 
     Raises:
-        ValueError: there are too few budgets, or the loss does not fall with more tokens.
+        ValueError: There are too few budgets, or the loss does not fall with more tokens.
     """
     budgets = [len({tokens for tokens, _ in side}) for side in (baseline, variant)]
     most = max(tokens for tokens, _ in baseline)

@@ -71,7 +71,7 @@ def tuned_sizes(runs: Sequence[FinishedRun]) -> dict[float, TunedSize]:
 
 
 def halved(table: RunTable, baseline: str) -> RunTable:
-    """Compare the baseline with itself: every other seed becomes a variant of its own.
+    """Prepare a comparison of the baseline with itself: every other seed becomes a variant.
 
     Any verdict other than "equal" or "undecided" is then an alarm about the set-up.
 

@@ -49,7 +49,7 @@ def extension(losses: Mapping[float, float]) -> float:
     """The rate to try next if the best one is at the border: one step outside.
 
     Raises:
-        ValueError: the best rate is not at the border.
+        ValueError: The best rate is not at the border.
     """
     if not at_border(losses):
         raise ValueError("the best rate is not at the border of the grid")
@@ -76,7 +76,7 @@ def vertex(losses: Mapping[float, float]) -> Parabola:
         The parabola, whose vertex is kept within half a step of the best rate.
 
     Raises:
-        ValueError: the best rate is at the border, or a neighbour's loss is not finite.
+        ValueError: The best rate is at the border, or a neighbour's loss is not finite.
     """
     if at_border(losses):
         raise ValueError(

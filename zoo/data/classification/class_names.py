@@ -29,7 +29,7 @@ def read_labels(folder: Path) -> list[str]:
     """Read the names of the classes, in the order of their indices, from a run's or checkpoint's folder.
 
     Raises:
-        DataError: the folder has no such file, or the file has no list of labels.
+        DataError: The folder has no such file, or the file has no list of labels.
     """
     path = ModelFolder(folder).labels
     labels = read_object(path).get("labels") if path.is_file() else None

@@ -141,7 +141,7 @@ class ClassificationData(DataConfig):
         """Read and tokenise the texts.
 
         Raises:
-            DataError: the files cannot be used, the context leaves no room for text, or the model cannot be
+            DataError: The files cannot be used, the context leaves no room for text, or the model cannot be
                 trained on such examples.
         """
         self.check_model(model)
@@ -172,7 +172,7 @@ class EncodedTexts:
             encoder: input format of the model.
 
         Raises:
-            DataError: a label is not the name of a class.
+            DataError: A label is not the name of a class.
         """
         indices = {name: index for index, name in enumerate(names)}
         for example in examples:
@@ -204,7 +204,7 @@ class ClassificationDataset(MapDataset[EncodedTexts]):
             model: the configuration of the model that will be trained on the texts.
 
         Raises:
-            DataError: a file, label or tokenizer cannot be used, or the labels are not the model's classes.
+            DataError: A file, label or tokenizer cannot be used, or the labels are not the model's classes.
         """
         read = partial(read_examples, columns=data.file_columns)
         if isinstance(data.validation, dict):

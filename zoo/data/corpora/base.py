@@ -56,7 +56,7 @@ class CorpusConfig(Config):
         """Yield the documents in a fixed order; blank ones are left out by those that prepare the text.
 
         Raises:
-            DataError: a file cannot be used.
+            DataError: A file cannot be used.
         """
 
     @abstractmethod
@@ -64,7 +64,7 @@ class CorpusConfig(Config):
         """List the files that `documents` reads, in a fixed order.
 
         Raises:
-            DataError: there is no file, or a path does not exist.
+            DataError: There is no file, or a path does not exist.
         """
 
 

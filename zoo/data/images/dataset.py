@@ -65,7 +65,7 @@ class ImageData(LabelledImageData):
         """List the images; they are read when they are needed.
 
         Raises:
-            DataError: the files cannot be used, or the model cannot be trained on such images.
+            DataError: The files cannot be used, or the model cannot be trained on such images.
         """
         dataset = ImageDataset(self)
         self.check_image_model(model, dataset.classes, dataset.channels)

@@ -38,7 +38,7 @@ class DigitsData(LabelledImageData):
         """Load the digits.
 
         Raises:
-            DataError: the model is made for other images, or scikit-learn is not installed.
+            DataError: The model is made for other images, or scikit-learn is not installed.
         """
         self.check_image_model(model, CLASSES, 1)
         return DigitsDataset(self.validation)
@@ -56,7 +56,7 @@ class DigitsDataset(LabelledImages):
             validation: share of the images that is held out.
 
         Raises:
-            DataError: scikit-learn is not installed.
+            DataError: Scikit-learn is not installed.
         """
         try:
             from sklearn.datasets import load_digits

@@ -69,7 +69,7 @@ class ImageFolder(ImageFiles):
     would take an hour.
 
     Raises:
-        DataError: there is no class, or a class has no image.
+        DataError: There is no class, or a class has no image.
     """
 
     channels = 3
@@ -111,7 +111,7 @@ class ArrayFile(ImageFiles):
     """An .npz file of arrays.
 
     Raises:
-        DataError: the arrays are not those that `open_image_files` describes.
+        DataError: The arrays are not those that `open_image_files` describes.
     """
 
     def __init__(self, path: Path) -> None:

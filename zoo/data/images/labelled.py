@@ -48,7 +48,7 @@ class LabelledImageData(DataConfig):
             channels: number of channels of an image.
 
         Raises:
-            DataError: the model is not an image classifier, or has other numbers of classes or channels.
+            DataError: The model is not an image classifier, or has other numbers of classes or channels.
         """
         self.check_model(model)
         classifier = cast(ImageModelRequirements, model)

@@ -113,7 +113,7 @@ class InstructionData(DataConfig):
         """Read and tokenise the conversations.
 
         Raises:
-            DataError: the files or sizes cannot be used, or the model cannot be trained on such examples.
+            DataError: The files or sizes cannot be used, or the model cannot be trained on such examples.
         """
         self.check_model(model)
         return InstructionDataset(self, cast(DecoderRequirements, model).vocab_size)
@@ -183,7 +183,7 @@ class EncodedConversations:
             packing: whether several conversations share a row of `context` tokens.
 
         Raises:
-            DataError: the template refuses a conversation.
+            DataError: The template refuses a conversation.
         """
         self.encoded: list[EncodedConversation] = []
         self.n_truncated = self.n_dropped = 0
@@ -233,7 +233,7 @@ class InstructionDataset(MapDataset[EncodedConversations]):
             vocab_size: vocabulary of the model that will be trained on the conversations.
 
         Raises:
-            DataError: a file or the tokenizer cannot be used, or no example fits into the context.
+            DataError: A file or the tokenizer cannot be used, or no example fits into the context.
         """
         self._skipped: list[DataError] | None = [] if data.invalid == "skip" else None
         read = partial(read_conversations, skipped=self._skipped)

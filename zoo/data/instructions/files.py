@@ -52,7 +52,7 @@ def read_conversations(path: Path, skipped: list[DataError] | None = None) -> li
             out; None: such an error is raised.
 
     Raises:
-        DataError: the file cannot be read, or a line or row is not a conversation.
+        DataError: The file cannot be read, or a line or row is not a conversation.
     """
     conversations = []
     for place, content in _items(path):

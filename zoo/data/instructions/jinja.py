@@ -58,7 +58,7 @@ class JinjaTemplate(Template):
         """The text of a conversation with the beginning of the answer.
 
         Raises:
-            DataError: the tokenizer has no template, or the template refuses the conversation.
+            DataError: The tokenizer has no template, or the template refuses the conversation.
         """
         [rendered] = self._render([(messages, True)], _reader(tokenizer))
         return rendered.text

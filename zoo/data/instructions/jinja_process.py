@@ -92,7 +92,7 @@ def render(template: Template, variables: dict[str, object]) -> dict[str, object
         The text, and the character positions [start, end) of the blocks that ``{% generation %}`` marks.
 
     Raises:
-        ValueError: the text is longer than `MAX_CHARS`.
+        ValueError: The text is longer than `MAX_CHARS`.
     """
     pieces, length = [], 0
     for piece in template.generate(**variables):

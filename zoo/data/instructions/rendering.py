@@ -62,7 +62,7 @@ class ChatRenderer:
 
         Raises:
             ChatTemplateError: The template has an error, or takes too much time or memory.
-            DataError: the template refuses the messages.
+            DataError: The template refuses the messages.
         """
         variables = [
             {

@@ -43,7 +43,7 @@ class Template(Config):
         """The tokens of a conversation whose last message is a user's, up to the first token of the answer.
 
         Raises:
-            DataError: the template cannot express the conversation.
+            DataError: The template cannot express the conversation.
         """
 
     def identity(self, tokenizer: Tokenizer) -> object:

@@ -70,7 +70,7 @@ class Objective(Config):
             vocab_size: size of the tokenizer's vocabulary.
 
         Raises:
-            DataError: the text is shorter than one example.
+            DataError: The text is shorter than one example.
         """
         windows = training_windows(tokens, spec, self.stride(context), self.tokens_per_example(context))
         return self.examples(windows, spec.seed, spec.first_example, vocab_size)

@@ -22,7 +22,7 @@ def windows_per_epoch(tokens: TokenFile, stride: int, length: int) -> int:
     """Number of windows in an epoch, which has every token once except for fewer than `stride` of them.
 
     Raises:
-        DataError: the text is shorter than one window.
+        DataError: The text is shorter than one window.
     """
     if len(tokens) < length:
         raise DataError(f"{tokens.path}: {len(tokens):,} tokens, but one example is made from {length:,}")
@@ -42,7 +42,7 @@ def training_windows(tokens: TokenFile, spec: BatchSpec, stride: int, length: in
         (rank_batch_size, length) int64 on the CPU.
 
     Raises:
-        DataError: the text is shorter than one window.
+        DataError: The text is shorter than one window.
     """
     count = windows_per_epoch(tokens, stride, length)
     starts = np.empty(spec.rank_batch_size, dtype=np.int64)
@@ -71,7 +71,7 @@ def validation_windows(
         (windows of this rank, length) int64.
 
     Raises:
-        DataError: the text is shorter than one window, or has fewer windows than there are ranks.
+        DataError: The text is shorter than one window, or has fewer windows than there are ranks.
     """
     windows_per_epoch(tokens, stride, length)
     count = (len(tokens) - length) // stride + 1

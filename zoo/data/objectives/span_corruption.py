@@ -98,7 +98,7 @@ class SpanCorruption(Objective):
         """The lengths with which sources have exactly `context` tokens.
 
         Raises:
-            DataError: the context is too small, or requires more spans than there are sentinels.
+            DataError: The context is too small, or requires more spans than there are sentinels.
         """
         lengths = self._lengths_of(
             max(context - 1, 2)
@@ -149,7 +149,7 @@ class SpanCorruption(Objective):
         """Token ids of a source, in which ``<extra_id_0>`` and so on mark the spans to be filled in.
 
         Raises:
-            DataError: the text has a sentinel that does not exist.
+            DataError: The text has a sentinel that does not exist.
         """
         ids: list[int] = []
         for i, piece in enumerate(SENTINEL.split(text)):  # texts and numbers alternate

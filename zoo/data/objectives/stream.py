@@ -33,7 +33,7 @@ class Stream(Objective):
         """Inputs and the tokens that follow them, (examples, context) int64.
 
         Raises:
-            DataError: the text is shorter than one example, or there are several processes.
+            DataError: The text is shorter than one example, or there are several processes.
         """
         _check(tokens, spec, context)
         length, rows = len(tokens), spec.batch_size
@@ -50,7 +50,7 @@ class Stream(Objective):
         `max_batches` the row has as many tokens as that number of training batches.
 
         Raises:
-            DataError: the text is shorter than one example, or there are several processes.
+            DataError: The text is shorter than one example, or there are several processes.
         """
         _check(tokens, spec, context)
         limit = len(tokens) if max_batches is None else max_batches * spec.batch_size * context

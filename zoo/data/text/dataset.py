@@ -107,7 +107,7 @@ class TextData(DataConfig):
         """Tokenise the text, or reuse the cached tokens.
 
         Raises:
-            DataError: the text, tokenizer or sizes cannot be used, or the model does not have the objective.
+            DataError: The text, tokenizer or sizes cannot be used, or the model does not have the objective.
         """
         self.check_model(model)
         return TextDataset(self, getattr(model, "vocab_size", None))
@@ -137,7 +137,7 @@ class TextDataset(Dataset):
             vocab_size: vocabulary of the model that will be trained; None: it is not checked.
 
         Raises:
-            DataError: see `prepare`.
+            DataError: The text, the tokenizer or the sizes cannot be used.
         """
         self.data = data
         self.corpus: TokenizedCorpus = prepare(data, vocab_size)

@@ -68,7 +68,7 @@ def encode_in_order(
         The documents in their order, with the ids that `encode_texts` returns.
 
     Raises:
-        DataError: a text cannot be encoded, or a process has been killed.
+        DataError: A text cannot be encoded, or a process has been killed.
     """
     chunks = _chunks(documents)
     processes = cores() - 1

@@ -77,7 +77,7 @@ class TokenManifest(Config):
         """Read manifest.json from a folder.
 
         Raises:
-            DataError: the file is missing or damaged.
+            DataError: The file is missing or damaged.
         """
         path = folder / MANIFEST
         try:

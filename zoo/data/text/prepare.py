@@ -65,7 +65,7 @@ def prepare(data: TextData, vocab_size: int | None = None) -> TokenizedCorpus:
         vocab_size: vocabulary of the model that will be trained on the tokens; None: it is not checked.
 
     Raises:
-        DataError: the text, the tokenizer or the sizes cannot be used, or the disk cannot be written.
+        DataError: The text, the tokenizer or the sizes cannot be used, or the disk cannot be written.
     """
     sources = [source for corpus in _corpora(data) for source in corpus.sources()]
     stamps = _stamps(sources)
@@ -168,7 +168,7 @@ def _documents(data: TextData, left_out: list[str] | None = None) -> Iterator[Do
     """The documents of the corpus; a single document is divided, so that its end can be held out.
 
     Raises:
-        DataError: there is no document with text.
+        DataError: There is no document with text.
     """
     documents = with_text(data.corpus.documents(), left_out)
     first = next(documents, None)

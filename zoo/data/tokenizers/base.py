@@ -60,7 +60,7 @@ class Tokenizer(ABC):
         """Turn ids into text; end-of-document ids are skipped.
 
         Raises:
-            DataError: an id is outside the vocabulary.
+            DataError: An id is outside the vocabulary.
         """
 
     def save(self, folder: Path) -> None:
@@ -77,7 +77,7 @@ class Tokenizer(ABC):
         """Check ids, and remove those that end a document.
 
         Raises:
-            DataError: an id is outside the vocabulary.
+            DataError: An id is outside the vocabulary.
         """
         kept = []
         for token in ids:
@@ -110,7 +110,7 @@ class TokenizerConfig(Config):
             texts: a function that yields the training documents, from the first one at every call.
 
         Raises:
-            DataError: a file cannot be used, or the tokenizer cannot be trained on the texts.
+            DataError: A file cannot be used, or the tokenizer cannot be trained on the texts.
         """
 
     @classmethod
@@ -123,7 +123,7 @@ def check_vocabulary(tokenizer: Tokenizer, vocab_size: int) -> None:
     """Check that a model's vocabulary has room for all tokens of a tokenizer.
 
     Raises:
-        DataError: the tokenizer has more tokens than the model.
+        DataError: The tokenizer has more tokens than the model.
     """
     if tokenizer.vocab_size > vocab_size:
         raise DataError(

@@ -21,7 +21,7 @@ def find_eos(folder: Path) -> str | int | None:
         file does.
 
     Raises:
-        DataError: a file is not a JSON object.
+        DataError: A file is not a JSON object.
     """
     contents = {name: read_object(folder / name) for name in (*BY_TEXT, *BY_ID) if (folder / name).is_file()}
     for key in ("eos", "sep"):

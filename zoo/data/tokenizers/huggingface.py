@@ -83,7 +83,7 @@ class HuggingFaceTokenizer(Tokenizer):
         special_tokens: texts of the special tokens, in the order of their ids.
 
     Raises:
-        DataError: the content is not a tokenizer.json, or `eos` is not one of its tokens.
+        DataError: The content is not a tokenizer.json, or `eos` is not one of its tokens.
     """
 
     type = "huggingface"

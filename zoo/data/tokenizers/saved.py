@@ -31,7 +31,7 @@ def find_tokenizer(path: str | Path) -> Tokenizer:
             tokenizer's own folder.
 
     Raises:
-        DataError: there is no tokenizer, or its files cannot be used.
+        DataError: There is no tokenizer, or its files cannot be used.
     """
     path = Path(path)
     folder = path.parent if path.is_file() else path

@@ -33,7 +33,7 @@ class SentencePieceTokenizer(Tokenizer):
         processor: the `sentencepiece.SentencePieceProcessor`.
 
     Raises:
-        DataError: the content is not a sentencepiece model, or the model has no end-of-sentence piece.
+        DataError: The content is not a sentencepiece model, or the model has no end-of-sentence piece.
     """
 
     type = "sentencepiece"

@@ -81,7 +81,7 @@ class WordConfig(TokenizerConfig):
         """Count the words of the texts; the ids are sorted by frequency, then alphabetically.
 
         Raises:
-            DataError: the texts have no word.
+            DataError: The texts have no word.
         """
         counts = Counter(word for text in texts() for word in text.split())
         for special in (EOS, UNKNOWN):

@@ -44,7 +44,7 @@ class LoggerConfig(Config):
         """Check, before any data is prepared, that the logger can be used on this machine.
 
         Raises:
-            ConfigError: the package that the logger needs is not installed.
+            ConfigError: The package that the logger needs is not installed.
         """
         if self.package and find_spec(self.package) is None:
             raise ConfigError(
@@ -62,7 +62,7 @@ class LoggerConfig(Config):
                 the log holds these records and nothing after them.
 
         Raises:
-            ConfigError: the log cannot be opened.
+            ConfigError: The log cannot be opened.
         """
         raise NotImplementedError
 
