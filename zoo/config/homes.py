@@ -1,6 +1,6 @@
-"""Where zoo's own choices are registered: modules that are imported when a choice of their kind is asked for.
+"""The modules that register zoo's own choices; they are imported when a choice of their kind is requested.
 
-A first model needs no optimizer and no data set, and their classes are most of what there is to import.
+Building a model needs no optimizer and no data set, and their modules take most of the import time.
 """
 
 from __future__ import annotations
@@ -41,4 +41,4 @@ HOMES = {
     "loggers": ("zoo.run.loggers",),
     "transfers": ("zoo.init.transfer",),
 }
-"""By the plural of each kind."""
+"""Modules by the plural of the kind whose choices they register."""

@@ -51,7 +51,7 @@ class Config(BaseModel):
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: object) -> None:
-        """Keep what annotations mean: pydantic would compile them again for each subclass."""
+        """Store the resolved annotations, which pydantic would otherwise compile again for each subclass."""
         known = {name: field.annotation for name, field in cls.__pydantic_fields__.items()}
         known |= dict.fromkeys(cls.__class_vars__, ClassVar[object])
         cls.__annotations__ = {
@@ -92,7 +92,7 @@ class Kind:
     Attributes:
         name: name of a single choice in messages.
         plural: name of all choices in ``zoo list``.
-        homes: the modules of zoo that register choices.
+        homes: the modules of zoo that register choices of this kind.
         adapt: a function that makes a configuration class of a class outside of zoo, given its path in
             ``type:``; None: only registered classes of this kind can be used.
     """
@@ -111,7 +111,7 @@ class Kind:
 
     @property
     def choices(self) -> dict[str, ConfigClass]:
-        """The registered classes by their names; zoo's own are imported when they are first asked for."""
+        """The registered classes by their names; zoo's own are imported at the first access."""
         for home in self.homes:
             importlib.import_module(home)
         return self._choices
@@ -167,7 +167,7 @@ class Kind:
         return {name: cls for name, cls in self.choices.items() if issubclass(cls, base)}
 
     def __get_pydantic_core_schema__(self, base: type[Config], handler: GetCoreSchemaHandler) -> CoreSchema:
-        """The schema of a component, whose choices are looked up when there is one to validate."""
+        """The schema of a component, whose choices are looked up when a value is validated."""
 
         def validated(value: object, info: ValidationInfo) -> object:
             if type(value) in self._choices.values() and isinstance(value, base):
@@ -186,7 +186,7 @@ class Kind:
         )
 
     def _union(self, base: type[Config]) -> SchemaValidator:
-        """The union of the classes that are registered now, told apart by their `type`."""
+        """The union of the classes that are registered now; the field `type` selects the class."""
         if base not in self._unions:
             choices: dict[Hashable, CoreSchema] = {
                 name: _deferred(cls) for name, cls in self.derived_from(base).items()
@@ -197,7 +197,7 @@ class Kind:
 
 
 def _deferred(cls: type[Config]) -> CoreSchema:
-    """The schema of a class whose validator is built when there is something to validate."""
+    """The schema of a class whose validator is built when the first value is validated."""
 
     def validated(value: object, info: ValidationInfo) -> object:
         cls.model_rebuild()
@@ -207,18 +207,18 @@ def _deferred(cls: type[Config]) -> CoreSchema:
 
 
 def _validated(
-    validator: Any,  # Any: the class of those that plugins of pydantic wrap is not public
+    validator: Any,  # Any: the class of a validator wrapped by a pydantic plugin is not public
     value: object,
     info: ValidationInfo,
 ) -> object:
-    """A part of what is being validated: of JSON strictly, unless it is a default, which is an object."""
+    """Validate a part of a value: strictly if the value is JSON, except for a default, which is an object."""
     if info.mode == "json" and not isinstance(value, Config):
         return validator.validate_json(json.dumps(value), strict=True)
     return validator.validate_python(value)
 
 
 def definition_key(cls: type[Config]) -> str:
-    """What a class is called among the definitions of a JSON schema."""
+    """The name of a class among the definitions of a JSON schema."""
     return f"{cls.__module__}.{cls.__qualname__}:{id(cls)}"
 
 

@@ -22,7 +22,7 @@ BY_PATH = {"type": "string", "pattern": r"^.+\.py:\w+$|^\w+(\.\w+)+$", "descript
 
 
 def for_editors(cls: type[Config]) -> JsonObject:
-    """The schema of a file, or of a section of one, as it may be written, given the class of its long form.
+    """The schema of a file, or of a section of a file, as users write it, given the class of its long form.
 
     Nothing is required, because any key may come from a file that is extended. A component may be given by
     its name, a model by its checkpoint and an optimizer by the path of a class, and the fields of an inlined

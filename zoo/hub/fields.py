@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from zoo.nn.attention_options import AttentionOptions
 
 Value: TypeAlias = Any
-"""A value in config.json or in zoo's configuration. Any: as for `Json`, codecs check what they are given."""
+"""A value in config.json or in zoo's configuration. Any: as for `Json`, codecs check their inputs."""
 
 REQUIRED: Value = object()
 """The default that marks a field which config.json must have."""

@@ -12,7 +12,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 Context: TypeAlias = Any
-"""What a `torch.autograd.Function` gets first. Any: each function sets attributes of its own on it."""
+"""The context that a `torch.autograd.Function` gets first. Any: each function sets its own attributes."""
 
 FIRST, END = "2.11", "3.0"
 """The range of torch versions whose private functions are used: from the first to before the last."""

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 _LEFT_OUT: WeakKeyDictionary[Optimizer, Tensor] = WeakKeyDictionary()
-"""For every optimizer during a step that may be skipped: whether it is."""
+"""By optimizer, during a step that may be skipped: the flag that says whether it is skipped."""
 
 
 def left_out(optimizer: Optimizer) -> Tensor | None:

@@ -1,10 +1,10 @@
-"""The type of the groups that an optimizer's parameters are in."""
+"""The type of an optimizer's parameter groups."""
 
 from typing import Any, TypeAlias
 
 ParamGroup: TypeAlias = dict[str, Any]
 """Parameters under ``params``, their names, and their options.
 
-Any: which options there are and what type each has is known only to the class of the optimizer, which may
-come from elsewhere; torch declares `torch.optim.Optimizer.param_groups` in the same way.
+Any: only the class of the optimizer, which may be from another package, knows the options and their types;
+torch declares `torch.optim.Optimizer.param_groups` in the same way.
 """

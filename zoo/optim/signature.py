@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 from zoo.utils.errors import ConfigError
 
 Annotation: TypeAlias = Any
-"""What an annotation says: a class, a union, a literal. Any: Python's types have no name for all of these."""
+"""An evaluated annotation: a class, a union, a literal. Any: Python has no common type for all of these."""
 FieldDefinitions: TypeAlias = dict[str, Any]
 """Fields by name, as arguments of `pydantic.create_model`: a pair of an `Annotation` and a default.
 

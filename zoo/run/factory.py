@@ -1,4 +1,4 @@
-"""From a recipe to a model."""
+"""Building a model from its recipe."""
 
 from __future__ import annotations
 

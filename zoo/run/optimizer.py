@@ -1,4 +1,4 @@
-"""From a model to its optimizer."""
+"""Building the optimizer of a model."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _check_declared(model: object) -> None:
     """Refuse an object that is no model of declared parameters, and name an alternative.
 
     Raises:
-        ConfigError: It is no module, or its parameters are not declared.
+        ConfigError: The object is no module, or its parameters are not declared.
     """
     others = "Amos.for_module(module, ...) for Amos, or a torch optimizer and zoo.attach"
     if not isinstance(model, nn.Module):
