@@ -76,9 +76,9 @@ class Cache(Protocol):
     """What a model remembers of the tokens that it has read in a generation."""
 
     def fix_shapes(self) -> None:
-        """Make every shape independent of the number of tokens read, and let tensors stay where they are.
+        """Make every shape independent of the number of tokens read, and keep every tensor at its address.
 
-        From then on one compiled step, or one that is captured in a CUDA graph, serves every token.
+        From then on one compiled step, or one step captured in a CUDA graph, serves every token.
         """
 
 

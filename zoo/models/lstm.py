@@ -110,7 +110,7 @@ class StateCache:
         self.state, self._stays = state, False
 
     def fix_shapes(self) -> None:
-        """Have the tensors of the state stay where they are; their shapes are always the same."""
+        """Keep the tensors of the state at their addresses; their shapes are always the same."""
         self._stays = True
 
     def keep(self, state: LSTMState) -> None:

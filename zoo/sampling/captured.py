@@ -1,8 +1,8 @@
-"""Generation whose step from one token to the next is a CUDA graph: one call starts all its kernels.
+"""Generation whose step from one token to the next is a CUDA graph: one call starts all kernels of the step.
 
-A step of one token is many small kernels, and on a GPU the host takes longer to start them than they take to
-run. A graph keeps their arguments, among them the addresses of the tensors that they read and write: a step
-can be captured if all that changes between two steps is in tensors that stay where they are.
+A step of one token launches many small kernels, and the host takes longer to launch them than the GPU to run
+them. A graph keeps their arguments, among them the addresses of the tensors that they read and write: a step
+can be captured if everything that changes between two steps is in tensors whose addresses stay the same.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from zoo.sampling.fixed import Read
 from zoo.utils.errors import ZooError
 
 WARM_UP = 2
-"""Steps that are taken without a graph, in which libraries and compilers prepare what they use."""
+"""Number of steps without a graph, during which libraries and compilers initialise."""
 
 
 class Graphs(Protocol):
-    """What captures a step."""
+    """The interface for capturing a step."""
 
     def warm_up(self, step: Callable[[], Tensor]) -> Tensor:
-        """Take a step as the capture will; returns its result."""
+        """Take a step under the conditions of the capture, and return its result."""
 
     def capture(self, step: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
         """Capture a step without taking it.
 
         Returns:
-            What takes the step, every time that it is called, and the tensor with the latest result.
+            A function that takes the step at every call, and the tensor with the latest result.
         """
 
 
@@ -41,17 +41,17 @@ class CUDAGraphs:
         """Make the stream of the captures.
 
         Args:
-            device: where the model is.
+            device: the device of the model.
 
         Raises:
-            ZooError: it is no GPU of CUDA.
+            ZooError: The device is no CUDA GPU.
         """
         if device.type != "cuda":
             raise ZooError(f"generate: cuda_graph has no effect on {device.type}; expected a model on a GPU")
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # torch does not annotate it
 
     def warm_up(self, step: Callable[[], Tensor]) -> Tensor:
-        """Take a step on the stream of the capture, as torch's manual asks for."""
+        """Take a step on the stream of the capture, as torch's documentation requires."""
         present = torch.cuda.current_stream(self._stream.device)
         self._stream.wait_stream(present)
         with torch.cuda.stream(self._stream):
@@ -63,7 +63,7 @@ class CUDAGraphs:
         """Capture a step, see `Graphs`.
 
         Raises:
-            ZooError: the step does something that a graph cannot hold.
+            ZooError: The step contains an operation that cannot be captured.
         """
         graph = torch.cuda.CUDAGraph()
         try:
@@ -78,11 +78,12 @@ class CUDAGraphs:
 
 
 def captured(step: Read, graphs: Graphs) -> Read:
-    """A step that is captured after `WARM_UP` calls, and replayed from then on.
+    """Make a step that is captured after `WARM_UP` calls, and replayed from then on.
 
     Args:
-        step: takes tokens of one shape, and keeps all else that changes in tensors that stay where they are.
-        graphs: what captures it.
+        step: a function of tokens of one shape; everything else that changes is in tensors of constant
+            address.
+        graphs: the means of capturing the step.
 
     Returns:
         A function with the results of `step`; the next call may change the tensor that it has returned.

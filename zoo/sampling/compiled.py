@@ -10,11 +10,10 @@ from zoo.utils.errors import ZooError
 
 
 def compiled(step: Read) -> Read:
-    """A compiled step.
+    """Compile a step.
 
     Args:
-        read: a function that reads tokens and extends `cache`.
-        cache: an empty cache, whose shapes are fixed once the prompt is read.
+        step: a function that takes tokens of one shape, and in which no other shape changes.
 
     Returns:
         A function with the results of `step`. Its first call compiles; later calls are faster. A call raises

@@ -9,17 +9,17 @@ from torch import Tensor
 from zoo.models.language_model import Cache
 
 Read = Callable[[Tensor], Tensor]
-"""Tokens that a model has not read yet, (batch, time) int64 -> logits of the next token, (batch, vocab)."""
+"""A function of the tokens that a model has not read yet: (batch, time) int64 -> logits (batch, vocab)."""
 
 CAPACITY_MULTIPLE = 64
-"""The capacity of a cache is a multiple of this, so that texts of similar lengths share a compiled step."""
+"""Divisor of a cache's capacity, so that texts of similar lengths share a compiled step."""
 
 
 def fixed(read: Read, cache: Cache, step: Read) -> Read:
-    """Read the prompt as it is, and every token after it by a step of its own.
+    """Make a function that reads the prompt by `read`, and every later token by `step`.
 
     Args:
-        read: reads tokens and extends `cache`.
+        read: a function that reads tokens and extends `cache`.
         cache: an empty cache, whose shapes are fixed once the prompt is read.
         step: `read`, made faster for one token.
 

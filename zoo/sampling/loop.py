@@ -55,7 +55,7 @@ def generate(
         compile: whether to compile the step from one token to the next with `torch.compile`. A compiled step
             serves one model, number of prompts and length, and pays off from about a thousand tokens on.
         cuda_graph: whether a GPU replays the step from one token to the next, compiled or not, as a CUDA
-            graph. That has not been run on a GPU yet.
+            graph. This option has not been run on a GPU yet.
 
     Returns:
         int64 on the model's device, with n <= max_new_tokens: the prompt and its continuation,
@@ -145,5 +145,5 @@ def steps(
                 tokens = tokens.masked_fill(ended, eos_id)
                 ended |= tokens == eos_id
             yield tokens
-            if eos_id is not None and ended.all():  # which a GPU is waited for
+            if eos_id is not None and ended.all():  # the host waits for the GPU here
                 return
