@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import os
+import signal
 import statistics
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +21,20 @@ from benchmarks.gpu.cells import CELLS, TINY, Generation, Training
 from benchmarks.gpu.measure import figures
 from benchmarks.gpu.page import TESTS
 from benchmarks.gpu.records import Record, Records, attempt
-from benchmarks.gpu.requirements import chosen, closure
+from benchmarks.gpu.requirements import ROOTS, chosen, closure
+from benchmarks.gpu.tests import FILE
+from benchmarks.harness import ROOT
 
 CPU = ["--tiny", "--device", "cpu"]
 PAIR = ("update gpt-0.5b adamw", "update gpt-0.5b amos")
+
+
+@pytest.fixture(autouse=True)
+def handler_of_this_process() -> Iterator[None]:
+    """The program sets one."""
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
 
 
 def says(code: str) -> list[str]:
@@ -142,6 +156,21 @@ def test_a_cell_that_the_end_cuts_off_is_left_to_the_next_call(
     assert record["error"] == "not done after 0.5 s"
 
 
+def test_no_cell_is_left_behind_by_a_call_that_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By SIGTERM, as `timeout` sends it: the cell, which would sleep, has ended when the call has."""
+    note = tmp_path / "pid"
+    ends = f"import os; open({str(note)!r}, 'w').write(str(os.getpid())); os.kill(os.getppid(), 15)"
+    monkeypatch.setattr(program, "command", lambda *_: says(f"{ends}; import time; time.sleep(600)"))
+    with pytest.raises(SystemExit) as end:
+        program.main([*CPU, "--only", PAIR[0], "--name", "try", "--out", str(tmp_path)])
+    assert end.value.code == 143
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(note.read_text()), 0)
+    assert not (tmp_path / "gpu-try.json").exists()
+
+
 def test_machines_of_one_kind_may_differ_in_their_processors(tmp_path: Path) -> None:
     file = tmp_path / "gpu-try.json"
     machine = {"cpu": "one", "cores": 16, "gpu": "H", "torch": "2.11"}
@@ -182,8 +211,39 @@ def test_tests_are_among_what_runs() -> None:
     assert program.command(TESTS, "cuda", False)[-1] == "benchmarks.gpu.tests"
 
 
+def imported_by(file: Path) -> Iterator[str]:
+    """The modules that a file imports when it is read."""
+    for node in ast.parse(file.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ImportFrom):
+            yield node.module or ""
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+
+
+def test_a_machine_with_torch_and_the_wheels_has_all_that_is_imported() -> None:
+    """The measurements and the tests, with what they import from their own folders."""
+    waiting = [*(ROOT / "benchmarks" / "gpu").glob("*.py"), ROOT / FILE]
+    seen, needed = set(waiting), set[str]()
+    for file in waiting:
+        for module in imported_by(file):
+            inside = [ROOT / f"{module.replace('.', '/')}.py", ROOT / "tests" / f"{module}.py"]
+            found = [path for path in inside if path.is_file() and not module.startswith("zoo")]
+            needed |= set() if found else {module.split(".")[0]}
+            new = [path for path in found if path not in seen]
+            seen.update(new)
+            waiting += new
+    others = needed - sys.stdlib_module_names - {"benchmarks"}
+    assert {"zoo", "torch", "pytest"} <= others
+    assert others <= {"torch", *(package.replace("-", "_") for package in ("zoo", *distributions()))}
+
+
+def distributions() -> set[str]:
+    """The names of what `make gpu-wheels` downloads."""
+    return {requirement.split("==")[0] for requirement in closure(ROOTS)}
+
+
 def test_the_wheels_are_what_zoo_needs_besides_torch() -> None:
-    names = {requirement.split("==")[0] for requirement in closure(("zoo", "transformers", "pytest"))}
+    names = distributions()
     assert {"pydantic", "pydantic-core", "annotated-types", "transformers", "tokenizers", "pytest"} <= names
     assert not {name for name in names if name in ("zoo", "torch", "triton") or name.startswith("nvidia-")}
     assert [requirement.split("==")[0] for requirement in chosen(["pydantic-core"])] == ["pydantic-core"]

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -37,6 +38,11 @@ def command(key: str, device: str, tiny: bool) -> list[str]:
     return python("benchmarks.gpu.measure", key, "--device", device, *(["--tiny"] if tiny else []))
 
 
+def stop(number: int, _: object) -> None:
+    """End at a signal as at Ctrl-C, so that no process of a cell goes on without this one."""
+    sys.exit(128 + number)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.gpu",
@@ -52,6 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--name", help="of the files; default: that of the GPU")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the files")
     given = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, stop)
     if given.device.startswith("cuda") and not torch.cuda.is_available():
         parser.error("--device cuda: there is no GPU here; --tiny --device cpu tries it out without one")
     if given.device == "cpu" and not given.tiny:
