@@ -4,7 +4,7 @@
     python -m benchmarks.train_step --workload large --contenders litgpt zoo-gpt:compiled
 
 A contender runs eager and compiled, unless it is named with its mode; a side is represented by its
-faster mode.
+faster mode. Models of zoo can be named with the mode "blocks" as well, which compiles block by block.
 """
 
 from __future__ import annotations
@@ -14,13 +14,17 @@ import statistics
 import sys
 import time
 from argparse import Namespace
+from typing import cast
 
 import torch
 
 from benchmarks.contenders import CONTENDERS, PEERS, WORKLOADS
 from benchmarks.harness import Contender, Ratio, fastest, interleave, parser, peak_memory, serve, write
+from zoo.models import Model
+from zoo.train.compilation import compiled_loss
 
 MODES = ("eager", "compiled")
+"""Of every contender; "blocks" is a mode of zoo's models only."""
 PRECISIONS = ("f32", "bf16")
 
 
@@ -31,6 +35,10 @@ def worker(options: Namespace) -> None:
     torch.manual_seed(0)
     trainee = CONTENDERS[name](work, device)
     loss_of = torch.compile(trainee.loss) if mode == "compiled" else trainee.loss
+    if mode == "blocks":
+        compiled_loss(
+            cast(Model, trainee.model), "blocks"
+        )  # replaces the model's parts, which the loss calls
     generator = torch.Generator().manual_seed(0)
     rows = torch.randint(work.vocab, (4, work.batch, work.context + 1), generator=generator).to(device)
     losses: list[float] = []
@@ -101,11 +109,12 @@ def compare(options: Namespace) -> None:
 def variants(text: str) -> list[tuple[str, str]]:
     """Contender and mode of "name:mode", or of "name" in every mode."""
     name, _, mode = text.partition(":")
-    if name not in CONTENDERS or mode not in ("", *MODES):
+    known = (*MODES, "blocks") if name not in PEERS else MODES
+    if name not in CONTENDERS or mode not in ("", *known):
         raise argparse.ArgumentTypeError(
-            f"{text!r}: expected {', '.join(CONTENDERS)}, and :eager or :compiled"
+            f"{text!r}: expected {', '.join(CONTENDERS)}, and :eager or :compiled, or :blocks of one of zoo's"
         )
-    return [(name, m) for m in MODES if mode in ("", m)]
+    return [(name, mode)] if mode else [(name, m) for m in MODES]
 
 
 def main() -> None:
