@@ -5,8 +5,8 @@
     python -m benchmarks.compile_start --peers              # transformers and litgpt besides, the whole loss
 
 Each contender starts in a process of its own with a cache of its own: once cold, then `--warm` times with
-what the first start has compiled. The seconds are those of the first step, from the batch to the updated weights,
-without imports and without building the model. Then the steps of all contenders are timed in turns.
+what the first start has compiled. The seconds are those of the first step, from the batch to the updated
+weights, without imports and without building the model. Then the steps of all contenders are timed in turns.
 """
 
 from __future__ import annotations
