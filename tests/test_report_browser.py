@@ -85,6 +85,24 @@ def wait_for(browser: Any, script: str, *arguments: Any) -> Any:
     return WebDriverWait(browser, 20).until(lambda b: b.execute_script(script, *arguments))
 
 
+def double_click_until(browser: Any, element: Any, script: str, *arguments: Any) -> None:
+    """Repeat a double click until a script returns something true.
+
+    plotly.js ignores a double click whose two clicks are more than 300 ms apart, as on a busy machine.
+    """
+    from selenium.common.exceptions import TimeoutException
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    for _ in range(10):
+        move(browser).double_click(element).perform()
+        try:
+            WebDriverWait(browser, 3).until(lambda b: b.execute_script(script, *arguments))
+        except TimeoutException:
+            continue
+        return
+    raise AssertionError(f"{script}: still false after 10 double clicks")
+
+
 def test_every_plot_is_drawn(opened: Any) -> None:
     plots = opened.find_elements("css selector", ".plot")
     assert {plot.get_attribute("id") for plot in plots} == {
@@ -142,8 +160,8 @@ def test_dragging_zooms_and_a_double_click_goes_back(opened: Any) -> None:
     assert before[0] < after[0] < after[1] < before[1]
     find(opened, "#table-verdict button[data-variant=amos]").click()  # hiding keeps the zoom
     assert opened.execute_script(LAYOUT + ".range", "plot-loss") == after
-    move(opened).double_click(area).perform()
-    wait_for(opened, LAYOUT + ".autorange", "plot-loss")
+    assert not opened.execute_script(LAYOUT + ".autorange", "plot-loss")
+    double_click_until(opened, area, LAYOUT + ".autorange", "plot-loss")
 
 
 def test_switching_the_axis_keeps_what_is_hidden(opened: Any) -> None:
