@@ -1,14 +1,19 @@
 """Greedy generation with zoo and with transformers: the same weights, the same tokens.
 
     python -m benchmarks.generation
+    python -m benchmarks.generation --dtype bfloat16
     python -m benchmarks.generation --workload large --batches 1 --rounds 5
 
-A side is represented by its faster mode: eager, or with a cache of fixed size and a compiled step.
+A side is represented by its faster mode: eager, or with a cache of fixed size and a compiled step. zoo has a
+third one, `default`, which compiles by itself after 2,048 tokens of a shape. Before the rounds every
+contender generates its first tokens (`--start`) with an empty cache of the compiler; their time includes
+compilations.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import sys
 import tempfile
@@ -26,6 +31,7 @@ from benchmarks.harness import Contender, Ratio, fastest, interleave, parser, pe
 
 SIDES = ("zoo", "hf")
 MODES = ("eager", "compiled")
+COMPILE = {"eager": False, "compiled": True, "default": None}
 
 
 def weights(workload: str, folder: Path) -> None:
@@ -45,19 +51,19 @@ def weights(workload: str, folder: Path) -> None:
     export_model(model, folder, context=w.context)
 
 
-def zoo(folder: Path, mode: str, new: int) -> tuple[Any, Callable[[Tensor], Tensor]]:
+def zoo(folder: Path, mode: str, new: int, dtype: torch.dtype) -> tuple[Any, Callable[[Tensor], Tensor]]:
     """Ours: the model, and what continues prompts by `new` tokens."""
     from zoo import generate, load_model
 
-    model = load_model(folder)
-    return model, lambda prompt: generate(model, prompt, new, temperature=0, compile=mode == "compiled")
+    model = load_model(folder, dtype=dtype)
+    return model, lambda prompt: generate(model, prompt, new, temperature=0, compile=COMPILE[mode])
 
 
-def hf(folder: Path, mode: str, new: int) -> tuple[Any, Callable[[Tensor], Tensor]]:
+def hf(folder: Path, mode: str, new: int, dtype: torch.dtype) -> tuple[Any, Callable[[Tensor], Tensor]]:
     """Theirs, with a growing cache, or with a static one and a compiled step, which a CPU has to ask for."""
     from transformers import AutoModelForCausalLM, CompileConfig
 
-    model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype)
     options: dict[str, Any] = {"max_new_tokens": new, "do_sample": False, "pad_token_id": 0}
     if mode == "compiled":
         compile_config: Any = CompileConfig(mode="default")
@@ -73,13 +79,20 @@ def hf(folder: Path, mode: str, new: int) -> tuple[Any, Callable[[Tensor], Tenso
 
 def worker(options: Namespace) -> None:
     """Generate with one contender, as often as asked."""
-    model, run = {"zoo": zoo, "hf": hf}[options.side](options.folder, options.mode, options.new)
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(
+        options.folder / f"{options.side}-{options.mode}-{options.batch}"
+    )
+    dtype = getattr(torch, options.dtype)
+    model, run = {"zoo": zoo, "hf": hf}[options.side](options.folder, options.mode, options.new, dtype)
     shape = (options.batch, options.prompt)
     vocab = WORKLOADS[options.workload].vocab
     prompt = torch.randint(vocab, shape, generator=torch.Generator().manual_seed(0))
     start = time.perf_counter()
     tokens = run(prompt)
     first = time.perf_counter() - start
+    for _ in range(options.new, options.start, options.new):
+        run(prompt)
+    begun = time.perf_counter() - start
 
     def once() -> float:
         start = time.perf_counter()
@@ -89,6 +102,7 @@ def worker(options: Namespace) -> None:
     about = {
         "parameters": sum(p.numel() for p in model.parameters()),
         "first_s": round(first, 1),
+        f"first {options.start} steps s": round(begun, 1),
         "peak_rss_mib": peak_memory(),
         "tokens": tokens[:, options.prompt :].tolist(),
     }
@@ -114,6 +128,7 @@ def compare(options: Namespace, folder: Path) -> None:
     weights(options.workload, folder)
     shared = ["benchmarks.generation", "--worker", "--workload", options.workload, "--folder", str(folder)]
     shared += ["--prompt", str(options.prompt), "--new", str(options.new)]
+    shared += ["--dtype", options.dtype, "--start", str(options.start)]
     contenders = {
         (side, mode, batch): Contender.start(
             f"{side} {mode}, batch {batch}",
@@ -122,26 +137,35 @@ def compare(options: Namespace, folder: Path) -> None:
         )
         for batch in options.batches
         for side in SIDES
-        for mode in options.modes
+        for mode in (*options.modes, *(["default"] if side == "zoo" else []))
     }
     interleave(list(contenders.values()), options.rounds, options.repetitions)
     for contender in contenders.values():
         contender.stop()
 
     def side(name: str, batch: int) -> list[Contender]:
-        return [c for (s, _, b), c in contenders.items() if (s, b) == (name, batch)]
+        return [c for (s, m, b), c in contenders.items() if (s, b) == (name, batch) and m != "default"]
 
     ratios = [
-        Ratio.of(f"batch {b}: zoo / transformers", *(fastest(side(s, b)) for s in SIDES))
+        ratio
         for b in options.batches
+        for ratio in (
+            Ratio.of(f"batch {b}: zoo / transformers", *(fastest(side(s, b)) for s in SIDES)),
+            Ratio.of(
+                f"batch {b}: zoo by default, after its first tokens / transformers",
+                contenders["zoo", "default", b],
+                fastest(side("hf", b)),
+            ),
+        )
     ]
     rows = [row(c, b, options.new, side("zoo", b)[0]) for (_, _, b), c in contenders.items()]
     for c in contenders.values():
         del c.about["tokens"]
     command = "python -m benchmarks.generation " + " ".join(sys.argv[1:])
-    title = f"Generation, {options.workload} (f32, cpu)"
+    title = f"Generation, {options.workload} ({options.dtype}, cpu)"
+    bf16 = "-bf16" if options.dtype == "bfloat16" else ""
     write(
-        options.name or f"generation-{options.workload}-cpu",
+        options.name or f"generation-{options.workload}{bf16}-cpu",
         title,
         command,
         list(contenders.values()),
@@ -158,6 +182,10 @@ def main() -> None:
     options.add_argument("--modes", choices=MODES, nargs="+", default=MODES)
     options.add_argument("--prompt", type=int, default=128, help="tokens of the prompts")
     options.add_argument("--new", type=int, default=128, help="tokens to add")
+    options.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
+    options.add_argument(
+        "--start", type=int, default=6144, help="steps before the rounds, which are timed too"
+    )
     options.add_argument("--repetitions", type=int, default=3, help="per turn, besides one to warm up")
     for name in ("--side", "--mode"):
         options.add_argument(name, help=argparse.SUPPRESS)

@@ -59,7 +59,7 @@ def test_what_is_compiled_multiplies_by_the_same(rows: int, scale: Tensor | floa
         parameter.normal_(generator=torch.Generator().manual_seed(len(parameter.shape)))
     x = torch.randn(rows, 1, 8, generator=torch.Generator().manual_seed(0))
     expected = linear(x, scale)
-    with prepared(linear, rows):
+    with prepared(linear, rows, compiled=True):
         step = torch.compile(linear, fullgraph=True, backend="eager")
         torch.testing.assert_close(step(x, scale), expected)
 
@@ -97,10 +97,27 @@ def test_a_table_is_laid_out_where_it_is_a_read_out(tied: bool) -> None:
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("rows", [1, 4])
+@pytest.mark.parametrize("fields", MODELS, ids=str)
+def test_bfloat16(fields: dict[str, Any], rows: int, compiled: bool) -> None:
+    """The logits are as near to those in float32 as without being made ready."""
+    exact = build_model(**SIZES, **fields).eval()
+    model = build_model(**SIZES, **fields).to(torch.bfloat16).eval()
+    texts = [TOKENS[:rows, :1], TOKENS]
+    plain = [logits(model, text).float() for text in texts]
+    with prepared(model, rows, compiled=compiled):
+        for text, before in zip(texts, plain, strict=True):
+            expected = logits(exact, text)
+            error = (logits(model, text).float() - expected).norm()
+            assert error < 1.5 * (before - expected).norm() + 1e-3 * expected.norm()
+
+
+@torch.no_grad()
 def test_other_dtypes_stay_in_the_layout_they_have() -> None:
-    linear = Linear(matrix(("out", 6), ("in", 8))).to(torch.bfloat16)
+    linear = Linear(matrix(("out", 6), ("in", 8))).to(torch.float64)
     linear.weight.normal_(generator=torch.Generator().manual_seed(0))
-    x = torch.ones(4, 8, dtype=torch.bfloat16)
+    x = torch.ones(4, 8, dtype=torch.float64)
     expected = linear(x)
     with prepared(linear, 4):
         assert isinstance(linear.prepared, PreparedMatrix)

@@ -11,7 +11,7 @@ from torch import Tensor
 from zoo import build_model
 from zoo.models import Decoder
 from zoo.sampling import generate, sample
-from zoo.utils.errors import ZooError
+from zoo.utils.errors import DataError, ZooError
 
 SIZES = {"vocab_size": 30, "d_model": 16, "n_layers": 2, "n_heads": 4}
 MODELS: list[dict[str, Any]] = [
@@ -167,3 +167,19 @@ def test_weights_that_are_not_numbers(temperature: float) -> None:
     torch.nn.init.constant_(net.get_parameter("embedding.weight"), torch.nan)
     with pytest.raises(ZooError, match="the model's logits are not finite"):
         generate(net, prompt(), 3, temperature=temperature)
+
+
+@pytest.mark.parametrize(("token", "found"), [(30, 30), (-1, -1)])
+def test_tokens_outside_the_vocabulary(token: int, found: int) -> None:
+    with pytest.raises(DataError, match=rf"tokens: id {found} is not in the vocabulary; expected 0 to 29"):
+        generate(model(), torch.tensor([[3, token, 4]]), 5)
+
+
+@pytest.mark.parametrize("fields", MODELS, ids=str)
+def test_a_model_in_bfloat16_keeps_keys_in_bfloat16(fields: dict[str, Any]) -> None:
+    """Without another result: the keys are computed in it."""
+    net, tokens = model(**fields).to(torch.bfloat16), prompt(time=12)
+    narrow, wide = net.cache(3, 12), net.cache(3, 12, dtype=torch.float32)
+    assert (narrow.layers[0].keys.dtype, wide.layers[0].keys.dtype) == (torch.bfloat16, torch.float32)
+    for part in torch.split(tokens, [5, 1, 6], dim=1):
+        assert torch.equal(net(part, narrow), net(part, wide))

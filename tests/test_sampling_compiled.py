@@ -11,8 +11,8 @@ import torch
 from torch._dynamo.utils import counters
 
 from zoo import build_model, generate
-from zoo.models import Decoder, Model
-from zoo.sampling import Sampling, left_padded, steps
+from zoo.models import Decoder, LanguageModel, Model
+from zoo.sampling import Sampling, left_padded, payoff, steps
 from zoo.utils.errors import DataError, ZooError
 
 SIZES = {"vocab_size": 30, "d_model": 16, "n_layers": 1, "n_heads": 4}
@@ -21,6 +21,16 @@ DECODERS: list[dict[str, Any]] = [
     {"source": "ngpt", "n_kv_heads": 1},
     {"source": "gpt2", "context": 40},
 ]
+LONG_ROPE: dict[str, Any] = {
+    "source": "gpt",
+    "rope_scaling": {
+        "type": "longrope",
+        "short": [1.0, 1.0],
+        "long": [9.0, 90.0],
+        "context": 40,
+        "factor": 4.0,
+    },
+}
 ANSWERING: list[dict[str, Any]] = [{"source": "t5"}, {"source": "ngpt-t5"}]
 PROMPTS = [[3, 1, 4, 1, 5, 9, 2, 6], [7], [2, 7, 1], [5, 6, 7, 8, 9]]
 
@@ -39,8 +49,10 @@ def traced(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     torch._dynamo.reset()
 
 
-def model(**fields: Any) -> Model:
-    return build_model(**{**SIZES, "seed": 1, **fields})
+def model(**fields: Any) -> LanguageModel:
+    net = build_model(**{**SIZES, "seed": 1, **fields})
+    assert isinstance(net, LanguageModel)
+    return net
 
 
 def graphs() -> int:
@@ -62,6 +74,22 @@ def check(net: Model, *, padded: bool, **ends: Any) -> None:
 @pytest.mark.parametrize("fields", DECODERS, ids=str)
 def test_continuing(fields: dict[str, Any], padded: bool) -> None:
     check(model(**fields), padded=padded)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("added", [30, 34])
+def test_frequencies_by_the_length_of_the_text(added: int) -> None:
+    """Not by the room of the cache, which is above the original context of 40 tokens for both lengths."""
+    net, tokens = model(**LONG_ROPE), left_padded(PROMPTS)[0]
+    start = net.start_generation(tokens, added, multiple_of=64)
+    whole = torch.cat((tokens, tokens.repeat(1, 5)[:, :added]), 1)
+    logits = [start.read(tokens)]
+    start.cache.fix_shapes()
+    logits += [start.read(token) for token in torch.split(whole[:, 8:], 1, 1)]
+    torch.testing.assert_close(torch.stack(logits, 1), net(whole)[:, 7:], atol=1e-5, rtol=0)
+    generate(net, tokens, 30, compile=True)
+    generate(net, tokens, 34, compile=True)
+    assert graphs() == 1
 
 
 @pytest.mark.parametrize("fields", ANSWERING, ids=str)
@@ -105,5 +133,57 @@ def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
         raise RuntimeError("no compiler\nfound")
 
     monkeypatch.setattr(torch, "compile", partial(COMPILE, backend=broken))
-    with pytest.raises(ZooError, match=r"the step cannot be compiled here, leave compile out: .*no compiler"):
+    with pytest.raises(
+        ZooError, match=r"the step cannot be compiled here, expected compile=False: .*no compiler"
+    ):
         generate(model(**DECODERS[0]), left_padded(PROMPTS)[0], 3, compile=True)
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step pays after 20 tokens instead of two thousand."""
+    monkeypatch.setattr(payoff, "PAYS", 20)
+
+
+@pytest.mark.usefixtures("soon")
+@pytest.mark.parametrize("fields", [*DECODERS, *ANSWERING], ids=str)
+def test_compiled_by_itself(fields: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
+    """A step is compiled from the call on that reaches the number of tokens, and only its own shape."""
+    net, tokens = model(**fields), left_padded(PROMPTS)[0]
+    start_id = None if fields in DECODERS else 7
+    for call in range(3):
+        assert torch.equal(
+            generate(net, tokens, 9, temperature=0, start_id=start_id),
+            generate(net, tokens, 9, temperature=0, start_id=start_id, compile=False),
+        )
+        # A call counts before it begins, and that it is repeated without the compiler counts too.
+        assert graphs() == (1 if call else 0), call
+    assert caplog.text.count("compiling the step") == 1
+    generate(net, tokens[:1], 9, temperature=0, start_id=start_id)
+    assert graphs() == 1, "one prompt is another shape"
+
+
+@pytest.mark.usefixtures("soon")
+def test_a_text_that_may_end_is_counted_when_it_is_written() -> None:
+    net, prompt = model(**DECODERS[0]), torch.tensor([[3, 1, 4]])
+    for compiled in (0, 1):
+        generate(net, prompt, 30, temperature=0, eos_id=29)
+        assert graphs() == compiled
+
+
+@pytest.mark.usefixtures("soon")
+def test_without_a_compiler_a_step_is_taken_as_it_is(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The reason is told once."""
+
+    def broken(*_: Any) -> None:
+        raise RuntimeError("no compiler\nfound")
+
+    monkeypatch.setattr(torch, "compile", partial(COMPILE, backend=broken))
+    net, tokens = model(**DECODERS[0]), left_padded(PROMPTS)[0]
+    expected = generate(net, tokens, 30, temperature=0, compile=False)
+    for _ in range(2):
+        assert torch.equal(generate(net, tokens, 30, temperature=0), expected)
+    assert caplog.text.count("it is taken without: ") == 1
+    assert "no compiler" in caplog.text

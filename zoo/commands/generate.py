@@ -28,18 +28,24 @@ class TextGenerator:
     Args:
         path: a run, one of its checkpoints, an imported model, or a folder as on the Hugging Face hub.
         device: `auto`, `cpu`, `mps`, `cuda` or `cuda:N`.
-        compile: whether to compile the model, see `zoo.generate`.
+        compile: whether to compile the step, see `zoo.generate`.
         cuda_graph: whether to capture its step, see there.
+        dtype: the dtype of the weights, see `zoo.load_model`.
 
     Raises:
         ZooError: There is no model, it was not trained on text, its tokenizer is missing or has other tokens,
-            or the device does not exist.
+            or the device or the dtype does not exist.
     """
 
     def __init__(
-        self, path: Path, device: str = "auto", compile: bool = False, cuda_graph: bool = False
+        self,
+        path: Path,
+        device: str = "auto",
+        compile: bool | None = None,
+        cuda_graph: bool = False,
+        dtype: str = "float32",
     ) -> None:
-        self._model = load_model(path, device=find_device(device))
+        self._model = load_model(path, device=find_device(device), dtype=dtype)
         self._prompting, self._tokenizer = _prompting(path, self._model), tokenizer_of(path)
         self._compile, self._cuda_graph = compile, cuda_graph
         check_together(path, self._tokenizer, self._model.recipe.model.vocab_size)

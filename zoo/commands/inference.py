@@ -48,12 +48,17 @@ def generate(
     ] = None,
     stream: Annotated[bool, typer.Option("--stream", help="Print the text while it is generated.")] = False,
     compile: Annotated[
-        bool,
+        bool | None,
         typer.Option(
-            "--compile",
-            help="Compile the model, which takes seconds and pays off from about a thousand tokens on.",
+            "--compile/--no-compile",
+            help="Compile the step of a token, which takes up to a minute; default: when it pays off, from "
+            "about two thousand tokens on.",
         ),
-    ] = False,
+    ] = None,
+    dtype: Annotated[
+        str,
+        typer.Option(help="float32 or bfloat16; to bfloat16 the weights are rounded."),
+    ] = "float32",
     cuda_graph: Annotated[
         bool, typer.Option("--cuda-graph", help="Have a GPU replay the step of a token as a CUDA graph.")
     ] = False,
@@ -75,7 +80,7 @@ def generate(
         raise ZooError("generate: --num-return has no effect with --stream or --chat")
     sampling = Sampling(temperature, top_k, top_p, repetition_penalty, seed)
     show = partial(echo, nl=False) if stream else None
-    generator = TextGenerator(run, device, compile, cuda_graph)
+    generator = TextGenerator(run, device, compile, cuda_graph, dtype)
     opening = [] if system is None else [Message("system", system)]
     stops = stop or ()
     if chat:

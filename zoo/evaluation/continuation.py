@@ -34,7 +34,17 @@ def continuations(
     texts = ["" for _ in prompts]
     ended = [False for _ in prompts]
     padding = mask if model.supports_padding else None
-    for new in steps(model, tokens, settings.max_new_tokens, settings.sampling, eos_id=eos_id, mask=padding):
+    # Never compiled, so that a text does not depend on what was generated before it.
+    drawn = steps(
+        model,
+        tokens,
+        settings.max_new_tokens,
+        settings.sampling,
+        eos_id=eos_id,
+        mask=padding,
+        compile=False,
+    )
+    for new in drawn:
         for row, token in enumerate(new[:, 0].tolist()):
             if not ended[row]:
                 written[row].append(token)

@@ -197,7 +197,7 @@ class Decoder(LanguageModel):
         position, padding = (cache.position, cache.padding) if cache else (0, None)
         if self.max_seq_len and isinstance(position, int) and position + time > self.max_seq_len:
             raise DataError(f"tokens: {position + time} of them, but there are {self.max_seq_len} positions")
-        length: int | Tensor = cache.capacity if cache else time
+        length: int | Tensor = cache.length if cache else time
         if documents is None:
             where = positions(position, time, tokens.device, padding)
         else:
@@ -294,12 +294,14 @@ class Decoder(LanguageModel):
         batch: int,
         length: int,
         device: torch.device | str | None = None,
-        dtype: torch.dtype = torch.float32,
+        dtype: torch.dtype | None = None,
         padding: Tensor | None = None,
+        multiple_of: int = 1,
     ) -> KVCache:
         """An empty cache of keys and values, as described in `LanguageModel`."""
-        c = self.config
-        return KVCache(c.n_layers, (batch, length, c.kv_heads, c.head_size), device, dtype, padding)
+        c, dtype = self.config, dtype or next(self.parameters()).dtype
+        shape = (batch, length, c.kv_heads, c.head_size)
+        return KVCache(c.n_layers, shape, device, dtype, padding, multiple_of)
 
     def example(self, batch: int = 1, time: int = 16) -> tuple[Tensor, Tensor]:
         """Tokens, all different where the vocabulary is large enough, and the tokens that follow."""

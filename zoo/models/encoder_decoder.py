@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from zoo.models.inputs import check_tokens
 from zoo.models.language_model import Generation, LanguageModel, LanguageModelConfig
 from zoo.nn.cross_attention import SourceCache
-from zoo.nn.kv_cache import KVCache
+from zoo.nn.kv_cache import KVCache, rounded_up
 from zoo.nn.linear import Embedding
 from zoo.nn.lm_head import LMHead
 from zoo.nn.loss import LossParts
@@ -195,12 +195,14 @@ class EncoderDecoder(LanguageModel):
         batch: int,
         length: int,
         device: torch.device | str | None = None,
-        dtype: torch.dtype = torch.float32,
+        dtype: torch.dtype | None = None,
         padding: Tensor | None = None,
+        multiple_of: int = 1,
     ) -> DecoderCache:
         """An empty cache for `batch` targets of up to `length` tokens; padding of a target has no effect."""
-        c = self.config
-        return DecoderCache(c.decoder_layers, (batch, length, c.n_heads, c.head_size), device, dtype)
+        c, dtype = self.config, dtype or next(self.parameters()).dtype
+        room = rounded_up(length, multiple_of)
+        return DecoderCache(c.decoder_layers, (batch, room, c.n_heads, c.head_size), device, dtype)
 
     def start_generation(
         self,
@@ -215,7 +217,8 @@ class EncoderDecoder(LanguageModel):
         if start_id is None:
             raise ZooError("generate: start_id is missing; the targets of an encoder-decoder start with it")
         memory = self.encode(prompt, mask)
-        cache = self.cache(len(prompt), self.cache_capacity(max_new_tokens, multiple_of), prompt.device)
+        length = self.check_length(max_new_tokens)
+        cache = self.cache(len(prompt), length, prompt.device, multiple_of=multiple_of)
 
         def read(tokens: Tensor) -> Tensor:
             logits: Tensor = self.lm_head(self.decode(tokens, memory, mask, cache)[:, -1])

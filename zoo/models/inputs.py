@@ -20,6 +20,18 @@ def check_tokens(tokens: Tensor) -> None:
         )
 
 
+def check_token_ids(tokens: Tensor, vocab_size: int) -> None:
+    """Check that every token is in the vocabulary; a GPU is waited for.
+
+    Raises:
+        DataError: A token id is negative, or `vocab_size` or larger.
+    """
+    least, largest = int(tokens.min()), int(tokens.max())
+    if least < 0 or largest >= vocab_size:
+        wrong = least if least < 0 else largest
+        raise DataError(f"tokens: id {wrong} is not in the vocabulary; expected 0 to {vocab_size - 1}")
+
+
 def check_mask(mask: Tensor | None, tokens: Tensor) -> None:
     """Check that `mask` is a bool tensor of the shape of `tokens`, or None.
 

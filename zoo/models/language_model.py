@@ -184,8 +184,9 @@ class LanguageModel(Model):
         batch: int,
         length: int,
         device: torch.device | str | None = None,
-        dtype: torch.dtype = torch.float32,
+        dtype: torch.dtype | None = None,
         padding: Tensor | None = None,
+        multiple_of: int = 1,
     ) -> Cache:
         """An empty cache, which `forward` takes as its second argument and extends.
 
@@ -193,9 +194,10 @@ class LanguageModel(Model):
             batch: number of sequences.
             length: largest number of tokens in each, padding included.
             device: where the cache lives.
-            dtype: dtype of its entries.
+            dtype: dtype of its entries; None: that of the weights, or float32 for the state of an LSTM.
             padding: (batch,) int64, number of padding tokens in front of each text, which the text does not
                 see and which do not count as positions; None: there is no padding.
+            multiple_of: the room for tokens is rounded up to a multiple of this number.
         """
         raise NotImplementedError
 
@@ -215,7 +217,7 @@ class LanguageModel(Model):
             max_new_tokens: largest number of tokens to add to each.
             mask: (batch, time) bool, False where the prompt is padded; None: there is no padding.
             start_id: the token that every answer starts with, for a model that writes answers.
-            multiple_of: the capacity of the cache is rounded up to a multiple of this number.
+            multiple_of: the room of the cache is rounded up to a multiple of this number.
 
         Raises:
             ZooError: The model writes no text, `mask` is given but the model does not support padding, or the
@@ -231,9 +233,11 @@ class LanguageModel(Model):
             raise ZooError(
                 f"generate: {name} does not support padding; expected prompts of one length, without a mask"
             )
-        capacity = self.cache_capacity(prompt.shape[1] + max_new_tokens, multiple_of)
+        length = self.check_length(prompt.shape[1] + max_new_tokens)
         padding = None if mask is None else left_padding(mask, prompt)
-        cache = self.cache(len(prompt), capacity, device=prompt.device, padding=padding)
+        cache = self.cache(
+            len(prompt), length, device=prompt.device, padding=padding, multiple_of=multiple_of
+        )
 
         def read(tokens: Tensor) -> Tensor:
             logits: Tensor = self(tokens, cache, last=True)[:, -1]
@@ -241,8 +245,8 @@ class LanguageModel(Model):
 
         return Generation(prompt, mask, cache, read)
 
-    def cache_capacity(self, length: int, multiple_of: int) -> int:
-        """The capacity of a cache for sequences of `length` tokens, the last of which is not read.
+    def check_length(self, length: int) -> int:
+        """Check, and return, the length of sequences of which the last token is not read.
 
         Raises:
             DataError: The tokens to read are more than `max_seq_len`.
@@ -251,4 +255,4 @@ class LanguageModel(Model):
             raise DataError(
                 f"generate: {length - 1} tokens are read, but there are {self.max_seq_len} positions"
             )
-        return -(-length // multiple_of) * multiple_of
+        return length

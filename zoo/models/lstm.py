@@ -227,11 +227,12 @@ class LSTMModel(LanguageModel):
         batch: int,
         length: int,
         device: torch.device | str | None = None,
-        dtype: torch.dtype = torch.float32,
+        dtype: torch.dtype | None = None,
         padding: Tensor | None = None,
+        multiple_of: int = 1,
     ) -> StateCache:
-        """The state of `batch` sequences before the first token; `length` and `padding` have no effect."""
-        return StateCache(self.lstm.start(batch, device, dtype))
+        """The state of `batch` sequences before the first token; nothing else but its dtype has an effect."""
+        return StateCache(self.lstm.start(batch, device, dtype or torch.float32))
 
     def example(self, batch: int = 1, time: int = 16) -> tuple[Tensor, Tensor]:
         """Tokens, all different where the vocabulary is large enough, and the tokens that follow."""

@@ -53,13 +53,20 @@ class LayerCache:
         return keys.transpose(1, 2), values.transpose(1, 2)
 
 
+def rounded_up(length: int, multiple_of: int) -> int:
+    """The smallest multiple of a number that is not below `length`."""
+    return -(-length // multiple_of) * multiple_of
+
+
 class KVCache:
     """The keys and values of every layer, for decoding token by token.
 
     Attributes:
         layers: one `LayerCache` for each layer.
         position: number of tokens stored; the model advances it. A tensor after `fix_shapes`.
-        capacity: largest number of tokens.
+        length: largest number of tokens of the sequences, by which RoPE may choose its frequencies. A tensor
+            after `fix_shapes`.
+        capacity: number of tokens for which there is room, at least `length`.
         padding: (batch,) int64, number of padding tokens in front of each text; None: there is no padding.
     """
 
@@ -70,9 +77,12 @@ class KVCache:
         device: torch.device | str | None = None,
         dtype: torch.dtype = torch.float32,
         padding: Tensor | None = None,
+        multiple_of: int = 1,
     ) -> None:
-        """Allocate for `shape` = (batch, capacity, kv heads, head size)."""
-        batch, self.capacity, heads, size = shape
+        """Allocate for `shape` = (batch, length, kv heads, head size), with the length rounded up."""
+        batch, length, heads, size = shape
+        self.length: int | Tensor = length
+        self.capacity = rounded_up(length, multiple_of)
         empty = partial(torch.zeros, (batch, heads, self.capacity, size), device=device, dtype=dtype)
         self.layers = [LayerCache(empty(), empty(), padding) for _ in range(n_layers)]
         self.padding = padding
@@ -96,7 +106,9 @@ class KVCache:
         From then on attention goes over all positions of the cache, and `check_room` checks nothing, because
         the position is a tensor, whose value a compiled step must not read.
         """
-        self.position = torch.tensor(self.position, device=self.layers[0].keys.device)
+        device = self.layers[0].keys.device
+        self.position = torch.tensor(self.position, device=device)
+        self.length = torch.tensor(self.length, device=device)
 
     def key_count(self, time: int) -> int:
         """The number of keys that `extend` returns for `time` further tokens."""

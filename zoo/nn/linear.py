@@ -94,11 +94,16 @@ class Matrix(Module):
             weight = weight * (scale.unsqueeze(-1) if isinstance(scale, Tensor) else scale)
         return linear(x, weight, factor)
 
-    def prepare(self, rows: int) -> None:
-        """Set `prepared` for inputs of `rows` rows, unless the weight is sharded or only looked up."""
+    def prepare(self, rows: int, compiled: bool = False) -> None:
+        """Set `prepared` for inputs of `rows` rows, unless the weight is sharded or only looked up.
+
+        Args:
+            rows: the expected number of rows of inputs.
+            compiled: whether the products will be compiled.
+        """
         spec = self.specs["weight"]
         if (spec.role is Role.LINEAR or spec.tied) and type(self.weight) is nn.Parameter:
-            self.prepared = PreparedMatrix(self.virtual("weight"), rows)
+            self.prepared = PreparedMatrix(self.virtual("weight"), rows, compiled)
 
 
 class Linear(Matrix):

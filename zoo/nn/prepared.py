@@ -12,7 +12,7 @@ from zoo.nn.linear import Matrix
 
 
 @contextmanager
-def prepared(model: nn.Module, rows: int) -> Iterator[None]:
+def prepared(model: nn.Module, rows: int, *, compiled: bool = False) -> Iterator[None]:
     """Speed up the forward passes within a `with` block, which puts the model into evaluation mode.
 
     Reparameterisations are folded into a copy of their matrices, which on a CPU is laid out for products with
@@ -21,6 +21,7 @@ def prepared(model: nn.Module, rows: int) -> Iterator[None]:
     Args:
         model: any model.
         rows: number of texts that are read at once, token by token.
+        compiled: whether the forward passes are compiled.
     """
     training = model.training
     matrices = [module for module in model.modules() if isinstance(module, Matrix)]
@@ -28,7 +29,7 @@ def prepared(model: nn.Module, rows: int) -> Iterator[None]:
         model.eval()
         with torch.no_grad():
             for matrix in matrices:
-                matrix.prepare(rows)
+                matrix.prepare(rows, compiled)
         yield
     finally:
         for matrix in matrices:

@@ -8,11 +8,14 @@ import torch
 from torch import Tensor, nn
 
 from zoo.models import LanguageModel
+from zoo.models.inputs import check_token_ids, check_tokens
+from zoo.nn.kv_cache import rounded_up
 from zoo.nn.prepared import prepared
 from zoo.sampling.captured import CUDAGraphs, captured
 from zoo.sampling.compiled import compiled
 from zoo.sampling.draw import sample
 from zoo.sampling.fixed import CAPACITY_MULTIPLE, fixed
+from zoo.sampling.payoff import step_count
 from zoo.sampling.repetition import Repetition
 from zoo.sampling.settings import Sampling
 from zoo.utils.errors import DataError, ZooError
@@ -31,7 +34,7 @@ def generate(
     eos_id: int | None = None,
     start_id: int | None = None,
     mask: Tensor | None = None,
-    compile: bool = False,
+    compile: bool | None = None,
     cuda_graph: bool = False,
 ) -> Tensor:
     """Continue prompts, or answer them.
@@ -53,7 +56,10 @@ def generate(
         mask: (batch, time) bool, False where the prompt is padded: in front of the prompt of a decoder,
             anywhere in the source of an encoder-decoder; None: there is no padding.
         compile: whether to compile the step from one token to the next with `torch.compile`. A compiled step
-            serves one model, number of prompts and length, and pays off from about a thousand tokens on.
+            serves one model, number of prompts and length. None: on a CPU, from the call on with which this
+            process is sure to have drawn 2,048 tokens by steps of one shape; a call that may end before
+            `max_new_tokens` counts afterwards. The texts of a compiled step may differ from those of a plain
+            one, because both round differently.
         cuda_graph: whether a GPU replays the step from one token to the next, compiled or not, as a CUDA
             graph. This option has not been run on a GPU yet.
 
@@ -62,8 +68,8 @@ def generate(
         (batch, time + n), or the target of an encoder-decoder without its start token, (batch, n).
 
     Raises:
-        DataError: The prompt is empty, `mask` does not fit it, or there are more tokens than the model's
-            `max_seq_len`.
+        DataError: The prompt is empty or has a token outside the vocabulary, `mask` does not fit it, or there
+            are more tokens than the model's `max_seq_len`.
         ZooError: A sampling setting is out of range, or has no effect at temperature 0 or on this model; the
             model writes no text, or its logits are not finite; or the step cannot be compiled or captured.
     """
@@ -95,7 +101,7 @@ def steps(
     eos_id: int | None = None,
     start_id: int | None = None,
     mask: Tensor | None = None,
-    compile: bool = False,
+    compile: bool | None = None,
     cuda_graph: bool = False,
 ) -> Iterator[Tensor]:
     """Generate token by token; the arguments and errors are those of `generate`.
@@ -112,22 +118,25 @@ def steps(
         raise ZooError(f"generate: max_new_tokens is {max_new_tokens}; expected at least 1")
     if not isinstance(model, LanguageModel):
         raise ZooError(f"generate: {type(model).__name__} does not continue text; expected a decoder")
+    check_tokens(prompt)
+    check_token_ids(prompt, model.config.vocab_size)
     device = next(model.parameters()).device
     graphs = CUDAGraphs(device) if cuda_graph else None
     generator = torch.Generator(device).manual_seed(sampling.seed)
     prompt, mask = prompt.to(device), None if mask is None else mask.to(device)
     penalise = None if sampling.repetition_penalty is None else Repetition(sampling.repetition_penalty)
-    with prepared(model, len(prompt)):
+    continued = prompt.shape[1] if start_id is None else 0
+    capacity = rounded_up(continued + max_new_tokens, CAPACITY_MULTIPLE)
+    past = step_count(model, prompt, capacity, start_id is not None, mask is not None)
+    certain = max_new_tokens if eos_id is None else 0
+    compiles = past.compilation_pays(device, certain) if compile is None else compile
+    with prepared(model, len(prompt), compiled=compiles):
         start = model.start_generation(
-            prompt,
-            max_new_tokens,
-            mask=mask,
-            start_id=start_id,
-            multiple_of=CAPACITY_MULTIPLE if compile or cuda_graph else 1,
+            prompt, max_new_tokens, mask=mask, start_id=start_id, multiple_of=CAPACITY_MULTIPLE
         )
         read = step = start.read
-        if compile:
-            step = compiled(step)
+        if compiles:
+            step = compiled(step, past, required=compile is not None)
         if graphs is not None:
             step = captured(step, graphs)
         if step is not start.read:
@@ -141,6 +150,7 @@ def steps(
             if penalise:
                 logits, mask = penalise(logits, tokens, mask), None
             tokens = sample(logits, sampling.temperature, sampling.top_k, sampling.top_p, generator)
+            past.drawn += 1
             if eos_id is not None:
                 tokens = tokens.masked_fill(ended, eos_id)
                 ended |= tokens == eos_id
