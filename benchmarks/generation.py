@@ -184,7 +184,7 @@ def main() -> None:
     options.add_argument("--new", type=int, default=128, help="tokens to add")
     options.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
     options.add_argument(
-        "--start", type=int, default=6144, help="steps before the rounds, which are timed too"
+        "--start", type=int, default=2176, help="steps before the rounds, which are timed too"
     )
     options.add_argument("--repetitions", type=int, default=3, help="per turn, besides one to warm up")
     for name in ("--side", "--mode"):

@@ -2,7 +2,8 @@
 
     python -m benchmarks.recompute                                      # docs/results/recompute.md
     python -m benchmarks.recompute ngpt-0.5b data.context=8192          # another configuration
-    python -m benchmarks.recompute quickstart-gpt --time --device cpu   # and the time of its steps
+    python -m benchmarks.recompute --time                               # docs/results/recompute-time-cpu.md
+    python -m benchmarks.recompute quickstart-gpt --time --device cpu   # the time of steps of another one
 
 Bytes are those of `zoo explain --ranks 1`: a batch of 8 on tensors without memory, with torch's operators for
 a CPU. They are the same on every machine. Time needs a quiet one, with room for three models.
@@ -30,9 +31,18 @@ from zoo.train.start import Start
 
 WAYS: tuple[Recompute, ...] = get_args(Recompute)
 CONFIGS = ("gpt-0.5b", "gpt-0.5b-8k", "ngpt-0.5b-8k", "wesar-1.3b")
+TIMED = (
+    ("quickstart-gpt",),
+    ("quickstart-ngpt",),
+    ("quickstart-gpt", "model.d_model=768", "model.n_heads=12", "data.context=512", "train.batch_size=4"),
+    ("quickstart-gpt", "train.precision=bf16"),
+)
+"""Configurations whose steps two cores take in seconds."""
 EXAMPLES = 8
 """Sequences that are computed at once."""
 WARM_UP = 2
+TIME = """Medians of steps that the three ways take in turns. Steps are not compiled. Bytes are those of
+`zoo explain`, as on the page of [what is kept](recompute.md)."""
 
 
 def job_of(config: str, overrides: Sequence[str]) -> Job:
@@ -73,6 +83,22 @@ def seconds(jobs: Mapping[Recompute, Job], device: torch.device, steps: int) -> 
     return {way: statistics.median(values[WARM_UP:]) for way, values in taken.items()}
 
 
+def timed(config: str, overrides: Sequence[str], device: str, steps: int) -> list[dict[str, str]]:
+    """The rows of `counted`, with the time of a step over that without recomputation."""
+    rows = counted(" ".join((config, *overrides)), job_of(config, overrides))
+    jobs = {way: job_of(config, [*overrides, f"train.recompute={way}"]) for way in WAYS}
+    taken = seconds(jobs, torch.device(device), steps)
+    for row, way in zip(rows, WAYS, strict=True):
+        row |= {"s/step": f"{taken[way]:.3f}", "time / none": f"{taken[way] / taken['none']:.3f}"}
+    return rows
+
+
+def write_page(name: str, text: str) -> None:
+    """Write and print a page of results."""
+    (RESULTS / name).write_text(text, encoding="utf-8")
+    print(text)
+
+
 def main() -> None:
     """Print the rows of one configuration, or write the page."""
     parser = argparse.ArgumentParser(
@@ -86,21 +112,19 @@ def main() -> None:
     given = parser.parse_intermixed_args()
     if given.config is None:
         if given.time:
-            parser.error("--time: expected a configuration")
+            rows = [row for c, *o in TIMED for row in timed(c, o, given.device, given.steps)]
+            about = ", ".join(f"{key} {value}" for key, value in machine(given.device).items())
+            text = f"# Recomputation: time\n\n`python -m benchmarks.recompute --time`\n\n{about}\n\n{TIME}\n"
+            write_page(f"recompute-time-{given.device}.md", f"{text}\n{table(rows)}\n")
+            return
         rows = [row for name in CONFIGS for row in counted(name, job_of(name, []))]
-        page = f"# Recomputation\n\n{__doc__}\n{table(rows)}\n"
-        (RESULTS / "recompute.md").write_text(page, encoding="utf-8")
-        print(page)
+        write_page("recompute.md", f"# Recomputation\n\n{__doc__}\n{table(rows)}\n")
         return
-    job = job_of(given.config, given.overrides)
-    rows = counted(given.config, job)
     if given.time:
-        jobs = {way: job_of(given.config, [*given.overrides, f"train.recompute={way}"]) for way in WAYS}
-        taken = seconds(jobs, torch.device(given.device), given.steps)
-        for row, way in zip(rows, WAYS, strict=True):
-            row["time / none"] = f"{taken[way] / taken['none']:.3f}"
+        print(table(timed(given.config, given.overrides, given.device, given.steps)))
         print(machine(given.device), file=sys.stderr)
-    print(table(rows))
+        return
+    print(table(counted(given.config, job_of(given.config, given.overrides))))
 
 
 if __name__ == "__main__":

@@ -187,6 +187,10 @@ def _(x: Tensor, weight: Tensor) -> Tensor:
     return x.new_empty(x.shape[0], weight.shape[0])
 
 
+ONEDNN_LINEAR: object = torch.ops.zoo.onednn_linear.default
+"""The operator of oneDNN's product in training."""
+
+
 class _GatedLinear(torch.autograd.Function):
     """x (n, in), W (out, in), factor (1,) -> x (factor W)^T (n, out).
 

@@ -1,9 +1,10 @@
-"""torch's operators of matrix products and attention, which take most of the time of a forward pass."""
+"""The operators of matrix products and attention, which take most of the time of a forward pass."""
 
 from __future__ import annotations
 
 import torch
 
+from zoo.kernels.matmul import ONEDNN_LINEAR
 from zoo.kernels.support import is_trusted
 
 NAMES = (
@@ -19,6 +20,7 @@ NAMES = (
 )
 
 PRODUCTS: list[object] = [
-    getattr(torch.ops.aten, name).default for name in NAMES if is_trusted() and hasattr(torch.ops.aten, name)
+    *(getattr(torch.ops.aten, n).default for n in NAMES if is_trusted() and hasattr(torch.ops.aten, n)),
+    ONEDNN_LINEAR,
 ]
-"""The operators of `NAMES` that this version of torch has; none if the version is not trusted."""
+"""The operators of `NAMES` that this version of torch has, none if the version is not trusted, and zoo's."""
