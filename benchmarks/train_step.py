@@ -20,6 +20,7 @@ import torch
 
 from benchmarks.contenders import CONTENDERS, PEERS, WORKLOADS
 from benchmarks.harness import Contender, Ratio, fastest, interleave, parser, peak_memory, serve, write
+from zoo.kernels.graph_cache import cache_options
 from zoo.models import Model
 from zoo.train.compilation import compiled_loss
 
@@ -34,7 +35,8 @@ def worker(options: Namespace) -> None:
     work, device = WORKLOADS[options.workload], options.device
     torch.manual_seed(0)
     trainee = CONTENDERS[name](work, device)
-    loss_of = torch.compile(trainee.loss) if mode == "compiled" else trainee.loss
+    kept = None if name in PEERS else cache_options()  # as `train.compile: true` does
+    loss_of = torch.compile(trainee.loss, options=kept) if mode == "compiled" else trainee.loss
     if mode == "blocks":
         compiled_loss(
             cast(Model, trainee.model), "blocks"

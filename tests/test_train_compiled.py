@@ -8,9 +8,12 @@ from typing import Any
 import pytest
 import torch
 from tiny_runs import of_kind, tiny
+from torch._functorch._aot_autograd.autograd_cache import check_cacheable
 
 from zoo import build_model
+from zoo.kernels.graph_cache import cache_options
 from zoo.run.job import Job
+from zoo.train.compilation import compiled_loss
 from zoo.train.run import train
 from zoo.utils.errors import ConfigError
 
@@ -29,17 +32,28 @@ ARCHITECTURES = (
 
 
 class Counter:
-    """Traces, and counts the graphs; their operations run as they are: writing C++ takes a minute."""
+    """Traces, and counts the graphs; their operations run as they are: writing C++ takes a minute.
+
+    A graph that torch would not cache, with its backward pass, is an error.
+    """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, differentiate: bool = False) -> None:
-        self.graphs, original = 0, torch.compile
+        self.graphs = 0
+        original: Any = torch.compile
 
         def backend(graph: torch.fx.GraphModule, inputs: list[Any]) -> Any:
             self.graphs += 1
+            with torch._inductor.config.patch(cache_options()):
+                check_cacheable(graph)
             return torch._dynamo.lookup_backend("aot_eager" if differentiate else "eager")(graph, inputs)
 
         torch._dynamo.reset()
-        monkeypatch.setattr(torch, "compile", lambda *args, **kw: original(*args, **kw, backend=backend))
+
+        def counted(*args: Any, options: dict[str, Any], **how: bool) -> Any:
+            assert options == cache_options()
+            return original(*args, **how, backend=backend)
+
+        monkeypatch.setattr(torch, "compile", counted)
 
 
 @pytest.mark.parametrize(("how", "graphs"), [(True, 2), ("blocks", 4)])
@@ -62,10 +76,8 @@ def test_compiled_is_eager(
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_blocks_have_no_graph_breaks(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_blocks_have_no_graph_breaks_and_are_cached(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """`fullgraph` makes a break an error; equal blocks share a graph."""
-    from zoo.train.compilation import compiled_loss
-
     model, same = build_model(name), build_model(name)
     batch = model.example(getattr(model.config, "streams", None) or 2, 16)
     torch.manual_seed(0)  # dropout
@@ -80,7 +92,6 @@ def test_blocks_have_no_graph_breaks(monkeypatch: pytest.MonkeyPatch, name: str)
 
 def test_a_model_without_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     from zoo.models.gpt import GPT
-    from zoo.train.compilation import compiled_loss
 
     monkeypatch.setattr(GPT, "compiled_parts", [])
     with pytest.raises(ConfigError, match=r"train.compile: blocks: model 'gpt' has no blocks"):

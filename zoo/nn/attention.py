@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Literal
 
 import torch
-from einops import rearrange
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -144,9 +143,8 @@ class MultiHeadAttention(Module):
         """
         if self.output_gate is None:
             return y
-        gates = rearrange(
-            self.output_gate(x, self.output_gate_scale).sigmoid(), "b t (n h) -> b t n h", n=self.n_heads
-        )
+        gates = self.output_gate(x, self.output_gate_scale).sigmoid()
+        gates = torch.unflatten(gates, -1, (self.n_heads, -1))
         out: Tensor = y * gates.to(y.dtype)
         return out
 
@@ -163,12 +161,11 @@ class MultiHeadAttention(Module):
 
     def queries(self, x: Tensor) -> Tensor:
         """(batch, time, d) -> (batch, time, heads, h)."""
-        q: Tensor = rearrange(self.q(x), "b t (n h) -> b t n h", n=self.n_heads)
-        return q
+        return torch.unflatten(self.q(x), -1, (self.n_heads, -1))
 
     def keys_values(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """(batch, time, d) -> (batch, time, kv heads, h) each."""
-        k, v = (rearrange(m(x), "b t (n h) -> b t n h", n=self.n_kv_heads) for m in (self.k, self.v))
+        k, v = (torch.unflatten(m(x), -1, (self.n_kv_heads, -1)) for m in (self.k, self.v))
         return k, v
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, *args: Passed, **kwargs: Passed) -> Tensor:
@@ -188,7 +185,7 @@ class MultiHeadAttention(Module):
 
     def join(self, y: Tensor) -> Tensor:
         """W_o of all heads together, (batch, time, heads, h) -> (batch, time, d)."""
-        out: Tensor = self.o(rearrange(y, "b t n h -> b t (n h)"))
+        out: Tensor = self.o(y.flatten(-2))
         return out
 
 

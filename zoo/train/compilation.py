@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from zoo.kernels.graph_cache import cache_options
 from zoo.models import Model
 from zoo.run.train_config import Compile
 from zoo.train.step import Loss
@@ -20,6 +21,7 @@ def compiled_loss(model: Model, how: Compile) -> Loss:
     Raises:
         ConfigError: `how` is "blocks", but the model has no blocks.
     """
+    options = cache_options() if how else None
     if how == "blocks":
         if not model.compiled_parts:
             raise ConfigError(
@@ -28,6 +30,7 @@ def compiled_loss(model: Model, how: Compile) -> Loss:
             )
         for module, method in model.compiled_parts:
             # Sizes are constants, so that a run's numbers do not depend on what was compiled before it.
-            setattr(module, method, torch.compile(getattr(module, method), dynamic=False, fullgraph=True))
+            function = getattr(module, method)
+            setattr(module, method, torch.compile(function, dynamic=False, fullgraph=True, options=options))
         return model.loss
-    return torch.compile(model.loss) if how else model.loss
+    return torch.compile(model.loss, options=options) if how else model.loss

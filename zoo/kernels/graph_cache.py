@@ -1,0 +1,34 @@
+"""What torch has to be told to keep graphs of zoo in its cache."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import zoo
+from zoo.kernels.support import is_trusted
+
+CACHEABLE = (
+    "torch.amp.autocast_mode._enter_autocast",
+    "torch.amp.autocast_mode._exit_autocast",
+    "torch.ops.higher_order.autograd_function_apply",
+)
+"""What torch has to be told to keep in its cache of compiled graphs with their backward passes.
+
+A graph with a call of which torch does not know that the graph says all it depends on is left out of this
+cache: it is differentiated, partitioned and optimised anew in every process, and only its kernels are cached.
+Of these calls the graph does say all: the arguments of autocast, and the traced forward and backward passes
+of functions such as that of `zoo.kernels.blockwise`. torch intends to admit them by itself.
+"""
+
+
+def cache_options() -> dict[str, Any] | None:  # Any: options have different types
+    """The options of `torch.compile` with which graphs are cached; None where torch does not have the option.
+
+    The operators of this package are in a graph by name only. Therefore a cache is of one version of it.
+    """
+    from torch._inductor import list_options  # imports a part of the compiler
+
+    option = "unsafe_marked_cacheable_functions"
+    if not is_trusted() or option not in list_options():
+        return None
+    return {option: dict.fromkeys(CACHEABLE, zoo.__version__)}
