@@ -1,8 +1,10 @@
 """What it is worth that training keeps freed memory and asks for huge pages: page faults and time of a step.
 
-python -m benchmarks.memory quickstart-gpt train.batch_size=8
+    python -m benchmarks.memory                                     # docs/results/memory-cpu.md
+    python -m benchmarks.memory quickstart-gpt train.batch_size=4   # another run, printed
 
-Page faults are counts, which a busy machine does not change; for the seconds the machine has to be quiet.
+Page faults are counts, which a busy machine does not change; for the seconds the machine has to be quiet. The
+settings take turns, each in a process of its own; the columns are medians of steps over all rounds.
 """
 
 from __future__ import annotations
@@ -15,8 +17,9 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 
-from benchmarks.harness import ROOT
+from benchmarks.harness import RESULTS, ROOT, machine, table
 
 SETTINGS = {
     "left to glibc": {"MALLOC_PERTURB_": "0", "THP_MEM_ALLOC_ENABLE": "0"},
@@ -24,6 +27,8 @@ SETTINGS = {
     "and huge pages": {"THP_MEM_ALLOC_ENABLE": "1"},
 }
 """The first variable has no effect of its own: zoo leaves alone whoever sets one of glibc's allocator."""
+CONFIGS = (("quickstart-gpt",), ("quickstart-gpt", "train.precision=bf16"), ("quickstart-ngpt",))
+ROUNDS = 3
 WARM_UP, STEPS = 5, 20
 
 
@@ -53,28 +58,60 @@ def measure(config: str, overrides: list[str]) -> None:
     print(json.dumps(found[WARM_UP:]))
 
 
+def steps(config: str, overrides: Sequence[str], variables: Mapping[str, str]) -> list[tuple[float, ...]]:
+    """Page faults, processor seconds and seconds of each step, in a process with these variables."""
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.memory", "--worker", config, *overrides],
+        env={**os.environ, **variables},
+        cwd=ROOT,
+        check=True,
+        stdout=subprocess.PIPE,
+    )
+    return [tuple(step) for step in json.loads(done.stdout)]
+
+
+def rows(config: str, overrides: Sequence[str]) -> list[dict[str, str]]:
+    """A row for each setting."""
+    found: dict[str, list[tuple[float, ...]]] = {name: [] for name in SETTINGS}
+    for _ in range(ROUNDS):
+        for name, variables in SETTINGS.items():
+            found[name] += steps(config, overrides, variables)
+    medians = {
+        n: [statistics.median(values) for values in zip(*all_, strict=True)] for n, all_ in found.items()
+    }
+    plain = next(iter(medians.values()))
+    return [
+        {
+            "run": " ".join((config, *overrides)),
+            "memory": name,
+            "page faults": f"{faults:,.0f}",
+            "processor s": f"{cpu:.4f}",
+            "s": f"{wall:.4f}",
+            "s / left to glibc": f"{wall / plain[2]:.3f}",
+        }
+        for name, (faults, cpu, wall) in medians.items()
+    ]
+
+
 def main() -> None:
-    """Measure each setting in a process of its own."""
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("config", nargs="?", default="quickstart-gpt")
+    """Print the rows of one run, or write the page."""
+    options = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    options.add_argument("config", nargs="?")
     options.add_argument("overrides", nargs="*")
-    options.add_argument("--worker", action="store_true")
+    options.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     given = options.parse_args()
     if given.worker:
         measure(given.config, given.overrides)
-        return
-    print("setting: page faults, processor seconds and seconds of a step (medians)")
-    for name, variables in SETTINGS.items():
-        command = ["-m", "benchmarks.memory", "--worker", given.config, *given.overrides]
-        done = subprocess.run(
-            [sys.executable, *command],
-            env={**os.environ, **variables},
-            cwd=ROOT,
-            check=True,
-            stdout=subprocess.PIPE,
-        )
-        medians = [statistics.median(values) for values in zip(*json.loads(done.stdout), strict=True)]
-        print(f"{name}: {medians[0]:,.0f}, {medians[1]:.4f} s, {medians[2]:.4f} s")
+    elif given.config:
+        print(table(rows(given.config, given.overrides)))
+    else:
+        about = ", ".join(f"{key} {value}" for key, value in machine().items())
+        found = table([row for config, *overrides in CONFIGS for row in rows(config, overrides)])
+        page = f"# Freed memory kept\n\n{__doc__}\n{about}\n\n{found}\n"
+        (RESULTS / "memory-cpu.md").write_text(page, encoding="utf-8")
+        print(page)
 
 
 if __name__ == "__main__":
