@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from einops import rearrange
 from torch import Tensor
 
 from zoo.nn.loss import capped
@@ -23,11 +24,10 @@ def capped_attention(q: Tensor, k: Tensor, v: Tensor, scale: float, cap: float, 
         (batch, time, heads, h), in the dtype of `q`.
     """
     exact = torch.promote_types(q.dtype, torch.float32)
-    # (batch, kv heads, query heads of one of them or 1, time, h)
-    grouped = torch.unflatten(q, 2, (k.shape[2], -1)).movedim(1, 3).to(exact) * scale
-    keys, values = (t.transpose(1, 2).unsqueeze(2) for t in (k, v))
+    grouped = rearrange(q, "b t (g n) h -> b g n t h", g=k.shape[2]).to(exact) * scale
     with torch.autocast(q.device.type, enabled=False):  # autocast would round the scores
-        scores = capped(grouped @ keys.mT.to(exact), cap)
+        scores = capped(grouped @ rearrange(k, "b s g h -> b g 1 h s").to(exact), cap)
         probabilities = scores.masked_fill(~seen[:, None, None], float("-inf")).softmax(-1)
-        y = probabilities.to(v.dtype) @ values
-    return y.movedim(3, 1).flatten(2, 3).to(q.dtype)
+        y = probabilities.to(v.dtype) @ rearrange(v, "b s g h -> b g 1 s h")
+    out: Tensor = rearrange(y, "b g n t h -> b t (g n) h").to(q.dtype)
+    return out

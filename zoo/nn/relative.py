@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from einops import rearrange
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -85,7 +86,7 @@ class RelativeAttention(DistanceAttention):
 
         def mapped(linear: Linear) -> Tensor:
             y = linear(table) if self.biases_twice else linear.matmul(table)
-            return torch.unflatten(y, -1, (self.n_kv_heads, -1)).transpose(0, 1)
+            return rearrange(y, "r (n h) -> n r h", n=self.n_kv_heads)
 
         return mapped(self.k), mapped(self.v)
 

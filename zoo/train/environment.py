@@ -17,7 +17,7 @@ from zoo.train.distributed import World
 from zoo.utils.device import processor_field
 from zoo.utils.untyped import JsonObject
 
-PACKAGES = ("torch", "numpy", "pydantic", "safetensors", "sentencepiece")
+PACKAGES = ("torch", "numpy", "pydantic", "safetensors", "sentencepiece", "einops")
 
 
 def describe(world: World, step: int) -> JsonObject:
