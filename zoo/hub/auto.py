@@ -183,7 +183,7 @@ class SharedCache:
     def __init__(self, past: Cache, n_layers: int) -> None:
         self.layers = [SharedLayer(past, i) for i in range(n_layers)]
         self.position = past.get_seq_length()
-        self.capacity = sys.maxsize
+        self.length = self.capacity = sys.maxsize
 
     def check_room(self, time: int) -> None:
         """Do nothing, because any number of further tokens fits."""
