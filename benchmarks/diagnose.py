@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.harness import RESULTS, machine, parser, table
+from benchmarks.harness import RESULTS, described, parser, table
 from zoo import build_model, build_optimizer
 from zoo.init import Registry
 from zoo.optim.clip import Clip
@@ -115,7 +115,7 @@ def main() -> None:
         )
         print(rows[-1], flush=True)
     command = f"python -m benchmarks.diagnose --rounds {settings.rounds} --optimizer {settings.optimizer}"
-    facts = ", ".join(f"{key} {value}" for key, value in machine().items())
+    facts = described()
     about = (
         f"Medians of {settings.rounds} turns, of a GPT on the CPU. `diagnose` every {DEFAULT.diagnose_every} "
         f"steps with gradients of {WINDOW} steps, `monitor` every {DEFAULT.monitor_every}. The share falls "

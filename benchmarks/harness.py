@@ -166,6 +166,11 @@ def machine(device: str = "cpu") -> dict[str, Any]:
     return facts
 
 
+def described(device: str = "cpu") -> str:
+    """The facts of `machine` as a line of a page."""
+    return ", ".join(f"{key} {value}" for key, value in machine(device).items())
+
+
 def peak_memory() -> int:
     """The most memory this process has held, in MiB (0 where the kernel does not say)."""
     return int(_proc("self/status", "VmHWM").removesuffix(" kB") or 0) // 1024
@@ -233,10 +238,8 @@ def write_page(
         tables: the rows of each table.
         device: "cpu" or "cuda".
     """
-    facts = machine(device)
-    raw = {"command": command, "machine": facts, **raw}
-    about = ", ".join(f"{key} {value}" for key, value in facts.items())
-    page = "\n\n".join([f"# {title}", f"`{command}`", about, *map(table, tables)])
+    raw = {"command": command, "machine": machine(device), **raw}
+    page = "\n\n".join([f"# {title}", f"`{command}`", described(device), *map(table, tables)])
     RESULTS.mkdir(parents=True, exist_ok=True)
     (RESULTS / f"{name}.json").write_text(json.dumps(raw, indent=1) + "\n")
     (RESULTS / f"{name}.md").write_text(page + "\n")

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.harness import RESULTS, machine
+from benchmarks.harness import RESULTS, described
 from zoo import build_model, build_optimizer
 from zoo.config.registry import OPTIMIZERS
 from zoo.optim.leave_out import left_out_where
@@ -73,7 +73,7 @@ def main() -> None:
     lines = [
         "# Steps that may be left out",
         "",
-        f"`{command}`: {what}; {', '.join(f'{key} {value}' for key, value in machine().items())}.",
+        f"`{command}`: {what}; {described()}.",
         "",
         "| optimizer | step, ms | one that may be left out, times that |",
         "|---|---|---|",

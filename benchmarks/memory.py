@@ -19,7 +19,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 
-from benchmarks.harness import RESULTS, ROOT, machine, table
+from benchmarks.harness import RESULTS, ROOT, described, table
 
 SETTINGS = {
     "left to glibc": {"MALLOC_PERTURB_": "0", "THP_MEM_ALLOC_ENABLE": "0"},
@@ -107,9 +107,8 @@ def main() -> None:
     elif given.config:
         print(table(rows(given.config, given.overrides)))
     else:
-        about = ", ".join(f"{key} {value}" for key, value in machine().items())
         found = table([row for config, *overrides in CONFIGS for row in rows(config, overrides)])
-        page = f"# Freed memory kept\n\n{__doc__}\n{about}\n\n{found}\n"
+        page = f"# Freed memory kept\n\n{__doc__}\n{described()}\n\n{found}\n"
         (RESULTS / "memory-cpu.md").write_text(page, encoding="utf-8")
         print(page)
 

@@ -20,7 +20,7 @@ from typing import get_args
 
 import torch
 
-from benchmarks.harness import RESULTS, machine, table
+from benchmarks.harness import RESULTS, described, table
 from zoo.data import BatchSpec
 from zoo.run.config import load_config
 from zoo.run.job import Job
@@ -113,7 +113,7 @@ def main() -> None:
     if given.config is None:
         if given.time:
             rows = [row for c, *o in TIMED for row in timed(c, o, given.device, given.steps)]
-            about = ", ".join(f"{key} {value}" for key, value in machine(given.device).items())
+            about = described(given.device)
             text = f"# Recomputation: time\n\n`python -m benchmarks.recompute --time`\n\n{about}\n\n{TIME}\n"
             write_page(f"recompute-time-{given.device}.md", f"{text}\n{table(rows)}\n")
             return
@@ -122,7 +122,7 @@ def main() -> None:
         return
     if given.time:
         print(table(timed(given.config, given.overrides, given.device, given.steps)))
-        print(machine(given.device), file=sys.stderr)
+        print(described(given.device), file=sys.stderr)
         return
     print(table(counted(given.config, job_of(given.config, given.overrides))))
 

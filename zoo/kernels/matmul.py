@@ -94,7 +94,8 @@ class PreparedMatrix:
                 but not faster.
             compiled: whether the product will be compiled.
         """
-        self.onednn = _onednn_serves(weight) or _onednn_serves_bf16(weight)
+        bf16 = _onednn_serves(weight, torch.bfloat16) and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+        self.onednn: bool = bf16 or _onednn_serves(weight)
         self.loops = self.onednn and compiled and rows <= LOOPS
         # oneDNN reads a float32 matrix in torch's own layout as fast for a single row, without the copy.
         as_it_is = self.loops or (rows == 1 and weight.dtype == torch.float32)
@@ -122,23 +123,12 @@ library.impl("zoo::prepared_linear", "default", _onednn_product)
 library.register_fake("zoo::prepared_linear", lambda x, weight: x.new_empty(*x.shape[:-1], len(weight)))
 
 
-def _onednn_serves(weight: Tensor) -> bool:
-    """Return whether the weight is float32 on a CPU and no autocast asks for another dtype."""
+def _onednn_serves(weight: Tensor, dtype: torch.dtype = torch.float32) -> bool:
+    """Return whether the weight is of a dtype on a CPU and no autocast asks for another one."""
     return (
         ONEDNN
         and weight.device.type == "cpu"
-        and weight.dtype == torch.float32
-        and not torch.is_autocast_enabled("cpu")
-    )
-
-
-def _onednn_serves_bf16(weight: Tensor) -> bool:
-    """Return whether the weight is bfloat16 on a CPU that computes in it, and no autocast is on."""
-    return (
-        ONEDNN
-        and weight.device.type == "cpu"
-        and weight.dtype == torch.bfloat16
-        and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+        and weight.dtype == dtype
         and not torch.is_autocast_enabled("cpu")
     )
 

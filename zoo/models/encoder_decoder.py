@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from zoo.models.inputs import check_tokens
 from zoo.models.language_model import Generation, LanguageModel, LanguageModelConfig
 from zoo.nn.cross_attention import SourceCache
-from zoo.nn.kv_cache import KVCache, rounded_up
+from zoo.nn.kv_cache import KVCache
 from zoo.nn.linear import Embedding
 from zoo.nn.lm_head import LMHead
 from zoo.nn.loss import LossParts
@@ -84,9 +84,10 @@ class DecoderCache(KVCache):
         shape: tuple[int, int, int, int],
         device: torch.device | str | None,
         dtype: torch.dtype,
+        multiple_of: int = 1,
     ) -> None:
-        """Allocate for targets of `shape` = (batch, capacity, heads, head size)."""
-        super().__init__(n_layers, shape, device, dtype)
+        """Allocate for targets of `shape` = (batch, length, heads, head size), with the length rounded up."""
+        super().__init__(n_layers, shape, device, dtype, multiple_of=multiple_of)
         self.sources = [SourceCache() for _ in range(n_layers)]
 
 
@@ -201,8 +202,8 @@ class EncoderDecoder(LanguageModel):
     ) -> DecoderCache:
         """An empty cache for `batch` targets of up to `length` tokens; padding of a target has no effect."""
         c, dtype = self.config, dtype or next(self.parameters()).dtype
-        room = rounded_up(length, multiple_of)
-        return DecoderCache(c.decoder_layers, (batch, room, c.n_heads, c.head_size), device, dtype)
+        shape = (batch, length, c.n_heads, c.head_size)
+        return DecoderCache(c.decoder_layers, shape, device, dtype, multiple_of)
 
     def start_generation(
         self,

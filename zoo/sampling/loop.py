@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from zoo.models import LanguageModel
-from zoo.models.inputs import check_token_ids, check_tokens
+from zoo.models.inputs import check_token_ids
 from zoo.nn.kv_cache import rounded_up
 from zoo.nn.prepared import prepared
 from zoo.sampling.captured import CUDAGraphs, captured
@@ -118,7 +118,6 @@ def steps(
         raise ZooError(f"generate: max_new_tokens is {max_new_tokens}; expected at least 1")
     if not isinstance(model, LanguageModel):
         raise ZooError(f"generate: {type(model).__name__} does not continue text; expected a decoder")
-    check_tokens(prompt)
     check_token_ids(prompt, model.config.vocab_size)
     device = next(model.parameters()).device
     graphs = CUDAGraphs(device) if cuda_graph else None
