@@ -91,7 +91,7 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
         "train.recompute: 'blocks' needs a model of blocks, and 'lstm' has none",
     ),
     "key": ({"train": {"recompte": "blocks"}}, "", "unknown key; did you mean 'recompute'?"),
-    "device": ({}, "no device", "process 1: device 'cuda': there is none here"),
+    "device": ({}, "no device", "process 1: train.device: device 'cuda': there is none here"),
     "config": ({}, "no config", "config.yaml.lost: no such file; did you mean"),
     "one process": ({}, "fails", "what only this process has"),
 }

@@ -282,7 +282,12 @@ def test_a_gradient_that_is_not_finite_moves_nothing() -> None:
 BAD = [
     ("optimizer=null", ConfigError, "to train, the configuration needs optimizer as well"),
     ("train=null", ConfigError, "the configuration needs train"),
-    ("train.device=cuda:7", ZooError, "device 'cuda:7': there is none here; this machine has: cpu"),
+    (
+        "train.device=cuda:7",
+        ConfigError,
+        "override 'train.device=cuda:7': train.device: device 'cuda:7': there is none here; "
+        "this machine has: cpu",
+    ),
     ("train.device=gpu", ConfigError, "'gpu' is not a device; expected auto, cpu, mps, cuda or cuda:N"),
     ("train.accumulation=3", ConfigError, "batch_size 4 is not divisible by accumulation 3"),
     ("train.steps=0", ConfigError, "greater than or equal to 1"),

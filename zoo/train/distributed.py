@@ -29,7 +29,7 @@ from zoo.train.launch import processes
 from zoo.train.orphan import ends_with_parent
 from zoo.train.telling import FAILED, answers, joined, linger, one_tells
 from zoo.utils.device import find_device, total_memory
-from zoo.utils.errors import DivergenceError, RankError, ZooError
+from zoo.utils.errors import ConfigError, DivergenceError, RankError, ZooError
 
 T = TypeVar("T")
 
@@ -178,13 +178,14 @@ def world(device: str, parallel: ParallelConfig = ParallelConfig()) -> Iterator[
         parallel: how the processes share the model.
 
     Raises:
-        ZooError: The device does not exist on every rank, or the ranks cannot be divided as `parallel` says.
+        ConfigError: The device does not exist on every rank, or the ranks cannot be divided as `parallel`
+            says.
         RankError: A rank has ended or does not answer.
     """
     size = processes()
     if size == 1:
         parallel.copies(1)
-        yield World(0, 1, find_device(device), parallel=parallel)
+        yield World(0, 1, _device(device), parallel=parallel)
         return
     try:
         with one_tells():
@@ -235,14 +236,24 @@ def _common_device(name: str, store: Store, size: int) -> torch.device:
     """The device of this rank.
 
     Raises:
-        ZooError: A rank has no such device, or the ranks have different kinds of devices.
+        ConfigError: A rank has no such device, or the ranks have different kinds of devices.
     """
     try:
-        device = find_device(name, int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"]))
+        device = _device(name, int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"]))
     except ZooError as error:
         answers(store, size, f"{FAILED}{error}")
         raise
     devices = answers(store, size, device.type)
     if len(set(devices)) > 1:
-        raise ZooError(f"device '{name}': the processes find {', '.join(devices)}; expected one kind")
+        raise ConfigError(
+            f"train.device: '{name}': the processes find {', '.join(devices)}; expected one kind"
+        )
     return device
+
+
+def _device(name: str, local_rank: int = 0, local_ranks: int = 1) -> torch.device:
+    """The device of a process, see `find_device`; an error names the key of the configuration."""
+    try:
+        return find_device(name, local_rank, local_ranks)
+    except ZooError as error:
+        raise ConfigError(f"train.device: {error}") from None

@@ -153,7 +153,7 @@ class Forecast:
         kinds = "whole, until their one sum over ranks" if self.whole_gradients else "the rank's own rows"
         lines = [
             f"{self.ranks} ranks, {self.ranks // self.copies} to a copy of the model; each computes "
-            f"{self.examples} examples at once, {self.parts} times in a step",
+            f"micro-batches of {self.examples} examples, {self.parts} in a step",
             f"weights    {readable_bytes(self.weights)}",
             f"slots      {readable_bytes(self.slots)}",
             f"gradients  {readable_bytes(self.gradients)}: {kinds}",
