@@ -7,7 +7,9 @@ import io
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -33,6 +35,7 @@ from zoo.ablate.outcome import Outcome
 from zoo.ablate.plan import PlannedRun
 from zoo.ablate.progress import LadderProgress, progress
 from zoo.ablate.sweep import Sweep, load_sweep
+from zoo.ablate.table import Table as Shown
 from zoo.commands.cli import main
 from zoo.config.yaml import dump_yaml
 from zoo.report.interactive import plotly_figure
@@ -264,7 +267,13 @@ def test_the_largest_stable_rate(tmp_path: Path) -> None:
     assert stable == {"small": 1e-3, "he": 2e-3}
     shown = stability(ASKED, found, set())
     assert shown.picture in shown.plots
-    assert "| 0.002 |" in own_page(shown)
+    (table,) = (block for section in shown.sections for block in section.blocks if isinstance(block, Shown))
+    for (_, method, _, largest, best, over, lost, *_), rates in zip(
+        table.rows, grouped.values(), strict=True
+    ):
+        assert largest == stable[method]
+        assert lost == min(fmean(run.loss for run in of_rate) for of_rate in rates.values())
+        assert over == pytest.approx(largest / best)
 
 
 def test_the_drift_table_as_a_picture(tmp_path: Path) -> None:
@@ -308,13 +317,39 @@ def test_questions_share_runs(sweeps: dict[str, Sweep]) -> None:
         runs = LadderPlanner(sweep).plan({}).runs  # the tuning of the smallest size
         return {config_hash(run.config) for run in runs if run.variant == variant}
 
+    def sides(key: str, variant: str) -> list[tuple[str, tuple[float, ...]]]:
+        every = [side for size in sweeps[key].ladder for side in size.sides]
+        return [(config_hash(side.config), side.rates) for side in every if side.variant == variant]
+
     gpt, ngpt = runs("q1", "model=gpt"), runs("q1", "model=ngpt")
     assert len(gpt) == len(ngpt) == 3
     assert runs("q2-gpt", "optimizer=adamw") == runs("q2-horizon", "run=cosine") == gpt
     assert runs("q2-ngpt", "optimizer=adamw") == ngpt
     assert runs("q2-horizon", "run=amos") == runs("q2-gpt", "optimizer=amos")
+    assert sides("q2-gpt", "optimizer=adamw") == sides("q2-horizon", "run=cosine") == sides("q1", "model=gpt")
+    assert sides("q2-ngpt", "optimizer=adamw") == sides("q1", "model=ngpt")
+    assert sides("q2-horizon", "run=amos") == sides("q2-gpt", "optimizer=amos")
     for name in ("small", "he", "wesar"):
         assert runs("q4", f"method={name},optimizer=adamw") == runs("q3", f"method={name}")
+
+
+def test_every_side_is_tuned_over_as_wide_a_grid(sweeps: dict[str, Sweep]) -> None:
+    for question in LADDERS:
+        for size in sweeps[question.key].ladder:
+            for side in size.sides if sweeps[question.key].tune else ():
+                low, middle, high = side.rates
+                place = f"{question.key}, {side.variant}"
+                assert (middle / low, high / middle) == pytest.approx((2, 2)), place
+
+
+def test_methods_are_tried_at_as_many_rates_when_deep(sweeps: dict[str, Sweep]) -> None:
+    rates: dict[str, list[float]] = {}
+    for variant in sweeps["q3-deep"].variants:
+        rates.setdefault(variant.settings["method"], []).append(float(variant.settings["optimizer.lr"]))
+    assert len(rates) == 4
+    for tried in rates.values():
+        steps = [math.log2(b / a) for a, b in pairwise(tried)]
+        assert steps == pytest.approx([1] * 7)
 
 
 def test_the_committed_pages_are_those_of_the_committed_lines() -> None:

@@ -78,6 +78,7 @@ def _table(grouped: Mapping[tuple[float, str], Runs]) -> Table:
         Column("rates tried"),
         Column("largest stable rate", lambda v: f"{v:.3g}"),
         Column("best rate", lambda v: f"{v:.3g}"),
+        Column("stable / best", lambda v: f"{v:.3g}"),
         Column("loss there", lambda v: f"{v:.4f}"),
         Column("sd over seeds", lambda v: f"{v:.4f}"),
         Column("spikes per run there", lambda v: f"{v:.2g}"),
@@ -88,13 +89,15 @@ def _table(grouped: Mapping[tuple[float, str], Runs]) -> Table:
         best = min(rates, key=lambda rate: _mean(rates[rate]))
         losses = [run.loss for run in rates[best]]
         every = [run for runs in rates.values() for run in runs]
+        stable = largest_stable(rates)
         rows.append(
             [
                 size,
                 method,
                 len(rates),
-                largest_stable(rates),
+                stable,
                 best,
+                None if stable is None else stable / best,
                 _mean(rates[best]),
                 stdev(losses) if len(losses) > 1 and math.isfinite(sum(losses)) else None,
                 fmean(run.spikes for run in rates[best]),
@@ -103,8 +106,9 @@ def _table(grouped: Mapping[tuple[float, str], Runs]) -> Table:
         )
     note = (
         f"Largest stable rate: up to it every run of every rate ended within {LOST:g} nat of the lowest mean "
-        "loss of its method and size. Rates whose seeds have not all ended are left out. These are "
-        "descriptions: no word is given."
+        "loss of its method and size. Methods whose weights are of other sizes train at other rates, so that "
+        "the largest stable rate is to be read over the best one. Rates whose seeds have not all ended are "
+        "left out. These are descriptions: no word is given."
     )
     return Table("stability", "Stability", columns, rows, note, of_variants=False)
 
