@@ -17,7 +17,7 @@ from synthetic_runs import write_run
 
 from zoo.ablate.scale.document import document
 from zoo.ablate.scale.looks import adjusted_p, critical_values
-from zoo.ablate.scale.presentation import factor, factor_text, sentences, tables
+from zoo.ablate.scale.presentation import factor, factor_text, notes, sentences, tables
 from zoo.ablate.scale.runs import FinishedRun, RunTable, read_runs
 from zoo.ablate.scale.sources import LoggerExport, read_table
 from zoo.ablate.scale.tuned import tuned_sizes
@@ -207,6 +207,18 @@ def test_items_are_compared_at_a_common_budget() -> None:
     assert judge(RunTable(tuple(runs(False))), "a")["b"].measured.items is None
 
 
+def test_one_seed_at_one_size_has_no_interval() -> None:
+    found = judge(RunTable(tuple(world([1.2], seeds=1, sizes=[1e6]))), "a")
+    assert tables(found, "a")[0].texts[0][3] == "1.20 x"
+
+
+def test_a_note_names_its_variant_once() -> None:
+    runs = [replace(run, rate=1e-3) for run in world([1.2] * 5, tau=0.03)]
+    told = notes(judge(RunTable(tuple(runs)), "a"))
+    sizes = "1M, 2M, 4M, 8M, 16M"
+    assert f"b: the rate is not tuned in this table, at {sizes}" in told
+
+
 def test_intervals_beyond_all_numbers(tmp_path: Path) -> None:
     """Two seeds of a loss that hardly falls: the ends are far away, and the page can be written."""
     assert factor_text(factor(0.5, 800.0)) == "1.65 x (0.00-inf)"
@@ -271,6 +283,44 @@ def test_declared_sizes_widen_the_intervals_of_the_line() -> None:
     margin = math.exp(sum(ends) / 2)
     assert judge(table, "a", margin=margin)["b"].within_margin
     assert not judge(table, "a", margin=margin, looks=looks)["b"].within_margin
+
+
+@pytest.mark.parametrize(
+    ("looks", "seeds", "first"), [(Looks(max_seeds=6), 2, 3), (Looks(anytime=True), 3, 4)]
+)
+def test_before_the_first_look_at_seeds_there_is_no_word(looks: Looks, seeds: int, first: int) -> None:
+    """Neither a word nor an interval, although the sides are equal within the margin by any t test."""
+    runs = [
+        *world([1.02], tau=0.01, seeds=seeds, sizes=[1e6], rate=2e-3),
+        *(
+            FinishedRun(side, 1e6, 8e6, 9, loss(1e6, 8e6) + 0.01 * abs(k - 2) ** 2, 5e-4 * 2**k)
+            for side in "ab"
+            for k in range(5)
+        ),
+    ]
+    table = RunTable(tuple(runs))
+    assert judge(table, "a", margin=2.0)["b"].word == "equal"
+    early = judge(table, "a", margin=2.0, looks=looks)
+    assert early["b"].word == "undecided"
+    assert early["b"].warnings[0] == f"{seeds} seeds: the first look is after {first}: no word before"
+    assert early["b"].measured.half_alone() is None
+    assert early["b"].detectable is None
+    assert sentences(early, "a", 2.0) == ["b: undecided against a."]
+    largest = tables(early, "a")[0].texts[0][3]
+    assert "inf" not in largest
+    assert "(" not in largest
+
+
+def test_the_looks_at_sizes_widen_the_intervals_of_the_costs() -> None:
+    runs = tuple(
+        replace(run, seconds=run.tokens * (1 + 0.01 * run.seed)) for run in world([1.2] * 5, tau=0.05)
+    )
+    table, looks = RunTable(runs), Looks(sizes=(*SIZES, 32e6, 64e6))
+    once, looked = (judge(table, "a", looks=given)["b"] for given in (None, looks))
+    (cost,), (wider,) = once.measured.costs, looked.measured.costs
+    assert looked.line is not None
+    assert wider.half95 > looked.line.largest.half95 > cost.half95
+    assert wider.p_value > cost.p_value
 
 
 def test_a_loss_that_stays_is_no_ladder() -> None:
@@ -362,6 +412,10 @@ def test_the_command_of_every_source(tmp_path: Path, capsys: pytest.CaptureFixtu
         assert "alarm: the baseline differs from itself" in capsys.readouterr().err
     zoo("verdict", alarm, "--baseline", "a", "--aa", "--time", "5", status=2)
     assert "--time has no effect with --aa" in capsys.readouterr().err
+    zoo("verdict", alarm, "--baseline", "a", "--time", "5", status=2)
+    assert f"--time: {alarm}: expected the folder of a ladder" in capsys.readouterr().err
+    zoo("verdict", file, "--baseline", "a", "--columns", f"{columns},loss=tokens", status=2)
+    assert "loss is there twice" in capsys.readouterr().err
 
 
 def test_event_files_of_several_folders(tmp_path: Path) -> None:

@@ -183,11 +183,14 @@ def named_columns(text: str, example: str) -> dict[str, str]:
     """Parse ``ours=theirs,ours=theirs``; `example` is shown in the message.
 
     Raises:
-        typer.BadParameter: The text does not have this form.
+        typer.BadParameter: The text does not have this form, or names one of ours twice.
     """
     pairs = [part.partition("=") for part in text.split(",")]
     if any(not ours or not theirs for ours, _, theirs in pairs):
         raise typer.BadParameter(f"{text}: expected ours=theirs,..., for instance {example}")
+    named = [ours.strip() for ours, _, _ in pairs]
+    if twice := [name for name in named if named.count(name) > 1]:
+        raise typer.BadParameter(f"{text}: {twice[0]} is there twice; expected it once")
     return {ours.strip(): theirs.strip() for ours, _, theirs in pairs}
 
 

@@ -196,6 +196,8 @@ def verdict(
         raise ZooError("verdict: --wide has no effect with --json")
     if rounds is not None and aa:
         raise ZooError("verdict: --time has no effect with --aa, whose sides do the same work")
+    if rounds is not None and not (len(runs) == 1 and is_ladder(runs[0])):
+        raise ZooError(f"--time: {runs[0]}: expected the folder of a ladder, which `zoo sweep` makes")
     example = "size=params,loss=eval/loss"
     names = None if columns is None else named_columns(columns, example)
     looks = Looks(max_seeds, parse_counts(declared_sizes or "", "--declared-sizes"), anytime)

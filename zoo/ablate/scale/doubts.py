@@ -26,13 +26,13 @@ LARGE_GAP = 2.0
 """Factor on the noise and curvature assumed in the simulations beyond which values are reported."""
 
 
-def doubts(measurement: VariantMeasurement, missed: bool = False, too_early: bool = False) -> list[str]:
+def doubts(measurement: VariantMeasurement, missed: bool = False, too_early: str = "") -> list[str]:
     """Reasons for doubt without their full stops, the gravest first.
 
     Args:
         measurement: the variant.
         missed: whether the largest size lies outside the prediction of the smaller ones.
-        too_early: whether sizes were declared and there are too few for the first look.
+        too_early: the reason for which there is no word before the first look; empty if there is none.
     """
     checks = (
         _few_sizes,
@@ -51,9 +51,7 @@ def doubts(measurement: VariantMeasurement, missed: bool = False, too_early: boo
         reasons.append(
             "the largest size lies outside what the smaller ones predicted: nothing is said beyond it"
         )
-    if too_early:
-        reasons.insert(0, f"the first look at the declared sizes is at {FEWEST_SIZES}: no word before")
-    return reasons
+    return [too_early, *reasons] if too_early else reasons
 
 
 def _timing(measurement: VariantMeasurement) -> Iterator[str]:
@@ -167,7 +165,11 @@ def _one_tuning_seed(measurement: VariantMeasurement) -> Iterator[str]:
 
 def _one_size(measurement: VariantMeasurement) -> Iterator[str]:
     if measurement.usable and measurement.line is None:
-        known = "" if measurement.gap is not None else ", and how the rates were chosen is not known"
+        known = (
+            ""
+            if measurement.gap is not None
+            else ", and how the rates were chosen is not known, so that nothing is called equal"
+        )
         yield (
             "one size: the error of tuning is shared by all seeds"
             + known
@@ -179,7 +181,7 @@ def _one_size(measurement: VariantMeasurement) -> Iterator[str]:
 def _spikes(measurement: VariantMeasurement) -> Iterator[str]:
     spiked = [run for run in _compared(measurement) if run.spikes]
     if spiked:
-        yield f"{len(spiked)} runs of the comparison had spikes"
+        yield f"{len(spiked)} {'run' if len(spiked) == 1 else 'runs'} of the comparison had spikes"
     if measurement.line is None or measurement.robust is None:
         return
     plain, robust = measurement.line.middle, measurement.robust.middle
@@ -252,12 +254,12 @@ def _counts(measurement: VariantMeasurement) -> Iterator[str]:
             f"the sides have different numbers of seeds at {_listed(unequal)}; seeds that are added until "
             "something is decided need a declared maximum"
         )
+    apart: dict[str, list[float]] = {}
     for params, pair in measurement.pairs.items():
         if pair.ratio > SAME_COST:
-            yield (
-                f"{format_count(params)}: parameters or FLOPs per token differ by {pair.ratio - 1:.1%} "
-                "between the sides"
-            )
+            apart.setdefault(f"{pair.ratio - 1:.1%}", []).append(params)
+    for percent, sizes in apart.items():
+        yield f"{_listed(sizes)}: parameters or FLOPs per token differ by {percent} between the sides"
     ratios = [max(run.tokens for run in pair.baseline.compared) / n for n, pair in measurement.pairs.items()]
     if len(ratios) > 1 and max(ratios) > SAME_RATIO * min(ratios):
         yield (

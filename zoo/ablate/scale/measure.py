@@ -100,7 +100,7 @@ class VariantMeasurement:
         gap: without a line, the standard deviation of ln c at the largest size by tuning alone; None if the
             runs do not show how the rates were chosen.
         critical: the critical value of |t| if sizes or, without a line, seeds are added until a decision;
-            None if there is one look, and Student's t holds.
+            None if there is one look, and Student's t holds; infinite before the first look.
         tau: standard deviation of a run, in ln tokens; None with one seed everywhere.
         kappa: curvature over the learning rate, in ln tokens per (ln rate)^2; None without a parabola.
     """
@@ -126,32 +126,28 @@ class VariantMeasurement:
         return [size for size in self.sizes if size.comparable]
 
     def half_alone(self, level: float = 0.95) -> float | None:
-        """Half the interval of ln c at the largest usable size by itself; None with one seed.
+        """Half the interval of ln c at the largest usable size by itself.
 
-        It includes the error of tuning, as far as that is known, because all seeds share it. If seeds are
-        added until a decision, the intervals of all looks hold jointly.
+        It is None with one seed, and before the first look of a study in which seeds are added. It includes
+        the error of tuning, as far as that is known, because all seeds share it. If seeds are added until a
+        decision, the intervals of all looks hold jointly.
         """
         size = self.usable[-1]
-        if size.se is None:
+        if size.se is None or self.critical == math.inf:
             return None
         quantile = self.critical or float(stats.t.ppf((1 + level) / 2, size.seeds - 1))
         return quantile * math.hypot(size.se, self.gap or 0.0)
 
 
 def measure(
-    name: str,
-    baseline: Mapping[float, TunedSize],
-    variant: Mapping[float, TunedSize],
-    speeds: tuple[float, Sequence[float]] | None = None,
+    name: str, baseline: Mapping[float, TunedSize], variant: Mapping[float, TunedSize]
 ) -> VariantMeasurement:
-    """Measure a variant against the baseline.
+    """Measure a variant against the baseline, all but the costs (`add_costs`).
 
     Args:
         name: name of the variant.
         baseline: runs of the baseline by size.
         variant: runs of the variant by size.
-        speeds: a size, and ln of the variant's tokens per second over the baseline's in interleaved rounds;
-            None: seconds are those of the runs.
     """
     measurement = VariantMeasurement(name)
     measurement.pairs = _paired(baseline, variant, measurement)
@@ -168,8 +164,6 @@ def measure(
         measurement.robust = Line([_robust(size, both[size.params]) for size in usable])
     else:
         measurement.gap = _gap(measurement.pairs[usable[-1].params], usable[-1], measurement.tau)
-    largest = usable[-1]
-    _add_costs(measurement, largest, speeds[1] if speeds is not None and speeds[0] == largest.params else [])
     measurement.items = _items(measurement.pairs[usable[-1].params])
     return measurement
 
@@ -288,8 +282,19 @@ def _gap(pair: SizePair, size: SizeSpeedup, tau: float | None) -> float | None:
     return math.sqrt(variance)
 
 
-def _add_costs(measurement: VariantMeasurement, largest: SizeSpeedup, speeds: Sequence[float]) -> None:
-    """Add the speed-up in FLOPs and seconds at the largest size; squares of half widths are summed."""
+def add_costs(measurement: VariantMeasurement, timing: tuple[float, Sequence[float]] | None = None) -> None:
+    """Add the speed-up in FLOPs and seconds at the largest size; squares of half widths are summed.
+
+    Args:
+        measurement: the measurement to extend. Its critical value is that of this look, because the intervals
+            of the costs rest on that of the tokens.
+        timing: a size, and ln of the variant's tokens per second over the baseline's in interleaved rounds;
+            None: seconds are those of the runs.
+    """
+    if not measurement.usable:
+        return
+    largest = measurement.usable[-1]
+    speeds = timing[1] if timing is not None and timing[0] == largest.params else ()
     measurement.rounds = len(speeds)
     sides = measurement.pairs[largest.params].sides
     for name in ("flops", "seconds"):

@@ -154,7 +154,9 @@ def notes(verdicts: Mapping[str, ScaleVerdict]) -> list[str]:
             by_text.setdefault(text, []).append(name)
     shared = len(verdicts)
     return [
-        text if len(names) == shared and shared > 1 else f"{', '.join(names)}: {text}"
+        text
+        if (len(names) == shared and shared > 1) or text.startswith(f"{names[0]}: ")
+        else f"{', '.join(names)}: {text}"
         for text, names in by_text.items()
     ]
 

@@ -207,7 +207,10 @@ def _check_size(what: str, runs: Sequence[FinishedRun]) -> None:
 def _check_columns(file: Path, names: Sequence[str]) -> None:
     missing = [name for name in REQUIRED if name not in names]
     if missing:
-        raise DataError(f"{file}:1: no column {', '.join(missing)}; expected {', '.join(REQUIRED)}")
+        raise DataError(
+            f"{file}:1: no column {', '.join(missing)} in {','.join(names)!r}; expected "
+            f"{', '.join(REQUIRED)}, separated by commas"
+        )
     for name in names:
         if name not in REQUIRED + OPTIONAL + RECORDED:
             raise DataError(f"{file}:1: unknown column '{name}'{did_you_mean(name, REQUIRED + OPTIONAL)}")

@@ -31,8 +31,8 @@ OVERLAP = 0.5
 
 
 def exp(ln_c: float) -> float:
-    """The factor c; infinite if it overflows, as the ends of wide intervals may."""
-    return math.exp(ln_c) if ln_c < math.log(sys.float_info.max) else math.inf
+    """The factor c; infinite if it overflows, as the ends of wide intervals may; NaN stays NaN."""
+    return math.inf if ln_c >= math.log(sys.float_info.max) else math.exp(ln_c)
 
 
 @dataclass(frozen=True)

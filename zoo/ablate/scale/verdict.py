@@ -21,7 +21,7 @@ from zoo.ablate.scale.looks import (
     critical_values,
     critical_values_of_sizes,
 )
-from zoo.ablate.scale.measure import VariantMeasurement, measure
+from zoo.ablate.scale.measure import VariantMeasurement, add_costs, measure
 from zoo.ablate.scale.runs import SAME_SIZE, RunTable
 from zoo.ablate.scale.speedup import SizeSpeedup, exp
 from zoo.ablate.scale.tuned import tuned_sizes
@@ -131,7 +131,7 @@ def judge(
     ours = tuned_sizes(table.of(baseline))
     measurements = {}
     for name in others:
-        measurements[name] = measure(name, ours, tuned_sizes(table.of(name)), _ratios(table, baseline, name))
+        measurements[name] = measure(name, ours, tuned_sizes(table.of(name)))
     looks = looks or Looks()
     _check_looks(looks, measurements)
     for variant in measurements.values():
@@ -140,6 +140,7 @@ def judge(
         elif looks.sizes:
             variant.critical = _critical_value_of_sizes(variant, alpha, looks.sizes)
             variant.line = variant.line.looked_at(variant.critical)
+        add_costs(variant, _ratios(table, baseline, variant.name))
     all_claims = {name: _claims(variant, alpha, looks) for name, variant in measurements.items()}
     chains = {name: tuple(p for _, p in chain) for name, chain in all_claims.items() if chain}
     held = claims(chains, alpha) if chains else {}
@@ -211,7 +212,7 @@ def _claim_at_one_size(
     if p is None:
         return []
     if looks.max_seeds is not None:
-        if measurement.critical is None:  # too early for a look
+        if measurement.critical is None or measurement.critical == math.inf:  # too early for a look
             return []
         p = adjusted_p(p, measurement.critical, size.seeds - 1, alpha)
     elif looks.anytime:
@@ -222,22 +223,37 @@ def _claim_at_one_size(
 
 
 def _critical_value_of_seeds(measurement: VariantMeasurement, alpha: float, looks: Looks) -> float | None:
-    """The critical value of |t| at one size after the present seeds; None without a declaration or look."""
-    if not measurement.usable:
+    """The critical value of |t| at one size after the present seeds; None without a declaration."""
+    if not measurement.usable or not (looks.anytime or looks.max_seeds):
         return None
     seeds = measurement.usable[-1].seeds
-    if looks.anytime:
-        return anytime_value(seeds, alpha)
-    if looks.max_seeds is None:
-        return None
-    if seeds > looks.max_seeds:
+    if looks.max_seeds is not None and seeds > looks.max_seeds:
         raise DataError(
             f"{measurement.name}: {seeds} seeds; the declared maximum is {looks.max_seeds}, and the error is "
             "spent: expected no look beyond it"
         )
-    if seeds < FIRST_LOOK:
-        return None
-    return critical_values(looks.max_seeds, alpha)[seeds - FIRST_LOOK]
+    return _critical_value_after(seeds, alpha, looks)
+
+
+def _critical_value_after(seeds: int, alpha: float, looks: Looks) -> float:
+    """The critical value of |t| after a number of seeds; infinite before the first look."""
+    if looks.max_seeds is None:
+        return anytime_value(seeds, alpha)
+    return critical_values(looks.max_seeds, alpha)[seeds - FIRST_LOOK] if seeds >= FIRST_LOOK else math.inf
+
+
+def _too_early(measurement: VariantMeasurement, alpha: float, looks: Looks) -> str:
+    """The reason for which a study with several looks has no word yet; empty if it may have one."""
+    if measurement.line is not None:
+        return ""
+    if looks.sizes:
+        return f"the first look at the declared sizes is at {FEWEST_SIZES}: no word before"
+    if measurement.critical != math.inf:
+        return ""
+    later = range(2, 1 + (looks.max_seeds or MOST_LOOKS))
+    first = next((n for n in later if _critical_value_after(n, alpha, looks) < math.inf), None)
+    when = "no look is possible" if first is None else f"the first look is after {first}: no word before"
+    return f"{measurement.usable[-1].seeds} seeds: {when}"
 
 
 def _critical_value_of_sizes(
@@ -276,7 +292,7 @@ def _worded(
         return ScaleVerdict(word, measurement, warnings=tuple(doubts(measurement)))
     value = usable[-1].ln_c if line is None else line.middle.estimate
     largest = usable[-1].ln_c if line is None else line.largest.estimate
-    too_early = bool(looks.sizes) and line is None
+    too_early = _too_early(measurement, alpha, looks)
     within = margin is not None and not too_early and _within(measurement, math.log(margin))
     word = "equal" if within else "undecided"
     if held:
@@ -292,7 +308,7 @@ def _worded(
         within_margin=within,
         predicted=None if line is None or missed else line.predict(float(line.x.max()) + math.log(2)),
         back_test=test,
-        detectable=_detectable_alone(measurement, alpha) if line is None else line.middle.detectable(alpha),
+        detectable=None if too_early else _detectable(measurement, alpha),
         warnings=tuple(doubts(measurement, missed, too_early)),
     )
 
@@ -315,11 +331,13 @@ def _within(measurement: VariantMeasurement, margin: float) -> bool:
     )
 
 
-def _detectable_alone(measurement: VariantMeasurement, alpha: float) -> float | None:
-    """The factor that the largest size by itself would have shown with probability `POWER`.
+def _detectable(measurement: VariantMeasurement, alpha: float) -> float | None:
+    """The factor that the study would have shown with probability `POWER`.
 
-    It must exceed the effect of tuning alone and the noise of the seeds.
+    At one size it must exceed the effect of tuning alone and the noise of the seeds.
     """
+    if measurement.line is not None:
+        return measurement.line.middle.detectable(alpha)
     half, df = measurement.half_alone(1 - alpha), measurement.usable[-1].seeds - 1
     if half is None:
         return None
