@@ -18,6 +18,7 @@ from tiny_runs import of_kind, tiny
 from zoo.ablate.manifest import FILE
 from zoo.ablate.results import read_results
 from zoo.report.loss_plots import loss_plots
+from zoo.report.plot import View
 from zoo.report.report import report
 from zoo.report.style import line_styles
 from zoo.train.run import train
@@ -322,3 +323,12 @@ def test_what_is_no_comparison(sweep: Path, runs: list[Path], tmp_path: Path) ->
         with pytest.raises(ZooError, match=re.escape(message)):
             report(given, tmp_path / "out", **options)
         assert not (tmp_path / "out").exists()
+
+
+def test_the_ticks_of_an_axis_have_one_form() -> None:
+    def texts(*ticks: float) -> list[str]:
+        return View("sizes", "parameters", "c", [], ticks=ticks).tick_texts
+
+    assert texts(5144, 12_288) == ["5.14k", "12.3k"]
+    assert texts(512, 2048) == ["512", "2048"]
+    assert texts() == []

@@ -201,10 +201,29 @@ def test_items_are_compared_at_a_common_budget() -> None:
             kept.append(replace(run, items=items if asked else None))
         return kept
 
-    found = judge(RunTable(tuple(runs(True))), "a")["b"].measured.items
+    judged = judge(RunTable(tuple(runs(True))), "a")
+    found = judged["b"].measured.items
     assert found is not None
     assert found.difference == pytest.approx(0.0)  # both at 8M
-    assert judge(RunTable(tuple(runs(False))), "a")["b"].measured.items is None
+    half = found.half_width()
+    told = f"+0.000 ({-half:+.3f} to {half:+.3f})"
+    assert told in tables(judged, "a")[0].texts[0]
+    other = judge(RunTable(tuple(runs(False))), "a")
+    assert other["b"].measured.items is None
+    assert any("two questions of both sides" in warning for warning in other["b"].warnings)
+    assert "items" not in [column.title for column in tables(other, "a")[0].columns]
+
+
+def test_the_sentence_has_the_scores_of_items() -> None:
+    runs = tuple(
+        replace(run, items=tuple(0.1 * q + 0.01 * run.seed + 0.3 * (run.variant == "b") for q in range(5)))
+        for run in world([1.5] * 5, tau=0.02)
+    )
+    judged = judge(RunTable(runs), "a")
+    assert "items" in judged["b"].claims
+    (sentence,) = sentences(judged, "a", None)
+    assert " Items: +0.300 (" in sentence
+    assert sentence.endswith(" at 16M.")
 
 
 def test_one_seed_at_one_size_has_no_interval() -> None:

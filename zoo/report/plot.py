@@ -89,8 +89,9 @@ class View:
 
     @property
     def tick_texts(self) -> list[str]:
-        """The ticks as texts, large numbers with a unit."""
-        return [format_count(tick) if tick >= 1e4 else f"{tick:.4g}" for tick in self.ticks]
+        """The ticks as texts, with a unit from a thousand on if one of them is large."""
+        least = 1e3 if max(self.ticks, default=0.0) >= 1e4 else 1e4
+        return [format_count(tick) if tick >= least else f"{tick:.4g}" for tick in self.ticks]
 
     @property
     def rows(self) -> list[str]:

@@ -57,7 +57,7 @@ def doubts(measurement: VariantMeasurement, missed: bool = False, too_early: str
 def _timing(measurement: VariantMeasurement) -> Iterator[str]:
     runs = [run for pair in measurement.pairs.values() for side in pair.sides for run in side.compared]
     disturbed = sum(run.disturbed for run in runs)
-    if disturbed:
+    if disturbed and not measurement.rounds:
         yield (
             f"the speed varied within {disturbed} of {len(runs)} runs, so that something else ran on the "
             "machine: their seconds do not count"
@@ -237,8 +237,8 @@ def _conditions(measurement: VariantMeasurement) -> Iterator[str]:
         )
     if measurement.items is None and any(run.items is not None for run in runs):
         yield (
-            "items: one seed or one question says something of checkpoints, not of recipes; they are not "
-            "judged"
+            "items are not judged: that takes two seeds and two questions of both sides, at one budget of "
+            "the largest size; fewer say something of checkpoints, not of recipes"
         )
     if not measurement.rounds and any(cost.name == "seconds" for cost in measurement.costs):
         yield "seconds are those of the runs: compare them only where nothing else ran on the machine"

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
+from zoo.ablate.scale.items import ItemDifference
 from zoo.ablate.scale.line import Estimate, Prediction
 from zoo.ablate.scale.measure import SizePair, VariantMeasurement, common_budget
 from zoo.ablate.scale.runs import format_count
@@ -64,6 +65,8 @@ def sentence(verdict: ScaleVerdict, baseline: str, margin: float | None = None) 
     for cost in verdict.measured.costs:
         name = "FLOPs" if cost.name == "flops" else cost.name.capitalize()
         parts.append(f"{name}: {factor_text(factor(sign * cost.ln_c, cost.half95))} at {size}.")
+    if verdict.measured.items is not None:
+        parts.append(f"Items: {_difference_text(_of_items(verdict.measured.items))} at {size}.")
     return " ".join(part for part in parts if part)
 
 
@@ -168,12 +171,25 @@ def _factor_column(title: str) -> Column:
     return Column(title, factor_text, parts=tuple(title + part for part in FACTOR_PARTS))
 
 
+def _of_items(items: ItemDifference) -> Factor:
+    """The difference of the scores with the ends of its interval."""
+    half = items.half_width()
+    return items.difference, items.difference - half, items.difference + half
+
+
+def _difference_text(value: Factor) -> str:
+    """A difference with its interval as text: +0.293 (+0.256 to +0.330)."""
+    return f"{value[0]:+.3f} ({value[1]:+.3f} to {value[2]:+.3f})"
+
+
 def _percent(value: float) -> str:
     return f"{round(value, 3) + 0.0:+.1%}"  # no -0.0 %
 
 
 def verdict_table(verdicts: Mapping[str, ScaleVerdict], baseline: str) -> Table:
     """One row per variant."""
+    scores = Column("items", _difference_text, parts=tuple("items" + part for part in FACTOR_PARTS))
+    asked = any(verdict.measured.items is not None for verdict in verdicts.values())
     columns = [
         Column("variant", align_right=False),
         Column("word", align_right=False),
@@ -190,6 +206,7 @@ def verdict_table(verdicts: Mapping[str, ScaleVerdict], baseline: str) -> Table:
         Column("loss difference", lambda v: f"{v:+.4f}"),
         _factor_column("FLOPs"),
         _factor_column("seconds"),
+        *([scores] if asked else []),
         Column("sizes"),
         Column("runs"),
         Column("hours", lambda v: f"{v:.3g}"),
@@ -199,21 +216,31 @@ def verdict_table(verdicts: Mapping[str, ScaleVerdict], baseline: str) -> Table:
         "verdict",
         "Verdict",
         columns,
-        [_verdict_row(verdict) for verdict in verdicts.values()],
+        [_verdict_row(verdict, asked) for verdict in verdicts.values()],
         f"Factors are token speed-ups against {baseline}, with 95 % intervals: above 1 the variant needs "
         "fewer "
         "tokens. Middle: on the line in the middle of the sizes (ln N). Loss difference: at the largest size "
         "and its longest common budget, in nats, below 0 is better. FLOPs and seconds: the factor at the "
-        "largest size in that currency. Sizes by themselves, trend, drift and predictions are description; "
+        "largest size in that currency. "
+        + ("Items: the difference of the mean scores there, above 0 is better. " if asked else "")
+        + "Sizes by themselves, trend, drift and predictions are description; "
         "the word is judged.",
         drop=(
             *("tuning runs", "hours", "runs", "sizes", "found", "predicted at the largest"),
-            *("drift per doubling of T", "seconds", "FLOPs", "per doubling of N", "middle"),
+            *(
+                "drift per doubling of T",
+                *([scores.title] if asked else []),
+                "seconds",
+                "FLOPs",
+                "per doubling of N",
+                "middle",
+            ),
         ),
     )
 
 
-def _verdict_row(verdict: ScaleVerdict) -> list[object]:
+def _verdict_row(verdict: ScaleVerdict, asked: bool) -> list[object]:
+    """The row of a variant, with the scores of items if they were asked of any variant."""
     measurement, line, largest = verdict.measured, verdict.line, verdict.largest
     costs = {cost.name: factor(cost.ln_c, cost.half95) for cost in measurement.costs}
     drifts = [size.drift for size in measurement.usable]
@@ -233,6 +260,7 @@ def _verdict_row(verdict: ScaleVerdict) -> list[object]:
         None if largest is None else _loss_difference(measurement.pairs[largest.params]),
         costs.get("flops"),
         costs.get("seconds"),
+        *([measurement.items and _of_items(measurement.items)] if asked else []),
         len(measurement.usable),
         len(compared),
         sum(seconds) / 3600 if seconds else None,
