@@ -441,7 +441,7 @@ def test_a_loss_that_does_not_fall_has_no_speedup() -> None:
 def test_one_question_is_not_judged() -> None:
     found = odd(lambda r: {"items": (1.0,)})
     assert found.measured.items is None
-    assert any("they are not judged" in sentence for sentence in found.warnings)
+    assert any("items are not judged" in sentence for sentence in found.warnings)
 
 
 def write_samples(file: Path, shift: float, order: int = 1, **changes: Any) -> None:
@@ -534,6 +534,11 @@ def test_scalars_of_tensorboard(tmp_path: Path) -> None:
     assert found.line.middle.estimate == pytest.approx(0.1926, abs=2e-4)
     with pytest.raises(DataError, match=r"either \{tokens\} or --tokens-per-step"):
         read_table(paths, LoggerExport(pattern="{variant}_{size}_{tokens}_s{seed}", tokens_per_step=2.0))
+    with pytest.raises(DataError, match="--tag: has no effect on"):
+        read_table(paths, replace(export, tag="loss"))
+    unread = LoggerExport(pattern="{variant}_{size}_{}_s{seed}", tokens_per_step=1e6)
+    (run,) = read_table(paths[:1], unread).runs
+    assert (run.variant, run.seed, run.tokens) == ("adamw", 0, 2e6)
     with pytest.raises(DataError, match="is none of the pattern"):
         read_table(paths, LoggerExport(pattern="{variant}-{size}-{seed}", tokens_per_step=2.0))
 

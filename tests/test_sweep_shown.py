@@ -96,6 +96,19 @@ def test_a_line_per_event_without_one() -> None:
     ]
 
 
+def test_a_run_of_a_ladder_is_shown_with_its_size_and_budget() -> None:
+    rows = [RunProgress(run("b", "finished", params=12_288, tokens=2_000_000), 100, 100, 1.5)]
+    console = Console(file=StringIO(), width=100)
+    with Display(console, "study") as display, console.capture() as capture:
+        display.show(rows)
+    assert capture.get().splitlines() == ["1/1 finished: b 12.3k, 2M tokens, seed 0, loss 1.5000"]
+    console = Console(file=StringIO(), width=120, force_terminal=True, color_system=None)
+    with Display(console, "study") as display, console.capture() as capture:
+        display.show(rows)
+    lines = [line.split() for line in capture.get().splitlines()]
+    assert ["b", "final", "finished", "12.3k", "2M", "0", "100/100", "1.5000"] in lines
+
+
 def test_what_is_judged_is_shown() -> None:
     """Before the loss, which says how a run comes along that has not been judged yet."""
     rows = [

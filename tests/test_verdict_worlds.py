@@ -450,6 +450,8 @@ def test_event_files_of_several_folders(tmp_path: Path) -> None:
     assert (run.variant, run.size, run.seed, run.tokens, run.loss) == ("a", 1e6, 0, 1000.0, 1.5)
     with pytest.raises(DataError, match="--tag accuracy: expected one of eval/loss, loss"):
         read_table([root], replace(export, tag="accuracy"))
+    with pytest.raises(DataError, match="--tag: missing: expected one of eval/loss, loss"):
+        read_table([root], replace(export, tag=None))
     with writers.SummaryWriter(str(root / "again")) as writer:
         writer.add_scalar("eval/loss", 1.0, 1)
     with pytest.raises(DataError, match="both have it; expected the folder of one run"):

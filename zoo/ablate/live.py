@@ -15,6 +15,7 @@ from rich.table import Table
 
 from zoo.ablate.manifest import Run
 from zoo.ablate.run_metrics import measures_of
+from zoo.ablate.scale.runs import format_count
 from zoo.utils.measures import CROSS_ENTROPY, Measure
 from zoo.utils.progress import format_duration
 from zoo.utils.run_folder import RunFolder
@@ -82,7 +83,8 @@ class Display:
         for column in ("variant", "tuned", "for", "status"):
             table.add_column(column, no_wrap=True)
         judged = [] if self._measure.is_loss else [self._measure.title]
-        for column in ("seed", "step", *judged, "loss", "left"):
+        rung = ["size", "tokens"] if any(p.run.params for p in progress) else []
+        for column in (*rung, "seed", "step", *judged, "loss", "left"):
             table.add_column(column, justify="right", no_wrap=True)
         for p in sorted(progress, key=lambda p: ORDER.index(p.run.status)):
             tuned = p.run.tuned.values()
@@ -91,6 +93,7 @@ class Display:
                 " ".join(f"{value:g}" if isinstance(value, float) else str(value) for value in tuned),
                 "+".join(p.run.phases),
                 p.run.status,
+                *[format_count(amount or 0) for amount in (p.run.params, p.run.tokens) if rung],
                 str(p.run.seed),
                 f"{p.step}/{p.steps}",
                 *[_number(p.value) for _ in judged],
@@ -111,7 +114,13 @@ class Display:
     def _line(self, progress: RunProgress, all_runs: Sequence[RunProgress]) -> str:
         run = progress.run
         ended = sum(p.run.status in ("finished", "failed", "stopped") for p in all_runs)
-        parts = [f"{run.variant} seed {run.seed}", *(f"{key} {value}" for key, value in run.tuned.items())]
+        rung = ""
+        if run.params is not None and run.tokens is not None:
+            rung = f" {format_count(run.params)}, {format_count(run.tokens)} tokens,"
+        parts = [
+            f"{run.variant}{rung} seed {run.seed}",
+            *(f"{key} {value}" for key, value in run.tuned.items()),
+        ]
         parts += [] if run.status == "finished" else [f"step {progress.step} of {progress.steps}"]
         numbers = {self._measure.title: progress.value, CROSS_ENTROPY.title: progress.loss}
         parts += [f"{title} {value:.4f}" for title, value in numbers.items() if value is not None]

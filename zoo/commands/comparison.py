@@ -170,7 +170,8 @@ def verdict(
     pattern: Annotated[
         str | None,
         typer.Option(
-            metavar="{variant}-{size}-...", help="What the parts of the names of TensorBoard's folders mean."
+            metavar="{variant}-{size}-...",
+            help="What the parts of the names of TensorBoard's folders mean; {} is not read.",
         ),
     ] = None,
     tag: Annotated[str | None, typer.Option(help="The tag of the loss in TensorBoard's event files.")] = None,

@@ -49,7 +49,8 @@ class LoggerExport:
 
     Attributes:
         columns: the name of each of zoo's columns in an exported table of runs.
-        pattern: the pattern of the names of scalar files or folders, such as ``{variant}-{size}-s{seed}``.
+        pattern: the pattern of the names of scalar files or folders, such as ``{variant}-{size}-s{seed}``;
+            ``{}`` stands for a part that is not read.
         tag: the name of the loss in event files.
         tokens_per_step: number of tokens per step, to convert the last step to tokens.
     """
@@ -92,7 +93,10 @@ def read_table(
     else:
         _require_one(paths, "a table of runs")
         table = read_runs(first) if export.columns is None else _exported(first, export.columns)
-    used = {"--columns": first.is_file() and export.pattern is None, "--tag": export.pattern is not None}
+    used = {
+        "--columns": first.is_file() and export.pattern is None,
+        "--tag": export.pattern is not None and any(path.is_dir() for path in paths),
+    }
     given: dict[str, object] = {
         "--columns": export.columns,
         "--tag": export.tag,
@@ -297,7 +301,7 @@ def _exported(file: Path, columns: Mapping[str, str]) -> RunTable:
 def _scalars(paths: Sequence[Path], export: LoggerExport) -> RunTable:
     """Read event files, or scalars that TensorBoard has exported: one per run, described by its name."""
     assert export.pattern is not None  # callers check it
-    fields = re.findall(r"{(\w*)}", export.pattern)
+    fields = re.findall(r"{(\w+)}", export.pattern)
     known = REQUIRED + OPTIONAL
     for name in fields:
         if name not in known:
@@ -314,7 +318,7 @@ def _scalars(paths: Sequence[Path], export: LoggerExport) -> RunTable:
             "or --tokens-per-step"
         )
     parts = re.split(r"({\w*})", export.pattern)
-    text = "".join(f"(?P<{part[1:-1]}>.+?)" if part.startswith("{") else re.escape(part) for part in parts)
+    text = "".join(map(_regex, parts))
     runs = []
     for path in paths:
         match = re.fullmatch(text, path.stem if path.is_file() and path.suffix == ".csv" else path.name)
@@ -327,6 +331,13 @@ def _scalars(paths: Sequence[Path], export: LoggerExport) -> RunTable:
         runs.append(run_of_row(str(path), row, path.parent))
     check_runs(runs)
     return RunTable(tuple(runs))
+
+
+def _regex(part: str) -> str:
+    """The regular expression of a part of a pattern; ``{}`` is any text, which is not read."""
+    if part == "{}":
+        return ".+?"
+    return f"(?P<{part[1:-1]}>.+?)" if part.startswith("{") else re.escape(part)
 
 
 def _last_scalar(path: Path, tag: str | None) -> tuple[int, float]:
@@ -358,7 +369,8 @@ def _last_scalar(path: Path, tag: str | None) -> tuple[int, float]:
         if tag in here:
             last_values[folder] = max((event.step, event.value) for event in events.Scalars(tag))
     if not last_values:
-        raise DataError(f"{path}: --tag {tag}: expected one of {', '.join(sorted(tags)) or 'no scalar'}")
+        given = "--tag: missing" if tag is None else f"--tag {tag}"
+        raise DataError(f"{path}: {given}: expected one of {', '.join(sorted(tags)) or 'no scalar'}")
     if len(last_values) > 1:
         raise DataError(
             f"{path}: --tag {tag}: {' and '.join(map(str, last_values))} both have it; expected the "
