@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tiny_runs import TEXT
 from tiny_sweeps import base
 
 from zoo.ablate.execute import execute
@@ -16,7 +17,7 @@ from zoo.ablate.scale.sources import read_table
 from zoo.ablate.sweep import Sweep, load_sweep
 from zoo.commands.cli import main
 from zoo.config.yaml import dump_yaml
-from zoo.utils.errors import ConfigError
+from zoo.utils.errors import ConfigError, DataError
 
 
 def ladder(folder: Path, lines: str | None = "lines.csv", **changes: Any) -> Sweep:
@@ -87,6 +88,21 @@ def test_a_sweep_goes_on_from_its_lines(tmp_path: Path) -> None:
         assert done.value.code == 0
     first, second = ({file.name: file.read_bytes() for file in page.iterdir()} for page in pages)
     assert first == second  # `make scale-report` leaves no diff
+
+
+def test_lines_of_runs_with_other_data_are_refused_before_any_work(tmp_path: Path) -> None:
+    scale = {"sizes": [{"model.d_model": 8}], "budgets": {"steps": [2, 4]}, "seeds": 1}
+    changes: dict[str, Any] = {"scale": scale, "tune": None}
+    execute(ladder(tmp_path, **changes), 1)
+    file = tmp_path / "lines.csv"
+    shutil.rmtree(tmp_path / "sweeps")
+    file.write_text("".join(line + "\n" for line in file.read_text().splitlines()[:-1]))
+    (tmp_path / "text.txt").write_text(TEXT.replace("e", "i"))
+    elsewhere: dict[str, Any] = {"lines": "others.csv", "lines_of": ["lines.csv"]}
+    for more in ({}, elsewhere):
+        with pytest.raises(DataError, match=r"lines.csv:2: data: value \w{32}: .*expected the files"):
+            execute(ladder(tmp_path, **changes, **more), 1)
+    assert list((tmp_path / "sweeps").glob("runs/*")) == []
 
 
 def test_the_hash_does_not_depend_on_folders(tmp_path: Path) -> None:

@@ -132,9 +132,10 @@ def _check_data(configs: Iterable[RunConfig], sweep: Sweep) -> None:
 
     Raises:
         DataError: No run can read its data (the error is the first run's), the data does not have the measure
-            of the comparison, or the task of the comparison has answers beyond the context.
+            of the comparison, the lines are of runs with other data, or the task of the comparison has
+            answers beyond the context.
     """
-    errors: dict[str, DataError] = {}
+    configs, errors = list(configs), dict[str, DataError]()
     for config in configs:
         job = Job.of(config)
         key = job.data.model_dump_json() + job.model.model_dump_json()
@@ -147,6 +148,8 @@ def _check_data(configs: Iterable[RunConfig], sweep: Sweep) -> None:
             errors[key] = error
         else:
             _check_measure(dataset, sweep.measure)
+            if sweep.lines is not None and all(Job.of(other).data == job.data for other in configs):
+                sweep.lines.require_data(dataset.fingerprint)
             if sweep.scoring is not None and sweep.context is not None and dataset.tokenizer is not None:
                 sweep.scoring.require_room(dataset.tokenizer, sweep.context)
             return

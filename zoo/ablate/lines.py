@@ -136,6 +136,25 @@ class Lines:
         """The line of another file for a run with these settings."""
         return self._others.get(config_hash(config)) if self._others else None
 
+    def require_data(self, fingerprint: str) -> None:
+        """Check that the lines, and those of other ladders, are of runs that read the data prepared here.
+
+        A sweep that goes on elsewhere may find another corpus under the same settings: that of Python's
+        library differs between versions.
+
+        Args:
+            fingerprint: of the prepared data.
+
+        Raises:
+            DataError: A line has another fingerprint.
+        """
+        for line in (*self, *self._others.values()):
+            if (before := line.row["data"]) not in ("", fingerprint):
+                raise DataError(
+                    f"{line.run.place}: data: value {before}: the data prepared here are {fingerprint}; "
+                    "expected the files that the runs of these lines have read, or another `lines`"
+                )
+
     def add(self, key: Key, config: RunConfig, folder: Path, outcome: Outcome, trunk: str) -> None:
         """Add the line of a run that has ended, unless it exists.
 
