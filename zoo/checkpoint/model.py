@@ -95,7 +95,7 @@ def load_model(
     """
     dtype = FLOATING.get(dtype, dtype) if isinstance(dtype, str) else dtype
     if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
-        raise ZooError(f"load_model: dtype: {dtype}; expected one of floating point, such as torch.bfloat16")
+        raise ZooError(f"dtype: {dtype}; expected one of floating point, such as bfloat16")
     while True:
         checkpoint = find_checkpoint(Path(path), which)
         try:
