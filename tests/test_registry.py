@@ -1,5 +1,8 @@
 """Registries: what is registered at any time may be named in a configuration from then on."""
 
+import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Annotated, Literal
@@ -132,3 +135,26 @@ def test_a_class_without_a_name_of_its_own_is_refused(
     with pytest.raises(ConfigError, match=message):
         kind.register(make())
     assert kind.choices == before
+
+
+WALK = """
+import importlib, pkgutil, zoo
+from zoo.config.registry import Kind
+
+asked = {plural: set(kind.choices) for plural, kind in Kind.registries.items()}
+for module in pkgutil.walk_packages(zoo.__path__, "zoo."):
+    if not module.name.endswith("__main__"):
+        importlib.import_module(module.name)
+for plural, kind in Kind.registries.items():
+    for name, cls in kind.choices.items():
+        home = f"{cls.__module__}.".startswith(tuple(f"{home}." for home in kind.homes))
+        if name not in asked[plural] or not home:
+            print(plural, name, cls.__module__)
+print("asked for", sum(map(len, asked.values())))
+"""
+
+
+def test_every_choice_is_found_by_asking_for_its_kind() -> None:
+    """A module that registers a choice, and that `zoo.config.homes` does not name, would be missing."""
+    done = subprocess.run([sys.executable, "-c", WALK], capture_output=True, text=True, check=True)
+    assert re.fullmatch(r"asked for [1-9][0-9]+\n", done.stdout)
