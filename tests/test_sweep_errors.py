@@ -51,6 +51,18 @@ FILES = [
         "until_decided: true}",
         r"until_decided: has no effect with 4 sizes, of which all are trained; expected more than 4",
     ),
+    (
+        BASE + INIT + "scale: {sizes: {params: [1M, 2M]}, budgets: {steps: [8, 16]}}",
+        r"^[^\n]*s.yaml:3: scale.sizes.shape: missing; expected: what grows[^\n]*$",
+    ),
+    (
+        BASE + INIT + "scale: {sizes: {params: [1x, 2M], shape: width}, budgets: {steps: [8, 16]}}",
+        r"^[^\n]*s.yaml:3: scale.sizes.params.0: value '1x': expected a number such as 2e6 or 2M$",
+    ),
+    (
+        BASE + INIT + "scale: {sizes: [1M, 2M], budgets: {steps: [8, 16]}}",
+        r"^[^\n]*s.yaml:3: scale.sizes: value \[\"1M\", \"2M\"\]: expected a list with the keys[^\n]*$",
+    ),
     # axes
     (
         BASE + "axes: {init: he}",

@@ -18,7 +18,7 @@ def _count(value: object) -> object:
     try:
         return parse_count(value)
     except ValueError as error:
-        raise ValueError(f"value '{value}': expected a number such as 2e6 or 2M") from error
+        raise ValueError("expected a number such as 2e6 or 2M") from error
 
 
 Count = Annotated[
@@ -109,6 +109,18 @@ class Scale(Config):
         description="to check the set-up: the baseline once more, trained on so many times the tokens that "
         "its runs report",
     )
+
+    @field_validator("sizes", mode="before")
+    @classmethod
+    def _one_form(cls, value: object) -> object:
+        """Choose the form by the value, so that an error is about the form that was meant."""
+        if isinstance(value, dict):
+            return SizeRule.model_validate(value)
+        if isinstance(value, SizeRule):
+            return value
+        if isinstance(value, list | tuple) and all(isinstance(keys, dict) for keys in value):
+            return tuple(value)
+        raise ValueError("expected a list with the keys of each size, or {params: [...], shape: aspect}")
 
     @field_validator("seeds")
     @classmethod
