@@ -148,4 +148,5 @@ def test_the_page_offers_curves_from_twenty_trials_on(tmp_path: Path) -> None:
         assert len(plots) == (trials >= 20)
     ((series,),) = [view.series for view in plots[0].views]
     assert list(series.x) == [1, 2]
+    assert plots[0].views[0].tick_texts == ["1", "2"]
     assert series.y[0] == pytest.approx(3 + 0.01 * 11)  # the twelfth of 24

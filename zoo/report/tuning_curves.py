@@ -11,6 +11,9 @@ from zoo.ablate.results import Results
 from zoo.ablate.tuning_curve import FEWEST_TRIALS, TuningCurve, tuning_curve
 from zoo.report.plot import Plot, Series, View
 
+MOST_TICKS = 12
+"""Largest number of trials with a tick each; with more, the drawing library chooses the ticks."""
+
 
 def tuning_curve_plots(results: Results) -> Iterator[Plot]:
     """Yield one plot, if a random search with enough trials has ended for a variant."""
@@ -19,10 +22,16 @@ def tuning_curve_plots(results: Results) -> Iterator[Plot]:
     if tune is None or not tune.random or not curves:
         return
     series = [_series(variant, curve, results) for variant, curve in curves.items()]
+    trials = sorted({trial for s in series for trial in s.x})
+    ticks = trials if len(trials) <= MOST_TICKS else ()
     yield Plot(
         "tuning-curve",
         f"Median {measure.title} of the best of k random trials",
-        [View("trials", "k, trials of the random search", measure.unit or measure.title, series)],
+        [
+            View(
+                "trials", "k, trials of the random search", measure.unit or measure.title, series, ticks=ticks
+            )
+        ],
         "Line: the median over random searches of k trials, estimated from all trials. Band: exact, for all "
         "k together, with probability 0.95 (arXiv 2311.09480); it ends where it has no second end, at about "
         "a ninth of the trials. It is about the results of the tuning, whose seeds are those of tune.seeds.",
