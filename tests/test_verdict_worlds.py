@@ -229,6 +229,7 @@ def test_the_sentence_has_the_scores_of_items() -> None:
 def test_one_seed_at_one_size_has_no_interval() -> None:
     found = judge(RunTable(tuple(world([1.2], seeds=1, sizes=[1e6]))), "a")
     assert tables(found, "a")[0].texts[0][3] == "1.20 x"
+    assert any("neither an interval nor a word" in warning for warning in found["b"].warnings)
 
 
 def test_a_note_names_its_variant_once() -> None:

@@ -69,16 +69,18 @@ def _few_sizes(measurement: VariantMeasurement) -> Iterator[str]:
     if measurement.line is None:
         if len(usable) > 1:
             yield (
-                f"{len(usable)} usable sizes: no line is drawn below {FEWEST_SIZES}; the word is that of the "
+                f"{len(usable)} usable sizes: no line is drawn below {FEWEST_SIZES}; what is said is of the "
                 "largest size alone"
             )
     elif len(usable) < 5:
         yield "fewer than five sizes: the line rests on few replicates"
     if usable and all(size.se is None for size in usable):
-        yield (
-            "one seed at every size: the seeds' noise is not known, the intervals are those of the sizes' "
-            "scatter"
+        rest = (
+            "there is neither an interval nor a word"
+            if measurement.line is None
+            else "the intervals are those of the sizes' scatter"
         )
+        yield f"one seed at every size: the seeds' noise is not known, {rest}"
     elif single := [size.params for size in usable if size.se is None]:
         yield f"one seed at {_listed(single)}: the seeds' noise is taken from the other sizes"
 
