@@ -28,6 +28,7 @@ from zoo.report.ladder import write_ladder
 from zoo.report.latex import tables_latex
 from zoo.utils.errors import DataError
 
+ROOT = Path(__file__).parents[1]
 SIZES = (1e6, 2e6, 4e6, 8e6, 16e6)
 BUDGETS = (4e6, 8e6, 16e6)
 
@@ -266,6 +267,18 @@ def test_an_error_that_is_too_small_to_be_simulated_is_not_spent() -> None:
     table = RunTable(tuple(world([1.5], tau=0.01, seeds=4, sizes=[1e6])))
     with pytest.raises(DataError, match="at most 1000 seeds; expected 3 to 30"):
         judge(table, "a", looks=Looks(max_seeds=1000))
+
+
+def test_a_check_has_an_error_of_its_own() -> None:
+    """The p-value of the planted copy lies between half of 5 % and 5 %: a check does not halve its share."""
+    runs = read_runs(ROOT / "docs/results/ladder-check-long.csv").runs
+    line = judge(RunTable(runs), "base")["base planted"].line
+    assert line is not None
+    middle = line.middle
+    assert 0.025 < 2 * stats.t.sf(abs(middle.estimate / middle.scatter), middle.df_scatter) < 0.05
+    for name, word in {"base again": "faster", "a method": "undecided"}.items():
+        renamed = [replace(run, variant=name) if run.variant == "base again" else run for run in runs]
+        assert judge(RunTable(tuple(renamed)), "base")["base planted"].word == word
 
 
 def test_the_looks_of_a_study_widen_its_intervals() -> None:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from zoo.ablate.axes import Combination, nest
 from zoo.ablate.config import Halving, SweepConfig, Tune
-from zoo.ablate.scale.runs import SAME_SIZE, format_count
+from zoo.ablate.scale.runs import AGAIN, SAME_SIZE, format_count
 from zoo.ablate.scale_config import Scale, SizeRule
 from zoo.ablate.tuning import rung_steps
 from zoo.ablate.variants import SweepVariant, build_variants
@@ -26,8 +26,8 @@ from zoo.spec import declared
 from zoo.utils.errors import ConfigError
 from zoo.utils.untyped import Kwargs
 
-AGAIN, PLANTED = " again", " planted"
-"""Suffix of the names of the baseline's copies."""
+PLANTED = " planted"
+"""Suffix of the name of the baseline's copy that reports fewer tokens than it reads."""
 COPY_SEED = 1000
 """The first seed of a copy of the baseline, so that it shares no run with the baseline."""
 MOST_WIDTHS = 256

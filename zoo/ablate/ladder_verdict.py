@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from zoo.ablate.crashes import crashes
-from zoo.ablate.ladder import AGAIN
 from zoo.ablate.manifest import Manifest, read_manifest
 from zoo.ablate.scale.presentation import notes, sentences
+from zoo.ablate.scale.runs import AGAIN
 from zoo.ablate.scale.sources import read_table
 from zoo.ablate.scale.verdict import Looks, ScaleVerdict, judge
 

@@ -21,6 +21,8 @@ REQUIRED = ("variant", "size", "tokens", "seed", "loss")
 OPTIONAL = ("rate", "flops", "seconds", "items", "horizon", "trunk", "data", "passes", "overlap", "spikes")
 RECORDED = ("run", "config", "commit", "machine", "worker_seconds", "error", "bits_per_byte")
 """Further columns that `zoo sweep` writes, see `zoo.ablate.lines`; a verdict does not read them."""
+AGAIN = " again"
+"""Suffix of the name of a variant that is the baseline with other seeds, as a check (A/A)."""
 LONGEST_FIELD = 2**27
 """Largest number of characters of a field, enough for the scores of ten million questions."""
 SAME_SIZE = 1e-3

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from zoo.ablate.scale.runs import FinishedRun, RunTable
+from zoo.ablate.scale.runs import AGAIN, FinishedRun, RunTable
 from zoo.ablate.scale.tuning import Parabola, at_border, vertex
 from zoo.utils.errors import DataError, did_you_mean
 
@@ -89,7 +89,7 @@ def halved(table: RunTable, baseline: str) -> RunTable:
         )
     again = set(seeds[1::2])
     return RunTable(
-        tuple(replace(run, variant=f"{baseline} again" if run.seed in again else baseline) for run in ours)
+        tuple(replace(run, variant=f"{baseline}{AGAIN}" if run.seed in again else baseline) for run in ours)
     )
 
 

@@ -22,7 +22,7 @@ from zoo.ablate.scale.looks import (
     critical_values_of_sizes,
 )
 from zoo.ablate.scale.measure import VariantMeasurement, add_costs, measure
-from zoo.ablate.scale.runs import SAME_SIZE, RunTable
+from zoo.ablate.scale.runs import AGAIN, SAME_SIZE, RunTable
 from zoo.ablate.scale.speedup import SizeSpeedup, exp
 from zoo.ablate.scale.tuned import tuned_sizes
 from zoo.utils.errors import DataError, did_you_mean
@@ -105,11 +105,15 @@ def judge(
 ) -> dict[str, ScaleVerdict]:
     """Judge every variant of a table against the baseline.
 
+    A variant called like the baseline, with ``AGAIN`` behind it, is the baseline with other seeds (A/A).
+    What it would claim is no claim about a method, but an alarm about the set-up. The alarm has an error
+    `alpha` of its own, so that the check does not make other claims harder. This is our choice.
+
     Args:
         table: finished runs; several rates at one size count as its tuning (`zoo.ablate.scale.tuned`).
         baseline: the variant to compare with.
         margin: the factor within which two sides count as equal, above 1; None: nothing is called equal.
-        alpha: the probability of any false claim.
+        alpha: the probability of any false claim, and of a false alarm.
         looks: the declarations if seeds or sizes are added until a decision; None: there is one look.
 
     Returns:
@@ -143,7 +147,8 @@ def judge(
         add_costs(variant, _ratios(table, baseline, variant.name))
     all_claims = {name: _claims(variant, alpha, looks) for name, variant in measurements.items()}
     chains = {name: tuple(p for _, p in chain) for name, chain in all_claims.items() if chain}
-    held = claims(chains, alpha) if chains else {}
+    check = {name: chains.pop(name) for name in (f"{baseline}{AGAIN}",) if name in chains}
+    held = claims(chains, alpha) | claims(check, alpha)
     return {
         name: _worded(
             variant, [claim for claim, _ in all_claims[name][: held.get(name, 0)]], margin, alpha, looks
