@@ -72,10 +72,15 @@ def conversation(steps: list[tuple[str, str]]) -> tuple[int, str]:
 
 
 def _take_terminal() -> None:
-    """Make the terminal that of the new session, so that Ctrl-C reaches its process."""
+    """Make the terminal that of the new session, so that Ctrl-C reaches its process and is not ignored.
+
+    A shell without job control starts its background jobs with SIGINT ignored, and so are their children.
+    """
     import fcntl
+    import signal
     import termios
 
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
