@@ -112,7 +112,7 @@ def judged(question: Question, state: LadderProgress, counted: set[str]) -> Chap
     runs = status(state, counted)
     scale = sweep.scale
     assert scale is not None  # a ladder
-    alarming = alarms(verdicts)
+    alarming = alarms(verdicts, sweep.baseline)
     doubts = [*alarming, *notes(verdicts)]
     if verdicts and not state.complete:
         doubts.insert(0, "not all runs have ended: what is said is so far, and the last word may be another")

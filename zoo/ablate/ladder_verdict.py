@@ -43,7 +43,7 @@ class LadderVerdict:
     @property
     def notes(self) -> list[str]:
         """Reasons for doubt without their full stops, the gravest first."""
-        reasons = alarms(self.verdicts)
+        reasons = alarms(self.verdicts, self.baseline)
         waiting = [run for run in self.manifest.runs if run.status not in ("finished", "failed", "stopped")]
         if waiting:
             reasons.append(
@@ -53,13 +53,12 @@ class LadderVerdict:
         return reasons + notes(self.verdicts)
 
 
-def alarms(verdicts: Mapping[str, ScaleVerdict]) -> list[str]:
-    """Sentences, without full stops, on copies of the baseline that are neither equal nor undecided."""
-    return [
-        f"{name}: the baseline differs from itself: something is wrong with the set-up"
-        for name, verdict in verdicts.items()
-        if name.endswith(AGAIN) and verdict.word not in ("equal", "undecided")
-    ]
+def alarms(verdicts: Mapping[str, ScaleVerdict], baseline: str) -> list[str]:
+    """A sentence, without full stop, on a copy of the baseline that is neither equal nor undecided."""
+    name = baseline + AGAIN
+    if name not in verdicts or verdicts[name].word in ("equal", "undecided"):
+        return []
+    return [f"{name}: the baseline differs from itself: something is wrong with the set-up"]
 
 
 def is_ladder(folder: Path) -> bool:

@@ -188,8 +188,9 @@ def _percent(value: float) -> str:
 
 def verdict_table(verdicts: Mapping[str, ScaleVerdict], baseline: str) -> Table:
     """One row per variant."""
-    scores = Column("items", _difference_text, parts=tuple("items" + part for part in FACTOR_PARTS))
     asked = any(verdict.measured.items is not None for verdict in verdicts.values())
+    scores = Column("items", _difference_text, parts=tuple("items" + part for part in FACTOR_PARTS))
+    items = [scores] if asked else []
     columns = [
         Column("variant", align_right=False),
         Column("word", align_right=False),
@@ -206,7 +207,7 @@ def verdict_table(verdicts: Mapping[str, ScaleVerdict], baseline: str) -> Table:
         Column("loss difference", lambda v: f"{v:+.4f}"),
         _factor_column("FLOPs"),
         _factor_column("seconds"),
-        *([scores] if asked else []),
+        *items,
         Column("sizes"),
         Column("runs"),
         Column("hours", lambda v: f"{v:.3g}"),
@@ -227,14 +228,8 @@ def verdict_table(verdicts: Mapping[str, ScaleVerdict], baseline: str) -> Table:
         "the word is judged.",
         drop=(
             *("tuning runs", "hours", "runs", "sizes", "found", "predicted at the largest"),
-            *(
-                "drift per doubling of T",
-                *([scores.title] if asked else []),
-                "seconds",
-                "FLOPs",
-                "per doubling of N",
-                "middle",
-            ),
+            *("drift per doubling of T", *(column.title for column in items)),
+            *("seconds", "FLOPs", "per doubling of N", "middle"),
         ),
     )
 

@@ -147,7 +147,7 @@ def judge(
         add_costs(variant, _ratios(table, baseline, variant.name))
     all_claims = {name: _claims(variant, alpha, looks) for name, variant in measurements.items()}
     chains = {name: tuple(p for _, p in chain) for name, chain in all_claims.items() if chain}
-    check = {name: chains.pop(name) for name in (f"{baseline}{AGAIN}",) if name in chains}
+    check = {name: chains.pop(name) for name in chains.keys() & {baseline + AGAIN}}
     held = claims(chains, alpha) | claims(check, alpha)
     return {
         name: _worded(
