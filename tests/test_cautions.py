@@ -118,8 +118,8 @@ def test_a_cause_is_told_once(tmp_path: Path) -> None:
         "the runs differ in machine, number of threads or ranks and commit of zoo, which may be the cause of "
         "differences between variants"
     ]
-    assert [caution for caution in told if "border" in caution] == [
-        "base (0.001), new (0.01), third (0.001): the best optimizer.lr tried is at the border of its grid; "
+    assert [caution for caution in told if "edge" in caution] == [
+        "base (0.001), new (0.01), third (0.001): the best optimizer.lr tried lies at the edge of its range; "
         "a better one may lie outside"
     ]
     assert [caution for caution in told if "failed" in caution] == [

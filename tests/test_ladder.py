@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,11 @@ import pytest
 from zoo.ablate.amount import of_size
 from zoo.ablate.execute import planner_of
 from zoo.ablate.ladder import LadderSize
+from zoo.ablate.ladder_estimate import decision_of
 from zoo.ablate.outcome import Outcome
 from zoo.ablate.plan import PlannedRun
 from zoo.ablate.rate_search import bracket, chosen_rate, search
+from zoo.ablate.scale.line import Estimate
 from zoo.ablate.scale.runs import FinishedRun, RunTable
 from zoo.ablate.scale.speeds import read_speeds
 from zoo.ablate.scale.verdict import judge
@@ -130,17 +133,36 @@ def test_a_sweep_that_is_stopped_says_what_it_knows(check: Any) -> None:
     assert found.measured.usable
 
 
-def test_sizes_are_added_until_it_is_decided(tmp_path: Path) -> None:
+@pytest.mark.parametrize("again", [False, True])
+def test_sizes_are_added_until_it_is_decided(tmp_path: Path, again: bool) -> None:
+    """A copy of the baseline, which is hoped to stay undecided, asks for no further size."""
     scale = {
         "sizes": {"params": ["0.05M", "0.1M", "0.2M", "0.4M", "0.8M", "1.6M"], "shape": "aspect"},
         "seeds": 3,
         "until_decided": True,
-        "again": False,
+        "again": again,
     }
     sweep = load(tmp_path, scale=scale)
     order, outcomes = trained(sweep)
     assert len({run.params for run in order}) == 4
     assert judge(table(order, outcomes), "base")["base planted"].word == "faster"
+
+
+def test_the_power_of_a_dry_run_is_that_of_the_verdict(tmp_path: Path) -> None:
+    """Variants share the error, the copy of the baseline does not, and looks have their critical values."""
+    sizes = {"params": ["0.05M", "0.1M", "0.2M", "0.4M", "0.8M", "1.6M"], "shape": "aspect"}
+    seeds = {"sizes": sizes, "seeds": 2}
+    once = decision_of(load(tmp_path, scale=seeds))
+    assert (once.share, once.looks) == (0.05, ((6, None),))
+    several = load(tmp_path, scale=seeds, axes={"schedule.warmup": [20, 30, 40]})
+    assert decision_of(several).share == pytest.approx(0.05 / 3)  # two variants and the planted one
+    looked = decision_of(load(tmp_path, scale={**seeds, "until_decided": True}))
+    assert [count for count, _ in looked.looks] == [4, 5, 6]
+    near = Estimate(0.1, 0.1 / 3, 4, 0.0, 9)  # t = 3, p = .04 with four degrees of freedom
+    assert once.claims(near)
+    assert not replace(once, share=0.025).claims(near)
+    assert not looked.claims(replace(near, critical=looked.looks[-1][1]))
+    assert not once.claims(replace(near, estimate=-0.1))
 
 
 def test_budgets_as_branches_of_a_trunk(tmp_path: Path) -> None:

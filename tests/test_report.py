@@ -106,7 +106,7 @@ def test_the_page_stands_alone(written: Path) -> None:
     for words in ("Verdict", "Speed-up", "Sensitivity", "Time and memory", "Inside the training", "Runs"):
         assert words in page.words
     assert "amos: better than adamw" in page.words
-    assert "muon: the best optimizer.lr tried, 0.001, is at the border of its grid" in page.words
+    assert "muon: the best optimizer.lr tried, 0.001, lies at the edge of its range" in page.words
 
 
 def test_names_and_texts_are_no_markup(tmp_path: Path) -> None:

@@ -292,7 +292,7 @@ def test_the_drift_table_as_a_picture(tmp_path: Path) -> None:
     found = drifting(DRIFTING, file)
     assert found.picture == "drift"
     drawn = plotly_figure(found.plots["drift"], line_styles(found.styled))
-    assert drawn["views"][0]["layout"]["xaxis"]["range"] == [-2, 2]
+    assert drawn["views"][0]["layout"]["xaxis"]["range"] == [-3, 3]
     assert list(found.plots["drift"].views[0].series[0].y) == ["gpt adamw"]
     assert "-0.50 (" in own_page(found)
 

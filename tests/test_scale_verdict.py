@@ -21,6 +21,7 @@ from zoo.ablate.scale.looks import (
     anytime_value,
     critical_values,
     critical_values_of_sizes,
+    spent_p,
 )
 from zoo.ablate.scale.presentation import sentences
 from zoo.ablate.scale.runs import FinishedRun, RunTable, cells, read_runs
@@ -333,6 +334,15 @@ def test_unequal_rules_of_tuning_are_named() -> None:
         in coarse
     )
     assert "a factor 3 apart" in coarse
+    assert "tuned unequally" not in coarse
+    fewer = RunTable(tuple(run for run in runs if (run.variant, run.rate) != ("b", 1e-3)))
+    assert "tuned unequally, at 1M: 5 of the baseline and 4 of b" in "; ".join(
+        judge(fewer, "a")["b"].warnings
+    )
+    # With the best rate next to the first one, the longer grid may have been extended, as the rule demands.
+    extended = tuned_runs(1.3, (2.15, 2.13, 2.15, 2.20, 2.30))
+    shorter = RunTable(tuple(run for run in extended if (run.variant, run.rate) != ("b", 16e-3)))
+    assert "tuned unequally" not in "; ".join(judge(shorter, "a")["b"].warnings)
     again = [replace(run, seed=8) for run in runs if run.seed == 9 and run.variant == "b"]
     table = RunTable((*runs, *again))
     assert "tuned by different rules, at 1M" in "; ".join(judge(table, "a")["b"].warnings)
@@ -346,6 +356,25 @@ def test_sizes_added_until_decided() -> None:
         judge(table, "adamw", looks=Looks(sizes=declared[:4]))
     with pytest.raises(DataError, match="ascending"):
         judge(table, "adamw", looks=Looks(sizes=declared[::-1]))
+
+
+def test_items_at_several_looks_share_the_error() -> None:
+    """After five of six sizes, looked at from the fourth on, items have 9/36 of the error."""
+    assert sum(1 / spent_p(1e-9, look, 4, 7) for look in range(4, 8)) == pytest.approx(1e9)
+    assert spent_p(0.01, 5, 4, 6) == pytest.approx(0.04)
+    assert spent_p(0.5, 5, 4, 6) == 1.0
+
+    def items(run: FinishedRun) -> tuple[float, ...]:
+        better = run.variant == "muon"
+        return tuple(0.06 * better + math.sin(5 * run.seed + 7 * i + 2 * better) / 3 for i in range(40))
+
+    table = RunTable(tuple(replace(run, items=items(run)) for run in worked_runs()))
+    once = judge(table, "adamw")["muon"]
+    assert once.measured.items is not None
+    assert 0.05 / 4 < once.measured.items.p_value < 0.05
+    assert "items" in once.claims
+    declared = Looks(sizes=(0.25e6, 0.5e6, 1e6, 2e6, 4e6, 8e6))
+    assert judge(table, "adamw", looks=declared)["muon"].claims == ("middle", "largest")
 
 
 DOUBTS = {
@@ -493,7 +522,7 @@ def test_samples_of_the_evaluation_harness(tmp_path: Path) -> None:
         ({"doc_id": 3}, r"runs.csv:\d+: items: .*muon-2.jsonl:2: question 3 is there twice"),
         ({"doc_hash": None, "filter": None, "doc_id": None}, "no doc_id, doc_hash and filter"),
         ({"filtered_resps": [["nan", "False"]] * 3}, "score 'nan'; expected a finite number"),
-        ({"filtered_resps": "text", "metrics": []}, "no metric ''; expected one of"),
+        ({"filtered_resps": "text", "metrics": []}, "no metric ''; expected samples with `metrics`"),
     ):
         write_samples(tmp_path / "muon-2.jsonl", 1.0, **changes)
         with pytest.raises(DataError, match=message):

@@ -226,7 +226,7 @@ def test_a_sweep_of_which_a_variant_is_only_tuned(tmp_path: Path) -> None:
 def test_tuning_on_unequal_terms(tmp_path: Path) -> None:
     rates = {"base": {1e-3: 3.1, 1e-2: 3.2}, "new": {1e-3: 3.1, 3e-3: 3.0, 1e-2: 3.2}}
     border, trials, one_seed, best, unknown, one_size = caveats(judged(tmp_path, tune=rates, border=["base"]))
-    assert border.startswith("base: the best optimizer.lr tried, 0.001, is at the border of its grid")
+    assert border.startswith("base: the best optimizer.lr tried, 0.001, lies at the edge of its range")
     assert trials.startswith("the variants were tuned with different numbers of runs (base: 2, new: 3)")
     assert one_seed.startswith("tuned with one seed")
     assert best.startswith("the best point of a x10 grid was taken, not the vertex of a parabola")

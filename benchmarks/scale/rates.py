@@ -17,8 +17,8 @@ from zoo.report.section import Section
 QUESTION = (
     "How far does the best rate move from the smallest to the largest size of an axis? Does a rule stop it?"
 )
-SHOWN = 2.0
-"""Octaves on both sides of zero that the picture has room for: a factor of 4."""
+SHOWN = 3.0
+"""Octaves on both sides of zero that the picture has room for: a factor of 8."""
 
 
 def drifting(question: Question, file: Path) -> Chapter:

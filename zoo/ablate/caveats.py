@@ -169,7 +169,7 @@ def _grid_border(judgement: Judgement) -> Iterator[str]:
         if left := [name for name, value in values.items() if value is None]:
             yield f"{', '.join(left)}: the best {key} is at the border of all that was tried: no verdict"
         tried = {name: value for name, value in values.items() if value is not None}
-        outside = "is at the border of its grid; a better one may lie outside"
+        outside = "lies at the edge of its range; a better one may lie outside"
         if len(tried) == 1:
             ((name, value),) = tried.items()
             yield f"{name}: the best {key} tried, {value}, {outside}"

@@ -17,13 +17,17 @@ from zoo.ablate.ladder import LadderSize
 from zoo.ablate.outcome import Outcome
 from zoo.ablate.plan import NOT_STARTED, PlannedRun
 from zoo.ablate.run_metrics import read_run_metrics
-from zoo.ablate.scale.line import FEWEST_SIZES, Line
-from zoo.ablate.scale.runs import format_count
+from zoo.ablate.scale.line import FEWEST_SIZES, Estimate, Line
+from zoo.ablate.scale.runs import AGAIN, format_count
 from zoo.ablate.scale.simulate import Design, Faults, measured, simulate
+from zoo.ablate.scale.speedup import SizeSpeedup
+from zoo.ablate.scale.verdict import values_of_looks
 from zoo.ablate.sweep import Sweep
 
 STUDIES = 300
 """Number of simulated studies for each factor."""
+ALPHA = 0.05
+"""The probability of any false claim."""
 FACTORS = (1.1, 1.2, 1.5)
 TRUNK = 0.8
 """Assumed correlation of the budgets of one seed if they are branches of one trunk."""
@@ -159,6 +163,43 @@ def _speed(
     return side.per_step / seconds, "steps"
 
 
+@dataclass(frozen=True)
+class Decision:
+    """The moment at which a study claims something, and the error that a claim may have.
+
+    Attributes:
+        share: the level of a variant's first claim.
+        looks: for every look the number of sizes and the critical value of |t|; None: there is one look.
+    """
+
+    share: float
+    looks: tuple[tuple[int, float | None], ...]
+
+    def claims(self, value: Estimate) -> bool:
+        """Whether a variant is called faster by this estimate."""
+        return value.estimate > 0 and value.p_over_looks(ALPHA) <= self.share
+
+    def line(self, sizes: Sequence[SizeSpeedup]) -> Line:
+        """The line at the first look with a claim in the middle of the sizes, or at the last look."""
+        for count, critical in self.looks:
+            line = Line(sizes[:count])
+            line = line if critical is None else line.looked_at(critical)
+            if self.claims(line.middle):
+                break
+        return line
+
+
+def decision_of(sweep: Sweep) -> Decision:
+    """When a ladder decides: its variants share the error, to which a copy of the baseline adds nothing."""
+    ladder = sweep.ladder
+    others = {side.variant for side in ladder[0].sides} - {sweep.baseline, sweep.baseline + AGAIN}
+    share = ALPHA / max(1, len(others))
+    if sweep.scale is None or not sweep.scale.until_decided:
+        return Decision(share, ((len(ladder), None),))
+    values = values_of_looks([size.params for size in ladder], ALPHA)
+    return Decision(share, tuple(enumerate(values, FEWEST_SIZES)))
+
+
 def _power(sweep: Sweep) -> list[Table | str]:
     """The shares of simulated studies of this design that detect given factors."""
     ladder = sweep.ladder
@@ -173,25 +214,31 @@ def _power(sweep: Sweep) -> list[Table | str]:
     )
     branches = any(size.branches for size in ladder)
     faults = Faults(trunk=TRUNK if branches else 0.0)
+    decision = decision_of(sweep)
     table = Table(title="What it would find", title_justify="left", box=None, pad_edge=False)
     for column in ("true factor", "faster in the middle", "faster at the largest size", "it shrinks"):
         table.add_column(column, justify="right")
     smallest, largest = design.params[0], design.params[-1]
     for c in FACTORS:
-        table.add_row(f"{c:g}", *_detected_shares(design, faults, math.log(c), 0.0))
+        table.add_row(f"{c:g}", *_detected_shares(design, faults, decision, math.log(c), 0.0))
     for c in FACTORS if len(ladder) > 1 else ():
-        row = _detected_shares(design, faults, 0.0, -math.log(c) / math.log(largest / smallest))
+        row = _detected_shares(design, faults, decision, 0.0, -math.log(c) / math.log(largest / smallest))
         table.add_row(f"{c:g} falling to 1", *row)
-    lines = "with 95 % intervals of the line" if len(ladder) >= FEWEST_SIZES else "at the largest size alone"
+    where = "on the line" if len(ladder) >= FEWEST_SIZES else "at the largest size alone"
+    others = round(ALPHA / decision.share)
+    shared = f", the share of each of {others} variants in {ALPHA:g}" if others > 1 else ""
+    stops = ", at the size at which the middle is decided" if len(decision.looks) > 1 else ""
     return [
         table,
-        f"Shares of {STUDIES} simulated studies, {lines}; noise as in docs/verdict-across-scale.md, rates "
-        "tuned without "
-        "error." + (f" Branches of a trunk are taken to correlate by {TRUNK:g}." if branches else ""),
+        f"Shares of {STUDIES} simulated studies, {where}, at the level {decision.share:.3g}{shared}{stops}; "
+        "noise as in docs/verdict-across-scale.md, rates tuned without error."
+        + (f" Branches of a trunk are taken to correlate by {TRUNK:g}." if branches else ""),
     ]
 
 
-def _detected_shares(design: Design, faults: Faults, at_largest: float, slope: float) -> list[str]:
+def _detected_shares(
+    design: Design, faults: Faults, decision: Decision, at_largest: float, slope: float
+) -> list[str]:
     """The shares of studies that detect a true ln c at the largest size, with a given slope over ln N."""
 
     def ln_c(params: float) -> float:
@@ -202,13 +249,12 @@ def _detected_shares(design: Design, faults: Faults, at_largest: float, slope: f
         largest_sizes = [sizes[-1] for sizes in studies]
         if largest_sizes[0].se is None:
             return ["–", "–", "–"]
-        hits = [size.ln_c > (size.half_width() or math.inf) for size in largest_sizes]
+        hits = [size.ln_c > (size.half_width(1 - decision.share) or math.inf) for size in largest_sizes]
         return ["–", f"{np.mean(hits):.2f}", "–"]
-    lines = [Line(sizes) for sizes in studies]
-    middle, largest, slopes = zip(*((line.middle, line.largest, line.slope) for line in lines), strict=True)
-    in_the_middle = [value.estimate > value.half95 for value in middle]
+    lines = [decision.line(sizes) for sizes in studies]
+    in_the_middle = [decision.claims(line.middle) for line in lines]
     at_both = [
-        above and value.estimate > value.half95 for above, value in zip(in_the_middle, largest, strict=True)
+        above and decision.claims(line.largest) for above, line in zip(in_the_middle, lines, strict=True)
     ]
-    shrinks = [-value.estimate > value.half95 for value in slopes]
+    shrinks = [-line.slope.estimate > line.slope.half95 for line in lines]
     return [f"{np.mean(values):.2f}" for values in (in_the_middle, at_both, shrinks)]

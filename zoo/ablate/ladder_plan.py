@@ -14,7 +14,7 @@ from zoo.ablate.outcome import Outcome
 from zoo.ablate.plan import NOT_STARTED, PlannedRun, SweepPlan
 from zoo.ablate.rate_search import bracket, chosen_rate, search
 from zoo.ablate.scale.line import FEWEST_SIZES
-from zoo.ablate.scale.runs import FinishedRun, RunTable
+from zoo.ablate.scale.runs import AGAIN, FinishedRun, RunTable
 from zoo.ablate.scale.verdict import Looks, judge
 from zoo.ablate.sweep import Sweep
 from zoo.ablate.tuning import ChosenPoint
@@ -137,7 +137,8 @@ class LadderPlanner:
         )
         declared = tuple(float(size.params) for size in self._sweep.ladder)
         verdicts = judge(table, self._sweep.baseline, margin=scale.margin, looks=Looks(sizes=declared))
-        return any(verdict.word == "undecided" for verdict in verdicts.values())
+        copy = self._sweep.baseline + AGAIN  # where "undecided" is what is hoped for
+        return any(verdict.word == "undecided" for name, verdict in verdicts.items() if name != copy)
 
     def _run(
         self, size: LadderSize, side: Side, tokens: int, seed: int, rate: float | None, phase: Phase

@@ -9,10 +9,10 @@ import numpy as np
 from scipy import stats
 
 from zoo.ablate.scale.line import FEWEST_SIZES, Line
-from zoo.ablate.scale.measure import VariantMeasurement
+from zoo.ablate.scale.measure import SizePair, VariantMeasurement
 from zoo.ablate.scale.runs import FinishedRun, format_count
 from zoo.ablate.scale.simulate import KAPPA, TAU
-from zoo.ablate.scale.tuning import equal_steps
+from zoo.ablate.scale.tuning import equal_steps, near_border
 
 SAME_COST = 1.01
 """Factor between the parameters or FLOPs per token of two sides above which they are reported."""
@@ -94,7 +94,19 @@ def _tuning(measurement: VariantMeasurement) -> Iterator[str]:
         {n: len(pair.sides[k].tried) * pair.sides[k].seeds for n, pair in measurement.pairs.items()}
         for k in (0, 1)
     ]
-    if unequal := [n for n in measurement.pairs if tried[0][n] != tried[1][n]]:
+    steps = [
+        {n: equal_steps(tuple(pair.sides[k].tried)) for n, pair in measurement.pairs.items()} for k in (0, 1)
+    ]
+    same_rule = {
+        n: pair.baseline.seeds == pair.variant.seeds and _same_step(steps[0][n], steps[1][n])
+        for n, pair in measurement.pairs.items()
+    }
+    unequal = [
+        n
+        for n, pair in measurement.pairs.items()
+        if tried[0][n] != tried[1][n] and not (same_rule[n] and steps[0][n] and _extended(pair))
+    ]
+    if unequal:
         counts = " and ".join(
             f"{sum(of_side.values())} of {name}" for of_side, name in zip(tried, names, strict=True)
         )
@@ -102,14 +114,10 @@ def _tuning(measurement: VariantMeasurement) -> Iterator[str]:
             f"the sides were tuned unequally, at {_listed(unequal)}: {counts} tuning runs; more trials "
             "find more"
         )
-    steps = [
-        {n: equal_steps(tuple(pair.sides[k].tried)) for n, pair in measurement.pairs.items()} for k in (0, 1)
-    ]
     other = [
         n
         for n, pair in measurement.pairs.items()
-        if all(side.tuned for side in pair.sides)
-        and (pair.baseline.seeds != pair.variant.seeds or not _same_step(steps[0][n], steps[1][n]))
+        if all(side.tuned for side in pair.sides) and not same_rule[n]
     ]
     if other:
         first = other[0]
@@ -134,6 +142,11 @@ def _tuning(measurement: VariantMeasurement) -> Iterator[str]:
                 f"{name}: runs that chose the rate count in the comparison as well, where their losses are "
                 "too low"
             )
+
+
+def _extended(pair: SizePair) -> bool:
+    """Whether the side with more rates may only have been extended at a border, as the rule demands."""
+    return near_border(max(pair.sides, key=lambda side: len(side.tried)).tried)
 
 
 def _spacing(step: float | None) -> str:

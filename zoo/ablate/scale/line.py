@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from zoo.ablate.scale.looks import adjusted_p
 from zoo.ablate.scale.speedup import ROUNDING, SizeSpeedup, exp
 
 Array = NDArray[np.float64]
@@ -77,6 +78,15 @@ class Estimate:
     def binding(self) -> tuple[float, float]:
         """The standard error and the degrees of freedom of the wider interval."""
         return max(self._errors(), key=lambda pair: float(stats.t.ppf(0.975, pair[1])) * pair[0])
+
+    def p_over_looks(self, alpha: float) -> float:
+        """The p-value that claims at the level `alpha`, or a share of it, are made by.
+
+        If sizes are added until a decision, it takes the earlier looks into account.
+        """
+        if self.critical is None:
+            return self.p_value
+        return adjusted_p(self.p_value, self.critical, self.df_scatter, alpha)
 
     def detectable(self, alpha: float = 0.05) -> float:
         """The factor c that such a study detects with probability `POWER` if claims need p <= alpha."""

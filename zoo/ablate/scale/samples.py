@@ -64,7 +64,8 @@ def _score(place: str, sample: JsonObject, metric: str | None) -> float:
         metrics = sample.get("metrics") or ()
         name = metric or next(iter(metrics), "")
         if name not in metrics or name not in sample:
-            raise DataError(f"{place}: no metric '{name}'; expected one of {', '.join(map(str, metrics))}")
+            known = f"one of {', '.join(map(str, metrics))}" if metrics else "samples with `metrics`"
+            raise DataError(f"{place}: no metric '{name}'; expected {known}")
         value = sample[name]
     try:
         score = float(value if isinstance(value, bool) else str(value))

@@ -45,6 +45,16 @@ def at_border(losses: Mapping[float, float]) -> bool:
     return min(rates, key=lambda rate: losses[rate]) in (rates[0], rates[-1])
 
 
+def near_border(losses: Mapping[float, float]) -> bool:
+    """Whether the best tried rate is one of the two lowest or highest, where an extended grid ends.
+
+    Args:
+        losses: see `at_border`.
+    """
+    rates = sorted(losses)
+    return min(rates, key=lambda rate: losses[rate]) in (*rates[:2], *rates[-2:])
+
+
 def extension(losses: Mapping[float, float]) -> float:
     """The rate to try next if the best one is at the border: one step outside.
 

@@ -20,6 +20,7 @@ from zoo.ablate.scale.looks import (
     anytime_value,
     critical_values,
     critical_values_of_sizes,
+    spent_p,
 )
 from zoo.ablate.scale.measure import VariantMeasurement, add_costs, measure
 from zoo.ablate.scale.runs import AGAIN, SAME_SIZE, RunTable
@@ -201,12 +202,12 @@ def _claims(measurement: VariantMeasurement, alpha: float, looks: Looks) -> list
             return []  # the error is spent on looks at the line
         return _claim_at_one_size(measurement, measurement.usable[-1], alpha, looks)
     line = measurement.line
-    chain = [("middle", line.middle.p_value), ("largest", line.largest.p_value)]
-    if measurement.critical is not None:
-        df = len(line.x) - 2
-        chain = [(name, adjusted_p(p, measurement.critical, df, alpha)) for name, p in chain]
+    chain = [("middle", line.middle.p_over_looks(alpha)), ("largest", line.largest.p_over_looks(alpha))]
     if measurement.items is not None:
-        chain.append(("items", measurement.items.p_value))
+        p = measurement.items.p_value
+        if looks.sizes:
+            p = spent_p(p, len(line.x), FEWEST_SIZES, len(_declared(measurement, looks.sizes)))
+        chain.append(("items", p))
     return chain + [(cost.name, cost.p_value) for cost in measurement.costs if cost.name == "seconds"]
 
 
@@ -264,13 +265,9 @@ def _too_early(measurement: VariantMeasurement, alpha: float, looks: Looks) -> s
 def _critical_value_of_sizes(
     measurement: VariantMeasurement, alpha: float, declared: Sequence[float]
 ) -> float:
-    """The critical value of |t| at this look, with the sizes that have been trained so far.
-
-    A smaller size that had to be left out was no look, and counts as not declared.
-    """
+    """The critical value of |t| at this look, with the sizes that have been trained so far."""
     here = [size.params for size in measurement.usable]
-    passed = [left.params for left in measurement.left_out if left.params < here[-1]]
-    usable = [size for size in declared if not any(_same_size(size, left) for left in passed)]
+    usable = _declared(measurement, declared)
     first = usable[: len(here)]
     if len(here) > len(first) or not all(map(_same_size, here, first)):
         raise DataError(
@@ -278,9 +275,26 @@ def _critical_value_of_sizes(
             f"declared, {', '.join(f'{size:g}' for size in declared)}; expected no look beyond the "
             "declaration"
         )
+    return values_of_looks(usable, alpha)[len(here) - FEWEST_SIZES]
+
+
+def values_of_looks(sizes: Sequence[float], alpha: float) -> tuple[float, ...]:
+    """The critical values of |t| for looks at a line, after the fourth size and each further one.
+
+    Args:
+        sizes: parameters of all declared sizes, in the order in which they are added.
+        alpha: the probability of a false alarm over all looks.
+    """
     # t does not depend on the unit of ln N, so that sizes are compared with a tolerance of a thousandth.
-    ln_params = tuple(round(math.log(size / usable[0]), 3) for size in usable)
-    return critical_values_of_sizes(ln_params, FEWEST_SIZES, alpha)[len(here) - FEWEST_SIZES]
+    ln_params = tuple(round(math.log(size / sizes[0]), 3) for size in sizes)
+    return critical_values_of_sizes(ln_params, FEWEST_SIZES, alpha)
+
+
+def _declared(measurement: VariantMeasurement, sizes: Sequence[float]) -> list[float]:
+    """The declared sizes without the smaller ones that had to be left out, which were no looks."""
+    largest = measurement.usable[-1].params
+    passed = [left.params for left in measurement.left_out if left.params < largest]
+    return [size for size in sizes if not any(_same_size(size, left) for left in passed)]
 
 
 def _same_size(one: float, other: float) -> bool:
