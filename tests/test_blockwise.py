@@ -97,7 +97,7 @@ def test_short_sequences_take_it_with_grouped_queries(monkeypatch: pytest.Monkey
         calls.append(1)
         return blockwise_attention(q, k, v, scale, window)
 
-    monkeypatch.setattr(attention, "blockwise_attention", counted)
+    monkeypatch.setattr(attention, "short_attention", counted)
     ours = results(attention.causal_attention, q, k, v, grad)
     monkeypatch.setattr(attention, "LONGEST", 0)
     torch.testing.assert_close(ours, results(attention.causal_attention, q, k, v, grad))

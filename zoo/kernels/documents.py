@@ -1,6 +1,6 @@
 """Causal attention within documents: several documents in a row, which do not see each other.
 
-On a GPU torch's FlexAttention is used, which skips masked blocks. On a CPU `blockwise_attention` with a mask
+On a GPU torch's FlexAttention is used, which skips masked blocks. On a CPU `short_attention` with a mask
 is used and, for sequences that are too long for it, `scaled_dot_product_attention`. The tests compare all
 three with each document alone.
 """
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.kernels.blockwise import LONGEST, blockwise_attention
+from zoo.kernels.short_attention import LONGEST, short_attention
 
 FlexAttention: TypeAlias = Callable[..., Any]
 """`flex_attention`, which torch imports slowly. Any: what it returns depends on its arguments."""
@@ -115,7 +115,7 @@ def document_attention(
         if grouped:
             group = q.shape[2] // k.shape[2]
             k, v = k.repeat_interleave(group, 2), v.repeat_interleave(group, 2)
-        return blockwise_attention(q, k, v, scale, window, mask)
+        return short_attention(q, k, v, scale, window, mask)
     q, k, v = (t.transpose(1, 2).to(q.dtype) for t in (q, k, v))
     if isinstance(mask, Tensor):
         y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask[:, None], scale=scale, enable_gqa=grouped)

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.kernels.blockwise import LONGEST, blockwise_attention
 from zoo.kernels.documents import Documents, dense_mask, document_attention
+from zoo.kernels.short_attention import LONGEST, short_attention
 from zoo.nn.capped_attention import capped_attention
 from zoo.nn.kv_cache import LayerCache
 from zoo.nn.linear import Linear, matrix
@@ -273,8 +273,8 @@ def causal_attention(
 ) -> Tensor:
     """Causal softmax attention.
 
-    Short sequences without a cache use the blockwise kernel on a CPU, in evaluation as in training so that
-    both give the same numbers. Everything else uses torch's kernels.
+    Short sequences without a cache use `short_attention` on a CPU, in evaluation as in training so that both
+    give the same numbers. Everything else uses torch's kernels.
 
     Args:
         q: (batch, time, heads, h).
@@ -299,7 +299,7 @@ def causal_attention(
         group = q.shape[2] // k.shape[2]
         if group > 1:
             k, v = k.repeat_interleave(group, 2), v.repeat_interleave(group, 2)
-        return blockwise_attention(q, k, v, scale, window)
+        return short_attention(q, k, v, scale, window)
     mask = None
     if 1 < time < keys or isinstance(position, Tensor) or padding is not None or window is not None:
         mask = seen_keys(time, keys, q.device, position, padding, window)[:, None]

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from zoo.kernels.matmul import matmul
+from zoo.kernels.softmax import softmax_slopes, suits
 from zoo.kernels.support import Context
 from zoo.utils.errors import ZooError
 
@@ -163,25 +164,17 @@ def _sums(
         chunks = zip(torch.split(hidden.to(dtype), rows), torch.split(targets, rows), strict=True)
         for h, t in chunks:
             counted = (t != IGNORED).to(exact)
-            index = torch.where(t == IGNORED, 0, t).unsqueeze(-1)
-            inner = None  # the slope of the cap
-            logits = matmul(h, matrix).to(exact)
-            if bias is not None:
-                logits = logits.add_(bias)
-            if soft_cap is not None:
-                logits = capped(logits, soft_cap)
-                inner = 1 - (logits / soft_cap).square() if any(needs_grad) else None
-            lse = logits.logsumexp(-1)
-            cross_entropy = cross_entropy + ((lse - logits.gather(-1, index).squeeze(-1)) * counted).sum()
+            product = matmul(h, matrix)
+            if any(needs_grad) and bias is None and soft_cap is None and suits(product):
+                grad, lse, chosen = softmax_slopes(product, t, counted.new_full((), z_loss))
+            else:
+                grad, lse, chosen = _slopes(
+                    product.to(exact), t, bias, counted, z_loss, soft_cap, any(needs_grad)
+                )
+            cross_entropy = cross_entropy + ((lse - chosen) * counted).sum()
             squared_lse = squared_lse + (lse.square() * counted).sum()
-            if not any(needs_grad):
+            if grad is None:
                 continue
-            # d/dlogits of lse - logits[target] + z lse^2 is softmax * (1 + 2 z lse) - onehot.
-            slope = (1 + 2 * z_loss * lse) * counted
-            grad = logits.sub_(lse.unsqueeze(-1)).exp_().mul_(slope.unsqueeze(-1))
-            grad = grad.scatter_add_(-1, index, -counted.unsqueeze(-1))
-            if inner is not None:
-                grad = grad.mul_(inner)
             if bias_grad is not None:
                 bias_grad += grad.sum(0)
             grad = grad.to(dtype)
@@ -192,6 +185,33 @@ def _sums(
                 weight_grad = share.to(exact) if weight_grad is None else weight_grad.add_(share)
     hidden_grad = torch.cat(hidden_grads) if hidden_grads else None
     return _Sums(cross_entropy, squared_lse, hidden_grad, weight_grad, bias_grad)
+
+
+def _slopes(
+    logits: Tensor,
+    targets: Tensor,
+    bias: Tensor | None,
+    counted: Tensor,
+    z_loss: float,
+    soft_cap: float | None,
+    needs_grad: bool,
+) -> tuple[Tensor | None, Tensor, Tensor]:
+    """The gradient by the logits before the cap, if it is needed, lse, and the logits of the targets."""
+    index = torch.where(targets == IGNORED, 0, targets).unsqueeze(-1)
+    inner = None  # the slope of the cap
+    if bias is not None:
+        logits = logits.add_(bias)
+    if soft_cap is not None:
+        logits = capped(logits, soft_cap)
+        inner = 1 - (logits / soft_cap).square() if needs_grad else None
+    lse, chosen = logits.logsumexp(-1), logits.gather(-1, index).squeeze(-1)
+    if not needs_grad:
+        return None, lse, chosen
+    # d/dlogits of lse - logits[target] + z lse^2 is softmax * (1 + 2 z lse) - onehot.
+    slope = (1 + 2 * z_loss * lse) * counted
+    grad = logits.sub_(lse.unsqueeze(-1)).exp_().mul_(slope.unsqueeze(-1))
+    grad = grad.scatter_add_(-1, index, -counted.unsqueeze(-1))
+    return grad if inner is None else grad.mul_(inner), lse, chosen
 
 
 def _reciprocal_count(targets: Tensor, dtype: torch.dtype) -> Tensor:

@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 
 import zoo
+from zoo.kernels import native
 from zoo.kernels.matmul import PRODUCT
 from zoo.train.distributed import World
 from zoo.utils.device import processor_field
@@ -38,6 +39,7 @@ def describe(world: World, step: int) -> JsonObject:
         "processors": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "float32_product": PRODUCT,
+        "cpu_kernels": native.kind() if world.device.type == "cpu" else None,
         "ranks": world.size,
         "device": _device(world.device),
     }

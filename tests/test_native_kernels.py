@@ -1,0 +1,209 @@
+"""The C++ kernels of the CPU: exact, the same on every number of threads, and replaceable by PyTorch."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from zoo.kernels import native, softmax
+from zoo.kernels import short_attention as kernel
+from zoo.kernels.short_attention import plain_attention, plain_gradients, short_attention
+from zoo.kernels.softmax import plain_slopes, softmax_slopes
+
+SHAPES = {
+    "one query": (2, 1, 3, 16, None),
+    "two": (1, 2, 1, 8, None),
+    "a block": (2, 16, 2, 32, None),
+    "odd": (2, 37, 3, 24, None),
+    "long": (1, 300, 2, 64, None),
+    "longest": (1, 512, 1, 5, None),
+    "window of one": (1, 20, 2, 16, 1),
+    "window": (2, 130, 2, 16, 33),
+}
+
+
+Inputs = tuple[Tensor, Tensor, Tensor, Tensor]
+
+
+def example(batch: int, time: int, heads: int, size: int, dtype: torch.dtype = torch.float64) -> Inputs:
+    """Gradient, q, k and v; q, k and v are slices of one tensor, as a projection leaves them."""
+    generator = torch.Generator().manual_seed(time)
+    joint = torch.randn(batch, time, 3 * heads * size, dtype=torch.float64, generator=generator)
+    grad = torch.randn(batch, time, heads, size, dtype=torch.float64, generator=generator)
+    q, k, v = (part.view(batch, time, heads, size).to(dtype) for part in joint.to(dtype).chunk(3, -1))
+    return grad.to(dtype), q, k, v
+
+
+def documents(batch: int, time: int) -> Tensor:
+    """A mask by which every query sees about two thirds of the keys, its own among them."""
+    random = torch.rand(batch, time, time, generator=torch.Generator().manual_seed(1)) < 2 / 3
+    return random | torch.eye(time, dtype=torch.bool)
+
+
+def attend(inputs: Inputs, window: int | None, mask: Tensor | None) -> list[Tensor]:
+    """The output and the gradients of q, k and v."""
+    grad, *rest = inputs
+    q, k, v = (t.detach().requires_grad_() for t in rest)
+    y = short_attention(q, k, v, 0.3, window, mask)
+    return [y.detach(), *torch.autograd.grad(y, (q, k, v), grad)]
+
+
+def fused(inputs: Inputs, seen: Tensor | None) -> list[Tensor]:
+    """The same by torch's kernel."""
+    grad, q, k, v = (t.detach().transpose(1, 2).requires_grad_() for t in inputs)
+    y = F.scaled_dot_product_attention(q, k, v, attn_mask=seen, is_causal=seen is None, scale=0.3)
+    return [t.transpose(1, 2) for t in (y, *torch.autograd.grad(y, (q, k, v), grad))]
+
+
+def expected(inputs: Inputs, window: int | None, mask: Tensor | None) -> list[Tensor]:
+    """The same in float64, in PyTorch."""
+    grad, q, k, v = (t.double() for t in inputs)
+    seen = window or q.shape[1]
+    return [plain_attention(q, k, v, mask, 0.3, seen)[0], *plain_gradients(grad, q, k, v, mask, 0.3, seen)]
+
+
+def test_there_is_a_compiler() -> None:
+    """Without one the tests below compare PyTorch with PyTorch."""
+    assert native.kind() == "native"
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+def test_attention_is_that_of_float64(
+    shape: tuple[int, int, int, int, int | None], masked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch, time, heads, size, window = shape
+    inputs = example(batch, time, heads, size, torch.float32)
+    mask = documents(batch, time) if masked else None
+    truth = expected(inputs, window, mask)
+    for ours, exact in zip(attend(inputs, window, mask), truth, strict=True):
+        assert (ours - exact).norm() <= 1e-6 * (exact.norm() + inputs[0].norm())
+    monkeypatch.setattr(native, "library", lambda: None)
+    for plain, exact in zip(attend(inputs, window, mask), truth, strict=True):
+        assert (plain - exact).norm() <= 1e-6 * (exact.norm() + inputs[0].norm())
+
+
+def test_plain_attention_is_that_of_torch() -> None:
+    """The reference of the tests above, with autograd's gradients."""
+    inputs = example(2, 37, 3, 24)
+    mask = documents(2, 37)
+    seen = (mask & torch.ones(37, 37, dtype=torch.bool).tril().triu(-8)).unsqueeze(1)
+    for ours, its in zip(expected(inputs, 9, mask), fused(inputs, seen), strict=True):
+        torch.testing.assert_close(ours, its, rtol=1e-10, atol=1e-12)
+
+
+def test_attention_in_bfloat16_is_as_exact_as_torch() -> None:
+    """Errors against float64 at most a tenth above those of torch's kernel, which computes in float32 too."""
+    inputs = example(2, 130, 3, 16, torch.bfloat16)
+    truth = expected(inputs, None, None)
+    for ours, its, exact in zip(attend(inputs, None, None), fused(inputs, None), truth, strict=True):
+        assert ours.dtype == torch.bfloat16
+        assert (ours - exact).norm() <= 1.1 * (its - exact).norm()
+
+
+def test_large_heads_and_other_dtypes_take_matrix_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("the kernel was called")
+
+    monkeypatch.setattr(kernel, "_attention", refuse)
+    for inputs in (example(1, 9, 1, 8), example(1, 9, 1, kernel.LARGE_HEAD + 1, torch.float32)):
+        for ours, exact in zip(attend(inputs, None, None), expected(inputs, None, None), strict=True):
+            assert (ours - exact).norm() <= 1e-6 * (exact.norm() + inputs[0].norm())
+    monkeypatch.setattr(kernel, "MATRIX_UNITS", True)
+    attend(example(1, 9, 1, kernel.SMALL_HEAD + 1, torch.bfloat16), None, None)
+    with pytest.raises(AssertionError, match="was called"):
+        attend(example(1, 9, 1, kernel.SMALL_HEAD, torch.bfloat16), None, None)
+
+
+def logits_of(rows: int, vocab: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Logits of widely different sizes, and targets, some of which are ignored."""
+    generator = torch.Generator().manual_seed(vocab)
+    logits = torch.randn(rows, vocab, generator=generator) * torch.linspace(0.1, 60, rows).unsqueeze(-1)
+    targets = torch.randint(vocab, (rows,), generator=generator)
+    targets[::5] = -1
+    return logits.to(dtype), targets
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("vocab", [1, 15, 16, 100, 4096])
+def test_slopes_are_those_of_float64(dtype: torch.dtype, vocab: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    logits, targets = logits_of(40, vocab, dtype)
+    truth = plain_slopes(logits.double(), targets, torch.tensor(1e-2))
+    tolerance: Any = {"rtol": 2**-8 if dtype == torch.bfloat16 else 1e-5, "atol": 1e-6}
+    for ours, exact in zip(softmax_slopes(logits, targets, torch.tensor(1e-2)), truth, strict=True):
+        torch.testing.assert_close(ours.double(), exact, **tolerance)
+    monkeypatch.setattr(native, "library", lambda: None)
+    for plain, exact in zip(softmax_slopes(logits, targets, torch.tensor(1e-2)), truth, strict=True):
+        torch.testing.assert_close(plain.double(), exact, **tolerance)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_logits_that_are_not_finite_make_a_loss_that_is_not(value: float) -> None:
+    logits, targets = logits_of(3, 50, torch.float32)
+    logits[1, 7] = value
+    lse = softmax_slopes(logits, targets, torch.tensor(0.0))[1]
+    assert lse.isfinite().tolist() == [True, False, True]
+
+
+def test_the_same_bits_on_one_thread_and_on_two() -> None:
+    inputs = example(2, 70, 3, 16, torch.bfloat16)
+    logits, targets = logits_of(64, 300, torch.bfloat16)
+    before = torch.get_num_threads()
+    found = []
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            found.append([*attend(inputs, None, None), *softmax_slopes(logits, targets, torch.tensor(0.1))])
+    finally:
+        torch.set_num_threads(before)
+    for one, two in zip(*found, strict=True):
+        assert torch.equal(one, two)
+
+
+@pytest.mark.parametrize("available", [True, False])
+def test_operators_are_as_declared(available: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Schemas, and shapes, dtypes and strides on fake tensors, by torch's own check."""
+    if not available:
+        monkeypatch.setattr(native, "library", lambda: None)
+    grad, q, k, v = example(2, 20, 3, 16, torch.float32)
+    y, lse = kernel._attention(q, k, v, None, 0.3, 20)
+    torch.library.opcheck(kernel._attention, (q, k, v, None, 0.3, 20))
+    torch.library.opcheck(kernel._attention_backward, (grad, q, k, v, None, y, lse, 0.3, 20))
+    torch.library.opcheck(softmax.softmax_slopes, (*logits_of(9, 30, torch.float32), torch.tensor(0.1)))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch.compile warns of itself
+def test_attention_compiles_without_a_graph_break() -> None:
+    _, q, k, v = example(2, 20, 3, 16, torch.float32)
+    compiled = torch.compile(short_attention, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(q, k, v, 0.3), short_attention(q, k, v, 0.3))
+
+
+def test_without_a_compiler_there_is_a_warning(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path / "new"))
+    failing = tmp_path / "failing"
+    failing.write_text("#!/bin/sh\n[ $1 = --version ] || { echo 'no such header' >&2; exit 1; }\n")
+    failing.chmod(0o755)
+    for compiler, message in (("there-is-none", "no C++ compiler"), (str(failing), "no such header")):
+        monkeypatch.setenv("CXX", compiler)
+        with caplog.at_level(logging.WARNING, "zoo"):
+            assert native.library.__wrapped__() is None
+        assert message in caplog.text
+    assert not list((tmp_path / "new").rglob("*.so"))
+
+
+def test_a_library_is_compiled_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
+    assert native.library.__wrapped__() is not None
+    (made,) = tmp_path.rglob("*.so")
+    before = made.stat().st_mtime_ns
+    assert native.library.__wrapped__() is not None
+    assert [file.stat().st_mtime_ns for file in tmp_path.rglob("*.so")] == [before]

@@ -1,0 +1,67 @@
+"""The softmax of logits with the gradient of cross entropy, on a CPU in one pass over every row.
+
+The plain PyTorch path is `plain_slopes`, for machines without a compiler.
+"""
+
+from __future__ import annotations
+
+from ctypes import c_float, c_int, c_int64
+
+import torch
+from torch import Tensor, library
+
+from zoo.kernels import native
+
+
+def suits(logits: Tensor) -> bool:
+    """Whether there is a kernel for these logits."""
+    return logits.device.type == "cpu" and logits.dtype in native.SUFFIXES
+
+
+@library.custom_op("zoo::softmax_slopes", mutates_args=(), device_types="cpu")
+def softmax_slopes(logits: Tensor, targets: Tensor, z_loss: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradient of sum(lse - logit of the target + z_loss lse^2) by the logits; lse: logsumexp of a row.
+
+    Args:
+        logits: (n, V), float32 or bfloat16, on a CPU.
+        targets: (n,) int64 in [0, V); a negative one is ignored.
+        z_loss: the coefficient of lse^2, 0-dim; a float that changes would have a graph compiled twice.
+
+    Returns:
+        The gradient (n, V) in the dtype of the logits, lse (n,) float32 and the logits of the targets (n,)
+        float32, computed in float32. Gradient and logit are 0 where the target is ignored.
+    """
+    kernels = native.library()
+    if kernels is None:
+        return plain_slopes(logits, targets, z_loss)
+    logits, targets = logits.contiguous(), targets.contiguous()
+    slopes = torch.empty_like(logits)
+    lse, chosen = (logits.new_empty(len(logits), dtype=torch.float32) for _ in range(2))
+    getattr(kernels, f"softmax_slopes_{native.SUFFIXES[logits.dtype]}")(
+        native.pointer(logits),
+        native.pointer(targets),
+        c_float(float(z_loss)),
+        *(native.pointer(t) for t in (slopes, lse, chosen)),
+        *map(c_int64, logits.shape),
+        c_int(torch.get_num_threads()),
+    )
+    return slopes, lse, chosen
+
+
+@softmax_slopes.register_fake
+def _(logits: Tensor, targets: Tensor, z_loss: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    of_rows = logits.new_empty(logits.shape[0], dtype=torch.float32)  # len() would fix a dynamic size
+    return logits.new_empty(logits.shape), of_rows, torch.empty_like(of_rows)
+
+
+def plain_slopes(logits: Tensor, targets: Tensor, z_loss: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The same in PyTorch; in float64 for float64 logits."""
+    exact = logits.to(torch.promote_types(logits.dtype, torch.float32), copy=True)
+    counted = (targets >= 0).to(exact.dtype)
+    index = targets.clamp(min=0).unsqueeze(-1)
+    lse = exact.logsumexp(-1)
+    chosen = exact.gather(-1, index).squeeze(-1) * counted
+    slope = (1 + 2 * z_loss * lse) * counted
+    exact = exact.sub_(lse.unsqueeze(-1)).exp_().mul_(slope.unsqueeze(-1))
+    exact = exact.scatter_add_(-1, index, -counted.unsqueeze(-1))
+    return exact.to(logits.dtype), lse, chosen
