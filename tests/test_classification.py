@@ -245,7 +245,7 @@ def test_two_validation_files_and_the_best_checkpoint_of_each(tmp_path: Path) ->
     }
     given = fields(tmp_path, validation=files, best="cross_entropy")
     given["train"] |= {"eval_every": 5, "keep_last": 1}
-    given["optimizer"]["lr"] = 0.05  # so high that the last is not the best
+    given["optimizer"]["lr"] = 0.06  # so high that the last is not the best
     folder = train(load_config(given)).folder
     lines = of_kind(folder, "validation")
     assert all(list(line["by_file"]) == ["matched", "other"] for line in lines)

@@ -87,8 +87,8 @@ def test_smaller_floats_are_read_exactly(tmp_path: Path, name: str, dtype: torch
         torch.testing.assert_close(ours(tokens()), widened(tokens()).logits, atol=1e-5, rtol=0)
 
 
-LIMITS = {torch.bfloat16: 0.06, torch.float16: 0.01}
-"""Largest differences of a logit from that of transformers, over the largest logit."""
+LIMITS = {torch.bfloat16: 0.08, torch.float16: 0.01}
+"""Largest differences of a logit from that of transformers, over the largest logit; both round, differently."""
 
 
 @pytest.mark.parametrize("dtype", LIMITS, ids=str)

@@ -247,7 +247,8 @@ def test_private_parts_of_torch_are_used_in_kernels_only() -> None:
     assert outside == set(MAY_USE_PRIVATE_PARTS), {module: users[module] for module in outside}
     guarded = {module for module, parts in users.items() if parts and part_of(module) == "kernels"}
     assert guarded == {
-        f"kernels.{part}" for part in ("matmul", "foreach", "amos", "support", "products", "graph_cache")
+        f"kernels.{part}"
+        for part in ("matmul", "foreach", "amos", "support", "products", "graph_cache", "short_attention")
     }, users
 
 
