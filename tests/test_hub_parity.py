@@ -88,7 +88,7 @@ def test_smaller_floats_are_read_exactly(tmp_path: Path, name: str, dtype: torch
 
 
 LIMITS = {torch.bfloat16: 0.08, torch.float16: 0.01}
-"""Largest differences of a logit from that of transformers, over the largest logit; both round, differently."""
+"""Largest differences of a logit from that of transformers, over the largest logit; both round."""
 
 
 @pytest.mark.parametrize("dtype", LIMITS, ids=str)
