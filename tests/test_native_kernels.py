@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.library import opcheck
 from torch.nn import functional as F
 
 from zoo.kernels import native, softmax
@@ -84,7 +85,7 @@ def test_attention_is_that_of_float64(
     truth = expected(inputs, window, mask)
     for ours, exact in zip(attend(inputs, window, mask), truth, strict=True):
         assert (ours - exact).norm() <= 1e-6 * (exact.norm() + inputs[0].norm())
-    monkeypatch.setattr(native, "library", lambda: None)
+    monkeypatch.setattr(native, "load_kernels", lambda: None)
     for plain, exact in zip(attend(inputs, window, mask), truth, strict=True):
         assert (plain - exact).norm() <= 1e-6 * (exact.norm() + inputs[0].norm())
 
@@ -138,7 +139,7 @@ def test_slopes_are_those_of_float64(dtype: torch.dtype, vocab: int, monkeypatch
     tolerance: Any = {"rtol": 2**-8 if dtype == torch.bfloat16 else 1e-5, "atol": 1e-6}
     for ours, exact in zip(softmax_slopes(logits, targets, torch.tensor(1e-2)), truth, strict=True):
         torch.testing.assert_close(ours.double(), exact, **tolerance)
-    monkeypatch.setattr(native, "library", lambda: None)
+    monkeypatch.setattr(native, "load_kernels", lambda: None)
     for plain, exact in zip(softmax_slopes(logits, targets, torch.tensor(1e-2)), truth, strict=True):
         torch.testing.assert_close(plain.double(), exact, **tolerance)
 
@@ -170,12 +171,12 @@ def test_the_same_bits_on_one_thread_and_on_two() -> None:
 def test_operators_are_as_declared(available: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Schemas, and shapes, dtypes and strides on fake tensors, by torch's own check."""
     if not available:
-        monkeypatch.setattr(native, "library", lambda: None)
+        monkeypatch.setattr(native, "load_kernels", lambda: None)
     grad, q, k, v = example(2, 20, 3, 16, torch.float32)
     y, lse = kernel._attention(q, k, v, None, 0.3, 20)
-    torch.library.opcheck(kernel._attention, (q, k, v, None, 0.3, 20))
-    torch.library.opcheck(kernel._attention_backward, (grad, q, k, v, None, y, lse, 0.3, 20))
-    torch.library.opcheck(softmax.softmax_slopes, (*logits_of(9, 30, torch.float32), torch.tensor(0.1)))
+    opcheck(kernel._attention, (q, k, v, None, 0.3, 20))
+    opcheck(kernel._attention_backward, (grad, q, k, v, None, y, lse, 0.3, 20))
+    opcheck(softmax.softmax_slopes, (*logits_of(9, 30, torch.float32), torch.tensor(0.1)))
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch.compile warns of itself
@@ -195,15 +196,15 @@ def test_without_a_compiler_there_is_a_warning(
     for compiler, message in (("there-is-none", "no C++ compiler"), (str(failing), "no such header")):
         monkeypatch.setenv("CXX", compiler)
         with caplog.at_level(logging.WARNING, "zoo"):
-            assert native.library.__wrapped__() is None
+            assert native.load_kernels.__wrapped__() is None
         assert message in caplog.text
     assert not list((tmp_path / "new").rglob("*.so"))
 
 
 def test_a_library_is_compiled_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
-    assert native.library.__wrapped__() is not None
+    assert native.load_kernels.__wrapped__() is not None
     (made,) = tmp_path.rglob("*.so")
     before = made.stat().st_mtime_ns
-    assert native.library.__wrapped__() is not None
+    assert native.load_kernels.__wrapped__() is not None
     assert [file.stat().st_mtime_ns for file in tmp_path.rglob("*.so")] == [before]

@@ -42,7 +42,7 @@ SUFFIXES = {torch.float32: "f32", torch.bfloat16: "bf16"}
 
 
 @functools.cache
-def library() -> ctypes.CDLL | None:
+def load_kernels() -> ctypes.CDLL | None:
     """Compile and load the kernels; None, with a warning, if they cannot be compiled or loaded here."""
     compiler = shutil.which(os.environ.get("CXX", "c++"))
     if compiler is None:
@@ -65,7 +65,7 @@ def library() -> ctypes.CDLL | None:
 
 def kind() -> Literal["native", "torch"]:
     """Which kernels attention of short sequences and losses take on a CPU, for environment.json."""
-    return "torch" if library() is None else "native"
+    return "torch" if load_kernels() is None else "native"
 
 
 def pointer(tensor: Tensor | None) -> ctypes.c_void_p:

@@ -84,7 +84,7 @@ def _attention(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float, window: int
 ) -> tuple[Tensor, Tensor]:
     """The output (batch, time, heads, h), and the logsumexp of the scores (batch, heads, time), float32."""
-    kernels = native.library()
+    kernels = native.load_kernels()
     if kernels is None:
         return plain_attention(q, k, v, mask, scale, window)
     q, k, v = (_rows(t) for t in (q, k, v))
@@ -96,11 +96,7 @@ def _attention(
     return y, lse
 
 
-@_attention.register_fake
-def _(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float, window: int
-) -> tuple[Tensor, Tensor]:
-    return _outputs(q)
+_attention.register_fake(lambda q, *_: _outputs(q))
 
 
 @library.custom_op("zoo::attention_backward", mutates_args=(), device_types="cpu")
@@ -116,7 +112,7 @@ def _attention_backward(
     window: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of q, k and v."""
-    kernels = native.library()
+    kernels = native.load_kernels()
     if kernels is None:
         return plain_gradients(grad, q, k, v, mask, scale, window)
     grad, q, k, v = (_rows(t) for t in (grad, q, k, v))
@@ -129,20 +125,7 @@ def _attention_backward(
     return grads[0], grads[1], grads[2]
 
 
-@_attention_backward.register_fake
-def _(
-    grad: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    mask: Tensor | None,
-    y: Tensor,
-    lse: Tensor,
-    scale: float,
-    window: int,
-) -> tuple[Tensor, Tensor, Tensor]:
-    return q.new_empty(q.shape), q.new_empty(q.shape), q.new_empty(q.shape)
-
+_attention_backward.register_fake(lambda grad, q, *_: tuple(q.new_empty(q.shape) for _ in range(3)))
 
 ATTENTION: object = torch.ops.zoo.attention.default
 """The operator of the forward pass."""

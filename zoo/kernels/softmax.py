@@ -31,7 +31,7 @@ def softmax_slopes(logits: Tensor, targets: Tensor, z_loss: Tensor) -> tuple[Ten
         The gradient (n, V) in the dtype of the logits, lse (n,) float32 and the logits of the targets (n,)
         float32, computed in float32. Gradient and logit are 0 where the target is ignored.
     """
-    kernels = native.library()
+    kernels = native.load_kernels()
     if kernels is None:
         return plain_slopes(logits, targets, z_loss)
     logits, targets = logits.contiguous(), targets.contiguous()
@@ -57,11 +57,17 @@ def _(logits: Tensor, targets: Tensor, z_loss: Tensor) -> tuple[Tensor, Tensor, 
 def plain_slopes(logits: Tensor, targets: Tensor, z_loss: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The same in PyTorch; in float64 for float64 logits."""
     exact = logits.to(torch.promote_types(logits.dtype, torch.float32), copy=True)
-    counted = (targets >= 0).to(exact.dtype)
+    slopes, lse, chosen = slopes_in_place(exact, targets, z_loss)
+    return slopes.to(logits.dtype), lse, chosen
+
+
+def slopes_in_place(logits: Tensor, targets: Tensor, z_loss: Tensor | float) -> tuple[Tensor, Tensor, Tensor]:
+    """The same, which writes the gradient over the logits, in their dtype."""
+    counted = (targets >= 0).to(logits.dtype)
     index = targets.clamp(min=0).unsqueeze(-1)
-    lse = exact.logsumexp(-1)
-    chosen = exact.gather(-1, index).squeeze(-1) * counted
+    lse = logits.logsumexp(-1)
+    chosen = logits.gather(-1, index).squeeze(-1) * counted
+    # d/dlogits of lse - logits[target] + z lse^2 is softmax * (1 + 2 z lse) - onehot.
     slope = (1 + 2 * z_loss * lse) * counted
-    exact = exact.sub_(lse.unsqueeze(-1)).exp_().mul_(slope.unsqueeze(-1))
-    exact = exact.scatter_add_(-1, index, -counted.unsqueeze(-1))
-    return exact.to(logits.dtype), lse, chosen
+    slopes = logits.sub_(lse.unsqueeze(-1)).exp_().mul_(slope.unsqueeze(-1))
+    return slopes.scatter_add_(-1, index, -counted.unsqueeze(-1)), lse, chosen

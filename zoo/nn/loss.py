@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from zoo.kernels.matmul import matmul
-from zoo.kernels.softmax import softmax_slopes, suits
+from zoo.kernels.softmax import slopes_in_place, softmax_slopes, suits
 from zoo.kernels.support import Context
 from zoo.utils.errors import ZooError
 
@@ -168,9 +168,7 @@ def _sums(
             if any(needs_grad) and bias is None and soft_cap is None and suits(product):
                 grad, lse, chosen = softmax_slopes(product, t, counted.new_full((), z_loss))
             else:
-                grad, lse, chosen = _slopes(
-                    product.to(exact), t, bias, counted, z_loss, soft_cap, any(needs_grad)
-                )
+                grad, lse, chosen = _slopes(product.to(exact), t, bias, z_loss, soft_cap, any(needs_grad))
             cross_entropy = cross_entropy + ((lse - chosen) * counted).sum()
             squared_lse = squared_lse + (lse.square() * counted).sum()
             if grad is None:
@@ -191,26 +189,20 @@ def _slopes(
     logits: Tensor,
     targets: Tensor,
     bias: Tensor | None,
-    counted: Tensor,
     z_loss: float,
     soft_cap: float | None,
     needs_grad: bool,
 ) -> tuple[Tensor | None, Tensor, Tensor]:
     """The gradient by the logits before the cap, if it is needed, lse, and the logits of the targets."""
-    index = torch.where(targets == IGNORED, 0, targets).unsqueeze(-1)
     inner = None  # the slope of the cap
     if bias is not None:
         logits = logits.add_(bias)
     if soft_cap is not None:
         logits = capped(logits, soft_cap)
         inner = 1 - (logits / soft_cap).square() if needs_grad else None
-    lse, chosen = logits.logsumexp(-1), logits.gather(-1, index).squeeze(-1)
     if not needs_grad:
-        return None, lse, chosen
-    # d/dlogits of lse - logits[target] + z lse^2 is softmax * (1 + 2 z lse) - onehot.
-    slope = (1 + 2 * z_loss * lse) * counted
-    grad = logits.sub_(lse.unsqueeze(-1)).exp_().mul_(slope.unsqueeze(-1))
-    grad = grad.scatter_add_(-1, index, -counted.unsqueeze(-1))
+        return None, logits.logsumexp(-1), logits.gather(-1, targets.clamp(min=0).unsqueeze(-1)).squeeze(-1)
+    grad, lse, chosen = slopes_in_place(logits, targets, z_loss)
     return grad if inner is None else grad.mul_(inner), lse, chosen
 
 
