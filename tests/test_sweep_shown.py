@@ -11,7 +11,7 @@ from command_line import zoo
 from rich.console import Console
 from tiny_sweeps import base, sweep_file
 
-from zoo.ablate.estimate import estimate
+from zoo.ablate.estimate import SpeedProbe, estimate
 from zoo.ablate.execute import execute
 from zoo.ablate.live import Display, RunProgress, read_progress
 from zoo.ablate.manifest import Run
@@ -37,7 +37,9 @@ def shown(content: object) -> list[list[str]]:
 def test_what_a_sweep_costs(tmp_path: Path) -> None:
     file = sweep_file(tmp_path, tune=TUNE, base=base(tmp_path, eval_batches=2))
     sweep = load_sweep(file)
-    _, _, he, small, total, *_ = shown(estimate(sweep, workers=2))
+    waits: list[str] = []
+    probe = SpeedProbe(2, waits.append)
+    _, _, he, small, total, *_ = shown(estimate(sweep, probe))
     # Tuning: 3 points with 2 seeds for 4 of 12 steps, ceil(0.9) = 1 of them to the end; seed 1 is left.
     steps = 2 * (3 * 4 + 1 * 8) + 12
     tokens = steps * 4 * 8
@@ -50,12 +52,14 @@ def test_what_a_sweep_costs(tmp_path: Path) -> None:
     assert small[1:6] == he[1:6]
     assert total[:5] == ["all", "14", str(2 * steps), f"{2 * tokens:,}", f"{2 * flops:.2e}"]
     assert not (tmp_path / "sweeps").exists()
+    shown(estimate(sweep, probe))
+    assert waits == [f"{sweep.name}: measuring the speed of {sweep.variants[0].name} in 4 steps"]
 
 
 def test_what_is_left_of_a_sweep(tmp_path: Path) -> None:
     execute(load_sweep(sweep_file(tmp_path, seeds=[0])), workers=1)
     sweep = load_sweep(sweep_file(tmp_path, seeds=[0, 1]))
-    lines = shown(estimate(sweep, workers=1))
+    lines = shown(estimate(sweep, SpeedProbe(1)))
     assert lines[2][5] == lines[4][5] == "50%"
     assert "that of 2 finished runs" in " ".join(lines[5])
 

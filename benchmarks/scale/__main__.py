@@ -19,7 +19,7 @@ from benchmarks.scale.place import THE_STUDY, Place
 from benchmarks.scale.questions import DRIFTING, LADDERS
 from benchmarks.scale.rates import drifting
 from benchmarks.scale.stability import stability
-from benchmarks.scale.study import hours, train
+from benchmarks.scale.study import hours, speed_probe, train
 from benchmarks.scale.tiny import write_tiny
 from zoo.ablate.progress import progress
 from zoo.utils.errors import ZooError
@@ -66,7 +66,7 @@ def main() -> None:
             if given.what == "train":
                 train(place, questions)
             else:
-                print(hours(place, questions))
+                print(hours(place, questions, speed_probe()))
     except ZooError as error:
         raise SystemExit(f"error: {error}") from None
 

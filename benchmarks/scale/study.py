@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 from benchmarks.harness import table
@@ -9,6 +10,7 @@ from benchmarks.scale.forgetting import score
 from benchmarks.scale.place import Place
 from benchmarks.scale.questions import LADDERS, Question
 from benchmarks.scale.source import is_laid, lay_source, run_zoo
+from zoo.ablate.estimate import SpeedProbe
 from zoo.ablate.ladder_estimate import ladder_costs, total_cost
 from zoo.ablate.pool import worker_count
 from zoo.ablate.progress import progress
@@ -31,12 +33,13 @@ def train(place: Place, questions: Sequence[Question]) -> None:
             or Q6 has come before Q1.
         SystemExit: a sweep was interrupted, or could not be run.
     """
+    probe = speed_probe()
     for question in questions:
         progress(place.load(question))
     for question in questions:
         if question.fine_tunes:
             print(f"{question.key} begins with {lay_source(place.load(FIRST))}.", flush=True)
-        print(hours(place, [question]), flush=True)
+        print(hours(place, [question], probe), flush=True)
         if (status := run_zoo("sweep", str(place.file(question)))) not in JUDGED:
             raise SystemExit(status)
         if question.fine_tunes:
@@ -44,9 +47,13 @@ def train(place: Place, questions: Sequence[Question]) -> None:
                 print(f"{scored.run}: {scored.new:.4f} of the new text, {scored.old:.4f} of the old one")
 
 
-def hours(place: Place, questions: Sequence[Question]) -> str:
+def speed_probe() -> SpeedProbe:
+    """A probe that names every measurement on the standard error output."""
+    return SpeedProbe(worker_count(None), lambda what: print(what, file=sys.stderr, flush=True))
+
+
+def hours(place: Place, questions: Sequence[Question], probe: SpeedProbe) -> str:
     """What questions have taken and still take, as a table."""
-    workers = worker_count(None)
     rows = []
     for question in questions:
         sweep = place.load(question)
@@ -60,7 +67,7 @@ def hours(place: Place, questions: Sequence[Question]) -> str:
             "speed from": "no checkpoint yet",
         }
         if not question.fine_tunes or is_laid(sweep):
-            cost = total_cost(ladder_costs(sweep, workers))
+            cost = total_cost(ladder_costs(sweep, probe))
             row |= {"core-hours left": f"{cost.left:.3g}", "speed from": cost.measured_in}
         rows.append(row)
     return table(rows)

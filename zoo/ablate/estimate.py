@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,6 +12,8 @@ from rich.console import Group
 from rich.table import Table
 
 from zoo.ablate.amount import of_variant
+from zoo.ablate.compiling import shape_of
+from zoo.ablate.identity import digest
 from zoo.ablate.outcome import Outcome
 from zoo.ablate.plan import NOT_STARTED, PlannedRun, Planner
 from zoo.ablate.pool import Pool
@@ -19,6 +21,7 @@ from zoo.ablate.run_metrics import read_run_metrics
 from zoo.ablate.step_cost import step_cost
 from zoo.ablate.sweep import Sweep
 from zoo.ablate.variants import SweepVariant
+from zoo.run.config import plain
 from zoo.run.job import Job
 from zoo.utils.errors import ZooError
 from zoo.utils.progress import format_duration
@@ -56,7 +59,7 @@ class VariantCost(NamedTuple):
         ]
 
 
-def estimate(sweep: Sweep, workers: int) -> Group:
+def estimate(sweep: Sweep, probe: SpeedProbe) -> Group:
     """The cost of a sweep as a table with a row per variant and their sum.
 
     The time is estimated from finished runs. If there are none, a few steps of the first variant are trained
@@ -64,7 +67,7 @@ def estimate(sweep: Sweep, workers: int) -> Group:
 
     Args:
         sweep: the sweep, from `load_sweep`.
-        workers: the number of runs at a time.
+        probe: measures the speed if no run has finished; its workers are the runs at a time.
 
     Raises:
         ConfigError: Two runs have the same id, or a run folder was edited.
@@ -73,7 +76,7 @@ def estimate(sweep: Sweep, workers: int) -> Group:
     planner = Planner(sweep)
     outcomes = {run: sweep.outcome(run) for run in planner.ids}
     planned = planner.plan(outcomes).runs
-    flops_per_second, source = _speed(sweep, planned, outcomes, workers)
+    flops_per_second, source = _speed(sweep, planned, outcomes, probe)
     costs = {variant.name: _cost(sweep, variant, planned, outcomes) for variant in sweep.variants}
     unit = Job.of(sweep.variants[0].configs[0]).data.unit
     table = Table(title=f"{sweep.name}: what it costs", title_justify="left", box=None, pad_edge=False)
@@ -82,11 +85,11 @@ def estimate(sweep: Sweep, workers: int) -> Group:
     for name, cost in costs.items():
         table.add_row(name, *cost.cells(flops_per_second))
     total = VariantCost(*map(sum, zip(*costs.values(), strict=True)))
-    table.add_row("all", *total.cells(workers * flops_per_second), style="bold")
+    table.add_row("all", *total.cells(probe.workers * flops_per_second), style="bold")
     return Group(
         table,
-        f"Time: {source}, in proportion to the FLOPs; of a variant with one worker, of all with {workers}. "
-        "Runs that are both tuned with and compared are counted once.",
+        f"Time: {source}, in proportion to the FLOPs; of a variant with one worker, of all with "
+        f"{probe.workers}. Runs that are both tuned with and compared are counted once.",
         *sweep.notes,
     )
 
@@ -104,7 +107,7 @@ def _cost(
 
 
 def _speed(
-    sweep: Sweep, planned: tuple[PlannedRun, ...], outcomes: Mapping[str, Outcome], workers: int
+    sweep: Sweep, planned: tuple[PlannedRun, ...], outcomes: Mapping[str, Outcome], probe: SpeedProbe
 ) -> tuple[float, str]:
     """The operations per second of a worker, and the source of the number in words."""
     flops = {variant.name: step_cost(variant.configs[0]).flops for variant in sweep.variants}
@@ -115,15 +118,43 @@ def _speed(
         speed = sum(of_step for of_step, _ in measured) / sum(value for _, value in measured)
         return speed, f"that of {len(measured)} finished runs"
     first = sweep.variants[0]
-    return flops[first.name] / probe(sweep, workers), f"that of {PROBE_STEPS} steps of {first.name}"
+    speed = flops[first.name] / probe.seconds(sweep, first.name)
+    return speed, f"that of {PROBE_STEPS} steps of {first.name}"
 
 
-def probe(sweep: Sweep, workers: int) -> float:
-    """Measure the seconds of a step of the first variant in a worker as in the sweep.
+@dataclass
+class SpeedProbe:
+    """Measures the seconds of a training step in a few steps, once for all runs of a shape.
 
-    Raises:
-        ZooError: The variant cannot be trained.
+    Attributes:
+        workers: the number of runs at a time; a worker has its share of the cores.
+        progress: a function that is called with a description before each measurement, which takes a
+            minute if the model is compiled first.
     """
+
+    workers: int
+    progress: Callable[[str], object] = lambda _: None
+    _measured: dict[str, float] = field(default_factory=dict, init=False)
+
+    def seconds(self, sweep: Sweep, what: str) -> float:
+        """The seconds of a step of a sweep's first variant in a worker.
+
+        Args:
+            sweep: the sweep.
+            what: the name of the variant, and of its size, for the description.
+
+        Raises:
+            ZooError: The variant cannot be trained.
+        """
+        config = sweep.variants[0].configs[0]
+        shape = digest([shape_of(config), plain(Job.of(config).optimizer)])
+        if shape not in self._measured:
+            self.progress(f"{sweep.name}: measuring the speed of {what} in {PROBE_STEPS} steps")
+            self._measured[shape] = _step_seconds(sweep, self.workers)
+        return self._measured[shape]
+
+
+def _step_seconds(sweep: Sweep, workers: int) -> float:
     with tempfile.TemporaryDirectory() as folder:
         first = sweep.variants[0]
         # A validation costs more than the steps, and its seconds do not count.

@@ -11,7 +11,7 @@ from rich.console import Group
 from rich.table import Table
 
 from zoo.ablate.amount import of_size
-from zoo.ablate.estimate import PROBE_STEPS, probe
+from zoo.ablate.estimate import PROBE_STEPS, SpeedProbe
 from zoo.ablate.execute import planner_of, settled_plan
 from zoo.ablate.ladder import LadderSize
 from zoo.ablate.outcome import Outcome
@@ -33,7 +33,7 @@ TRUNK = 0.8
 """Assumed correlation of the budgets of one seed if they are branches of one trunk."""
 
 
-def estimate_ladder(sweep: Sweep, workers: int) -> Group:
+def estimate_ladder(sweep: Sweep, probe: SpeedProbe) -> Group:
     """The cost of every size, and the power of the design.
 
     The time is estimated from finished runs of the same size, from their lines, or from a few steps of the
@@ -41,7 +41,7 @@ def estimate_ladder(sweep: Sweep, workers: int) -> Group:
 
     Args:
         sweep: a ladder, from `load_sweep`.
-        workers: the number of runs at a time.
+        probe: measures the speed of a size without runs; its workers are the runs at a time.
 
     Raises:
         ZooError: A run folder was edited, or the steps cannot be trained.
@@ -49,7 +49,7 @@ def estimate_ladder(sweep: Sweep, workers: int) -> Group:
     table = Table(title=f"{sweep.name}: what it costs", title_justify="left", box=None, pad_edge=False)
     for column in ("size", "runs", "tuning", "tokens", "per parameter", "tokens/s", "core-hours", "left"):
         table.add_column(column, justify="right")
-    costs = ladder_costs(sweep, workers)
+    costs = ladder_costs(sweep, probe)
     for size, cost in zip(sweep.ladder, costs, strict=True):
         ratios = [f"{budget / size.params:.3g}" for budget in (size.budgets[0], size.budgets[-1])]
         table.add_row(
@@ -62,9 +62,8 @@ def estimate_ladder(sweep: Sweep, workers: int) -> Group:
     total = total_cost(costs)
     table.add_row("all", *total.cells[:3], "", "", *total.cells[3:], style="bold")
     note = (
-        f"Core-hours: hours of one of {workers} workers, at the speed of finished runs of that size or of "
-        f"{PROBE_STEPS} "
-        "steps of the baseline. Points that tuning adds beyond a border are not counted."
+        f"Core-hours: hours of one of {probe.workers} workers, at the speed of finished runs of that size or "
+        f"of {PROBE_STEPS} steps of the baseline. Points that tuning adds beyond a border are not counted."
         + " Of a tuning with halving this is the most it can cost."
         * bool(sweep.tune and sweep.tune.halving)
     )
@@ -120,7 +119,7 @@ def total_cost(costs: Sequence[LadderCost]) -> LadderCost:
     )
 
 
-def ladder_costs(sweep: Sweep, workers: int) -> list[LadderCost]:
+def ladder_costs(sweep: Sweep, probe: SpeedProbe) -> list[LadderCost]:
     """The cost of every size; see `estimate_ladder`."""
     outcomes: dict[str, Outcome] = {}
     planned = settled_plan(sweep, planner_of(sweep), outcomes).runs
@@ -128,7 +127,7 @@ def ladder_costs(sweep: Sweep, workers: int) -> list[LadderCost]:
     for index, size in enumerate(sweep.ladder):
         runs, tuning, tokens = of_size(size, index, sweep.tune)
         here = [run for run in planned if run.params == size.params]
-        speed, measured_in = _speed(sweep, size, here, outcomes, workers)
+        speed, measured_in = _speed(sweep, size, here, outcomes, probe)
         per_step = {side.variant: side.per_step for side in size.sides}
         done = sum(
             max(0, min(outcomes.get(run.id, NOT_STARTED).step, run.steps) - run.begins)
@@ -147,7 +146,7 @@ def _speed(
     size: LadderSize,
     planned: list[PlannedRun],
     outcomes: Mapping[str, Outcome],
-    workers: int,
+    probe: SpeedProbe,
 ) -> tuple[float, str]:
     """The tokens per second of a worker, and the runs in which they were measured."""
     ended = [run for run in planned if outcomes.get(run.id, NOT_STARTED).losses.get(run.steps) is not None]
@@ -159,8 +158,8 @@ def _speed(
     if known := [line.run.tokens / line.seconds for line in lines if line.seconds]:
         return float(np.median(known)), "lines"
     side = size.sides[0]
-    seconds = probe(replace(sweep, variants=size.variants[:1]), workers)
-    return side.per_step / seconds, "steps"
+    of_size = replace(sweep, variants=size.variants[:1])
+    return side.per_step / probe.seconds(of_size, f"{side.variant}, {format_count(size.params)}"), "steps"
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ def sweep(
 ) -> None:
     """Train every variant with several seeds, all tuned alike; the same command resumes the sweep."""
     from zoo.ablate.conclusion import run_sweep
-    from zoo.ablate.estimate import estimate
+    from zoo.ablate.estimate import SpeedProbe, estimate
     from zoo.ablate.jobs import write_jobs
     from zoo.ablate.ladder_estimate import estimate_ladder
     from zoo.ablate.pool import worker_count
@@ -45,7 +45,9 @@ def sweep(
     plan = load_sweep(file, overrides or (), out)
     if dry_run:
         cost = estimate_ladder if plan.ladder else estimate
-        shown.print(cost(plan, worker_count(workers)), highlight=False)
+        with shown.status("sweep --dry-run") as status:
+            table = cost(plan, SpeedProbe(worker_count(workers), status.update))
+        shown.print(table, highlight=False)
         return
     if jobs:
         for line in write_jobs(plan):
