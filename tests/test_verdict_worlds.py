@@ -20,7 +20,7 @@ from zoo.ablate.scale.looks import adjusted_p, critical_values
 from zoo.ablate.scale.presentation import factor, factor_text, notes, sentences, tables
 from zoo.ablate.scale.runs import FinishedRun, RunTable, read_runs
 from zoo.ablate.scale.sources import LoggerExport, read_table
-from zoo.ablate.scale.tuned import tuned_sizes
+from zoo.ablate.scale.tuned import halved, tuned_sizes
 from zoo.ablate.scale.tuning import Parabola, tuning_gap
 from zoo.ablate.scale.verdict import Looks, judge
 from zoo.ablate.table import Column, Table
@@ -279,6 +279,16 @@ def test_a_check_has_an_error_of_its_own() -> None:
     for name, word in {"base again": "faster", "a method": "undecided"}.items():
         renamed = [replace(run, variant=name) if run.variant == "base again" else run for run in runs]
         assert judge(RunTable(tuple(renamed)), "base")["base planted"].word == word
+
+
+def test_unequal_numbers_of_seeds() -> None:
+    """Of two sides they are a doubt; an odd number has no equal halves, which is none."""
+    runs = world([1.0] * 5, tau=0.01, seeds=5)
+    words = "different numbers of seeds"
+    fewer = RunTable(tuple(run for run in runs if run.variant == "a" or run.seed < 4))
+    assert any(words in warning for warning in judge(fewer, "a")["b"].warnings)
+    (check,) = judge(halved(RunTable(tuple(runs)), "a"), "a").values()
+    assert not any(words in warning for warning in check.warnings)
 
 
 def test_the_looks_of_a_study_widen_its_intervals() -> None:

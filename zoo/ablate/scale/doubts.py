@@ -10,7 +10,7 @@ from scipy import stats
 
 from zoo.ablate.scale.line import FEWEST_SIZES, Line
 from zoo.ablate.scale.measure import SizePair, VariantMeasurement
-from zoo.ablate.scale.runs import FinishedRun, format_count
+from zoo.ablate.scale.runs import AGAIN, FinishedRun, format_count
 from zoo.ablate.scale.simulate import KAPPA, TAU
 from zoo.ablate.scale.tuning import equal_steps, near_border
 
@@ -264,7 +264,8 @@ def _counts(measurement: VariantMeasurement) -> Iterator[str]:
         n: [len({run.seed for run in side.compared}) for side in pair.sides]
         for n, pair in measurement.pairs.items()
     }
-    if unequal := [n for n, (ours, theirs) in seeds.items() if ours != theirs]:
+    odd = 1 if measurement.name.endswith(AGAIN) else 0  # an odd number of seeds has no equal halves
+    if unequal := [n for n, (ours, theirs) in seeds.items() if abs(ours - theirs) > odd]:
         yield (
             f"the sides have different numbers of seeds at {_listed(unequal)}; seeds that are added until "
             "something is decided need a declared maximum"
