@@ -4,6 +4,10 @@ For float32 on a CPU torch calls Intel's MKL, which is slower than oneDNN by a t
 other vendors. oneDNN also comes with torch, which uses it for bfloat16; on Intel's processors a training step
 takes a tenth longer with it than with MKL. Both compute in float32. If oneDNN's operators are missing, all
 functions use `torch.nn.functional.linear`.
+
+A processor without instructions for bfloat16 takes four times as long for torch's products of bfloat16 as for
+those of float32. There they are computed in float32 and rounded to bfloat16, which is what such instructions
+do, but for the order of the sums: the product of two numbers of bfloat16 is exact in float32.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ import torch
 from torch import Tensor, library
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
+from torch.utils.flop_counter import register_flop_formula
 
 from zoo.kernels.support import Context, differentiable, has_operator
 from zoo.utils.device import processor_field
@@ -34,8 +39,23 @@ def training_product(vendor: str | None) -> Literal["onednn", "mkl"]:
 PRODUCT = training_product(processor_field("vendor_id"))
 """The library for float32 products in training on this machine, recorded in environment.json."""
 
+
+def multiplies_bfloat16(flags: str | None) -> bool:
+    """Whether a processor has instructions for products of bfloat16.
+
+    Args:
+        flags: what it can do, the field `flags` or, of an ARM processor, `Features`; None: unknown, which is
+            taken as a yes.
+    """
+    return flags is None or not {"avx512_bf16", "amx_bf16", "bf16"}.isdisjoint(flags.split())
+
+
+BFLOAT16 = multiplies_bfloat16(processor_field("flags") or processor_field("Features"))
+"""Whether this machine's processor multiplies bfloat16 by itself, recorded in environment.json."""
+
 ROWS = 64
-"""Smallest number of rows for oneDNN; for fewer, which do not occur in training, there is little to gain."""
+"""Smallest number of rows for oneDNN, and for products of bfloat16 in float32; for fewer, which do not occur
+in training, there is little to gain."""
 
 LOOPS = 2
 """Largest number of rows for which a loop over the matrix for each row is as fast as a matrix product."""
@@ -53,7 +73,11 @@ def linear(x: Tensor, weight: Tensor, factor: Tensor | None = None) -> Tensor:
         (..., out).
     """
     if not _suits_onednn(x, weight):
-        return F.linear(x, weight if factor is None else weight * factor)
+        weight = weight if factor is None else weight * factor
+        if not _is_rounded(x, weight):
+            return F.linear(x, weight)
+        rounded: Tensor = differentiable(_RoundedLinear, x.reshape(-1, x.shape[-1]), weight)
+        return rounded.view(*x.shape[:-1], len(weight))
     rows = x.reshape(-1, x.shape[-1])
     y: Tensor = (
         differentiable(_Linear, rows, weight)
@@ -73,8 +97,20 @@ def matmul(x: Tensor, weight: Tensor) -> Tensor:
     Returns:
         (n, out).
     """
-    y: Tensor = _onednn(x, weight) if _suits_onednn(x, weight) else F.linear(x, weight)
-    return y
+    if _suits_onednn(x, weight):
+        y: Tensor = _onednn(x, weight)
+        return y
+    return product(x, weight.mT) if _is_rounded(x, weight) else F.linear(x, weight)
+
+
+def product(a: Tensor, b: Tensor) -> Tensor:
+    """Compute a b without a gradient: (m, k), (k, n) -> (m, n)."""
+    return rounded_product(a, b) if lacks_instructions(a) and a.dtype == b.dtype else a @ b
+
+
+def lacks_instructions(x: Tensor) -> bool:
+    """Whether a tensor is of bfloat16 on a processor without instructions for products of such tensors."""
+    return x.dtype == torch.bfloat16 and x.device.type == "cpu" and not BFLOAT16
 
 
 class PreparedMatrix:
@@ -164,6 +200,64 @@ class _Linear(torch.autograd.Function):
         needs_x, needs_weight = ctx.needs_input_grad
         # MKL is not slower for the sum over the rows, and it needs no transposed copies.
         return _onednn(grad, weight.mT) if needs_x else None, grad.mT @ x if needs_weight else None
+
+
+def _is_rounded(x: Tensor, weight: Tensor) -> bool:
+    """Whether x W^T is a product of bfloat16, of many rows, for which the processor has no instructions."""
+    if BFLOAT16 or x.device.type != "cpu" or x.numel() < ROWS * x.shape[-1]:
+        return False
+    dtypes = {x.dtype, weight.dtype}
+    if torch.is_autocast_enabled("cpu"):  # which does not apply to float64
+        return torch.float64 not in dtypes and torch.get_autocast_dtype("cpu") == torch.bfloat16
+    return dtypes == {torch.bfloat16}
+
+
+class _RoundedLinear(torch.autograd.Function):
+    """x (n, in), W (out, in) -> x W^T (n, out), bfloat16."""
+
+    @staticmethod
+    def forward(ctx: Context, x: Tensor, weight: Tensor) -> Tensor:
+        rounded = x.bfloat16()
+        ctx.save_for_backward(rounded, weight)
+        ctx.dtype = x.dtype
+        y: Tensor = rounded_product(rounded, weight.mT)
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Context, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        x, weight = ctx.saved_tensors
+        needs_x, needs_weight = ctx.needs_input_grad
+        return (
+            rounded_product(grad, weight).to(ctx.dtype) if needs_x else None,
+            rounded_product(grad.mT, x).to(weight.dtype) if needs_weight else None,
+        )
+
+
+@library.custom_op("zoo::rounded_product", mutates_args=())
+def rounded_product(a: Tensor, b: Tensor) -> Tensor:
+    """(m, k), (k, n) -> a b, (m, n), of factors rounded to bfloat16, computed in float32 and rounded.
+
+    Opaque to inductor, which would leave out the roundings.
+    """
+    with torch.autocast("cpu", enabled=False):
+        a, b = (factor.bfloat16().float() for factor in (a, b))
+        return matmul(a, b.mT).bfloat16()
+
+
+@rounded_product.register_fake
+def _(a: Tensor, b: Tensor) -> Tensor:
+    return a.new_empty(a.shape[0], b.shape[1], dtype=torch.bfloat16)
+
+
+@register_flop_formula(torch.ops.zoo.rounded_product)
+def _rounded_product_flops(a: tuple[int, ...], b: tuple[int, ...], **_: object) -> int:
+    """Two operations for a product and its sum."""
+    return 2 * a[0] * a[1] * b[1]
+
+
+ROUNDED_PRODUCT: object = torch.ops.zoo.rounded_product.default
+"""The operator of products of bfloat16 that are computed in float32."""
 
 
 @library.custom_op("zoo::onednn_linear", mutates_args=())

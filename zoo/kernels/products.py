@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from zoo.kernels.matmul import ONEDNN_LINEAR
+from zoo.kernels.matmul import ONEDNN_LINEAR, ROUNDED_PRODUCT
 from zoo.kernels.short_attention import ATTENTION
 from zoo.kernels.support import is_trusted
 
@@ -23,6 +23,7 @@ NAMES = (
 PRODUCTS: list[object] = [
     *(getattr(torch.ops.aten, n).default for n in NAMES if is_trusted() and hasattr(torch.ops.aten, n)),
     ONEDNN_LINEAR,
+    ROUNDED_PRODUCT,
     ATTENTION,
 ]
 """The operators of `NAMES` that this version of torch has, none if the version is not trusted, and zoo's."""

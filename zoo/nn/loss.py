@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from zoo.kernels.matmul import matmul
+from zoo.kernels.matmul import matmul, product
 from zoo.kernels.softmax import slopes_in_place, softmax_slopes, suits
 from zoo.kernels.support import Context
 from zoo.utils.errors import ZooError
@@ -164,11 +164,11 @@ def _sums(
         chunks = zip(torch.split(hidden.to(dtype), rows), torch.split(targets, rows), strict=True)
         for h, t in chunks:
             counted = (t != IGNORED).to(exact)
-            product = matmul(h, matrix)
-            if any(needs_grad) and bias is None and soft_cap is None and suits(product):
-                grad, lse, chosen = softmax_slopes(product, t, counted.new_full((), z_loss))
+            logits = matmul(h, matrix)
+            if any(needs_grad) and bias is None and soft_cap is None and suits(logits):
+                grad, lse, chosen = softmax_slopes(logits, t, counted.new_full((), z_loss))
             else:
-                grad, lse, chosen = _slopes(product.to(exact), t, bias, z_loss, soft_cap, any(needs_grad))
+                grad, lse, chosen = _slopes(logits.to(exact), t, bias, z_loss, soft_cap, any(needs_grad))
             cross_entropy = cross_entropy + ((lse - chosen) * counted).sum()
             squared_lse = squared_lse + (lse.square() * counted).sum()
             if grad is None:
@@ -177,9 +177,9 @@ def _sums(
                 bias_grad += grad.sum(0)
             grad = grad.to(dtype)
             if hidden_needs_grad:
-                hidden_grads.append(grad @ matrix)
+                hidden_grads.append(product(grad, matrix))
             if weight_needs_grad:
-                share = grad.mT @ h
+                share = product(grad.mT, h)
                 weight_grad = share.to(exact) if weight_grad is None else weight_grad.add_(share)
     hidden_grad = torch.cat(hidden_grads) if hidden_grads else None
     return _Sums(cross_entropy, squared_lse, hidden_grad, weight_grad, bias_grad)

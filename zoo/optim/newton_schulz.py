@@ -12,6 +12,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from zoo.kernels.matmul import lacks_instructions
+
 Coefficients = Literal["newton_schulz", "polar_express"]
 Triple = tuple[float, float, float]
 
@@ -70,13 +72,27 @@ def orthogonal(
     matrix = matrix / (norm + LEAST_NORM if added else norm.clamp(min=LEAST_NORM))
     tall = matrix.shape[-2] > matrix.shape[-1]
     x = matrix.mT.contiguous() if tall else matrix  # products of transposed matrices are slower
+    rounds = lacks_instructions(x)  # then products of float32 are several times as fast
+    x = x.float() if rounds else x
     batched = matrix.dim() > 2
     product, fused = (torch.bmm, torch.baddbmm) if batched else (torch.mm, torch.addmm)
     gram = x.new_empty((*x.shape[:-1], x.shape[-2]))
     polynomial, spare = torch.empty_like(gram), torch.empty_like(x)  # overwritten in every step
     for a, b, c in triples(coefficients, steps):
         product(x, x.mT, out=gram)
+        if rounds:
+            _round(gram)
         fused(gram, gram, gram, beta=b, alpha=c, out=polynomial)
+        if rounds:
+            _round(polynomial)
         fused(x, polynomial, x, beta=a, out=spare)
+        if rounds:
+            _round(spare)
         x, spare = spare, x
+    x = x.to(matrix.dtype)
     return x.mT if tall else x
+
+
+def _round(x: Tensor) -> None:
+    """Round to bfloat16 in place."""
+    x.copy_(x.bfloat16())

@@ -13,7 +13,7 @@ import torch
 
 import zoo
 from zoo.kernels import native
-from zoo.kernels.matmul import PRODUCT
+from zoo.kernels.matmul import BFLOAT16, PRODUCT
 from zoo.train.distributed import World
 from zoo.utils.device import processor_field
 from zoo.utils.untyped import JsonObject
@@ -39,6 +39,7 @@ def describe(world: World, step: int) -> JsonObject:
         "processors": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "float32_product": PRODUCT,
+        "bfloat16_product": "processor" if BFLOAT16 else "float32, rounded",
         "cpu_kernels": native.kind() if world.device.type == "cpu" else None,
         "ranks": world.size,
         "device": _device(world.device),
