@@ -25,9 +25,12 @@ WORDS = {"good": ("fine", "great", "lovely"), "bad": ("dull", "awful", "weak")}
 THINGS = ("film", "book", "song", "play", "dance", "tale", "poem", "show")
 
 
-def reviews(folder: Path, name: str, things: tuple[str, ...]) -> str:
-    """Every word with every thing; one class has more texts than the other."""
-    texts = [(f"a {w} {t}", label) for label, words in WORDS.items() for w in words for t in things]
+def reviews(folder: Path, name: str, things: tuple[str, ...], swapped: bool = False) -> str:
+    """Every word with every thing; one class has more texts than the other. With swapped labels if asked."""
+    named = (
+        dict(zip(WORDS, reversed(WORDS), strict=True)) if swapped else dict(zip(WORDS, WORDS, strict=True))
+    )
+    texts = [(f"a {w} {t}", named[label]) for label, words in WORDS.items() for w in words for t in things]
     lines = ["sentence\tlabel", *(f"{text}\t{label}" for text, label in texts[: len(texts) - 3])]
     (folder / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
     return str(folder / name)
@@ -241,11 +244,10 @@ def test_two_validation_files_and_the_best_checkpoint_of_each(tmp_path: Path) ->
     """As MNLI has: both are evaluated at once, and no checkpoint that is best is deleted."""
     files = {
         "matched": reviews(tmp_path, "a.tsv", THINGS[5:7]),
-        "other": reviews(tmp_path, "b.tsv", THINGS[7:]),
+        "other": reviews(tmp_path, "b.tsv", THINGS[7:], swapped=True),  # the better learned, the worse here
     }
     given = fields(tmp_path, validation=files, best="cross_entropy")
     given["train"] |= {"eval_every": 5, "keep_last": 1}
-    given["optimizer"]["lr"] = 0.06  # so high that the last is not the best
     folder = train(load_config(given)).folder
     lines = of_kind(folder, "validation")
     assert all(list(line["by_file"]) == ["matched", "other"] for line in lines)

@@ -91,7 +91,7 @@ def compare(ours: World, model_name: str, optimizer_name: str) -> None:
     # Newton-Schulz rounds to bfloat16: gradients must be the same bit for bit, so they are not scaled.
     clip = math.inf if "muon" in optimizer_name else 0.5
     norms = [train(m, o, 4, clip) for m, o in zip((single, sharded), optimizers, strict=True)]
-    torch.testing.assert_close(norms[1], norms[0], **TOLERANCE)
+    torch.testing.assert_close(norms[1], norms[0], rtol=5e-6, atol=0.0)  # sums of squares in another order
     agree(sharded, optimizers[1], single, optimizers[0])
 
     saved = {n: gathered(slots) for n, slots in state_by_name(optimizers[1]).items()}

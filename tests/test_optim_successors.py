@@ -193,7 +193,7 @@ def test_soap_from_the_recorded_first_bases(label: str, names: Sequence[str]) ->
 
 
 def test_soap_in_float32_where_rows_have_no_gradient() -> None:
-    """The authors' float32 table is 2e-6 from float64 with the same bases, so that ours is within 3e-6."""
+    """The authors' float32 table is 2e-6 from float64 with the same bases; so is ours on some processors."""
     ours, exact = Replay("soap", "f32"), Replay("soap", "f32", torch.float64)
     rounding = theirs = theirs_exact = 0.0
     for step, _ in zip(soap_steps(ours, ours), soap_steps(exact, ours), strict=True):
@@ -201,7 +201,7 @@ def test_soap_in_float32_where_rows_have_no_gradient() -> None:
         rounding = max(rounding, (tables[0] - tables[1]).abs().max().item())
         theirs = max(theirs, ours.error("embed", step))
         theirs_exact = max(theirs_exact, exact.error("embed", step))
-    assert rounding < TOLERANCE["f32"]
+    assert rounding < 3e-6
     assert 1e-6 < theirs_exact < 3e-6
     assert theirs < 3e-6
 
