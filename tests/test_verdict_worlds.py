@@ -18,7 +18,7 @@ from synthetic_runs import write_run
 from zoo.ablate.scale.document import document
 from zoo.ablate.scale.looks import adjusted_p, critical_values
 from zoo.ablate.scale.presentation import factor, factor_text, notes, sentences, tables
-from zoo.ablate.scale.runs import FinishedRun, RunTable, read_runs
+from zoo.ablate.scale.runs import FinishedRun, RunTable, parse_count, read_runs
 from zoo.ablate.scale.sources import LoggerExport, read_table
 from zoo.ablate.scale.tuned import halved, tuned_sizes
 from zoo.ablate.scale.tuning import Parabola, tuning_gap
@@ -279,6 +279,73 @@ def test_a_check_has_an_error_of_its_own() -> None:
     for name, word in {"base again": "faster", "a method": "undecided"}.items():
         renamed = [replace(run, variant=name) if run.variant == "base again" else run for run in runs]
         assert judge(RunTable(tuple(renamed)), "base")["base planted"].word == word
+
+
+@pytest.mark.parametrize("collapse", (0.3, 0.0))
+def test_nothing_is_predicted_across_a_size_that_speaks_against_it(collapse: float) -> None:
+    """The factor is 1.3 at four sizes; at the largest the variant is far behind, or has diverged."""
+    runs = world([1.3, 1.3, 1.3, 1.3, collapse or 1.3], tau=0.01)
+    last = max(run.size for run in runs)
+    if not collapse:
+        runs = [
+            replace(run, loss=math.inf) if run.variant == "b" and run.size == last else run for run in runs
+        ]
+    found = judge(RunTable(tuple(runs)), "a")["b"]
+    assert found.word == "faster" and found.predicted is None and found.trend == "trend open"
+    reason = "losses hardly overlap: the factor is less than" if collapse else "9 runs diverged"
+    assert f"Not judged, above these sizes: 16M, where {reason}" in sentences({"b": found}, "a", None)[0]
+    held = judge(RunTable(tuple(run for run in runs if run.size < last)), "a")["b"]
+    assert held.predicted is not None and "Not judged" not in sentences({"b": held}, "a", None)[0]
+
+
+def test_seeds_that_lack_a_budget_are_a_doubt() -> None:
+    runs = world([1.3], tau=0.01, sizes=SIZES[:1])
+    words = "some seeds lack a budget"
+    assert not any(words in warning for warning in judge(RunTable(tuple(runs)), "a")["b"].warnings)
+    one_long = RunTable(tuple(run for run in runs if run.tokens < max(BUDGETS) or run.seed == 0))
+    assert any(words in warning for warning in judge(one_long, "a")["b"].warnings)
+
+
+def test_flops_of_one_side_alone_compare_nothing() -> None:
+    """Then sizes are compared, and not parameters of one side with FLOPs of the other."""
+    runs = [replace(run, flops=6 * run.size * run.tokens) for run in world([1.3] * 5)]
+    ours = [replace(run, flops=None) if run.variant == "b" else run for run in runs]
+    for known in (runs, ours):
+        larger = [replace(run, size=1.05 * run.size) if run.variant == "b" else run for run in known]
+        found = judge(RunTable(tuple(larger)), "a")["b"]
+        assert found.word == "faster" and not found.measured.left_out
+        assert not any("differ by 5" in w and "00.0%" in w for w in found.warnings), found.warnings
+
+
+def test_the_declared_seeds_bind_both_sides() -> None:
+    runs = world([1.3], tau=0.01, seeds=6, sizes=SIZES[:1])
+    few = RunTable(tuple(run for run in runs if run.variant == "b" or run.seed < 3))
+    with pytest.raises(DataError, match="b: 6 seeds of a side; the declared maximum is 5"):
+        judge(few, "a", looks=Looks(max_seeds=5))
+
+
+def test_rates_of_one_side_alone() -> None:
+    runs = [replace(run, rate=1e-3) if run.variant == "b" else run for run in world([1.3] * 5, tau=0.01)]
+    warnings = judge(RunTable(tuple(runs)), "a")["b"].warnings
+    assert any("no learning rates of the baseline" in warning for warning in warnings)
+    assert not any("tuned unequally" in warning for warning in warnings), warnings
+
+
+def test_a_count_is_the_number_that_it_names(tmp_path: Path) -> None:
+    assert parse_count("4.1M") == 4_100_000 and parse_count("8.2m") == 8_200_000 and parse_count("7") == 7
+
+
+def test_an_export_with_several_rows_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [
+        f"{r.variant}-{r.seed},{r.variant},{r.size},{r.tokens},{r.seed},{r.loss!r}" for r in world([1.3] * 5)
+    ]
+    file = tmp_path / "export.csv"
+    file.write_text("\n".join(["Name,optimizer,size,tokens,seed,loss", *rows]))
+    columns = "variant=optimizer,run=Name"
+    zoo("verdict", file, "--baseline", "a", "--columns", columns, status=2)
+    assert (
+        "Name: value 'a-0' stands in line 2 already: a ladder is not read inside" in capsys.readouterr().err
+    )
 
 
 def test_unequal_numbers_of_seeds() -> None:

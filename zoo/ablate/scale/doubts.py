@@ -12,6 +12,7 @@ from zoo.ablate.scale.line import FEWEST_SIZES, Line
 from zoo.ablate.scale.measure import SizePair, VariantMeasurement
 from zoo.ablate.scale.runs import AGAIN, FinishedRun, format_count
 from zoo.ablate.scale.simulate import KAPPA, TAU
+from zoo.ablate.scale.tuned import TunedSize
 from zoo.ablate.scale.tuning import equal_steps, near_border
 
 SAME_COST = 1.01
@@ -88,10 +89,17 @@ def _few_sizes(measurement: VariantMeasurement) -> Iterator[str]:
 def _tuning(measurement: VariantMeasurement) -> Iterator[str]:
     sides = [[pair.sides[k] for pair in measurement.pairs.values()] for k in (0, 1)]
     names = ("the baseline", measurement.name)
-    if any(side.rate is None for of_side in sides for side in of_side):
-        yield "the table has no learning rates, so that nothing is known of the tuning"
+    without = [
+        name for name, side in zip(names, sides, strict=True) if any(size.rate is None for size in side)
+    ]
+    if without:
+        of = "" if len(without) == 2 else f" of {without[0]}"
+        yield f"the table has no learning rates{of}, so that nothing is known of the tuning"
     tried = [
-        {n: len(pair.sides[k].tried) * pair.sides[k].seeds for n, pair in measurement.pairs.items()}
+        {
+            n: len(pair.sides[k].tried) * pair.sides[k].seeds if pair.sides[k].tuned else 0
+            for n, pair in measurement.pairs.items()
+        }
         for k in (0, 1)
     ]
     steps = [
@@ -270,6 +278,12 @@ def _counts(measurement: VariantMeasurement) -> Iterator[str]:
             f"the sides have different numbers of seeds at {_listed(unequal)}; seeds that are added until "
             "something is decided need a declared maximum"
         )
+    incomplete = [n for n, pair in measurement.pairs.items() if not all(map(_is_complete, pair.sides))]
+    if incomplete:
+        yield (
+            f"at {_listed(incomplete)} some seeds lack a budget: the noise is measured as if they had all, "
+            "so that intervals are too narrow; expected every seed at every budget"
+        )
     apart: dict[str, list[float]] = {}
     for params, pair in measurement.pairs.items():
         if pair.ratio > SAME_COST:
@@ -283,6 +297,12 @@ def _counts(measurement: VariantMeasurement) -> Iterator[str]:
             "the trend "
             "is also one of that ratio"
         )
+
+
+def _is_complete(side: TunedSize) -> bool:
+    """Whether every seed has been trained to every budget."""
+    cells = {(run.tokens, run.seed) for run in side.compared}
+    return len(cells) == len({tokens for tokens, _ in cells}) * len({seed for _, seed in cells})
 
 
 def _assumptions(measurement: VariantMeasurement) -> Iterator[str]:

@@ -32,10 +32,13 @@ class UnusedSize:
     Attributes:
         params: number of parameters of the baseline's model.
         reason: the reason in words.
+        differs: whether it was left out because of the losses: the variant is so much better or worse there
+            that there is no factor, or runs diverged.
     """
 
     params: float
     reason: str
+    differs: bool = False
 
 
 @dataclass(frozen=True)
@@ -121,6 +124,12 @@ class VariantMeasurement:
     kappa: float | None = None
 
     @property
+    def beyond(self) -> list[UnusedSize]:
+        """Sizes above all usable ones that were left out because of their losses."""
+        largest = max((size.params for size in self.usable), default=math.inf)
+        return [size for size in self.left_out if size.differs and size.params > largest]
+
+    @property
     def usable(self) -> list[SizeSpeedup]:
         """The sizes whose losses overlap."""
         return [size for size in self.sizes if size.comparable]
@@ -178,7 +187,7 @@ def _add_size(measurement: VariantMeasurement, params: float, pair: SizePair) ->
     diverged = sum(not math.isfinite(loss) for side in (ours, theirs) for loss in side.values())
     if diverged:
         measurement.left_out.append(
-            UnusedSize(params, f"{diverged} {'run' if diverged == 1 else 'runs'} diverged")
+            UnusedSize(params, f"{diverged} {'run' if diverged == 1 else 'runs'} diverged", differs=True)
         )
         return
     try:
@@ -190,7 +199,9 @@ def _add_size(measurement: VariantMeasurement, params: float, pair: SizePair) ->
     if not size.comparable:
         low, high = size.limits
         bound = f"more than {math.exp(high):.2f}" if size.ln_c > high else f"less than {math.exp(low):.2f}"
-        measurement.left_out.append(UnusedSize(params, f"losses hardly overlap: the factor is {bound} x"))
+        measurement.left_out.append(
+            UnusedSize(params, f"losses hardly overlap: the factor is {bound} x", True)
+        )
 
 
 def _robust(size: SizeSpeedup, sides: tuple[Cells, Cells]) -> SizeSpeedup:
@@ -205,7 +216,7 @@ def _paired(
 ) -> dict[float, SizePair]:
     """The runs of both sides, paired by the number of parameters or else by FLOPs per token."""
     pairs = {
-        size: SizePair(side, variant[size], _ratio(_per_token(side, size), _per_token(variant[size], size)))
+        size: SizePair(side, variant[size], _cost_ratio(side, size, variant[size], size))
         for size, side in baseline.items()
         if size in variant
     }
@@ -213,7 +224,7 @@ def _paired(
     for size, side in baseline.items():
         if size in pairs or not rest:
             continue
-        ratios = {other: _ratio(_per_token(rest[other], other), _per_token(side, size)) for other in rest}
+        ratios = {other: _cost_ratio(side, size, rest[other], other) for other in rest}
         nearest = min(ratios, key=lambda other: ratios[other])
         if ratios[nearest] <= PAIRED_FLOPS:
             pairs[size] = SizePair(side, rest.pop(nearest), max(ratios[nearest], _ratio(nearest, size)))
@@ -228,10 +239,15 @@ def _ratio(one: float, other: float) -> float:
     return max(one / other, other / one)
 
 
-def _per_token(side: TunedSize, size: float) -> float:
-    """The FLOPs per token, or the parameters if FLOPs are not known."""
+def _cost_ratio(one: TunedSize, one_size: float, other: TunedSize, other_size: float) -> float:
+    """The ratio of the FLOPs per token, or of the parameters if a side does not know its FLOPs."""
+    flops = [_flops_per_token(side) for side in (one, other)]
+    return _ratio(one_size, other_size) if None in flops else _ratio(*(f for f in flops if f is not None))
+
+
+def _flops_per_token(side: TunedSize) -> float | None:
     flops = [run.flops / run.tokens for run in side.compared if run.flops is not None]
-    return float(np.mean(flops)) if flops else size
+    return float(np.mean(flops)) if flops else None
 
 
 def _slope(size: SizeSpeedup) -> float:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
 from zoo.ablate.scale.items import ItemDifference
 from zoo.ablate.scale.line import Estimate, Prediction
-from zoo.ablate.scale.measure import SizePair, VariantMeasurement, common_budget
+from zoo.ablate.scale.measure import SizePair, UnusedSize, VariantMeasurement, common_budget
 from zoo.ablate.scale.runs import format_count
 from zoo.ablate.scale.speedup import exp
 from zoo.ablate.scale.verdict import ScaleVerdict
@@ -59,6 +59,8 @@ def sentence(verdict: ScaleVerdict, baseline: str, margin: float | None = None) 
         f"({format_count(math.exp(float(line.x.mean())))}) it needs {middle} {more} tokens; {at_largest}.",
         _trend(verdict, sign),
     ]
+    for reason, sizes in _by_reason(verdict.measured.beyond):
+        parts.append(f"Not judged, above these sizes: {sizes}, where {reason}.")
     if verdict.predicted is not None:
         twice = factor(sign * verdict.predicted.estimate, verdict.predicted.half95)
         parts.append(f"At {format_count(2 * largest.params)} expect {factor_text(twice)}.")
@@ -90,8 +92,12 @@ def speedup_text(verdict: ScaleVerdict) -> str:
 
 def _left_out(measurement: VariantMeasurement) -> Iterator[tuple[str, str]]:
     """The reasons for which sizes were left out, each with its sizes."""
+    return _by_reason(measurement.left_out)
+
+
+def _by_reason(left_out: Sequence[UnusedSize]) -> Iterator[tuple[str, str]]:
     by_reason: dict[str, list[str]] = {}
-    for size in measurement.left_out:
+    for size in left_out:
         by_reason.setdefault(size.reason, []).append(format_count(size.params))
     return ((reason, ", ".join(sizes)) for reason, sizes in by_reason.items())
 
@@ -245,7 +251,7 @@ def _verdict_row(verdict: ScaleVerdict, asked: bool) -> list[object]:
     tuned = [side for pair in measurement.pairs.values() for side in pair.sides if side.tuned]
     return [
         verdict.name,
-        verdict.word,
+        verdict.word if verdict.word == "undecided" else word_text(verdict),  # the factor has a column
         line and estimated(line.middle),
         value if line is None else estimated(line.largest),
         line and _per_doubling(line.slope),

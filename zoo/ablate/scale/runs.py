@@ -122,7 +122,7 @@ def read_runs(file: Path) -> RunTable:
     runs = [run_of_row(f"{file}:{line}", row, file.parent) for line, row in rows]
     if not runs:
         raise DataError(f"{file}: no rows; expected one per run")
-    _check_names(file, rows)
+    check_names(file, rows)
     check_runs(runs)
     return RunTable(tuple(runs))
 
@@ -220,16 +220,25 @@ def _check_columns(file: Path, names: Sequence[str]) -> None:
         raise DataError(f"{file}:1: a column is there twice: {', '.join(names)}")
 
 
-def _check_names(file: Path, rows: Sequence[tuple[int, dict[str, str]]]) -> None:
-    """Refuse a run with several rows, whose losses were read before the end of its schedule."""
+def check_names(file: Path, rows: Sequence[tuple[int, dict[str, str]]], column: str = "run") -> None:
+    """Refuse a run with several rows, whose losses were read before the end of its schedule.
+
+    Args:
+        file: the table, for the message.
+        rows: its rows with the numbers of their lines.
+        column: the column with the names of runs, which may be missing.
+
+    Raises:
+        DataError: Two rows have the same name.
+    """
     seen: dict[str, int] = {}
     for line, row in rows:
-        name = row.get("run", "").strip()
+        name = row.get(column, "").strip()
         before = seen.setdefault(name, line) if name else line
         if before != line:
             raise DataError(
-                f"{file}:{line}: run: value {name!r} stands in line {before} already: a ladder is not read "
-                "inside one run; expected a run per row, each to the end of its own schedule"
+                f"{file}:{line}: {column}: value {name!r} stands in line {before} already: a ladder is not "
+                "read inside one run; expected a run per row, each to the end of its own schedule"
             )
 
 
@@ -329,7 +338,7 @@ def parse_count(text: str) -> float:
         ValueError: The text is no such number.
     """
     factor = {"K": 1e3, "M": 1e6, "B": 1e9}.get(text[-1:].upper(), 1.0)
-    return float(text[:-1] if factor > 1 else text) * factor
+    return round(float(text[:-1]) * factor, 3) if factor > 1 else float(text)
 
 
 def parse_counts(text: str, place: str) -> tuple[float, ...]:

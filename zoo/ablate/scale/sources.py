@@ -21,6 +21,7 @@ from zoo.ablate.scale.runs import (
     REQUIRED,
     FinishedRun,
     RunTable,
+    check_names,
     check_runs,
     read_rows,
     read_runs,
@@ -38,6 +39,8 @@ SCALAR_HEADER = ["Wall time", "Step", "Value"]
 """The header of a scalar that TensorBoard has exported as CSV."""
 FINISHED = ("finished", "Finished", "FINISHED", "")
 """The states in tables of W&B and MLflow of a run that has ended regularly."""
+EXPORTED = (*REQUIRED, *OPTIONAL, "run")
+"""Columns that an exported table may have by other names."""
 STATES = ("State", "state", "Status", "status")
 TUNED = ("optimizer.lr",)
 """The setting, besides the seed, in which runs of a variant may differ."""
@@ -267,8 +270,8 @@ def _exported(file: Path, columns: Mapping[str, str]) -> RunTable:
     """Read a table of runs exported by W&B, MLflow or others; columns that are not named are ignored."""
     names, rows = read_rows(file)
     for ours, theirs in columns.items():
-        if ours not in REQUIRED + OPTIONAL:
-            raise DataError(f"--columns: no column '{ours}'{did_you_mean(ours, REQUIRED + OPTIONAL)}")
+        if ours not in EXPORTED:
+            raise DataError(f"--columns: no column '{ours}'{did_you_mean(ours, EXPORTED)}")
         if theirs not in names:
             raise DataError(f"{file}:1: no column '{theirs}'{did_you_mean(theirs, names)}")
     runs = []
@@ -294,6 +297,7 @@ def _exported(file: Path, columns: Mapping[str, str]) -> RunTable:
         runs.append(run_of_row(place, mapped, file.parent))
     if not runs:
         raise DataError(f"{file}: no rows; expected one per run")
+    check_names(file, rows, columns.get("run", "run"))
     check_runs(runs)
     return RunTable(tuple(runs))
 

@@ -232,13 +232,15 @@ def _critical_value_of_seeds(measurement: VariantMeasurement, alpha: float, look
     """The critical value of |t| at one size after the present seeds; None without a declaration."""
     if not measurement.usable or not (looks.anytime or looks.max_seeds):
         return None
-    seeds = measurement.usable[-1].seeds
-    if looks.max_seeds is not None and seeds > looks.max_seeds:
+    size = measurement.usable[-1]
+    sides = measurement.pairs[size.params].sides
+    most = max(len({run.seed for run in side.compared}) for side in sides)
+    if looks.max_seeds is not None and most > looks.max_seeds:
         raise DataError(
-            f"{measurement.name}: {seeds} seeds; the declared maximum is {looks.max_seeds}, and the error is "
-            "spent: expected no look beyond it"
+            f"{measurement.name}: {most} seeds of a side; the declared maximum is {looks.max_seeds}, and the "
+            "error is spent: expected no look beyond it"
         )
-    return _critical_value_after(seeds, alpha, looks)
+    return _critical_value_after(size.seeds, alpha, looks)
 
 
 def _critical_value_after(seeds: int, alpha: float, looks: Looks) -> float:
@@ -323,9 +325,11 @@ def _worded(
         measurement,
         at_largest="largest" in held and largest * value > 0,
         claims=tuple(held),
-        trend=None if line is None else _trend(line),
+        trend=None if line is None else "trend open" if measurement.beyond else _trend(line),
         within_margin=within,
-        predicted=None if line is None or missed else line.predict(float(line.x.max()) + math.log(2)),
+        predicted=None
+        if line is None or missed or measurement.beyond
+        else line.predict(float(line.x.max()) + math.log(2)),
         back_test=test,
         detectable=None if too_early else _detectable(measurement, alpha),
         warnings=tuple(doubts(measurement, missed, too_early)),
