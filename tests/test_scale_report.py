@@ -30,7 +30,7 @@ from benchmarks.scale.rates import drifting
 from benchmarks.scale.stability import by_method, largest_stable, stability
 from zoo.ablate.execute import plan_of_known
 from zoo.ablate.ladder_plan import LadderPlanner
-from zoo.ablate.lines import COLUMNS, Lines, config_hash
+from zoo.ablate.lines import ADDED, COLUMNS, Lines, config_hash
 from zoo.ablate.outcome import Outcome
 from zoo.ablate.plan import PlannedRun
 from zoo.ablate.progress import LadderProgress, progress
@@ -242,13 +242,39 @@ def test_lines_of_another_ladder_are_taken_over(tmp_path: Path, rows: list[dict[
     assert "1 of them taken over" in judged(ASKED, progress(ladder(tmp_path, **changes)), counted).status
 
 
-def test_lines_without_seconds_can_be_read(tmp_path: Path, rows: list[dict[str, str]]) -> None:
-    old = [name for name in COLUMNS if name != "worker_seconds"]
+def test_a_side_has_the_same_rates_whatever_it_is_compared_with(tmp_path: Path) -> None:
+    """The line of rates is over the side's own size; the baseline's would shift it by a rounding."""
+
+    def loss(run: PlannedRun) -> float:
+        model: Any = run.config.model  # of GPT
+        best = 1e-2 * model.d_model**-0.37
+        return math.log(next(float(value) for value in run.point.values()) / best) ** 2
+
+    def rates(baseline: str) -> set[float]:
+        axis = {"own": {}, "tied": {"model": {"tied": True}}}
+        sweep = ladder(tmp_path, axes={"table": axis}, baseline={"table": baseline}, lines=None)
+
+        def look(run: PlannedRun) -> Outcome:
+            return Outcome(run.steps, {run.steps: loss(run)}, ended=True)
+
+        runs = plan_of_known(LadderPlanner(sweep), {}, look).runs
+        assert len({side.params for side in sweep.ladder[-1].sides}) == 2
+        return {float(v) for run in runs if run.variant == "table=tied" for v in run.point.values()}
+
+    assert rates("own") == rates("tied")
+
+
+@pytest.mark.parametrize("missing", [ADDED[i:] for i in range(len(ADDED))])
+def test_lines_without_columns_that_were_added_later(
+    tmp_path: Path, rows: list[dict[str, str]], missing: tuple[str, ...]
+) -> None:
+    old = [name for name in COLUMNS if name not in missing]
     with (tmp_path / "old.csv").open("w", encoding="utf-8", newline="") as text:
         writer = csv.DictWriter(text, old, extrasaction="ignore", lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows[:2])
-    assert [line.seconds for line in Lines(tmp_path / "old.csv")] == [None, None]
+    seconds = None if "worker_seconds" in missing else 36.0
+    assert [line.seconds for line in Lines(tmp_path / "old.csv")] == [seconds, seconds]
 
 
 def test_the_largest_stable_rate(tmp_path: Path) -> None:

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import csv
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from benchmarks.harness import RESULTS
 from benchmarks.scale import __main__ as command
-from benchmarks.scale import forgetting, source, study
-from benchmarks.scale.forgetting import Scored, fine_tuned, read_scores, scores_file
+from benchmarks.scale import scores, source, study
+from benchmarks.scale.chapters import judged
+from benchmarks.scale.forgetting import fine_tuned
 from benchmarks.scale.page import front_page, own_page
-from benchmarks.scale.place import NEW, OLD, Place
-from benchmarks.scale.questions import LADDERS
+from benchmarks.scale.place import Place
+from benchmarks.scale.questions import LADDERS, NEW, OLD, SECOND
+from benchmarks.scale.scores import all_scores, read_scores, score
+from benchmarks.scale.second_text import second_text
 from benchmarks.scale.source import NAME, lay_source, source_run
 from benchmarks.scale.tiny import write_tiny
 from zoo.ablate.execute import plan_of_known
@@ -37,7 +42,7 @@ class Zoo:
         self.commands: list[tuple[str, ...]] = []
         self.statuses = list(statuses)
 
-    def __call__(self, *arguments: str) -> int:
+    def __call__(self, *arguments: str, meanwhile: Callable[[], None] | None = None) -> int:
         self.commands.append(arguments)
         return self.statuses.pop(0)
 
@@ -71,6 +76,13 @@ def write_lines(sweep: Sweep) -> list[PlannedRun]:
             row = dict(zip(names, run.key, strict=True)) | {"run": run.id, "spikes": 0}
             writer.writerow(row | {"loss": repr(loss_of(run)), "config": config_hash(run.config)})
     return list(runs)
+
+
+class Report:
+    """What `perplexity` returns, of texts with 10 tokens."""
+
+    def __init__(self, *losses: float) -> None:
+        self.scores = [SimpleNamespace(tokens=10, nats=10 * loss) for loss in losses]
 
 
 def run_command(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> str:
@@ -160,28 +172,18 @@ def test_gain_and_forgetting(tiny: Place, monkeypatch: pytest.MonkeyPatch) -> No
     for name in (NAME, *(f"runs/{run.id}" for run in longest[1:])):  # the folder of the first run is gone
         (sweep.out / name).mkdir(parents=True)
 
-    class Text:
-        tokens = 10
-
-        def __init__(self, nats: float) -> None:
-            self.nats = nats
-
-    class Report:
-        def __init__(self, new: float, old: float) -> None:
-            self.scores = [Text(new), Text(old)]
-
     asked: list[str] = []
 
     def perplexity(folder: Path, files: list[Path]) -> tuple[Report, list[Path]]:
         asked.append(folder.name)
         assert files == [tiny.texts[NEW], tiny.texts[OLD]]
-        return Report(50 if folder.name == NAME else 40 - len(asked) / 10, 30 + len(asked)), []
+        return Report(5 if folder.name == NAME else 4 - len(asked) / 100, 3 + len(asked) / 10), []
 
-    monkeypatch.setattr(forgetting, "perplexity", perplexity)
-    assert len(list(forgetting.score(sweep, tiny.texts))) == len(longest)
-    assert list(forgetting.score(sweep, tiny.texts)) == []  # each once
+    monkeypatch.setattr(scores, "perplexity", perplexity)
+    assert len(list(score(Q6, sweep, tiny.texts))) == len(longest)
+    assert list(score(Q6, sweep, tiny.texts)) == []  # each once
     assert asked == [NAME, *(run.id for run in longest[1:])]
-    assert read_scores(scores_file(sweep))[NAME] == Scored(NAME, 5.0, 3.1)
+    assert all_scores(Q6, sweep)[NAME] == {NEW: 5.0, OLD: 3.1}
 
     found = fine_tuned(Q6, progress(sweep), set())
     assert found.picture == "gain"
@@ -192,6 +194,70 @@ def test_gain_and_forgetting(tiny: Place, monkeypatch: pytest.MonkeyPatch) -> No
     assert "| before | – | 5.0000 | – | 3.1000 | – |" in page
     assert "Gain and forgetting" in front_page([found])
     assert {row.word.split(";")[0] for row in found.rows} <= {"undecided", "equal", "faster", "slower"}
+
+
+def test_a_word_that_turns_around_on_the_second_text(tiny: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = {run.id: run for run in write_lines(tiny.load(Q1))}
+    sweep = tiny.load(Q1)
+    longest = [run for run in runs.values() if run.tokens == sweep.ladder[-1].budgets[-1]]
+    for run in longest[1:]:
+        (sweep.runs / run.id).mkdir(parents=True)
+    worse = {"model=gpt": 0.0, "model=ngpt": 0.0, "model=gpt again": 1.0}
+
+    def perplexity(folder: Path, files: list[Path]) -> tuple[Report, list[Path]]:
+        assert files == [tiny.texts[SECOND]]
+        return Report(4 + worse[runs[folder.name].variant] + runs[folder.name].config.seed * 1e-4), []
+
+    monkeypatch.setattr(scores, "perplexity", perplexity)
+    assert len(list(score(Q1, sweep, tiny.texts))) == len(longest) - 1  # of one run the folder is gone
+    assert second_text(Q1, progress(sweep)) == []  # one run of the baseline has no interval
+    (sweep.runs / longest[0].id).mkdir()
+    assert len(list(score(Q1, sweep, tiny.texts))) == 1
+
+    table = tiny.results / "scale/q1.csv"
+    rows = list(csv.DictReader(table.read_text().splitlines()))
+    with table.open("w", encoding="utf-8", newline="") as text:
+        writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        for row in rows:  # better by a nat on the validation set, and worse on the other text
+            better = row["variant"] == "model=gpt again"
+            writer.writerow(row | {"loss": repr(float(row["loss"]) - better)})
+    found = {row.variant: row for row in second_text(Q1, progress(tiny.load(Q1)))}
+    assert (found["model=ngpt"].turned, found["model=gpt again"].turned) == (False, True)
+    assert found["model=gpt again"].there.difference == pytest.approx(1.1)  # seeds from 1000 on
+    assert found["model=gpt again"].here.difference == pytest.approx(-0.9)
+    chapter = judged(Q1, progress(tiny.load(Q1)), set())
+    words = {row.claim: row.word for row in chapter.rows}
+    assert [claim for claim, word in words.items() if "the other way around" in word] == [
+        "GPT against itself, other seeds: no claim may hold"
+    ]
+    assert "+1.1000 (+1.0997 to +1.1003)" in own_page(chapter)
+
+
+def test_scores_of_lines_that_were_taken_over(tiny: Place) -> None:
+    """Another question's scores count for its runs, whose folders this one does not have."""
+    (tiny.results / "scale").mkdir()
+    (tiny.results / "scale/q1-scores.csv").write_text("run,second\na,4.5\n")
+    assert all_scores(BY_KEY["q2-gpt"], tiny.load(BY_KEY["q2-gpt"])) == {"a": {SECOND: 4.5}}
+
+
+def test_a_text_that_is_missing_is_told_before_anything_is_trained(
+    tiny: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    zoo = Zoo()
+    monkeypatch.setattr(study, "run_zoo", zoo)
+    tiny.texts[SECOND].unlink()
+    assert "second.txt: there is no such file; q1" in run_command(
+        monkeypatch, "--study", tmp_path / "tiny", "train", "q1"
+    )
+    assert zoo.commands == []
+
+
+def test_runs_are_scored_while_a_sweep_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source, "PAUSE", 0.01)
+    looks: list[int] = []
+    assert source.run_zoo("list", "models", meanwhile=lambda: looks.append(1)) == 0
+    assert len(looks) > 1
 
 
 @pytest.mark.parametrize(
@@ -207,7 +273,7 @@ def test_scores_that_cannot_be_read(text: str, message: str, tmp_path: Path) -> 
     file = tmp_path / "q6-scores.csv"
     file.write_text(text)
     with pytest.raises((ConfigError, DataError), match=message):
-        read_scores(file)
+        read_scores(file, (NEW, OLD))
 
 
 def test_all_questions_stand_in_the_plan_and_in_make() -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from benchmarks.scale.questions import Question
+from benchmarks.scale.questions import SECOND, Question
+from benchmarks.scale.second_text import second_text, second_text_table
 from zoo.ablate.ladder_verdict import alarms
 from zoo.ablate.progress import LadderProgress
 from zoo.ablate.scale.presentation import notes, sentences, speedup_text, word_text
@@ -117,22 +118,28 @@ def judged(question: Question, state: LadderProgress, counted: set[str]) -> Chap
     if verdicts and not state.complete:
         doubts.insert(0, "not all runs have ended: what is said is so far, and the last word may be another")
     lines = state.lines.file.name
+    beside = second_text(question, state) if question.texts == (SECOND,) else []
+    sections = list(ladder_sections(verdicts, sweep.baseline, doubts)) if verdicts else []
+    if beside:
+        sections.append(Section("On a second text", [second_text_table(beside)]))
     return Chapter(
         question.key,
         question.title,
         sweep.description or "",
         runs,
-        tuple(_rows(question, state, verdicts)),
+        tuple(_rows(question, state, verdicts, {row.variant for row in beside if row.turned})),
         sentences(verdicts, sweep.baseline, scale.margin),
         alarming,
-        ladder_sections(verdicts, sweep.baseline, doubts) if verdicts else (),
+        sections,
         (sweep.baseline, *verdicts),
         PICTURE if any(verdict.measured.sizes for verdict in verdicts.values()) else "",
         f"zoo verdict docs/results/scale/{lines} --baseline '{sweep.baseline}' --margin {scale.margin:g}",
     )
 
 
-def _rows(question: Question, state: LadderProgress, verdicts: Mapping[str, ScaleVerdict]) -> Iterator[Row]:
+def _rows(
+    question: Question, state: LadderProgress, verdicts: Mapping[str, ScaleVerdict], turned: Collection[str]
+) -> Iterator[Row]:
     for claim in question.claims:
         verdict = verdicts.get(claim.variant)
         if verdict is None:
@@ -140,6 +147,8 @@ def _rows(question: Question, state: LadderProgress, verdicts: Mapping[str, Scal
             yield Row(claim.text, claim.paper, "", word, _planned(state), False)
             continue
         word = word_text(verdict)
+        if claim.variant in turned:
+            word += "; the other way around on the second text"
         yield Row(
             claim.text,
             claim.paper,

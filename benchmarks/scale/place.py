@@ -8,12 +8,10 @@ from pathlib import Path
 
 from benchmarks.drift.lines import RESULTS as DRIFT
 from benchmarks.harness import RESULTS, ROOT
-from benchmarks.scale.questions import Question
+from benchmarks.scale.questions import NEW, OLD, SECOND, Question
 from zoo.ablate.sweep import Sweep, load_sweep
 
 DATA = ROOT.parent / "shared/data"
-NEW, OLD = "new", "old"
-"""The texts that a fine-tuned model is scored on: that of its task, and one as its checkpoint has learned."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +23,7 @@ class Place:
         results: the folder of the pages.
         front: README.md.
         drift: the lines of the drift table.
-        texts: of `NEW` and `OLD`.
+        texts: the files of `NEW`, `OLD` and `SECOND`.
     """
 
     sweeps: Path
@@ -42,7 +40,7 @@ class Place:
             folder / "docs/results",
             folder / "README.md",
             folder / "docs/results/drift.csv",
-            {name: folder / f"{name}.txt" for name in (NEW, OLD)},
+            {name: folder / f"{name}.txt" for name in (NEW, OLD, SECOND)},
         )
 
     def file(self, question: Question) -> Path:
@@ -63,5 +61,9 @@ THE_STUDY = Place(
     RESULTS,
     ROOT / "README.md",
     DRIFT,
-    {NEW: DATA / "ptb/ptb.test.txt", OLD: DATA / "wikitext-2/valid.txt"},
+    {
+        NEW: DATA / "ptb/ptb.test.txt",
+        OLD: DATA / "wikitext-2/valid.txt",
+        SECOND: DATA / "sentencepiece/botchan.txt",
+    },
 )

@@ -7,6 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+NEW, OLD = "new", "old"
+"""The texts that a fine-tuned model is scored on: that of its task, and one as its checkpoint has learned."""
+SECOND = "second"
+"""The text that the largest models of other questions are scored on. Their training text has none of it."""
+
 
 @dataclass(frozen=True)
 class Claim:
@@ -40,6 +45,13 @@ class Question:
     claims: tuple[Claim, ...] = ()
     described: bool = False
     fine_tunes: bool = False
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The names of the texts on which models are scored."""
+        if self.fine_tunes:
+            return NEW, OLD
+        return () if self.described else (SECOND,)
 
 
 def _optimizers(model: str) -> tuple[Claim, ...]:

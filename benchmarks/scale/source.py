@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -21,6 +22,8 @@ from zoo.utils.run_folder import RunFolder
 
 NAME = "q6-source"
 """Of the folder beside the runs of the study; configs/sweeps/scale/q6-base.yaml has it as well."""
+PAUSE = 60.0
+"""Seconds between two looks at a command that runs."""
 
 
 def lay_source(first: Sweep) -> Path:
@@ -60,12 +63,21 @@ def lay_source(first: Sweep) -> Path:
     return folder
 
 
-def run_zoo(*arguments: str) -> int:
-    """The status of a command of zoo; Ctrl-C reaches it as well, and it saves its runs before it ends."""
+def run_zoo(*arguments: str, meanwhile: Callable[[], None] | None = None) -> int:
+    """The status of a command of zoo; Ctrl-C reaches it as well, and it saves its runs before it ends.
+
+    Args:
+        *arguments: of the command.
+        meanwhile: what to do every `PAUSE` seconds while the command runs.
+    """
     with subprocess.Popen([sys.executable, "-m", "zoo", *arguments]) as command:
         while True:
             with suppress(KeyboardInterrupt):
-                return command.wait()
+                try:
+                    return command.wait(PAUSE)
+                except subprocess.TimeoutExpired:
+                    if meanwhile is not None:
+                        meanwhile()
 
 
 def is_laid(first: Sweep) -> bool:

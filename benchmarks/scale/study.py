@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from functools import partial
 
 from benchmarks.harness import table
-from benchmarks.scale.forgetting import score
 from benchmarks.scale.place import Place
 from benchmarks.scale.questions import LADDERS, Question
+from benchmarks.scale.scores import score
 from benchmarks.scale.source import is_laid, lay_source, run_zoo
 from zoo.ablate.estimate import SpeedProbe
 from zoo.ablate.ladder_estimate import ladder_costs, total_cost
 from zoo.ablate.pool import worker_count
 from zoo.ablate.progress import progress
+from zoo.ablate.sweep import Sweep
+from zoo.utils.errors import DataError
 
 FIRST = LADDERS[0]
 """The question with the run whose checkpoint is fine-tuned."""
@@ -29,22 +32,31 @@ def train(place: Place, questions: Sequence[Question]) -> None:
         questions: in this order.
 
     Raises:
-        ZooError: a sweep file or the lines of one have a mistake, which is told before anything is trained;
-            or Q6 has come before Q1.
+        ZooError: a sweep file or the lines of one have a mistake, or a text to score models on is not there,
+            which is told before anything is trained; or Q6 has come before Q1.
         SystemExit: a sweep was interrupted, or could not be run.
     """
     probe = speed_probe()
     for question in questions:
         progress(place.load(question))
+        for name in question.texts:
+            if not (text := place.texts[name]).is_file():
+                raise DataError(f"{text}: there is no such file; {question.key} scores its models on it")
     for question in questions:
         if question.fine_tunes:
             print(f"{question.key} begins with {lay_source(place.load(FIRST))}.", flush=True)
         print(hours(place, [question], probe), flush=True)
-        if (status := run_zoo("sweep", str(place.file(question)))) not in JUDGED:
+        scoring = partial(_score, place, question, place.load(question))
+        status = run_zoo("sweep", str(place.file(question)), meanwhile=scoring)
+        scoring()
+        if status not in JUDGED:
             raise SystemExit(status)
-        if question.fine_tunes:
-            for scored in score(place.load(question), place.texts):
-                print(f"{scored.run}: {scored.new:.4f} of the new text, {scored.old:.4f} of the old one")
+
+
+def _score(place: Place, question: Question, sweep: Sweep) -> None:
+    """Score the runs that have ended, as long as their folders are there."""
+    for sentence in score(question, sweep, place.texts):
+        print(sentence, flush=True)
 
 
 def speed_probe() -> SpeedProbe:

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import ROOT
-from benchmarks.scale.place import NEW, OLD, THE_STUDY, Place
+from benchmarks.scale.place import THE_STUDY, Place
+from benchmarks.scale.questions import NEW, OLD, SECOND
 from zoo.config.yaml import dump_yaml, read_yaml
 from zoo.utils.errors import ZooError
 
@@ -14,7 +15,7 @@ SMALL = {"vocab_size": 256, "warmup": 1, "after": 2, "context": 16, "batch_size"
 """What these keys have wherever they stand in the files of the study."""
 BUDGETS = (8 * 32, 16 * 32)
 """In tokens, 32 a step."""
-TEXTS = {NEW: "docs/terminal.md", OLD: "docs/packing.md"}
+TEXTS = {NEW: "docs/terminal.md", OLD: "docs/packing.md", SECOND: "docs/spikes.md"}
 
 
 def write_tiny(folder: Path) -> Place:

@@ -45,6 +45,7 @@ class Side:
         config: the configuration, complete except for seed, name, steps and the tuned value.
         rates: the grid of the tuned key, ascending; empty if nothing is tuned.
         per_step: number of training targets of a step.
+        params: number of parameters of the model, counted according to `Scale.parameters`.
         first_seed: a number that is added to every seed.
         planted: number of tokens of training for each token that the runs report.
     """
@@ -53,6 +54,7 @@ class Side:
     config: RunConfig
     rates: tuple[float, ...]
     per_step: int
+    params: int
     first_seed: int = 0
     planted: float = 1.0
 
@@ -174,10 +176,10 @@ def single_size(
     variants: Sequence[SweepVariant], seeds: tuple[int, ...], baseline: str
 ) -> tuple[LadderSize, ...]:
     """Represent a sweep without a ladder as a ladder with a single size and budget."""
-    sides = tuple(_side(variant) for variant in variants)
+    sides = tuple(_side(variant, "all") for variant in variants)
     ours = next(side for side in sides if side.variant == baseline)
     steps = Job.of(ours.config).train.steps
-    return (LadderSize(parameters(ours.config), (steps * ours.per_step,), seeds, sides, tuple(variants)),)
+    return (LadderSize(ours.params, (steps * ours.per_step,), seeds, sides, tuple(variants)),)
 
 
 def copies(scale: Scale, baseline: str) -> dict[str, Kwargs]:
@@ -198,11 +200,11 @@ def _size(
     place: str,
     problems: list[str],
 ) -> LadderSize:
-    sides = [_side(variant) for variant in variants]
+    sides = [_side(variant, scale.parameters) for variant in variants]
     ours = next(side for side in sides if side.variant == baseline)
     sides += [replace(ours, variant=name, **fields) for name, fields in copies(scale, baseline).items()]
-    params = parameters(ours.config, scale.parameters)
-    unit = {"tokens": 1.0, "steps": float(ours.per_step), "per_parameter": float(params)}[scale.budgets.unit]
+    params, per_step = ours.params, float(ours.per_step)
+    unit = {"tokens": 1.0, "steps": per_step, "per_parameter": float(params)}[scale.budgets.unit]
     wanted = [budget * unit for budget in scale.budgets.of_size(index)]
     tokens = [ours.steps(budget) * ours.per_step for budget in wanted]
     if len(set(tokens)) < len(tokens) or min(wanted) < ours.per_step:
@@ -254,11 +256,12 @@ def _not_of_a_trunk(size: LadderSize) -> Iterator[str]:
             )
 
 
-def _side(variant: SweepVariant) -> Side:
+def _side(variant: SweepVariant, count: Literal["all", "non_embedding"]) -> Side:
     rates = tuple(sorted(float(value) for point in variant.points for value in point.values()))
     job = Job.of(variant.configs[0])
     *_, targets = declare(recipe_of(job.config)).example(1, job.data.length)
-    return Side(variant.name, variant.configs[0], rates, job.train.batch_size * int(targets.numel()))
+    per_step = job.train.batch_size * int(targets.numel())
+    return Side(variant.name, job.config, rates, per_step, parameters(job.config, count))
 
 
 def _size_changes(base: Located, node: Located, scale: Scale, problems: list[str]) -> list[Located]:

@@ -71,7 +71,7 @@ class LadderPlanner:
         tune = self._sweep.tune
         if tune is None or self._key is None:
             return ChosenPoint({}, ())
-        ln_params = math.log(size.params)
+        ln_params = math.log(side.params)  # not the baseline's: a side has one line in every ladder
 
         rungs = side.rungs(size.tuning_tokens, tune.halving)
 

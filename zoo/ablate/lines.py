@@ -21,10 +21,10 @@ from zoo.utils.measures import find_measure
 
 COLUMNS = (
     *("variant", "size", "tokens", "seed", "rate", "loss", "bits_per_byte", "flops", "spikes", "data"),
-    *("trunk", "run", "config", "commit", "machine", "worker_seconds", "error"),
+    *("trunk", "run", "config", "commit", "machine", "bfloat16_product", "worker_seconds", "error"),
 )
-FIRST_COLUMNS = tuple(name for name in COLUMNS if name != "worker_seconds")
-"""The columns of files from before 2026-11-23."""
+ADDED = ("worker_seconds", "bfloat16_product")
+"""Columns that older files do not have, in the order in which they were added."""
 
 Key = tuple[str, float, float, int, float | None]
 """The key that identifies a run in a table: variant, size, tokens, seed, rate."""
@@ -94,7 +94,7 @@ class Lines:
             DataError: A file cannot be read, or a row does not have the form that `add` writes.
             ConfigError: A file has other columns.
         """
-        self.file = file
+        self.file, self.others = file, tuple(others)
         self._lines: dict[Key, RunLine] = {}
         for line in _read(file):
             self._take(line)
@@ -190,10 +190,11 @@ def _read(file: Path) -> Iterator[RunLine]:
     if not file.exists():
         return
     names, rows = read_rows(file)
-    if tuple(names) not in (COLUMNS, FIRST_COLUMNS):
+    versions = [[name for name in COLUMNS if name not in ADDED[count:]] for count in range(len(ADDED) + 1)]
+    if names not in versions:
         raise ConfigError(f"{file}:1: expected the columns {','.join(COLUMNS)}, which `zoo sweep` writes")
     for number, row in rows:
-        yield RunLine.of({"worker_seconds": "", **row}, f"{file}:{number}")
+        yield RunLine.of({**dict.fromkeys(ADDED, ""), **row}, f"{file}:{number}")
 
 
 def _columns_of(key: Key) -> dict[str, str]:
@@ -226,6 +227,7 @@ def _measured(config: RunConfig, folder: Path, outcome: Outcome, trunk: str) -> 
         "config": config_hash(config),
         "commit": metrics.environment.get("git_commit") or "",
         "machine": device if device != "cpu" else metrics.environment.get("processor") or "",
+        "bfloat16_product": metrics.environment.get("bfloat16_product") or "",
         "worker_seconds": "" if math.isnan(seconds) else f"{seconds:.1f}",
         "error": outcome.error or "",
     }

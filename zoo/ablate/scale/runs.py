@@ -19,7 +19,10 @@ from zoo.utils.files import JSON_BYTES, read_text
 
 REQUIRED = ("variant", "size", "tokens", "seed", "loss")
 OPTIONAL = ("rate", "flops", "seconds", "items", "horizon", "trunk", "data", "passes", "overlap", "spikes")
-RECORDED = ("run", "config", "commit", "machine", "worker_seconds", "error", "bits_per_byte")
+RECORDED = (
+    *("run", "config", "commit", "machine", "bfloat16_product", "worker_seconds", "error"),
+    "bits_per_byte",
+)
 """Further columns that `zoo sweep` writes, see `zoo.ablate.lines`; a verdict does not read them."""
 AGAIN = " again"
 """Suffix of the name of a variant that is the baseline with other seeds, as a check (A/A)."""
