@@ -39,6 +39,8 @@ from zoo.ablate.table import Table as Shown
 from zoo.commands.cli import main
 from zoo.config.yaml import dump_yaml
 from zoo.report.interactive import plotly_figure
+from zoo.report.ladder_plots import WIDEST
+from zoo.report.static import draw_png
 from zoo.report.style import line_styles
 
 WIDTHS = (8, 12, 16, 24, 32)
@@ -301,6 +303,37 @@ def test_the_largest_stable_rate(tmp_path: Path) -> None:
         assert largest == stable[method]
         assert lost == min(fmean(run.loss for run in of_rate) for of_rate in rates.values())
         assert over == pytest.approx(largest / best)
+
+
+def test_an_interval_that_is_too_wide_for_the_picture_ends_in_an_arrow(
+    tmp_path: Path, rows: list[dict[str, str]]
+) -> None:
+    """The interval of a size with a seed that went astray must not hide the others."""
+    astray = (rows[0]["size"], "init=small", "1")
+    changed = [
+        row | {"loss": repr(float(row["loss"]) * 1.25)}
+        if (row["size"], row["variant"], row["seed"]) == astray
+        else row
+        for row in rows
+    ]
+    shown, _ = chapter(tmp_path, changed)
+    plot = shown.plots["across-sizes"]
+    (view,) = plot.views
+    assert view.limits is not None
+    least, most = view.limits
+    estimates = [float(y) for series in view.series for y in series.y]
+    assert least < min(*estimates, 1.0)
+    assert most > max(*estimates, 1.0)
+    assert max(end for series in view.series for end in series.high) > most
+    assert most / least < (WIDEST**2 * max(*estimates, 1.0) / min(*estimates, 1.0)) ** 1.2
+    layout = plotly_figure(plot, line_styles(shown.styled))["views"][0]["layout"]
+    assert layout["yaxis"]["range"] == pytest.approx([math.log10(least), math.log10(most)])
+    wide = replace(
+        view, series=[replace(s, high=[1e6 for _ in s.high]) if s.points else s for s in view.series]
+    )
+    drawn, wider = (draw_png(replace(plot, views=[v]), line_styles(shown.styled)) for v in (view, wide))
+    assert Image.open(io.BytesIO(drawn)).size == Image.open(io.BytesIO(wider)).size
+    assert drawn != wider
 
 
 def test_the_drift_table_as_a_picture(tmp_path: Path) -> None:

@@ -137,7 +137,8 @@ def _layout(plot: Plot, view: View, styles: Mapping[str, LineStyle]) -> JsonObje
     if view.ticks:
         x |= {"tickvals": list(view.ticks), "ticktext": view.tick_texts}
     if view.limits:
-        x |= {"range": list(view.limits)}
+        axis, logarithmic = (x, view.log_x) if plot.variant_rows else (y, view.log_y)
+        axis |= {"range": [log10(end) if logarithmic else end for end in view.limits]}
     if plot.variant_rows:
         y |= {"type": "category", "range": [len(view.rows) - 0.4, -0.6]}
         height = 110 + ROW_HEIGHT * len(view.rows)

@@ -19,6 +19,10 @@ STEPS = 60
 """Number of points of a drawn curve."""
 FARTHEST = 4.0
 """Factor on the largest size up to which the line is drawn, but no farther than the measured range."""
+BESIDE = 1.04
+"""Factor on the largest size by which each back-test is moved, so that all bars are visible."""
+WIDEST = 2.0
+"""Factor on the smallest and the largest estimate beyond which intervals are cut off, with an arrow."""
 LOSS = "final validation loss, nats"
 
 
@@ -81,9 +85,9 @@ def _ladder(verdict: ScaleVerdict, size: SizeSpeedup, baseline: str) -> View:
 def _across_sizes(verdicts: Mapping[str, ScaleVerdict]) -> Plot:
     series: list[Series] = []
     sizes: set[float] = set()
-    for verdict in verdicts.values():
+    for number, verdict in enumerate(verdicts.values(), 1):
         sizes |= {size.params for size in verdict.measured.usable}
-        series += _factors(verdict)
+        series += _factors(verdict, BESIDE**number)
     return Plot(
         "across-sizes",
         "Token speed-up over the size",
@@ -91,22 +95,34 @@ def _across_sizes(verdicts: Mapping[str, ScaleVerdict]) -> Plot:
             View(
                 "factor",
                 "parameters",
-                "c",
+                "token speed-up",
                 series,
                 log_x=True,
                 log_y=True,
                 ticks=sorted(sizes) if len(sizes) < 9 else (),
+                limits=_limits(series),
             )
         ],
         "Point: a size by itself with its 95 % interval, which is without the error of tuning. Line and "
         "band: "
         "across the sizes, 95 %. The wider bar at the largest size is what the smaller ones predicted of it. "
-        "Hatched: beyond the largest size, a prediction if the trend stays straight.",
+        "Hatched: beyond the largest size, a prediction if the trend stays straight. An arrow stands for an "
+        "interval that goes on.",
         one_line=True,
     )
 
 
-def _factors(verdict: ScaleVerdict) -> Iterator[Series]:
+def _limits(series: Sequence[Series]) -> tuple[float, float]:
+    """The ends of an axis that shows all estimates, and intervals up to `WIDEST` from them."""
+    estimates = [1.0, *(float(y) for of_series in series for y in of_series.y)]
+    least = max(min([*estimates, *(y for s in series for y in s.low)]), min(estimates) / WIDEST)
+    most = min(max([*estimates, *(y for s in series for y in s.high)]), max(estimates) * WIDEST)
+    margin = (most / least) ** 0.05
+    return least / margin, most * margin
+
+
+def _factors(verdict: ScaleVerdict, beside: float) -> Iterator[Series]:
+    """Yield what is drawn of a verdict; the back-test stands `beside` times the largest size."""
     name, line, usable = verdict.name, verdict.line, verdict.measured.usable
     if not usable:
         return
@@ -121,8 +137,7 @@ def _factors(verdict: ScaleVerdict) -> Iterator[Series]:
             yield _band(name, list(outside), [(v.estimate, v.half95) for v in predictions], beyond=True)
     if verdict.back_test is not None:
         predicted, low, high = estimated(verdict.back_test)
-        # It is drawn beside the largest size, so that both bars are visible.
-        where = usable[-1].params * 1.04
+        where = usable[-1].params * beside
         yield Series(
             f"{name}, back-test",
             name,

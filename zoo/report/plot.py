@@ -72,8 +72,8 @@ class View:
         log_x: whether the horizontal axis is logarithmic.
         log_y: whether the vertical axis is logarithmic.
         ticks: ticks of the horizontal axis; empty: the drawing library chooses them.
-        limits: the ends of the horizontal axis of a plot with a row per variant, where arrows stand for what
-            lies beyond; None: everything is inside.
+        limits: the ends of the vertical axis, or of the horizontal one in a plot with a row per variant,
+            where arrows stand for what lies beyond; None: everything is inside.
         arrows: arrows in front of the series.
     """
 

@@ -8,8 +8,8 @@ from math import inf
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
-from matplotlib.markers import CARETLEFT, CARETRIGHT
-from matplotlib.ticker import MaxNLocator, NullLocator, StrMethodFormatter
+from matplotlib.markers import CARETDOWN, CARETLEFT, CARETRIGHT, CARETUP
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator, StrMethodFormatter
 
 from zoo.report.plot import Plot, Series, View
 from zoo.report.style import LineStyle
@@ -18,6 +18,8 @@ from zoo.utils.plotting import INK, SOFT, dress, new_figure, to_png
 PANELS_PER_ROW = 3
 SHORT_RANGE = 10
 """A logarithmic axis whose ends have a smaller ratio gets the ticks of a linear one."""
+FEW_DECADES = 1000
+"""A logarithmic axis whose ends have a smaller ratio has ticks at 1, 2 and 5, as plain numbers."""
 LEGEND_WIDTH = 110
 """Number of characters in a line of the legend."""
 
@@ -51,7 +53,7 @@ def draw_png(plot: Plot, styles: Mapping[str, LineStyle]) -> bytes:
             if plot.variant_rows:
                 _draw_point(panel, series, styles[series.variant], names, view.limits)
             else:
-                _draw_line(panel, series, styles[series.variant])
+                _draw_line(panel, series, styles[series.variant], view.limits)
         _finish(panel, plot, view, styles)
     if names:
         axes[0].set_yticks(range(len(names)), names)
@@ -64,13 +66,18 @@ def draw_png(plot: Plot, styles: Mapping[str, LineStyle]) -> bytes:
     return to_png(figure)
 
 
-def _draw_line(axes: Axes, series: Series, style: LineStyle) -> None:
+def _draw_line(axes: Axes, series: Series, style: LineStyle, limits: tuple[float, float] | None) -> None:
     if series.points:
         errors = None
         if series.low:
             ends = zip(np.array(series.y, dtype=float), series.low, series.high, strict=True)
             errors = np.array([[y - low, high - y] for y, low, high in ends]).T
         axes.errorbar(series.x, series.y, errors, color=style.colour, fmt="o", ms=4, lw=1.4, capsize=3)
+        least, most = limits or (-inf, inf)
+        for x, low, high in zip(series.x, series.low, series.high, strict=False):
+            for end, arrow, beyond in ((least, CARETDOWN, low < least), (most, CARETUP, high > most)):
+                if beyond:
+                    axes.plot(x, end, marker=arrow, color=style.colour, ms=8, mew=1.4, clip_on=False)
         return
     if series.low:
         fill, edge = ("none", style.colour) if series.beyond else (style.colour, "none")
@@ -112,14 +119,16 @@ def _finish(axes: Axes, plot: Plot, view: View, styles: Mapping[str, LineStyle])
         axes.set_xscale("log")
     if view.log_y:
         axes.set_yscale("log")
+    if view.limits:
+        (axes.set_xlim if plot.variant_rows else axes.set_ylim)(*view.limits)
     if view.ticks:
         axes.set_xticks(view.ticks, view.tick_texts)
         axes.set_xticks([], minor=True)
-    if view.log_y and axes.get_ylim()[1] < SHORT_RANGE * axes.get_ylim()[0]:
-        axes.yaxis.set_major_locator(MaxNLocator(5))
+    least, most = axes.get_ylim()
+    if view.log_y and most < FEW_DECADES * least:
+        short = most < SHORT_RANGE * least
+        axes.yaxis.set_major_locator(MaxNLocator(5) if short else LogLocator(subs=(1, 2, 5)))
         axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
         axes.yaxis.set_minor_locator(NullLocator())
     if plot.from_zero:
         (axes.set_xlim if plot.variant_rows else axes.set_ylim)(0)
-    if view.limits:
-        axes.set_xlim(*view.limits)
