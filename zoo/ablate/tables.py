@@ -191,7 +191,7 @@ def speedup_table(results: Results) -> Table:
         rows.append([variant, _reached(of_variant[0]), *cells])
     return Table(
         "speed-up",
-        f"Cost until the baseline's final {title}",
+        f"Inside the runs: cost until the baseline's final {title}, a description",
         columns,
         rows,
         f"What was spent until the validation {title} was first at "
@@ -207,7 +207,10 @@ def speedup_table(results: Results) -> Table:
             "rollback undid are not counted."
             if disturbed is None
             else f"Seconds do not count here: {disturbed}."
-        ),
+        )
+        + " This is a description and no verdict: it is read inside runs whose schedules have not ended. "
+        "Where the baseline needs 1.2 times the tokens of a variant, each trained to the end of its own "
+        "schedule, it shows some 1.18 with a cosine and 1.05 with WSD. A ladder measures the token speed-up.",
     )
 
 

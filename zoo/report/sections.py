@@ -24,7 +24,7 @@ def report_sections(judgement: Judgement) -> list[Section]:
         Section("Verdict", [verdict_table(judgement), *difference_plots(judgement)], caveats(judgement)),
         Section("Main effects", [effects] if effects.rows else []),
         Section("Measures", [measures] if len(measures.columns) > 2 and measures.rows else []),
-        Section("Speed-up", [speedups] if speedups.rows else []),
+        Section("Speed-up inside the runs", [speedups] if speedups.rows else []),
         Section("Loss", [*loss_plots(results)]),
         Section("Sensitivity to the tuned settings", tuning),
         Section("Time and memory", [cost_table(results), *cost_plots(results)]),
