@@ -16,7 +16,7 @@ from scipy import optimize, stats
 from synthetic_runs import write_run
 
 from zoo.ablate.scale.document import document
-from zoo.ablate.scale.looks import adjusted_p, critical_values
+from zoo.ablate.scale.looks import adjusted_p, anytime_p, critical_values
 from zoo.ablate.scale.presentation import factor, factor_text, notes, sentences, tables
 from zoo.ablate.scale.runs import FinishedRun, RunTable, parse_count, read_runs
 from zoo.ablate.scale.sources import LoggerExport, read_table
@@ -560,3 +560,60 @@ def test_rows_of_latex_are_no_arguments() -> None:
         r"50\% \& more\_ \\",
         r"two lines \\",
     ]
+
+
+def several(factors: Sequence[float], names: str, **options: Any) -> RunTable:
+    """The world of a and b, in which every variant has the runs of b with another noise."""
+    runs = world(factors, **options)
+    more = [
+        replace(run, variant=name, loss=run.loss * (1 + 1e-3 * math.sin(9 * run.seed + run.tokens + i)))
+        for i, name in enumerate(names)
+        for run in runs
+        if run.variant == "b"
+    ]
+    return RunTable((*runs, *more))
+
+
+def test_what_several_variants_would_have_shown() -> None:
+    """At the level at which a variant's chain starts; a check shares nothing, and no interval changes."""
+    one, three = (several([1.0] * 5, names, tau=0.03) for names in ("", "cd"))
+    alone, shared = judge(one, "a")["b"], judge(three, "a")
+    assert alone.line is not None and shared["b"].line is not None
+    assert shared["b"].line.middle == alone.line.middle
+    se, df = alone.line.middle.binding
+    for found, level in ((alone, 0.05), (shared["b"], 0.05 / 3)):
+        wanted = (stats.t.isf(level / 2, df) + stats.t.ppf(0.8, df)) * se
+        assert found.detectable == pytest.approx(math.exp(wanted))
+    words = (
+        "3 variants share the error of 0.05: the first claim on each is made at the level 0.0167, and every"
+    )
+    assert [note.startswith(words) for note in notes(shared)].count(True) == 1
+    assert not any("share the error" in note for note in notes({"b": alone}))
+    again = RunTable(
+        tuple(replace(run, variant="a again") if run.variant == "c" else run for run in three.runs)
+    )
+    checked = judge(again, "a")
+    assert not any("share the error" in warning for warning in checked["a again"].warnings)
+    assert any("2 variants share the error" in warning for warning in checked["b"].warnings)
+    plain = document(shared, "a", margin=None, alpha=0.05).variants["b"]
+    assert plain.detectable == shared["b"].detectable and plain.warnings == shared["b"].warnings
+
+
+@pytest.mark.parametrize("looks", (Looks(), Looks(max_seeds=8), Looks(anytime=True)))
+def test_what_several_variants_would_have_shown_at_one_size(looks: Looks) -> None:
+    """A difference as large as the half width of the claim is claimed, a smaller one is not."""
+    table = several([1.0], "c", tau=0.05, seeds=6, sizes=[1e6])
+    found = judge(table, "a", looks=looks)["b"]
+    se = found.measured.usable[0].se
+    assert se is not None and found.detectable is not None
+    quantile = math.log(found.detectable) / se - stats.t.ppf(0.8, 5)
+    alone = judge(several([1.0], "", tau=0.05, seeds=6, sizes=[1e6]), "a", looks=looks)["b"]
+    assert alone.detectable is not None and found.detectable > alone.detectable
+
+    def claimed(t: float) -> bool:
+        if looks.anytime:
+            return anytime_p(t, 6) <= 0.025
+        p = float(2 * stats.t.sf(t, 5))
+        return (adjusted_p(p, critical_values(8)[3], 5, 0.05) if looks.max_seeds else p) <= 0.025
+
+    assert claimed(1.001 * quantile) and not claimed(0.999 * quantile)

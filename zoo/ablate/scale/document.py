@@ -110,7 +110,10 @@ class VariantDocument(Config):
     law: LawDocument | None
     costs: dict[str, CostDocument] = Field(description="flops and seconds, where they are known")
     items: ItemsDocument | None
-    detectable: float | None = Field(description="the factor that the study finds with probability .8")
+    detectable: float | None = Field(
+        description="the factor that the study finds with probability .8, at the level of a variant's first "
+        "claim: alpha, shared by the variants"
+    )
     tuning_gap: float | None = Field(
         description="with one size: standard deviation of ln c by tuning alone; null if it is not known"
     )

@@ -27,13 +27,16 @@ LARGE_GAP = 2.0
 """Factor on the noise and curvature assumed in the simulations beyond which values are reported."""
 
 
-def doubts(measurement: VariantMeasurement, missed: bool = False, too_early: str = "") -> list[str]:
+def doubts(
+    measurement: VariantMeasurement, missed: bool = False, too_early: str = "", shared: str = ""
+) -> list[str]:
     """Reasons for doubt without their full stops, the gravest first.
 
     Args:
         measurement: the variant.
         missed: whether the largest size lies outside the prediction of the smaller ones.
         too_early: the reason for which there is no word before the first look; empty if there is none.
+        shared: how the error is shared with other variants; empty if it is not.
     """
     checks = (
         _few_sizes,
@@ -52,7 +55,7 @@ def doubts(measurement: VariantMeasurement, missed: bool = False, too_early: str
         reasons.append(
             "the largest size lies outside what the smaller ones predicted: nothing is said beyond it"
         )
-    return [too_early, *reasons] if too_early else reasons
+    return [reason for reason in (too_early, *reasons, shared) if reason]
 
 
 def _timing(measurement: VariantMeasurement) -> Iterator[str]:

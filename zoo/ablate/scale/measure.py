@@ -134,6 +134,12 @@ class VariantMeasurement:
         """The sizes whose losses overlap."""
         return [size for size in self.sizes if size.comparable]
 
+    @property
+    def se_alone(self) -> float | None:
+        """The standard error of ln c at the largest usable size by itself, with that of tuning if known."""
+        se = self.usable[-1].se
+        return None if se is None else math.hypot(se, self.gap or 0.0)
+
     def half_alone(self, level: float = 0.95) -> float | None:
         """Half the interval of ln c at the largest usable size by itself.
 
@@ -141,11 +147,10 @@ class VariantMeasurement:
         the error of tuning, as far as that is known, because all seeds share it. If seeds are added until a
         decision, the intervals of all looks hold jointly.
         """
-        size = self.usable[-1]
-        if size.se is None or self.critical == math.inf:
+        if self.se_alone is None or self.critical == math.inf:
             return None
-        quantile = self.critical or float(stats.t.ppf((1 + level) / 2, size.seeds - 1))
-        return quantile * math.hypot(size.se, self.gap or 0.0)
+        quantile = self.critical or float(stats.t.ppf((1 + level) / 2, self.usable[-1].seeds - 1))
+        return quantile * self.se_alone
 
 
 def measure(

@@ -53,6 +53,35 @@ class Looks:
 
 
 @dataclass(frozen=True)
+class Error:
+    """The error that the claims on a variant may have.
+
+    Attributes:
+        alpha: the probability of any false claim.
+        variants: number of variants that share it.
+    """
+
+    alpha: float
+    variants: int = 1
+
+    @property
+    def share(self) -> float:
+        """The level at which the chain of a variant starts."""
+        return self.alpha / self.variants
+
+    @property
+    def note(self) -> str:
+        """How variants share the error, without full stop; empty if there is one variant."""
+        if self.variants == 1:
+            return ""
+        return (
+            f"{self.variants} variants share the error of {self.alpha:g}: the first claim on each is made at "
+            f"the level {self.share:.3g}, and every interval is that of one comparison, not simultaneous "
+            "with the others"
+        )
+
+
+@dataclass(frozen=True)
 class ScaleVerdict:
     """The verdict on a variant.
 
@@ -65,7 +94,8 @@ class ScaleVerdict:
         within_margin: whether the speed-up lies within the margin.
         predicted: the prediction at twice the largest size; None without a line, or after a missed back-test.
         back_test: the prediction of the largest size by the smaller ones.
-        detectable: the factor that this study would have detected with probability .8; None without seeds.
+        detectable: the factor that this study would have detected with probability .8, at the level of a
+            variant's first claim; None without seeds.
         warnings: the reasons for doubt.
     """
 
@@ -150,9 +180,14 @@ def judge(
     chains = {name: tuple(p for _, p in chain) for name, chain in all_claims.items() if chain}
     check = {name: chains.pop(name) for name in chains.keys() & {baseline + AGAIN}}
     held = claims(chains, alpha) | claims(check, alpha)
+    sharing = {name: len(group) for group in (chains, check) for name in group}
     return {
         name: _worded(
-            variant, [claim for claim, _ in all_claims[name][: held.get(name, 0)]], margin, alpha, looks
+            variant,
+            [claim for claim, _ in all_claims[name][: held.get(name, 0)]],
+            margin,
+            Error(alpha, sharing.get(name, 1)),
+            looks,
         )
         for name, variant in measurements.items()
     }
@@ -304,7 +339,7 @@ def _same_size(one: float, other: float) -> bool:
 
 
 def _worded(
-    measurement: VariantMeasurement, held: Sequence[str], margin: float | None, alpha: float, looks: Looks
+    measurement: VariantMeasurement, held: Sequence[str], margin: float | None, error: Error, looks: Looks
 ) -> ScaleVerdict:
     """The verdict, given which claims of the chain hold."""
     usable, line = measurement.usable, measurement.line
@@ -313,7 +348,7 @@ def _worded(
         return ScaleVerdict(word, measurement, warnings=tuple(doubts(measurement)))
     value = usable[-1].ln_c if line is None else line.middle.estimate
     largest = usable[-1].ln_c if line is None else line.largest.estimate
-    too_early = _too_early(measurement, alpha, looks)
+    too_early = _too_early(measurement, error.alpha, looks)
     within = margin is not None and not too_early and _within(measurement, math.log(margin))
     word = "equal" if within else "undecided"
     if held:
@@ -331,8 +366,8 @@ def _worded(
         if line is None or missed or measurement.beyond
         else line.predict(float(line.x.max()) + math.log(2)),
         back_test=test,
-        detectable=None if too_early else _detectable(measurement, alpha),
-        warnings=tuple(doubts(measurement, missed, too_early)),
+        detectable=None if too_early else _detectable(measurement, error, looks),
+        warnings=tuple(doubts(measurement, missed, too_early, error.note)),
     )
 
 
@@ -354,18 +389,30 @@ def _within(measurement: VariantMeasurement, margin: float) -> bool:
     )
 
 
-def _detectable(measurement: VariantMeasurement, alpha: float) -> float | None:
-    """The factor that the study would have shown with probability `POWER`.
+def _detectable(measurement: VariantMeasurement, error: Error, looks: Looks) -> float | None:
+    """The factor that the study would have shown with probability `POWER`, by a variant's first claim.
 
-    At one size it must exceed the effect of tuning alone and the noise of the seeds.
+    At one size it must exceed the effect of tuning alone and the noise of the seeds. It is None if no factor
+    is large enough.
     """
     if measurement.line is not None:
-        return measurement.line.middle.detectable(alpha)
-    half, df = measurement.half_alone(1 - alpha), measurement.usable[-1].seeds - 1
-    if half is None:
+        return measurement.line.middle.detectable(error.share)
+    se, df = measurement.se_alone, measurement.usable[-1].seeds - 1
+    quantile = _quantile_of_claims(measurement, error, looks)
+    if se is None or quantile == math.inf:
         return None
-    se = math.hypot(measurement.usable[-1].se or 0.0, measurement.gap or 0.0)
-    return exp(max(half, GAPS * (measurement.gap or 0.0)) + float(stats.t.ppf(POWER, df)) * se)
+    return exp(max(quantile * se, GAPS * (measurement.gap or 0.0)) + float(stats.t.ppf(POWER, df)) * se)
+
+
+def _quantile_of_claims(measurement: VariantMeasurement, error: Error, looks: Looks) -> float:
+    """The value that |t| at one size must exceed for a variant's first claim; infinite if none is enough."""
+    seeds = measurement.usable[-1].seeds
+    if looks.anytime:
+        return anytime_value(seeds, error.share)
+    of_look = error.alpha
+    if measurement.critical is not None:
+        of_look = float(2 * stats.t.sf(measurement.critical, seeds - 1))
+    return float(stats.t.isf(of_look / error.variants / 2, seeds - 1))
 
 
 def _trend(line: Line) -> Trend:
