@@ -617,3 +617,32 @@ def test_what_several_variants_would_have_shown_at_one_size(looks: Looks) -> Non
         return (adjusted_p(p, critical_values(8)[3], 5, 0.05) if looks.max_seeds else p) <= 0.025
 
     assert claimed(1.001 * quantile) and not claimed(0.999 * quantile)
+
+
+def test_runs_at_other_rates_are_named_unless_they_are_a_tuning(tmp_path: Path) -> None:
+    """Two seeds with rates of their own beside three of one rate; then a seed that has tried all of them."""
+    runs = world([1.3] * 5, tau=0.01, seeds=5)
+    odd = [
+        replace(run, rate={3: 5e-4, 4: 2e-3}.get(run.seed if run.variant == "b" else 0, 1e-3)) for run in runs
+    ]
+    file = csv_of(tmp_path / "runs.csv", odd, "rate")
+    judged = judge(read_runs(file), "a")
+    (told,) = [warning for warning in judged["b"].warnings if "left out of the comparison" in warning]
+    assert told.startswith("b: 30 runs are left out of the comparison, at 1M, 2M, 4M, 8M, 16M (")
+    assert f"({file}:20, {file}:21, {file}:25, ...): the rate is 0.0005, 0.002, most runs have 0.001" in told
+    assert told in notes(judged)
+    by_budget = [replace(run, rate=1e-3 if run.tokens < 16e6 else 7e-4) for run in runs]
+    twice = judge(RunTable(tuple(by_budget)), "a")["b"].warnings
+    assert sum("left out of the comparison" in warning for warning in twice) == 2
+    assert any(warning.startswith("the baseline: 25 runs are left out") for warning in twice)
+    tried = [
+        replace(run, seed=9, rate=rate, loss=run.loss + 0.1 * abs(math.log(rate / 1e-3)))
+        for run in runs
+        if run.seed == 0 and run.tokens == 8e6
+        for rate in (5e-4, 1e-3, 2e-3)
+    ]
+    table = RunTable((*(replace(run, rate=1e-3) for run in runs), *tried))
+    for tuning in (None, True):
+        marked = [replace(run, tuning=tuning) if run.seed == 9 else run for run in table.runs]
+        warnings = judge(RunTable(tuple(marked)), "a")["b"].warnings
+        assert not any("left out of the comparison" in warning for warning in warnings)

@@ -23,6 +23,8 @@ SAME_STEP = 0.05
 """Difference of the logarithms of two factors between neighbouring rates below which they count as equal."""
 NOISY = 0.07
 """Standard deviation of a run, in ln tokens, above which one run per rate is too few even for a parabola."""
+MOST_PLACES = 3
+"""Largest number of rows whose places are listed one by one."""
 LARGE_GAP = 2.0
 """Factor on the noise and curvature assumed in the simulations beyond which values are reported."""
 
@@ -40,6 +42,7 @@ def doubts(
     """
     checks = (
         _few_sizes,
+        _other_rates,
         _tuning,
         _one_tuning_seed,
         _one_size,
@@ -87,6 +90,31 @@ def _few_sizes(measurement: VariantMeasurement) -> Iterator[str]:
         yield f"one seed at every size: the seeds' noise is not known, {rest}"
     elif single := [size.params for size in usable if size.se is None]:
         yield f"one seed at {_listed(single)}: the seeds' noise is taken from the other sizes"
+
+
+def _other_rates(measurement: VariantMeasurement) -> Iterator[str]:
+    """Name runs that are left out of the comparison because of their rates, and are no tuning either."""
+    for k, name in enumerate(("the baseline", measurement.name)):
+        sides = {n: pair.sides[k] for n, pair in measurement.pairs.items() if pair.sides[k].dropped}
+        dropped = [run for side in sides.values() for run in side.dropped]
+        if not dropped:
+            continue
+        rates = sorted({run.rate for run in dropped if run.rate is not None})
+        chosen = sorted({side.rate for side in sides.values() if side.rate is not None})
+        places = [run.place for run in dropped if run.place]
+        where = (
+            f" ({', '.join(places[:MOST_PLACES])}{', ...' * (len(places) > MOST_PLACES)})" if places else ""
+        )
+        count = "1 run is" if len(dropped) == 1 else f"{len(dropped)} runs are"
+        yield (
+            f"{name}: {count} left out of the comparison, at {_listed(list(sides))}{where}: the rate is "
+            f"{_rates(rates)}, most runs have {_rates(chosen)}, and no seed has both at one budget, as in a "
+            "tuning"
+        )
+
+
+def _rates(rates: Sequence[float]) -> str:
+    return ", ".join(f"{rate:.4g}" for rate in rates)
 
 
 def _tuning(measurement: VariantMeasurement) -> Iterator[str]:
