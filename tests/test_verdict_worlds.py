@@ -646,3 +646,37 @@ def test_runs_at_other_rates_are_named_unless_they_are_a_tuning(tmp_path: Path) 
         marked = [replace(run, tuning=tuning) if run.seed == 9 else run for run in table.runs]
         warnings = judge(RunTable(tuple(marked)), "a")["b"].warnings
         assert not any("left out of the comparison" in warning for warning in warnings)
+
+
+@pytest.mark.parametrize("gain", (1.5, 1 / 1.5))
+@pytest.mark.parametrize("cost", (0.5, 3.0))
+def test_claims_have_a_direction(gain: float, cost: float) -> None:
+    """Tokens, scores and seconds may each be better or worse; the JSON and the sentence say the same."""
+    runs = tuple(
+        replace(
+            run,
+            seconds=run.tokens * (cost if run.variant == "b" else 1.0),
+            items=tuple(0.1 * q + 0.01 * run.seed - 0.3 * (run.variant == "b") for q in range(5)),
+        )
+        for run in world([gain] * 5, tau=0.02)
+    )
+    judged = judge(RunTable(runs), "a")
+    found = document(judged, "a", margin=None, alpha=0.05).variants["b"]
+    assert found.claims == ("middle", "largest", "items", "seconds") == tuple(found.directions)
+    ours, (seconds,) = "better" if gain > 1 else "worse", judged["b"].measured.costs
+    assert seconds.ln_c == pytest.approx(math.log(gain / cost), abs=0.05)
+    faster = "better" if gain > cost else "worse"
+    assert tuple(found.directions.values()) == (ours, ours, "worse", faster)
+    assert found.word == ("faster" if gain > 1 else "slower")
+    told = factor_text(factor(seconds.ln_c, seconds.half95))
+    assert f" Seconds: {told} at 16M{', worse' if gain < cost else ''}." in found.sentence
+    assert found.sentence.endswith("at 16M, worse.") and " Items: -0.300 (" in found.sentence
+
+
+def test_a_claim_at_the_largest_size_against_that_in_the_middle() -> None:
+    judged = judge(RunTable(tuple(world([2.0, 1.7, 1.4, 1.1, 0.8], tau=0.005))), "a")
+    found = judged["b"]
+    assert found.word == "faster" and not found.at_largest
+    assert found.directions == {"middle": "better", "largest": "worse"}
+    assert "fewer tokens; slower at 16M (0." in sentences(judged, "a", None)[0]
+    assert tables(judged, "a")[0].texts[0][1] == "faster, slower at 16M"

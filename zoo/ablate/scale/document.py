@@ -8,7 +8,7 @@ from pydantic import Field
 
 from zoo.ablate.scale.line import Estimate, Prediction
 from zoo.ablate.scale.presentation import sentence
-from zoo.ablate.scale.verdict import ScaleVerdict, Trend, Word
+from zoo.ablate.scale.verdict import Direction, ScaleVerdict, Trend, Word
 from zoo.config.registry import Config
 
 
@@ -80,7 +80,7 @@ class LawDocument(Config):
 class CostDocument(Config):
     """The speed-up at the largest size in another currency."""
 
-    ln_c: float
+    ln_c: float = Field(description="ln of the variant's speed-up, above 0 if it needs less")
     half95: float
     p_value: float
 
@@ -99,7 +99,13 @@ class VariantDocument(Config):
 
     word: Word
     sentence: str
-    claims: tuple[str, ...] = Field(description="claims that hold: middle, largest, items, seconds")
+    claims: tuple[str, ...] = Field(
+        description="claims that hold, in either direction: middle, largest, items, seconds"
+    )
+    directions: dict[str, Direction] = Field(
+        description="for each claim that holds, whether the variant is better than the baseline (fewer "
+        "tokens or seconds, higher scores) or worse"
+    )
     at_largest: bool = Field(description="whether the word is shown at the largest size as well")
     trend: Trend | None = Field(description="null without a line")
     within_margin: bool
@@ -149,6 +155,7 @@ def _variant(verdict: ScaleVerdict, baseline: str, margin: float | None) -> Vari
         word=verdict.word,
         sentence=sentence(verdict, baseline, margin),
         claims=verdict.claims,
+        directions=verdict.directions,
         at_largest=verdict.at_largest,
         trend=verdict.trend,
         within_margin=verdict.within_margin,

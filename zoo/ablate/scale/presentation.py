@@ -53,7 +53,8 @@ def sentence(verdict: ScaleVerdict, baseline: str, margin: float | None = None) 
     middle = factor_text(estimated(line.middle, sign))
     at_largest = f"at {size} {factor_text(estimated(line.largest, sign))}"
     if not verdict.at_largest:
-        at_largest = f"not shown at {size} ({factor_text(estimated(line.largest, sign))})"
+        shown = _reversed(verdict) or "not shown"
+        at_largest = f"{shown} at {size} ({factor_text(estimated(line.largest, sign))})"
     parts = [
         f"{name}: {verdict.word} than {baseline}{less}. In the middle of the sizes "
         f"({format_count(math.exp(float(line.x.mean())))}) it needs {middle} {more} tokens; {at_largest}.",
@@ -66,10 +67,24 @@ def sentence(verdict: ScaleVerdict, baseline: str, margin: float | None = None) 
         parts.append(f"At {format_count(2 * largest.params)} expect {factor_text(twice)}.")
     for cost in verdict.measured.costs:
         name = "FLOPs" if cost.name == "flops" else cost.name.capitalize()
-        parts.append(f"{name}: {factor_text(factor(sign * cost.ln_c, cost.half95))} at {size}.")
+        found = factor_text(factor(cost.ln_c, cost.half95))
+        parts.append(f"{name}: {found} at {size}{_if_worse(verdict, cost.name)}.")
     if verdict.measured.items is not None:
-        parts.append(f"Items: {_difference_text(_of_items(verdict.measured.items))} at {size}.")
+        found = _difference_text(_of_items(verdict.measured.items))
+        parts.append(f"Items: {found} at {size}{_if_worse(verdict, 'items')}.")
     return " ".join(part for part in parts if part)
+
+
+def _if_worse(verdict: ScaleVerdict, claim: str) -> str:
+    """The direction of a claim, if it holds and speaks against the variant."""
+    return ", worse" if verdict.directions.get(claim) == "worse" else ""
+
+
+def _reversed(verdict: ScaleVerdict) -> str:
+    """The word at the largest size, if a claim there contradicts that in the middle; otherwise empty."""
+    if "largest" not in verdict.claims or verdict.at_largest:
+        return ""
+    return "slower" if verdict.word == "faster" else "faster"
 
 
 def word_text(verdict: ScaleVerdict) -> str:
@@ -77,7 +92,8 @@ def word_text(verdict: ScaleVerdict) -> str:
     if verdict.word == "undecided" and verdict.detectable:
         return f"undecided; would have shown {_text(verdict.detectable)} x"
     if verdict.word in ("faster", "slower") and not verdict.at_largest and verdict.largest is not None:
-        return f"{verdict.word}, not shown at {format_count(verdict.largest.params)}"
+        shown = _reversed(verdict) or "not shown"
+        return f"{verdict.word}, {shown} at {format_count(verdict.largest.params)}"
     return verdict.word
 
 

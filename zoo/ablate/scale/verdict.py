@@ -30,6 +30,7 @@ from zoo.utils.errors import DataError, did_you_mean
 
 Word = Literal["faster", "slower", "equal", "undecided", "not comparable"]
 Trend = Literal["holds", "shrinks", "grows", "trend open"]
+Direction = Literal["better", "worse"]
 
 HOLDS = math.log(1.05)
 """Largest change per doubling of the size that counts as no trend."""
@@ -114,6 +115,23 @@ class ScaleVerdict:
     def name(self) -> str:
         """The name of the variant."""
         return self.measured.name
+
+    @property
+    def directions(self) -> dict[str, Direction]:
+        """Whether the variant is better or worse than the baseline, for each claim that holds.
+
+        Better: it needs fewer tokens (in the middle of the sizes, at the largest) or fewer seconds, or has
+        higher scores (items).
+        """
+        line, items = self.line, self.measured.items
+        found = {cost.name: cost.ln_c for cost in self.measured.costs}
+        if items is not None:
+            found["items"] = items.difference
+        if line is not None:
+            found |= {"middle": line.middle.estimate, "largest": line.largest.estimate}
+        elif self.largest is not None:
+            found["largest"] = self.largest.ln_c
+        return {claim: "better" if found[claim] > 0 else "worse" for claim in self.claims}
 
     @property
     def line(self) -> Line | None:
