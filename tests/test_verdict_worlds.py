@@ -680,3 +680,60 @@ def test_a_claim_at_the_largest_size_against_that_in_the_middle() -> None:
     assert found.directions == {"middle": "better", "largest": "worse"}
     assert "fewer tokens; slower at 16M (0." in sentences(judged, "a", None)[0]
     assert tables(judged, "a")[0].texts[0][1] == "faster, slower at 16M"
+
+
+def test_intervals_are_called_by_their_level(tmp_path: Path) -> None:
+    """With looks they hold jointly with 1 - alpha; without looks they are 95 %, whatever the claims are."""
+    runs = tuple(replace(run, seconds=run.tokens) for run in world([1.5] * 5, tau=0.02, sizes=SIZES))
+    table, looks = RunTable(runs), Looks(sizes=(*SIZES, 32e6, 64e6))
+    for alpha, level in ((0.05, "95 %"), (0.2, "80 %")):
+        judged = judge(table, "a", alpha=alpha, looks=looks)
+        found, line = judged["b"], judged["b"].line
+        assert line is not None and found.measured.critical is not None
+        middle, seeds_t, sizes_t = line.middle, *stats.t.isf(alpha / 2, [line.middle.df_seeds, 3])
+        wider = max(middle.scatter, middle.seeds * seeds_t / sizes_t)
+        assert middle.half95 == pytest.approx(found.measured.critical * wider)
+        assert document(judged, "a", margin=None, alpha=alpha).variants["b"].level == 1 - alpha
+        (told,) = sentences(judged, "a", None)
+        every = tables(judged, "a")
+        assert (" Intervals: 80 %, those of predictions and items 95 %." in told) == (alpha != 0.05)
+        assert f"with {level} intervals" in every[0].note
+        assert ("intervals" in [column.title for column in every[0].columns]) == (alpha != 0.05)
+        write_ladder(judged, "a", tmp_path, margin=None, alpha=alpha, title="levels")
+        page, csv = (tmp_path / "report.html").read_text(), (tmp_path / "report.csv").read_text()
+        assert f"Line and band: across the sizes, {level}." in page
+        assert ("Both predictions: 95 %." in page) == (alpha != 0.05)
+        assert ("verdict,1,b,intervals,0.8" in csv) == (alpha != 0.05)
+        assert level.replace("%", r"\%") + " intervals" in (tmp_path / "report.tex").read_text()
+        assert not any("claims are made at the level" in warning for warning in found.warnings)
+        (cost,) = found.measured.costs
+        assert cost.half95 == pytest.approx(line.largest.half95)
+        df, critical = line.largest.binding[1], cost.half95 / abs(cost.ln_c)
+        assert cost.p_value == pytest.approx(2 * stats.t.sf(stats.t.isf(alpha / 2, df) / critical, df))
+    plain = judge(table, "a", alpha=0.2)["b"]
+    usual = judge(table, "a")["b"]
+    assert plain.line is not None and usual.line is not None
+    assert plain.line.middle.half95 == usual.line.middle.half95
+    assert "with 95 % intervals" in tables({"b": plain}, "a")[0].note
+    words = "claims are made at the level 0.2, but the intervals are those of 95 %"
+    assert [words in warning for warning in plain.warnings].count(True) == 1
+    assert not any("claims are made" in warning for warning in usual.warnings)
+
+
+@pytest.mark.parametrize(("alpha", "level"), ((0.05, "95 %"), (0.01, "99 %"), (None, "90 %")))
+def test_the_level_of_the_interval_of_equal(alpha: float | None, level: str) -> None:
+    """With looks the interval within the margin is the joint one, not that of two one-sided tests at .05."""
+    table, looks = RunTable(tuple(world([1.0] * 5, tau=0.01))), Looks(sizes=SIZES)
+    judged = judge(table, "a", margin=1.5, alpha=alpha or 0.05, looks=looks if alpha else None)
+    assert judged["b"].word == "equal"
+    assert f" within 1.5 x ({level} interval " in sentences(judged, "a", 1.5)[0]
+
+
+def test_levels_of_variants_that_differ() -> None:
+    """Looks at seeds concern variants without a line; each variant has its level in the table."""
+    runs = several([1.5] * 5, "c", tau=0.02, seeds=4).runs
+    table = RunTable(tuple(run for run in runs if run.variant != "c" or run.size == SIZES[0]))
+    judged = judge(table, "a", alpha=0.01, looks=Looks(max_seeds=6))
+    first = tables(judged, "a")[0]
+    assert "with 95 % (b), 99 % (c) intervals (95 % where predicted and of items)" in first.note
+    assert [row[2] for row in first.texts] == ["95 %", "99 %"]

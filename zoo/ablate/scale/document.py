@@ -35,8 +35,11 @@ class EstimateDocument(Config):
     """A value on the line."""
 
     estimate: float = Field(description="ln c; for the slope its change per e-fold of parameters")
-    half95: float = Field(description="half the 95 % interval, the wider one of scatter and seeds")
-    half90: float = Field(description="half the 90 % interval")
+    half95: float = Field(
+        description="half the 95 % interval, the wider one of scatter and seeds; with declared looks that of "
+        "`level`"
+    )
+    half90: float = Field(description="half the 90 % interval; with declared looks that of `level`")
 
 
 class PredictionDocument(Config):
@@ -81,7 +84,7 @@ class CostDocument(Config):
     """The speed-up at the largest size in another currency."""
 
     ln_c: float = Field(description="ln of the variant's speed-up, above 0 if it needs less")
-    half95: float
+    half95: float = Field(description="half the 95 % interval; with declared looks that of `level`")
     p_value: float
 
 
@@ -108,6 +111,10 @@ class VariantDocument(Config):
     )
     at_largest: bool = Field(description="whether the word is shown at the largest size as well")
     trend: Trend | None = Field(description="null without a line")
+    level: float = Field(
+        description="the level of half95 on the line (predictions excepted) and of the costs: .95; with "
+        "declared looks 1 - alpha, at which the intervals of all looks hold jointly"
+    )
     within_margin: bool
     sizes: tuple[SizeDocument, ...]
     left_out: tuple[LeftDocument, ...]
@@ -158,6 +165,7 @@ def _variant(verdict: ScaleVerdict, baseline: str, margin: float | None) -> Vari
         directions=verdict.directions,
         at_largest=verdict.at_largest,
         trend=verdict.trend,
+        level=measurement.level,
         within_margin=verdict.within_margin,
         sizes=tuple(
             SizeDocument(

@@ -26,6 +26,7 @@ from zoo.ablate.scale.measure import VariantMeasurement, add_costs, measure
 from zoo.ablate.scale.runs import AGAIN, SAME_SIZE, RunTable
 from zoo.ablate.scale.speedup import SizeSpeedup, exp
 from zoo.ablate.scale.tuned import tuned_sizes
+from zoo.ablate.statistics import format_level
 from zoo.utils.errors import DataError, did_you_mean
 
 Word = Literal["faster", "slower", "equal", "undecided", "not comparable"]
@@ -70,11 +71,19 @@ class Error:
         """The level at which the chain of a variant starts."""
         return self.alpha / self.variants
 
-    @property
-    def note(self) -> str:
-        """How variants share the error, without full stop; empty if there is one variant."""
+    def note(self, level: float) -> str:
+        """How the level of claims differs from that of intervals, without full stop; empty if it does not.
+
+        Args:
+            level: the level of the intervals.
+        """
         if self.variants == 1:
-            return ""
+            if math.isclose(self.alpha, 1 - level):
+                return ""
+            return (
+                f"claims are made at the level {self.alpha:g}, but the intervals are those of "
+                f"{format_level(level)}: a word may differ from its interval"
+            )
         return (
             f"{self.variants} variants share the error of {self.alpha:g}: the first claim on each is made at "
             f"the level {self.share:.3g}, and every interval is that of one comparison, not simultaneous "
@@ -192,7 +201,9 @@ def judge(
             variant.critical = _critical_value_of_seeds(variant, alpha, looks)
         elif looks.sizes:
             variant.critical = _critical_value_of_sizes(variant, alpha, looks.sizes)
-            variant.line = variant.line.looked_at(variant.critical)
+        if variant.critical is not None:
+            variant.level = 1 - alpha
+            variant.line = variant.line and variant.line.looked_at(variant.critical, variant.level)
         add_costs(variant, _ratios(table, baseline, variant.name))
     all_claims = {name: _claims(variant, alpha, looks) for name, variant in measurements.items()}
     chains = {name: tuple(p for _, p in chain) for name, chain in all_claims.items() if chain}
@@ -385,7 +396,7 @@ def _worded(
         else line.predict(float(line.x.max()) + math.log(2)),
         back_test=test,
         detectable=None if too_early else _detectable(measurement, error, looks),
-        warnings=tuple(doubts(measurement, missed, too_early, error.note)),
+        warnings=tuple(doubts(measurement, missed, too_early, error.note(measurement.level))),
     )
 
 
