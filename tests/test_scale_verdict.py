@@ -523,6 +523,10 @@ def test_samples_of_the_evaluation_harness(tmp_path: Path) -> None:
         ({"doc_hash": None, "filter": None, "doc_id": None}, "no doc_id, doc_hash and filter"),
         ({"filtered_resps": [["nan", "False"]] * 3}, "score 'nan'; expected a finite number"),
         ({"filtered_resps": "text", "metrics": []}, "no metric ''; expected samples with `metrics`"),
+        (
+            {"filtered_resps": [["3.5", "False"]] * 3},
+            r"runs.csv:\d+: items: value 3.5: expected scores of at",
+        ),
     ):
         write_samples(tmp_path / "muon-2.jsonl", 1.0, **changes)
         with pytest.raises(DataError, match=message):
@@ -628,6 +632,20 @@ BAD = {
     "fields": (HEADER + "\na,1M,5,0", "another number of fields"),
     "name": (HEADER + "\n,1M,5,0,2", "variant: empty"),
     "items": (HEADER + ",items\na,1M,5,0,2,1 x", "items: could not convert"),
+    "a loss in millions": (
+        HEADER + "\na,1M,5M,0,2.5\na,1M,5M,1,1.5M",
+        "RUNS:3: loss: value '1.5M': expected a loss above 0, or inf for a run that diverged; K, M and B are",
+    ),
+    "seconds in thousands": (HEADER + ",seconds\na,1M,5M,0,2.5,3k", "RUNS:2: seconds: value '3k': expected"),
+    "a share in percent": (
+        HEADER + ",overlap\na,1M,5,0,2,12",
+        "RUNS:2: overlap: value '12': expected a share, between 0 and 1",
+    ),
+    "half a spike": (HEADER + ",spikes\na,1M,5,0,2,1.5", "RUNS:2: spikes: value '1.5': expected an integer"),
+    "scores in percent": (
+        HEADER + ",items\na,1M,5,0,2,0.5 73",
+        "RUNS:2: items: value 73: expected scores of at most 1",
+    ),
     "unequal items": (HEADER + ",items\na,1M,5,0,2,1 0\na,1M,5,1,2,1", "different numbers of scores"),
 }
 

@@ -19,8 +19,11 @@ from zoo.utils.files import JSON_BYTES, read_text
 
 REQUIRED = ("variant", "size", "tokens", "seed", "loss")
 OPTIONAL = ("rate", "flops", "seconds", "items", "horizon", "trunk", "data", "passes", "overlap", "spikes")
+COUNTS = ("size", "tokens", "horizon")
+"""The columns whose numbers may end in K, M or B."""
 RECORDED = ("run", "config", "commit", "machine", "worker_seconds", "error", "bits_per_byte")
 """Further columns that `zoo sweep` writes, see `zoo.ablate.lines`; a verdict does not read them."""
+SUFFIXES = {"K": 1e3, "M": 1e6, "B": 1e9}
 AGAIN = " again"
 """Suffix of the name of a variant that is the baseline with other seeds, as a check (A/A)."""
 LONGEST_FIELD = 2**27
@@ -108,10 +111,10 @@ def cells(runs: Iterable[FinishedRun]) -> dict[float, Cells]:
 def read_runs(file: Path) -> RunTable:
     """Read a CSV of runs: variant, size, tokens, seed, loss and any of the columns `OPTIONAL`.
 
-    Numbers may end in K, M or B. `items` contains the scores of all questions, separated by blanks, or the
-    name of a file of samples, relative to the table and optionally with the metric (`samples.jsonl#acc`).
-    `horizon` is the number of tokens at which the schedule of the run ends; the other columns are those of
-    `FinishedRun`.
+    Numbers of the columns `COUNTS` may end in K, M or B. `items` contains the scores of all questions, at
+    most 1 each, separated by blanks, or the name of a file of samples, relative to the table and optionally
+    with the metric (`samples.jsonl#acc`). `horizon` is the number of tokens at which the schedule of the run
+    ends; the other columns are those of `FinishedRun`.
 
     Raises:
         DataError: The file cannot be read, a column is missing or unknown, a value is no number or out of
@@ -262,6 +265,8 @@ def run_of_row(place: str, row: dict[str, str], folder: Path) -> FinishedRun:
             value = parse_count(text)
         except ValueError:
             value = math.nan
+        if name not in COUNTS and text[-1:].upper() in SUFFIXES and good(value):
+            value, expected = math.nan, f"{expected}; K, M and B are for {', '.join(COUNTS)}"
         if not good(value):
             raise DataError(f"{place}: {name}: value {text!r}: expected {expected}")
         return value
@@ -271,7 +276,10 @@ def run_of_row(place: str, row: dict[str, str], folder: Path) -> FinishedRun:
             return None
         return number(name, lambda v: 0 < v < math.inf, "a number above 0")
 
-    seed = number("seed", lambda v: 0 <= v < math.inf and v == int(v), "an integer of at least 0")
+    def whole(value: float) -> bool:
+        return 0 <= value < math.inf and value == int(value)
+
+    seed = number("seed", whole, "an integer of at least 0")
     values = {
         name: number(name, lambda v: 0 < v < math.inf, "a number above 0") for name in ("size", "tokens")
     }
@@ -283,12 +291,11 @@ def run_of_row(place: str, row: dict[str, str], folder: Path) -> FinishedRun:
             f"{values['tokens']:g}; a ladder is not read inside one run: expected a run per budget, each "
             "to the end of its own schedule"
         )
-    overlap, spikes = (
-        number(name, lambda v: 0 <= v < math.inf, "a number of at least 0")
-        if row.get(name, "").strip()
-        else None
-        for name in ("overlap", "spikes")
-    )
+    overlap = spikes = None
+    if row.get("overlap", "").strip():
+        overlap = number("overlap", lambda v: 0 <= v <= 1, "a share, between 0 and 1")
+    if row.get("spikes", "").strip():
+        spikes = number("spikes", whole, "an integer of at least 0")
     items, questions = _items(place, row.get("items", "").strip(), folder)
     if not row["variant"].strip():
         raise DataError(f"{place}: variant: empty; expected a name")
@@ -315,20 +322,29 @@ def run_of_row(place: str, row: dict[str, str], folder: Path) -> FinishedRun:
 def _items(place: str, text: str, folder: Path) -> tuple[tuple[float, ...] | None, str]:
     """The scores of questions, and a fingerprint of the questions; None and "" without scores."""
     name, _, metric = text.partition("#")
+    questions = ""
+    items: tuple[float, ...] | None
     if name.endswith(SUFFIX):
         try:
-            return read_samples(folder / name, metric or None)
+            items, questions = read_samples(folder / name, metric or None)
         except DataError as error:
             raise DataError(f"{place}: items: {error}") from error
-    try:
-        items = tuple(float(score) for score in text.split()) or None
-    except ValueError as error:
-        raise DataError(
-            f"{place}: items: {error}; expected numbers separated by blanks, or a file of samples ({SUFFIX})"
-        ) from error
+    else:
+        try:
+            items = tuple(float(score) for score in text.split()) or None
+        except ValueError as error:
+            raise DataError(
+                f"{place}: items: {error}; expected numbers separated by blanks, or a file of samples "
+                f"({SUFFIX})"
+            ) from error
     if items and not all(map(math.isfinite, items)):
         raise DataError(f"{place}: items: not all scores are finite; expected a number per question")
-    return items, ""
+    if items and max(items) > 1:
+        raise DataError(
+            f"{place}: items: value {max(items):g}: expected scores of at most 1, such as log-probabilities, "
+            "or 0 and 1 for wrong and right"
+        )
+    return items, questions
 
 
 def parse_count(text: str) -> float:
@@ -337,7 +353,7 @@ def parse_count(text: str) -> float:
     Raises:
         ValueError: The text is no such number.
     """
-    factor = {"K": 1e3, "M": 1e6, "B": 1e9}.get(text[-1:].upper(), 1.0)
+    factor = SUFFIXES.get(text[-1:].upper(), 1.0)
     return round(float(text[:-1]) * factor, 3) if factor > 1 else float(text)
 
 
