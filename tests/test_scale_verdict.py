@@ -569,6 +569,28 @@ def test_scalars_of_tensorboard(tmp_path: Path) -> None:
         read_table(paths, LoggerExport(pattern="{variant}_{size}_{tokens}_s{seed}", tokens_per_step=2.0))
     with pytest.raises(DataError, match="--tag: has no effect on"):
         read_table(paths, replace(export, tag="loss"))
+    paths[0].write_text(f"Wall time,Step,Value\n0,1.0,9.9\n1,20.0,{worked_runs()[0].loss}\n")
+    by_step = LoggerExport(pattern="{variant}_{size}_{}_s{seed}", tokens_per_step=1e6)
+    assert read_table(paths[:1], by_step).runs[0].tokens == 2e7
+    for text, message in (
+        (
+            "Wall time,Step,Value\n0,1,3\n0,100.5,2\n",
+            ":3: Step: value '100.5': expected an integer of at least 0",
+        ),
+        ("Wall time,Step,Value\n0,nan,2\n", ":2: Step: value 'nan': expected an integer of at least 0"),
+        ("Wall time,Step,Value\n0,1,two\n", ":2: Value: value 'two': expected a number"),
+        ("Wall time,Step,Value\n0,1,3\n0,2\n", ":3: another number of fields than the header has, 3"),
+        (
+            "Wall time;Step;Value\n0;1;3\n",
+            ":1: columns separated by ';': 'Wall time;Step;Value'; expected commas",
+        ),
+        ("", ":1: columns '' and 0 rows; expected a scalar that TensorBoard has exported"),
+    ):
+        paths[0].write_text(text)
+        with pytest.raises(DataError) as error:
+            read_table(paths[:1], by_step)
+        assert str(error.value).startswith(f"{paths[0]}{message}")
+    paths[0].write_text(f"Wall time,Step,Value\n0,1,9.9\n1,2,{worked_runs()[0].loss}\n")
     unread = LoggerExport(pattern="{variant}_{size}_{}_s{seed}", tokens_per_step=1e6)
     (run,) = read_table(paths[:1], unread).runs
     assert (run.variant, run.seed, run.tokens) == ("adamw", 0, 2e6)

@@ -543,6 +543,9 @@ def test_event_files_of_several_folders(tmp_path: Path) -> None:
         read_table([root], replace(export, tag="accuracy"))
     with pytest.raises(DataError, match="--tag: missing: expected one of eval/loss, loss"):
         read_table([root], replace(export, tag=None))
+    with writers.SummaryWriter(str(root / "validation")) as writer:
+        writer.add_scalar("eval/loss", 1.4, 100)  # the same step once more, as after a restart
+    assert read_table([root], export).runs[0].loss == pytest.approx(1.4)
     with writers.SummaryWriter(str(root / "again")) as writer:
         writer.add_scalar("eval/loss", 1.0, 1)
     with pytest.raises(DataError, match="both have it; expected the folder of one run"):

@@ -6,7 +6,7 @@ import csv
 import io
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -134,16 +134,23 @@ def read_rows(file: Path) -> tuple[Sequence[str], list[tuple[int, dict[str, str]
     """The columns of a CSV, and its rows with the numbers of their lines.
 
     Raises:
-        DataError: The file cannot be read.
+        DataError: The file cannot be read, fields are not separated by commas, or a row has another number
+            of fields than the header.
     """
     try:
         csv.field_size_limit(LONGEST_FIELD)
         text = read_text(file, JSON_BYTES, DataError).removeprefix("\ufeff")
         reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
         names = reader.fieldnames or ()
-        return names, [(reader.line_num, row) for row in reader]
+        rows = [(reader.line_num, row) for row in reader]
     except csv.Error as error:
         raise DataError(f"{file}: cannot be read as CSV: {error}") from error
+    if len(names) == 1 and (other := next((mark for mark in ";\t|" if mark in names[0]), "")):
+        raise DataError(f"{file}:1: columns separated by {other!r}: {names[0]!r}; expected commas")
+    for line, row in rows:
+        if None in row or None in row.values():
+            raise DataError(f"{file}:{line}: another number of fields than the header has, {len(names)}")
+    return names, rows
 
 
 def check_runs(runs: Sequence[FinishedRun]) -> None:
@@ -245,6 +252,38 @@ def check_names(file: Path, rows: Sequence[tuple[int, dict[str, str]]], column: 
             )
 
 
+def whole(value: float) -> bool:
+    """Whether a number is a whole one of at least 0."""
+    return 0 <= value < math.inf and value == int(value)
+
+
+def number_of(
+    place: str, row: Mapping[str, str], name: str, good: Callable[[float], bool], expected: str
+) -> float:
+    """Parse the number of a column.
+
+    Args:
+        place: place of the row.
+        row: text by column.
+        name: name of the column; those of `COUNTS` may end in K, M or B.
+        good: whether a number is in range.
+        expected: the range in words.
+
+    Raises:
+        DataError: The text is no number, or out of range.
+    """
+    text = row[name].strip()
+    try:
+        value = parse_count(text)
+    except ValueError:
+        value = math.nan
+    if name not in COUNTS and text[-1:].upper() in SUFFIXES:
+        value, expected = math.nan, f"{expected}; K, M and B are for {', '.join(COUNTS)}"
+    if not good(value):
+        raise DataError(f"{place}: {name}: value {text!r}: expected {expected}")
+    return value
+
+
 def run_of_row(place: str, row: dict[str, str], folder: Path) -> FinishedRun:
     """Parse a run from the texts of its columns.
 
@@ -256,28 +295,14 @@ def run_of_row(place: str, row: dict[str, str], folder: Path) -> FinishedRun:
     Raises:
         DataError: A value is no number, or out of range, or a file of samples cannot be read.
     """
-    if None in row or None in row.values():
-        raise DataError(f"{place}: another number of fields than the header has")
 
     def number(name: str, good: Callable[[float], bool], expected: str) -> float:
-        text = row[name].strip()
-        try:
-            value = parse_count(text)
-        except ValueError:
-            value = math.nan
-        if name not in COUNTS and text[-1:].upper() in SUFFIXES and good(value):
-            value, expected = math.nan, f"{expected}; K, M and B are for {', '.join(COUNTS)}"
-        if not good(value):
-            raise DataError(f"{place}: {name}: value {text!r}: expected {expected}")
-        return value
+        return number_of(place, row, name, good, expected)
 
     def positive(name: str) -> float | None:
         if not row.get(name, "").strip():
             return None
         return number(name, lambda v: 0 < v < math.inf, "a number above 0")
-
-    def whole(value: float) -> bool:
-        return 0 <= value < math.inf and value == int(value)
 
     seed = number("seed", whole, "an integer of at least 0")
     values = {
