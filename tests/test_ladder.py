@@ -199,9 +199,9 @@ def test_sizes_that_do_not_overlap_leave_a_simulated_study(tmp_path: Path) -> No
     """Close to the limit the noise takes sizes out of the line, and with them the power."""
     sweep = load(tmp_path, scale={"budgets": {"tokens": ["0.125M", "0.25M"]}})
     design = Design((1e5, 2e5, 4e5, 8e5), (5e5,) * 4, (4, 3, 3, 2), (0.5, 1.0))
-    near, far = (
-        detected_shares(design, Faults(), decision_of(sweep), lambda _, c=c: math.log(c)) for c in (1.1, 1.2)
-    )
+    decision = decision_of(sweep)
+    near = detected_shares(design, Faults(), decision, lambda _: math.log(1.1))
+    far = detected_shares(design, Faults(), decision, lambda _: math.log(1.2))
     assert float(far[0]) < float(near[0])
 
 

@@ -693,8 +693,9 @@ def test_intervals_are_called_by_their_level(tmp_path: Path) -> None:
         judged = judge(table, "a", alpha=alpha, looks=looks)
         found, line = judged["b"], judged["b"].line
         assert line is not None and found.measured.critical is not None
-        middle, seeds_t, sizes_t = line.middle, *stats.t.isf(alpha / 2, [line.middle.df_seeds, 3])
-        wider = max(middle.scatter, middle.seeds * seeds_t / sizes_t)
+        middle = line.middle
+        of_seeds, of_sizes = (float(stats.t.isf(alpha / 2, df)) for df in (middle.df_seeds, 3))
+        wider = max(middle.scatter, middle.seeds * of_seeds / of_sizes)
         assert middle.half95 == pytest.approx(found.measured.critical * wider)
         assert document(judged, "a", margin=None, alpha=alpha).variants["b"].level == 1 - alpha
         (told,) = sentences(judged, "a", None)
