@@ -653,6 +653,20 @@ BAD = {
     "sizes coincide": (HEADER + "\na,1000000,5,0,2\na,1000100,5,0,3", "are the same to a thousandth"),
     "fields": (HEADER + "\na,1M,5,0", "another number of fields"),
     "name": (HEADER + "\n,1M,5,0,2", "variant: empty"),
+    "an invisible name": (
+        HEADER + "\na\x00,1M,5,0,2",
+        "RUNS:2: variant: value 'a\\x00': expected a name without",
+    ),
+    "semicolons": (
+        "variant;size;tokens;seed;loss\na;1M;5;0;1,5",
+        "RUNS:1: columns separated by ';': 'variant;size;tokens;seed;loss'; expected commas",
+    ),
+    "an underscore": (HEADER + "\na,1M,5,0,1_5", "RUNS:2: loss: value '1_5': expected a loss above 0"),
+    "other digits": (HEADER + "\na,1M,5,0,\u0661", "RUNS:2: loss: value '\u0661': expected a loss above 0"),
+    "a contradiction in the last digit": (
+        HEADER + "\na,1M,5,0,2.00000001\na,1M,5,0,2.00000002",
+        "stands at RUNS:2 already (loss 2.00000001, here 2.00000002)",
+    ),
     "items": (HEADER + ",items\na,1M,5,0,2,1 x", "items: could not convert"),
     "a loss in millions": (
         HEADER + "\na,1M,5M,0,2.5\na,1M,5M,1,1.5M",

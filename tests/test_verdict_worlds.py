@@ -741,3 +741,40 @@ def test_levels_of_variants_that_differ() -> None:
     first = tables(judged, "a")[0]
     assert "with 95 % (b), 99 % (c) intervals (95 % where predicted and of items)" in first.note
     assert [row[2] for row in first.texts] == ["95 %", "99 %"]
+
+
+def test_a_size_above_the_only_one_judged_is_named() -> None:
+    """Three sizes give no line; that the variant is out of reach at the fourth belongs to what is said."""
+    runs = [
+        replace(run, loss=run.loss / 3) if run.variant == "b" and run.size == 8e6 else run
+        for run in world([1.3] * 4, tau=0.02, sizes=SIZES[:4])
+    ]
+    (told,) = sentences(judge(RunTable(tuple(runs)), "a"), "a", None)
+    assert "At 4M, the only size judged" in told
+    assert told.endswith(
+        "Not judged, above this size: 8M, where losses hardly overlap: the factor is more than 2.43 x."
+    )
+
+
+def test_sides_that_are_the_same_have_a_law_that_agrees() -> None:
+    warnings = judge(RunTable(tuple(world([1.0] * 5))), "a")["b"].warnings
+    assert not any("law and line disagree" in warning for warning in warnings)
+
+
+@pytest.mark.parametrize("cost", ("flops", "seconds"))
+def test_costs_of_one_side_alone_are_named(cost: str) -> None:
+    runs = world([1.3] * 5, tau=0.02)
+    for who, name in (("a", "the baseline"), ("b", "b")):
+        known = [replace(run, **{cost: run.tokens}) if run.variant == who else run for run in runs]
+        warnings = judge(RunTable(tuple(known)), "a")["b"].warnings
+        assert f"{cost} are known of {name} alone, and not compared" in warnings
+    both = judge(RunTable(tuple(replace(run, **{cost: run.tokens}) for run in runs)), "a")["b"].warnings
+    assert not any("alone, and not compared" in warning for warning in both)
+
+
+@pytest.mark.parametrize("text", ("", ",,", "1M,,2M"))
+def test_sizes_that_declare_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str) -> None:
+    """A declaration that is empty by mistake would be a study with one look."""
+    file = csv_of(tmp_path / "runs.csv", world([1.3] * 5, tau=0.02))
+    zoo("verdict", file, "--baseline", "a", "--declared-sizes", text, status=2)
+    assert "--declared-sizes: value '': expected numbers above 0" in capsys.readouterr().err

@@ -21,6 +21,8 @@ SAME_RATIO = 4.0
 """Factor between tokens per parameter at different sizes above which the change is reported."""
 SAME_STEP = 0.05
 """Difference of the logarithms of two factors between neighbouring rates below which they count as equal."""
+SAME_FACTOR = 1e-3
+"""Difference of ln c below which law and line count as equal, however narrow their intervals are."""
 NOISY = 0.07
 """Standard deviation of a run, in ln tokens, above which one run per rate is too few even for a parabola."""
 MOST_PLACES = 3
@@ -251,7 +253,7 @@ def _law(measurement: VariantMeasurement) -> Iterator[str]:
     if line is None or law is None:
         return
     largest = line.largest
-    if abs(law.ln_c - largest.estimate) > max(largest.half95, law.half95 or 0.0):
+    if abs(law.ln_c - largest.estimate) > max(largest.half95, law.half95 or 0.0, SAME_FACTOR):
         yield (
             f"law and line disagree at the largest size: {math.exp(law.ln_c):.2f} x and "
             f"{math.exp(largest.estimate):.2f} x"
@@ -294,6 +296,18 @@ def _conditions(measurement: VariantMeasurement) -> Iterator[str]:
             "items are not judged: that takes two seeds and two questions of both sides, at one budget of "
             "the largest size; fewer say something of checkpoints, not of recipes"
         )
+    for what in ("flops", "seconds"):
+        known = [
+            any(
+                getattr(run, what) is not None
+                for pair in measurement.pairs.values()
+                for run in pair.sides[k].compared
+            )
+            for k in (0, 1)
+        ]
+        if known[0] != known[1] and not any(run.disturbed for run in runs):
+            who = "the baseline" if known[0] else measurement.name
+            yield f"{what} are known of {who} alone, and not compared"
     if not measurement.rounds and any(cost.name == "seconds" for cost in measurement.costs):
         yield "seconds are those of the runs: compare them only where nothing else ran on the machine"
 

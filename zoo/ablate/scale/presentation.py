@@ -49,7 +49,9 @@ def sentence(verdict: ScaleVerdict, baseline: str, margin: float | None = None) 
         half = verdict.measured.half_alone()
         return (
             f"{name}: {verdict.word} than {baseline}{less}. At {size}, the only size judged, it needs "
-            f"{factor_text(factor(sign * largest.ln_c, half))} {more} tokens." + _level_text(verdict)
+            f"{factor_text(factor(sign * largest.ln_c, half))} {more} tokens."
+            + "".join(f" {part}" for part in _not_judged(verdict))
+            + _level_text(verdict)
         )
     size = format_count(largest.params)
     middle = factor_text(estimated(line.middle, sign))
@@ -61,9 +63,8 @@ def sentence(verdict: ScaleVerdict, baseline: str, margin: float | None = None) 
         f"{name}: {verdict.word} than {baseline}{less}. In the middle of the sizes "
         f"({format_count(math.exp(float(line.x.mean())))}) it needs {middle} {more} tokens; {at_largest}.",
         _trend(verdict, sign),
+        *_not_judged(verdict),
     ]
-    for reason, sizes in _by_reason(verdict.measured.beyond):
-        parts.append(f"Not judged, above these sizes: {sizes}, where {reason}.")
     if verdict.predicted is not None:
         twice = factor(sign * verdict.predicted.estimate, verdict.predicted.half95)
         parts.append(f"At {format_count(2 * largest.params)} expect {factor_text(twice)}.")
@@ -75,6 +76,13 @@ def sentence(verdict: ScaleVerdict, baseline: str, margin: float | None = None) 
         found = _difference_text(_of_items(verdict.measured.items))
         parts.append(f"Items: {found} at {size}{_if_worse(verdict, 'items')}.")
     return " ".join(part for part in parts if part) + _level_text(verdict)
+
+
+def _not_judged(verdict: ScaleVerdict) -> Iterator[str]:
+    """Sentences on the sizes above the judged ones."""
+    these = "this size" if verdict.line is None else "these sizes"
+    for reason, sizes in _by_reason(verdict.measured.beyond):
+        yield f"Not judged, above {these}: {sizes}, where {reason}."
 
 
 def _level_text(verdict: ScaleVerdict) -> str:

@@ -167,8 +167,8 @@ def check_runs(runs: Sequence[FinishedRun]) -> None:
         if before is not run:
             raise DataError(
                 f"{run.place}: the run of variant '{run.variant}', size {run.size:g}, tokens {run.tokens:g}, "
-                f"seed {run.seed} stands at {before.place} already (loss {before.loss:g}, here "
-                f"{run.loss:g}); expected one row per run"
+                f"seed {run.seed} stands at {before.place} already (loss {before.loss:.12g}, here "
+                f"{run.loss:.12g}); expected one row per run"
             )
     for variant in dict.fromkeys(run.variant for run in runs):
         of_variant = [run for run in runs if run.variant == variant]
@@ -322,10 +322,13 @@ def run_of_row(place: str, row: dict[str, str], folder: Path) -> FinishedRun:
     if row.get("spikes", "").strip():
         spikes = number("spikes", whole, "an integer of at least 0")
     items, questions = _items(place, row.get("items", "").strip(), folder)
-    if not row["variant"].strip():
+    variant = row["variant"].strip()
+    if not variant:
         raise DataError(f"{place}: variant: empty; expected a name")
+    if not variant.isprintable():
+        raise DataError(f"{place}: variant: value {variant!r}: expected a name without invisible characters")
     return FinishedRun(
-        row["variant"].strip(),
+        variant,
         values["size"],
         values["tokens"],
         int(seed),
@@ -373,11 +376,13 @@ def _items(place: str, text: str, folder: Path) -> tuple[tuple[float, ...] | Non
 
 
 def parse_count(text: str) -> float:
-    """Parse a number that may end in K, M or B: 1.5M is 1,500,000.
+    """Parse a number that may end in K, M or B: 1.5M is 1,500,000. It has no other digits than 0 to 9.
 
     Raises:
         ValueError: The text is no such number.
     """
+    if "_" in text or not text.isascii():  # Python reads 1_5 as 15
+        raise ValueError(f"{text!r} is no number")
     factor = SUFFIXES.get(text[-1:].upper(), 1.0)
     return round(float(text[:-1]) * factor, 3) if factor > 1 else float(text)
 
@@ -386,14 +391,14 @@ def parse_counts(text: str, place: str) -> tuple[float, ...]:
     """Parse numbers separated by commas, see `parse_count`.
 
     Args:
-        text: the text, which may be empty.
+        text: the text.
         place: the place of the text, for the message.
 
     Raises:
-        DataError: A part of the text is no number above 0.
+        DataError: A part of the text is no number above 0, or there is none.
     """
     values = []
-    for part in filter(None, text.split(",")):
+    for part in text.split(","):
         try:
             values.append(parse_count(part.strip()))
         except ValueError:
