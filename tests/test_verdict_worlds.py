@@ -18,7 +18,7 @@ from synthetic_runs import write_run
 from zoo.ablate.scale.document import document
 from zoo.ablate.scale.looks import adjusted_p, anytime_p, critical_values
 from zoo.ablate.scale.presentation import factor, factor_text, notes, sentences, tables
-from zoo.ablate.scale.runs import FinishedRun, RunTable, parse_count, read_runs
+from zoo.ablate.scale.runs import FinishedRun, RunTable, check_runs, parse_count, read_runs
 from zoo.ablate.scale.sources import LoggerExport, read_table
 from zoo.ablate.scale.tuned import halved, tuned_sizes
 from zoo.ablate.scale.tuning import Parabola, tuning_gap
@@ -764,11 +764,16 @@ def test_sides_that_are_the_same_have_a_law_that_agrees() -> None:
 @pytest.mark.parametrize("cost", ("flops", "seconds"))
 def test_costs_of_one_side_alone_are_named(cost: str) -> None:
     runs = world([1.3] * 5, tau=0.02)
+
+    def with_cost(run: FinishedRun) -> FinishedRun:
+        changes: Any = {cost: run.tokens}
+        return replace(run, **changes)
+
     for who, name in (("a", "the baseline"), ("b", "b")):
-        known = [replace(run, **{cost: run.tokens}) if run.variant == who else run for run in runs]
+        known = [with_cost(run) if run.variant == who else run for run in runs]
         warnings = judge(RunTable(tuple(known)), "a")["b"].warnings
         assert f"{cost} are known of {name} alone, and not compared" in warnings
-    both = judge(RunTable(tuple(replace(run, **{cost: run.tokens}) for run in runs)), "a")["b"].warnings
+    both = judge(RunTable(tuple(map(with_cost, runs))), "a")["b"].warnings
     assert not any("alone, and not compared" in warning for warning in both)
 
 
@@ -778,3 +783,25 @@ def test_sizes_that_declare_nothing(tmp_path: Path, capsys: pytest.CaptureFixtur
     file = csv_of(tmp_path / "runs.csv", world([1.3] * 5, tau=0.02))
     zoo("verdict", file, "--baseline", "a", "--declared-sizes", text, status=2)
     assert "--declared-sizes: value '': expected numbers above 0" in capsys.readouterr().err
+
+
+def test_one_run_under_several_seeds_has_no_noise() -> None:
+    """At one size there is then no interval and no word; on a line the scatter of the sizes is left."""
+    alone = judge(RunTable(tuple(world([1.3], sizes=[1e6]))), "a", margin=2.0)
+    assert alone["b"].word == "undecided" and alone["b"].detectable is None
+    assert tables(alone, "a")[0].texts[0][3] == "1.30 x"
+    for found in (alone["b"], judge(RunTable(tuple(world([1.3] * 5))), "a")["b"]):
+        copies = [warning for warning in found.warnings if "all seeds have the same losses" in warning]
+        assert [warning.split(":")[0] for warning in copies] == ["the baseline", "b"]
+    assert found.word == "faster"
+    real = judge(RunTable(tuple(world([1.3], tau=0.02, sizes=[1e6]))), "a")["b"]
+    assert not any("same losses" in warning for warning in real.warnings)
+
+
+def test_rates_that_differ_by_rounding_alone() -> None:
+    runs = [replace(run, rate=4e-3 * (1 + 1e-9 * run.seed)) for run in world([1.3], tau=0.02, sizes=[1e6])]
+    with pytest.raises(
+        DataError, match=r"size 1e\+06: rates 0.004 and 0.004000000004 are the same to a million"
+    ):
+        check_runs(runs)
+    check_runs([replace(run, rate=4e-3 * (1 + 1e-4 * (run.seed > 0))) for run in runs])

@@ -92,6 +92,12 @@ def _few_sizes(measurement: VariantMeasurement) -> Iterator[str]:
         yield f"one seed at every size: the seeds' noise is not known, {rest}"
     elif single := [size.params for size in usable if size.se is None]:
         yield f"one seed at {_listed(single)}: the seeds' noise is taken from the other sizes"
+    for k, name in enumerate(("the baseline", measurement.name)):
+        if copies := [n for n, pair in measurement.pairs.items() if _is_copied(pair.sides[k])]:
+            yield (
+                f"{name}: all seeds have the same losses, at {_listed(copies)}: the noise of seeds is not "
+                "measured; expected runs that differ, and not one run under several seeds"
+            )
 
 
 def _other_rates(measurement: VariantMeasurement) -> Iterator[str]:
@@ -342,6 +348,13 @@ def _counts(measurement: VariantMeasurement) -> Iterator[str]:
             "the trend "
             "is also one of that ratio"
         )
+
+
+def _is_copied(side: TunedSize) -> bool:
+    """Whether there are several seeds, and the loss of every budget is the same for all of them."""
+    losses = {(run.tokens, run.loss) for run in side.compared}
+    seeds = {run.seed for run in side.compared}
+    return len(seeds) > 1 and len(losses) == len({tokens for tokens, _ in losses}) < len(side.compared)
 
 
 def _is_complete(side: TunedSize) -> bool:

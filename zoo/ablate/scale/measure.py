@@ -140,9 +140,12 @@ class VariantMeasurement:
 
     @property
     def se_alone(self) -> float | None:
-        """The standard error of ln c at the largest usable size by itself, with that of tuning if known."""
+        """The standard error of ln c at the largest usable size by itself, with that of tuning if known.
+
+        None if the seeds' noise is not known, because there is one seed, or all have the same losses.
+        """
         se = self.usable[-1].se
-        return None if se is None else math.hypot(se, self.gap or 0.0)
+        return math.hypot(se, self.gap or 0.0) if se else None
 
     def level_of(self, level: float) -> float:
         """The level of an interval that is asked for with `level`: with several looks that of all of them."""

@@ -30,6 +30,8 @@ LONGEST_FIELD = 2**27
 """Largest number of characters of a field, enough for the scores of ten million questions."""
 SAME_SIZE = 1e-3
 """Relative difference of sizes or budgets below which they are refused as an oversight."""
+SAME_RATE = 1e-6
+"""The same of rates, where a computed one may lie next to one that was tried."""
 
 
 @dataclass(frozen=True)
@@ -177,6 +179,8 @@ def check_runs(runs: Sequence[FinishedRun]) -> None:
             here = [run for run in of_variant if run.size == size]
             what = f"variant '{variant}', size {size:g}"
             _require_apart(f"{what}: budgets", {run.tokens for run in here}, "of one budget")
+            rates = {run.rate for run in here if run.rate is not None}
+            _require_apart(f"{what}: rates", rates, "of one rate", SAME_RATE)
             _check_size(what, here)
     counts = {len(run.items): run.place for run in runs if run.items is not None}
     if len(counts) > 1:
@@ -189,11 +193,12 @@ def check_runs(runs: Sequence[FinishedRun]) -> None:
         )
 
 
-def _require_apart(what: str, values: set[float], runs: str) -> None:
+def _require_apart(what: str, values: set[float], runs: str, same: float = SAME_SIZE) -> None:
+    share = "thousandth" if same == SAME_SIZE else "millionth"
     for small, large in pairwise(sorted(values)):
-        if large / small - 1 < SAME_SIZE:
+        if large / small - 1 < same:
             raise DataError(
-                f"{what} {small:.0f} and {large:.0f} are the same to a thousandth; expected numbers that "
+                f"{what} {small:.12g} and {large:.12g} are the same to a {share}; expected numbers that "
                 f"differ, or one number for runs {runs}"
             )
 

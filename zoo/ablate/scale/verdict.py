@@ -279,7 +279,7 @@ def _claim_at_one_size(
     measurement: VariantMeasurement, size: SizeSpeedup, alpha: float, looks: Looks
 ) -> list[tuple[str, float]]:
     p = size.p_value
-    if p is None:
+    if p is None or measurement.se_alone is None:
         return []
     if looks.max_seeds is not None:
         if measurement.critical is None or measurement.critical == math.inf:  # too early for a look
