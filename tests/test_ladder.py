@@ -195,6 +195,17 @@ def test_there_is_no_power_where_losses_do_not_overlap(tmp_path: Path) -> None:
     assert f"Power: none; at {format_count(mixed.ladder[2].params)} the longest" in power(mixed)
 
 
+def test_the_power_of_budgets_that_differ_by_size(tmp_path: Path) -> None:
+    """Each size is simulated with its own budgets; more of them at the larger sizes find more there."""
+    two, four = ["0.125M", "0.5M"], ["0.125M", "0.2M", "0.3M", "0.5M"]
+    sweeps = [load(tmp_path, scale={"budgets": {"tokens": [two, *[rest] * 3]}}) for rest in (two, four)]
+    few, many = (next(row for row in power(s).splitlines() if row.split()[0:1] == ["1.1"]) for s in sweeps)
+    assert float(many.split()[2]) > float(few.split()[2])
+    sizes = {"params": ["0.1M", "0.2M"], "shape": "aspect"}
+    alone = load(tmp_path, scale={"sizes": sizes, "budgets": {"tokens": two}, "seeds": [2, 1]})
+    assert "Power: unknown; one seed at the largest size gives it no interval." in power(alone)
+
+
 def test_sizes_that_do_not_overlap_leave_a_simulated_study(tmp_path: Path) -> None:
     """Close to the limit the noise takes sizes out of the line, and with them the power."""
     sweep = load(tmp_path, scale={"budgets": {"tokens": ["0.125M", "0.25M"]}})

@@ -210,9 +210,10 @@ def _power(sweep: Sweep) -> list[Table | str]:
     There are none for budgets, or for factors, with which the losses of the two sides would not overlap.
     """
     ladder = sweep.ladder
-    shares = [tuple(budget / size.budgets[-1] for budget in size.budgets) for size in ladder]
-    if len(shares[0]) < 2:
+    if all(len(size.budgets) < 2 for size in ladder):
         return ["Power: unknown; with one budget per size there is no token speed-up."]
+    if len(ladder) < FEWEST_SIZES and len(ladder[-1].seeds) < 2:
+        return ["Power: unknown; one seed at the largest size gives it no interval."]
     judged = ladder if len(ladder) >= FEWEST_SIZES else ladder[-1:]
     if close := [size for size in judged if _comparable(size) < 0]:
         sizes = ", ".join(format_count(size.params) for size in close)
@@ -226,7 +227,7 @@ def _power(sweep: Sweep) -> list[Table | str]:
         tuple(float(size.params) for size in ladder),
         tuple(float(size.budgets[-1]) for size in ladder),
         tuple(len(size.seeds) for size in ladder),
-        shares[0],
+        budgets_by_size=tuple(tuple(budget / size.budgets[-1] for budget in size.budgets) for size in ladder),
     )
     branches = any(size.branches for size in ladder)
     faults = Faults(trunk=TRUNK if branches else 0.0)
@@ -286,12 +287,9 @@ def detected_shares(
     """
     studies = measured(design, simulate(design, ln_c, np.random.default_rng(0), STUDIES, faults))
     if len(design.params) < FEWEST_SIZES:
-        largest_sizes = [sizes[-1] for sizes in studies]
-        if largest_sizes[0].se is None:
-            return ["–", "–", "–"]
         hits = [
             size.comparable and size.ln_c > (size.half_width(1 - decision.share) or math.inf)
-            for size in largest_sizes
+            for size in (sizes[-1] for sizes in studies)
         ]
         return ["–", f"{np.mean(hits):.2f}", "–"]
     usable = [[size for size in sizes if size.comparable] for sizes in studies]

@@ -33,13 +33,20 @@ class Design:
         params: number of parameters of every size.
         tokens: the longest budget of every size.
         seeds: number of seeds of every size.
-        budgets: shares of the longest budget.
+        budgets: shares of the longest budget, at every size.
+        budgets_by_size: shares of the longest budget of every size, if they differ; empty: `budgets`.
     """
 
     params: tuple[float, ...]
     tokens: tuple[float, ...]
     seeds: tuple[int, ...]
     budgets: tuple[float, ...] = (0.25, 0.5, 1.0)
+    budgets_by_size: tuple[tuple[float, ...], ...] = ()
+
+    @property
+    def shares(self) -> tuple[tuple[float, ...], ...]:
+        """The shares of the longest budget, for every size."""
+        return self.budgets_by_size or (self.budgets,) * len(self.params)
 
 
 @dataclass(frozen=True)
@@ -91,8 +98,9 @@ def simulate(
     ends = faults.noise if tau is None else (tau, tau)
     noises = np.linspace(*ends, len(design.params)) if 0 in ends else np.geomspace(*ends, len(design.params))
     sizes = []
-    for params, longest, seeds, noise in zip(design.params, design.tokens, design.seeds, noises, strict=True):
-        shape = (studies, 2, len(design.budgets), seeds)
+    columns = (design.params, design.tokens, design.seeds, noises, design.shares)
+    for params, longest, seeds, noise, shares in zip(*columns, strict=True):
+        shape = (studies, 2, len(shares), seeds)
         off = faults.off_law * random.standard_normal((studies, 1, 1, 1))
         gap = faults.tuning * random.standard_normal((studies, 1, 1, 1))
         errors = _correlated(random, shape)
@@ -102,7 +110,7 @@ def simulate(
         lost = faults.spike * (random.random(shape) < faults.spikes)
         side = np.arange(2).reshape(1, 2, 1, 1)
         gain = side * (ln_c(params) + gap) + noise * errors - lost
-        tokens = longest / 1e6 * np.reshape(design.budgets, (1, 1, -1, 1)) * np.exp(gain)
+        tokens = longest / 1e6 * np.reshape(shares, (1, 1, -1, 1)) * np.exp(gain)
         sizes.append(irreducible + 0.25 * (params / 1e6) ** -a + 0.8 * tokens**-b + off)
     return sizes
 
@@ -118,7 +126,9 @@ def _correlated(random: np.random.Generator, shape: tuple[int, ...]) -> Array:
 def measured(design: Design, losses: Sequence[Array]) -> list[list[SizeSpeedup]]:
     """The sizes of every study, each fitted by itself."""
     columns = [
-        size_speedups(params, [longest * share for share in design.budgets], of_size)
-        for params, longest, of_size in zip(design.params, design.tokens, losses, strict=True)
+        size_speedups(params, [longest * share for share in shares], of_size)
+        for params, longest, shares, of_size in zip(
+            design.params, design.tokens, design.shares, losses, strict=True
+        )
     ]
     return [list(sizes) for sizes in zip(*columns, strict=True)]
