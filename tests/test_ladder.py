@@ -3,21 +3,25 @@
 import json
 import math
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from zoo.ablate.amount import of_size
 from zoo.ablate.execute import planner_of
 from zoo.ablate.ladder import LadderSize
-from zoo.ablate.ladder_estimate import decision_of
+from zoo.ablate.ladder_estimate import decision_of, detected_shares, estimate_ladder
 from zoo.ablate.outcome import Outcome
 from zoo.ablate.plan import PlannedRun
 from zoo.ablate.rate_search import bracket, chosen_rate, search
 from zoo.ablate.scale.line import Estimate
-from zoo.ablate.scale.runs import FinishedRun, RunTable
+from zoo.ablate.scale.runs import FinishedRun, RunTable, format_count
+from zoo.ablate.scale.simulate import Design, Faults
 from zoo.ablate.scale.speeds import read_speeds
 from zoo.ablate.scale.verdict import judge
 from zoo.ablate.sweep import Sweep, load_sweep
@@ -163,6 +167,42 @@ def test_the_power_of_a_dry_run_is_that_of_the_verdict(tmp_path: Path) -> None:
     assert not replace(once, share=0.025).claims(near)
     assert not looked.claims(replace(near, critical=looked.looks[-1][1]))
     assert not once.claims(replace(near, estimate=-0.1))
+
+
+def power(sweep: Sweep) -> str:
+    """What a dry run prints of the power."""
+    probe: Any = SimpleNamespace(workers=1, seconds=lambda sweep, what: 1.0)
+    console = Console(width=200, file=StringIO(), record=True)
+    console.print(estimate_ladder(sweep, probe))
+    return console.export_text()
+
+
+def test_there_is_no_power_where_losses_do_not_overlap(tmp_path: Path) -> None:
+    """Section 2 of the design: |ln c| <= ln(T_max / T_min) - .5, else the word is "not comparable"."""
+    wide = power(load(tmp_path))
+    assert "No power" not in wide and "–" not in wide
+    narrow = power(load(tmp_path, scale={"budgets": {"tokens": ["0.125M", "0.25M"]}}))
+    rows = {line.strip().split("  ")[0]: line for line in narrow.splitlines()}
+    for name in ("1.5", "1.5 falling to 1"):
+        assert rows[name].split()[-3:] == ["–"] * 3
+    assert "–" not in rows["1.1"] and "–" not in rows["1.1 falling to 1"]
+    assert "No power at 1.5, 1.5 falling to 1: these budgets tell factors up to 1.21 x" in narrow
+    close = power(load(tmp_path, scale={"budgets": {"tokens": ["0.2M", "0.25M", "0.3M"]}}))
+    assert "What it would find" not in close
+    assert "Power: none; at " in close and "x the shortest, so that losses hardly overlap" in close
+    longer = {"tokens": [["0.125M", "0.5M"], ["0.125M", "0.5M"], ["0.4M", "0.5M"], ["0.125M", "0.5M"]]}
+    mixed = load(tmp_path, scale={"budgets": longer})
+    assert f"Power: none; at {format_count(mixed.ladder[2].params)} the longest" in power(mixed)
+
+
+def test_sizes_that_do_not_overlap_leave_a_simulated_study(tmp_path: Path) -> None:
+    """Close to the limit the noise takes sizes out of the line, and with them the power."""
+    sweep = load(tmp_path, scale={"budgets": {"tokens": ["0.125M", "0.25M"]}})
+    design = Design((1e5, 2e5, 4e5, 8e5), (5e5,) * 4, (4, 3, 3, 2), (0.5, 1.0))
+    decision = decision_of(sweep)
+    near = detected_shares(design, Faults(), decision, lambda _: math.log(1.1))
+    far = detected_shares(design, Faults(), decision, lambda _: math.log(1.2))
+    assert float(far[0]) < float(near[0])
 
 
 def test_budgets_as_branches_of_a_trunk(tmp_path: Path) -> None:

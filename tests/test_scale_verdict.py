@@ -523,6 +523,10 @@ def test_samples_of_the_evaluation_harness(tmp_path: Path) -> None:
         ({"doc_hash": None, "filter": None, "doc_id": None}, "no doc_id, doc_hash and filter"),
         ({"filtered_resps": [["nan", "False"]] * 3}, "score 'nan'; expected a finite number"),
         ({"filtered_resps": "text", "metrics": []}, "no metric ''; expected samples with `metrics`"),
+        (
+            {"filtered_resps": [["3.5", "False"]] * 3},
+            r"runs.csv:\d+: items: value 3.5: expected scores of at",
+        ),
     ):
         write_samples(tmp_path / "muon-2.jsonl", 1.0, **changes)
         with pytest.raises(DataError, match=message):
@@ -565,6 +569,28 @@ def test_scalars_of_tensorboard(tmp_path: Path) -> None:
         read_table(paths, LoggerExport(pattern="{variant}_{size}_{tokens}_s{seed}", tokens_per_step=2.0))
     with pytest.raises(DataError, match="--tag: has no effect on"):
         read_table(paths, replace(export, tag="loss"))
+    paths[0].write_text(f"Wall time,Step,Value\n0,1.0,9.9\n1,20.0,{worked_runs()[0].loss}\n")
+    by_step = LoggerExport(pattern="{variant}_{size}_{}_s{seed}", tokens_per_step=1e6)
+    assert read_table(paths[:1], by_step).runs[0].tokens == 2e7
+    for text, message in (
+        (
+            "Wall time,Step,Value\n0,1,3\n0,100.5,2\n",
+            ":3: Step: value '100.5': expected an integer of at least 0",
+        ),
+        ("Wall time,Step,Value\n0,nan,2\n", ":2: Step: value 'nan': expected an integer of at least 0"),
+        ("Wall time,Step,Value\n0,1,two\n", ":2: Value: value 'two': expected a number"),
+        ("Wall time,Step,Value\n0,1,3\n0,2\n", ":3: another number of fields than the header has, 3"),
+        (
+            "Wall time;Step;Value\n0;1;3\n",
+            ":1: columns separated by ';': 'Wall time;Step;Value'; expected commas",
+        ),
+        ("", ":1: columns '' and 0 rows; expected a scalar that TensorBoard has exported"),
+    ):
+        paths[0].write_text(text)
+        with pytest.raises(DataError) as error:
+            read_table(paths[:1], by_step)
+        assert str(error.value).startswith(f"{paths[0]}{message}")
+    paths[0].write_text(f"Wall time,Step,Value\n0,1,9.9\n1,2,{worked_runs()[0].loss}\n")
     unread = LoggerExport(pattern="{variant}_{size}_{}_s{seed}", tokens_per_step=1e6)
     (run,) = read_table(paths[:1], unread).runs
     assert (run.variant, run.seed, run.tokens) == ("adamw", 0, 2e6)
@@ -627,7 +653,35 @@ BAD = {
     "sizes coincide": (HEADER + "\na,1000000,5,0,2\na,1000100,5,0,3", "are the same to a thousandth"),
     "fields": (HEADER + "\na,1M,5,0", "another number of fields"),
     "name": (HEADER + "\n,1M,5,0,2", "variant: empty"),
+    "an invisible name": (
+        HEADER + "\na\x00,1M,5,0,2",
+        "RUNS:2: variant: value 'a\\x00': expected a name without",
+    ),
+    "semicolons": (
+        "variant;size;tokens;seed;loss\na;1M;5;0;1,5",
+        "RUNS:1: columns separated by ';': 'variant;size;tokens;seed;loss'; expected commas",
+    ),
+    "an underscore": (HEADER + "\na,1M,5,0,1_5", "RUNS:2: loss: value '1_5': expected a loss above 0"),
+    "other digits": (HEADER + "\na,1M,5,0,\u0661", "RUNS:2: loss: value '\u0661': expected a loss above 0"),
+    "a contradiction in the last digit": (
+        HEADER + "\na,1M,5,0,2.00000001\na,1M,5,0,2.00000002",
+        "stands at RUNS:2 already (loss 2.00000001, here 2.00000002)",
+    ),
     "items": (HEADER + ",items\na,1M,5,0,2,1 x", "items: could not convert"),
+    "a loss in millions": (
+        HEADER + "\na,1M,5M,0,2.5\na,1M,5M,1,1.5M",
+        "RUNS:3: loss: value '1.5M': expected a loss above 0, or inf for a run that diverged; K, M and B are",
+    ),
+    "seconds in thousands": (HEADER + ",seconds\na,1M,5M,0,2.5,3k", "RUNS:2: seconds: value '3k': expected"),
+    "a share in percent": (
+        HEADER + ",overlap\na,1M,5,0,2,12",
+        "RUNS:2: overlap: value '12': expected a share, between 0 and 1",
+    ),
+    "half a spike": (HEADER + ",spikes\na,1M,5,0,2,1.5", "RUNS:2: spikes: value '1.5': expected an integer"),
+    "scores in percent": (
+        HEADER + ",items\na,1M,5,0,2,0.5 73",
+        "RUNS:2: items: value 73: expected scores of at most 1",
+    ),
     "unequal items": (HEADER + ",items\na,1M,5,0,2,1 0\na,1M,5,1,2,1", "different numbers of scores"),
 }
 

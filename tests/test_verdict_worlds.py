@@ -16,7 +16,7 @@ from scipy import optimize, stats
 from synthetic_runs import write_run
 
 from zoo.ablate.scale.document import document
-from zoo.ablate.scale.looks import adjusted_p, critical_values
+from zoo.ablate.scale.looks import adjusted_p, anytime_p, critical_values
 from zoo.ablate.scale.presentation import factor, factor_text, notes, sentences, tables
 from zoo.ablate.scale.runs import FinishedRun, RunTable, parse_count, read_runs
 from zoo.ablate.scale.sources import LoggerExport, read_table
@@ -543,6 +543,9 @@ def test_event_files_of_several_folders(tmp_path: Path) -> None:
         read_table([root], replace(export, tag="accuracy"))
     with pytest.raises(DataError, match="--tag: missing: expected one of eval/loss, loss"):
         read_table([root], replace(export, tag=None))
+    with writers.SummaryWriter(str(root / "validation")) as writer:
+        writer.add_scalar("eval/loss", 1.4, 100)  # the same step once more, as after a restart
+    assert read_table([root], export).runs[0].loss == pytest.approx(1.4)
     with writers.SummaryWriter(str(root / "again")) as writer:
         writer.add_scalar("eval/loss", 1.0, 1)
     with pytest.raises(DataError, match="both have it; expected the folder of one run"):
@@ -560,3 +563,218 @@ def test_rows_of_latex_are_no_arguments() -> None:
         r"50\% \& more\_ \\",
         r"two lines \\",
     ]
+
+
+def several(factors: Sequence[float], names: str, **options: Any) -> RunTable:
+    """The world of a and b, in which every variant has the runs of b with another noise."""
+    runs = world(factors, **options)
+    more = [
+        replace(run, variant=name, loss=run.loss * (1 + 1e-3 * math.sin(9 * run.seed + run.tokens + i)))
+        for i, name in enumerate(names)
+        for run in runs
+        if run.variant == "b"
+    ]
+    return RunTable((*runs, *more))
+
+
+def test_what_several_variants_would_have_shown() -> None:
+    """At the level at which a variant's chain starts; a check shares nothing, and no interval changes."""
+    one, three = (several([1.0] * 5, names, tau=0.03) for names in ("", "cd"))
+    alone, shared = judge(one, "a")["b"], judge(three, "a")
+    assert alone.line is not None and shared["b"].line is not None
+    assert shared["b"].line.middle == alone.line.middle
+    se, df = alone.line.middle.binding
+    for found, level in ((alone, 0.05), (shared["b"], 0.05 / 3)):
+        wanted = (stats.t.isf(level / 2, df) + stats.t.ppf(0.8, df)) * se
+        assert found.detectable == pytest.approx(math.exp(wanted))
+    words = (
+        "3 variants share the error of 0.05: the first claim on each is made at the level 0.0167, and every"
+    )
+    assert [note.startswith(words) for note in notes(shared)].count(True) == 1
+    assert not any("share the error" in note for note in notes({"b": alone}))
+    again = RunTable(
+        tuple(replace(run, variant="a again") if run.variant == "c" else run for run in three.runs)
+    )
+    checked = judge(again, "a")
+    assert not any("share the error" in warning for warning in checked["a again"].warnings)
+    assert any("2 variants share the error" in warning for warning in checked["b"].warnings)
+    plain = document(shared, "a", margin=None, alpha=0.05).variants["b"]
+    assert plain.detectable == shared["b"].detectable and plain.warnings == shared["b"].warnings
+
+
+@pytest.mark.parametrize("looks", (Looks(), Looks(max_seeds=8), Looks(anytime=True)))
+def test_what_several_variants_would_have_shown_at_one_size(looks: Looks) -> None:
+    """A difference as large as the half width of the claim is claimed, a smaller one is not."""
+    table = several([1.0], "c", tau=0.05, seeds=6, sizes=[1e6])
+    found = judge(table, "a", looks=looks)["b"]
+    se = found.measured.usable[0].se
+    assert se is not None and found.detectable is not None
+    quantile = math.log(found.detectable) / se - stats.t.ppf(0.8, 5)
+    alone = judge(several([1.0], "", tau=0.05, seeds=6, sizes=[1e6]), "a", looks=looks)["b"]
+    assert alone.detectable is not None and found.detectable > alone.detectable
+
+    def claimed(t: float) -> bool:
+        if looks.anytime:
+            return anytime_p(t, 6) <= 0.025
+        p = float(2 * stats.t.sf(t, 5))
+        return (adjusted_p(p, critical_values(8)[3], 5, 0.05) if looks.max_seeds else p) <= 0.025
+
+    assert claimed(1.001 * quantile) and not claimed(0.999 * quantile)
+
+
+def test_runs_at_other_rates_are_named_unless_they_are_a_tuning(tmp_path: Path) -> None:
+    """Two seeds with rates of their own beside three of one rate; then a seed that has tried all of them."""
+    runs = world([1.3] * 5, tau=0.01, seeds=5)
+    odd = [
+        replace(run, rate={3: 5e-4, 4: 2e-3}.get(run.seed if run.variant == "b" else 0, 1e-3)) for run in runs
+    ]
+    file = csv_of(tmp_path / "runs.csv", odd, "rate")
+    judged = judge(read_runs(file), "a")
+    (told,) = [warning for warning in judged["b"].warnings if "left out of the comparison" in warning]
+    assert told.startswith("b: 30 runs are left out of the comparison, at 1M, 2M, 4M, 8M, 16M (")
+    assert f"({file}:20, {file}:21, {file}:25, ...): the rate is 0.0005, 0.002, most runs have 0.001" in told
+    assert told in notes(judged)
+    by_budget = [replace(run, rate=1e-3 if run.tokens < 16e6 else 7e-4) for run in runs]
+    twice = judge(RunTable(tuple(by_budget)), "a")["b"].warnings
+    assert sum("left out of the comparison" in warning for warning in twice) == 2
+    assert any(warning.startswith("the baseline: 25 runs are left out") for warning in twice)
+    tried = [
+        replace(run, seed=9, rate=rate, loss=run.loss + 0.1 * abs(math.log(rate / 1e-3)))
+        for run in runs
+        if run.seed == 0 and run.tokens == 8e6
+        for rate in (5e-4, 1e-3, 2e-3)
+    ]
+    table = RunTable((*(replace(run, rate=1e-3) for run in runs), *tried))
+    for tuning in (None, True):
+        marked = [replace(run, tuning=tuning) if run.seed == 9 else run for run in table.runs]
+        warnings = judge(RunTable(tuple(marked)), "a")["b"].warnings
+        assert not any("left out of the comparison" in warning for warning in warnings)
+
+
+@pytest.mark.parametrize("gain", (1.5, 1 / 1.5))
+@pytest.mark.parametrize("cost", (0.5, 3.0))
+def test_claims_have_a_direction(gain: float, cost: float) -> None:
+    """Tokens, scores and seconds may each be better or worse; the JSON and the sentence say the same."""
+    runs = tuple(
+        replace(
+            run,
+            seconds=run.tokens * (cost if run.variant == "b" else 1.0),
+            items=tuple(0.1 * q + 0.01 * run.seed - 0.3 * (run.variant == "b") for q in range(5)),
+        )
+        for run in world([gain] * 5, tau=0.02)
+    )
+    judged = judge(RunTable(runs), "a")
+    found = document(judged, "a", margin=None, alpha=0.05).variants["b"]
+    assert found.claims == ("middle", "largest", "items", "seconds") == tuple(found.directions)
+    ours, (seconds,) = "better" if gain > 1 else "worse", judged["b"].measured.costs
+    assert seconds.ln_c == pytest.approx(math.log(gain / cost), abs=0.05)
+    faster = "better" if gain > cost else "worse"
+    assert tuple(found.directions.values()) == (ours, ours, "worse", faster)
+    assert found.word == ("faster" if gain > 1 else "slower")
+    told = factor_text(factor(seconds.ln_c, seconds.half95))
+    assert f" Seconds: {told} at 16M{', worse' if gain < cost else ''}." in found.sentence
+    assert found.sentence.endswith("at 16M, worse.") and " Items: -0.300 (" in found.sentence
+
+
+def test_a_claim_at_the_largest_size_against_that_in_the_middle() -> None:
+    judged = judge(RunTable(tuple(world([2.0, 1.7, 1.4, 1.1, 0.8], tau=0.005))), "a")
+    found = judged["b"]
+    assert found.word == "faster" and not found.at_largest
+    assert found.directions == {"middle": "better", "largest": "worse"}
+    assert "fewer tokens; slower at 16M (0." in sentences(judged, "a", None)[0]
+    assert tables(judged, "a")[0].texts[0][1] == "faster, slower at 16M"
+
+
+def test_intervals_are_called_by_their_level(tmp_path: Path) -> None:
+    """With looks they hold jointly with 1 - alpha; without looks they are 95 %, whatever the claims are."""
+    runs = tuple(replace(run, seconds=run.tokens) for run in world([1.5] * 5, tau=0.02, sizes=SIZES))
+    table, looks = RunTable(runs), Looks(sizes=(*SIZES, 32e6, 64e6))
+    for alpha, level in ((0.05, "95 %"), (0.2, "80 %")):
+        judged = judge(table, "a", alpha=alpha, looks=looks)
+        found, line = judged["b"], judged["b"].line
+        assert line is not None and found.measured.critical is not None
+        middle = line.middle
+        of_seeds, of_sizes = (float(stats.t.isf(alpha / 2, df)) for df in (middle.df_seeds, 3))
+        wider = max(middle.scatter, middle.seeds * of_seeds / of_sizes)
+        assert middle.half95 == pytest.approx(found.measured.critical * wider)
+        assert document(judged, "a", margin=None, alpha=alpha).variants["b"].level == 1 - alpha
+        (told,) = sentences(judged, "a", None)
+        every = tables(judged, "a")
+        assert (" Intervals: 80 %, those of predictions and items 95 %." in told) == (alpha != 0.05)
+        assert f"with {level} intervals" in every[0].note
+        assert ("intervals" in [column.title for column in every[0].columns]) == (alpha != 0.05)
+        write_ladder(judged, "a", tmp_path, margin=None, alpha=alpha, title="levels")
+        page, csv = (tmp_path / "report.html").read_text(), (tmp_path / "report.csv").read_text()
+        assert f"Line and band: across the sizes, {level}." in page
+        assert ("Both predictions: 95 %." in page) == (alpha != 0.05)
+        assert ("verdict,1,b,intervals,0.8" in csv) == (alpha != 0.05)
+        assert level.replace("%", r"\%") + " intervals" in (tmp_path / "report.tex").read_text()
+        assert not any("claims are made at the level" in warning for warning in found.warnings)
+        (cost,) = found.measured.costs
+        assert cost.half95 == pytest.approx(line.largest.half95)
+        df, critical = line.largest.binding[1], cost.half95 / abs(cost.ln_c)
+        assert cost.p_value == pytest.approx(2 * stats.t.sf(stats.t.isf(alpha / 2, df) / critical, df))
+    plain = judge(table, "a", alpha=0.2)["b"]
+    usual = judge(table, "a")["b"]
+    assert plain.line is not None and usual.line is not None
+    assert plain.line.middle.half95 == usual.line.middle.half95
+    assert "with 95 % intervals" in tables({"b": plain}, "a")[0].note
+    words = "claims are made at the level 0.2, but the intervals are those of 95 %"
+    assert [words in warning for warning in plain.warnings].count(True) == 1
+    assert not any("claims are made" in warning for warning in usual.warnings)
+
+
+@pytest.mark.parametrize(("alpha", "level"), ((0.05, "95 %"), (0.01, "99 %"), (None, "90 %")))
+def test_the_level_of_the_interval_of_equal(alpha: float | None, level: str) -> None:
+    """With looks the interval within the margin is the joint one, not that of two one-sided tests at .05."""
+    table, looks = RunTable(tuple(world([1.0] * 5, tau=0.01))), Looks(sizes=SIZES)
+    judged = judge(table, "a", margin=1.5, alpha=alpha or 0.05, looks=looks if alpha else None)
+    assert judged["b"].word == "equal"
+    assert f" within 1.5 x ({level} interval " in sentences(judged, "a", 1.5)[0]
+
+
+def test_levels_of_variants_that_differ() -> None:
+    """Looks at seeds concern variants without a line; each variant has its level in the table."""
+    runs = several([1.5] * 5, "c", tau=0.02, seeds=4).runs
+    table = RunTable(tuple(run for run in runs if run.variant != "c" or run.size == SIZES[0]))
+    judged = judge(table, "a", alpha=0.01, looks=Looks(max_seeds=6))
+    first = tables(judged, "a")[0]
+    assert "with 95 % (b), 99 % (c) intervals (95 % where predicted and of items)" in first.note
+    assert [row[2] for row in first.texts] == ["95 %", "99 %"]
+
+
+def test_a_size_above_the_only_one_judged_is_named() -> None:
+    """Three sizes give no line; that the variant is out of reach at the fourth belongs to what is said."""
+    runs = [
+        replace(run, loss=run.loss / 3) if run.variant == "b" and run.size == 8e6 else run
+        for run in world([1.3] * 4, tau=0.02, sizes=SIZES[:4])
+    ]
+    (told,) = sentences(judge(RunTable(tuple(runs)), "a"), "a", None)
+    assert "At 4M, the only size judged" in told
+    assert told.endswith(
+        "Not judged, above this size: 8M, where losses hardly overlap: the factor is more than 2.43 x."
+    )
+
+
+def test_sides_that_are_the_same_have_a_law_that_agrees() -> None:
+    warnings = judge(RunTable(tuple(world([1.0] * 5))), "a")["b"].warnings
+    assert not any("law and line disagree" in warning for warning in warnings)
+
+
+@pytest.mark.parametrize("cost", ("flops", "seconds"))
+def test_costs_of_one_side_alone_are_named(cost: str) -> None:
+    runs = world([1.3] * 5, tau=0.02)
+    for who, name in (("a", "the baseline"), ("b", "b")):
+        known = [replace(run, **{cost: run.tokens}) if run.variant == who else run for run in runs]
+        warnings = judge(RunTable(tuple(known)), "a")["b"].warnings
+        assert f"{cost} are known of {name} alone, and not compared" in warnings
+    both = judge(RunTable(tuple(replace(run, **{cost: run.tokens}) for run in runs)), "a")["b"].warnings
+    assert not any("alone, and not compared" in warning for warning in both)
+
+
+@pytest.mark.parametrize("text", ("", ",,", "1M,,2M"))
+def test_sizes_that_declare_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str) -> None:
+    """A declaration that is empty by mistake would be a study with one look."""
+    file = csv_of(tmp_path / "runs.csv", world([1.3] * 5, tau=0.02))
+    zoo("verdict", file, "--baseline", "a", "--declared-sizes", text, status=2)
+    assert "--declared-sizes: value '': expected numbers above 0" in capsys.readouterr().err

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,7 +20,7 @@ from zoo.ablate.run_metrics import read_run_metrics
 from zoo.ablate.scale.line import FEWEST_SIZES, Estimate, Line
 from zoo.ablate.scale.runs import AGAIN, format_count
 from zoo.ablate.scale.simulate import Design, Faults, measured, simulate
-from zoo.ablate.scale.speedup import SizeSpeedup
+from zoo.ablate.scale.speedup import OVERLAP, SizeSpeedup
 from zoo.ablate.scale.verdict import values_of_looks
 from zoo.ablate.sweep import Sweep
 
@@ -199,12 +199,29 @@ def decision_of(sweep: Sweep) -> Decision:
     return Decision(share, tuple(enumerate(values, FEWEST_SIZES)))
 
 
+def _comparable(size: LadderSize) -> float:
+    """The largest |ln c| at which both sides' losses overlap; below 0 the budgets are too close for any."""
+    return math.log(size.budgets[-1] / size.budgets[0]) - OVERLAP
+
+
 def _power(sweep: Sweep) -> list[Table | str]:
-    """The shares of simulated studies of this design that detect given factors."""
+    """The shares of simulated studies of this design that detect given factors.
+
+    There are none for budgets, or for factors, with which the losses of the two sides would not overlap.
+    """
     ladder = sweep.ladder
     shares = [tuple(budget / size.budgets[-1] for budget in size.budgets) for size in ladder]
     if len(shares[0]) < 2:
         return ["Power: unknown; with one budget per size there is no token speed-up."]
+    judged = ladder if len(ladder) >= FEWEST_SIZES else ladder[-1:]
+    if close := [size for size in judged if _comparable(size) < 0]:
+        sizes = ", ".join(format_count(size.params) for size in close)
+        ratio = min(size.budgets[-1] / size.budgets[0] for size in close)
+        return [
+            f"Power: none; at {sizes} the longest budget is {ratio:.3g} x the shortest, so that losses "
+            f"hardly overlap and no factor can be told; expected {math.exp(OVERLAP):.3g} x or more: "
+            "1 : 2 : 4 tells factors up to 2."
+        ]
     design = Design(
         tuple(float(size.params) for size in ladder),
         tuple(float(size.budgets[-1]) for size in ladder),
@@ -217,43 +234,71 @@ def _power(sweep: Sweep) -> list[Table | str]:
     table = Table(title="What it would find", title_justify="left", box=None, pad_edge=False)
     for column in ("true factor", "faster in the middle", "faster at the largest size", "it shrinks"):
         table.add_column(column, justify="right")
-    smallest, largest = design.params[0], design.params[-1]
-    for c in FACTORS:
-        table.add_row(f"{c:g}", *_detected_shares(design, faults, decision, math.log(c), 0.0))
+    spread = math.log(design.params[-1] / design.params[0])
+    worlds = {f"{c:g}": _straight(math.log(c), 0.0, design) for c in FACTORS}
     for c in FACTORS if len(ladder) > 1 else ():
-        row = _detected_shares(design, faults, decision, 0.0, -math.log(c) / math.log(largest / smallest))
-        table.add_row(f"{c:g} falling to 1", *row)
+        worlds[f"{c:g} falling to 1"] = _straight(0.0, -math.log(c) / spread, design)
+    beyond = []
+    for name, ln_c in worlds.items():
+        if all(abs(ln_c(size.params)) <= _comparable(size) for size in judged):
+            table.add_row(name, *detected_shares(design, faults, decision, ln_c))
+        else:
+            beyond.append(name)
+            table.add_row(name, *["–"] * 3)
     where = "on the line" if len(ladder) >= FEWEST_SIZES else "at the largest size alone"
     others = round(ALPHA / decision.share)
     shared = f", the share of each of {others} variants in {ALPHA:g}" if others > 1 else ""
     stops = ", at the size at which the middle is decided" if len(decision.looks) > 1 else ""
+    limit = math.exp(min(map(_comparable, judged)))
     return [
         table,
         f"Shares of {STUDIES} simulated studies, {where}, at the level {decision.share:.3g}{shared}{stops}; "
         "noise as in docs/verdict-across-scale.md, rates tuned without error."
         + (f" Branches of a trunk are taken to correlate by {TRUNK:g}." if branches else ""),
+        *[
+            f"No power at {', '.join(beyond)}: these budgets tell factors up to {limit:.3g} x; beyond it, "
+            "and by noise just below, losses hardly overlap. Budgets further apart tell more."
+        ]
+        * bool(beyond),
     ]
 
 
-def _detected_shares(
-    design: Design, faults: Faults, decision: Decision, at_largest: float, slope: float
+def _straight(at_largest: float, slope: float, design: Design) -> Callable[[float], float]:
+    """ln c as a function of the parameters, straight over ln N."""
+    return lambda params: at_largest + slope * math.log(params / design.params[-1])
+
+
+def detected_shares(
+    design: Design, faults: Faults, decision: Decision, ln_c: Callable[[float], float]
 ) -> list[str]:
-    """The shares of studies that detect a true ln c at the largest size, with a given slope over ln N."""
+    """The shares of simulated studies that detect a true factor, as cells of the table.
 
-    def ln_c(params: float) -> float:
-        return at_largest + slope * math.log(params / design.params[-1])
+    A size whose losses do not overlap is left out, as in the verdict; below four sizes there is no line.
 
+    Args:
+        design: the runs of each side.
+        faults: the faults of the studies.
+        decision: the moment at which a study claims something.
+        ln_c: the true ln c of a size, from its parameters.
+
+    Returns:
+        The shares that find it in the middle of the sizes, at the largest as well, and shrinking.
+    """
     studies = measured(design, simulate(design, ln_c, np.random.default_rng(0), STUDIES, faults))
     if len(design.params) < FEWEST_SIZES:
         largest_sizes = [sizes[-1] for sizes in studies]
         if largest_sizes[0].se is None:
             return ["–", "–", "–"]
-        hits = [size.ln_c > (size.half_width(1 - decision.share) or math.inf) for size in largest_sizes]
+        hits = [
+            size.comparable and size.ln_c > (size.half_width(1 - decision.share) or math.inf)
+            for size in largest_sizes
+        ]
         return ["–", f"{np.mean(hits):.2f}", "–"]
-    lines = [decision.line(sizes) for sizes in studies]
+    usable = [[size for size in sizes if size.comparable] for sizes in studies]
+    lines = [decision.line(sizes) for sizes in usable if len(sizes) >= FEWEST_SIZES]
     in_the_middle = [decision.claims(line.middle) for line in lines]
     at_both = [
         above and decision.claims(line.largest) for above, line in zip(in_the_middle, lines, strict=True)
     ]
     shrinks = [-line.slope.estimate > line.slope.half95 for line in lines]
-    return [f"{np.mean(values):.2f}" for values in (in_the_middle, at_both, shrinks)]
+    return [f"{sum(values) / STUDIES:.2f}" for values in (in_the_middle, at_both, shrinks)]

@@ -21,6 +21,11 @@ MAX_SEEDS = 1000
 """Largest number of seeds in the search for a sufficient number."""
 
 
+def format_level(level: float) -> str:
+    """The level of an interval as text: 95 %."""
+    return f"{100 * level:.6g} %"
+
+
 @dataclass(frozen=True)
 class Summary:
     """A mean over seeds; a single value has neither a deviation nor an interval.

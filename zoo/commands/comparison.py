@@ -203,7 +203,8 @@ def verdict(
         raise ZooError(f"--time: {runs[0]}: expected the folder of a ladder, which `zoo sweep` makes")
     example = "size=params,loss=eval/loss"
     names = None if columns is None else named_columns(columns, example)
-    looks = Looks(max_seeds, parse_counts(declared_sizes or "", "--declared-sizes"), anytime)
+    sizes = () if declared_sizes is None else parse_counts(declared_sizes, "--declared-sizes")
+    looks = Looks(max_seeds, sizes, anytime)
     if is_ladder(runs[0]):
         margin, looks = declared(runs[0], margin, looks)
     export = LoggerExport(names, pattern, tag, tokens_per_step)

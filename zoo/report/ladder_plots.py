@@ -8,11 +8,12 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from zoo.ablate.scale.measure import SizePair
-from zoo.ablate.scale.presentation import estimated, factor
+from zoo.ablate.scale.presentation import estimated, factor, levels_text, other_levels
 from zoo.ablate.scale.runs import format_count
 from zoo.ablate.scale.speedup import SizeSpeedup
 from zoo.ablate.scale.tuned import TunedSize
 from zoo.ablate.scale.verdict import ScaleVerdict
+from zoo.ablate.statistics import LEVEL, format_level
 from zoo.report.plot import Arrow, Plot, Series, View
 
 STEPS = 60
@@ -83,6 +84,7 @@ def _ladder(verdict: ScaleVerdict, size: SizeSpeedup, baseline: str) -> View:
 
 
 def _across_sizes(verdicts: Mapping[str, ScaleVerdict]) -> Plot:
+    usual = format_level(LEVEL)
     series: list[Series] = []
     sizes: set[float] = set()
     for number, verdict in enumerate(verdicts.values(), 1):
@@ -103,11 +105,11 @@ def _across_sizes(verdicts: Mapping[str, ScaleVerdict]) -> Plot:
                 limits=_limits(series),
             )
         ],
-        "Point: a size by itself with its 95 % interval, which is without the error of tuning. Line and "
-        "band: "
-        "across the sizes, 95 %. The wider bar at the largest size is what the smaller ones predicted of it. "
-        "Hatched: beyond the largest size, a prediction if the trend stays straight. An arrow stands for an "
-        "interval that goes on.",
+        f"Point: a size by itself with its {usual} interval, which is without the error of tuning. Line and "
+        f"band: across the sizes, {levels_text(verdicts)}. The wider bar at the largest size is what the "
+        "smaller ones predicted of it. Hatched: beyond the largest size, a prediction if the trend stays "
+        "straight. An arrow stands for an interval that goes on."
+        + (f" Both predictions: {usual}." if other_levels(verdicts) else ""),
         one_line=True,
     )
 

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from zoo.ablate.scale.line import Estimate, Prediction
 from zoo.ablate.scale.presentation import sentence
-from zoo.ablate.scale.verdict import ScaleVerdict, Trend, Word
+from zoo.ablate.scale.verdict import Direction, ScaleVerdict, Trend, Word
 from zoo.config.registry import Config
 
 
@@ -35,8 +35,11 @@ class EstimateDocument(Config):
     """A value on the line."""
 
     estimate: float = Field(description="ln c; for the slope its change per e-fold of parameters")
-    half95: float = Field(description="half the 95 % interval, the wider one of scatter and seeds")
-    half90: float = Field(description="half the 90 % interval")
+    half95: float = Field(
+        description="half the 95 % interval, the wider one of scatter and seeds; with declared looks that of "
+        "`level`"
+    )
+    half90: float = Field(description="half the 90 % interval; with declared looks that of `level`")
 
 
 class PredictionDocument(Config):
@@ -80,8 +83,8 @@ class LawDocument(Config):
 class CostDocument(Config):
     """The speed-up at the largest size in another currency."""
 
-    ln_c: float
-    half95: float
+    ln_c: float = Field(description="ln of the variant's speed-up, above 0 if it needs less")
+    half95: float = Field(description="half the 95 % interval; with declared looks that of `level`")
     p_value: float
 
 
@@ -99,9 +102,19 @@ class VariantDocument(Config):
 
     word: Word
     sentence: str
-    claims: tuple[str, ...] = Field(description="claims that hold: middle, largest, items, seconds")
+    claims: tuple[str, ...] = Field(
+        description="claims that hold, in either direction: middle, largest, items, seconds"
+    )
+    directions: dict[str, Direction] = Field(
+        description="for each claim that holds, whether the variant is better than the baseline (fewer "
+        "tokens or seconds, higher scores) or worse"
+    )
     at_largest: bool = Field(description="whether the word is shown at the largest size as well")
     trend: Trend | None = Field(description="null without a line")
+    level: float = Field(
+        description="the level of half95 on the line (predictions excepted) and of the costs: .95; with "
+        "declared looks 1 - alpha, at which the intervals of all looks hold jointly"
+    )
     within_margin: bool
     sizes: tuple[SizeDocument, ...]
     left_out: tuple[LeftDocument, ...]
@@ -110,7 +123,10 @@ class VariantDocument(Config):
     law: LawDocument | None
     costs: dict[str, CostDocument] = Field(description="flops and seconds, where they are known")
     items: ItemsDocument | None
-    detectable: float | None = Field(description="the factor that the study finds with probability .8")
+    detectable: float | None = Field(
+        description="the factor that the study finds with probability .8, at the level of a variant's first "
+        "claim: alpha, shared by the variants"
+    )
     tuning_gap: float | None = Field(
         description="with one size: standard deviation of ln c by tuning alone; null if it is not known"
     )
@@ -146,8 +162,10 @@ def _variant(verdict: ScaleVerdict, baseline: str, margin: float | None) -> Vari
         word=verdict.word,
         sentence=sentence(verdict, baseline, margin),
         claims=verdict.claims,
+        directions=verdict.directions,
         at_largest=verdict.at_largest,
         trend=verdict.trend,
+        level=measurement.level,
         within_margin=verdict.within_margin,
         sizes=tuple(
             SizeDocument(

@@ -21,22 +21,30 @@ SAME_RATIO = 4.0
 """Factor between tokens per parameter at different sizes above which the change is reported."""
 SAME_STEP = 0.05
 """Difference of the logarithms of two factors between neighbouring rates below which they count as equal."""
+SAME_FACTOR = 1e-3
+"""Difference of ln c below which law and line count as equal, however narrow their intervals are."""
 NOISY = 0.07
 """Standard deviation of a run, in ln tokens, above which one run per rate is too few even for a parabola."""
+MOST_PLACES = 3
+"""Largest number of rows whose places are listed one by one."""
 LARGE_GAP = 2.0
 """Factor on the noise and curvature assumed in the simulations beyond which values are reported."""
 
 
-def doubts(measurement: VariantMeasurement, missed: bool = False, too_early: str = "") -> list[str]:
+def doubts(
+    measurement: VariantMeasurement, missed: bool = False, too_early: str = "", shared: str = ""
+) -> list[str]:
     """Reasons for doubt without their full stops, the gravest first.
 
     Args:
         measurement: the variant.
         missed: whether the largest size lies outside the prediction of the smaller ones.
         too_early: the reason for which there is no word before the first look; empty if there is none.
+        shared: how the error is shared with other variants; empty if it is not.
     """
     checks = (
         _few_sizes,
+        _other_rates,
         _tuning,
         _one_tuning_seed,
         _one_size,
@@ -52,7 +60,7 @@ def doubts(measurement: VariantMeasurement, missed: bool = False, too_early: str
         reasons.append(
             "the largest size lies outside what the smaller ones predicted: nothing is said beyond it"
         )
-    return [too_early, *reasons] if too_early else reasons
+    return [reason for reason in (too_early, *reasons, shared) if reason]
 
 
 def _timing(measurement: VariantMeasurement) -> Iterator[str]:
@@ -84,6 +92,31 @@ def _few_sizes(measurement: VariantMeasurement) -> Iterator[str]:
         yield f"one seed at every size: the seeds' noise is not known, {rest}"
     elif single := [size.params for size in usable if size.se is None]:
         yield f"one seed at {_listed(single)}: the seeds' noise is taken from the other sizes"
+
+
+def _other_rates(measurement: VariantMeasurement) -> Iterator[str]:
+    """Name runs that are left out of the comparison because of their rates, and are no tuning either."""
+    for k, name in enumerate(("the baseline", measurement.name)):
+        sides = {n: pair.sides[k] for n, pair in measurement.pairs.items() if pair.sides[k].dropped}
+        dropped = [run for side in sides.values() for run in side.dropped]
+        if not dropped:
+            continue
+        rates = sorted({run.rate for run in dropped if run.rate is not None})
+        chosen = sorted({side.rate for side in sides.values() if side.rate is not None})
+        places = [run.place for run in dropped if run.place]
+        where = (
+            f" ({', '.join(places[:MOST_PLACES])}{', ...' * (len(places) > MOST_PLACES)})" if places else ""
+        )
+        count = "1 run is" if len(dropped) == 1 else f"{len(dropped)} runs are"
+        yield (
+            f"{name}: {count} left out of the comparison, at {_listed(list(sides))}{where}: the rate is "
+            f"{_rates(rates)}, most runs have {_rates(chosen)}, and no seed has both at one budget, as in a "
+            "tuning"
+        )
+
+
+def _rates(rates: Sequence[float]) -> str:
+    return ", ".join(f"{rate:.4g}" for rate in rates)
 
 
 def _tuning(measurement: VariantMeasurement) -> Iterator[str]:
@@ -220,7 +253,7 @@ def _law(measurement: VariantMeasurement) -> Iterator[str]:
     if line is None or law is None:
         return
     largest = line.largest
-    if abs(law.ln_c - largest.estimate) > max(largest.half95, law.half95 or 0.0):
+    if abs(law.ln_c - largest.estimate) > max(largest.half95, law.half95 or 0.0, SAME_FACTOR):
         yield (
             f"law and line disagree at the largest size: {math.exp(law.ln_c):.2f} x and "
             f"{math.exp(largest.estimate):.2f} x"
@@ -263,6 +296,18 @@ def _conditions(measurement: VariantMeasurement) -> Iterator[str]:
             "items are not judged: that takes two seeds and two questions of both sides, at one budget of "
             "the largest size; fewer say something of checkpoints, not of recipes"
         )
+    for what in ("flops", "seconds"):
+        known = [
+            any(
+                getattr(run, what) is not None
+                for pair in measurement.pairs.values()
+                for run in pair.sides[k].compared
+            )
+            for k in (0, 1)
+        ]
+        if known[0] != known[1] and not any(run.disturbed for run in runs):
+            who = "the baseline" if known[0] else measurement.name
+            yield f"{what} are known of {who} alone, and not compared"
     if not measurement.rounds and any(cost.name == "seconds" for cost in measurement.costs):
         yield "seconds are those of the runs: compare them only where nothing else ran on the machine"
 

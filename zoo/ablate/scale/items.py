@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from zoo.ablate.statistics import LEVEL
+
 Array = NDArray[np.float64]
 
 
@@ -37,7 +39,7 @@ class ItemDifference:
             return float(self.difference == 0)
         return float(2 * stats.t.sf(abs(self.difference) / self.se, self.df))
 
-    def half_width(self, level: float = 0.95) -> float:
+    def half_width(self, level: float = LEVEL) -> float:
         """Half the confidence interval."""
         return float(stats.t.ppf((1 + level) / 2, self.df)) * self.se
 

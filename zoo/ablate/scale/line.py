@@ -19,6 +19,7 @@ from scipy import stats
 
 from zoo.ablate.scale.looks import adjusted_p
 from zoo.ablate.scale.speedup import ROUNDING, SizeSpeedup, exp
+from zoo.ablate.statistics import LEVEL
 
 Array = NDArray[np.float64]
 
@@ -42,6 +43,7 @@ class Estimate:
         df_seeds: degrees of freedom of `seeds`, after Satterthwaite.
         critical: if sizes are added until a decision, the critical value of |t| with `df_scatter` at this
             look; None: there is one look, and Student's t holds.
+        level: the level of `critical`, at which the intervals of all looks hold jointly.
     """
 
     estimate: float
@@ -50,19 +52,20 @@ class Estimate:
     seeds: float
     df_seeds: float
     critical: float | None = None
+    level: float = LEVEL
 
-    def half_width(self, level: float = 0.95) -> float:
+    def half_width(self, level: float = LEVEL) -> float:
         """Half the confidence interval, the wider one of the two.
 
-        If sizes are added until a decision, the intervals of all looks hold jointly with 95 %, also for a
-        lower `level`.
+        If sizes are added until a decision, the intervals of all looks hold jointly with `self.level`, and
+        `level` has no effect.
         """
-        quantile = 0.975 if self.critical is not None else (1 + level) / 2
+        quantile = self._quantile if self.critical is not None else (1 + level) / 2
         return self._widening * max(float(stats.t.ppf(quantile, df)) * se for se, df in self._errors())
 
     @property
     def half95(self) -> float:
-        """Half the 95 % interval."""
+        """Half the 95 % interval; if sizes are added until a decision, that of the level of all looks."""
         return self.half_width()
 
     @property
@@ -77,7 +80,7 @@ class Estimate:
     @property
     def binding(self) -> tuple[float, float]:
         """The standard error and the degrees of freedom of the wider interval."""
-        return max(self._errors(), key=lambda pair: float(stats.t.ppf(0.975, pair[1])) * pair[0])
+        return max(self._errors(), key=lambda pair: float(stats.t.ppf(self._quantile, pair[1])) * pair[0])
 
     def p_over_looks(self, alpha: float) -> float:
         """The p-value that claims at the level `alpha`, or a share of it, are made by.
@@ -96,7 +99,14 @@ class Estimate:
     @property
     def _widening(self) -> float:
         """The ratio of the critical value to that of a single look."""
-        return 1.0 if self.critical is None else self.critical / float(stats.t.ppf(0.975, self.df_scatter))
+        if self.critical is None:
+            return 1.0
+        return self.critical / float(stats.t.ppf(self._quantile, self.df_scatter))
+
+    @property
+    def _quantile(self) -> float:
+        """The quantile of t at the upper end of an interval of `self.level`."""
+        return (1 + self.level) / 2
 
     def _errors(self) -> tuple[tuple[float, float], tuple[float, float]]:
         return (self.scatter, self.df_scatter), (self.seeds, self.df_seeds)
@@ -144,17 +154,19 @@ class Line:
         fitted = self._theta.mean() + (self.x - self.x.mean()) * (self._slopes @ self._theta)
         self._df = len(sizes) - 2
         self._critical: float | None = None
+        self._level = LEVEL
         self._residual = float(((self._theta - fitted) ** 2).sum() / self._df)
         self._variances, self._seed_df = _seed_variances(sizes)
 
-    def looked_at(self, critical: float) -> Line:
+    def looked_at(self, critical: float, level: float = LEVEL) -> Line:
         """The line for a study in which sizes are added until a decision.
 
         Args:
             critical: the critical value of |t| at this look.
+            level: the level at which the intervals of all looks hold jointly with it.
         """
         line = copy(self)
-        line._critical = critical
+        line._critical, line._level = critical, level
         return line
 
     @property
@@ -191,7 +203,7 @@ class Line:
         scatter = math.sqrt(self._residual * (float(weights @ weights) + 1))
         seeds = math.sqrt(value.seeds**2 + float(self._variances.mean()))
         halves = [
-            float(stats.t.ppf(0.975, df)) * se
+            float(stats.t.ppf((1 + LEVEL) / 2, df)) * se
             for se, df in ((scatter, value.df_scatter), (seeds, value.df_seeds))
         ]
         return Prediction(value.estimate, max(halves))
@@ -212,6 +224,7 @@ class Line:
             math.sqrt(total),
             df,
             self._critical,
+            self._level,
         )
 
 

@@ -17,6 +17,7 @@ from zoo.ablate.scale.runs import FinishedRun, cells
 from zoo.ablate.scale.speedup import Cells, SizeSpeedup, huberised, size_speedup
 from zoo.ablate.scale.tuned import TunedSize
 from zoo.ablate.scale.tuning import tuning_gap
+from zoo.ablate.statistics import LEVEL
 
 HUBER_STEPS = 3
 PAIRED_FLOPS = 1.25
@@ -48,7 +49,7 @@ class CurrencySpeedup:
     Attributes:
         name: "flops" or "seconds".
         ln_c: ln of the speed-up at the largest size.
-        half95: half the 95 % interval of `ln_c`.
+        half95: half the interval of `ln_c`, at the level of the tokens' (`VariantMeasurement.level`).
         p_value: two-sided p-value of no difference.
     """
 
@@ -104,6 +105,8 @@ class VariantMeasurement:
             runs do not show how the rates were chosen.
         critical: the critical value of |t| if sizes or, without a line, seeds are added until a decision;
             None if there is one look, and Student's t holds; infinite before the first look.
+        level: the level of the intervals in the middle, at the largest size and of the slope; with several
+            looks that at which they hold jointly.
         tau: standard deviation of a run, in ln tokens; None with one seed everywhere.
         kappa: curvature over the learning rate, in ln tokens per (ln rate)^2; None without a parabola.
     """
@@ -120,6 +123,7 @@ class VariantMeasurement:
     items: ItemDifference | None = None
     gap: float | None = None
     critical: float | None = None
+    level: float = LEVEL
     tau: float | None = None
     kappa: float | None = None
 
@@ -134,18 +138,27 @@ class VariantMeasurement:
         """The sizes whose losses overlap."""
         return [size for size in self.sizes if size.comparable]
 
-    def half_alone(self, level: float = 0.95) -> float | None:
+    @property
+    def se_alone(self) -> float | None:
+        """The standard error of ln c at the largest usable size by itself, with that of tuning if known."""
+        se = self.usable[-1].se
+        return None if se is None else math.hypot(se, self.gap or 0.0)
+
+    def level_of(self, level: float) -> float:
+        """The level of an interval that is asked for with `level`: with several looks that of all of them."""
+        return level if self.critical is None else self.level
+
+    def half_alone(self, level: float = LEVEL) -> float | None:
         """Half the interval of ln c at the largest usable size by itself.
 
         It is None with one seed, and before the first look of a study in which seeds are added. It includes
         the error of tuning, as far as that is known, because all seeds share it. If seeds are added until a
-        decision, the intervals of all looks hold jointly.
+        decision, the intervals of all looks hold jointly with `self.level`, and `level` has no effect.
         """
-        size = self.usable[-1]
-        if size.se is None or self.critical == math.inf:
+        if self.se_alone is None or self.critical == math.inf:
             return None
-        quantile = self.critical or float(stats.t.ppf((1 + level) / 2, size.seeds - 1))
-        return quantile * math.hypot(size.se, self.gap or 0.0)
+        quantile = self.critical or float(stats.t.ppf((1 + level) / 2, self.usable[-1].seeds - 1))
+        return quantile * self.se_alone
 
 
 def measure(
@@ -343,9 +356,10 @@ def _add_cost(
     ln_c = value + means[0] - sum(means[1:])
     variances = [float(np.var(r, ddof=1)) / len(r) if len(r) > 1 else 0.0 for r in rates]
     freedom = max(1, min(map(len, rates)) - 1)
-    of_cost = float(stats.t.ppf(0.975, freedom)) * math.sqrt(sum(variances))
+    quantile = (1 + measurement.level) / 2
+    of_cost = float(stats.t.ppf(quantile, freedom)) * math.sqrt(sum(variances))
     wider = math.hypot(half, of_cost)
-    t = abs(ln_c) / wider * float(stats.t.ppf(0.975, df)) if wider else math.inf * abs(ln_c)
+    t = abs(ln_c) / wider * float(stats.t.ppf(quantile, df)) if wider else math.inf * abs(ln_c)
     p = float(2 * stats.t.sf(t, df)) if wider or ln_c else 1.0
     measurement.costs.append(CurrencySpeedup(name, ln_c, wider, p))
 

@@ -13,6 +13,7 @@ from zoo.ablate.scale.measure import SizePair, UnusedSize, VariantMeasurement, c
 from zoo.ablate.scale.runs import format_count
 from zoo.ablate.scale.speedup import exp
 from zoo.ablate.scale.verdict import ScaleVerdict
+from zoo.ablate.statistics import LEVEL, format_level
 from zoo.ablate.table import Column, Table, format_p
 
 Factor = tuple[float, float, float]
@@ -39,7 +40,8 @@ def sentence(verdict: ScaleVerdict, baseline: str, margin: float | None = None) 
         alone = (largest.ln_c, verdict.measured.half_alone(0.9))
         value = alone if line is None else _widest(line.middle, line.largest)
         low, high = (_text(exp(value[0] + sign * (value[1] or 0))) for sign in (-1, 1))
-        return f"{name}: equal to {baseline} within {margin:g} x (90 % interval {low}-{high}, {where})."
+        level = format_level(verdict.measured.level_of(0.9))
+        return f"{name}: equal to {baseline} within {margin:g} x ({level} interval {low}-{high}, {where})."
     more, sign = ("fewer", 1) if verdict.word == "faster" else ("more", -1)
     less = f", by less than {margin:g} x" if verdict.within_margin else ""
     if line is None:
@@ -48,28 +50,73 @@ def sentence(verdict: ScaleVerdict, baseline: str, margin: float | None = None) 
         return (
             f"{name}: {verdict.word} than {baseline}{less}. At {size}, the only size judged, it needs "
             f"{factor_text(factor(sign * largest.ln_c, half))} {more} tokens."
+            + "".join(f" {part}" for part in _not_judged(verdict))
+            + _level_text(verdict)
         )
     size = format_count(largest.params)
     middle = factor_text(estimated(line.middle, sign))
     at_largest = f"at {size} {factor_text(estimated(line.largest, sign))}"
     if not verdict.at_largest:
-        at_largest = f"not shown at {size} ({factor_text(estimated(line.largest, sign))})"
+        shown = _reversed(verdict) or "not shown"
+        at_largest = f"{shown} at {size} ({factor_text(estimated(line.largest, sign))})"
     parts = [
         f"{name}: {verdict.word} than {baseline}{less}. In the middle of the sizes "
         f"({format_count(math.exp(float(line.x.mean())))}) it needs {middle} {more} tokens; {at_largest}.",
         _trend(verdict, sign),
+        *_not_judged(verdict),
     ]
-    for reason, sizes in _by_reason(verdict.measured.beyond):
-        parts.append(f"Not judged, above these sizes: {sizes}, where {reason}.")
     if verdict.predicted is not None:
         twice = factor(sign * verdict.predicted.estimate, verdict.predicted.half95)
         parts.append(f"At {format_count(2 * largest.params)} expect {factor_text(twice)}.")
     for cost in verdict.measured.costs:
         name = "FLOPs" if cost.name == "flops" else cost.name.capitalize()
-        parts.append(f"{name}: {factor_text(factor(sign * cost.ln_c, cost.half95))} at {size}.")
+        found = factor_text(factor(cost.ln_c, cost.half95))
+        parts.append(f"{name}: {found} at {size}{_if_worse(verdict, cost.name)}.")
     if verdict.measured.items is not None:
-        parts.append(f"Items: {_difference_text(_of_items(verdict.measured.items))} at {size}.")
-    return " ".join(part for part in parts if part)
+        found = _difference_text(_of_items(verdict.measured.items))
+        parts.append(f"Items: {found} at {size}{_if_worse(verdict, 'items')}.")
+    return " ".join(part for part in parts if part) + _level_text(verdict)
+
+
+def _not_judged(verdict: ScaleVerdict) -> Iterator[str]:
+    """Sentences on the sizes above the judged ones."""
+    these = "this size" if verdict.line is None else "these sizes"
+    for reason, sizes in _by_reason(verdict.measured.beyond):
+        yield f"Not judged, above {these}: {sizes}, where {reason}."
+
+
+def _level_text(verdict: ScaleVerdict) -> str:
+    """The level of the intervals as a further sentence; empty if it is the usual one."""
+    level = verdict.measured.level
+    others = "" if verdict.line is None else f", those of predictions and items {format_level(LEVEL)}"
+    return "" if level == LEVEL else f" Intervals: {format_level(level)}{others}."
+
+
+def levels_text(verdicts: Mapping[str, ScaleVerdict]) -> str:
+    """The levels of the variants' intervals: 95 %, or 99 % (muon), 95 % (lion)."""
+    names: dict[float, list[str]] = {}
+    for name, verdict in verdicts.items():
+        names.setdefault(verdict.measured.level, []).append(name)
+    if len(names) == 1:
+        return format_level(next(iter(names)))
+    return ", ".join(f"{format_level(level)} ({', '.join(of)})" for level, of in names.items())
+
+
+def other_levels(verdicts: Mapping[str, ScaleVerdict]) -> bool:
+    """Whether any variant has intervals of another level than the usual one."""
+    return any(verdict.measured.level != LEVEL for verdict in verdicts.values())
+
+
+def _if_worse(verdict: ScaleVerdict, claim: str) -> str:
+    """The direction of a claim, if it holds and speaks against the variant."""
+    return ", worse" if verdict.directions.get(claim) == "worse" else ""
+
+
+def _reversed(verdict: ScaleVerdict) -> str:
+    """The word at the largest size, if a claim there contradicts that in the middle; otherwise empty."""
+    if "largest" not in verdict.claims or verdict.at_largest:
+        return ""
+    return "slower" if verdict.word == "faster" else "faster"
 
 
 def word_text(verdict: ScaleVerdict) -> str:
@@ -77,7 +124,8 @@ def word_text(verdict: ScaleVerdict) -> str:
     if verdict.word == "undecided" and verdict.detectable:
         return f"undecided; would have shown {_text(verdict.detectable)} x"
     if verdict.word in ("faster", "slower") and not verdict.at_largest and verdict.largest is not None:
-        return f"{verdict.word}, not shown at {format_count(verdict.largest.params)}"
+        shown = _reversed(verdict) or "not shown"
+        return f"{verdict.word}, {shown} at {format_count(verdict.largest.params)}"
     return verdict.word
 
 
@@ -197,9 +245,11 @@ def verdict_table(verdicts: Mapping[str, ScaleVerdict], baseline: str) -> Table:
     asked = any(verdict.measured.items is not None for verdict in verdicts.values())
     scores = Column("items", _difference_text, parts=tuple("items" + part for part in FACTOR_PARTS))
     items = [scores] if asked else []
+    other = other_levels(verdicts)
     columns = [
         Column("variant", align_right=False),
         Column("word", align_right=False),
+        *([Column("intervals", format_level)] if other else []),
         _factor_column("middle"),
         _factor_column("largest"),
         Column(
@@ -223,9 +273,10 @@ def verdict_table(verdicts: Mapping[str, ScaleVerdict], baseline: str) -> Table:
         "verdict",
         "Verdict",
         columns,
-        [_verdict_row(verdict, asked) for verdict in verdicts.values()],
-        f"Factors are token speed-ups against {baseline}, with 95 % intervals: above 1 the variant needs "
-        "fewer "
+        [_verdict_row(verdict, asked, other) for verdict in verdicts.values()],
+        f"Factors are token speed-ups against {baseline}, with {levels_text(verdicts)} intervals"
+        + (f" ({format_level(LEVEL)} where predicted and of items)" if other else "")
+        + ": above 1 the variant needs fewer "
         "tokens. Middle: on the line in the middle of the sizes (ln N). Loss difference: at the largest size "
         "and its longest common budget, in nats, below 0 is better. FLOPs and seconds: the factor at the "
         "largest size in that currency. "
@@ -240,8 +291,8 @@ def verdict_table(verdicts: Mapping[str, ScaleVerdict], baseline: str) -> Table:
     )
 
 
-def _verdict_row(verdict: ScaleVerdict, asked: bool) -> list[object]:
-    """The row of a variant, with the scores of items if they were asked of any variant."""
+def _verdict_row(verdict: ScaleVerdict, asked: bool, other: bool) -> list[object]:
+    """The row of a variant, with its scores of items and the level of its intervals if there are columns."""
     measurement, line, largest = verdict.measured, verdict.line, verdict.largest
     costs = {cost.name: factor(cost.ln_c, cost.half95) for cost in measurement.costs}
     drifts = [size.drift for size in measurement.usable]
@@ -252,6 +303,7 @@ def _verdict_row(verdict: ScaleVerdict, asked: bool) -> list[object]:
     return [
         verdict.name,
         verdict.word if verdict.word == "undecided" else word_text(verdict),  # the factor has a column
+        *([measurement.level] if other else []),
         line and estimated(line.middle),
         value if line is None else estimated(line.largest),
         line and _per_doubling(line.slope),
@@ -300,11 +352,17 @@ def size_table(verdicts: Mapping[str, ScaleVerdict]) -> Table:
     ]
     rows = [row for verdict in verdicts.values() for row in _size_rows(verdict)]
     note = (
-        "c by deleting one seed at a time: an interval of this size alone, without the error of tuning, "
-        "which no "
-        "test over seeds sees."
+        f"c by deleting one seed at a time: {_usual_interval(verdicts)} of this size alone, without the "
+        "error of tuning, which no test over seeds sees."
     )
     return Table("sizes", "Every size by itself", columns, rows, note)
+
+
+def _usual_interval(verdicts: Mapping[str, ScaleVerdict], article: str = "") -> str:
+    """An interval of the usual level, which is named where other intervals have another one."""
+    if other_levels(verdicts):
+        return f"{article or 'a'} {format_level(LEVEL)} interval"
+    return f"{article or 'an'} interval"
 
 
 def _size_rows(verdict: ScaleVerdict) -> Iterator[list[object]]:
@@ -385,9 +443,8 @@ def law_table(verdicts: Mapping[str, ScaleVerdict]) -> Table:
         if law is not None
     ]
     note = (
-        "L = E + A N^-a + B (c T)^-b, fitted to both sides, the interval by deleting one size at a time. "
-        "E, a and b "
-        "are nuisance: they are not compared between variants."
+        f"L = E + A N^-a + B (c T)^-b, fitted to both sides, {_usual_interval(verdicts, 'the')} by deleting "
+        "one size at a time. E, a and b are nuisance: they are not compared between variants."
     )
     return Table("law", "Second opinion: one law for all sizes", columns, rows, note)
 

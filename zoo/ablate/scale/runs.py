@@ -6,7 +6,7 @@ import csv
 import io
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -19,11 +19,14 @@ from zoo.utils.files import JSON_BYTES, read_text
 
 REQUIRED = ("variant", "size", "tokens", "seed", "loss")
 OPTIONAL = ("rate", "flops", "seconds", "items", "horizon", "trunk", "data", "passes", "overlap", "spikes")
+COUNTS = ("size", "tokens", "horizon")
+"""The columns whose numbers may end in K, M or B."""
 RECORDED = (
     *("run", "config", "commit", "machine", "bfloat16_product", "worker_seconds", "error"),
     "bits_per_byte",
 )
 """Further columns that `zoo sweep` writes, see `zoo.ablate.lines`; a verdict does not read them."""
+SUFFIXES = {"K": 1e3, "M": 1e6, "B": 1e9}
 AGAIN = " again"
 """Suffix of the name of a variant that is the baseline with other seeds, as a check (A/A)."""
 LONGEST_FIELD = 2**27
@@ -111,10 +114,10 @@ def cells(runs: Iterable[FinishedRun]) -> dict[float, Cells]:
 def read_runs(file: Path) -> RunTable:
     """Read a CSV of runs: variant, size, tokens, seed, loss and any of the columns `OPTIONAL`.
 
-    Numbers may end in K, M or B. `items` contains the scores of all questions, separated by blanks, or the
-    name of a file of samples, relative to the table and optionally with the metric (`samples.jsonl#acc`).
-    `horizon` is the number of tokens at which the schedule of the run ends; the other columns are those of
-    `FinishedRun`.
+    Numbers of the columns `COUNTS` may end in K, M or B. `items` contains the scores of all questions, at
+    most 1 each, separated by blanks, or the name of a file of samples, relative to the table and optionally
+    with the metric (`samples.jsonl#acc`). `horizon` is the number of tokens at which the schedule of the run
+    ends; the other columns are those of `FinishedRun`.
 
     Raises:
         DataError: The file cannot be read, a column is missing or unknown, a value is no number or out of
@@ -134,16 +137,23 @@ def read_rows(file: Path) -> tuple[Sequence[str], list[tuple[int, dict[str, str]
     """The columns of a CSV, and its rows with the numbers of their lines.
 
     Raises:
-        DataError: The file cannot be read.
+        DataError: The file cannot be read, fields are not separated by commas, or a row has another number
+            of fields than the header.
     """
     try:
         csv.field_size_limit(LONGEST_FIELD)
         text = read_text(file, JSON_BYTES, DataError).removeprefix("\ufeff")
         reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
         names = reader.fieldnames or ()
-        return names, [(reader.line_num, row) for row in reader]
+        rows = [(reader.line_num, row) for row in reader]
     except csv.Error as error:
         raise DataError(f"{file}: cannot be read as CSV: {error}") from error
+    if len(names) == 1 and (other := next((mark for mark in ";\t|" if mark in names[0]), "")):
+        raise DataError(f"{file}:1: columns separated by {other!r}: {names[0]!r}; expected commas")
+    for line, row in rows:
+        if None in row or None in row.values():
+            raise DataError(f"{file}:{line}: another number of fields than the header has, {len(names)}")
+    return names, rows
 
 
 def check_runs(runs: Sequence[FinishedRun]) -> None:
@@ -160,8 +170,8 @@ def check_runs(runs: Sequence[FinishedRun]) -> None:
         if before is not run:
             raise DataError(
                 f"{run.place}: the run of variant '{run.variant}', size {run.size:g}, tokens {run.tokens:g}, "
-                f"seed {run.seed} stands at {before.place} already (loss {before.loss:g}, here "
-                f"{run.loss:g}); expected one row per run"
+                f"seed {run.seed} stands at {before.place} already (loss {before.loss:.12g}, here "
+                f"{run.loss:.12g}); expected one row per run"
             )
     for variant in dict.fromkeys(run.variant for run in runs):
         of_variant = [run for run in runs if run.variant == variant]
@@ -245,6 +255,38 @@ def check_names(file: Path, rows: Sequence[tuple[int, dict[str, str]]], column: 
             )
 
 
+def whole(value: float) -> bool:
+    """Whether a number is a whole one of at least 0."""
+    return 0 <= value < math.inf and value == int(value)
+
+
+def number_of(
+    place: str, row: Mapping[str, str], name: str, good: Callable[[float], bool], expected: str
+) -> float:
+    """Parse the number of a column.
+
+    Args:
+        place: place of the row.
+        row: text by column.
+        name: name of the column; those of `COUNTS` may end in K, M or B.
+        good: whether a number is in range.
+        expected: the range in words.
+
+    Raises:
+        DataError: The text is no number, or out of range.
+    """
+    text = row[name].strip()
+    try:
+        value = parse_count(text)
+    except ValueError:
+        value = math.nan
+    if name not in COUNTS and text[-1:].upper() in SUFFIXES:
+        value, expected = math.nan, f"{expected}; K, M and B are for {', '.join(COUNTS)}"
+    if not good(value):
+        raise DataError(f"{place}: {name}: value {text!r}: expected {expected}")
+    return value
+
+
 def run_of_row(place: str, row: dict[str, str], folder: Path) -> FinishedRun:
     """Parse a run from the texts of its columns.
 
@@ -256,25 +298,16 @@ def run_of_row(place: str, row: dict[str, str], folder: Path) -> FinishedRun:
     Raises:
         DataError: A value is no number, or out of range, or a file of samples cannot be read.
     """
-    if None in row or None in row.values():
-        raise DataError(f"{place}: another number of fields than the header has")
 
     def number(name: str, good: Callable[[float], bool], expected: str) -> float:
-        text = row[name].strip()
-        try:
-            value = parse_count(text)
-        except ValueError:
-            value = math.nan
-        if not good(value):
-            raise DataError(f"{place}: {name}: value {text!r}: expected {expected}")
-        return value
+        return number_of(place, row, name, good, expected)
 
     def positive(name: str) -> float | None:
         if not row.get(name, "").strip():
             return None
         return number(name, lambda v: 0 < v < math.inf, "a number above 0")
 
-    seed = number("seed", lambda v: 0 <= v < math.inf and v == int(v), "an integer of at least 0")
+    seed = number("seed", whole, "an integer of at least 0")
     values = {
         name: number(name, lambda v: 0 < v < math.inf, "a number above 0") for name in ("size", "tokens")
     }
@@ -286,17 +319,19 @@ def run_of_row(place: str, row: dict[str, str], folder: Path) -> FinishedRun:
             f"{values['tokens']:g}; a ladder is not read inside one run: expected a run per budget, each "
             "to the end of its own schedule"
         )
-    overlap, spikes = (
-        number(name, lambda v: 0 <= v < math.inf, "a number of at least 0")
-        if row.get(name, "").strip()
-        else None
-        for name in ("overlap", "spikes")
-    )
+    overlap = spikes = None
+    if row.get("overlap", "").strip():
+        overlap = number("overlap", lambda v: 0 <= v <= 1, "a share, between 0 and 1")
+    if row.get("spikes", "").strip():
+        spikes = number("spikes", whole, "an integer of at least 0")
     items, questions = _items(place, row.get("items", "").strip(), folder)
-    if not row["variant"].strip():
+    variant = row["variant"].strip()
+    if not variant:
         raise DataError(f"{place}: variant: empty; expected a name")
+    if not variant.isprintable():
+        raise DataError(f"{place}: variant: value {variant!r}: expected a name without invisible characters")
     return FinishedRun(
-        row["variant"].strip(),
+        variant,
         values["size"],
         values["tokens"],
         int(seed),
@@ -318,29 +353,40 @@ def run_of_row(place: str, row: dict[str, str], folder: Path) -> FinishedRun:
 def _items(place: str, text: str, folder: Path) -> tuple[tuple[float, ...] | None, str]:
     """The scores of questions, and a fingerprint of the questions; None and "" without scores."""
     name, _, metric = text.partition("#")
+    questions = ""
+    items: tuple[float, ...] | None
     if name.endswith(SUFFIX):
         try:
-            return read_samples(folder / name, metric or None)
+            items, questions = read_samples(folder / name, metric or None)
         except DataError as error:
             raise DataError(f"{place}: items: {error}") from error
-    try:
-        items = tuple(float(score) for score in text.split()) or None
-    except ValueError as error:
-        raise DataError(
-            f"{place}: items: {error}; expected numbers separated by blanks, or a file of samples ({SUFFIX})"
-        ) from error
+    else:
+        try:
+            items = tuple(float(score) for score in text.split()) or None
+        except ValueError as error:
+            raise DataError(
+                f"{place}: items: {error}; expected numbers separated by blanks, or a file of samples "
+                f"({SUFFIX})"
+            ) from error
     if items and not all(map(math.isfinite, items)):
         raise DataError(f"{place}: items: not all scores are finite; expected a number per question")
-    return items, ""
+    if items and max(items) > 1:
+        raise DataError(
+            f"{place}: items: value {max(items):g}: expected scores of at most 1, such as log-probabilities, "
+            "or 0 and 1 for wrong and right"
+        )
+    return items, questions
 
 
 def parse_count(text: str) -> float:
-    """Parse a number that may end in K, M or B: 1.5M is 1,500,000.
+    """Parse a number that may end in K, M or B: 1.5M is 1,500,000. It has no other digits than 0 to 9.
 
     Raises:
         ValueError: The text is no such number.
     """
-    factor = {"K": 1e3, "M": 1e6, "B": 1e9}.get(text[-1:].upper(), 1.0)
+    if "_" in text or not text.isascii():  # Python reads 1_5 as 15
+        raise ValueError(f"{text!r} is no number")
+    factor = SUFFIXES.get(text[-1:].upper(), 1.0)
     return round(float(text[:-1]) * factor, 3) if factor > 1 else float(text)
 
 
@@ -348,14 +394,14 @@ def parse_counts(text: str, place: str) -> tuple[float, ...]:
     """Parse numbers separated by commas, see `parse_count`.
 
     Args:
-        text: the text, which may be empty.
+        text: the text.
         place: the place of the text, for the message.
 
     Raises:
-        DataError: A part of the text is no number above 0.
+        DataError: A part of the text is no number above 0, or there is none.
     """
     values = []
-    for part in filter(None, text.split(",")):
+    for part in text.split(","):
         try:
             values.append(parse_count(part.strip()))
         except ValueError:

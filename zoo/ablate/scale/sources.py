@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -23,14 +21,15 @@ from zoo.ablate.scale.runs import (
     RunTable,
     check_names,
     check_runs,
+    number_of,
     read_rows,
     read_runs,
     run_of_row,
+    whole,
 )
 from zoo.ablate.scale.speeds import read_speeds
 from zoo.utils.errors import DataError, ZooError, did_you_mean
 from zoo.utils.extras import install
-from zoo.utils.files import JSON_BYTES, read_text
 from zoo.utils.measures import CROSS_ENTROPY, LOSSES, Measure, find_measure
 from zoo.utils.run_folder import RunFolder
 
@@ -347,15 +346,7 @@ def _regex(part: str) -> str:
 def _last_scalar(path: Path, tag: str | None) -> tuple[int, float]:
     """The last step of a scalar, and its value."""
     if path.is_file():
-        text = read_text(path, JSON_BYTES, DataError).removeprefix("\ufeff")
-        try:
-            header, *rows = csv.reader(io.StringIO(text, newline=""))
-            if header != SCALAR_HEADER or not rows:
-                raise ValueError(f"expected the columns {', '.join(SCALAR_HEADER)} and a row")
-            steps = {int(step): float(value) for _, step, value in rows}
-        except (ValueError, csv.Error) as error:
-            raise DataError(f"{path}: cannot be read as a scalar of TensorBoard: {error}") from error
-        return max(steps.items())
+        return _last_exported(path)
     folders = sorted({file.parent for file in path.rglob(EVENTS)})
     if not folders:
         raise DataError(f"{path}: no event files ({EVENTS})")
@@ -371,7 +362,8 @@ def _last_scalar(path: Path, tag: str | None) -> tuple[int, float]:
         here: list[str] = events.Tags()["scalars"]
         tags |= set(here)
         if tag in here:
-            last_values[folder] = max((event.step, event.value) for event in events.Scalars(tag))
+            last = max(events.Scalars(tag), key=lambda event: (event.step, event.wall_time))
+            last_values[folder] = last.step, last.value
     if not last_values:
         given = "--tag: missing" if tag is None else f"--tag {tag}"
         raise DataError(f"{path}: {given}: expected one of {', '.join(sorted(tags)) or 'no scalar'}")
@@ -381,3 +373,20 @@ def _last_scalar(path: Path, tag: str | None) -> tuple[int, float]:
             "folder of one run"
         )
     return next(iter(last_values.values()))
+
+
+def _last_exported(file: Path) -> tuple[int, float]:
+    """The last step of a scalar that was exported as CSV, and its value; 100.0 is the step 100."""
+    names, rows = read_rows(file)
+    if list(names) != SCALAR_HEADER or not rows:
+        raise DataError(
+            f"{file}:1: columns {','.join(names)!r} and {len(rows)} rows; expected a scalar that TensorBoard "
+            f"has exported: the columns {','.join(SCALAR_HEADER)} and a row"
+        )
+    _, step, value = SCALAR_HEADER
+    steps = {}
+    for line, row in rows:
+        place = f"{file}:{line}"
+        number = number_of(place, row, step, whole, "an integer of at least 0")
+        steps[int(number)] = number_of(place, row, value, lambda v: not math.isnan(v), "a number")
+    return max(steps.items())

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from zoo.ablate.scale.shift import Ladder
+from zoo.ablate.statistics import LEVEL
 
 Array = NDArray[np.float64]
 Cells = Mapping[tuple[float, int], float]
@@ -64,7 +65,7 @@ class SizeSpeedup:
         """Whether the losses of the two sides overlap."""
         return self.limits[0] <= self.ln_c <= self.limits[1]
 
-    def half_width(self, level: float = 0.95) -> float | None:
+    def half_width(self, level: float = LEVEL) -> float | None:
         """Half the confidence interval of ln c, by Student's t; None with one seed."""
         if self.se is None:
             return None

@@ -34,6 +34,8 @@ class TunedSize:
         seeds: number of seeds with which each rate was tried.
         problem: the reason why the size has no verdict; empty if it has one.
         reused: whether runs that chose the rate count in the comparison, because there are no others.
+        dropped: the runs at other rates that are no tuning: neither marked as such, nor of a seed and budget
+            with several rates.
     """
 
     compared: tuple[FinishedRun, ...]
@@ -42,6 +44,7 @@ class TunedSize:
     seeds: int = 1
     problem: str = ""
     reused: bool = False
+    dropped: tuple[FinishedRun, ...] = ()
 
     @property
     def tuned(self) -> bool:
@@ -124,6 +127,7 @@ def _tuned(runs: Sequence[FinishedRun]) -> TunedSize:
         min(map(len, curve.values())),
         _problem(chosen, tried),
         reused=len(compared) > len(fresh),
+        dropped=tuple(run for run in runs if run.rate != chosen and run not in choosing),
     )
 
 

@@ -26,10 +26,12 @@ from zoo.ablate.scale.measure import VariantMeasurement, add_costs, measure
 from zoo.ablate.scale.runs import AGAIN, SAME_SIZE, RunTable
 from zoo.ablate.scale.speedup import SizeSpeedup, exp
 from zoo.ablate.scale.tuned import tuned_sizes
+from zoo.ablate.statistics import format_level
 from zoo.utils.errors import DataError, did_you_mean
 
 Word = Literal["faster", "slower", "equal", "undecided", "not comparable"]
 Trend = Literal["holds", "shrinks", "grows", "trend open"]
+Direction = Literal["better", "worse"]
 
 HOLDS = math.log(1.05)
 """Largest change per doubling of the size that counts as no trend."""
@@ -53,6 +55,43 @@ class Looks:
 
 
 @dataclass(frozen=True)
+class Error:
+    """The error that the claims on a variant may have.
+
+    Attributes:
+        alpha: the probability of any false claim.
+        variants: number of variants that share it.
+    """
+
+    alpha: float
+    variants: int = 1
+
+    @property
+    def share(self) -> float:
+        """The level at which the chain of a variant starts."""
+        return self.alpha / self.variants
+
+    def note(self, level: float) -> str:
+        """How the level of claims differs from that of intervals, without full stop; empty if it does not.
+
+        Args:
+            level: the level of the intervals.
+        """
+        if self.variants == 1:
+            if math.isclose(self.alpha, 1 - level):
+                return ""
+            return (
+                f"claims are made at the level {self.alpha:g}, but the intervals are those of "
+                f"{format_level(level)}: a word may differ from its interval"
+            )
+        return (
+            f"{self.variants} variants share the error of {self.alpha:g}: the first claim on each is made at "
+            f"the level {self.share:.3g}, and every interval is that of one comparison, not simultaneous "
+            "with the others"
+        )
+
+
+@dataclass(frozen=True)
 class ScaleVerdict:
     """The verdict on a variant.
 
@@ -65,7 +104,8 @@ class ScaleVerdict:
         within_margin: whether the speed-up lies within the margin.
         predicted: the prediction at twice the largest size; None without a line, or after a missed back-test.
         back_test: the prediction of the largest size by the smaller ones.
-        detectable: the factor that this study would have detected with probability .8; None without seeds.
+        detectable: the factor that this study would have detected with probability .8, at the level of a
+            variant's first claim; None without seeds.
         warnings: the reasons for doubt.
     """
 
@@ -84,6 +124,23 @@ class ScaleVerdict:
     def name(self) -> str:
         """The name of the variant."""
         return self.measured.name
+
+    @property
+    def directions(self) -> dict[str, Direction]:
+        """Whether the variant is better or worse than the baseline, for each claim that holds.
+
+        Better: it needs fewer tokens (in the middle of the sizes, at the largest) or fewer seconds, or has
+        higher scores (items).
+        """
+        line, items = self.line, self.measured.items
+        found = {cost.name: cost.ln_c for cost in self.measured.costs}
+        if items is not None:
+            found["items"] = items.difference
+        if line is not None:
+            found |= {"middle": line.middle.estimate, "largest": line.largest.estimate}
+        elif self.largest is not None:
+            found["largest"] = self.largest.ln_c
+        return {claim: "better" if found[claim] > 0 else "worse" for claim in self.claims}
 
     @property
     def line(self) -> Line | None:
@@ -144,15 +201,22 @@ def judge(
             variant.critical = _critical_value_of_seeds(variant, alpha, looks)
         elif looks.sizes:
             variant.critical = _critical_value_of_sizes(variant, alpha, looks.sizes)
-            variant.line = variant.line.looked_at(variant.critical)
+        if variant.critical is not None:
+            variant.level = 1 - alpha
+            variant.line = variant.line and variant.line.looked_at(variant.critical, variant.level)
         add_costs(variant, _ratios(table, baseline, variant.name))
     all_claims = {name: _claims(variant, alpha, looks) for name, variant in measurements.items()}
     chains = {name: tuple(p for _, p in chain) for name, chain in all_claims.items() if chain}
     check = {name: chains.pop(name) for name in chains.keys() & {baseline + AGAIN}}
     held = claims(chains, alpha) | claims(check, alpha)
+    sharing = {name: len(group) for group in (chains, check) for name in group}
     return {
         name: _worded(
-            variant, [claim for claim, _ in all_claims[name][: held.get(name, 0)]], margin, alpha, looks
+            variant,
+            [claim for claim, _ in all_claims[name][: held.get(name, 0)]],
+            margin,
+            Error(alpha, sharing.get(name, 1)),
+            looks,
         )
         for name, variant in measurements.items()
     }
@@ -304,7 +368,7 @@ def _same_size(one: float, other: float) -> bool:
 
 
 def _worded(
-    measurement: VariantMeasurement, held: Sequence[str], margin: float | None, alpha: float, looks: Looks
+    measurement: VariantMeasurement, held: Sequence[str], margin: float | None, error: Error, looks: Looks
 ) -> ScaleVerdict:
     """The verdict, given which claims of the chain hold."""
     usable, line = measurement.usable, measurement.line
@@ -313,7 +377,7 @@ def _worded(
         return ScaleVerdict(word, measurement, warnings=tuple(doubts(measurement)))
     value = usable[-1].ln_c if line is None else line.middle.estimate
     largest = usable[-1].ln_c if line is None else line.largest.estimate
-    too_early = _too_early(measurement, alpha, looks)
+    too_early = _too_early(measurement, error.alpha, looks)
     within = margin is not None and not too_early and _within(measurement, math.log(margin))
     word = "equal" if within else "undecided"
     if held:
@@ -331,8 +395,8 @@ def _worded(
         if line is None or missed or measurement.beyond
         else line.predict(float(line.x.max()) + math.log(2)),
         back_test=test,
-        detectable=None if too_early else _detectable(measurement, alpha),
-        warnings=tuple(doubts(measurement, missed, too_early)),
+        detectable=None if too_early else _detectable(measurement, error, looks),
+        warnings=tuple(doubts(measurement, missed, too_early, error.note(measurement.level))),
     )
 
 
@@ -354,18 +418,30 @@ def _within(measurement: VariantMeasurement, margin: float) -> bool:
     )
 
 
-def _detectable(measurement: VariantMeasurement, alpha: float) -> float | None:
-    """The factor that the study would have shown with probability `POWER`.
+def _detectable(measurement: VariantMeasurement, error: Error, looks: Looks) -> float | None:
+    """The factor that the study would have shown with probability `POWER`, by a variant's first claim.
 
-    At one size it must exceed the effect of tuning alone and the noise of the seeds.
+    At one size it must exceed the effect of tuning alone and the noise of the seeds. It is None if no factor
+    is large enough.
     """
     if measurement.line is not None:
-        return measurement.line.middle.detectable(alpha)
-    half, df = measurement.half_alone(1 - alpha), measurement.usable[-1].seeds - 1
-    if half is None:
+        return measurement.line.middle.detectable(error.share)
+    se, df = measurement.se_alone, measurement.usable[-1].seeds - 1
+    quantile = _quantile_of_claims(measurement, error, looks)
+    if se is None or quantile == math.inf:
         return None
-    se = math.hypot(measurement.usable[-1].se or 0.0, measurement.gap or 0.0)
-    return exp(max(half, GAPS * (measurement.gap or 0.0)) + float(stats.t.ppf(POWER, df)) * se)
+    return exp(max(quantile * se, GAPS * (measurement.gap or 0.0)) + float(stats.t.ppf(POWER, df)) * se)
+
+
+def _quantile_of_claims(measurement: VariantMeasurement, error: Error, looks: Looks) -> float:
+    """The value that |t| at one size must exceed for a variant's first claim; infinite if none is enough."""
+    seeds = measurement.usable[-1].seeds
+    if looks.anytime:
+        return anytime_value(seeds, error.share)
+    of_look = error.alpha
+    if measurement.critical is not None:
+        of_look = float(2 * stats.t.sf(measurement.critical, seeds - 1))
+    return float(stats.t.isf(of_look / error.variants / 2, seeds - 1))
 
 
 def _trend(line: Line) -> Trend:
