@@ -13,7 +13,7 @@ from tiny_sweeps import base, sweep_file
 
 from zoo.ablate.caveats import caveats
 from zoo.ablate.results import read_results
-from zoo.ablate.scale.sources import read_table
+from zoo.ablate.scale.sources import LoggerExport, read_table
 from zoo.ablate.sweep import load_sweep
 from zoo.ablate.verdict import judge
 from zoo.data.tokenizers.byte import ByteTokenizer
@@ -22,9 +22,7 @@ from zoo.utils.errors import ConfigError, DataError, ZooError
 PIECES = {"type": "sentencepiece", "vocab_size": 450}
 OTHER_PIECES = {"type": "sentencepiece", "vocab_size": 600}
 LADDER = {"sizes": [{"model.d_model": 8}, {"model.d_model": 16}], "budgets": {"steps": [12, 24]}}
-OTHER_TOKENIZERS = (
-    "have different tokenizers, whose tokens hold different amounts of text; expected bits_per"
-)
+OTHER_TOKENIZERS = "have different tokenizers, whose tokens hold different amounts of text; expected bits_per"
 
 
 def sweep_over(folder: Path, tokenizers: list[Any], **fields: Any) -> Path:
@@ -78,3 +76,22 @@ def test_run_folders_of_two_tokenizers(tmp_path: Path) -> None:
     assert any(re.match("the runs differ in tokenizer", caution) for caution in told)
     (runs[1] / "tokenizer/zoo-tokenizer.json").write_text(json.dumps({"hash": "0"}))
     assert read_results(runs).measure.is_loss
+
+
+@pytest.mark.parametrize("column", ["Name", "ID", "run_id", "Run ID"])
+def test_an_exported_history_is_no_ladder(tmp_path: Path, column: str) -> None:
+    """Several rows of a run are its steps; runs of one name differ in their seeds."""
+    file = tmp_path / "history.csv"
+    columns = LoggerExport({"variant": "optimizer", "size": "params", "loss": "eval/loss"})
+    header = f"{column},optimizer,params,tokens,seed,eval/loss"
+
+    def rows(name: str) -> list[str]:
+        of_runs = ((v, t, s) for v in ("adamw", "muon") for t in (1, 2, 4) for s in (0, 1))
+        return [f"{name.format(v=v, t=t, s=s)},{v},1M,{t}M,{s},{3 / t + s / 9}" for v, t, s in of_runs]
+
+    file.write_text("\n".join([header, *rows("{v}-{s}")]))
+    with pytest.raises(DataError, match=rf":4: {column}: value 'adamw-0' stands in line 2 already"):
+        read_table([file], columns)
+    for name in ("{v}-{t}-{s}", "{v}-{t}"):
+        file.write_text("\n".join([header, *rows(name)]))
+        assert len(read_table([file], columns).runs) == 12

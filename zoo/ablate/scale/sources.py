@@ -41,6 +41,8 @@ FINISHED = ("finished", "Finished", "FINISHED", "")
 """The states in tables of W&B and MLflow of a run that has ended regularly."""
 EXPORTED = (*REQUIRED, *OPTIONAL, "run")
 """Columns that an exported table may have by other names."""
+IDS = ("ID", "Run ID", "run_id", "Name")
+"""Columns by which exported tables tell runs apart; only the last one may be shared by several runs."""
 STATES = ("State", "state", "Status", "status")
 TUNED = ("optimizer.lr",)
 """The setting, besides the seed, in which runs of a variant may differ."""
@@ -319,9 +321,28 @@ def _exported(file: Path, columns: Mapping[str, str]) -> RunTable:
         runs.append(run_of_row(place, mapped, file.parent))
     if not runs:
         raise DataError(f"{file}: no rows; expected one per run")
-    check_names(file, rows, columns.get("run", "run"))
+    _require_one_row_per_run(file, names, rows, columns)
     check_runs(runs)
     return RunTable(tuple(runs))
+
+
+def _require_one_row_per_run(
+    file: Path, names: Sequence[str], rows: Sequence[tuple[int, dict[str, str]]], columns: Mapping[str, str]
+) -> None:
+    """Refuse an exported history, whose rows are the steps of runs.
+
+    Without a column for the names of runs, the first of `IDS` that the table has is taken. Different runs may
+    have the same name there, but then they differ in variant, size or seed.
+
+    Raises:
+        DataError: A run has several rows.
+    """
+    if "run" in columns or "run" in names:
+        check_names(file, rows, columns.get("run", "run"))
+        return
+    known = [name for name in IDS if name in names and name not in columns.values()]
+    if known:
+        check_names(file, rows, known[0], [columns.get(key, key) for key in ("variant", "size", "seed")])
 
 
 def _scalars(paths: Sequence[Path], export: LoggerExport) -> RunTable:
